@@ -69,7 +69,7 @@ class OnceReport:
         for reports in self.rounds.values():
             events = [report.event for report in reports if report.event is not None]
             lost = {
-                judged.dossier.unique_key
+                judged.suspect.unique_key
                 for report in reports
                 for judged in report.judged
                 if judged.verification.verdict in LOSSES

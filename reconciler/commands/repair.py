@@ -14,7 +14,7 @@ from reconciler.contract.verdicts import LOSSES, Verdict
 from reconciler.errors import InvalidValue
 from reconciler.policy.plan import TopicPlan
 from reconciler.policy.ports import WHENEVER_COMMITTED_MS, LedgerFilter
-from reconciler.policy.repairing.case import first_rung
+from reconciler.policy.repairing.rungs import first_rung
 from reconciler.policy.round import ReconcileRound
 from reconciler.settings.schema import Settings
 from reconciler.wiring.availability import require_everybody

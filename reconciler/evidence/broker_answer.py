@@ -25,7 +25,7 @@ class BrokerAnswer:
     presence: Presence
     detail: str
     records: tuple[StoredMessage, ...] = ()
-    #: True: the broker has a record of this key that nobody can read.
+    #: True: the broker has an unreadable record of this key.
     is_damaged: bool = False
     #: True: FOUND, but there may be more of this key than what it showed.
     is_partial: bool = False
@@ -79,7 +79,7 @@ def _read(hits: Iterable[MessageRecord]) -> tuple[tuple[StoredMessage, ...], lis
 
 
 def merge_answers(of_brokers: list[BrokerAnswer]) -> Lookup[StoredMessage]:
-    """ABSENT only if every broker says so; what one has is FOUND, whatever the others say."""
+    """ABSENT only if every broker says so; FOUND as soon as one broker has a record."""
     answers = tuple(
         WitnessAnswer(
             witness=one.broker_name,

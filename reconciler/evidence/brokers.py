@@ -56,7 +56,7 @@ class RemotingBrokerEvidence:
         probe_topic: str = PROBE_TOPIC,
         retired_brokers: Collection[str] = (),
     ) -> None:
-        """`retired_brokers` never come back: what they held is gone, and nobody waits for their answer."""
+        """`retired_brokers` never come back: what they held is gone, and their answer is not waited for."""
         self._retired_brokers = frozenset(retired_brokers)
         self._routes = instance.routes
         self._families = instance.families
@@ -244,7 +244,7 @@ class RemotingBrokerEvidence:
             return None
 
     def _has_no_producer(self, address: str, group: str) -> bool:
-        """True only if the broker says so: then nobody could answer its question."""
+        """True only if the broker says so: no producer could answer its check-back."""
         now = self._clock.monotonic_seconds()
         known = self._producers.get((address, group))
         if known is None or now - known[1] >= _REMEMBER_SECONDS:

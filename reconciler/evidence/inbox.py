@@ -60,7 +60,7 @@ class SqlInboxEvidence:
     def applied_since(
         self, subscription: Subscription, *, since_ms: int, after: tuple[int, str] | None, limit: int
     ) -> Sequence[InboxRow]:
-        """One page of all databases by (applied_at_ms, unique_key). A row that nobody can read keeps its place in the
+        """One page of all databases by (applied_at_ms, unique_key). An unreadable row keeps its place in the
         page and says so.
 
         Rows are stamped before their commit: start a scan earlier than needed, by the longest transaction. Raises
@@ -71,7 +71,7 @@ class SqlInboxEvidence:
             for engine in self._all(subscription)
         ]
         # Each of them holds the first rows behind `after`, so the first of all are among them. A row that ends the page
-        # and stands in two databases is left out once, and its key is in the page.
+        # and is in two databases is left out once, and its key is in the page.
         return list(islice(heapq.merge(*pages, key=_place), limit)) if len(pages) > 1 else pages[0]
 
     def _page(
@@ -162,19 +162,19 @@ def _read_page(
 def _combine(answers: Sequence[Lookup[InboxRow]]) -> Lookup[InboxRow]:
     """An effect in any database is FOUND, in two it is there twice; ABSENT needs all of them.
 
-    A row that nobody can read may be a second effect: beside a found one it leaves the key UNKNOWN.
+    An unreadable row may be a second effect: beside a found one it leaves the key UNKNOWN.
     """
-    told = sorted((one for lookup in answers for one in lookup.answers), key=lambda one: _ORDER[one.presence])
-    if any(one.is_damaged for one in told):
-        return Lookup(presence=Presence.UNKNOWN, answers=tuple(told))
+    sorted_answers = sorted((one for lookup in answers for one in lookup.answers), key=lambda one: _ORDER[one.presence])
+    if any(one.is_damaged for one in sorted_answers):
+        return Lookup(presence=Presence.UNKNOWN, answers=tuple(sorted_answers))
     rows = sorted((row for lookup in answers for row in lookup.records), key=lambda row: row.applied_at_ms)
     is_unknown = any(lookup.is_unknown for lookup in answers)
     presence = Presence.FOUND if rows else Presence.UNKNOWN if is_unknown else Presence.ABSENT
-    return Lookup(presence=presence, records=tuple(rows), answers=tuple(told))
+    return Lookup(presence=presence, records=tuple(rows), answers=tuple(sorted_answers))
 
 
 def _place(row: InboxRow) -> tuple[bool, float, str]:
-    """Where a row of a scan stands: texts and bytes sort behind every time, as databases have it."""
+    """The place of a row in a scan: texts and bytes sort behind every time, as databases have it."""
     is_time = isinstance(row.applied_at_ms, int | float)
     return not is_time, row.applied_at_ms if is_time else 0, str(row.unique_key)
 
@@ -198,5 +198,5 @@ def _row(read: ReadRow) -> InboxRow:
 
 
 def _scanned(row: sa.Row[Any]) -> InboxRow:
-    """The row at its place in the page, which is where the next one begins: with key and time as they stand there."""
+    """The row at its place in the page, which is where the next one begins: with key and time as they are stored."""
     return replace(_row(_ROWS.read(row)), unique_key=row.unique_key, applied_at_ms=row.applied_at_ms)

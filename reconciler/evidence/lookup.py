@@ -1,8 +1,8 @@
 """Looking messages up by key: FOUND, ABSENT or UNKNOWN per broker, never an exception for "not found".
 
-QUERY_MESSAGE compares a 31-bit hash of topic and key, returns at most so many hits, and answers "not found" also when
-its index failed or is behind. So every hit is compared again here, and an ABSENT means no more than "this broker's
-index has nothing now": whoever acts on it needs an index horizon (horizon.py).
+QUERY_MESSAGE compares a 31-bit hash of topic and key, returns a bounded number of hits, and answers "not found" also
+when its index failed or is behind. So every hit is compared again here, and an ABSENT means no more than "this broker's
+index has nothing now": a caller that acts on it needs an index horizon (horizon.py).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def query_messages(
 def view_message_by_id(
     client: RemotingClient, address: str, commit_log_offset: int, *, broker_name: str = ""
 ) -> MessageRecord:
-    """The record at a commit-log offset, of whatever topic. Raises BrokerRefused (code 1) if there is none.
+    """The record at a commit-log offset, of any topic. Raises BrokerRefused (code 1) if there is none.
 
     `address` must come from a route: never connect to where a message id points.
     """
@@ -104,7 +104,7 @@ class Lookups:
         """Copies that consumers get: committed, or sent as ordinary messages.
 
         3.2.6 does not index committed copies: there the queue of every prepared record is scanned, of those that the
-        key finds and of `halves`, which somebody knows from their offsets.
+        key finds and of `halves`, whose offsets are known.
         """
 
         def accepts(record: MessageRecord) -> bool:
@@ -116,7 +116,7 @@ class Lookups:
         return self._find(topic, topic, unique_key, window, accepts, scans=_Scan(unique_key, tuple(halves)))
 
     def view_message(self, topic: str, unique_key: str, window: StoreTimeWindow = ALWAYS) -> Lookup[StoredMessage]:
-        """All half copies of the message, oldest first, whatever the family (the original design's word).
+        """All half copies of the message, oldest first, for every broker family.
 
         Up to 4.2 they are prepared records of the topic itself, which stay as they are when they are ended. From 5.4
         on two topics may hold them: which one depends on the broker's settings when the half came.
@@ -335,7 +335,7 @@ class _Scan:
 
 
 def _query(topic: str, key: str, maximum: int, begin_ms: int, end_ms: int, *, by_unique_key: bool) -> Command:
-    # 5.4's RocksDB index has an entry for each kind of key and is asked for words of KEYS unless told otherwise
+    # 5.4's RocksDB index has an entry for each kind of key and is asked for words of KEYS by default
     # (QueryMessageRequestHeader.indexType); index files have one kind, and brokers that have no others ignore it.
     fields = {"indexType": "U"} if by_unique_key else {}
     fields |= {

@@ -35,7 +35,7 @@ class ReadOutbox:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A row that is there and that nobody can read."""
+    """A row with an unreadable value."""
 
     reason: str
 
@@ -105,7 +105,7 @@ class SqlOutboxReader:
     def _ask(self, url: str | None, topic: str, keys: Sequence[str]) -> _Said:
         if url is None:
             return _Said(problem="no outbox is configured")
-        # By key alone: a row whose topic nobody can read is no absence.
+        # By key alone: a row with an unreadable topic is no absence.
         try:
             role, found = self._databases[url].probe(sa.select(outbox), outbox.c.unique_key, keys)
         except ReconcilerError as error:

@@ -16,7 +16,7 @@ from reconciler.contract.row_values import ReadRow, RowReader
 from reconciler.contract.tables import OUTBOX, OutboxState
 from reconciler.errors import ReconcilerError
 from reconciler.policy.account import OrphanRow, OutboxReading
-from reconciler.policy.judging.dossier import PAGE_KEYS
+from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.plan import SubscriptionPlan
 from reconciler.policy.ports import Candidates, InboxEvidence
 from reconciler.sql.engines import now_ms, reading

@@ -1,4 +1,4 @@
-"""Where the queues of a topic begin and end now, and since when what nobody has read waits there.
+"""Where the queues of a topic begin and end now, and since when unread messages wait there.
 
 Only masters are asked, all queues of one broker in a row: one that fails costs one question, not as many as it has
 queues.
@@ -39,7 +39,7 @@ class QueueEnds:
     def read(self, topic: str, known: Mapping[str, Collection[int]]) -> tuple[list[QueueEnd], Mapping[str, str]]:
         """Queues of every broker of the route; and what keeps a broker from telling, by its name.
 
-        Also those that may be written only: what is announced there nobody reads.
+        Also those that may be written only: announcements there are read by no consumer.
 
         `known`: broker -> queues that something was read of before: such a broker is asked though it left the route.
         Raises TopicNotFound or BrokerUnavailable.

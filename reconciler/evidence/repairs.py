@@ -38,8 +38,8 @@ class RemotingBrokerRepairs:
     def end_transaction(self, half: StoredMessage, *, expected: OutboxRow, commit: bool) -> SendAnswer:
         """Reads the half copy again at its offset, checks that it is the expected message, then ends it two-way.
 
-        An END on anything else than a half is accepted by brokers and delivers again, or closes somebody else's half;
-        hence the guards. Group and offsets of the END are the record's own.
+        An END on anything else than a half is accepted by brokers and delivers again, or closes the half of another
+        message; hence the guards. Group and offsets of the END are the record's own.
         """
         try:
             address = self._address(half)

@@ -49,7 +49,7 @@ class Watermarks:
         return lowest
 
     def positions(self, topic: str, group: str) -> list[QueuePosition] | None:
-        """Where the group stands in every queue; None if a broker did not answer."""
+        """Offsets of the group in every queue; None if a broker did not answer."""
         try:
             return [placed.position for placed in self._placed(topic, group)]
         except ReconcilerError:

@@ -1,10 +1,10 @@
 """Until when every commit is accounted for: the least of how far the links of the chain have come. Pure.
 
 On its way a commit passes five links. Its outbox row is announced; its announcement is taken from the unique-key topic
-by a round; rounds go on; and once it is due, it gets a verdict. A row that was announced to somebody else passes these
-unseen: it is found in the outbox, without effect and verdict. Behind all five it is matched, not taken, settled,
-waits for its group, or is listed by name. Each link is asked at the moment of asking and nothing is remembered, so the
-time moves without traffic. A link that nobody can read has come nowhere: silence is no calm.
+by a round; rounds go on; and once it is due, it gets a verdict. A row that was announced to another environment
+passes these unseen: it is found in the outbox, without effect and verdict. Behind all five it is matched, not taken,
+settled, waits for its group, or is listed by name. Each link is asked at that moment and nothing is remembered, so the
+time moves without traffic. A link that cannot be read counts as not passed: silence is no calm.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from reconciler.clock import utc_text
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.policy.evidence import Watermark, WatermarkState
-from reconciler.policy.judging.dossier import PAGE_KEYS
+from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.ports import Candidates, PendingKey, ShardMemory, StoredRound
 
 #: Of pending, of one shard: that many keys have their rows, open ones all of them.
@@ -32,7 +32,7 @@ _SWEEP = "is `reconciler sweep` alive, and what does its log say?"
 class Link:
     """How far one link has come."""
 
-    #: Every commit until then has passed it, by the clock of whoever asks. None: nobody can tell.
+    #: Every commit until then has passed it, by the clock of the asking process. None: not known.
     until_ms: int | None
     #: What holds it back, and what to do.
     cause: str
@@ -40,11 +40,11 @@ class Link:
     pace_ms: int = 0
     #: Nothing has begun yet: an alarm only for a monitor that names its time.
     is_new: bool = False
-    #: Of many alike, such as "queues", one cause is told, and how many more there are; "": it is told by itself.
+    #: Links of one kind, such as "queues", show one cause and the number of the others. "": the link has no kind.
     kind: str = ""
 
     def is_late(self, *, asked_ms: int, within_ms: int, is_given: bool) -> bool:
-        """True if it is older than that and its pace, or if nobody can tell."""
+        """True if it is older than that and its pace, or unknown."""
         if self.until_ms is None:
             return is_given or not self.is_new
         return asked_ms - self.until_ms > within_ms + self.pace_ms
@@ -55,7 +55,7 @@ class Account:
     """Until when every commit of a subscription is accounted for."""
 
     subscription: Subscription
-    #: None: nobody can tell.
+    #: None: not known.
     until_ms: int | None
     #: What holds it there.
     cause: str
@@ -100,9 +100,9 @@ class OutboxReading:
     now_ms: int
     #: Last sweep: what was committed until then is visible here, on a replica, too. None: no sweep is on record.
     swept_at_ms: int | None
-    #: The oldest row that nobody has announced; None: there is none.
+    #: The oldest row that is not announced; None: there is none.
     oldest_key: str | None = None
-    #: When it was written; None although there is such a row: nobody can read that.
+    #: When it was written. None although there is such a row: the stored time is unreadable.
     oldest_ms: int | None = None
 
 
@@ -181,7 +181,7 @@ def due_for_long_until_ms(
 ) -> int | None:
     """Keys first seen until then have been due for so long that a round should have written a verdict.
 
-    None: nobody can tell. A group that has just caught up made keys due at once: they, too, have that time.
+    None: not known. A group that has just caught up made keys due at once: they, too, have that time.
     """
     if watermark.state is WatermarkState.UNKNOWN:
         return None
@@ -229,7 +229,7 @@ class OrphanRow:
 
 def unheard_link(unheard: OrphanRow | None, *, asked_ms: int, ahead_ms: int) -> Link:
     """`unheard`: the oldest such row of which a round should have written a verdict long ago; `ahead_ms`: how far its
-    clock is ahead of the clock by which `asked_ms` was read."""
+    clock is ahead of that of the asking process."""
     if unheard is None:
         return Link(until_ms=asked_ms, cause="")
     until_ms = unheard.announced_ms - ahead_ms
@@ -254,9 +254,9 @@ def sentence(
 ) -> str:
     """What a person reads first: all is well until when, or what needs whom. Of one subscription at least.
 
-    `troubles`: what else is away or stands still; `persons`: what a person must look at; `held`: topics whose losses
-    stay unrepaired, since somebody wants it so; `sees_announced_only`: there is no outbox to tell of commits that
-    nobody announced.
+    `troubles`: what else is away or has stopped; `persons`: what a person must look at; `held`: topics whose losses
+    stay unrepaired by an operator's hold; `sees_announced_only`: without an outbox, commits that were never announced
+    are not seen.
     """
     what = "announced commit" if sees_announced_only else "commit"
     behind = [one for one in accounts if one.late]

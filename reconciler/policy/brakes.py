@@ -3,11 +3,11 @@
 Buckets live in memory: a restart refills them, nothing else. The breaker's state lives in the ledger (a hold of
 kind BREAKER), so all processes see it; only the count of calm rounds is kept here, and a restart starts it again.
 
-Several processes share a topic's shards, or its subscriptions. Whoever proves too many losses dates the hold anew; a
-process that has shards of the topic lifts it after three calm rounds that began since. The round after a storm dates it
-anew at every page, so that short calm rounds elsewhere do not lift it in the middle of a long one. A process without
-shards, a stand-by, sees no losses, so its calm means nothing: neither its own rounds nor its subscriptions without
-shards count. Each process compares its own losses with the ceiling.
+Several processes share a topic's shards, or its subscriptions. A process whose round exceeds the ceiling refreshes the
+hold's timestamp. The hold is lifted by a process that owned shards of the topic in three consecutive calm rounds, all
+started after that timestamp. The round after a storm refreshes the timestamp at every page, so that short calm rounds
+of another process do not lift the hold in the middle of a long one. Stand-by processes own no shards, see no losses and
+never count; nor do subscriptions without shards. Each process compares its own losses with the ceiling.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A person has seen to a key that was given up: it leaves the list of what needs a person, its verdict stays."""
+"""An operator dismisses a key that was given up: it leaves the list of open work, its verdict stays."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ CLOSED = frozenset({DISMISSED, str(CandidateState.SETTLED)})
 
 
 class Dismissals:
-    """Closes QUARANTINED candidates and FAILED repairs by hand, and whatever is open of subscriptions that are not
-    configured any more, which nothing else will. Raises DatabaseAway."""
+    """Closes QUARANTINED candidates and FAILED repairs by hand, and open rows of subscriptions that are not
+    configured any more, which no round closes. Raises DatabaseAway."""
 
     def __init__(self, *, candidates: Candidates, repairs: Repairs, configured: Collection[Subscription]) -> None:
         self._candidates = candidates
@@ -35,19 +35,21 @@ class Dismissals:
             return {}
         topic, unique_key = found[0].subscription, found[0].unique_key
         repairs = self._repairs.read(topic.environment, topic.topic, [unique_key]).get(unique_key, ())
-        told = {name: self._under_way(row, repairs) or DISMISSED for name, row in rows.items() if group in (None, name)}
-        for name in [name for name, outcome in told.items() if outcome == DISMISSED]:
+        outcomes = {
+            name: self._under_way(row, repairs) or DISMISSED for name, row in rows.items() if group in (None, name)
+        }
+        for name in [name for name, outcome in outcomes.items() if outcome == DISMISSED]:
             if rows[name].state is not CandidateState.SETTLED:
                 self._close(rows[name], by=by, reason=reason)
             elif not self._failed(repairs, {name, EVERY_GROUP}):
-                told[name] = str(CandidateState.SETTLED)
-        done = {name for name, outcome in told.items() if outcome in CLOSED}
+                outcomes[name] = str(CandidateState.SETTLED)
+        done = {name for name, outcome in outcomes.items() if outcome in CLOSED}
         others = [row for name, row in rows.items() if name not in done]
         if done and all(row.state is CandidateState.SETTLED for row in others):
             done.add(EVERY_GROUP)
         for repair in self._failed(repairs, done):
             self._repairs.dismiss(repair, answer=f"{DISMISSED_BY}{by}: {reason}")
-        return told
+        return outcomes
 
     def _under_way(self, row: Candidate, repairs: Sequence[Repair]) -> str | None:
         """Why the group's effect may still come: its row is open, or a repair that reaches it is not finished."""
@@ -66,12 +68,12 @@ class Dismissals:
 
     def _close(self, row: Candidate, *, by: str, reason: str) -> None:
         """The verdict and its evidence stay; SETTLED is for good. One that was open was given up only now."""
-        told = {"dismissed_by": by, "dismissed_because": bounded_text(reason)}
+        outcomes = {"dismissed_by": by, "dismissed_because": bounded_text(reason)}
         was_open = row.state is CandidateState.OPEN
         dismissed = Verification(
             unique_key=row.unique_key,
             verdict=Verdict.QUARANTINED if was_open else row.verdict,
-            evidence=dict(row.evidence) | told | ({"verdict_before": str(row.verdict)} if was_open else {}),
+            evidence=dict(row.evidence) | outcomes | ({"verdict_before": str(row.verdict)} if was_open else {}),
             first_seen_ms=row.first_seen_ms,
             state=CandidateState.SETTLED,
             wait_seconds=0.0,

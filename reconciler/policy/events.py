@@ -1,8 +1,8 @@
-"""What policy tells about itself: frozen values for one sink, which fans out to log, metrics and traces.
+"""Events of the policy: frozen values for one sink, which fans out to log, metrics and traces.
 
-A round tells exactly one RoundFinished; everything else is told once, when it happens. ShardRoundRan, VerdictsWritten,
-KeysLeft and KeysNotTaken are there for the history and may name thousands of keys. A crash right after what an event
-tells of loses the event. Events carry no message bodies and no secrets.
+A round emits exactly one RoundFinished; every other event is emitted once, when it happens. ShardRoundRan,
+VerdictsWritten, KeysLeft and KeysNotTaken are there for the history and may name thousands of keys. A crash right after
+the change that an event reports loses the event. Events carry no message bodies and no secrets.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RoundFinished:
     #: "open", "shut", or "not asked" (nothing is old enough).
     gate: str
     gate_detail: str
-    #: The group's watermark, milliseconds of broker store time; None: not asked, or nobody could tell.
+    #: The group's watermark, milliseconds of broker store time; None: not asked, or unknown.
     watermark_ms: int | None
     #: Keys that became due in this round, and keys verified.
     became_due: int
@@ -63,7 +63,7 @@ class RoundFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardRoundRan:
-    """A shard's round ran and its row is in the ledger. A round whose reply was lost is not told."""
+    """A shard's round ran and its row is in the ledger. A round whose reply was lost emits none."""
 
     done: RoundDone
 
@@ -209,5 +209,5 @@ class EventSink(Protocol):
     """Takes every event. Must not raise and must not block."""
 
     def emit(self, event: Event) -> None:
-        """Tells one event."""
+        """Takes one event."""
         ...

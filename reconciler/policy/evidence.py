@@ -27,13 +27,13 @@ class Presence(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WitnessAnswer:
-    """What one broker or database said, kept as evidence."""
+    """The answer of one broker or database, kept as evidence."""
 
     witness: str
     presence: Presence
     #: The broker's code and remark, the number of hits, or why the answer does not count.
     detail: str
-    #: True: the witness has something under this key that nobody can read; waiting does not mend it.
+    #: True: the witness has an unreadable value under this key; waiting does not mend it.
     is_damaged: bool = False
     #: True: FOUND, but the witness may have more than it showed.
     is_partial: bool = False
@@ -60,12 +60,12 @@ class Lookup(Generic[T]):
 
     @property
     def is_unknown(self) -> bool:
-        """Nobody has it, and somebody did not answer."""
+        """No witness has it, and at least one did not answer."""
         return self.presence is Presence.UNKNOWN
 
     @property
     def is_complete(self) -> bool:
-        """Every witness answered: nobody else can have it, too."""
+        """Every witness answered: no other one can have it, too."""
         return all(answer.presence is not Presence.UNKNOWN for answer in self.answers)
 
     @property
@@ -75,12 +75,12 @@ class Lookup(Generic[T]):
 
     @property
     def has_damage(self) -> bool:
-        """A witness has something that nobody can read, whatever else was found."""
+        """A witness has an unreadable value, beside other answers or alone."""
         return any(answer.is_damaged for answer in self.answers)
 
     @property
     def damage(self) -> str | None:
-        """What nobody can read, where that alone keeps the answer UNKNOWN; None: it is another reason, or none."""
+        """The unreadable values, where they alone keep the answer UNKNOWN. None: another reason, or no UNKNOWN."""
         damaged = "; ".join(f"{a.witness}: {a.detail}" for a in self.answers if a.is_damaged)
         others = any(a.presence is Presence.UNKNOWN and not a.is_damaged for a in self.answers)
         return damaged if self.is_unknown and damaged and not others else None
@@ -204,7 +204,7 @@ class InboxRow:
     source: str
     applied_at_ms: int
     duplicate_of: str | None = None
-    #: Of a row in a scan: why nobody can read it. Then only its place counts, and key and time may be of any type.
+    #: Of a row in a scan: why it is unreadable. Then only its place counts, and key and time may be of any type.
     damage: str | None = None
 
 
@@ -213,16 +213,16 @@ class FilterKind(StrEnum):
 
     #: By tags, or not at all.
     TAG = "TAG"
-    #: By an expression over properties, which brokers evaluate and nobody here does.
+    #: By an expression over properties, which brokers evaluate and this program cannot.
     SQL92 = "SQL92"
     #: No broker knows a member of the group that subscribes to the topic.
     NONE = "none"
-    #: Somebody did not answer, and nobody else knows.
+    #: A broker did not answer, and no other one knows.
     UNKNOWN = "unknown"
 
 
 class WatermarkState(StrEnum):
-    """Whether the group's position could be told."""
+    """Whether the group's position is known."""
 
     KNOWN = "KNOWN"
     UNKNOWN = "UNKNOWN"
@@ -241,7 +241,7 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuePosition:
-    """Where a group stands in one queue of its topic or of its retry topic."""
+    """Offsets of a group in one queue of its topic or of its retry topic."""
 
     topic: str
     broker: str

@@ -11,7 +11,7 @@ from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, OutboxState, RepairState
 from reconciler.contract.verdicts import LOSSES, MEANINGS, Verdict
 from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, StoredMessage
-from reconciler.policy.judging.delivery import difference, double_effect, other_content, row_of
+from reconciler.policy.inquiry.delivery import difference, double_effect, other_content, row_of
 from reconciler.policy.ports import Candidate, HeldTopic, LedgerLife, OperatorAction, Repair
 
 
@@ -38,12 +38,12 @@ class LifeStory:
     silent: tuple[str, ...]
     #: Dependencies that are away now, one line each.
     away: tuple[str, ...]
-    #: One sentence a subscription: where the message stands and what comes next. None of a key without events.
+    #: One sentence a subscription: how far the message is and what comes next. None of a key without events.
     outlook: tuple[str, ...]
 
     @property
     def exit_code(self) -> int:
-        """0: told; 3: somebody is away who might know more; 2: nobody has heard of the key."""
+        """0: complete; 3: a witness that is away may know more; 2: no witness knows the key."""
         if self.away:
             return 3
         return 0 if self.is_known else 2
@@ -195,7 +195,7 @@ def _ledger_events(ledger: LedgerLife) -> Iterator[LifeEvent]:
 
 
 def _repair_events(repair: Repair) -> Iterator[LifeEvent]:
-    """How it ended, or stands, is told with the last thing that happened to it."""
+    """The outcome, or the present state, is shown with the last event of the repair."""
     reach = "every group" if repair.scope == EVERY_GROUP else repair.scope
     stands: dict[str, object] = {"state": repair.state.value, "attempts": repair.attempts, "answer": repair.answer}
     sent = {"rung": repair.rung.value, "target": repair.target}
@@ -209,7 +209,7 @@ def _repair_events(repair: Repair) -> Iterator[LifeEvent]:
 
 
 def _action_event(action: OperatorAction) -> LifeEvent:
-    """What was done by hand; without an end it is told as what it may be."""
+    """An action by hand. Without an end it is shown as under way or interrupted."""
     intent = action.intent
     result = "under way, or its process died" if action.ended_at_ms is None else action.result
     evidence = {"by": intent.by, "topic": intent.topic, "group": intent.group, "detail": intent.detail or None}
@@ -217,12 +217,12 @@ def _action_event(action: OperatorAction) -> LifeEvent:
 
 
 def _history_events(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> list[LifeEvent]:
-    """What rounds did with the key, in the order in which one round does it; the ledger knows only how it stands.
+    """What rounds did with the key, in the order in which one round does it; the ledger has only its present state.
 
-    A verdict that rounds repeat for the same reason, with nothing else between, is told once: how often, until when.
+    A verdict that rounds repeat for the same reason, with nothing else between, is shown once: how often, until when.
     """
     events: list[LifeEvent] = []
-    standing: dict[str, int] = {}  # subscription -> where its last verdict is told
+    standing: dict[str, int] = {}  # subscription -> where its last verdict is shown
     for stream, row in sorted(rows, key=_in_order):
         told = _history_event(stream, row)
         if told is None:

@@ -106,7 +106,7 @@ class OutageRecovery:
         self._clock = clock
         self._events = events
         self._page_rows = page_rows
-        #: Start of the outage whose scan waits for an inbox, and since when, monotonic: a restart waits anew.
+        #: Start of the outage whose scan waits for an inbox, and since when, monotonic: a restart waits again.
         self._waits: tuple[int, float] | None = None
 
     def run(self, environment: str, *, progress: Progress | None = None) -> OutageReport | None:

@@ -10,12 +10,16 @@ from reconciler.contract.tables import REPAIR_ORDER_DEFAULT, Rung
 from reconciler.contract.unique_key import shard_of
 from reconciler.errors import InvalidValue
 
-#: Between the look into an inbox and the effect of what is sent then; inbox rows may be deleted this much too early.
+#: Time between the look into an inbox and the effect of a later send, counted as if inbox rows were deleted this much
+#: earlier.
 INBOX_MARGIN_SECONDS = 3600.0
 
 
 def inbox_reaches(keep_seconds: float | None, written_ms: int, *, now_ms: int) -> bool:
-    """True if an inbox that keeps its rows for so long (None: for ever) has that of an effect of such a message."""
+    """Whether a missing inbox row proves that a message had no effect.
+
+    False once the row, had there been one, may have been deleted by age (`keep_seconds`; None: rows are never deleted).
+    """
     return keep_seconds is None or now_ms - written_ms < (keep_seconds - INBOX_MARGIN_SECONDS) * 1000
 
 

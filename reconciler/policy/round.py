@@ -10,7 +10,7 @@ from functools import partial
 
 from reconciler.clock import Clock
 from reconciler.contract.subscription import Shard, Subscription
-from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState, Rung
+from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState
 from reconciler.contract.verdicts import LOSSES, Verdict
 from reconciler.errors import InvalidValue, RedisAway
 from reconciler.policy.brakes import CircuitBreaker, TokenBucket
@@ -23,12 +23,14 @@ from reconciler.policy.events import (
     RoundFinished,
     VerdictsWritten,
 )
+from reconciler.policy.inquiry.case_file import PAGE_KEYS
+from reconciler.policy.inquiry.witnesses import BrokerSnapshot
 from reconciler.policy.judging.absence_review import review_absences
 from reconciler.policy.judging.candidates import CandidateSelection, CandidateSelector, WatermarkGate, gate_of
 from reconciler.policy.judging.clock_reading import apart_seconds
-from reconciler.policy.judging.dossier import PAGE_KEYS, Dossier
+from reconciler.policy.judging.suspect import Suspect
 from reconciler.policy.judging.tag_filter import TagFilter
-from reconciler.policy.judging.verifier import BrokerSnapshot, Judgement, Verifier
+from reconciler.policy.judging.verifier import Judgement, Verifier
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import (
     WHENEVER_COMMITTED_MS,
@@ -40,9 +42,10 @@ from reconciler.policy.ports import (
     ShardMemory,
     Verification,
 )
-from reconciler.policy.repairing.case import RepairOutcome, RepairReport, first_rung
+from reconciler.policy.repairing.case import RepairOutcome, RepairReport
 from reconciler.policy.repairing.repair import Repairer
 from reconciler.policy.repairing.repair_pass import WITHDRAWN
+from reconciler.policy.repairing.rungs import RUNGS, first_rung
 from reconciler.policy.round_tally import RoundTally
 from reconciler.policy.shard_rounds import ShardRound, ShardRounds
 
@@ -65,6 +68,16 @@ class RoundReport:
     #: Verified keys of this round: of its passes but the first and last, those that databases alone did not settle.
     judged: tuple[Judgement, ...] = ()
     repairs: RepairReport = field(default_factory=RepairReport)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RunningRound:
+    """One round of one subscription: its plans, what brokers are asked once, and what it has done so far."""
+
+    topic: TopicPlan
+    plan: SubscriptionPlan
+    snapshot: BrokerSnapshot
+    tally: RoundTally
 
 
 class ReconcileRound:
@@ -138,17 +151,18 @@ class ReconcileRound:
         gate = self._gate(plan, ours)
         ceiling = self._breaker.rules.ceiling(tally.announced)
         shards = [r.shard for r in ours]
-        select = partial(self._selector.select, plan, shards, gate, shards_in_all=topic.shards, going_on=tally.going_on)
-        passes = self._selector.behind_gate(plan, shards, gate, shards_in_all=topic.shards, going_on=tally.going_on)
-        snapshot = self._verifier.snapshot(plan, now_ms=self._judged_at_ms(ours))
+        select = partial(self._selector.select, topic, plan, shards, gate, going_on=tally.going_on)
+        passes = self._selector.behind_gate(topic, plan, shards, gate, going_on=tally.going_on)
+        snapshot = self._verifier.snapshot(topic, plan, now_ms=self._judged_at_ms(ours))
+        running = _RunningRound(topic=topic, plan=plan, snapshot=snapshot, tally=tally)
         trickle = self._trickle(plan)
-        behind = self._sort_out(topic, plan, passes, trickle, snapshot, tally)
+        behind = self._sort_out(running, passes, trickle)
         keys_max = self._selector.rules.candidates_max
         selection = select(behind=behind, trickle=trickle, count_until=ceiling, keys_max=keys_max)
-        self._look_at(topic, plan, selection, snapshot, tally)
-        self._verify_trickle(topic, plan, selection.trickle, snapshot, tally)
+        self._look_at(running, selection)
+        self._verify_trickle(running, selection.trickle)
         if selection.has_more:
-            self._catch_up(topic, plan, select, snapshot, tally)
+            self._catch_up(running, select)
         load, rules = tally.load(), self._breaker.rules
         self._breaker.open_if(
             plan.subscription, rules.too_many(load) or rules.too_absent(load.ladders, load.ladders_absent)
@@ -167,7 +181,7 @@ class ReconcileRound:
             with tally.beyond_bugs():
                 tally.problems += review_absences(topic, plan, self._candidates, self._verifier, retention_seconds=keep)
         took_seconds = self._clock.monotonic_seconds() - began_seconds
-        event = self._event(topic, plan, rounds, gate, tally, repairs, snapshot, took_seconds)
+        event = self._event(running, rounds, gate, repairs, took_seconds)
         self._events.emit(event)
         tally.raise_failure()
         return RoundReport(subscription=plan.subscription, event=event, judged=tuple(tally.judged), repairs=repairs)
@@ -226,27 +240,26 @@ class ReconcileRound:
 
     def _sort_out(
         self,
-        topic: TopicPlan,
-        plan: SubscriptionPlan,
+        running: _RunningRound,
         passes: Iterable[CandidateSelection],
         trickle: int,
-        snapshot: BrokerSnapshot,
-        tally: RoundTally,
-    ) -> list[Dossier]:
+    ) -> list[Suspect]:
         """What databases alone settle leaves, 500 keys a statement; returns the oldest others, as many as may trickle.
 
         A group that lags is one in which a flood of forged keys, or of keys that have arrived, would hide losses.
         """
-        others: list[Dossier] = []
+        others: list[Suspect] = []
         for selection in passes if trickle > 0 else ():
-            self._leave(selection, tally)
+            self._leave(selection, running.tally)
             for start in range(0, len(selection.due), PAGE_KEYS):
-                page = self._still_ours(plan, selection.due[start : start + PAGE_KEYS])
-                with tally.beyond_bugs():
-                    judged = self._verifier.verify(topic, plan, [replace(d, gate_open=False) for d in page], snapshot)
-                    settled = tally.sort_out(judged)
-                    tally.settled += self._write_down(topic, plan, settled)
-                    done = {j.dossier.unique_key for j in settled}
+                page = self._still_ours(running.plan, selection.due[start : start + PAGE_KEYS])
+                with running.tally.beyond_bugs():
+                    judged = self._verifier.verify(
+                        running.topic, [replace(d, gate_open=False) for d in page], running.snapshot
+                    )
+                    settled = running.tally.sort_out(judged)
+                    running.tally.settled += self._write_down(running.topic, running.plan, settled)
+                    done = {j.suspect.unique_key for j in settled}
                     others += [d for d in page if d.unique_key not in done]
                 if len(others) >= trickle:
                     return others[:trickle]
@@ -254,15 +267,12 @@ class ReconcileRound:
 
     def _look_at(
         self,
-        topic: TopicPlan,
-        plan: SubscriptionPlan,
+        running: _RunningRound,
         selection: CandidateSelection,
-        snapshot: BrokerSnapshot,
-        tally: RoundTally,
     ) -> None:
-        tally.became_due += selection.became_due
-        self._leave(selection, tally)
-        self._verify(topic, plan, selection.due, snapshot, tally)
+        running.tally.became_due += selection.became_due
+        self._leave(selection, running.tally)
+        self._verify(running, selection.due)
 
     def _leave(self, selection: CandidateSelection, tally: RoundTally) -> None:
         """What the ledger has closed, and what is no key, leaves pending unseen."""
@@ -273,57 +283,48 @@ class ReconcileRound:
 
     def _verify(
         self,
-        topic: TopicPlan,
-        plan: SubscriptionPlan,
-        dossiers: Sequence[Dossier],
-        snapshot: BrokerSnapshot,
-        tally: RoundTally,
+        running: _RunningRound,
+        suspects: Sequence[Suspect],
     ) -> None:
-        for start in range(0, len(dossiers), PAGE_KEYS):
-            self._breaker.renew_after_storm(plan.subscription)
-            page = self._still_ours(plan, dossiers[start : start + PAGE_KEYS])
-            with tally.beyond_bugs():
-                done = self._verifier.verify(topic, plan, page, snapshot)
-                tally.judged += done
+        for start in range(0, len(suspects), PAGE_KEYS):
+            self._breaker.renew_after_storm(running.plan.subscription)
+            page = self._still_ours(running.plan, suspects[start : start + PAGE_KEYS])
+            with running.tally.beyond_bugs():
+                done = self._verifier.verify(running.topic, page, running.snapshot)
+                running.tally.judged += done
                 # Before the repairs of these are opened: another process could begin with them at once.
-                so_far = replace(tally.load(), left_over=0)  # the rest is not left over yet
-                self._breaker.open_if(plan.subscription, self._breaker.rules.too_many(so_far))
-                tally.settled += self._write_down(topic, plan, done)
+                so_far = replace(running.tally.load(), left_over=0)  # the rest is not left over yet
+                self._breaker.open_if(running.plan.subscription, self._breaker.rules.too_many(so_far))
+                running.tally.settled += self._write_down(running.topic, running.plan, done)
 
     def _catch_up(
         self,
-        topic: TopicPlan,
-        plan: SubscriptionPlan,
+        running: _RunningRound,
         select: Callable[..., CandidateSelection],
-        snapshot: BrokerSnapshot,
-        tally: RoundTally,
     ) -> None:
         """After Redis fell back, or recorders were away, most due keys have arrived; in a flood of forged announcements
         most were never committed. Databases tell both cheaply; keys that brokers are asked for use up the round's room.
         """
         for _ in range(CATCH_UP_PASSES - 1):
-            keys_max = self._selector.rules.candidates_max - tally.asked_brokers
-            if keys_max <= 0 or not tally.last_pass_settled():
+            keys_max = self._selector.rules.candidates_max - running.tally.asked_brokers
+            if keys_max <= 0 or not running.tally.last_pass_settled():
                 return
-            tally.begin_pass()
+            running.tally.begin_pass()
             selection = select(trickle=0, count_until=-1, keys_max=keys_max)
-            self._look_at(topic, plan, selection, snapshot, tally)
+            self._look_at(running, selection)
             if not selection.has_more:
                 return
 
     def _verify_trickle(
         self,
-        topic: TopicPlan,
-        plan: SubscriptionPlan,
-        dossiers: Sequence[Dossier],
-        snapshot: BrokerSnapshot,
-        tally: RoundTally,
+        running: _RunningRound,
+        suspects: Sequence[Suspect],
     ) -> None:
-        before = snapshot.look_ups
-        self._verify(topic, plan, dossiers, snapshot, tally)
-        self._trickles[plan.subscription].charge(snapshot.look_ups - before)
+        before = running.snapshot.look_ups
+        self._verify(running, suspects)
+        self._trickles[running.plan.subscription].charge(running.snapshot.look_ups - before)
 
-    def _still_ours(self, plan: SubscriptionPlan, page: Sequence[Dossier]) -> list[Dossier]:
+    def _still_ours(self, plan: SubscriptionPlan, page: Sequence[Suspect]) -> list[Suspect]:
         """Renews the leases of the page's shards; keys of a shard that was lost are left to its new owner."""
         kept = {
             number: self._shards.keeps(Shard(subscription=plan.subscription, number=number))
@@ -336,8 +337,8 @@ class ReconcileRound:
         by_shard: dict[int, list[Verification]] = {}
         for one in judged:
             if one.begins_anew:
-                self._candidates.reopen(plan.subscription, one.dossier.unique_key)
-            by_shard.setdefault(one.dossier.shard, []).append(one.verification)
+                self._candidates.reopen(plan.subscription, one.suspect.unique_key)
+            by_shard.setdefault(one.suspect.shard, []).append(one.verification)
         left = 0
         for number, verifications in sorted(by_shard.items()):
             shard = Shard(subscription=plan.subscription, number=number)
@@ -351,7 +352,7 @@ class ReconcileRound:
             ]
             if closed:
                 left += self._forget(shard, closed)
-        consumed = [j.dossier.repair for j in judged if j.verification.verdict is Verdict.CONSUMED]
+        consumed = [j.suspect.repair for j in judged if j.verification.verdict is Verdict.CONSUMED]
         self._repairer.end_failed(topic, [r for r in consumed if r is not None and r.state is RepairState.FAILED])
         return left
 
@@ -363,21 +364,17 @@ class ReconcileRound:
 
     def _event(
         self,
-        topic: TopicPlan,
-        plan: SubscriptionPlan,
+        running: _RunningRound,
         rounds: Sequence[ShardRound],
         gate: WatermarkGate,
-        tally: RoundTally,
         repairs: RepairReport,
-        snapshot: BrokerSnapshot,
         took_seconds: float,
     ) -> RoundFinished:
-        bench = self._verifier.bench(topic, plan)
         done = [r.done for r in rounds if r.done is not None]
         now_ms = max((r.now_ms for r in rounds), default=0)
         oldest_ms = min((r.oldest_pending_ms for r in rounds if r.oldest_pending_ms is not None), default=now_ms)
         return RoundFinished(
-            subscription=plan.subscription,
+            subscription=running.plan.subscription,
             at_ms=max((d.at_ms for d in done), default=0),
             shards_run=len(done),
             shards_skipped=len(rounds) - len(done),
@@ -388,39 +385,41 @@ class ReconcileRound:
             gate=gate.state,
             gate_detail=gate.detail,
             watermark_ms=gate.watermark_ms,
-            became_due=tally.became_due,
-            verified=tally.verified,
-            settled=tally.settled,
-            not_taken=tally.not_taken,
-            broker_look_ups=snapshot.look_ups,
-            verdicts=tally.verdicts(),
+            became_due=running.tally.became_due,
+            verified=running.tally.verified,
+            settled=running.tally.settled,
+            not_taken=running.tally.not_taken,
+            broker_look_ups=running.snapshot.look_ups,
+            verdicts=running.tally.verdicts(),
             repairs=repairs.counts,
             holds=tuple(str(kind) for kind in repairs.holds),
-            weaker=bench.is_weaker,
+            weaker=self._verifier.is_weaker(running.topic, running.plan),
             clock_behind_seconds=max((r.clock_behind_seconds for r in rounds), default=0.0),
             clocks_apart_seconds=apart_seconds(
                 now_ms,
-                snapshot.broker_times_ms,
+                running.snapshot.broker_times_ms,
                 read_within_seconds=took_seconds,
-                margin_seconds=bench.skew_margin_seconds,
+                margin_seconds=self._verifier.rules.skew_margin_seconds,
             ),
-            problems=(*(r.problem for r in rounds if r.problem is not None), *tally.problems),
+            problems=(*(r.problem for r in rounds if r.problem is not None), *running.tally.problems),
         )
 
     # ---- single keys, for commands
 
     def verify_one(self, subscription: Subscription, unique_key: str, *, dry_run: bool = False) -> Judgement:
-        """Verifies one key now, whatever the gate says. Writes its verdict down unless it is a dry run."""
+        """Verifies one key now, with the gate shut, too. Writes its verdict down unless it is a dry run."""
         topic, plan = self._plan(subscription)
         known = self._candidates.read(subscription, [unique_key]).get(unique_key)
-        dossier = Dossier(
+        suspect = Suspect(
             unique_key=unique_key,
+            topic=topic,
+            plans=(plan,),
             first_seen_ms=known.first_seen_ms if known is not None else self._committed_at_ms(topic, unique_key),
             shard=topic.shard_of(unique_key),  # its row may be of a queue that there is no more
             known=known,
         )
         self._verifier.recall_brokers(topic)
-        judged = self._verifier.verify(topic, plan, [dossier], self._verifier.snapshot(plan))
+        judged = self._verifier.verify(topic, [suspect], self._verifier.snapshot(topic, plan))
         if not dry_run:
             self._write_down(topic, plan, judged)
         return judged[0]
@@ -431,7 +430,7 @@ class ReconcileRound:
         """Verifies and repairs one key through the same brakes; a repair that had FAILED gets another chance:
         a hand-over is handed over again, everything else is sent again from the first rung of the ladder.
 
-        None: there is nothing to repair. A dry run changes nothing and tells the next step.
+        None: there is nothing to repair. A dry run changes nothing and returns the next step.
         """
         topic, _plan = self._plan(subscription)
         if not dry_run:
@@ -450,21 +449,21 @@ class ReconcileRound:
         for row in rows:
             if row.scope != EVERY_GROUP or row.state is not RepairState.FAILED:
                 continue
-            if row.rung is Rung.HAND_OVER and row.rung in topic.repair_order:
-                self._repairs.reopen(row, rung=Rung.HAND_OVER)
+            if RUNGS[row.rung].is_per_group and row.rung in topic.repair_order:
+                self._repairs.reopen(row, rung=row.rung)
             elif not is_consumed:
                 self._repairs.reopen(row, rung=first_rung(topic.repair_order, known.loss_verdict))
         if not is_consumed:
             self._candidates.reopen(subscription, unique_key)
 
     def _end_failed_hand_over(self, topic: TopicPlan, subscription: Subscription, unique_key: str) -> None:
-        """The effect came by another way than the hand-over that FAILED: no worker may run it any more."""
+        """The effect came by another way than the FAILED hand-over: its row is closed, so that no worker runs it."""
         rows = self._repairs.read(topic.environment, topic.topic, [unique_key]).get(unique_key, ())
         for row in rows:
             if row.scope == subscription.group and row.state is RepairState.FAILED:
                 self._repairs.dismiss(row, answer=WITHDRAWN)
 
     def _committed_at_ms(self, topic: TopicPlan, unique_key: str) -> int:
-        """When the outbox row was written; 0 if nobody knows: any proved index is late enough then."""
+        """When the outbox row was written. 0: not known, and any proved index is late enough."""
         lookup = self._outbox.read(topic.topic, {unique_key: WHENEVER_COMMITTED_MS}).get(unique_key)
         return lookup.records[0].created_at_ms if lookup is not None and lookup.is_found else 0

@@ -1,4 +1,4 @@
-"""What the verification of one round has done so far: what its brakes, its event and its report tell."""
+"""Running totals of one round, for its brakes, its event and its report."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ SETTLED_SHARE_MIN = 0.5
 
 @dataclass(slots=True, kw_only=True)
 class RoundTally:
-    """One round of one subscription. Memory: two passes' keys, and those of the others that brokers were asked for."""
+    """Running totals of one round of one subscription.
+
+    Keeps the judged keys of the first and the latest pass; of the others only those that brokers were asked for.
+    """
 
     announced: int
     became_due: int = 0
@@ -37,7 +40,7 @@ class RoundTally:
     let_go_first: int = 0
     #: What a person should know of, one line each.
     problems: list[str] = field(default_factory=list)
-    #: The first error of a page that no error of ours explains: told when all others are done.
+    #: The first unexpected error of a page; raised when the other pages are done.
     failure: Exception | None = None
     _pass_begins: int = 0
 
@@ -58,16 +61,16 @@ class RoundTally:
 
     @contextmanager
     def beyond_bugs(self) -> Iterator[None]:
-        """One page: what goes wrong in it that nobody expects must not stop the others. Raises ReconcilerError."""
+        """One page: an unexpected error in it must not stop the other pages. Raises ReconcilerError."""
         try:
             yield
         except ReconcilerError:
             raise
-        except Exception as error:  # noqa: BLE001 - raise_failure() tells it
+        except Exception as error:  # noqa: BLE001 - raise_failure() raises it
             self.failure = self.failure or error
 
     def raise_failure(self) -> None:
-        """Raises the first unexpected error of a page: a bug, which the log must tell."""
+        """Raises the first unexpected error of a page: a bug, which belongs into the log."""
         if self.failure is not None:
             raise self.failure
 
@@ -83,7 +86,7 @@ class RoundTally:
             gone = [j for j in last if _is_settled(j)]
             self.judged[self._pass_begins :] = [j for j in last if not _is_settled(j)]
             self.let_go.update(j.verification.verdict for j in gone)
-            self.let_go_first += sum(j.dossier.known is None for j in gone)
+            self.let_go_first += sum(j.suspect.known is None for j in gone)
         self._pass_begins = len(self.judged)
 
     def sort_out(self, judged: Sequence[Judgement]) -> list[Judgement]:
@@ -99,10 +102,10 @@ class RoundTally:
 
     def load(self) -> RoundLoad:
         """What the brakes want to know of it."""
-        fresh = [j for j in self.judged if j.dossier.known is None or j.dossier.known.loss_verdict is None]
+        fresh = [j for j in self.judged if j.suspect.known is None or j.suspect.known.loss_verdict is None]
         verified = len(fresh) + self.let_go.total()
         committed = verified - self.verdicts().get(str(Verdict.REJECTED), 0)
-        first_looks = sum(j.dossier.known is None for j in self.judged) + self.let_go_first
+        first_looks = sum(j.suspect.known is None for j in self.judged) + self.let_go_first
         return RoundLoad(
             # As many in proportion as have turned out to be committed: a flood must not make room for losses.
             announced=self.announced * committed // verified if verified else self.announced,

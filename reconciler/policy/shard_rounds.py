@@ -19,7 +19,7 @@ class ShardRound:
     is_ours: bool
     #: True: it had rounds before, and now there is no epoch marker: Redis lost its memory.
     lost_memory: bool = False
-    #: None: the atomic step did not run, or nobody can tell; pending is right either way.
+    #: None: the atomic step did not run, or its reply was lost; pending is right either way.
     done: RoundDone | None = None
     now_ms: int = 0
     pending: int = 0
@@ -105,7 +105,7 @@ def _clock_behind_seconds(done: RoundDone) -> float:
 
 
 def _is_undone(last: RoundDone, state: ShardState) -> bool:
-    """True if the stored round is no ancestor of what stands in the memory, whose rounds have rising times.
+    """True if the stored round is no ancestor of the memory's newest round; rounds of one memory have rising times.
 
     By time, too: Redis may come back with what an earlier fall-back had undone, and its numbers prove nothing then.
     """

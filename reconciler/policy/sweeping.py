@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import OutboxState
 from reconciler.policy.evidence import InboxRow, Lookup, Presence
-from reconciler.policy.judging.delivery import double_effect
+from reconciler.policy.inquiry.delivery import double_effect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from reconciler.commands.diagnosis import Diagnosis
 from reconciler.policy.evidence import InboxRow
-from reconciler.policy.judging.delivery import double_effect
+from reconciler.policy.inquiry.delivery import double_effect
 from reconciler.settings.schema import SubscriptionSettings
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.evidence import inbox_evidence

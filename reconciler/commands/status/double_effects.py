@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
-from reconciler.policy.judging.delivery import DOUBLE_EFFECT
+from reconciler.policy.inquiry.delivery import DOUBLE_EFFECT
 from reconciler.policy.ports import Candidate, LedgerReports, VerdictCount
 from reconciler.policy.ports.reports import LedgerFilter
 

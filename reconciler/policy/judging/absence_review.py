@@ -1,4 +1,4 @@
-"""Behind everything else of a round: whether what was closed by an absence is there after all.
+"""Last in a round: closed rows whose verdict rests on an absence are checked once more.
 
 An absence may come from a replica that was behind, or a transaction that took its time. So a key that was REJECTED for
 want of an outbox row, and a key that waits for a person because its effect is missing, are asked for again, by one
@@ -12,8 +12,9 @@ from collections.abc import Sequence
 
 from reconciler.clock import Backoff
 from reconciler.contract.subscription import Shard
-from reconciler.policy.judging.dossier import PAGE_KEYS, Dossier
+from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.judging.judgement import ASK_AGAIN_SECONDS_MIN
+from reconciler.policy.judging.suspect import Suspect
 from reconciler.policy.judging.verifier import Verifier
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import Candidate, Candidates
@@ -30,40 +31,40 @@ def review_absences(
     Two processes may ask about the same rows: that costs a statement and changes nothing.
     """
     rows = candidates.to_ask_again(plan.subscription, limit=PAGE_KEYS)
-    answered = [(row, dossier) for row, dossier in zip(rows, verifier.ask_again(topic, plan, rows), strict=True)]
-    found = [row for row, dossier in answered if _is_there(dossier)]
+    answered = [(row, suspect) for row, suspect in zip(rows, verifier.ask_again(topic, plan, rows), strict=True)]
+    found = [row for row, suspect in answered if _is_there(suspect)]
     for number in sorted({topic.shard_of(row.unique_key) for row in found}):
         shard = Shard(subscription=plan.subscription, number=number)
         candidates.take_back(shard, [r.unique_key for r in found if topic.shard_of(r.unique_key) == number])
     pauses: dict[float | None, list[str]] = {}
-    for row, dossier in answered:
-        if not _is_there(dossier):
-            pause = pause_seconds(row, dossier, retention_seconds=retention_seconds)
+    for row, suspect in answered:
+        if not _is_there(suspect):
+            pause = pause_seconds(row, suspect, retention_seconds=retention_seconds)
             pauses.setdefault(pause, []).append(row.unique_key)
     for pause, keys in pauses.items():
         candidates.ask_later(plan.subscription, keys, seconds=pause)
     return [_told(found)] if found else []
 
 
-def _is_there(dossier: Dossier) -> bool:
+def _is_there(suspect: Suspect) -> bool:
     """A committed outbox row, or an effect."""
-    if dossier.outbox is not None:
-        return any(row.is_committed for row in dossier.outbox.records)
-    return dossier.inbox is not None and dossier.inbox.is_found
+    if suspect.outbox is not None:
+        return any(row.is_committed for row in suspect.outbox.records)
+    return suspect.inbox is not None and suspect.inbox.is_found
 
 
-def pause_seconds(row: Candidate, dossier: Dossier, *, retention_seconds: float) -> float | None:
+def pause_seconds(row: Candidate, suspect: Suspect, *, retention_seconds: float) -> float | None:
     """Until the next question: as long as the verdict had stood when this one was due, in doublings; None: no more.
 
     A tombstone is final. Once the brokers' retention has passed since the verdict, the row stays as it is.
     """
     if row.ask_again_at_ms is None:
-        return ASK_AGAIN_SECONDS_MIN  # nobody can read it: it is written anew
+        return ASK_AGAIN_SECONDS_MIN  # the stored time is unreadable: it is written again
     stood_seconds = (row.ask_again_at_ms - row.updated_at_ms) / 1000
-    is_final = dossier.outbox is not None and dossier.outbox.is_found
+    is_final = suspect.outbox is not None and suspect.outbox.is_found
     if is_final or stood_seconds >= retention_seconds:
         return None
-    asked = dossier.outbox or dossier.inbox
+    asked = suspect.outbox or suspect.inbox
     if asked is None or asked.is_unknown:
         return ASK_AGAIN_SECONDS_MIN
     doublings = max(0, int(stood_seconds // ASK_AGAIN_SECONDS_MIN).bit_length() - 1)

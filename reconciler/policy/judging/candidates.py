@@ -2,7 +2,7 @@
 
 A key is due when it is older than the *grace period* and the group has consumed everything that was stored before it
 (watermark). While the gate is shut a trickle goes on, oldest first, so that truly lost messages of a stopped group
-are still found: what databases alone settle leaves first, and takes no place in it. Whatever has waited for a quarter
+are still found: what databases alone settle leaves first, and takes no place in it. A key that has waited for a quarter
 of the brokers' retention is looked at in any case. A key that is set apart is no candidate yet (tag_filter.py).
 """
 
@@ -18,8 +18,9 @@ from reconciler.contract.unique_key import UNIQUE_KEY_DIGITS_MAX, is_unique_key
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.events import LeftKey
 from reconciler.policy.evidence import Watermark, WatermarkState
-from reconciler.policy.judging.dossier import PAGE_KEYS, Dossier, lacked_commit
-from reconciler.policy.plan import SubscriptionPlan
+from reconciler.policy.inquiry.case_file import PAGE_KEYS
+from reconciler.policy.judging.suspect import Suspect, lacked_commit, suspect_of
+from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import Candidate, Candidates, PendingKey, ShardMemory
 
 #: Of pending, of a shard that has little room: keys that the ledger knows are passed over.
@@ -91,12 +92,12 @@ class CandidateSelection:
     """What a round looks at."""
 
     #: Keys to be verified in full.
-    due: tuple[Dossier, ...]
+    due: tuple[Suspect, ...]
     #: Keys behind the shut gate: as many as the trickle allows.
-    trickle: tuple[Dossier, ...]
+    trickle: tuple[Suspect, ...]
     #: Keys that the ledger has closed already (Redis fell back, or they were announced again).
     closed: Mapping[Shard, Sequence[LeftKey]]
-    #: Members of pending that are no unique keys: somebody else wrote them, no message will ever match them.
+    #: Members of pending that are no unique keys: written by another program, never matched by a message.
     misshapen: Mapping[Shard, Sequence[str]]
     #: Keys that became due since the last round of this process and that the ledger did not know.
     became_due: int
@@ -111,7 +112,7 @@ def is_closed(candidate: Candidate, plan: SubscriptionPlan) -> bool:
     announces somebody's key before its commit must not hide the loss that may follow, and of several databases one may
     hold a tombstone and another one commit later. So is FILTERED, which says what the setting `tags` was at that time.
     So is CONSUMED where a second effect may have come in another inbox, and where no commit was there that the effect
-    could be compared with: it may be another message's. Nor does a row close anything that nobody can read.
+    could be compared with: it may be another message's. Nor does a row with an unreadable value close a key.
     """
     if candidate.damage is not None or candidate.state is CandidateState.OPEN:
         return False
@@ -124,7 +125,7 @@ def is_followed(candidate: Candidate, shards_in_all: int) -> bool:
     """True if a round asks the ledger for the row: it is open, and of a shard that there still is.
 
     After the number of queues was lowered, rows of the others are looked at where their keys are pending now; so are
-    rows that nobody can read, which may never be due.
+    rows with unreadable values, which may never be due.
     """
     return candidate.damage is None and candidate.state is CandidateState.OPEN and candidate.shard < shards_in_all
 
@@ -146,31 +147,31 @@ class CandidateSelector:
 
     def select(
         self,
+        topic: TopicPlan,
         plan: SubscriptionPlan,
         shards: Sequence[Shard],
         gate: WatermarkGate,
         *,
-        shards_in_all: int,
         trickle: int,
         count_until: float,
         keys_max: int,
-        behind: Sequence[Dossier] = (),
+        behind: Sequence[Suspect] = (),
         going_on: Collection[str] = frozenset(),
     ) -> CandidateSelection:
-        """Due keys of the given shards, of so many that there are; at most `trickle` keys behind the gate.
+        """Due keys of the given shards; at most `trickle` keys behind the gate.
 
         `behind`: keys behind the gate that the ledger does not follow, which come before those that it does.
         `count_until`: counting of keys that became due may stop above this number. `keys_max`: room for due keys.
         `going_on`: keys that are candidates although they may be set apart again.
         """
-        known = self._open_rows(plan, shards, gate, limit=max(1, keys_max // 2))
+        known = self._open_rows(topic, plan, shards, gate, limit=max(1, keys_max // 2))
         room = keys_max - len(known)
         walk = _Walk(
+            topic,
             plan,
             room=room,
             scan=self.rules.scan_max,
             count_until=count_until,
-            shards_in_all=shards_in_all,
             going_on=going_on,
         )
         # Another shard begins every round, so that none starves where there are more shards than room.
@@ -190,22 +191,26 @@ class CandidateSelector:
         )
 
     def _open_rows(
-        self, plan: SubscriptionPlan, shards: Sequence[Shard], gate: WatermarkGate, *, limit: int
-    ) -> list[Dossier]:
+        self,
+        topic: TopicPlan,
+        plan: SubscriptionPlan,
+        shards: Sequence[Shard],
+        gate: WatermarkGate,
+        *,
+        limit: int,
+    ) -> list[Suspect]:
         numbers = {shard.number for shard in shards}
         rows = self._candidates.open_due(plan.subscription, shards=numbers, limit=limit)
-        known: list[Dossier] = []
+        known: list[Suspect] = []
         for row in rows:
-            # Seen while Redis' clock was ahead, it would wait until that time comes: the round dates pending keys anew,
+            # Seen while Redis' clock was ahead, it would wait until that time comes: the round re-dates pending keys,
             # too. What is recorded keeps the earlier time.
             first_seen_ms = min(row.first_seen_ms, gate.now_ms)
             known.append(
-                Dossier(
-                    unique_key=row.unique_key,
+                replace(
+                    suspect_of(topic, plan, row),
                     first_seen_ms=first_seen_ms,
-                    shard=row.shard,
-                    known=row,
-                    # A loss is followed whatever the gate says: it was proved already.
+                    # A loss is followed with the gate shut, too: it was proved already.
                     gate_open=row.loss_verdict is not None or gate.lets_through(first_seen_ms),
                 )
             )
@@ -234,16 +239,16 @@ class CandidateSelector:
 
     def behind_gate(
         self,
+        topic: TopicPlan,
         plan: SubscriptionPlan,
         shards: Sequence[Shard],
         gate: WatermarkGate,
         *,
-        shards_in_all: int,
         going_on: Collection[str] = frozenset(),
     ) -> Iterator[CandidateSelection]:
         """Passes over the keys that the gate alone keeps from being due, a page of each shard, oldest first.
 
-        `due` are those that the ledger does not follow. Whoever has enough of them stops; scan_max bounds all passes.
+        `due` are those that the ledger does not follow. The caller stops at will; scan_max bounds all passes.
         """
         if gate.due_until_ms >= gate.old_until_ms:
             return
@@ -253,11 +258,11 @@ class CandidateSelector:
         scan_left, fruitful = self.rules.scan_max, set[int]()
         while places and scan_left > 0:
             walk = _Walk(
+                topic,
                 plan,
                 room=PAGE_KEYS * len(places),
                 scan=scan_left,
                 count_until=0,
-                shards_in_all=shards_in_all,
                 going_on=going_on,
             )
             walk.share(1)
@@ -271,7 +276,7 @@ class CandidateSelector:
                     del places[shard]
                 else:
                     places[shard] = page[-1]
-            fruitful |= {dossier.shard for dossier in walk.found}
+            fruitful |= {suspect.shard for suspect in walk.found}
             # Pages of keys that the ledger follows, and no other, are walked through once and not every round.
             self._behind_cursors |= {s: after for s, after in places.items() if s.number not in fruitful}
             yield CandidateSelection(
@@ -286,27 +291,23 @@ class CandidateSelector:
             self._behind_cursors.pop(shard, None)
 
 
-def _suspect(shard: Shard, pending: PendingKey, row: Candidate | None) -> Dossier:
-    return Dossier(unique_key=pending.unique_key, first_seen_ms=pending.first_seen_ms, shard=shard.number, known=row)
-
-
 class _Walk:
     """Budget and findings of one walk over pending."""
 
     def __init__(
         self,
+        topic: TopicPlan,
         plan: SubscriptionPlan,
         *,
         room: int,
         scan: int,
         count_until: float,
-        shards_in_all: int,
         going_on: Collection[str],
     ) -> None:
         self.plan = plan
-        self.shards_in_all = shards_in_all
+        self.topic = topic
         self._going_on = going_on
-        self.found: list[Dossier] = []
+        self.found: list[Suspect] = []
         self.closed: dict[Shard, list[LeftKey]] = {}
         self.misshapen: dict[Shard, list[str]] = {}
         self.became_due = 0
@@ -354,7 +355,7 @@ class _Walk:
             self.leave_out(shard, pending)
         elif row is not None and is_closed(row, self.plan):
             self.close(shard, row)
-        elif not self.waits(pending) and (row is None or not is_followed(row, self.shards_in_all)):
+        elif not self.waits(pending) and (row is None or not is_followed(row, self.topic.shards)):
             # Keys that the ledger knows are looked at again: their number says nothing of new losses.
             self.became_due += is_new and row is None
             if self._room_share <= 0:
@@ -362,7 +363,16 @@ class _Walk:
             else:
                 self._room_share -= 1
                 self._room_left -= 1
-                self.found.append(_suspect(shard, pending, row))
+                self.found.append(
+                    Suspect(
+                        unique_key=pending.unique_key,
+                        topic=self.topic,
+                        plans=(self.plan,),
+                        first_seen_ms=pending.first_seen_ms,
+                        shard=shard.number,
+                        known=row,
+                    )
+                )
         if not self._left_out:
             self._last = pending
 

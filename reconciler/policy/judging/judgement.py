@@ -6,31 +6,28 @@ witness did not answer is UNKNOWN and keeps the key pending.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from reconciler.clock import Backoff
 from reconciler.contract.row_rules import FINISHED_REPAIRS
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import LOSSES, QUARANTINING, SETTLING, WAITING, Verdict
-from reconciler.policy.evidence import FilterKind, Lookup, StoredMessage
-from reconciler.policy.judging.delivery import (
+from reconciler.policy.evidence import FilterKind, StoredMessage
+from reconciler.policy.inquiry.case_file import HalfAge, Question
+from reconciler.policy.inquiry.delivery import (
     contradiction,
     difference,
     disagreement,
     double_effect,
-    group_position,
     kept_message,
-    of_row,
     other_content,
-    own_halves,
     reach,
-    row_of,
     suspicion,
     why_unknown,
     written_ms,
 )
-from reconciler.policy.judging.dossier import Bench, Dossier, HalfAge, Question
+from reconciler.policy.judging.suspect import Suspect
 from reconciler.policy.ports import Repair
 
 #: Longest wait before a key that could not be decided is looked at again.
@@ -39,10 +36,10 @@ UNDECIDED_WAIT_SECONDS_MAX = 60.0
 LAGGING_WAIT_SECONDS_MAX = 300.0
 #: A service announces within this time of writing its row, or the grace period; what is later is a repetition.
 OWN_ANNOUNCEMENT_SECONDS_MAX = 60.0
-#: Looks in a row at something that nobody can read, before a person has to: some twelve minutes with the waits of
-#: UNKNOWN. A witness that is away is not meant: it comes back by itself.
+#: Consecutive looks at an unreadable value before a person must look: about twelve minutes with the waits of UNKNOWN.
+#: A witness that is away does not count: it comes back by itself.
 DAMAGED_LOOKS_MAX = 15
-#: Wait before a key is looked at again of which nobody here can know whether the group takes it.
+#: Wait before the next look at a key of a group that filters by SQL92: the filter cannot be evaluated here.
 SQL92_WAIT_SECONDS = 3600.0
 #: Verdicts that a filter explains, too.
 _FILTERED_PERHAPS = frozenset({Verdict.DELIVERED_NOT_APPLIED, Verdict.EXPIRED})
@@ -68,27 +65,27 @@ Answer = Ruling | Question | None
 _UNSEEN = frozenset({Verdict.UNKNOWN, Verdict.REJECTED})
 
 
-def judge(dossier: Dossier, bench: Bench) -> Ruling | Question:
+def judge(d: Suspect) -> Ruling | Question:
     """The verdict, or the next question."""
     for rung in _RUNGS:
-        answer = rung(dossier, bench)
+        answer = rung(d)
         if answer is not None:
             break
     else:
-        answer = _everything_absent(dossier, bench)
-    answer = _unless_filtered(answer, dossier)
-    return _after_repair(_beyond_inbox(_damaged(answer, dossier), dossier, bench), dossier)
+        answer = _everything_absent(d)
+    answer = _unless_filtered(answer, d)
+    return _after_repair(_beyond_inbox(_damaged(answer, d), d), d)
 
 
 def _unknown(reason: str, wait_seconds: float | None = None) -> Ruling:
     return Ruling(verdict=Verdict.UNKNOWN, reason=reason, wait_seconds=wait_seconds)
 
 
-def _effect(d: Dossier, bench: Bench) -> Answer:
+def _effect(d: Suspect) -> Answer:
     """Rung 1: the group's inbox."""
-    if not bench.has_inbox:
+    if not d.group.has_inbox:
         return None
-    inbox = d.inbox_again or d.inbox
+    inbox = d.inbox
     if inbox is None:
         return Question.INBOX
     if inbox.is_unknown:
@@ -97,103 +94,95 @@ def _effect(d: Dossier, bench: Bench) -> Answer:
         return None
     if (doubled := double_effect(inbox)) is not None:
         return Ruling(verdict=Verdict.COLLISION, reason=doubled)
-    if bench.has_outbox and d.outbox is None:
+    if d.has_outbox and d.outbox is None:
         return Question.OUTBOX
-    if d.outbox is not None and bench.has_outbox and d.outbox.is_unknown:
+    if d.outbox is not None and d.has_outbox and d.outbox.is_unknown:
         return _unknown(f"the effect cannot be compared with the outbox: {d.outbox.reason}")
     if (contradicted := _contradicted(d)) is not None:
         return contradicted
-    if (other := other_content(inbox, row_of(d.outbox))) is not None:
+    if (other := other_content(inbox, d.row)) is not None:
         return Ruling(
             verdict=Verdict.COLLISION, reason=f"the inbox row has another content than the outbox row: {other}"
         )
     return Ruling(verdict=Verdict.CONSUMED, reason="the inbox has the key")
 
 
-def _under_repair(d: Dossier, _bench: Bench) -> Answer:
-    """A proved loss whose repair is not finished: only its effect matters, and the inbox has none yet."""
+def _under_repair(d: Suspect) -> Answer:
+    """A proved loss with an unfinished repair: the inbox has no effect yet, so the loss is still open."""
     if d.known is None or d.known.loss_verdict is None or d.repair is None or _is_finished(d.repair):
         return None
     return Ruling(verdict=d.known.loss_verdict, reason=f"repair is {d.repair.state} on rung {d.repair.rung}")
 
 
-def _wanted(d: Dossier, bench: Bench) -> Answer:
-    """A committed message whose tag the group does not take needs no broker to be asked."""
-    if bench.has_outbox and d.outbox is None:
+def _wanted(d: Suspect) -> Answer:
+    """The outbox row has the tag: a message that the group does not take needs no look-up at a broker."""
+    if d.has_outbox and d.outbox is None:
         return Question.OUTBOX
     if (contradicted := _contradicted(d)) is not None:
         return contradicted
-    row = row_of(d.outbox)
+    row = d.row
     if row is not None and row.is_committed:
-        return _filtered(row.tag, bench)
+        return _filtered(d, row.tag)
     return None
 
 
-def _unheard_of(d: Dossier, bench: Bench) -> Answer:
-    """Nobody has committed it, and nobody has seen a copy of it: a flood of such keys must cost the brokers nothing."""
+def _unheard_of(d: Suspect) -> Answer:
+    """No commit and no known copy: no broker is asked, so a flood of forged keys costs the brokers nothing."""
     is_unseen = d.known is None or (d.known.loss_verdict is None and d.known.verdict in _UNSEEN)
     is_answered = d.outbox is not None and not d.outbox.is_unknown
-    row = row_of(d.outbox)
+    row = d.row
     is_committed = row is not None and row.is_committed
-    return _commit(d, bench) if is_unseen and is_answered and not is_committed else None
+    return _commit(d) if is_unseen and is_answered and not is_committed else None
 
 
-def _contradicted(d: Dossier) -> Ruling | None:
+def _contradicted(d: Suspect) -> Ruling | None:
     reason = contradiction(d.outbox)
     return None if reason is None else Ruling(verdict=Verdict.COLLISION, reason=reason)
 
 
-def _filtered(tag: str | None, bench: Bench) -> Ruling | None:
-    if bench.plan.accepts(tag):
+def _filtered(d: Suspect, tag: str | None) -> Ruling | None:
+    if d.plan.accepts(tag):
         return None
     return Ruling(verdict=Verdict.FILTERED, reason=f"the group does not take the tag {tag!r}")
 
 
-def _gate(d: Dossier, _bench: Bench) -> Answer:
-    """Rung 2: what was undecided stays so while the gate is shut."""
+def _gate(d: Suspect) -> Answer:
+    """Rung 2: an undecided key stays undecided while the gate is shut."""
     if d.gate_open:
         return None
     verdict = d.known.verdict if d.known is not None and d.known.verdict in WAITING else Verdict.UNKNOWN
     return Ruling(verdict=verdict, reason="the group has not consumed up to the announcement: the gate is shut")
 
 
-def _committed_copy(d: Dossier, bench: Bench) -> Answer:
+def _committed_copy(d: Suspect) -> Answer:
     """Rung 3: a copy of this message under the real topic. Never a loss; the question is only how far the group is."""
-    if d.copies is None:
+    copies = d.own_copies
+    if copies is None:
         return Question.COMMITTED_COPIES
-    copies = of_row(d.copies, row_of(d.outbox))
     if copies.is_unknown:
         return _unknown(f"committed copy: {copies.reason}")
     if copies.is_absent:
         return None
-    filtered = _filtered(copies.records[-1].tag, bench)
+    filtered = _filtered(d, copies.records[-1].tag)
     if filtered is not None:
         return filtered
-    match reach(d.positions, copies.records):
+    match reach(d.group.positions, copies.records):
         case Verdict.LAGGING:
             return Ruling(verdict=Verdict.LAGGING, reason="the group's offset has not reached the copy")
         case Verdict.UNKNOWN:
-            return _unknown(why_unknown(d.positions, copies.records))
-    if bench.has_inbox and d.inbox_again is None:
-        return Question.INBOX_AGAIN
-    if d.group_copies is None:
-        return Question.GROUP_COPIES
-    return _group_position(d, copies.records, d.group_copies, bench)
+            return _unknown(why_unknown(d.group.positions, copies.records))
+    return _past_copies(d, copies.records)
 
 
-def _group_position(
-    d: Dossier,
-    copies: Sequence[StoredMessage],
-    group_copies: Mapping[str, Lookup[StoredMessage]],
-    bench: Bench,
-) -> Ruling | Question:
+def _past_copies(d: Suspect, copies: Sequence[StoredMessage]) -> Ruling | Question:
     """The group is past the copies and its inbox has no row."""
-    row = row_of(d.outbox)
-    verdict = group_position(d.positions, {name: of_row(copies, row) for name, copies in group_copies.items()})
+    verdict = d.position_of(d.plan)
+    if isinstance(verdict, Question):
+        return verdict
     if verdict is Verdict.UNKNOWN:
         return _unknown("retry or dead-letter topic did not answer")
     if verdict is Verdict.DELIVERED_NOT_APPLIED:
-        if not bench.has_inbox:
+        if not d.group.has_inbox:
             return _unknown("delivered; without an inbox nobody knows whether it took effect")
         if d.copies_again is None:
             return Question.COPIES_AGAIN
@@ -207,13 +196,13 @@ def _are_all_there(copies: Sequence[StoredMessage], again: Sequence[StoredMessag
     return {(c.broker, c.commit_log_offset) for c in copies} <= {(c.broker, c.commit_log_offset) for c in again}
 
 
-def _commit(d: Dossier, bench: Bench) -> Answer:
+def _commit(d: Suspect) -> Answer:
     """The evidence of the commit, without which a copy would be compared with nothing."""
-    if not bench.has_outbox:
+    if not d.has_outbox:
         return None
     if d.outbox is None or d.outbox.is_unknown:
         return _unknown(f"outbox: {d.outbox.reason if d.outbox else 'not asked'}")
-    row = row_of(d.outbox)
+    row = d.row
     if row is None:
         return Ruling(verdict=Verdict.REJECTED, reason="announced, but the outbox has no row")
     if not row.is_committed:
@@ -221,45 +210,45 @@ def _commit(d: Dossier, bench: Bench) -> Answer:
     return None
 
 
-def _trusted(_d: Dossier, bench: Bench) -> Answer:
+def _trusted(d: Suspect) -> Answer:
     """No copy of it: without an outbox everything rests on the announcement from here on."""
-    if bench.has_outbox or bench.topic.trust_announcements:
+    if d.has_outbox or d.topic.trust_announcements:
         return None
     return _unknown("no outbox is configured: the commit is unproved")
 
 
-def _young(d: Dossier, bench: Bench) -> Answer:
+def _young(d: Suspect) -> Answer:
     """The grace period counts from the commit, too: a stranger may have announced the key before it.
 
     The row tells when it was written, and when its own service announced it, which is after the commit; of a row that
     is not announced yet, the commit may have come just now. A repeated announcement must not put the key off for ever.
     Both by the database's clock; a time that lies ahead by more than clocks may differ tells nothing.
     """
-    row = row_of(d.outbox)
+    row = d.row
     if row is None or d.now_ms is None:
         return None
-    grace_ms = bench.plan.grace_period_seconds * 1000
+    grace_ms = d.plan.grace_period_seconds * 1000
     written_ms = row.created_at_ms
     own_ms = written_ms + max(grace_ms, OWN_ANNOUNCEMENT_SECONDS_MAX * 1000)
     announced_ms = min(d.now_ms if row.announced_at_ms is None else row.announced_at_ms, own_ms)
-    ahead_ms = d.now_ms + bench.skew_margin_seconds * 1000
-    told = [at_ms for at_ms in (written_ms, announced_ms) if at_ms <= ahead_ms]
-    left_ms = max(told, default=0) + grace_ms - d.now_ms
+    ahead_ms = d.now_ms + d.skew_margin_seconds * 1000
+    counted = [at_ms for at_ms in (written_ms, announced_ms) if at_ms <= ahead_ms]
+    left_ms = max(counted, default=0) + grace_ms - d.now_ms
     if left_ms <= 0:
         return None
     return _unknown("committed after it was first announced: within the grace period", wait_seconds=left_ms / 1000)
 
 
-def _half(d: Dossier, bench: Bench) -> Answer:
+def _half(d: Suspect) -> Answer:
     """Rung 4: the half message."""
-    if d.halves is None:
+    own = d.own_halves
+    if own is None:
         return Question.HALF_COPIES
-    own = own_halves(d.halves, topic=bench.topic, row=row_of(d.outbox))
     if own.is_unknown:
         return _unknown(f"half: {own.reason}")
     if own.is_absent:
         return None
-    if (filtered := _filtered(own.records[-1].tag, bench)) is not None:
+    if (filtered := _filtered(d, own.records[-1].tag)) is not None:
         return filtered
     if d.check_back is None:
         return Question.CHECK_BACK
@@ -267,7 +256,7 @@ def _half(d: Dossier, bench: Bench) -> Answer:
     if left > 0:
         return _unknown("left to the broker's own check-back", wait_seconds=left)
     if _looks_rolled_back(own.records, d.check_back):
-        return _rolled_back_or_parked(d, bench)
+        return _rolled_back_or_parked(d)
     return Ruling(verdict=Verdict.LOST_CONFIRM, reason="committed, half found, no committed copy")
 
 
@@ -277,10 +266,10 @@ def _looks_rolled_back(own: Sequence[StoredMessage], check_back: HalfAge) -> boo
     return after is not None and check_back.age_seconds > after and len(own) == 1 and own[0].check_times is None
 
 
-def _rolled_back_or_parked(d: Dossier, bench: Bench) -> Ruling | Question:
-    if d.parked is None:
+def _rolled_back_or_parked(d: Suspect) -> Ruling | Question:
+    own = d.own_parked
+    if own is None:
         return Question.PARKED_COPIES
-    own = own_halves(d.parked, topic=bench.topic, row=row_of(d.outbox))
     if own.is_unknown:
         return _unknown(f"parked copy: {own.reason}")
     if own.is_found:
@@ -290,23 +279,23 @@ def _rolled_back_or_parked(d: Dossier, bench: Bench) -> Ruling | Question:
     )
 
 
-def _parked(d: Dossier, bench: Bench) -> Answer:
+def _parked(d: Suspect) -> Answer:
     """Rung 5: the broker gave up asking, and the half copies are gone."""
-    if d.parked is None:
+    own = d.own_parked
+    if own is None:
         return Question.PARKED_COPIES
-    own = own_halves(d.parked, topic=bench.topic, row=row_of(d.outbox))
     if own.is_unknown:
         return _unknown(f"parked copy: {own.reason}")
     if own.is_absent:
         return None
-    return _filtered(own.records[-1].tag, bench) or Ruling(
+    return _filtered(d, own.records[-1].tag) or Ruling(
         verdict=Verdict.PARKED, reason="committed, and the broker parked the half"
     )
 
 
-def _everything_absent(d: Dossier, bench: Bench) -> Ruling:
+def _everything_absent(d: Suspect) -> Ruling:
     """Rung 6: no broker has this message. What they have under its key is repaired from a kept body only."""
-    row = row_of(d.outbox)
+    row = d.row
     others = [
         (what, copy)
         for what, lookup in (("committed copy", d.copies), ("half", d.halves), ("parked copy", d.parked))
@@ -315,7 +304,7 @@ def _everything_absent(d: Dossier, bench: Bench) -> Ruling:
     if not others:
         return Ruling(verdict=Verdict.EXPIRED, reason="committed, and no broker has a copy of any kind")
     what, other = others[-1]
-    why = difference(other, row) if what == "committed copy" else disagreement(other, topic=bench.topic, row=row)
+    why = difference(other, row) if what == "committed copy" else disagreement(other, topic=d.topic, row=row)
     said = f"a {what} with this key is another message: {why}"
     suspect = suspicion(row, [copy for _, copy in others])
     if suspect is not None or kept_message(row) is None:
@@ -323,7 +312,7 @@ def _everything_absent(d: Dossier, bench: Bench) -> Ruling:
     return Ruling(verdict=Verdict.EXPIRED, reason=f"committed, and no broker has a copy of it: {said}")
 
 
-_RUNGS: tuple[Callable[[Dossier, Bench], Answer], ...] = (
+_RUNGS: tuple[Callable[[Suspect], Answer], ...] = (
     _effect, _under_repair, _wanted, _unheard_of, _gate, _commit, _committed_copy, _trusted, _young, _half, _parked
 )  # fmt: skip
 
@@ -332,15 +321,15 @@ def _is_finished(repair: Repair) -> bool:
     return repair.state in FINISHED_REPAIRS
 
 
-def _beyond_inbox(answer: Ruling | Question, d: Dossier, bench: Bench) -> Ruling | Question:
+def _beyond_inbox(answer: Ruling | Question, d: Suspect) -> Ruling | Question:
     """A loss that is older than inbox rows get is none that could be proved: it may have had its effect.
 
     One whose repair is under way is left to the repair, which looks into every group's inbox before each send.
     """
-    if not isinstance(answer, Ruling) or answer.verdict not in LOSSES or d.now_ms is None or not bench.has_inbox:
+    if not isinstance(answer, Ruling) or answer.verdict not in LOSSES or d.now_ms is None or not d.group.has_inbox:
         return answer
-    at_ms = written_ms(row_of(d.outbox), d.halves, d.parked, d.copies)
-    if d.repair is not None or at_ms is None or bench.plan.inbox_reaches(at_ms, now_ms=d.now_ms):
+    at_ms = written_ms(d.row, d.halves, d.parked, d.copies)
+    if d.repair is not None or at_ms is None or d.plan.inbox_reaches(at_ms, now_ms=d.now_ms):
         return answer
     return Ruling(
         verdict=Verdict.QUARANTINED,
@@ -348,7 +337,7 @@ def _beyond_inbox(answer: Ruling | Question, d: Dossier, bench: Bench) -> Ruling
     )
 
 
-def _unless_filtered(answer: Ruling | Question, d: Dossier) -> Ruling | Question:
+def _unless_filtered(answer: Ruling | Question, d: Suspect) -> Ruling | Question:
     """Without an effect and without a half, only tags tell whether the group ever wanted the message.
 
     A group that filters by SQL92 passes what it filters without an effect; when its copy has been deleted by age, it
@@ -357,7 +346,7 @@ def _unless_filtered(answer: Ruling | Question, d: Dossier) -> Ruling | Question
     was_proved = d.known is not None and d.known.loss_verdict is not None
     if not isinstance(answer, Ruling) or answer.verdict not in _FILTERED_PERHAPS - (LOSSES if was_proved else set()):
         return answer
-    match d.filter_kind:
+    match d.group.filter_kind:
         case None:
             return Question.FILTER_KIND
         case FilterKind.SQL92:
@@ -369,8 +358,8 @@ def _unless_filtered(answer: Ruling | Question, d: Dossier) -> Ruling | Question
             return answer
 
 
-def _damaged(answer: Ruling | Question, d: Dossier) -> Ruling | Question:
-    """What stays UNKNOWN for nothing but a damaged value stays so for ever: it leaves pending, and a person is told."""
+def _damaged(answer: Ruling | Question, d: Suspect) -> Ruling | Question:
+    """UNKNOWN for nothing but an unreadable value would never end: the key leaves pending and waits for a person."""
     is_unknown = isinstance(answer, Ruling) and answer.verdict is Verdict.UNKNOWN
     if not is_unknown or d.damaged_looks < DAMAGED_LOOKS_MAX:
         return answer
@@ -380,7 +369,7 @@ def _damaged(answer: Ruling | Question, d: Dossier) -> Ruling | Question:
     )
 
 
-def _after_repair(answer: Ruling | Question, d: Dossier) -> Ruling | Question:
+def _after_repair(answer: Ruling | Question, d: Suspect) -> Ruling | Question:
     """A loss whose repair has ended without an effect is not repaired a second time: a person must look."""
     if isinstance(answer, Ruling) and answer.verdict in LOSSES and d.repair is not None and _is_finished(d.repair):
         return Ruling(
@@ -397,15 +386,15 @@ def state_of(verdict: Verdict) -> CandidateState:
     return CandidateState.QUARANTINED if verdict in QUARANTINING else CandidateState.OPEN
 
 
-def ask_again_seconds(finding: Ruling, d: Dossier) -> float | None:
+def ask_again_seconds(finding: Ruling, d: Suspect) -> float | None:
     """Of what leaves pending for want of a row in a database: how soon that is asked again; None: it is final.
 
-    A tombstone is final, and so is another content. An effect that is there already would be found each time anew.
+    A tombstone is final, and so is another content. A present effect would be found again each time.
     """
     if finding.verdict is Verdict.REJECTED:
-        lacks_row = row_of(d.outbox) is None
+        lacks_row = d.row is None
     else:
-        inbox = d.inbox_again or d.inbox
+        inbox = d.inbox
         is_missed = finding.verdict in QUARANTINING and finding.verdict is not Verdict.COLLISION
         lacks_row = is_missed and inbox is not None and not inbox.is_found
     return ASK_AGAIN_SECONDS_MIN if lacks_row else None

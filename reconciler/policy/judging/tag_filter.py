@@ -1,16 +1,15 @@
-"""Between steps 7 and 8: what a group does not take leaves pending by the outbox's word, 500 keys a statement.
+"""Between steps 7 and 8: keys with a tag that the group does not take leave pending, on the evidence of the outbox.
 
-An announcement tells the tag of each key, so the announcement consumer knows which ones the group will not take. It may
-not drop them: anybody can announce, and only the outbox tells the tag of what was committed. Nor may it ask: it would
-stand still with an outbox that is away. So such a key is admitted like every other one and *set apart* in the same
+An announcement names the tag of each key, so the announcement consumer knows which ones the group will not take. It may
+not drop them: announcements can be forged, and only the outbox has the tag of what was committed. Nor may it ask: an
+outbox that is away would stop it. So such a key is admitted like every other one and *set apart* in the same
 atomic step, in a set beside the half set. That set is a hint and nothing rests on it. Round and floor see an ordinary
 pending key; a hint that is lost, forged, or not understood by a release that runs beside this one costs one verdict,
-and a key that was announced twice with different tags is compared like any other. Announcing a key
-again and again with a foreign tag hides it from no round: a key that a round has compared is a candidate of that round,
-even if it is set apart again. What
-the outbox has with a tag that the group does not take leaves without a look-up and without a row in the ledger; the
-outbox row is the evidence. All else goes on as it would have without the hint, and what the outbox does not answer
-stays pending and set apart.
+and a key that was announced twice with different tags is compared like any other. Repeated announcements with a foreign
+tag hide a key from no round: a key that a round has compared is a candidate in it, set apart again or not. A key whose
+outbox row has a tag that the group does not take leaves without a look-up and without a row in the ledger; the outbox
+row is the evidence. Every other key goes on as without the hint. A key whose outbox does not answer stays pending and
+set apart.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import is_unique_key
 from reconciler.policy.events import EventSink, KeysNotTaken
 from reconciler.policy.evidence import Lookup, OutboxRow
-from reconciler.policy.judging.delivery import contradiction
-from reconciler.policy.judging.dossier import PAGE_KEYS
+from reconciler.policy.inquiry.case_file import PAGE_KEYS
+from reconciler.policy.inquiry.delivery import contradiction
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import OutboxEvidence, ShardMemory
 
@@ -33,7 +32,7 @@ COMPARED_KEYS_MAX = 100_000
 def is_filtered_out(lookup: Lookup[OutboxRow], plan: SubscriptionPlan) -> bool | None:
     """True if the message was committed with a tag that the group does not take; None: the outbox did not answer.
 
-    A row that nobody can read is an answer: waiting does not mend it.
+    A row with an unreadable value is an answer: waiting does not mend it.
     """
     if lookup.is_unknown and lookup.damage is None:
         return None

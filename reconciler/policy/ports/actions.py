@@ -1,4 +1,4 @@
-"""What people do by hand, kept in the ledger: who, what, and what came of it."""
+"""Actions by hand, kept in the ledger: the operator, the command and its result."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intent:
-    """What somebody is about to do. None: to all topics, all groups, no single message."""
+    """An action that is about to begin. None: all topics, all groups, no single message."""
 
     by: str
     #: hold, resume, repair, dismiss or rebuild.
@@ -41,5 +41,5 @@ class OperatorActions(Protocol):
         ...
 
     def end(self, action_id: str, result: str) -> None:
-        """Adds what came of it."""
+        """Adds the result."""
         ...

@@ -1,7 +1,7 @@
 """What rounds moved, read back after they ran: for the history, which may lag or fail without holding a round up.
 
 A round keeps the sets that it emptied for a few generations (rounds.py tells how many). A capture reads them, so a
-round whose reply was lost, or that another owner ran, is captured like any other; what rotated away is told as missed.
+round whose reply was lost, or that another owner ran, is captured like any other. A round without its sets is missed.
 Keys are the bytes of unique keys.
 """
 
@@ -61,7 +61,7 @@ class Capture:
     rounds: Sequence[CapturedRound]
     #: First and last generation of `epoch` that ran after `after` and can no longer be read; None: none is missing.
     missed: tuple[int, int] | None
-    #: True: `after` is of another memory; what ran there behind it is gone, nobody knows how much.
+    #: True: `after` is of another memory; an unknown number of rounds after it is lost.
     new_memory: bool = False
     #: True: Redis fell back behind `after`; generations up to it ran, or will run, a second time.
     fell_back: bool = False

@@ -30,7 +30,7 @@ class Candidate:
     updated_at_ms: int
     #: When the databases are asked once more whether a closed row's verdict still holds; None: they are not.
     ask_again_at_ms: int | None = None
-    #: Which of the row's values nobody can read; harmless ones stand in their place until the next verdict is written.
+    #: The unreadable values of the row; harmless ones take their place until the next verdict is written.
     #: Such a row closes nothing: its key is looked at as long as it is pending.
     damage: str | None = None
 
@@ -62,7 +62,7 @@ class Candidates(Protocol):
         """Inserts or updates; attempts grow by one; loss_verdict is set once and kept; committed when it returns.
 
         OPEN < QUARANTINED < SETTLED: a verdict of a lower state leaves the row as it is (a slower owner, a Redis
-        that fell back). first_seen_ms keeps the earliest. What nobody can read in a row is written anew.
+        that fell back). first_seen_ms keeps the earliest. Unreadable values of a row are overwritten.
         """
         ...
 
@@ -73,8 +73,8 @@ class Candidates(Protocol):
     def open_due(self, subscription: Subscription, *, shards: Collection[int], limit: int) -> Sequence[Candidate]:
         """OPEN candidates of any verdict whose next_at_ms has passed, by next_at_ms: keys to be looked at again.
 
-        Only of the shards: rows of one that nobody looks at must not take the others' room. Also those that have left
-        pending by a match since: their rows end by the inbox.
+        Only of these shards: rows of a shard that no process runs must not take the others' room. Also those that
+        have left pending by a match since: their rows end by the inbox.
         """
         ...
 
@@ -121,7 +121,7 @@ class Repair:
     created_at_ms: int
     sent_at_ms: int | None
     done_at_ms: int | None
-    #: Never changed once it is set; None though it was sent: a release that did not write it down sent first.
+    #: Time of the first send; never changed. May be None for rows first sent by a release before v0002.
     first_sent_at_ms: int | None = None
 
 
@@ -162,7 +162,7 @@ class Repairs(Protocol):
         ...
 
     def claim(self, repair: Repair, *, token: str, lease_seconds: float) -> Repair | None:
-        """Takes the row if it is still claimable; the state is taken over as it is. None: somebody else has it."""
+        """Takes the row if it is still claimable; the state is taken over as it is. None: another owner has it."""
         ...
 
     def change(self, repair: Repair, change: RepairChange, *, token: str) -> Repair | None:
@@ -176,12 +176,12 @@ class Repairs(Protocol):
     def reopen(self, repair: Repair, *, rung: Rung) -> bool:
         """An operator's wish: a FAILED row is OPEN again on the rung. False if it is not FAILED.
 
-        It counts one attempt: whatever copy is out there has been waited for, so the next step sends again.
+        It counts one attempt: the copies that exist have been waited for, so the next step sends again.
         """
         ...
 
     def dismiss(self, repair: Repair, *, answer: str) -> bool:
-        """A person has seen to it: a FAILED row is DONE, a hand-over's message emptied. False if it is not FAILED."""
+        """Dismissed by an operator: a FAILED row is DONE, a hand-over's message emptied. False if it is not FAILED."""
         ...
 
     # ---- many rows in one transaction: all or nothing, answers in the order asked
@@ -191,7 +191,7 @@ class Repairs(Protocol):
         ...
 
     def claim_all(self, claims: Sequence[tuple[Repair, str]], *, lease_seconds: float) -> Sequence[Repair | None]:
-        """Takes each row under its token if it is still claimable. None: somebody else has it."""
+        """Takes each row under its token if it is still claimable. None: another owner has it."""
         ...
 
     def change_all(self, changes: Sequence[tuple[Repair, RepairChange, str]]) -> Sequence[Repair | None]:
@@ -234,11 +234,11 @@ class Holds(Protocol):
         ...
 
     def place(self, environment: str, topic: str, kind: HoldKind, *, by: str, reason: str) -> bool:
-        """False if it was there already: a HOLD stays as it is, a BREAKER is dated anew."""
+        """False if it was there already: a HOLD stays as it is, a BREAKER gets a fresh timestamp."""
         ...
 
     def renew(self, environment: str, topic: str) -> bool:
-        """Dates a BREAKER anew; False if there is none, and none is placed."""
+        """Gives a BREAKER a fresh timestamp. False: there is none, and none is placed."""
         ...
 
     def lift(self, environment: str, topic: str, kind: HoldKind, *, calm_seconds: float = 0.0) -> bool:
@@ -254,7 +254,7 @@ class KnownBrokers(Protocol):
     ) -> frozenset[str]:
         """Notes the brokers of the route and returns all that count: these, and those missed for at most keep_seconds.
 
-        A broker is missed from the first call that does not name it, so none is forgotten while nobody looks. None:
+        A broker is missed from the first call that does not name it, so none is forgotten while no process runs. None:
         the route is not known, nothing is noted. Writes only what changed; a broker that is back is missed no more.
         """
         ...

@@ -37,7 +37,7 @@ class LedgerFilter:
     #: True: only rows with a loss_verdict, False: only rows without.
     is_loss: bool | None = None
     repair_state: RepairState | None = None
-    #: True: only repairs that are DONE, False: only the others, also those whose state nobody can read.
+    #: True: only repairs that are DONE, False: only the others, also those with an unreadable state.
     is_done: bool | None = None
     rung: Rung | None = None
     #: EVERY_GROUP, or the group of a hand-over.
@@ -55,7 +55,7 @@ class VerdictCount:
     count: int
     #: The earliest first_seen_ms of them.
     oldest_ms: int
-    #: What nobody can read in their words; then they count as undecided.
+    #: The unreadable states or verdicts; then they count as undecided.
     damage: str | None = None
 
 
@@ -70,7 +70,7 @@ class RepairCount:
     #: Rows of which at least one send was started.
     attempted: int
     count: int
-    #: What nobody can read in their words; then they count as failed.
+    #: The unreadable states or rungs; then they count as failed.
     damage: str | None = None
 
 

@@ -51,7 +51,7 @@ class ShardState:
     epoch: str | None
     generation: int
     now_ms: int
-    #: at_ms of the round that stands last in this memory; None: none does, or an older release ran it.
+    #: at_ms of the newest round of this memory. None: it has none, or an older release ran it.
     round_at_ms: int | None = None
 
 
@@ -69,17 +69,17 @@ class ShardMemory(Protocol):
     """The Redis half of step 7. Raises RedisAway; InvariantViolation for a key of a wrong type or a foreign epoch."""
 
     def state(self, shard: Shard) -> ShardState:
-        """Reads what stands there; checks the type of every key and the epoch's environment."""
+        """Reads epoch, generation and time; checks the type of every key and the epoch's environment."""
         ...
 
     def begin_epoch(self, shard: Shard) -> str:
-        """Writes a new epoch marker unless there is one; returns the marker that stands."""
+        """Writes a new epoch marker unless there is one; returns the marker in force."""
         ...
 
     def take_round(self, shard: Shard, *, epoch: str, not_before_ms: int = 0) -> RoundDone | None:
         """Runs the atomic step once (reference: WATCH generation, epoch, pending; one MULTI).
 
-        None: it did not run, or nobody can tell whether it ran (another owner was quicker, the reply was lost, the
+        None: it did not run, or it is not known whether it ran (another owner was quicker, the reply was lost, the
         epoch is another one). Either way pending holds every unmatched key and the next round is right.
         `not_before_ms`: at_ms of the last stored round + 1, so that ages never run backwards after a fail-over.
         """
@@ -126,16 +126,16 @@ class RoundLeases(Protocol):
 
 
 class Rounds(Protocol):
-    """Durable record of rounds, and the floor that they told. Raises DatabaseAway."""
+    """Durable record of rounds, and the floors that they read. Raises DatabaseAway."""
 
     def store(self, done: RoundDone) -> None:
         """One row; doing it twice is harmless."""
         ...
 
     def void_after(self, shard: Shard, *, epoch: str, generation: int, at_ms: int | None = None) -> int:
-        """Marks rounds of the epoch as void that are no ancestors of the round that stands: Redis fell back.
+        """Marks rounds of the epoch as void that are no ancestors of the memory's newest round: Redis fell back.
 
-        They have a higher generation, or a later time than `at_ms` (None: nobody knows its time). Returns how many.
+        They have a higher generation, or a later time than `at_ms` (None: its time is not known). Returns how many.
         The rows are for people, outages and the audit; the floor does not rest on them.
         """
         ...

@@ -1,4 +1,4 @@
-"""Steps 8 and 9: who is asked. Step 10: what is sent."""
+"""Steps 8 and 9: the witnesses. Step 10: the acts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from reconciler.policy.evidence import (
     Watermark,
 )
 
-#: Time of a key of which nobody knows when it was committed: only a primary proves then that an outbox has no row.
+#: Commit time of a key without a known one: then only a primary proves that an outbox has no row.
 WHENEVER_COMMITTED_MS = 2**63 - 1
 
 
@@ -57,7 +57,7 @@ class BrokerEvidence(Protocol):
         ...
 
     def filter_kind(self, subscription: Subscription) -> FilterKind:
-        """How the group filters the topic, as its members told the brokers."""
+        """How the group filters the topic, as its members registered it at the brokers."""
         ...
 
     def horizon(self, topic: str) -> Horizon:
@@ -65,7 +65,7 @@ class BrokerEvidence(Protocol):
         ...
 
     def check_back_wait_seconds(self, half: StoredMessage) -> float:
-        """How long to leave a half to the broker's own check-back (decisions.md); 0 if nobody could answer it."""
+        """How long to leave a half to the broker's own check-back (decisions.md); 0: no producer could answer it."""
         ...
 
     def rollback_evident_after_seconds(self, half: StoredMessage) -> float | None:

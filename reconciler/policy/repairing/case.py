@@ -3,7 +3,7 @@
 | from | to | when |
 |---|---|---|
 | OPEN | SENDING | target and attempt are written and committed before a byte leaves |
-| OPEN | SENT | somebody else delivered it: a committed copy is there |
+| OPEN | SENT | a committed copy is there, made by another repair or by the broker |
 | SENDING | SENT | answered "done", or a committed copy is found later |
 | SENDING | OPEN | certainly not executed, or no copy although the index has passed the send by 5 s |
 | SENT | DONE | every group that takes the message has its inbox row |
@@ -16,9 +16,8 @@ Within a state the rung, the wait and the answer may change. A repair never leav
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Any
 
 from reconciler.clock import Backoff
@@ -26,10 +25,12 @@ from reconciler.contract.row_rules import FINISHED_REPAIRS
 from reconciler.contract.tables import HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import InvariantViolation
-from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, StoredMessage
-from reconciler.policy.judging.delivery import other_content, row_of, stand_in_row
-from reconciler.policy.plan import SubscriptionPlan, TopicPlan
+from reconciler.policy.evidence import OutboxRow, StoredMessage
+from reconciler.policy.inquiry.case_file import CaseFile, Question
+from reconciler.policy.inquiry.delivery import other_content, stand_in_row
+from reconciler.policy.plan import SubscriptionPlan
 from reconciler.policy.ports import Repair
+from reconciler.policy.repairing.rungs import RUNGS, Act, RungTraits
 
 ATTEMPTS_MAX = 16
 #: A copy that is still absent when the index has passed the send by this was not made by it.
@@ -39,7 +40,7 @@ BACK_OFF = Backoff(first_seconds=1.0, longest_seconds=300.0)
 #: Longest pause between two looks at a repair whose effect is waited for.
 SENT_WAIT_SECONDS_MAX = 60.0
 
-#: How long a repair that was not sent waits for a value that nobody can read.
+#: How long a repair that was not sent waits for an unreadable value to be mended.
 DAMAGED_SECONDS_MAX = 900.0
 
 _LEGAL = {
@@ -57,48 +58,9 @@ def require_legal(before: RepairState, after: RepairState) -> None:
         raise InvariantViolation(f"a repair must not go from {before} to {after}")
 
 
-def next_rung(order: Sequence[Rung], rung: Rung) -> Rung | None:
-    """The rung after this one; None at the end of the ladder. One that was taken out of the settings: the first."""
-    later = order[order.index(rung) + 1 :] if rung in order else order
-    return later[0] if later else None
-
-
-def first_rung(order: Sequence[Rung], verdict: Verdict) -> Rung:
-    """Where a loss starts: without an open half there is nothing to END."""
-    usable = [rung for rung in order if verdict is Verdict.LOST_CONFIRM or rung is not Rung.END]
-    return usable[0] if usable else order[0]
-
-
 def back_off_seconds(attempts: int) -> float:
     """1, 2, 4 ... seconds, bounded."""
     return BACK_OFF.pause_seconds(attempts)
-
-
-class Ask(StrEnum):
-    """What to ask next."""
-
-    COPIES = "committed copies"
-    GROUP_POSITIONS = "group_positions"
-    HALVES = "half copies"
-    PARKED = "parked copies"
-    ROWS = "hand-over rows"
-
-
-class Act(StrEnum):
-    """What a decision asks the procedure to do."""
-
-    #: Write the state, nothing else.
-    WRITE = "write"
-    #: Write SENDING, then END COMMIT on the half `message`.
-    END = "end"
-    #: Write SENDING, then republish `message`.
-    REPUBLISH = "republish"
-    #: Write SENDING, then hand `message` over to `groups`.
-    HAND_OVER = "hand-over"
-    #: END ROLLBACK on each of `halves`, then write.
-    CLOSE = "close"
-    #: End the hand-over `rows`, then write.
-    WITHDRAW = "withdraw"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,71 +92,79 @@ class RepairStep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
-    """One claimed repair with all answers so far; None means not asked yet.
-
-    Copies, halves and parked copies are those of the outbox row's message: others count for nothing.
-    """
+class RepairCase(CaseFile):
+    """One claimed repair. The inboxes of its groups and the outbox are read after the claim."""
 
     repair: Repair
-    topic: TopicPlan
     #: Database time when it was claimed.
     now_ms: int
-    has_outbox: bool
     #: After a send the effect is looked for no earlier.
     verify_after_seconds: float
-    #: Group -> its inbox, for groups that have one configured, and the outbox: both read after the claim.
-    inboxes: Mapping[str, Lookup[InboxRow]]
-    outbox: Lookup[OutboxRow]
-    copies: Lookup[StoredMessage] | None = None
-    #: Group without an inbox row -> where it stands with the copies; asked after the copies.
-    group_positions: Mapping[str, Verdict] | None = None
-    halves: Lookup[StoredMessage] | None = None
-    parked: Lookup[StoredMessage] | None = None
-    #: Hand-over rows of the key.
-    rows: Sequence[Repair] | None = None
+
+    def not_before_ms(self, question: Question) -> int:
+        """The proof of the loss; for committed copies also the last send, which may have made one."""
+        sent_at_ms = self.repair.sent_at_ms
+        match question:
+            case Question.OUTBOX:
+                # The commit was seen before the repair was opened.
+                return self.repair.created_at_ms + round(self.skew_margin_seconds * 1000)
+            case Question.COMMITTED_COPIES if sent_at_ms is not None:
+                return sent_at_ms + SEND_MARGIN_MS
+            case _:
+                return self.repair.created_at_ms
+
+    def before_a_send(self, repair: Repair) -> RepairCase:
+        """The file of a repair that is SENDING now: what brokers answered may change by the send and is asked again."""
+        of_group = {group: replace(a, inbox_again=None, copies=None) for group, a in self.of_group.items()}
+        return replace(self, repair=repair, copies=None, halves=None, parked=None, of_group=of_group)
+
+    def position_of(self, plan: SubscriptionPlan) -> Verdict | Question:
+        """As of every file; but what a group without an inbox did with the copies is never concluded."""
+        position = CaseFile.position_of(self, plan)
+        is_past = position is Question.GROUP_COPIES
+        return Verdict.UNKNOWN if is_past and not self.of_group[plan.group].has_inbox else position
+
+    def group_positions(self) -> Mapping[str, Verdict] | Question:
+        """Missing group -> where it is with the committed copies, or what tells that."""
+        positions: dict[str, Verdict] = {}
+        for plan in self.missing:
+            position = self.position_of(plan)
+            if isinstance(position, Question):
+                return position
+            positions[plan.group] = position
+        return positions
 
     @property
-    def tag(self) -> tuple[bool, str | None]:
-        """(known, tag) from the outbox; where there is none, from any copy."""
-        row = row_of(self.outbox)
-        if row is not None or self.has_outbox:
-            return row is not None, row.tag if row is not None else None
-        for lookup in (self.copies, self.halves, self.parked):
-            if lookup is not None and lookup.is_found:
-                return True, lookup.records[-1].tag
-        return False, None
+    def rung(self) -> RungTraits:
+        """What is peculiar to the repair's rung."""
+        return RUNGS[self.repair.rung]
 
     @property
-    def missing(self) -> tuple[SubscriptionPlan, ...]:
-        """Groups that take the message and whose inbox has no row, as far as anybody knows."""
-        known, tag = self.tag
-        wanting = [p for p in self.topic.subscriptions if not known or p.accepts(tag)]
-        return tuple(p for p in wanting if not self._has_effect(p.group))
+    def outbox_unknown(self) -> str | None:
+        """Why the outbox is silent about the commit; None: it answered."""
+        lookup = self.outbox
+        return f"outbox: {lookup.reason}" if lookup is not None and lookup.is_unknown else None
+
+    @property
+    def has_damaged_outbox(self) -> bool:
+        """The outbox is silent for nothing but a value that cannot be read."""
+        return self.outbox is not None and self.outbox.damage is not None
 
     @property
     def unneeded(self) -> tuple[Repair, ...]:
-        """Hand-over rows that are not finished, of groups that lack no effect any more. A group that is not configured
-        may lack it: nobody looks into its inbox."""
+        """Unfinished hand-over rows of groups that have the effect: their handler must not run.
+
+        Groups without a [[subscriptions]] section are left out: their inbox is never read.
+        """
         served = {plan.group for plan in self.topic.subscriptions} - {plan.group for plan in self.missing}
-        return tuple(row for row in self.rows or () if row.scope in served and row.state not in FINISHED_REPAIRS)
+        return tuple(row for row in self.hand_overs or () if row.scope in served and row.state not in FINISHED_REPAIRS)
 
     @property
     def effect_unknown(self) -> str | None:
-        """Why no group is known to lack the effect; None: one is known to, or has no inbox that could tell."""
-        lookups = [self.inboxes.get(plan.group) for plan in self.missing]
+        """Why no group is known to lack the effect. None: a group is known to lack it, or has no inbox configured."""
+        lookups = [self.of_group[plan.group].inbox for plan in self.missing]
         unknown = [lookup.reason for lookup in lookups if lookup is not None and lookup.is_unknown]
         return unknown[0] if unknown and len(unknown) == len(lookups) else None
-
-    @property
-    def damage(self) -> str | None:
-        """What a witness has and nobody can read, where nothing but that keeps an answer from being known."""
-        lookups = (*self.inboxes.values(), self.outbox, self.copies, self.halves, self.parked)
-        return next((lookup.damage for lookup in lookups if lookup is not None and lookup.damage is not None), None)
-
-    def _has_effect(self, group: str) -> bool:
-        lookup = self.inboxes.get(group)
-        return lookup is not None and lookup.is_found
 
     @property
     def waits_for_a_send(self) -> bool:
@@ -203,9 +173,8 @@ class Case:
 
     @property
     def other_content(self) -> str | None:
-        """Of the first group whose inbox has another content under this key, why; None: no inbox is known to."""
-        row = row_of(self.outbox)
-        found = ((group, other_content(lookup, row)) for group, lookup in sorted(self.inboxes.items()))
+        """Why the effect of a group is that of another message; None: no such effect is known."""
+        found = ((group, other_content(answers.inbox, self.row)) for group, answers in sorted(self.of_group.items()))
         return next((f"the inbox of {group} has another content: {why}" for group, why in found if why), None)
 
     @property
@@ -220,19 +189,19 @@ class Case:
         return 2 * self.topic.grace_period_seconds
 
 
-def expected_row(case: Case, half: StoredMessage) -> OutboxRow:
+def expected_row(case: RepairCase, half: StoredMessage) -> OutboxRow:
     """What a half that is ended must agree with: the outbox row, without an outbox itself."""
-    return row_of(case.outbox) or stand_in_row(half)
+    return case.row or stand_in_row(half)
 
 
-def stay(case: Case, reason: str, wait_seconds: float) -> RepairStep:
+def stay(case: RepairCase, reason: str, wait_seconds: float) -> RepairStep:
     """The decision to leave a repair as it is for a while."""
     return RepairStep(
         act=Act.WRITE, state=case.repair.state, rung=case.repair.rung, reason=reason, wait_seconds=wait_seconds
     )
 
 
-def not_sent(case: Case) -> RepairStep:
+def not_sent(case: RepairCase) -> RepairStep:
     """What is to be written when the time for a send that was announced to the ledger has run out."""
     before = RepairState.OPEN if case.repair.state is RepairState.SENDING else case.repair.state
     return replace(stay(case, "not sent: the claim could have run out", 1.0), state=before)

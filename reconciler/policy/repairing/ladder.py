@@ -8,23 +8,22 @@ from dataclasses import replace
 from reconciler.contract.tables import RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.evidence import EndOutcome, SendAnswer, StoredMessage
-from reconciler.policy.judging.delivery import contradiction, kept_message, newest_per_broker, row_of
+from reconciler.policy.inquiry.case_file import Question
+from reconciler.policy.inquiry.delivery import contradiction, kept_message, newest_per_broker
 from reconciler.policy.ports import Repair
 from reconciler.policy.repairing.case import (
     ATTEMPTS_MAX,
     DAMAGED_SECONDS_MAX,
     SEND_MARGIN_MS,
     SENT_WAIT_SECONDS_MAX,
-    Act,
-    Ask,
-    Case,
+    RepairCase,
     RepairStep,
     back_off_seconds,
-    next_rung,
 )
+from reconciler.policy.repairing.rungs import Act, next_rung
 
 
-def decide(case: Case) -> Ask | RepairStep:
+def decide(case: RepairCase) -> Question | RepairStep:
     """The next act or the next question."""
     if not case.missing:
         return _every_effect_seen(case)
@@ -37,16 +36,16 @@ def decide(case: Case) -> Ask | RepairStep:
             return _sent(case)
 
 
-def _unless_damaged(case: Case, answer: Ask | RepairStep) -> Ask | RepairStep:
-    """Nothing was sent, and what it waits for is a value that nobody can read: that does not pass by itself."""
-    if isinstance(answer, Ask) or answer.state is not RepairState.OPEN or answer.goes_on:
+def _unless_damaged(case: RepairCase, answer: Question | RepairStep) -> Question | RepairStep:
+    """A repair that waits for an unreadable value, and has sent nothing, fails: such a value does not mend itself."""
+    if isinstance(answer, Question) or answer.state is not RepairState.OPEN or answer.goes_on:
         return answer
     if case.damage is None or case.waited_seconds < DAMAGED_SECONDS_MAX:
         return answer
     return _failed(case, f"damaged, mend it and repair the key by hand: {case.damage}")
 
 
-def _write(case: Case, state: RepairState, reason: str, *, rung: Rung | None = None, wait_seconds: float = 0.0,
+def _write(case: RepairCase, state: RepairState, reason: str, *, rung: Rung | None = None, wait_seconds: float = 0.0,
            goes_on: bool = False) -> RepairStep:  # fmt: skip
     return RepairStep(
         act=Act.WRITE,
@@ -58,46 +57,46 @@ def _write(case: Case, state: RepairState, reason: str, *, rung: Rung | None = N
     )
 
 
-def _wait(case: Case, reason: str, seconds: float | None = None) -> RepairStep:
+def _wait(case: RepairCase, reason: str, seconds: float | None = None) -> RepairStep:
     usual = min(max(1.0, case.topic.grace_period_seconds / 2), 30.0)
     if case.repair.state is RepairState.SENT:
-        # A group that stands still for hours keeps every repair SENT: asked less and less often, never forgotten.
+        # A group that consumes nothing for hours keeps every repair SENT: looked at ever more rarely, never dropped.
         usual = max(usual, min(case.waited_seconds / 4, SENT_WAIT_SECONDS_MAX))
     return _write(case, case.repair.state, reason, wait_seconds=usual if seconds is None else seconds)
 
 
-def _failed(case: Case, reason: str) -> RepairStep:
+def _failed(case: RepairCase, reason: str) -> RepairStep:
     return _write(case, RepairState.FAILED, reason)
 
 
 # --------------------------------------------------------------------------- the effect is there
 
 
-def _every_effect_seen(case: Case) -> Ask | RepairStep:
+def _every_effect_seen(case: RepairCase) -> Question | RepairStep:
     if case.repair.state is not RepairState.SENT:
         return _write(case, RepairState.SENT, "the effect is there", goes_on=True)
     if case.repair.attempts == 0:
         return _done(case, "healed without a repair")
-    if case.repair.rung is Rung.HAND_OVER:
+    if case.rung.proof is Question.HAND_OVERS:
         # The effect is committed before its row: a worker may still hold it, and a failed one is for a person. A row
-        # that nobody has run is withdrawn: its worker may come when the inbox has long forgotten the effect.
-        if case.rows is None:
-            return Ask.ROWS
-        if case.rows:
-            return _handed_over(case, case.rows)
+        # that was not run is withdrawn: its worker may run it when the effect's inbox row has been deleted.
+        if case.hand_overs is None:
+            return Question.HAND_OVERS
+        if case.hand_overs:
+            return _handed_over(case, case.hand_overs)
     return _finish(case)
 
 
-def _finish(case: Case) -> Ask | RepairStep:
+def _finish(case: RepairCase) -> Question | RepairStep:
     """DONE, after the broker has been stopped from asking for half copies that no longer matter."""
     if case.waited_seconds < case.verify_after_seconds:
         # 5.1+ writes OP records up to 3 s late: a check round in between puts the half back once more.
         return _wait(case, "waits for put-back copies", case.verify_after_seconds - case.waited_seconds)
-    if case.copies is None:
-        return Ask.COPIES
-    if case.halves is None:
-        return Ask.HALVES
-    unknown = [lookup.reason for lookup in (case.copies, case.halves) if lookup.is_unknown]
+    if case.own_copies is None:
+        return Question.COMMITTED_COPIES
+    if case.own_halves is None:
+        return Question.HALF_COPIES
+    unknown = [lookup.reason for lookup in (case.own_copies, case.own_halves) if lookup.is_unknown]
     if unknown:
         return _wait(case, f"the effect is there; open halves are not known: {unknown[0]}")
     still_open = open_halves(case)
@@ -107,16 +106,16 @@ def _finish(case: Case) -> Ask | RepairStep:
     return _done(case, "the effect is there")
 
 
-def _done(case: Case, reason: str) -> RepairStep:
+def _done(case: RepairCase, reason: str) -> RepairStep:
     """Nothing is left to be sent, but the effect of another message is not this one's."""
     other = case.other_content
     return _write(case, RepairState.DONE, reason) if other is None else _failed(case, other)
 
 
-def open_halves(case: Case) -> tuple[StoredMessage, ...]:
+def open_halves(case: RepairCase) -> tuple[StoredMessage, ...]:
     """Newest half copies (4.3 and newer) that no committed copy was made from: the broker still asks for them."""
-    copies = case.copies.records if case.copies is not None else ()
-    halves = case.halves.records if case.halves is not None else ()
+    copies = case.own_copies.records if case.own_copies is not None else ()
+    halves = case.own_halves.records if case.own_halves is not None else ()
     closed = {(copy.broker, copy.prepared_transaction_offset) for copy in copies}
     return tuple(
         half
@@ -128,33 +127,33 @@ def open_halves(case: Case) -> tuple[StoredMessage, ...]:
 # --------------------------------------------------------------------------- OPEN
 
 
-def _open(case: Case) -> Ask | RepairStep:
+def _open(case: RepairCase) -> Question | RepairStep:
     refused = _too_often(case) or _commit_unproved(case) or _effect_unknown(case)
     if refused is not None:
         return refused
-    if case.copies is None:
-        return Ask.COPIES
-    if case.copies.is_unknown:
-        return _wait(case, f"committed copy: {case.copies.reason}")
-    if case.copies.is_found:
+    if case.own_copies is None:
+        return Question.COMMITTED_COPIES
+    if case.own_copies.is_unknown:
+        return _wait(case, f"committed copy: {case.own_copies.reason}")
+    if case.own_copies.is_found:
         settled = _copy_found(case)
         if settled is not None:
             return settled
     if case.repair.rung not in case.topic.repair_order:
         return _climb(case, f"{case.repair.rung} is not in repair_order any more")
-    if case.repair.rung is Rung.END:
+    if case.rung.needs_half:
         return _end(case)
     return _send_again(case)
 
 
-def _beyond_inbox(case: Case, message: StoredMessage) -> RepairStep | None:
+def _beyond_inbox(case: RepairCase, message: StoredMessage) -> RepairStep | None:
     """What is older than a group keeps its inbox rows may have had its effect there: it is never sent again."""
-    row = row_of(case.outbox)
+    row = case.row
     written_ms = row.created_at_ms if row is not None else message.born_timestamp_ms
     unsure = [
         plan.group
         for plan in case.missing
-        if plan.group in case.inboxes and not plan.inbox_reaches(written_ms, now_ms=case.now_ms)
+        if case.of_group[plan.group].has_inbox and not plan.inbox_reaches(written_ms, now_ms=case.now_ms)
     ]
     if not unsure:
         return None
@@ -162,100 +161,100 @@ def _beyond_inbox(case: Case, message: StoredMessage) -> RepairStep | None:
     return _failed(case, f"older than inbox_keep_days of {groups}: its inbox row may have been deleted")
 
 
-def _too_often(case: Case) -> RepairStep | None:
+def _too_often(case: RepairCase) -> RepairStep | None:
     if case.repair.attempts < ATTEMPTS_MAX:
         return None
     return _failed(case, f"{case.repair.attempts} attempts without an effect")
 
 
-def _commit_unproved(case: Case) -> RepairStep | None:
+def _commit_unproved(case: RepairCase) -> RepairStep | None:
     if not case.has_outbox:
         return None if case.topic.trust_announcements else _wait(case, "no outbox is configured")
-    if case.outbox.is_unknown:
-        return _wait(case, f"outbox: {case.outbox.reason}")
-    row = row_of(case.outbox)
+    if case.outbox_unknown is not None:
+        return _wait(case, case.outbox_unknown)
+    row = case.row
     if row is None or not row.is_committed:
         return _failed(case, "the outbox row is not committed any more")
     contradicted = contradiction(case.outbox)
     return None if contradicted is None else _failed(case, contradicted)
 
 
-def _effect_unknown(case: Case) -> RepairStep | None:
+def _effect_unknown(case: RepairCase) -> RepairStep | None:
     """The loss was proved some time ago: a group may have got its effect by another way since."""
     if case.effect_unknown is None:
         return None
     return _wait(case, f"no group is known to lack the effect: {case.effect_unknown}")
 
 
-def _copy_found(case: Case) -> Ask | RepairStep | None:
+def _copy_found(case: RepairCase) -> Question | RepairStep | None:
     """A copy is there before a send: it is waited for, unless every missing group is past it without an effect."""
     first_try = case.repair.attempts == 0 or case.waited_seconds < case.patience_seconds
     if first_try:
         return _write(case, RepairState.SENT, "a committed copy is there", wait_seconds=case.verify_after_seconds)
-    if case.group_positions is None:
-        return Ask.GROUP_POSITIONS
-    if any(case.group_positions.get(p.group) is Verdict.DELIVERED_NOT_APPLIED for p in case.missing):
+    positions = case.group_positions()
+    if isinstance(positions, Question):
+        return positions
+    if Verdict.DELIVERED_NOT_APPLIED in positions.values():
         return None
     return _write(case, RepairState.SENT, "a committed copy is there", wait_seconds=case.verify_after_seconds)
 
 
-def _end(case: Case) -> Ask | RepairStep:
-    if case.halves is None:
-        return Ask.HALVES
-    if case.halves.is_unknown:
-        return _wait(case, f"half: {case.halves.reason}")
-    newest = newest_per_broker(case.halves.records)
+def _end(case: RepairCase) -> Question | RepairStep:
+    if case.own_halves is None:
+        return Question.HALF_COPIES
+    if case.own_halves.is_unknown:
+        return _wait(case, f"half: {case.own_halves.reason}")
+    newest = newest_per_broker(case.own_halves.records)
     if not newest:
         return _climb(case, "there is no half to end")
-    row = row_of(case.outbox)
+    row = case.row
     # Ghosts of a retried send have the same key on another broker: one is committed, the others are closed at the end.
     first = row.half_broker if row is not None else None
     half = newest[first] if first in newest else next(iter(newest.values()))
     return _beyond_inbox(case, half) or RepairStep(
-        act=Act.END,
+        act=case.rung.act,
         state=RepairState.SENDING,
-        rung=Rung.END,
+        rung=case.repair.rung,
         reason="END_TRANSACTION(COMMIT)",
         message=half,
     )
 
 
-def _send_again(case: Case) -> Ask | RepairStep:
+def _send_again(case: RepairCase) -> Question | RepairStep:
     source = message_to_send(case)
-    if isinstance(source, Ask):
+    if isinstance(source, Question):
         return source
     if source is None:
-        unknown = [lookup for lookup in (case.halves, case.parked) if lookup is not None and lookup.is_unknown]
+        unknown = [lookup for lookup in (case.own_halves, case.own_parked) if lookup is not None and lookup.is_unknown]
         if unknown:
             return _wait(case, f"no readable copy: {unknown[0].reason}")
         return _failed(case, "no half, no parked copy and no outbox body of this message is left to send again")
-    is_republish = case.repair.rung is Rung.REPUBLISH
     return _beyond_inbox(case, source) or RepairStep(
-        act=Act.REPUBLISH if is_republish else Act.HAND_OVER,
+        act=case.rung.act,
         state=RepairState.SENDING,
         rung=case.repair.rung,
-        reason="republish" if is_republish else "hand-over",
+        reason=str(case.rung.act),
         message=source,
-        groups=() if is_republish else tuple(p.group for p in case.missing),
+        groups=tuple(p.group for p in case.missing) if case.rung.is_per_group else (),
     )
 
 
-def message_to_send(case: Case) -> StoredMessage | Ask | None:
+def message_to_send(case: RepairCase) -> StoredMessage | Question | None:
     """The half, else the parked copy, else the committed copy, else the outbox body; the half has every field."""
-    if case.halves is None:
-        return Ask.HALVES
-    if case.halves.is_found:
-        return case.halves.records[-1]
-    if case.parked is None:
-        return Ask.PARKED
-    if case.parked.is_found:
-        return case.parked.records[-1]
-    if case.copies is not None and case.copies.is_found:
-        return case.copies.records[-1]
-    return kept_message(row_of(case.outbox))
+    if case.own_halves is None:
+        return Question.HALF_COPIES
+    if case.own_halves.is_found:
+        return case.own_halves.records[-1]
+    if case.own_parked is None:
+        return Question.PARKED_COPIES
+    if case.own_parked.is_found:
+        return case.own_parked.records[-1]
+    if case.own_copies is not None and case.own_copies.is_found:
+        return case.own_copies.records[-1]
+    return kept_message(case.row)
 
 
-def _climb(case: Case, reason: str) -> RepairStep:
+def _climb(case: RepairCase, reason: str) -> RepairStep:
     """The next rung, at once."""
     rung = next_rung(case.topic.repair_order, case.repair.rung)
     if rung is None:
@@ -266,21 +265,21 @@ def _climb(case: Case, reason: str) -> RepairStep:
 # --------------------------------------------------------------------------- SENDING
 
 
-def _sending(case: Case) -> Ask | RepairStep:
-    """A send whose answer nobody has: its trace decides."""
-    if case.repair.rung is Rung.HAND_OVER:
+def _sending(case: RepairCase) -> Question | RepairStep:
+    """A send without an answer: what it left decides."""
+    if case.rung.proof is Question.HAND_OVERS:
         # Inserting the rows again is harmless, and nothing else tells whether they are there.
         return _too_often(case) or _commit_unproved(case) or _send_again(case)
-    if case.copies is None:
-        return Ask.COPIES
-    if case.copies.is_unknown:
-        return _wait(case, f"committed copy: {case.copies.reason}")
-    if case.copies.is_found:
+    if case.own_copies is None:
+        return Question.COMMITTED_COPIES
+    if case.own_copies.is_unknown:
+        return _wait(case, f"committed copy: {case.own_copies.reason}")
+    if case.own_copies.is_found:
         return _write(case, RepairState.SENT, "a committed copy was found", wait_seconds=case.verify_after_seconds)
     return _write(case, RepairState.OPEN, "no copy although the index has passed the send", goes_on=True)
 
 
-def after_answer(case: Case, answer: SendAnswer) -> RepairStep:
+def after_answer(case: RepairCase, answer: SendAnswer) -> RepairStep:
     """What the answer to END COMMIT or a republish means for the SENDING repair of the case."""
     said = f"{answer.outcome} {'' if answer.code is None else answer.code} {answer.detail}".strip()
     match answer.outcome:
@@ -291,7 +290,7 @@ def after_answer(case: Case, answer: SendAnswer) -> RepairStep:
             return _write(case, RepairState.SENDING, said, wait_seconds=wait)
         case EndOutcome.HALF_GONE:
             return _climb(case, said)
-        case EndOutcome.NOT_SENT if case.repair.rung is Rung.REPUBLISH:
+        case EndOutcome.NOT_SENT if case.rung.climbs_when_not_sent:
             # Too large, or not what the half was: another try would not change it.
             return _climb(case, said)
         case _:
@@ -302,29 +301,28 @@ def after_answer(case: Case, answer: SendAnswer) -> RepairStep:
 # --------------------------------------------------------------------------- SENT
 
 
-def _sent(case: Case) -> Ask | RepairStep:
-    if case.repair.rung is Rung.HAND_OVER and case.repair.attempts > 0:
-        if case.rows is None:
-            return Ask.ROWS
-        if case.rows:
-            return _handed_over(case, case.rows)
+def _sent(case: RepairCase) -> Question | RepairStep:
+    if case.rung.proof is Question.HAND_OVERS and case.repair.attempts > 0:
+        if case.hand_overs is None:
+            return Question.HAND_OVERS
+        if case.hand_overs:
+            return _handed_over(case, case.hand_overs)
     if case.waited_seconds < case.patience_seconds:
         return _wait(case, "waits for the effect")
-    if case.has_outbox and case.outbox.is_unknown and case.outbox.damage is None:
+    if case.has_outbox and case.outbox_unknown is not None and not case.has_damaged_outbox:
         # Without its tag, a group that does not take the message looks like one that has passed it without an effect.
-        return _wait(case, f"outbox: {case.outbox.reason}")
-    if case.copies is None:
-        return Ask.COPIES
-    if case.copies.is_unknown:
-        return _wait(case, f"committed copy: {case.copies.reason}")
-    if case.copies.is_absent:
+        return _wait(case, case.outbox_unknown)
+    if case.own_copies is None:
+        return Question.COMMITTED_COPIES
+    if case.own_copies.is_unknown:
+        return _wait(case, f"committed copy: {case.own_copies.reason}")
+    if case.own_copies.is_absent:
         return _write(case, RepairState.OPEN, "the copy is gone before it was consumed", goes_on=True)
-    if case.group_positions is None:
-        return Ask.GROUP_POSITIONS
-    return _by_group_positions(case, case.group_positions)
+    positions = case.group_positions()
+    return positions if isinstance(positions, Question) else _by_group_positions(case, positions)
 
 
-def _handed_over(case: Case, rows: Sequence[Repair]) -> Ask | RepairStep:
+def _handed_over(case: RepairCase, rows: Sequence[Repair]) -> Question | RepairStep:
     if case.unneeded:
         return _withdrawn(case)
     failed = [row for row in rows if row.state is RepairState.FAILED]
@@ -335,9 +333,11 @@ def _handed_over(case: Case, rows: Sequence[Repair]) -> Ask | RepairStep:
     return _wait(case, "waits for the replay workers")
 
 
-def _withdrawn(case: Case) -> RepairStep:
-    """Before the repair may end: nobody looks at its rows afterwards. What a worker holds, or has put off, is waited
-    for; it finds the effect, or its claim ends."""
+def _withdrawn(case: RepairCase) -> RepairStep:
+    """Ends free hand-over rows before the repair ends, since they are not read afterwards.
+
+    A row that a worker holds or has put off is waited for: the worker finds the effect, or its claim runs out.
+    """
     free = tuple(row for row in case.unneeded if _is_free(row, case.now_ms))
     if not free:
         return _wait(case, "waits for the replay workers")
@@ -352,17 +352,16 @@ def _withdrawn(case: Case) -> RepairStep:
 
 
 def _is_free(row: Repair, now_ms: int) -> bool:
-    """As claims are given: due, and nobody's, or a dead worker's."""
+    """Same rule as Repairs.claimable: due, and unclaimed or its lease has expired."""
     return row.next_at_ms <= now_ms and (row.lease_until_ms is None or row.lease_until_ms < now_ms)
 
 
-def _by_group_positions(case: Case, group_positions: Mapping[str, Verdict]) -> RepairStep:
-    stands = {p.group: group_positions.get(p.group, Verdict.UNKNOWN) for p in case.missing}
-    unapplied = sorted(group for group, verdict in stands.items() if verdict is Verdict.DELIVERED_NOT_APPLIED)
+def _by_group_positions(case: RepairCase, positions: Mapping[str, Verdict]) -> RepairStep:
+    unapplied = sorted(group for group, verdict in positions.items() if verdict is Verdict.DELIVERED_NOT_APPLIED)
     if unapplied:
         reason = f"{', '.join(unapplied)} acknowledged the copy without an effect"
         # Nothing was sent by us: the message was delivered after all, and what the group did with it is only shown.
         return _climb(case, reason) if case.repair.attempts else _failed(case, reason)
-    if all(verdict is Verdict.DEAD_LETTERED for verdict in stands.values()):
-        return _failed(case, f"dead-lettered by {', '.join(sorted(stands))}")
-    return _wait(case, "; ".join(f"{group}: {verdict}" for group, verdict in sorted(stands.items())))
+    if all(verdict is Verdict.DEAD_LETTERED for verdict in positions.values()):
+        return _failed(case, f"dead-lettered by {', '.join(sorted(positions))}")
+    return _wait(case, "; ".join(f"{group}: {verdict}" for group, verdict in sorted(positions.items())))

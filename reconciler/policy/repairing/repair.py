@@ -1,7 +1,7 @@
 """Step 10: works on claimed repairs, one effect a call; what to do is decided in ladder.py.
 
-Every step may be the last: a claim that nobody releases runs out, a SENDING row tells the next owner that a send may
-have happened, and the inbox makes a second copy harmless. Whoever finds that a row is no longer his stops at once.
+A crash may follow every step: an unreleased claim runs out, a SENDING row shows the next owner that a send may have
+happened, and the inbox makes a second copy harmless. A process whose claim on a row was lost stops work on it at once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from reconciler.contract.tables import EVERY_GROUP, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.brakes import RateLimit
 from reconciler.policy.events import EventSink, RepairStepped
-from reconciler.policy.evidence import EndOutcome, InboxRow, Lookup, SendAnswer
+from reconciler.policy.evidence import EndOutcome, SendAnswer
+from reconciler.policy.inquiry.case_file import GroupAnswers
+from reconciler.policy.inquiry.witnesses import BrokerSnapshot, Witnesses
 from reconciler.policy.plan import TopicPlan
 from reconciler.policy.ports import (
     BrokerEvidence,
@@ -30,14 +32,11 @@ from reconciler.policy.ports import (
     Workers,
 )
 from reconciler.policy.repairing.case import (
-    Act,
-    Ask,
-    Case,
+    RepairCase,
     RepairOutcome,
     RepairReport,
     RepairStep,
     expected_row,
-    first_rung,
     not_sent,
     outcome_of,
     require_legal,
@@ -46,8 +45,8 @@ from reconciler.policy.repairing.case import (
     word_of,
 )
 from reconciler.policy.repairing.ladder import after_answer, decide
-from reconciler.policy.repairing.questions import RepairQuestions
 from reconciler.policy.repairing.repair_pass import RepairPass
+from reconciler.policy.repairing.rungs import Act, first_rung
 
 #: Claimed together, so that inboxes and outboxes are read for all of them at once.
 BATCH = 64
@@ -59,7 +58,7 @@ _UNDECIDED = RepairStep(act=Act.WRITE, state=RepairState.OPEN, rung=Rung.END, re
 STEPS_MAX = 24
 
 
-#: What a repair says that had FAILED and whose effects came another way.
+#: Answer of a FAILED repair whose effects came by another way.
 CAME_LATER = "the effect came later"
 
 
@@ -86,11 +85,11 @@ class RepairRules:
 class _Work:
     """One claimed repair of a batch. Touched by the thread of the rounds only."""
 
-    case: Case
+    case: RepairCase
     token: str
     #: What follows; nothing is done before it is decided.
     decision: RepairStep = _UNDECIDED
-    #: Told instead of the state's own word.
+    #: Reported instead of the word of the state.
     word: str | None = None
     outcome: RepairOutcome | None = None
 
@@ -114,8 +113,9 @@ class Repairer:
         events: EventSink,
         workers: Workers | None = None,
     ) -> None:
-        """`workers` ask and tell brokers about several keys at once; without them one key after the other."""
+        """`workers` send requests to brokers for several keys at once. None: one key after the other."""
         self._workers = workers or OneByOne()
+        self._witnesses = Witnesses(brokers=brokers, outbox=outbox, inbox=inbox, repairs=repairs, workers=self._workers)
         self._brokers = brokers
         self._sends = sends
         self._outbox = outbox
@@ -176,9 +176,9 @@ class Repairer:
                 self._repairs.dismiss(case.repair, answer=CAME_LATER)
 
     def _pass(self, topic: TopicPlan) -> RepairPass:
-        questions = RepairQuestions(topic, brokers=self._brokers, inbox=self._inbox, repairs=self._repairs)
+        snapshot = BrokerSnapshot(self._brokers, topic.topic, topic.subscriptions)
         dry = not self._rules.enabled
-        return RepairPass(topic, questions=questions, repairs=self._repairs, holds=self._holds, is_dry_run=dry)
+        return RepairPass(topic, snapshot=snapshot, repairs=self._repairs, holds=self._holds, is_dry_run=dry)
 
     # ---- one batch
 
@@ -194,7 +194,7 @@ class Repairer:
         for row in rows:
             self._claims += 1
             claims.append((row, f"{self._owner}/{self._claims}"))
-        # Nothing is sent later: the claim could be somebody else's by then.
+        # Nothing is sent later: another process could hold the claim by then.
         until_seconds = self._clock.monotonic_seconds() + self._rules.claim_lease_seconds / 2
         mine = self._repairs.claim_all(claims, lease_seconds=self._rules.claim_lease_seconds) if claims else []
         outcomes += [
@@ -210,34 +210,28 @@ class Repairer:
             self._work(one_pass, works[start : start + together], until_seconds)
         return outcomes + [work.outcome for work in works if work.outcome is not None]
 
-    def _cases(self, topic: TopicPlan, repairs: Sequence[Repair]) -> list[Case]:
-        """Inboxes of every group and the outbox, read after the claims."""
-        if not repairs:
-            return []
-        keys = [repair.unique_key for repair in repairs]
-        inboxes: Mapping[str, Mapping[str, Lookup[InboxRow]]] = {
-            plan.group: self._inbox.read(plan.subscription, keys)
-            for plan in topic.subscriptions
-            if self._inbox.is_configured(plan.subscription)
-        }
-        # The commit was seen before the repair was opened: only what has come as far may say that it is not there.
-        margin_ms = round(self._rules.skew_margin_seconds * 1000)
-        outbox = self._outbox.read(topic.topic, {r.unique_key: r.created_at_ms + margin_ms for r in repairs})
+    def _cases(self, topic: TopicPlan, repairs: Sequence[Repair]) -> list[RepairCase]:
+        """With the inboxes of every group and the outbox, read after the claims."""
         has_outbox = self._outbox.is_configured(topic.topic)
-        return [
-            Case(
-                repair=repair,
+        of_group = {
+            plan.group: GroupAnswers(has_inbox=self._inbox.is_configured(plan.subscription))
+            for plan in topic.subscriptions
+        }
+        opened = [
+            RepairCase(
+                unique_key=repair.unique_key,
                 topic=topic,
-                now_ms=self._now_ms(repair),
+                plans=topic.subscriptions,
                 has_outbox=has_outbox,
+                skew_margin_seconds=self._rules.skew_margin_seconds,
+                of_group=of_group,
+                repair=repair,
+                now_ms=self._now_ms(repair),
                 verify_after_seconds=self._rules.verify_after_seconds,
-                inboxes={
-                    group: read[repair.unique_key] for group, read in inboxes.items() if repair.unique_key in read
-                },
-                outbox=outbox.get(repair.unique_key) or Lookup.unknown("outbox", "the key is missing in the answer"),
             )
             for repair in repairs
         ]
+        return self._witnesses.ask_outboxes(self._witnesses.ask_inboxes(opened))
 
     def _now_ms(self, repair: Repair) -> int:
         # The claim was written with database time: the lease tells it back.
@@ -264,28 +258,17 @@ class Repairer:
 
     def _decide(self, one_pass: RepairPass, works: Sequence[_Work]) -> None:
         """Asks until each is decided."""
-        undecided = list(works)
-        while undecided:
-            asking: list[tuple[_Work, Ask]] = []
-            for work in undecided:
-                answer = decide(work.case)
-                if isinstance(answer, Ask):
-                    asking.append((work, answer))
-                else:
-                    work.decision = answer
-            one_pass.questions.prepare(ask for _, ask in asking)
-            cases = self._workers.map(lambda asked: one_pass.questions.answer(asked[0].case, asked[1]), asking)
-            for (work, _), case in zip(asking, cases, strict=True):
-                work.case = case
-            undecided = [work for work, _ in asking]
+        decided = self._witnesses.settle([work.case for work in works], decide, one_pass.snapshot)
+        for work, (case, decision) in zip(works, decided, strict=True):
+            work.case, work.decision = case, decision
 
     def _withdraw(self, one_pass: RepairPass, works: Sequence[_Work]) -> None:
-        """Whatever brake is on: nothing is sent. The rows are read again, a worker may have been quicker."""
+        """Ends hand-over rows, under any brake: nothing is sent. They are read again: a worker may have been first."""
         rows = [(row, work.token) for work in works for row in work.decision.rows]
         if rows:
             one_pass.withdraw(rows, lease_seconds=self._rules.claim_lease_seconds)
         for work in works:
-            work.case = replace(work.case, rows=None)
+            work.case = replace(work.case, hand_overs=None)
 
     def _begin(self, one_pass: RepairPass, works: Sequence[_Work], until_seconds: float) -> list[_Work]:
         """Brakes in the order of the batch, then the rows of all that are to be sent, before a byte leaves.
@@ -311,9 +294,7 @@ class Repairer:
                 work.outcome = outcome_of(work.case.repair, "the claim ran out", "taken")
             else:
                 # Every look-up is asked again before another send: this one may have changed the answers.
-                work.case = replace(
-                    work.case, repair=changed, copies=None, halves=None, parked=None, group_positions=None
-                )
+                work.case = work.case.before_a_send(changed)
         return [work for work in begun if work.outcome is None]
 
     def _send(self, works: Sequence[_Work], until_seconds: float) -> None:
@@ -387,13 +368,13 @@ class Repairer:
 
     # ---- acts
 
-    def _act(self, case: Case, decision: RepairStep) -> RepairStep:
+    def _act(self, case: RepairCase, decision: RepairStep) -> RepairStep:
         """Does it, and returns what is to be written."""
         if decision.act is Act.CLOSE:
             return self._close(case, decision)
         return after_answer(case, self._request(case, decision))
 
-    def _request(self, case: Case, decision: RepairStep) -> SendAnswer:
+    def _request(self, case: RepairCase, decision: RepairStep) -> SendAnswer:
         message = decision.subject
         if decision.act is Act.END:
             return self._sends.end_transaction(message, expected=expected_row(case, message), commit=True)
@@ -405,7 +386,7 @@ class Repairer:
         )
         return SendAnswer(outcome=EndOutcome.DONE, detail=f"handed over to {', '.join(decision.groups)}")
 
-    def _close(self, case: Case, decision: RepairStep) -> RepairStep:
+    def _close(self, case: RepairCase, decision: RepairStep) -> RepairStep:
         answers = [
             self._sends.end_transaction(half, expected=expected_row(case, half), commit=False)
             for half in decision.halves

@@ -1,15 +1,15 @@
-"""One pass over the repairs of a topic: its answers and brakes, and the hand-over rows that it withdraws."""
+"""One pass over the repairs of a topic: what brokers are asked once, the brakes, and withdrawn hand-over rows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from reconciler.contract.tables import HoldKind, RepairState, Rung
+from reconciler.policy.inquiry.witnesses import BrokerSnapshot
 from reconciler.policy.plan import TopicPlan
 from reconciler.policy.ports import Holds, Repair, RepairChange, Repairs
-from reconciler.policy.repairing.questions import RepairQuestions
 
-#: What a hand-over row says that no worker has to run any more.
+#: Answer of a hand-over row that was withdrawn from its worker.
 WITHDRAWN = "withdrawn: the effect is there"
 
 
@@ -17,10 +17,10 @@ class RepairPass:
     """Confined to the thread of the rounds."""
 
     def __init__(
-        self, topic: TopicPlan, *, questions: RepairQuestions, repairs: Repairs, holds: Holds, is_dry_run: bool
+        self, topic: TopicPlan, *, snapshot: BrokerSnapshot, repairs: Repairs, holds: Holds, is_dry_run: bool
     ) -> None:
         self.topic = topic
-        self.questions = questions
+        self.snapshot = snapshot
         self._repairs = repairs
         self._holds = holds
         self._is_dry_run = is_dry_run
@@ -28,7 +28,7 @@ class RepairPass:
         self.read_holds()
 
     def read_holds(self) -> None:
-        """Once more before each batch of sends: a pass may take minutes, and who stops repairs wants them to stop."""
+        """Read again before each batch of sends: a pass may take minutes, and a hold placed in it counts at once."""
         self.holds = tuple(self._holds.active(self.topic.environment).get(self.topic.topic, ()))
 
     @property

@@ -24,7 +24,7 @@ from checkback_producers.sweeper import OutboxSource, Sweeper
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.evidence.inbox import SqlInboxEvidence
-from reconciler.policy.judging.delivery import DOUBLE_EFFECT
+from reconciler.policy.inquiry.delivery import DOUBLE_EFFECT
 from reconciler.policy.sweeping import SweepPolicy, SweptSubscription
 from reconciler.rocketmq.consumer.listener import ConsumeStatus
 from reconciler.sql.engines import database_now_ms, open_engine, reading

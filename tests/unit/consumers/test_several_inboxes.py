@@ -13,7 +13,7 @@ from reconciler.contract.subscription import Subscription
 from reconciler.errors import DatabaseAway
 from reconciler.evidence.inbox import SqlInboxEvidence
 from reconciler.policy.evidence import InboxRow, Lookup, Presence
-from reconciler.policy.judging.delivery import double_effect
+from reconciler.policy.inquiry.delivery import double_effect
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import inbox
 from tests.unit.consumers.messages import inbox_engine, new_key

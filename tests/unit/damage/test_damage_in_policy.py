@@ -13,12 +13,14 @@ from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import ConfigurationError, DatabaseAway
 from reconciler.policy.evidence import Lookup, Presence, WitnessAnswer
+from reconciler.policy.inquiry.case_file import Question
 from reconciler.policy.judging.candidates import is_closed, is_followed
-from reconciler.policy.judging.dossier import DAMAGED_LOOKS
 from reconciler.policy.judging.judgement import DAMAGED_LOOKS_MAX
+from reconciler.policy.judging.suspect import DAMAGED_LOOKS
 from reconciler.policy.ports import Candidate
-from reconciler.policy.repairing.case import DAMAGED_SECONDS_MAX, Act, Ask
+from reconciler.policy.repairing.case import DAMAGED_SECONDS_MAX
 from reconciler.policy.repairing.ladder import decide
+from reconciler.policy.repairing.rungs import Act
 from reconciler.policy.round_tally import RoundTally
 from tests.unit.policy.test_repair_decisions import ABSENT, NOW, OPEN_ROW, case, decided
 from tests.unit.policy.world import World
@@ -134,7 +136,7 @@ def test_a_repair_that_was_not_sent_does_not_wait_for_damage_for_ever() -> None:
     assert WHAT in decided(old).reason
     away = case(outbox=damaged(AWAY), now_ms=old.now_ms)
     assert (decided(away).state, decided(away).act) == (RepairState.OPEN, Act.WRITE)
-    assert decide(case(copies=None, now_ms=NOW)) is Ask.COPIES
+    assert decide(case(copies=None, now_ms=NOW)) is Question.COMMITTED_COPIES
     assert ABSENT.damage is None
 
 

@@ -13,10 +13,11 @@ from reconciler.contract.tables import CandidateState, OutboxState, RepairState,
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.dismissal import Dismissals
 from reconciler.policy.evidence import Lookup, OutboxRow, Presence
+from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.judging.absence_review import ASK_AGAIN_SECONDS_MAX, pause_seconds
 from reconciler.policy.judging.candidates import SelectionRules
-from reconciler.policy.judging.dossier import PAGE_KEYS, Dossier
 from reconciler.policy.judging.judgement import ASK_AGAIN_SECONDS_MIN
+from reconciler.policy.judging.suspect import Suspect, suspect_of
 from reconciler.policy.ports import Candidate, RepairChange
 from reconciler.policy.round import ReconcileRound
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
@@ -321,6 +322,11 @@ def test_without_an_inbox_there_is_nothing_to_ask() -> None:
 # ---- pauses
 
 
+def unanswered(world: World, row: Candidate) -> Suspect:
+    suspect = suspect_of(world.topic, world.topic.subscriptions[0], row)
+    return replace(suspect, outbox=Lookup(presence=Presence.ABSENT))
+
+
 @pytest.mark.parametrize(
     ("stood", "wanted"),
     [(0, 60), (60, 60), (119, 60), (120, 120), (300, 240), (HOUR, 1920), (20 * HOUR, 21600), (72 * HOUR, None)],
@@ -330,11 +336,9 @@ def test_pauses_are_as_long_as_the_verdict_has_stood_and_end(stood: float, wante
     unseen_commit(world)
     row = row_of(world)
     row = replace(row, ask_again_at_ms=row.updated_at_ms + round(stood * 1000))
-    dossier = Dossier(
-        unique_key=row.unique_key, first_seen_ms=0, shard=0, known=row, outbox=Lookup(presence=Presence.ABSENT)
-    )
-    assert pause_seconds(row, dossier, retention_seconds=72 * HOUR) == wanted
-    away = replace(dossier, outbox=Lookup.unknown("outbox", "away"))
+    suspect = unanswered(world, row)
+    assert pause_seconds(row, suspect, retention_seconds=72 * HOUR) == wanted
+    away = replace(suspect, outbox=Lookup.unknown("outbox", "away"))
     expected = None if wanted is None else ASK_AGAIN_SECONDS_MIN
     assert pause_seconds(row, away, retention_seconds=72 * HOUR) == expected
 
@@ -343,5 +347,5 @@ def test_a_row_whose_time_nobody_can_read_gets_one() -> None:
     world = World()
     unseen_commit(world)
     row = replace(row_of(world), ask_again_at_ms=None, damage="ask_again_at_ms is 1.5")
-    dossier = Dossier(unique_key=row.unique_key, first_seen_ms=0, shard=0, outbox=Lookup(presence=Presence.ABSENT))
-    assert pause_seconds(row, dossier, retention_seconds=HOUR) == ASK_AGAIN_SECONDS_MIN
+    suspect = unanswered(world, row)
+    assert pause_seconds(row, suspect, retention_seconds=HOUR) == ASK_AGAIN_SECONDS_MIN

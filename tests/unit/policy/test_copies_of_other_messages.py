@@ -13,7 +13,7 @@ from checkback_producers.ports import SentHalf
 from reconciler.contract.tables import CandidateState, OutboxState, RepairState
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.evidence import EndOutcome, StoredMessage, TransactionState
-from reconciler.policy.judging.delivery import kept_message, suspicion
+from reconciler.policy.inquiry.delivery import kept_message, suspicion
 from reconciler.rocketmq.wire.message import Message
 from tests.unit.policy.judging import judged, reason
 from tests.unit.policy.repair_rows import copies, ended, say

@@ -11,7 +11,7 @@ from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.evidence import InboxRow, Lookup
-from reconciler.policy.judging.delivery import DOUBLE_EFFECT
+from reconciler.policy.inquiry.delivery import DOUBLE_EFFECT
 from tests.unit.policy.test_dismissal import dismiss
 from tests.unit.policy.world import World
 

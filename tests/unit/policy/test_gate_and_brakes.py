@@ -13,8 +13,9 @@ from reconciler.policy.events import RoundFinished
 from reconciler.policy.evidence import Watermark, WatermarkState
 from reconciler.policy.judging.candidates import SelectionRules, gate_of
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
-from reconciler.policy.repairing.case import Act, RepairStep, back_off_seconds, require_legal
+from reconciler.policy.repairing.case import RepairStep, back_off_seconds, require_legal
 from reconciler.policy.repairing.repair import RepairRules
+from reconciler.policy.repairing.rungs import Act
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
 
 SUBSCRIPTION = Subscription(environment=ENVIRONMENT, topic=TOPIC, group="billing")

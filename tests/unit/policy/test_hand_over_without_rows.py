@@ -21,8 +21,8 @@ def test_a_seen_effect_without_hand_over_rows_is_finished_like_any_other() -> No
         source="consumer",
         applied_at_ms=1,
     )
-    known = case()
-    effects = {p.group: Lookup(presence=Presence.FOUND, records=(row,)) for p in known.topic.subscriptions}
-    decision = decide(replace(known, repair=sent, rows=(), now_ms=sent.created_at_ms, inboxes=effects))
+    effect = Lookup(presence=Presence.FOUND, records=(row,))
+    known = case(inboxes={"billing": effect, "shipping": effect}, now_ms=sent.created_at_ms, hand_overs=())
+    decision = decide(replace(known, repair=sent))
     assert isinstance(decision, RepairStep)
     assert decision.reason == "waits for put-back copies"

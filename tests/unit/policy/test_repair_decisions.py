@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 
 from reconciler.contract.tables import OutboxState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
-from reconciler.policy.evidence import EndOutcome, Lookup, Presence, SendAnswer
-from reconciler.policy.judging.delivery import newest_per_broker
-from reconciler.policy.repairing.case import ATTEMPTS_MAX, Act, Ask, Case, RepairStep, require_legal
+from reconciler.policy.evidence import EndOutcome, Lookup, Presence, QueuePosition, SendAnswer
+from reconciler.policy.inquiry.case_file import GroupAnswers, Question
+from reconciler.policy.inquiry.delivery import newest_per_broker
+from reconciler.policy.repairing.case import ATTEMPTS_MAX, RepairCase, RepairStep, require_legal
 from reconciler.policy.repairing.ladder import after_answer, decide
+from reconciler.policy.repairing.rungs import Act
 from tests.examples import examples
 from tests.unit.policy.world import World, key
 
@@ -34,26 +36,49 @@ def found(*records: object) -> Lookup[Any]:
     return Lookup(presence=Presence.FOUND, records=records)
 
 
-def case(**changes: Any) -> Case:
-    """A repair whose loss was proved a minute ago; every look-up has been answered."""
+def at(verdict: Verdict) -> GroupAnswers:
+    """What is known of a group that is at this place with COPY."""
+    offset = 0 if verdict is Verdict.LAGGING else COPY.queue_offset + 1
+    place = QueuePosition(
+        topic=COPY.topic, broker=COPY.broker, queue_id=COPY.queue_id, consumer_offset=offset, min_offset=0, max_offset=9
+    )
+    dead = found(COPY) if verdict is Verdict.DEAD_LETTERED else ABSENT
+    again = EFFECT if verdict is Verdict.CONSUMED else ABSENT
+    return GroupAnswers(
+        inbox=ABSENT, positions=[place], inbox_again=again, copies={"retry": ABSENT, "dead-letter": dead}
+    )
+
+
+def case(**changes: Any) -> RepairCase:
+    """A repair whose loss was proved a minute ago; every look-up of copies has been answered."""
     repair = {name: changes.pop(name) for name in ("state", "rung", "attempts", "sent_at_ms") if name in changes}
+    inboxes = changes.pop("inboxes", {})
+    positions = changes.pop("group_positions", None) or {}
+    of_group = {
+        group: replace(
+            at(positions[group]) if group in positions else GroupAnswers(),
+            inbox=inboxes.get(group, None if inboxes else ABSENT),
+            has_inbox=not inboxes or group in inboxes,
+        )
+        for group in ("billing", "shipping")
+    }
     known: dict[str, Any] = {
+        "unique_key": key(1),
         "topic": WORLD.topic,
+        "plans": changes.get("topic", WORLD.topic).subscriptions,
         "now_ms": NOW,
-        "has_outbox": True,
         "verify_after_seconds": 4.0,
-        "inboxes": {"billing": ABSENT, "shipping": ABSENT},
+        "of_group": of_group,
         "outbox": found(ROW),
         "copies": ABSENT,
         "halves": found(HALF),
         "parked": ABSENT,
-        "group_positions": {},
-        "rows": (),
+        "hand_overs": (),
     }
-    return Case(repair=replace(OPEN_ROW, **repair), **(known | changes))
+    return RepairCase(repair=replace(OPEN_ROW, **repair), **(known | changes))
 
 
-def decided(one: Case) -> RepairStep:
+def decided(one: RepairCase) -> RepairStep:
     answer = decide(one)
     assert isinstance(answer, RepairStep)
     return answer
@@ -65,7 +90,7 @@ def test_a_group_that_does_not_take_the_tag_fails_no_repair_while_the_outbox_is_
         replace(p, tags=frozenset({"other"})) if p.group == "shipping" else p for p in WORLD.topic.subscriptions
     )
     stands = {"billing": Verdict.LAGGING, "shipping": Verdict.DELIVERED_NOT_APPLIED}
-    late = {"state": RepairState.SENT, "now_ms": NOW + 600_000, "copies": found(HALF), "group_positions": stands}
+    late = {"state": RepairState.SENT, "now_ms": NOW + 600_000, "copies": found(COPY), "group_positions": stands}
     away = decided(case(topic=replace(WORLD.topic, subscriptions=plans), outbox=UNKNOWN, **late))
     assert (away.state, away.reason) == (RepairState.SENT, f"outbox: {UNKNOWN.reason}")
     known = decided(case(topic=replace(WORLD.topic, subscriptions=plans), **late))
@@ -195,7 +220,7 @@ CASES = st.builds(
     group_positions=st.none() | st.fixed_dictionaries({g: st.sampled_from([
         Verdict.LAGGING, Verdict.DELIVERED_NOT_APPLIED, Verdict.DEAD_LETTERED, Verdict.CONSUMED])
         for g in ("billing", "shipping")}),
-    rows=st.sampled_from([None, (), (replace(OPEN_ROW, scope="billing", state=RepairState.DONE),),
+    hand_overs=st.sampled_from([None, (), (replace(OPEN_ROW, scope="billing", state=RepairState.DONE),),
                           (replace(OPEN_ROW, scope="billing", state=RepairState.FAILED),)]),
 )  # fmt: skip
 ANSWERS = st.sampled_from([SendAnswer(outcome=outcome, code=code) for outcome in EndOutcome for code in (None, 1)])
@@ -203,16 +228,22 @@ ANSWERS = st.sampled_from([SendAnswer(outcome=outcome, code=code) for outcome in
 
 @settings(max_examples=examples(600), deadline=None)
 @given(CASES)
-def test_whatever_is_known_nothing_is_sent_without_proof(one: Case) -> None:
+def test_whatever_is_known_nothing_is_sent_without_proof(one: RepairCase) -> None:
     answer = decide(one)
-    if isinstance(answer, Ask):
-        asked = {Ask.COPIES: one.copies, Ask.HALVES: one.halves, Ask.PARKED: one.parked,
-                 Ask.GROUP_POSITIONS: one.group_positions, Ask.ROWS: one.rows}  # fmt: skip
-        assert asked[answer] is None, "a question is asked once"
+    if isinstance(answer, Question):
+        groups = [one.of_group[plan.group] for plan in one.plans_asked(answer)]
+        asked: dict[Question, list[object]] = {
+            Question.COMMITTED_COPIES: [one.copies], Question.HALF_COPIES: [one.halves],
+            Question.PARKED_COPIES: [one.parked], Question.HAND_OVERS: [one.hand_overs],
+            Question.INBOX_AGAIN: [group.inbox_again for group in groups],
+            Question.GROUP_COPIES: [group.copies for group in groups],
+        }  # fmt: skip
+        assert set(map(type, asked[answer])) == {type(None)}, "a question is asked once, and about somebody"
         return
     require_legal(one.repair.state, answer.state)
     if answer.act in (Act.END, Act.REPUBLISH, Act.HAND_OVER):
         assert one.has_outbox
+        assert one.outbox is not None
         assert one.outbox.is_found
         assert one.outbox.records[0].is_committed
         assert one.repair.attempts < ATTEMPTS_MAX
@@ -221,17 +252,18 @@ def test_whatever_is_known_nothing_is_sent_without_proof(one: Case) -> None:
     if answer.act in (Act.END, Act.REPUBLISH):
         assert one.copies is not None
         assert not one.copies.is_unknown
-        unapplied = one.group_positions is not None and Verdict.DELIVERED_NOT_APPLIED in one.group_positions.values()
+        positions = one.group_positions()
+        unapplied = not isinstance(positions, Question) and Verdict.DELIVERED_NOT_APPLIED in positions.values()
         assert one.copies.is_absent or (unapplied and one.waited_seconds >= one.patience_seconds)
     if answer.act is Act.CLOSE:
-        assert not one.missing or (one.rows and all(row.state is RepairState.DONE for row in one.rows))
-    if answer.state is RepairState.DONE and one.rows is None:
+        assert not one.missing or (one.hand_overs and all(row.state is RepairState.DONE for row in one.hand_overs))
+    if answer.state is RepairState.DONE and one.hand_overs is None:
         assert not one.missing
 
 
 @settings(max_examples=examples(150), deadline=None)
 @given(CASES, ANSWERS)
-def test_only_a_certain_answer_moves_a_send_on(one: Case, answer: SendAnswer) -> None:
+def test_only_a_certain_answer_moves_a_send_on(one: RepairCase, answer: SendAnswer) -> None:
     sending = replace(one, repair=replace(one.repair, state=RepairState.SENDING))
     decision = after_answer(sending, answer)
     require_legal(RepairState.SENDING, decision.state)

@@ -12,8 +12,8 @@ import pytest
 from reconciler.contract.tables import OutboxState
 from reconciler.policy.events import KeysNotTaken, RoundFinished, ShardRoundRan
 from reconciler.policy.evidence import Lookup, OutboxRow, Presence, WitnessAnswer
+from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.judging import tag_filter
-from reconciler.policy.judging.dossier import PAGE_KEYS
 from reconciler.policy.ports import Admission, AnnouncementQueue, PendingKey
 from tests.unit.policy.world import Crash, Mortal, World, key
 

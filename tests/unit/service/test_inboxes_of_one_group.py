@@ -18,7 +18,7 @@ from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import ConfigurationError
 from reconciler.policy.evidence import InboxRow, Lookup, Presence
-from reconciler.policy.judging.delivery import DOUBLE_EFFECT
+from reconciler.policy.inquiry.delivery import DOUBLE_EFFECT
 from reconciler.policy.life_story import tell
 from reconciler.policy.ports import LedgerLife, Verification
 from reconciler.settings.file import load_settings

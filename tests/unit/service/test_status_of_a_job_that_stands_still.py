@@ -18,7 +18,7 @@ from reconciler.contract.verdicts import Verdict
 from reconciler.errors import ConfigurationError
 from reconciler.evidence.outbox_inspection import OutboxInspector
 from reconciler.policy.account import OutboxReading
-from reconciler.policy.judging.dossier import PAGE_KEYS
+from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.plan import SubscriptionPlan
 from reconciler.policy.ports import (
     AnnouncementQueue,

@@ -1,6 +1,7 @@
-"""Pure facts about copies of a message: whose copy it is, which is the newest, where a group stands.
+"""Pure facts about copies of a message: whose copy it is, which is the newest, how far a group is.
 
-A unique key is a name that anybody may give to a message. A copy is the outbox row's message only if its content is.
+A unique key is a name that any producer may give to a message. A copy is the outbox row's message only if it has
+its content.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ DEAD_LETTER = "dead-letter"
 #: 5.0 also in the timer wheel's.
 DELAY_TOPICS = frozenset({"SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"})
 
-#: Reasons that begin so are told by `status`.
+#: `status` shows verdicts whose reason begins so.
 DOUBLE_EFFECT = "several inboxes of the group have this key: a double effect"
 
 
@@ -39,7 +40,7 @@ def difference(copy: StoredMessage, row: OutboxRow | None) -> str | None:
 
 
 def shown(digest: bytes) -> str:
-    """So much of a digest as people need to tell it from another."""
+    """The first 16 hex digits of a digest, for people."""
     return digest.hex()[:16]
 
 
@@ -100,7 +101,7 @@ def newest_per_broker(copies: Iterable[StoredMessage]) -> dict[str, StoredMessag
 
 
 def has_passed(positions: Sequence[QueuePosition], copy: StoredMessage) -> bool | None:
-    """True if the group's offset is behind the copy, False if it has not reached it, None if nobody knows."""
+    """True if the group's offset is behind the copy, False if it has not reached it, None: not known."""
     for position in positions:
         if (position.topic, position.broker, position.queue_id) == (copy.topic, copy.broker, copy.queue_id):
             # No offset stored: nothing consumed yet, as far as the broker knows.
@@ -133,7 +134,7 @@ def group_position(
     positions: Sequence[QueuePosition] | None,
     group_copies: Mapping[str, Lookup[StoredMessage]],
 ) -> Verdict:
-    """Where a group stands that is past every copy and has no inbox row.
+    """The verdict on a group that is past every copy and has no inbox row.
 
     The inbox must have been read after the positions, and the horizon of `group_copies` taken after them: a
     failed message is sent back before its offset is committed, so one of the two would show it.
@@ -181,7 +182,7 @@ def double_effect(inbox: Lookup[InboxRow]) -> str | None:
 
 
 def written_ms(row: OutboxRow | None, *lookups: Lookup[StoredMessage] | None) -> int | None:
-    """When the message was written: its outbox row, else its oldest copy; None if nobody knows."""
+    """When the message was written: its outbox row, else its oldest copy; None: there is neither."""
     if row is not None:
         return row.created_at_ms
     copies = [copy for lookup in lookups if lookup is not None and lookup.is_found for copy in lookup.records]

@@ -1,0 +1,181 @@
+"""One key with every answer so far, and the next question. A verdict and a repair are decided on such a file alone.
+
+A verdict asks about one group, a repair about every group of the topic. A repair opens a file of its own after its
+claim: no answer from before the claim decides a send.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from reconciler.contract.verdicts import Verdict
+from reconciler.policy.evidence import FilterKind, InboxRow, Lookup, OutboxRow, QueuePosition, StoredMessage
+from reconciler.policy.inquiry.delivery import group_position, of_row, own_halves, reach, row_of
+from reconciler.policy.plan import SubscriptionPlan, TopicPlan
+from reconciler.policy.ports import Repair
+
+#: Keys in one page of pending, one read of the ledger, one query of an inbox or outbox.
+PAGE_KEYS = 500
+
+F = TypeVar("F", bound="CaseFile")
+
+
+class Question(StrEnum):
+    """What to ask next; the order is the order of cost."""
+
+    INBOX = "inbox"
+    OUTBOX = "outbox"
+    HAND_OVERS = "hand-over rows"
+    COMMITTED_COPIES = "committed copies"
+    INBOX_AGAIN = "inbox again"
+    GROUP_COPIES = "group copies"
+    COPIES_AGAIN = "committed copies again"
+    HALF_COPIES = "half copies"
+    CHECK_BACK = "check-back"
+    FILTER_KIND = "filter"
+    PARKED_COPIES = "parked copies"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HalfAge:
+    """How old a half is, in its broker's own time, and what that age means there."""
+
+    age_seconds: float
+    #: Younger than this it is left to the broker's own check-back.
+    wait_seconds: float
+    #: Older than this an open half would have a put-back copy. None: the broker cannot tell.
+    rollback_evident_after_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupAnswers:
+    """The answers about one group. None: not asked yet."""
+
+    #: False: no inbox is configured, so that effects cannot be looked for.
+    has_inbox: bool = True
+    inbox: Lookup[InboxRow] | None = None
+    #: Read before the committed copies. None also if a broker did not answer.
+    positions: Sequence[QueuePosition] | None = None
+    #: Read after the positions.
+    inbox_again: Lookup[InboxRow] | None = None
+    #: Copies in the group's retry and dead-letter topics.
+    copies: Mapping[str, Lookup[StoredMessage]] | None = None
+    filter_kind: FilterKind | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseFile(ABC):
+    """One key with all answers so far. None: not asked yet."""
+
+    unique_key: str
+    topic: TopicPlan
+    #: Groups whose effect is asked for: one for a verdict, every one of the topic for a repair.
+    plans: tuple[SubscriptionPlan, ...]
+    has_outbox: bool = True
+    #: How far the clocks of two servers may differ.
+    skew_margin_seconds: float = 10.0
+    #: Group -> its answers, for each of `plans`.
+    of_group: Mapping[str, GroupAnswers] = field(default_factory=dict)
+    outbox: Lookup[OutboxRow] | None = None
+    #: Group rows of the key in the repair table.
+    hand_overs: Sequence[Repair] | None = None
+    copies: Lookup[StoredMessage] | None = None
+    #: Read after the group's copies.
+    copies_again: Lookup[StoredMessage] | None = None
+    halves: Lookup[StoredMessage] | None = None
+    check_back: HalfAge | None = None
+    parked: Lookup[StoredMessage] | None = None
+
+    @abstractmethod
+    def not_before_ms(self, question: Question) -> int:
+        """The time that a witness must have passed for its "not found" to count."""
+
+    @property
+    def row(self) -> OutboxRow | None:
+        """The outbox row; None: not asked yet, or none was found."""
+        return row_of(self.outbox)
+
+    @property
+    def own_copies(self) -> Lookup[StoredMessage] | None:
+        """The answer about committed copies of the outbox row's message; others count for nothing."""
+        return None if self.copies is None else of_row(self.copies, self.row)
+
+    @property
+    def own_halves(self) -> Lookup[StoredMessage] | None:
+        """The answer about halves of the outbox row's message; others count for nothing."""
+        return None if self.halves is None else own_halves(self.halves, topic=self.topic, row=self.row)
+
+    @property
+    def own_parked(self) -> Lookup[StoredMessage] | None:
+        """The answer about parked copies of the outbox row's message; others count for nothing."""
+        return None if self.parked is None else own_halves(self.parked, topic=self.topic, row=self.row)
+
+    @property
+    def tag(self) -> tuple[bool, str | None]:
+        """(known, tag) from the outbox; where no outbox is configured, from any copy."""
+        row = self.row
+        if row is not None or self.has_outbox:
+            return row is not None, row.tag if row is not None else None
+        for lookup in (self.own_copies, self.own_halves, self.own_parked):
+            if lookup is not None and lookup.is_found:
+                return True, lookup.records[-1].tag
+        return False, None
+
+    @property
+    def missing(self) -> tuple[SubscriptionPlan, ...]:
+        """Groups that take the message and whose inbox is not known to have a row."""
+        known, tag = self.tag
+        wanting = [p for p in self.plans if not known or p.accepts(tag)]
+        return tuple(p for p in wanting if not self._has_effect(p.group))
+
+    def _has_effect(self, group: str) -> bool:
+        lookup = self.of_group[group].inbox
+        return lookup is not None and lookup.is_found
+
+    def position_of(self, plan: SubscriptionPlan) -> Verdict | Question:
+        """Where a group is with the committed copies, or what tells that."""
+        answers, copies = self.of_group[plan.group], self.own_copies
+        short_of = reach(answers.positions, copies.records if copies is not None else ())
+        if short_of is not None:
+            return short_of
+        # The inbox once more, after the positions: an effect is committed before its offset.
+        if answers.has_inbox and answers.inbox_again is None:
+            return Question.INBOX_AGAIN
+        if answers.inbox_again is not None and not answers.inbox_again.is_absent:
+            return Verdict.CONSUMED if answers.inbox_again.is_found else Verdict.UNKNOWN
+        if answers.copies is None:
+            return Question.GROUP_COPIES
+        return group_position(answers.positions, {name: of_row(c, self.row) for name, c in answers.copies.items()})
+
+    def plans_asked(self, question: Question) -> tuple[SubscriptionPlan, ...]:
+        """The groups that a question is about."""
+        match question:
+            case Question.INBOX:
+                return tuple(p for p in self.plans if self.of_group[p.group].has_inbox)
+            case Question.INBOX_AGAIN | Question.GROUP_COPIES:
+                return tuple(p for p in self.missing if self.position_of(p) is question)
+            case _:
+                return self.plans
+
+    def with_group_answers(self: F, name: str, answers: Mapping[str, Any]) -> F:
+        """The file with one more answer about some groups."""
+        of_group = {g: replace(a, **{name: answers[g]}) if g in answers else a for g, a in self.of_group.items()}
+        return replace(self, of_group=of_group)
+
+    @property
+    def damage(self) -> str | None:
+        """An unreadable value of a witness, where nothing else keeps an answer from being known; else None."""
+        groups = self.of_group.values()
+        asked: tuple[Lookup[InboxRow] | Lookup[OutboxRow] | Lookup[StoredMessage] | None, ...] = (
+            *(answers.inbox_again or answers.inbox for answers in groups),
+            self.outbox,
+            self.own_copies,
+            self.own_halves,
+            self.own_parked,
+            *(of_row(copies, self.row) for answers in groups for copies in (answers.copies or {}).values()),
+        )
+        return next((lookup.damage for lookup in asked if lookup is not None and lookup.damage is not None), None)

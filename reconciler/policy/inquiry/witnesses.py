@@ -1,0 +1,205 @@
+"""The one place that asks outboxes, inboxes, ledger and brokers about keys, for verdicts and for repairs.
+
+Inbox and outbox are asked for up to 500 keys at once. The groups' positions are read first and the index horizon is
+proved second, both once in a round or pass and before any look-up whose "not found" counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from reconciler.contract.tables import EVERY_GROUP
+from reconciler.policy.evidence import Lookup, QueuePosition, StoredMessage
+from reconciler.policy.inquiry.case_file import CaseFile, F, HalfAge, Question
+from reconciler.policy.plan import SubscriptionPlan
+from reconciler.policy.ports import BrokerEvidence, Horizon, InboxEvidence, OneByOne, OutboxEvidence, Repairs, Workers
+
+A = TypeVar("A")
+
+
+class BrokerSnapshot:
+    """What one round or pass asks the brokers once: positions, then horizon. Counts look-ups. One thread."""
+
+    def __init__(
+        self, brokers: BrokerEvidence, topic: str, plans: Sequence[SubscriptionPlan], *, now_ms: int | None = None
+    ) -> None:
+        """`now_ms`: Redis TIME of the round. None: a person asks about one key, or a repair does."""
+        self._brokers = brokers
+        self._topic = topic
+        self._plans = plans
+        self.now_ms = now_ms
+        self._positions: dict[str, Sequence[QueuePosition] | None] = {}
+        self._horizon: Horizon | None = None
+        self.look_ups = 0
+
+    def horizon(self) -> Horizon:
+        """The index horizon; positions are read before it, so a retry copy of a passed message is covered."""
+        if self._horizon is None:
+            for plan in self._plans:
+                self._positions[plan.group] = self._brokers.positions(plan.subscription)
+            self._horizon = self._brokers.horizon(self._topic)
+            # The probe is looked up on every broker, too.
+            self.look_ups += max(1, len(self._horizon.at_ms))
+        return self._horizon
+
+    def positions(self) -> Mapping[str, Sequence[QueuePosition] | None]:
+        """Group -> its offsets. None: a broker did not answer."""
+        self.horizon()
+        return self._positions
+
+    @property
+    def broker_times_ms(self) -> Sequence[int]:
+        """Times of the brokers' own clocks; empty if they were not asked."""
+        return list(self._horizon.at_ms.values()) if self._horizon is not None else []
+
+    def count(self, lookup: Lookup[StoredMessage]) -> None:
+        """Counts one QUERY_MESSAGE a broker that answered."""
+        self.look_ups += max(1, len(lookup.answers))
+
+
+class Witnesses:
+    """Adds answers to case files. Holds no state between calls."""
+
+    def __init__(
+        self,
+        *,
+        brokers: BrokerEvidence,
+        outbox: OutboxEvidence,
+        inbox: InboxEvidence,
+        repairs: Repairs,
+        workers: Workers | None = None,
+        check_back_wait_seconds: float | None = None,
+    ) -> None:
+        """`workers` ask brokers about several keys at once. None: one key after the other.
+
+        `check_back_wait_seconds`: how long a half is left to the broker's check-back. None: as the broker says.
+        """
+        self._brokers = brokers
+        self._outbox = outbox
+        self._inbox = inbox
+        self._repairs = repairs
+        self._workers = workers or OneByOne()
+        self._check_back_wait_seconds = check_back_wait_seconds
+
+    def settle(
+        self, files: Sequence[F], decide: Callable[[F], Question | A], snapshot: BrokerSnapshot
+    ) -> list[tuple[F, A]]:
+        """Asks one question after the other until each file is decided. Files with their decisions, in order."""
+        undecided = dict(enumerate(files))
+        decided: dict[int, tuple[F, A]] = {}
+        while undecided:
+            asked: dict[Question, list[int]] = {}
+            for place, file in undecided.items():
+                answer = decide(file)
+                if isinstance(answer, Question):
+                    asked.setdefault(answer, []).append(place)
+                else:
+                    decided[place] = (file, answer)
+            undecided = {
+                place: file
+                for question, places in asked.items()
+                for place, file in zip(
+                    places, self.ask(question, [undecided[p] for p in places], snapshot), strict=True
+                )
+            }
+        return [decided[place] for place in range(len(files))]
+
+    def ask(self, question: Question, files: Sequence[F], snapshot: BrokerSnapshot) -> list[F]:
+        """The files with one more answer each, in their order."""
+        match question:
+            case Question.INBOX | Question.INBOX_AGAIN:
+                return self.ask_inboxes(files, question)
+            case Question.OUTBOX:
+                return self.ask_outboxes(files)
+            case Question.HAND_OVERS:
+                return self._ask_hand_overs(files)
+            case _:
+                return self._ask_brokers(question, files, snapshot)
+
+    def ask_inboxes(self, files: Sequence[F], question: Question = Question.INBOX) -> list[F]:
+        """The inbox of every group that the question is about, one statement a group."""
+        asked = [file.plans_asked(question) for file in files]
+        read = {
+            plan.group: self._inbox.read(
+                plan.subscription, [f.unique_key for f, plans in zip(files, asked, strict=True) if plan in plans]
+            )
+            for plan in dict.fromkeys(plan for plans in asked for plan in plans)
+        }
+        name = "inbox" if question is Question.INBOX else "inbox_again"
+        missing = Lookup[object].unknown("inbox", "the key is missing in the answer")
+        return [
+            file.with_group_answers(name, {p.group: read[p.group].get(file.unique_key) or missing for p in plans})
+            for file, plans in zip(files, asked, strict=True)
+        ]
+
+    def ask_outboxes(self, files: Sequence[F]) -> list[F]:
+        """The outbox rows of all, in one statement a topic; files are of one topic."""
+        not_before_ms = {file.unique_key: file.not_before_ms(Question.OUTBOX) for file in files}
+        read = self._outbox.read(files[0].topic.topic, not_before_ms) if files else {}
+        return [
+            replace(f, outbox=read.get(f.unique_key) or Lookup.unknown("outbox", "the key is missing in the answer"))
+            for f in files
+        ]
+
+    def _ask_hand_overs(self, files: Sequence[F]) -> list[F]:
+        topic = files[0].topic
+        read = self._repairs.read(topic.environment, topic.topic, [file.unique_key for file in files])
+        return [
+            replace(f, hand_overs=[row for row in read.get(f.unique_key, ()) if row.scope != EVERY_GROUP])
+            for f in files
+        ]
+
+    def _ask_brokers(self, question: Question, files: Sequence[F], snapshot: BrokerSnapshot) -> list[F]:
+        # Once, before any look-up, on this thread; look-ups are counted on it, too.
+        horizon, positions = snapshot.horizon(), snapshot.positions()
+        answered: list[F] = []
+        for file, lookups in self._workers.map(lambda file: self._look_up(question, file, horizon), files):
+            for lookup in lookups:
+                snapshot.count(lookup)
+            is_placed = question is Question.COMMITTED_COPIES
+            answered.append(file.with_group_answers("positions", positions) if is_placed else file)
+        return answered
+
+    def _look_up(self, question: Question, file: F, horizon: Horizon) -> tuple[F, Sequence[Lookup[StoredMessage]]]:
+        """One more answer of brokers, and the look-ups behind it. Runs on a worker's thread, touches no state here."""
+        topic, key, not_before_ms = file.topic.topic, file.unique_key, file.not_before_ms(question)
+        match question:
+            case Question.COMMITTED_COPIES | Question.COPIES_AGAIN:
+                copies = self._brokers.committed_copies(topic, key, horizon=horizon, not_before_ms=not_before_ms)
+                is_again = question is Question.COPIES_AGAIN
+                return replace(file, copies_again=copies) if is_again else replace(file, copies=copies), [copies]
+            case Question.GROUP_COPIES:
+                of_group = {
+                    plan.group: self._brokers.group_copies(plan.subscription, key, horizon=horizon)
+                    for plan in file.plans_asked(question)
+                }
+                lookups = [lookup for copies_of in of_group.values() for lookup in copies_of.values()]
+                return file.with_group_answers("copies", of_group), lookups
+            case Question.HALF_COPIES:
+                halves = self._brokers.half_copies(
+                    topic, key, horizon=horizon, not_before_ms=not_before_ms, outbox=file.row
+                )
+                return replace(file, halves=halves), [halves]
+            case Question.PARKED_COPIES:
+                parked = self._brokers.parked_copies(topic, key, horizon=horizon, not_before_ms=not_before_ms)
+                return replace(file, parked=parked), [parked]
+            case Question.FILTER_KIND:
+                kinds = {plan.group: self._brokers.filter_kind(plan.subscription) for plan in file.plans}
+                return file.with_group_answers("filter_kind", kinds), []
+            case _:
+                return replace(file, check_back=self._half_age(file, horizon)), []
+
+    def _half_age(self, file: CaseFile, horizon: Horizon) -> HalfAge:
+        halves = file.own_halves.records if file.own_halves is not None else ()
+        newest = halves[-1]
+        # Put-back copies have fresh store times: the age is that of the first copy, in its broker's own time. A
+        # broker without a horizon did not prove its time: the half counts as just born.
+        now_ms = horizon.at_ms.get(newest.broker, 0)
+        wait = self._check_back_wait_seconds
+        return HalfAge(
+            age_seconds=max(0.0, (now_ms - min(copy.store_timestamp_ms for copy in halves)) / 1000),
+            wait_seconds=self._brokers.check_back_wait_seconds(newest) if wait is None else wait,
+            rollback_evident_after_seconds=self._brokers.rollback_evident_after_seconds(newest),
+        )

@@ -1,0 +1,149 @@
+"""A key that a round looks at, and the evidence of its verdict as the ledger keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from reconciler.contract.tables import OutboxState
+from reconciler.contract.verdicts import QUARANTINING, SETTLING, Verdict
+from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, StoredMessage
+from reconciler.policy.inquiry.case_file import CaseFile, GroupAnswers, Question
+from reconciler.policy.inquiry.delivery import difference
+from reconciler.policy.plan import SubscriptionPlan, TopicPlan
+from reconciler.policy.ports import WHENEVER_COMMITTED_MS, Candidate, Repair
+
+#: Name in the evidence of the number of consecutive looks that met an unreadable value.
+DAMAGED_LOOKS = "damaged_looks"
+#: Name in the evidence of the verdict that closed the key before, and was taken back since.
+TAKEN_BACK = "taken_back"
+#: Characters of one witness's answer that are kept.
+DETAIL_CHARACTERS_MAX = 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspect(CaseFile):
+    """A key that one round looks at for one group."""
+
+    first_seen_ms: int
+    shard: int
+    #: Redis TIME of the round that looks; None: a person asks, and does not wait for the grace period.
+    now_ms: int | None = None
+    #: The ledger's row, if the key was verified before.
+    known: Candidate | None = None
+    #: False: the gate is shut for this key, so that only its inbox and outbox are asked.
+    gate_open: bool = True
+    #: The topic-wide repair of the key, if there is one.
+    repair: Repair | None = None
+
+    def not_before_ms(self, question: Question) -> int:
+        """The announcement, and the time by which clocks may differ. An outbox whose key a person asks for, without an
+        announcement, must prove that it is a primary."""
+        if question is Question.OUTBOX and not self.first_seen_ms:
+            return WHENEVER_COMMITTED_MS
+        return self.first_seen_ms + round(self.skew_margin_seconds * 1000)
+
+    @property
+    def plan(self) -> SubscriptionPlan:
+        """The group that is judged."""
+        return self.plans[0]
+
+    @property
+    def group(self) -> GroupAnswers:
+        """The answers about the group."""
+        return self.of_group[self.plan.group]
+
+    @property
+    def inbox(self) -> Lookup[InboxRow] | None:
+        """The newest answer of the group's inbox."""
+        return self.group.inbox_again or self.group.inbox
+
+    @property
+    def is_weaker(self) -> bool:
+        """A witness is missing by configuration: every verdict says so."""
+        return not (self.has_outbox and self.group.has_inbox)
+
+    @property
+    def damaged_looks(self) -> int:
+        """Number of consecutive looks that met an unreadable value, this one included."""
+        if self.damage is None:
+            return 0
+        before = self.known.evidence.get(DAMAGED_LOOKS) if self.known is not None else None
+        return 1 + (before if type(before) is int else 0)
+
+
+def suspect_of(topic: TopicPlan, plan: SubscriptionPlan, row: Candidate) -> Suspect:
+    """The key of a ledger row, to be looked at again."""
+    return Suspect(
+        unique_key=row.unique_key,
+        topic=topic,
+        plans=(plan,),
+        first_seen_ms=row.first_seen_ms,
+        shard=row.shard,
+        known=row,
+    )
+
+
+def evidence_of(suspect: Suspect, *, reason: str) -> dict[str, object]:
+    """JSON-ready: what each witness answered. Bounded."""
+    evidence: dict[str, object] = {"reason": reason}
+    if suspect.is_weaker:
+        evidence["weaker"] = True
+    inbox = suspect.inbox
+    asked: dict[str, Lookup[InboxRow] | Lookup[OutboxRow] | Lookup[StoredMessage] | None] = {
+        "inbox": inbox,
+        "outbox": suspect.outbox,
+        "committed_copies": suspect.copies,
+        "half_copies": suspect.halves,
+        "parked_copies": suspect.parked,
+        **{f"{name}_copies": lookup for name, lookup in (suspect.group.copies or {}).items()},
+    }
+    for witness, lookup in asked.items():
+        if lookup is not None:
+            evidence[witness] = {"presence": str(lookup.presence), "detail": lookup.reason[:DETAIL_CHARACTERS_MAX]}
+    row = suspect.row
+    if row is not None:
+        evidence["outbox_state"] = str(row.state)
+        if row.content_digest is None:
+            evidence["compared"] = "the tag only: the outbox row has no digest"
+        elif any(effect.content_digest is None for effect in (inbox.records if inbox is not None else ())):
+            evidence["compared"] = "not the effect: the inbox row has no digest"
+    evidence |= _places(suspect, row)
+    if suspect.damaged_looks:
+        evidence[DAMAGED_LOOKS] = suspect.damaged_looks
+    if suspect.check_back is not None:
+        evidence["half_age_seconds"] = round(suspect.check_back.age_seconds, 3)
+    return evidence
+
+
+def lacked_commit(evidence: Mapping[str, object]) -> bool:
+    """True of a verdict for which the outbox was asked and had no committed row."""
+    return "outbox" in evidence and evidence.get("outbox_state") in (None, str(OutboxState.ROLLED_BACK))
+
+
+def _places(suspect: Suspect, row: OutboxRow | None) -> dict[str, object]:
+    """Where the newest copy of each kind lies, and what is not this message."""
+    found: dict[str, object] = {}
+    others: list[str] = []
+    copies = (("committed_at", suspect.copies), ("half_at", suspect.halves), ("parked_at", suspect.parked))
+    for name, lookup in copies:
+        for copy in lookup.records if lookup is not None else ():
+            place, why = f"{copy.broker}@{copy.commit_log_offset}", difference(copy, row)
+            if why is None:
+                found[name] = place
+            else:
+                others.append(f"{copy.topic} on {place}: {why}")
+    if others:
+        found["other_messages"] = {"copies": len(others), "newest": others[-1][:DETAIL_CHARACTERS_MAX]}
+    return found
+
+
+def taken_back(suspect: Suspect, verdict: Verdict) -> dict[str, object]:
+    """Evidence beside a verdict: the last other one that had closed the key, why, and by what Redis TIME it fell."""
+    known = suspect.known
+    if known is None:
+        return {}
+    if known.verdict is verdict or known.verdict not in SETTLING | QUARANTINING:
+        return {TAKEN_BACK: known.evidence[TAKEN_BACK]} if TAKEN_BACK in known.evidence else {}
+    reason = str(known.evidence.get("reason"))[:DETAIL_CHARACTERS_MAX]
+    return {TAKEN_BACK: {"verdict": str(known.verdict), "reason": reason, "at_ms": suspect.now_ms}}

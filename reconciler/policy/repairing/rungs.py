@@ -1,0 +1,62 @@
+"""The rungs of the repair ladder, one row each: its act, the proof of its send, and whom the send reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from reconciler.contract.tables import Rung
+from reconciler.contract.verdicts import Verdict
+from reconciler.policy.inquiry.case_file import Question
+
+
+class Act(StrEnum):
+    """What a decision asks the procedure to do."""
+
+    #: Write the state, nothing else.
+    WRITE = "write"
+    #: Write SENDING, then END COMMIT on the half `message`.
+    END = "end"
+    #: Write SENDING, then republish `message`.
+    REPUBLISH = "republish"
+    #: Write SENDING, then hand `message` over to `groups`.
+    HAND_OVER = "hand-over"
+    #: END ROLLBACK on each of `halves`, then write.
+    CLOSE = "close"
+    #: End the hand-over `rows`, then write.
+    WITHDRAW = "withdraw"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RungTraits:
+    """What is peculiar to a rung."""
+
+    act: Act
+    #: What a send leaves, by which a later owner knows that it happened.
+    proof: Question
+    #: True: the send reaches the groups that lack the effect only; False: every group of the topic.
+    is_per_group: bool = False
+    #: True: the act is on an open half, and without one the next rung follows.
+    needs_half: bool = False
+    #: True: a send that a guard of ours refused would be refused again, so the next rung follows.
+    climbs_when_not_sent: bool = False
+
+
+RUNGS: Mapping[Rung, RungTraits] = {
+    Rung.END: RungTraits(act=Act.END, proof=Question.COMMITTED_COPIES, needs_half=True),
+    Rung.REPUBLISH: RungTraits(act=Act.REPUBLISH, proof=Question.COMMITTED_COPIES, climbs_when_not_sent=True),
+    Rung.HAND_OVER: RungTraits(act=Act.HAND_OVER, proof=Question.HAND_OVERS, is_per_group=True),
+}
+
+
+def next_rung(order: Sequence[Rung], rung: Rung) -> Rung | None:
+    """The rung after this one; None at the end of the ladder. One that was taken out of the settings: the first."""
+    later = order[order.index(rung) + 1 :] if rung in order else order
+    return later[0] if later else None
+
+
+def first_rung(order: Sequence[Rung], verdict: Verdict) -> Rung:
+    """Where the repair of a loss begins: only LOST_CONFIRM has an open half."""
+    usable = [rung for rung in order if verdict is Verdict.LOST_CONFIRM or not RUNGS[rung].needs_half]
+    return usable[0] if usable else order[0]
