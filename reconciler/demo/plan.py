@@ -61,7 +61,7 @@ def plan_messages(messages: int, lose: int, seed: int) -> list[PlannedMessage]:
     if not 1 <= lose <= messages:
         raise InvalidValue("--lose", lose, "choose at least 1 and at most --messages")
     dice = random.Random(seed)
-    fates = list(_loss_intents(lose))
+    fates = list(_loss_fates(lose))
     fates += [MessageFate.DELIVER] * (messages - lose)
     fates += [MessageFate.ROLL_BACK] * max(1, messages // 20)
     dice.shuffle(fates)
@@ -76,7 +76,7 @@ def plan_messages(messages: int, lose: int, seed: int) -> list[PlannedMessage]:
     ]
 
 
-def _loss_intents(lose: int) -> Iterator[MessageFate]:
+def _loss_fates(lose: int) -> Iterator[MessageFate]:
     kills = min(8, lose // 4)
     yield from [MessageFate.KILLED_BEFORE_END] * kills
     yield from [MessageFate.KILLED_BEFORE_ANNOUNCING] * kills

@@ -45,7 +45,7 @@ def recomputed(folder: Path) -> dict[str, int]:
     """The same numbers by set arithmetic: shares no SQL and no code with the demo."""
     committed = set(keys(folder, "orders.db", "SELECT unique_key FROM reconciler_outbox WHERE state <> 'ROLLED_BACK'"))
     with closing(sqlite3.connect(folder / "truth.db")) as db:
-        attempts = dict(db.execute("SELECT key, intent FROM attempts").fetchall())
+        attempts = dict(db.execute("SELECT key, fate FROM attempts").fetchall())
         ended_ms = db.execute("SELECT at_ms FROM marks WHERE name = 'load_ended'").fetchone()[0]
     copies = keys(folder, "truth.db", "SELECT key FROM copies")
     early = set(keys(folder, "reference.db", f"SELECT key FROM effects WHERE applied_at_ms <= {ended_ms}"))
@@ -59,7 +59,7 @@ def recomputed(folder: Path) -> dict[str, int]:
     sent_again = {key for key, _ in sent} - handed_over
     lost = committed - early
     taken = set(effects["reference"])
-    rolled_back = {key for key, intent in attempts.items() if intent == "roll-back"}
+    rolled_back = {key for key, fate in attempts.items() if fate == "roll-back"}
     everything = effects["reference"] + effects["lagging"]
     return {
         "committed": len(committed),

@@ -61,7 +61,7 @@ def test_without_repairs_the_audit_finds_exactly_the_injected_losses(tmp_path: P
     ended = demo(folder, "--repair", "off")
     assert ended.exit_code == 1, ended.stderr
     assert ended.document["audit"]["verdict"] == "violations"
-    injected = keys(folder / "truth.db", "SELECT key FROM attempts WHERE intent NOT IN ('deliver', 'roll-back')")
+    injected = keys(folder / "truth.db", "SELECT key FROM attempts WHERE fate NOT IN ('deliver', 'roll-back')")
     committed = keys(folder / "orders.db", "SELECT unique_key FROM reconciler_outbox WHERE state <> 'ROLLED_BACK'")
     lost = [f for f in findings(folder) if f["class"] != "EFFECT_LATE"]
     assert {finding["class"] for finding in lost} == {"LOST"}
