@@ -10,7 +10,8 @@ IN_CI := $(filter 1 true yes,$(CI))
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: model fuzz failover help setup demo test test-spark test-stress test-fast test-lowest lint lock format conformance chaos simulate benchmark-audit load-ids load-sql load-lag load-dead docs clean
+DRAWN ?= 200
+.PHONY: mutants model fuzz failover help setup demo test test-spark test-stress test-fast test-lowest lint lock format conformance chaos simulate benchmark-audit load-ids load-sql load-lag load-dead docs clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -100,6 +101,9 @@ simulate: setup ## HISTORIES=1000 from SEED=1 in a simulated world, MUTANTS=1 pl
 
 model: setup ## every reachable state of rounds, announcements and repair: no violation; the accident of each lesser design
 	$(BIN)/python -m tests.model.whole
+
+mutants: setup ## DRAWN=200 changes of the product, each tried by the unit and contract tests of its line; SEED
+	$(BIN)/python -m tests.mutation.run --mutants $(DRAWN) --seed $(SEED)
 
 EXECUTIONS ?= 1000000
 fuzz: setup ## EXECUTIONS=1000000 damaged announcements, frames, records, settings, arguments and requests; SEED
