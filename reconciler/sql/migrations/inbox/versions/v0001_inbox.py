@@ -22,7 +22,7 @@ def upgrade() -> None:
         sa.Column("topic", NAME, nullable=False, comment="Business topic."),
         sa.Column("dedupe_key", NAME, nullable=True, comment="Business id, where the handler dedupes by it."),
         sa.Column(
-            "duplicate_of", KEY, nullable=True, comment="Unique key whose effect stands for this one (same dedupe_key)."
+            "duplicate_of", KEY, nullable=True, comment="Unique key with the same dedupe_key that has the effect."
         ),
         sa.Column("content_digest", DIGEST, nullable=True, comment="Of the message as consumed; NULL: not checked."),
         sa.Column("source", SHORT, nullable=False, comment="consumer, or hand-over."),

@@ -51,7 +51,7 @@ def _create_candidate() -> None:
         sa.Column(
             "first_seen_ms", sa.BigInteger(), nullable=False, comment="Redis TIME of the round that first saw the key."
         ),
-        sa.Column("next_at_ms", sa.BigInteger(), nullable=False, comment="Not verified again before."),
+        sa.Column("next_at_ms", sa.BigInteger(), nullable=False, comment="Not verified again before this time."),
         sa.Column("updated_at_ms", sa.BigInteger(), nullable=False, comment="Last change."),
         sa.PrimaryKeyConstraint("environment", "topic", "consumer_group", "unique_key"),
         comment="One row a key that was due and verified: verdict and evidence.",
@@ -73,9 +73,11 @@ def _create_repair() -> None:
         sa.Column("state", SHORT, nullable=False, comment="OPEN, SENDING, SENT, DONE or FAILED."),
         sa.Column("rung", SHORT, nullable=False, comment="end, republish or hand-over."),
         sa.Column("token", NAME, nullable=True, comment="Owner of the claim."),
-        sa.Column("lease_until_ms", sa.BigInteger(), nullable=True, comment="The claim is free after this."),
+        sa.Column(
+            "lease_until_ms", sa.BigInteger(), nullable=True, comment="End of the claim; after it the row is free."
+        ),
         sa.Column("attempts", sa.Integer(), nullable=False, comment="Sends so far: written before a byte leaves."),
-        sa.Column("next_at_ms", sa.BigInteger(), nullable=False, comment="Not tried again before."),
+        sa.Column("next_at_ms", sa.BigInteger(), nullable=False, comment="Not tried again before this time."),
         sa.Column("target", TEXT, nullable=True, comment="Broker and offsets that were aimed at."),
         sa.Column("answer", TEXT, nullable=True, comment="What the broker or the handler answered."),
         sa.Column(
@@ -116,7 +118,10 @@ def _create_round() -> None:
         ),
         sa.Column("pending_after", sa.BigInteger(), nullable=False, comment="Pending after the round."),
         sa.Column(
-            "void", sa.Integer(), nullable=False, comment="1: Redis fell back behind this round; it never happened."
+            "void",
+            sa.Integer(),
+            nullable=False,
+            comment="1: Redis fell back to a memory before this round, which counts as never run.",
         ),
         sa.Column("stored_at_ms", sa.BigInteger(), nullable=False, comment="When the row was written."),
         sa.PrimaryKeyConstraint("environment", "topic", "consumer_group", "shard", "epoch", "generation"),
@@ -134,7 +139,12 @@ def _create_floor() -> None:
         sa.Column("consumer_group", NAME, nullable=False, comment="The group."),
         sa.Column("broker", NAME, nullable=False, comment="Broker of the unique-key topic's queue."),
         sa.Column("queue_id", sa.Integer(), nullable=False, autoincrement=False, comment="Queue number."),
-        sa.Column("queue_offset", sa.BigInteger(), nullable=False, comment="Lowest offset that may still matter."),
+        sa.Column(
+            "queue_offset",
+            sa.BigInteger(),
+            nullable=False,
+            comment="Lowest offset with a key that may be neither matched nor settled.",
+        ),
         sa.Column("updated_at_ms", sa.BigInteger(), nullable=False, comment="Last change."),
         sa.PrimaryKeyConstraint("environment", "topic", "consumer_group", "broker", "queue_id"),
         comment="Everything announced below this offset was matched or settled: "
@@ -160,7 +170,7 @@ def _create_outage() -> None:
         sa.Column("scanned", sa.BigInteger(), nullable=False, comment="Inbox rows put back into commit sets."),
         sa.Column("closed_at_ms", sa.BigInteger(), nullable=True, comment="End of the outage."),
         sa.PrimaryKeyConstraint("environment", "started_at_ms"),
-        comment="One row a time during which Redis was away or lost its memory; open while closed_at_ms is NULL.",
+        comment="One row an outage: Redis was away or lost its memory. Open while closed_at_ms is NULL.",
         **OPTIONS,
     )
 
@@ -171,9 +181,9 @@ def _create_hold() -> None:
         sa.Column("environment", NAME, nullable=False, comment="Environment."),
         sa.Column("topic", NAME, nullable=False, comment="Business topic."),
         sa.Column("kind", SHORT, nullable=False, comment="HOLD or BREAKER."),
-        sa.Column("since_ms", sa.BigInteger(), nullable=False, comment="When."),
+        sa.Column("since_ms", sa.BigInteger(), nullable=False, comment="Time of the event."),
         sa.Column("by", NAME, nullable=False, comment="User or process."),
-        sa.Column("reason", TEXT, nullable=False, comment="Why."),
+        sa.Column("reason", TEXT, nullable=False, comment="Reason."),
         sa.PrimaryKeyConstraint("environment", "topic", "kind"),
         comment="Repairs of a topic are stopped: by a person (HOLD) or by the circuit breaker (BREAKER).",
         **OPTIONS,
@@ -193,7 +203,7 @@ def _create_quarantine() -> None:
         ),
         sa.Column("detail", TEXT, nullable=False, comment="The error's message."),
         sa.Column("body", BYTES, nullable=False, comment="The first 4 KiB of the body."),
-        sa.Column("seen_at_ms", sa.BigInteger(), nullable=False, comment="When."),
+        sa.Column("seen_at_ms", sa.BigInteger(), nullable=False, comment="Time of the event."),
         sa.PrimaryKeyConstraint("environment", "unique_key_topic", "broker", "queue_id", "queue_offset"),
         comment="Announcements that were refused: counted and kept, the queue moved on.",
         **OPTIONS,

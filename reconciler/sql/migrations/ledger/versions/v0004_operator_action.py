@@ -31,7 +31,9 @@ def upgrade() -> None:
         sa.Column("ended_at_ms", sa.BigInteger(), nullable=True, comment="NULL: under way, or the process died in it."),
         sa.Column("result", TEXT, nullable=True, comment="What was done, or the error."),
         sa.PrimaryKeyConstraint("action_id"),
-        comment="One row a thing that a person did by hand, written before it is done: who, what, and what came of it.",
+        comment=(
+            "One row an action that a person took by hand, written before it is done: by whom, what, and its result."
+        ),
         **OPTIONS,
     )
     op.create_index("ix_reconciler_operator_action_environment_started", TABLE, ["environment", "started_at_ms"])

@@ -25,7 +25,7 @@ def upgrade() -> None:
             "ask_again_at_ms",
             sa.BigInteger(),
             nullable=True,
-            comment="A closed row's databases are asked again after this; NULL: they are not.",
+            comment="After this the databases are asked about a closed row again; NULL: they are not.",
         ),
     )
     has_value = sa.text("ask_again_at_ms IS NOT NULL")

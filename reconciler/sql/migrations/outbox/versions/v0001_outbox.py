@@ -30,7 +30,7 @@ def upgrade() -> None:
             "half_broker",
             NAME,
             nullable=True,
-            comment="Broker that holds the half; NULL where the client does not tell.",
+            comment="Broker of the half; NULL where the client does not report it.",
         ),
         sa.Column(
             "half_commit_log_offset",
@@ -55,10 +55,16 @@ def upgrade() -> None:
     op.create_index("ix_reconciler_outbox_created", "reconciler_outbox", ["created_at_ms"])
     op.create_table(
         "reconciler_outbox_identity",
-        sa.Column("id", sa.Integer(), nullable=False, autoincrement=False, comment="Always 1."),
+        sa.Column(
+            "id",
+            sa.Integer(),
+            nullable=False,
+            autoincrement=False,
+            comment="Always 1.",
+        ),
         sa.Column("identity", NAME, nullable=False, comment="Random text, made by the migration."),
         sa.PrimaryKeyConstraint("id"),
-        comment="One row that names this database, so that record() notices a connection to another one.",
+        comment="Identity of this database, so that record() notices a connection to another one.",
         **OPTIONS,
     )
     op.execute(identity_sql(op.get_context().dialect.name))

@@ -20,13 +20,16 @@ def upgrade() -> None:
     op.add_column(
         _TABLE,
         sa.Column(
-            "swept_at_ms", sa.BigInteger(), nullable=True, comment="Of row 2: when the last sweep ran; NULL: none did."
+            "swept_at_ms",
+            sa.BigInteger(),
+            nullable=True,
+            comment="Row 2: time of the last sweep; NULL before the first one.",
         ),
     )
     op.execute(sign_of_life_sql(op.get_context().dialect.name))
     _comment(
-        "1: the name. 2: the sign of life, in a row of its own, which no record() locks.",
-        "Names this database, so that record() notices a connection to another one, and has its sign of life.",
+        "1: the identity. 2: the sign of life, in a row of its own that no record() locks.",
+        "Identity of this database, so that record() notices a connection to another one; and its sign of life.",
     )
 
 
@@ -34,7 +37,7 @@ def downgrade() -> None:
     """Takes both away."""
     op.execute(f"DELETE FROM {_TABLE} WHERE id = 2")  # noqa: S608  # our constant
     op.drop_column(_TABLE, "swept_at_ms")
-    _comment("Always 1.", "One row that names this database, so that record() notices a connection to another one.")
+    _comment("Always 1.", "Identity of this database, so that record() notices a connection to another one.")
 
 
 def _comment(of_id: str, of_table: str) -> None:

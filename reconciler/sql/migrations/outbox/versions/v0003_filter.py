@@ -17,7 +17,7 @@ def upgrade() -> None:
     """Makes the table; the next sweep fills it, and older releases do not know it."""
     op.create_table(
         "reconciler_outbox_filter",
-        sa.Column("producer_group", NAME, nullable=False, comment="Whose rows."),
+        sa.Column("producer_group", NAME, nullable=False, comment="Producer group of the rows."),
         sa.Column("topic", NAME, nullable=False, comment="Business topic."),
         sa.Column("consumer_group", NAME, nullable=False, comment="The group."),
         sa.Column("tags", TEXT, nullable=False, comment='Sorted list, or "*" for every message.'),
@@ -26,10 +26,12 @@ def upgrade() -> None:
             sa.Integer(),
             nullable=False,
             autoincrement=False,
-            comment="Grows with every change: a sweeper replaces only what it has read.",
+            comment="Grows with every change: a sweeper replaces only the version that it has read.",
         ),
         sa.PrimaryKeyConstraint("producer_group", "topic", "consumer_group"),
-        comment="Tags whose rows were settled only with the group's effect: SETTLED says nothing of its other tags.",
+        comment=(
+            "Tags whose rows were settled only after the group's effect: for its other tags SETTLED proves no effect."
+        ),
         **OPTIONS,
     )
 
