@@ -57,14 +57,11 @@ def _needed(database: ConfiguredDatabase, *, answers_checks: bool) -> NeededRigh
             return NeededRights(database=database, run=_INBOX)
 
 
-def rights_refused(connections: Connections, needed: NeededRights) -> RefusedRights | None:
-    """None: the tables are missing, so nothing can be asked. Raises DatabaseAway."""
-    database = needed.database
-    if not database.has_tables():
-        return None
+def rights_refused(connections: Connections, needed: NeededRights) -> RefusedRights:
+    """What the login may not, in a database that has its tables. Raises DatabaseAway."""
     rights = (*needed.run, *needed.sweep)
     reads_only = all(right.verb == "SELECT" for right in rights)
-    return refused_rights(connections.engine(database.url, read_only=reads_only), rights)
+    return refused_rights(connections.engine(needed.database.url, read_only=reads_only), rights)
 
 
 def verbs_by_table(rights: Iterable[Right]) -> dict[str, str]:

@@ -123,8 +123,12 @@ class _Doctor:
                 yield f"inbox of {s.topic}/{s.group}", "", _weaker(f"inbox of {s.topic}/{s.group}", "inbox_url")
 
     def _database(self, needed: NeededRights) -> Iterator[Diagnosis]:
-        yield _tables(needed.database)
-        yield from check_rights(self._connections, needed)
+        database = needed.database
+        if not database.has_tables():
+            yield _fail(database.name, "tables are missing", f"run reconciler db upgrade {database.tree}")
+            return
+        yield _revision(database)
+        yield check_rights(self._connections, needed)
 
     def name_servers(self) -> Sequence[Diagnosis]:
         findings: list[Diagnosis] = []
@@ -268,10 +272,8 @@ def _weaker(name: str, setting: str) -> Check:
     return lambda: [Diagnosis(check=name, level="note", found=found, remedy=remedy)]
 
 
-def _tables(database: ConfiguredDatabase) -> Diagnosis:
+def _revision(database: ConfiguredDatabase) -> Diagnosis:
     name, tree = database.name, database.tree
-    if not database.has_tables():
-        return _fail(name, "tables are missing", f"run reconciler db upgrade {tree}")
     found, newest = database.revision(), database.newest_revision()
     if found is not None and found > newest:  # revisions are numbered
         text = f"revision {found} is newer than this release, which has {newest}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from reconciler.commands.diagnosis import Diagnosis
 from reconciler.wiring.connections import Connections
@@ -12,11 +12,9 @@ from reconciler.wiring.rights import NeededRights, RefusedRights, rights_refused
 TABLES_NAMED = 3
 
 
-def check_rights(connections: Connections, needed: NeededRights) -> Iterator[Diagnosis]:
-    """Nothing where the tables are missing. Raises DatabaseAway."""
-    refused = rights_refused(connections, needed)
-    if refused is not None:
-        yield diagnosis_of(needed, refused)
+def check_rights(connections: Connections, needed: NeededRights) -> Diagnosis:
+    """The rights in a database that has its tables. Raises DatabaseAway."""
+    return diagnosis_of(needed, rights_refused(connections, needed))
 
 
 def diagnosis_of(needed: NeededRights, refused: RefusedRights) -> Diagnosis:
