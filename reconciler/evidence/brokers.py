@@ -112,7 +112,7 @@ class RemotingBrokerEvidence:
             kind = FilterKind.UNKNOWN
             with suppress(ReconcilerError):
                 if address is not None:
-                    kind = _filter_kind(self._admin.group_filter(address, subscription.group, subscription.topic))
+                    kind = filter_kind_of(self._admin.group_filter(address, subscription.group, subscription.topic))
             kinds.add(kind)
         by_weight = (FilterKind.SQL92, FilterKind.TAG, FilterKind.UNKNOWN, FilterKind.NONE)
         return next((kind for kind in by_weight if kind in kinds), FilterKind.UNKNOWN)
@@ -303,7 +303,8 @@ def _short_of(horizon: Horizon, answer: WitnessAnswer, not_before_ms: int) -> st
     return f"{answer.detail}, but its index is not proved to be so far: {missing}"
 
 
-def _filter_kind(found: GroupFilter | None) -> FilterKind:
+def filter_kind_of(found: GroupFilter | None) -> FilterKind:
+    """The kind of a group's filter; None: the broker does not know it."""
     if found is None:
         return FilterKind.NONE
     return FilterKind.SQL92 if found.is_sql92 else FilterKind.TAG

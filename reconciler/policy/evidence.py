@@ -74,11 +74,6 @@ class Lookup(Generic[T]):
         return "; ".join(f"{a.witness}: {a.presence} ({a.detail})" for a in self.answers)
 
     @property
-    def has_damage(self) -> bool:
-        """A witness has an unreadable value, beside other answers or alone."""
-        return any(answer.is_damaged for answer in self.answers)
-
-    @property
     def damage(self) -> str | None:
         """The unreadable values, where they alone keep the answer UNKNOWN. None: another reason, or no UNKNOWN."""
         damaged = "; ".join(f"{a.witness}: {a.detail}" for a in self.answers if a.is_damaged)

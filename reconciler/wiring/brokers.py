@@ -7,6 +7,7 @@ from importlib.util import find_spec
 
 from reconciler.announcing.source import PULL_GROUP
 from reconciler.errors import BrokerUnavailable, ReconcilerError
+from reconciler.evidence.brokers import filter_kind_of
 from reconciler.evidence.queue_ends import QueueEnd, QueueEnds
 from reconciler.evidence.queue_scan import SCAN_GROUP
 from reconciler.policy.evidence import FilterKind
@@ -78,7 +79,7 @@ def group_filters(
     """Kind and expression by which a connected group takes a topic; nothing where the broker does not know it."""
     found = connections.admin.group_filter(address, group, topic)
     if found is not None:
-        yield FilterKind.SQL92 if found.is_sql92 else FilterKind.TAG, found.expression
+        yield filter_kind_of(found), found.expression
 
 
 def demand_and_remedy(error: ReconcilerError, address: str) -> tuple[str, str] | None:
