@@ -21,7 +21,7 @@ from reconciler.errors import InvalidValue
 from reconciler.instrumentation.console import ask, people, say, tell
 
 if TYPE_CHECKING:
-    from reconciler.commands.repair import RepairReport
+    from reconciler.commands.repair import ManualRepairReport
     from reconciler.settings.schema import Settings
 
 #: Exit code where the operator declined: nothing was repaired.
@@ -81,7 +81,7 @@ def _ask_first(settings: Settings, topic: str | None, group: str | None) -> None
         raise typer.Exit(DECLINED)
 
 
-def _counted(preview: RepairReport) -> str:
+def _counted(preview: ManualRepairReport) -> str:
     """Messages, and subscriptions where they are more: a message may be lost for several groups."""
     messages = len({(key.topic, key.unique_key) for key in preview.keys})
     lines = len(preview.keys)

@@ -49,7 +49,7 @@ class RepairLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RepairReport:
+class ManualRepairReport:
     """What `reconciler repair` did, or would do."""
 
     keys: tuple[RepairLine, ...]
@@ -80,7 +80,7 @@ class RepairReport:
 
 def repair_now(
     settings: Settings, names: Sequence[str], *, topic: str | None, group: str | None, dry_run: bool
-) -> RepairReport:
+) -> ManualRepairReport:
     """Verifies and repairs messages (none named: every open loss) through the same brakes as the service.
 
     A name is a unique key, or the business id of one message: of several, only a dry run looks at all. Raises
@@ -111,7 +111,9 @@ def repair_now(
         if dry_run:
             brakes = connections.ledger.holds.active(settings.environment)
             done = [_held(key, _brake(settings, brakes.get(key.topic, ()))) for key in done]
-        return RepairReport(keys=tuple(done), dry_run=dry_run, notes=tuple(note for one in named for note in one.notes))
+        return ManualRepairReport(
+            keys=tuple(done), dry_run=dry_run, notes=tuple(note for one in named for note in one.notes)
+        )
 
 
 def _named(connections: Connections, name: str, *, topic: str | None, dry_run: bool) -> NamedMessages:

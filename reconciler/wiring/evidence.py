@@ -20,8 +20,8 @@ from reconciler.wiring.subscriptions import subscription_of
 __all__ = [
     "ROWS_COUNTED_MAX",
     "SWEEP_RIGHT",
+    "WitnessAdapters",
     "WitnessRole",
-    "Witnesses",
     "broker_evidence",
     "build_witnesses",
     "inbox_evidence",
@@ -33,7 +33,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Witnesses:
+class WitnessAdapters:
     """The witnesses that verdicts rest on."""
 
     brokers: BrokerEvidence
@@ -41,7 +41,7 @@ class Witnesses:
     inbox: InboxEvidence
 
 
-def build_witnesses(connections: Connections) -> Witnesses:
+def build_witnesses(connections: Connections) -> WitnessAdapters:
     """Brokers by the remoting client; outboxes and inboxes by connections that cannot write."""
     settings = connections.settings
     outbox = SqlOutboxReader(
@@ -50,7 +50,7 @@ def build_witnesses(connections: Connections) -> Witnesses:
         for url in p.outbox_urls or (None,)
     )
     connections.close_at_end(outbox.close)
-    return Witnesses(brokers=broker_evidence(connections), outbox=outbox, inbox=inbox_evidence(connections))
+    return WitnessAdapters(brokers=broker_evidence(connections), outbox=outbox, inbox=inbox_evidence(connections))
 
 
 def broker_evidence(connections: Connections) -> BrokerEvidence:

@@ -61,6 +61,15 @@ def test_no_file_lies_loose_at_the_root_and_no_package_does_its_work_in_its_init
     assert not working, "an __init__ has a docstring, imports and __all__"
 
 
+def test_no_class_name_means_two_things() -> None:
+    homes: dict[str, list[str]] = {}
+    for path in PRODUCT:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert not {name: places for name, places in homes.items() if len(places) > 1}
+
+
 def test_redis_keys_are_built_in_one_place() -> None:
     keyspace = ROOT / "reconciler/contract/keyspace.py"
     key = re.compile(r"[\"']reconciler:(inbox:)?v1|f[\"'][^\"']*:(half|commit|pending|generation|epoch)[\"']")

@@ -18,7 +18,7 @@ from reconciler.cli.report_commands import Listing
 from reconciler.commands.diagnosis import Diagnosis
 from reconciler.commands.dismiss import DismissalReport
 from reconciler.commands.hold import LiftedHolds
-from reconciler.commands.repair import RepairLine, RepairReport
+from reconciler.commands.repair import ManualRepairReport, RepairLine
 from reconciler.commands.topics import CreatedTopic
 from reconciler.contract.schema import Column, Table
 from reconciler.contract.tables import INBOX_TABLES, LEDGER_TABLES, OUTBOX_TABLES
@@ -166,12 +166,12 @@ def test_a_terminal_is_sent_styles_and_nothing_else(
 # ----------------------------------------------------------------- what commands and errors say
 
 
-def repaired() -> RepairReport:
+def repaired() -> ManualRepairReport:
     key = RepairLine(
         topic=HOSTILE, group=HOSTILE, unique_key=KEY, verdict="LOST_CONFIRM", outcome="planned", rung="end",
         reason=HOSTILE,
     )  # fmt: skip
-    return RepairReport(keys=(key,), dry_run=True)
+    return ManualRepairReport(keys=(key,), dry_run=True)
 
 
 @pytest.mark.parametrize("columns", ["80", "400"])
