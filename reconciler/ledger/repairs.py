@@ -57,14 +57,18 @@ class SqlRepairs(RepairRows):
         return {key: sorted(rows, key=lambda row: row.scope) for key, rows in found.items()}
 
     def reopen(self, repair: Repair, *, rung: Rung) -> bool:
-        """FAILED becomes OPEN."""
-        values = {
-            "state": RepairState.OPEN.value,
-            "rung": rung.value,
-            "attempts": 1,
-            "next_at_ms": self._database.now(),
-        }
-        return self._update(repair, repair_table.c.state == RepairState.FAILED.value, values) is not None
+        """FAILED, or closed unsent, becomes OPEN."""
+        c = repair_table.c
+        now = self._database.now()
+        values: dict[str, Any] = {"state": RepairState.OPEN.value, "rung": rung.value, "next_at_ms": now}
+        if repair.closed_unsent:
+            # The loss is proved now: what a witness knew before does not count for it.
+            values |= {"created_at_ms": now, "done_at_ms": None}
+            as_read = sa.and_(c.state == RepairState.DONE.value, c.done_at_ms == repair.done_at_ms)
+        else:
+            values |= {"attempts": 1}
+            as_read = sa.and_(c.state == RepairState.FAILED.value)
+        return self._update(repair, as_read, values) is not None
 
     def dismiss(self, repair: Repair, *, answer: str) -> bool:
         """FAILED becomes DONE."""

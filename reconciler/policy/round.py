@@ -352,6 +352,8 @@ class ReconcileRound:
             ]
             if closed:
                 left += self._forget(shard, closed)
+        lost = [j for j in judged if j.verification.verdict in LOSSES]
+        self._repairer.reopen_unsent(topic, [(j.suspect.repair, j.verification.verdict) for j in lost])
         consumed = [j.suspect.repair for j in judged if j.verification.verdict is Verdict.CONSUMED]
         self._repairer.end_failed(topic, [r for r in consumed if r is not None and r.state is RepairState.FAILED])
         return left

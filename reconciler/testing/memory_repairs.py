@@ -258,13 +258,17 @@ class MemoryRepairs:
             return self._write(replace(row, lease_until_ms=self._lease_until_ms(lease_seconds)))
 
     def reopen(self, repair: Repair, *, rung: Rung) -> bool:
-        """FAILED becomes OPEN."""
+        """FAILED, or closed unsent, becomes OPEN."""
         with self._rows.lock:
             row = self._rows.repairs.get(_key(repair))
-            if row is None or row.state is not RepairState.FAILED:
-                return False
             now_ms = self._rows.clock.now_ms()
-            self._write(replace(row, state=RepairState.OPEN, rung=rung, attempts=1, next_at_ms=now_ms))
+            if row is not None and row.closed_unsent and row.done_at_ms == repair.done_at_ms:
+                opened = replace(row, attempts=0, created_at_ms=now_ms, done_at_ms=None)
+            elif row is not None and row.state is RepairState.FAILED:
+                opened = replace(row, attempts=1)
+            else:
+                return False
+            self._write(replace(opened, state=RepairState.OPEN, rung=rung, next_at_ms=now_ms))
             return True
 
     def dismiss(self, repair: Repair, *, answer: str) -> bool:

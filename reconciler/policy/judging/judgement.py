@@ -370,8 +370,13 @@ def _damaged(answer: Ruling | Question, d: Suspect) -> Ruling | Question:
 
 
 def _after_repair(answer: Ruling | Question, d: Suspect) -> Ruling | Question:
-    """A loss whose repair has ended without an effect is not repaired a second time: a person must look."""
-    if isinstance(answer, Ruling) and answer.verdict in LOSSES and d.repair is not None and _is_finished(d.repair):
+    """A loss whose repair has ended without an effect is not repaired a second time: a person must look.
+
+    A repair that was closed unsent is opened again: a reconciler with other settings may have missed the loss.
+    """
+    if d.repair is None or d.repair.closed_unsent:
+        return answer
+    if isinstance(answer, Ruling) and answer.verdict in LOSSES and _is_finished(d.repair):
         return Ruling(
             verdict=Verdict.QUARANTINED,
             reason=f"{answer.verdict}, and its repair is {d.repair.state}: {d.repair.answer or 'no answer noted'}",

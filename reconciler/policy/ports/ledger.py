@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from reconciler.contract.row_rules import DISMISSED_BY
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
@@ -124,6 +125,12 @@ class Repair:
     #: Time of the first send; never changed. May be None for rows first sent by a release before v0002.
     first_sent_at_ms: int | None = None
 
+    @property
+    def closed_unsent(self) -> bool:
+        """True: DONE without a send, as every effect was seen. A row that a person dismissed is not meant."""
+        is_dismissed = self.answer is not None and self.answer.startswith(DISMISSED_BY)
+        return self.state is RepairState.DONE and self.attempts == 0 and not is_dismissed
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairChange:
@@ -174,9 +181,10 @@ class Repairs(Protocol):
         ...
 
     def reopen(self, repair: Repair, *, rung: Rung) -> bool:
-        """An operator's wish: a FAILED row is OPEN again on the rung. False if it is not FAILED.
+        """A finished row is OPEN again on the rung. False if it has changed since it was read.
 
-        It counts one attempt: the copies that exist have been waited for, so the next step sends again.
+        A FAILED row, by an operator's wish, counts one attempt: the copies that exist have been waited for, so the
+        next step sends again. A row that was closed unsent begins as a new one does. No other row is taken.
         """
         ...
 

@@ -138,6 +138,12 @@ class Repairer:
         if rungs:
             self._repairs.open_all(topic.environment, topic.topic, rungs)
 
+    def reopen_unsent(self, topic: TopicPlan, losses: Sequence[tuple[Repair | None, Verdict]]) -> None:
+        """Opens repairs again that were closed unsent, and whose loss is proved all the same."""
+        for repair, verdict in losses:
+            if repair is not None and repair.closed_unsent:
+                self._repairs.reopen(repair, rung=first_rung(topic.repair_order, verdict))
+
     def run(self, topic: TopicPlan) -> RepairReport:
         """One pass: due repairs, longest due first, in batches. While a brake is on, effects are still looked for."""
         one_pass = self._pass(topic)

@@ -190,6 +190,34 @@ def test_an_operator_reopens_a_failed_repair_and_no_other(world: World) -> None:
     assert claimable(world) == [key(1)]
 
 
+def test_a_repair_that_was_closed_unsent_begins_as_a_new_one_and_only_once(world: World) -> None:
+    repairs = world.ledger.repairs
+    first = claimed(world)
+    for state in (RepairState.SENT, RepairState.DONE):
+        repairs.change(first, RepairChange(state=state, rung=Rung.END, answer="healed without a repair"), token="mine")
+    closed = repairs.read(world.environment, "ORDERS", [key(1)])[key(1)][0]
+    assert closed.closed_unsent
+    world.clock.advance(60)
+    assert repairs.reopen(closed, rung=Rung.REPUBLISH)
+    assert not repairs.reopen(closed, rung=Rung.END), "it has been opened since it was read"
+    row = repairs.read(world.environment, "ORDERS", [key(1)])[key(1)][0]
+    assert (row.state, row.rung, row.attempts, row.done_at_ms) == (RepairState.OPEN, Rung.REPUBLISH, 0, None)
+    # No witness may answer for the new loss with what it knew when the first one was proved.
+    assert row.created_at_ms == world.clock.now_ms() > first.created_at_ms
+    assert claimable(world) == [key(1)]
+
+
+def test_neither_a_send_nor_a_person_is_undone_by_a_loss_that_is_proved_again(world: World) -> None:
+    repairs = world.ledger.repairs
+    mine = claimed(world)
+    repairs.change(mine, RepairChange(state=RepairState.FAILED, rung=Rung.END), token="mine")
+    assert repairs.dismiss(mine, answer="dismissed by anna: refunded")
+    dismissed = repairs.read(world.environment, "ORDERS", [key(1)])[key(1)][0]
+    assert not dismissed.closed_unsent
+    assert not repairs.reopen(dismissed, rung=Rung.END)
+    assert claimable(world) == []
+
+
 def test_renewing_moves_the_end_of_the_lease(world: World) -> None:
     mine = claimed(world)
     world.clock.advance(LEASE_SECONDS - 1)

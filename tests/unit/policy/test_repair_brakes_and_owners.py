@@ -163,6 +163,22 @@ def test_two_reconcilers_send_once() -> None:
     assert (ended(world, lost).state, copies(world, lost)) == (RepairState.DONE, 1)
 
 
+def test_a_reconciler_with_outdated_tags_closes_a_repair_and_the_loss_is_repaired_all_the_same() -> None:
+    world = World(repair=RepairRules(verify_after_seconds=4.0, enabled=False))
+    lost = world.lose(1)
+    world.rounds(world.process(), 8)
+    world.repair_rules = RepairRules(verify_after_seconds=4.0)
+    right_topic = world.topic
+    outdated = tuple(replace(plan, tags=frozenset({"refunds"})) for plan in right_topic.subscriptions)
+    world.topic = replace(right_topic, subscriptions=outdated)
+    world.clock.advance(5)
+    world.process(owner="outdated").run(world.subscriptions[0])
+    assert ended(world, lost).closed_unsent
+    world.topic = right_topic
+    world.rounds(world.process(), 12)
+    assert (ended(world, lost).state, ended(world, lost).attempts, copies(world, lost)) == (RepairState.DONE, 1, 1)
+
+
 def test_row_that_another_owner_holds_is_left_alone() -> None:
     world = World()
     process, lost = world.proved_loss()
