@@ -108,7 +108,7 @@ class FilterReview:
         subscription = widening.swept.subscription
         if not concerned or not self._inboxes.is_configured(subscription):
             return {fact.unique_key for fact in concerned}
-        effects = self._inboxes.read(subscription, [fact.unique_key for fact in concerned])
+        effects = self._inboxes.look_up(subscription, [fact.unique_key for fact in concerned])
         return widening.missing(concerned, effects)
 
     def _widen(self) -> None:

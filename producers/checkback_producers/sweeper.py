@@ -271,7 +271,7 @@ class Sweeper:
         for topic, rows in by_topic.items():
             subscribed = self._by_topic.get(topic, [])
             answers = {
-                swept.subscription: self._inboxes.read(
+                swept.subscription: self._inboxes.look_up(
                     swept.subscription, [fact.unique_key for fact in rows if swept.wants(fact.tag)]
                 )
                 for swept in subscribed

@@ -139,7 +139,7 @@ class _Witnesses:
         topics = dict.fromkeys(c.subscription.topic for c in ledger.candidates)
         outbox: Lookup[OutboxRow] = Lookup.unknown("outbox", "no topic is configured")
         for topic in [*topics, *(plan.topic for plan in policy.plans if plan.topic not in topics)]:
-            outbox = policy.witnesses.outbox.read(topic, {unique_key: WHENEVER_COMMITTED_MS})[unique_key]
+            outbox = policy.witnesses.outbox.look_up(topic, {unique_key: WHENEVER_COMMITTED_MS})[unique_key]
             if outbox.is_found:
                 topics = {topic: None}
                 break
@@ -153,7 +153,7 @@ class _Witnesses:
             for subscription in (p.subscription for p in plan.subscriptions):
                 groups = policy.witnesses.brokers.group_copies(subscription, unique_key, horizon=horizon)
                 copies |= {f"{subscription} {name}": lookup for name, lookup in groups.items()}
-                inboxes[subscription] = policy.witnesses.inbox.read(subscription, [unique_key])[unique_key]
+                inboxes[subscription] = policy.witnesses.inbox.look_up(subscription, [unique_key])[unique_key]
         history, history_problems = rows_of_key(settings, unique_key)
         return tell(
             unique_key,

@@ -189,6 +189,6 @@ def _open_losses(policy: Policy, subscription: Subscription) -> list[str]:
 
 def _known(policy: Policy, subscription: Subscription, unique_keys: Sequence[str]) -> set[str]:
     """Keys that an outbox of this topic has, or the ledger. Keys of other topics are left out."""
-    outbox = policy.witnesses.outbox.read(subscription.topic, dict.fromkeys(unique_keys, WHENEVER_COMMITTED_MS))
+    outbox = policy.witnesses.outbox.look_up(subscription.topic, dict.fromkeys(unique_keys, WHENEVER_COMMITTED_MS))
     found = {key for key, lookup in outbox.items() if lookup.is_found and lookup.records[0].topic == subscription.topic}
-    return found | set(policy.ledger.candidates.read(subscription, unique_keys))
+    return found | set(policy.ledger.candidates.of_keys(subscription, unique_keys))

@@ -65,7 +65,7 @@ class SqlOutboxReader:
         """True if at least one producer group of the topic has an outbox here."""
         return any(found.url is not None for found in self._of(topic))
 
-    def read(self, topic: str, not_before_ms: Mapping[str, int]) -> Mapping[str, Lookup[OutboxRow]]:
+    def look_up(self, topic: str, not_before_ms: Mapping[str, int]) -> Mapping[str, Lookup[OutboxRow]]:
         """FOUND with the committed rows, or with tombstones if every other outbox of the topic proved that it has no
         row; ABSENT if every one proved it; else UNKNOWN.
 
@@ -137,7 +137,7 @@ def _combine(rows: Sequence[OutboxRow], answers: Sequence[WitnessAnswer]) -> Loo
 
 
 def _row(row: Sequence[Any]) -> OutboxRow | Damage:
-    read = _ROWS.read(row)
+    read = _ROWS.parse(row)
     if read.damage is not None:
         return Damage(read.damage)
     return OutboxRow(**read.values | {"state": OutboxState(read.values["state"])})

@@ -63,7 +63,7 @@ class InboxSeen:
     def _call(self, database: InboxDatabase, act: Callable[[], Any]) -> Any:
         return database.link.call(self._process, act, DatabaseAway, what="SELECT inbox")
 
-    def read(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Lookup[InboxRow]]:
+    def look_up(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Lookup[InboxRow]]:
         answers = [self._ask(database, unique_keys) for database in self._databases(subscription)]
         if any(len({one[key].presence for one in answers}) > 1 for key in unique_keys):
             self._process.kernel.saw("inboxes of a group answered differently", subscription.group)

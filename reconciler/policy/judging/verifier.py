@@ -62,7 +62,7 @@ class Judgement:
         return self.verification.verdict is Verdict.EXPIRED
 
     @property
-    def begins_anew(self) -> bool:
+    def supersedes_closed_row(self) -> bool:
         """True if the ledger has closed the key and would drop the verdict: a closed row keeps the higher state."""
         known, state = self.suspect.known, self.verification.state
         if known is None or known.state is CandidateState.OPEN:
@@ -159,7 +159,7 @@ class Verifier:
     def _repairs_of(self, topic: TopicPlan, unique_keys: Sequence[str]) -> Mapping[str, Repair]:
         if not unique_keys:
             return {}
-        rows = self._repairs.read(topic.environment, topic.topic, unique_keys)
+        rows = self._repairs.of_keys(topic.environment, topic.topic, unique_keys)
         return {key: row for key, found in rows.items() for row in found if row.scope == EVERY_GROUP}
 
 

@@ -155,7 +155,7 @@ class Repairer:
 
     def repair_one(self, topic: TopicPlan, unique_key: str, *, dry_run: bool) -> RepairOutcome | None:
         """One key now, through the same brakes; None: it has no repair. A dry run tells the next step only."""
-        rows = self._repairs.read(topic.environment, topic.topic, [unique_key]).get(unique_key, ())
+        rows = self._repairs.of_keys(topic.environment, topic.topic, [unique_key]).get(unique_key, ())
         found = [row for row in rows if row.scope == EVERY_GROUP]
         if not found:
             return None
@@ -175,7 +175,7 @@ class Repairer:
         hand-over stays: what its worker met is for a person."""
         if not failed:
             return
-        rows = self._repairs.read(topic.environment, topic.topic, [repair.unique_key for repair in failed])
+        rows = self._repairs.of_keys(topic.environment, topic.topic, [repair.unique_key for repair in failed])
         for case in self._cases(topic, failed):
             of_key = [row for row in rows.get(case.repair.unique_key, ()) if row.state is RepairState.FAILED]
             if not case.missing and of_key == [case.repair]:

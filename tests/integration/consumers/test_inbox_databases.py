@@ -316,7 +316,7 @@ def test_evidence_of_many_keys_is_read_in_pages(engine: sa.Engine) -> None:
     transactional_handler(engine, group="shipping")(pay).apply(message())
     absent = [new_key() for _ in range(1_200)]
     evidence = SqlInboxEvidence({SUBSCRIPTION: [engine]})
-    answers = evidence.read(SUBSCRIPTION, [*absent, *(each.unique_key for each in applied)])
+    answers = evidence.look_up(SUBSCRIPTION, [*absent, *(each.unique_key for each in applied)])
     assert len(answers) == 1_203
     assert {answers[key].presence for key in absent} == {Presence.ABSENT}
     rows = [answers[each.unique_key].records[0] for each in applied]
@@ -357,7 +357,7 @@ def test_an_inbox_that_cannot_be_asked_is_unknown_never_absent(tmp_path: Path) -
     key = new_key()
     nowhere = SqlInboxEvidence({})
     assert not nowhere.is_configured(SUBSCRIPTION)
-    assert nowhere.read(SUBSCRIPTION, [key])[key].is_unknown
+    assert nowhere.look_up(SUBSCRIPTION, [key])[key].is_unknown
     with pytest.raises(DatabaseAway):
         nowhere.applied_since(SUBSCRIPTION, since_ms=0, after=None, limit=1)
     for url in (f"sqlite:///{tmp_path}/empty.db", f"sqlite:///{tmp_path}/no/such/folder.db"):
@@ -365,6 +365,6 @@ def test_an_inbox_that_cannot_be_asked_is_unknown_never_absent(tmp_path: Path) -
         try:
             evidence = SqlInboxEvidence({SUBSCRIPTION: [engine]})
             assert evidence.is_configured(SUBSCRIPTION)
-            assert evidence.read(SUBSCRIPTION, [key])[key].is_unknown
+            assert evidence.look_up(SUBSCRIPTION, [key])[key].is_unknown
         finally:
             engine.dispose()

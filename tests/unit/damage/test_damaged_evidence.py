@@ -60,7 +60,7 @@ def test_a_damaged_outbox_row_hides_no_other_row(path: Path, table: Table, colum
     damage(path, table, column, value, where="unique_key = ?", arguments=(BAD,))
     group = ReadOutbox(producer_group="PG", topics=frozenset({"ORDERS"}), url=f"sqlite:///{path}")
     reader = SqlOutboxReader([group])
-    found = reader.read("ORDERS", dict.fromkeys(KEYS, 0))
+    found = reader.look_up("ORDERS", dict.fromkeys(KEYS, 0))
     reader.close()
     assert {key for key in KEYS if found[key].is_found} == set(OTHERS)
     assert found[BAD].presence is Presence.UNKNOWN
@@ -73,7 +73,7 @@ def test_a_damaged_inbox_row_hides_no_other_effect(path: Path, table: Table, col
     damage(path, table, column, value, where="unique_key = ?", arguments=(BAD,))
     engine = open_engine(f"sqlite:///{path}", read_only=True)
     evidence = SqlInboxEvidence({SUBSCRIPTION: [engine]})
-    found = evidence.read(SUBSCRIPTION, KEYS)
+    found = evidence.look_up(SUBSCRIPTION, KEYS)
     assert all(found[key].is_found for key in OTHERS)
     if column.name not in UNREAD[INBOX.name]:
         assert found[BAD].damage is not None

@@ -199,7 +199,7 @@ def test_hand_over_goes_to_every_group_that_takes_the_tag_and_has_no_effect() ->
     world = World(groups=("billing", "shipping", "refunds"), tags={"refunds": frozenset({"refund"})},
                   repair_order=(Rung.HAND_OVER,))  # fmt: skip
     process, lost = handed_over(world)
-    scopes = {row.scope for row in world.ledger.repairs.read(ENVIRONMENT, TOPIC, [lost])[lost]}
+    scopes = {row.scope for row in world.ledger.repairs.of_keys(ENVIRONMENT, TOPIC, [lost])[lost]}
     assert scopes == {"*", "billing", "shipping"}
     assert ended(world, lost).state is RepairState.SENT
     world.replay()

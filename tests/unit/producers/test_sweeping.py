@@ -44,7 +44,7 @@ class MemoryInboxes:
     doubled: set[str] = field(default_factory=set)
     is_one_away: bool = False
 
-    def read(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Lookup[InboxRow]]:
+    def look_up(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Lookup[InboxRow]]:
         if subscription in self.away:
             return {key: Lookup.unknown("inbox", "away") for key in unique_keys}
         applied = self.applied.get(subscription, set())
