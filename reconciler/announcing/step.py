@@ -209,12 +209,12 @@ class AnnouncementStep:
         apart: list[str] = []
         refused: list[RefusedAnnouncement] = []
         for message in pulled.messages:
-            judged = self._rules.judge(queue, message)
-            if isinstance(judged, RefusedAnnouncement):
-                refused.append(judged)
+            screened = self._rules.screen(queue, message)
+            if isinstance(screened, RefusedAnnouncement):
+                refused.append(screened)
             else:
-                unique_keys.extend(judged.unique_keys)
-                apart.extend(judged.apart)
+                unique_keys.extend(screened.unique_keys)
+                apart.extend(screened.apart)
         if refused:
             # Before the offset moves on: a crash in between quarantines them twice, which is harmless.
             self._ledger.quarantine(self.subscription.environment, refused)

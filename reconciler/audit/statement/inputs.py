@@ -104,12 +104,12 @@ def suspect_inputs(evidence: ConfinedFolder | str, history: str | None = None) -
     the evidence is looked at only where `history` says. Raises AuditError("inputs")
     where there is no such folder, or it cannot be read.
     """
-    with _told(str(evidence.path) if isinstance(evidence, ConfinedFolder) else evidence):
+    with _readable(str(evidence.path) if isinstance(evidence, ConfinedFolder) else evidence):
         folder = _suspect(evidence) if isinstance(evidence, str) else evidence
-        said = _history_said(folder)
+        said = _named_history(folder)
         place: Place | None = None
         if history is not None:
-            with _told(history, "--history", "name the folder where the history lies now"):
+            with _readable(history, "--history", "name the folder where the history lies now"):
                 place = _suspect(history)
         elif "://" not in said and not said.startswith("/") and ".." not in said.split("/"):
             place = folder.below(said.rstrip("/"))
@@ -117,7 +117,7 @@ def suspect_inputs(evidence: ConfinedFolder | str, history: str | None = None) -
 
 
 @contextmanager
-def _told(
+def _readable(
     place: str, option: str = "--evidence", remedy: str = "name the folder that holds evidence.json"
 ) -> Iterator[None]:
     try:
@@ -138,7 +138,7 @@ def _named(place: str) -> NamedFolder:
     return NamedFolder(filesystem, root.rstrip("/"))
 
 
-def _history_said(evidence: Place) -> str:
+def _named_history(evidence: Place) -> str:
     """The usual place where evidence.json does not say: that the file is altered or missing is told by its digest."""
     try:
         with evidence.open("evidence.json") as file:

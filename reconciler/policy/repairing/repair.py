@@ -353,10 +353,10 @@ class Repairer:
         written = self._repairs.change_all(changes) if changes else []
         for work, changed in zip(works, written, strict=True):
             if changed is not None:
-                self._tell(work.case.repair, changed, work.decision.reason)
+                self._emit_step(work.case.repair, changed, work.decision.reason)
         return written
 
-    def _tell(self, repair: Repair, changed: Repair, reason: str) -> None:
+    def _emit_step(self, repair: Repair, changed: Repair, reason: str) -> None:
         if changed.state is not repair.state or changed.rung is not repair.rung:
             self._events.emit(
                 RepairStepped(

@@ -227,7 +227,7 @@ class World:
         row = self.inbox_row(group, message.unique_key, message.content_digest)
         self.inbox.rows.setdefault((group, message.unique_key), row)
 
-    def replay(self) -> None:
+    def run_replay_workers(self) -> None:
         """Replay workers of all groups run what was handed over."""
         for plan in self.topic.subscriptions:
             for row in self.ledger.repairs.claimable(ENVIRONMENT, TOPIC, scope=plan.group, limit=100):
