@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
 from reconciler.errors import BrokerUnavailable, MalformedInput, ReconcilerError
-from reconciler.evidence.heard import MAXIMUM_HITS, Accepts, BrokerAnswer, answer_of_hits, merge_answers
+from reconciler.evidence.broker_answer import MAXIMUM_HITS, Accepts, BrokerAnswer, answer_of_hits, merge_answers
 from reconciler.evidence.queue_scan import copies_of_prepared
 from reconciler.evidence.stored_message import real_topic
 from reconciler.policy.evidence import Lookup, Presence, StoredMessage
