@@ -43,8 +43,7 @@ from reconciler.policy.ports import (
     Verification,
 )
 from reconciler.policy.repairing.case import RepairOutcome, RepairReport
-from reconciler.policy.repairing.repair import Repairer
-from reconciler.policy.repairing.repair_pass import WITHDRAWN
+from reconciler.policy.repairing.repair import WITHDRAWN, Repairer
 from reconciler.policy.repairing.rungs import RUNGS, first_rung
 from reconciler.policy.round_tally import RoundTally
 from reconciler.policy.shard_rounds import ShardRound, ShardRounds

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from reconciler.clock import Clock
-from reconciler.contract.tables import EVERY_GROUP, RepairState, Rung
+from reconciler.contract.tables import EVERY_GROUP, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.brakes import RateLimit
 from reconciler.policy.events import EventSink, RepairStepped
@@ -45,7 +45,6 @@ from reconciler.policy.repairing.case import (
     word_of,
 )
 from reconciler.policy.repairing.ladder import after_answer, decide
-from reconciler.policy.repairing.repair_pass import RepairPass
 from reconciler.policy.repairing.rungs import Act, first_rung
 
 #: Claimed together, so that inboxes and outboxes are read for all of them at once.
@@ -56,10 +55,10 @@ TURNS = 4
 _UNDECIDED = RepairStep(act=Act.WRITE, state=RepairState.OPEN, rung=Rung.END, reason="not decided")
 #: Decisions on one row in one pass; the longest way is SENT, climb, ask, send, written.
 STEPS_MAX = 24
-
-
 #: Answer of a FAILED repair whose effects came by another way.
 CAME_LATER = "the effect came later"
+#: Answer of a hand-over row that was withdrawn from its worker.
+WITHDRAWN = "withdrawn: the effect is there"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +91,45 @@ class _Work:
     #: Reported instead of the word of the state.
     word: str | None = None
     outcome: RepairOutcome | None = None
+
+
+class RepairPass:
+    """One pass over the repairs of a topic: what brokers are asked once, the brakes, and withdrawn hand-over rows.
+
+    Confined to the thread of the rounds.
+    """
+
+    def __init__(
+        self, topic: TopicPlan, *, snapshot: BrokerSnapshot, repairs: Repairs, holds: Holds, is_dry_run: bool
+    ) -> None:
+        self.topic = topic
+        self.snapshot = snapshot
+        self._repairs = repairs
+        self._holds = holds
+        self._is_dry_run = is_dry_run
+        self.holds: tuple[HoldKind, ...] = ()
+        self.read_holds()
+
+    def read_holds(self) -> None:
+        """Read again before each batch of sends: a pass may take minutes, and a hold placed in it counts at once."""
+        self.holds = tuple(self._holds.active(self.topic.environment).get(self.topic.topic, ()))
+
+    @property
+    def held_by(self) -> str | None:
+        """Why nothing may be sent; None if something may."""
+        if self._is_dry_run:
+            return "dry run"
+        return str(self.holds[0]) if self.holds else None
+
+    def withdraw(self, rows: Sequence[tuple[Repair, str]], *, lease_seconds: float) -> None:
+        """Ends hand-over rows, each under its token; one that a worker has taken meanwhile is left to it.
+
+        A crash in the middle leaves rows that are claimed, and free again after the lease.
+        """
+        claimed = self._repairs.claim_all(rows, lease_seconds=lease_seconds)
+        done = RepairChange(state=RepairState.DONE, rung=Rung.HAND_OVER, answer=WITHDRAWN)
+        ours = [(row, done, token) for row, (_, token) in zip(claimed, rows, strict=True) if row is not None]
+        self._repairs.change_all(ours)
 
 
 class Repairer:

@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.contract.tables import HoldKind, RepairState, Rung
 from reconciler.policy.ports import Repair, RepairChange
-from reconciler.policy.repairing.repair_pass import WITHDRAWN
+from reconciler.policy.repairing.repair import WITHDRAWN
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World
 
 
