@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
+from reconciler.contract.defaults import CANDIDATES_MAX, RETENTION_SECONDS, SKEW_MARGIN_SECONDS
 from reconciler.contract.subscription import Shard
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.unique_key import UNIQUE_KEY_DIGITS_MAX, is_unique_key
@@ -33,13 +34,13 @@ _LAST_KEY = "F" * UNIQUE_KEY_DIGITS_MAX
 class SelectionRules:
     """How many and how careful."""
 
-    skew_margin_seconds: float = 10.0
+    skew_margin_seconds: float = SKEW_MARGIN_SECONDS
     #: Keys verified in one pass of a round, and keys that brokers are asked for in one round, of a subscription.
-    candidates_max: int = 2_000
+    candidates_max: int = CANDIDATES_MAX
     #: Pending keys walked through in one round: those that the ledger knows already are skipped.
     scan_max: int = 20_000
     #: fileReservedTime of the brokers.
-    retention_seconds: float = 72 * 3600.0
+    retention_seconds: float = RETENTION_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

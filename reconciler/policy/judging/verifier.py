@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from reconciler.contract.defaults import RETENTION_SECONDS, SKEW_MARGIN_SECONDS
 from reconciler.contract.tables import EVERY_GROUP, CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.evidence import Watermark
@@ -30,11 +31,11 @@ from reconciler.policy.ports import (
 class VerifyRules:
     """How careful."""
 
-    skew_margin_seconds: float = 10.0
+    skew_margin_seconds: float = SKEW_MARGIN_SECONDS
     #: How long a half is left to the broker's check-back; None: asked from the broker.
     check_back_wait_seconds: float | None = None
     #: A broker that has been missing in the route for longer holds nothing that could still be found.
-    retention_seconds: float = 72 * 3600.0
+    retention_seconds: float = RETENTION_SECONDS
     #: Brokers that will never be back, as an operator says.
     retired_brokers: frozenset[str] = frozenset()
 

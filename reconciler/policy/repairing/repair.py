@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from reconciler.clock import Clock
+from reconciler.contract.defaults import CLAIM_LEASE_SECONDS, REPAIRS_PER_SECOND, SKEW_MARGIN_SECONDS
 from reconciler.contract.tables import EVERY_GROUP, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.brakes import RateLimit
@@ -67,17 +68,17 @@ class RepairRules:
 
     #: False: dry run. Verdicts are written and repairs opened, nothing is sent.
     enabled: bool = True
-    rate_per_second: float = 200.0
+    rate_per_second: float = REPAIRS_PER_SECOND
     #: Repairs at once; the average stays rate_per_second.
     burst: float = 1_000.0
-    claim_lease_seconds: float = 60.0
+    claim_lease_seconds: float = CLAIM_LEASE_SECONDS
     #: A send is verified no earlier: 5.1+ may put a half back up to 3 s after its END.
     verify_after_seconds: float = 5.0
     #: A repair that a brake stopped is looked at again after this.
     held_wait_seconds: float = 5.0
     #: Rows worked on in one pass of a topic.
     repairs_max: int = 1_000
-    skew_margin_seconds: float = 10.0
+    skew_margin_seconds: float = SKEW_MARGIN_SECONDS
 
 
 @dataclass(slots=True, kw_only=True)

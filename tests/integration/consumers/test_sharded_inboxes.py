@@ -25,7 +25,7 @@ from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.evidence.inbox import SqlInboxEvidence
 from reconciler.policy.inquiry.delivery import DOUBLE_EFFECT
-from reconciler.policy.sweeping import SweepPolicy, SweptSubscription
+from reconciler.policy.sweeping import SweepRules, SweptSubscription
 from reconciler.rocketmq.consumer.listener import ConsumeStatus
 from reconciler.sql.engines import database_now_ms, open_engine, reading
 from reconciler.sql.identity import ensure_identity
@@ -198,7 +198,7 @@ def test_the_sweeper_settles_rows_of_every_outbox_from_every_inbox(
         announcer=Announcer(announcements, AnnouncementRoute(environment=ENVIRONMENT)),
         subscriptions=[SweptSubscription(subscription=subscription)],
         inboxes=world.inbox,
-        policy=SweepPolicy(),
+        rules=SweepRules(),
     )
     report = sweeper.sweep_once()
     assert (report.settled, report.unsettled, report.doubled) == (3, 2, 1)

@@ -9,10 +9,9 @@ import pymysql
 import pytest
 import sqlalchemy as sa
 
-from checkback_producers import Sweeper
 from checkback_producers.announcer import AnnouncementRoute, Announcer
 from checkback_producers.outbox import SqlOutbox
-from checkback_producers.sweeper import OutboxSource
+from checkback_producers.sweeper import OutboxSource, Sweeper
 from reconciler.errors import ConfigurationError
 from reconciler.evidence.outbox import ReadOutbox, SqlOutboxReader
 from reconciler.sql import schema, tables

@@ -20,7 +20,7 @@ from reconciler.errors import MalformedInput
 from reconciler.evidence.inbox import SqlInboxEvidence
 from reconciler.evidence.outbox import ReadOutbox, SqlOutboxReader
 from reconciler.policy.evidence import Presence
-from reconciler.policy.sweeping import OutboxFact, SweepPolicy, SweptSubscription
+from reconciler.policy.sweeping import OutboxFact, SweepRules, SweptSubscription
 from reconciler.sql.engines import open_engine
 from reconciler.sql.identity import ensure_identity
 from reconciler.sql.tables import inbox, inbox_metadata, outbox, outbox_metadata
@@ -121,13 +121,13 @@ def test_a_damaged_row_in_a_page_stops_no_sweep(
     damage(path, table, column, value, where="unique_key = ?", arguments=(BAD,))
     engine = open_engine(f"sqlite:///{path}", read_only=True)
     outbox_of_ours, broker = SqlOutbox(f"sqlite:///{path}"), Broker()
-    policy = SweepPolicy(sweep_after_seconds=0, settle_after_seconds=0, page_rows=page_rows)
+    rules = SweepRules(sweep_after_seconds=0, settle_after_seconds=0, page_rows=page_rows)
     sweeper = Sweeper(
         [OutboxSource(producer_group="PG", outbox=outbox_of_ours)],
         announcer=Announcer(broker, AnnouncementRoute(environment="test", queues=4)),
         subscriptions=[SweptSubscription(subscription=SUBSCRIPTION, tags=None)],
         inboxes=SqlInboxEvidence({SUBSCRIPTION: [engine]}),
-        policy=policy,
+        rules=rules,
     )
     reports = [sweeper.sweep_once() for _ in range(2)]
     with engine.connect() as connection:
