@@ -182,6 +182,32 @@ def test_no_round_counts_as_captured_before_its_rows_survive_a_loss_of_power(
     assert steps[steps.index("captured") - 1] == "sync"
 
 
+def test_a_snapshot_survives_a_loss_of_power_before_the_next_day_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house = House(tmp_path)
+    house.round(0, announced=some_keys(2))
+    house.recorder.run_pass()
+    house.rounds.pending[shard(0)] = [(some_keys(1)[0], 5)]
+    steps: list[str] = []
+    append, sync = SegmentWriter.append, SegmentWriter.sync
+
+    def noted_append(writer: SegmentWriter, payload: bytes) -> None:
+        steps.append("append")
+        append(writer, payload)
+
+    def noted_sync(writer: SegmentWriter) -> None:
+        steps.append("sync")
+        sync(writer)
+
+    with monkeypatch.context() as spied:
+        spied.setattr(SegmentWriter, "append", noted_append)
+        spied.setattr(SegmentWriter, "sync", noted_sync)
+        house.recorder.run_pass(shutdown=True)
+    assert "append" in steps
+    assert steps[-1] == "sync"
+
+
 def test_a_finished_round_is_a_row_of_the_gate_and_one_without_a_shard_is_none(tmp_path: Path) -> None:
     house = House(tmp_path)
     finished = RoundFinished(

@@ -55,6 +55,12 @@ def test_any_flipped_bit_costs_one_frame_and_is_noticed(written: list[bytes], da
     assert not broken[0].is_tail or hit == len(frames) - 1
 
 
+@pytest.mark.parametrize("strays", [b"x", b"xy", b"xyz" * 9])
+def test_stray_bytes_between_two_frames_cost_neither(strays: bytes) -> None:
+    stream = frame_of(b"first") + strays + frame_of(b"second")
+    assert (whole(stream), damage(stream)) == ([b"first", b"second"], len(strays))
+
+
 def test_a_payload_that_looks_like_a_frame_is_not_taken_for_one() -> None:
     inner = frame_of(b"inner")
     assert whole(frame_of(inner) + frame_of(b"next")) == [inner, b"next"]
