@@ -103,7 +103,7 @@ class NativeMessage:
 class NativeConsumer:
     """A member of the handlers' group; start and shutdown once each, or a with block; made after a fork.
 
-    One PushConsumer has one callback, whatever topic it subscribes: this one dispatches by topic. Handlers run on
+    One PushConsumer has one callback for all its topics: this one dispatches by topic. Handlers run on
     threads of the library; `failures` and `last_failure` tell what never reached them (a message that could not be
     copied, an exit that a handler asked for): such a message comes again.
     """

@@ -255,7 +255,7 @@ class ReplayWorker:
         return self._handler.apply(HandedOverMessage.of(message), source=SOURCE_HAND_OVER)
 
     def _now_ms(self, row: Repair) -> int:
-        """Database time of the claim: its lease tells it."""
+        """Database time of the claim: the end of its lease less the lease."""
         if row.lease_until_ms is None:
             return self._clock.now_ms()
         return row.lease_until_ms - round(self._lease_seconds * 1000)

@@ -38,7 +38,7 @@ from reconciler.rocketmq.client.native_client import check_group, load_library, 
 from reconciler.rocketmq.wire.codes import PROBE_TOPIC
 from reconciler.rocketmq.wire.message import Message
 
-#: Stands for the key that the library will make, while the rest of the message is checked.
+#: Placeholder for the key that the library will make, while the rest of the message is checked.
 _KEY_TO_COME = "0" * 32
 
 #: The local transaction: gets the Transaction, calls `record` first, and commits its own database transaction.

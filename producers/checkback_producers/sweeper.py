@@ -122,7 +122,7 @@ class Sweeper:
         self._failed_at: dict[int, OutboxFact] = {}
 
     def sweep_once(self) -> SweepReport:
-        """One pass over all sources; never raises for a database or broker that is away, the report tells."""
+        """One pass over all sources; never raises for a database or broker that is away: the report names it."""
         report = SweepReport()
         for number, source in enumerate(self._sources):
             if self._is_stopping():
@@ -178,7 +178,7 @@ class Sweeper:
         report = SweepReport()
         failures: dict[str, ReconcilerError] = {}
         after = self._failed_at.pop(number, None)
-        may_begin_anew = after is not None
+        may_start_over = after is not None
         for _ in range(policy.pages_maximum):
             page = source.outbox.unannounced(
                 source.producer_group,
@@ -192,9 +192,9 @@ class Sweeper:
             report = replace(report, announced=report.announced + confirmed).plus(_damage(source, page.facts))
             if len(failures) > had_failed and is_full:
                 self._failed_at.setdefault(number, page.facts[-1])
-            if self._is_stopping() or not (is_full or may_begin_anew):
+            if self._is_stopping() or not (is_full or may_start_over):
                 break
-            may_begin_anew = may_begin_anew and is_full
+            may_start_over = may_start_over and is_full
             after = page.facts[-1] if is_full else None
         return report.plus(_failures(source, failures))
 

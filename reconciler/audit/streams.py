@@ -40,7 +40,7 @@ def answer(text: str) -> bool:
 
 
 def lines(parts: Iterable[str]) -> str:
-    """An answer for people, in which each part stays one line, whatever it holds."""
+    """An answer for people, in which each part stays one line: line breaks inside of it are made visible."""
     return "".join(f"{visible_line(part)}\n" for part in parts)
 
 

@@ -33,7 +33,7 @@ _ADDRESS = re.compile(
     r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?)(?::(?P<port>[0-9]{1,5}))?"
 )
 _NAME = re.compile(r"[a-z][a-z_]{1,39}")
-#: Parameters that tell where the service is, and the values that can.
+#: Parameters that say where the server is; _PLACE: values of them that can be a place.
 _WHERE = frozenset({"host", "port", "hostaddr", "dbname", "service", "unix_socket", "db"})
 _PLACE = re.compile(r"[A-Za-z0-9_./:,\[\]-]{1,200}")
 
@@ -272,8 +272,8 @@ _REDIS_PARAMETERS = {
 }
 REDIS_SCHEMES = tuple(_REDIS_PARAMETERS)
 _REDIS_PATHS = {
-    "redis": (r"(/[0-9]{0,5})?", "behind the host stands the number of the database: redis://host:6379/0"),
-    "rediss": (r"(/[0-9]{0,5})?", "behind the host stands the number of the database: rediss://host:6379/0"),
+    "redis": (r"(/[0-9]{0,5})?", "behind the host expected the number of the database: redis://host:6379/0"),
+    "rediss": (r"(/[0-9]{0,5})?", "behind the host expected the number of the database: rediss://host:6379/0"),
     "unix": (r"/.+", "expected unix:///path/of/the/socket"),
     "redis+sentinel": (
         r"/[A-Za-z0-9_.-]+(/[0-9]{0,5})?",

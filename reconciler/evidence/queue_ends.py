@@ -19,7 +19,7 @@ from reconciler.rocketmq.client.routes import MessageQueue, Routes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueEnd:
-    """One queue as its master tells it."""
+    """One queue, as its master answered."""
 
     queue: MessageQueue
     address: str

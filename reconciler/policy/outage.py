@@ -179,7 +179,7 @@ class OutageRecovery:
             if self._memory.state(shard).epoch is None:
                 self._memory.begin_epoch(shard)
         except InvariantViolation:
-            # Its round stops and tells; the other shards must not wait for it.
+            # Its round stops and reports the error; the other shards must not wait for it.
             return
 
     def _scan(self, environment: str, scan: _Scan, *, outage: Outage | None) -> None:
@@ -230,7 +230,7 @@ class OutageRecovery:
         except RedisAway:
             raise
         except ReconcilerError as error:
-            # A shard's key of a wrong type: its round stops and tells; the keys of the other shards are recorded.
+            # A shard's key of a wrong type: its round stops and reports it; the keys of the other shards are recorded.
             scan.leave_out(subscription, error)
 
     def _leave_out(

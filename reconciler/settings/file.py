@@ -145,7 +145,7 @@ def describe(detail: Any) -> list[str]:
 
 
 def _shown_name(name: str) -> str:
-    """A setting's name, unless a URL stands in its place."""
+    """A setting's name; hidden if a URL was written in its place."""
     return HIDDEN if "://" in name or "@" in name else name
 
 

@@ -69,7 +69,7 @@ def _database_url(value: SecretStr) -> SecretStr:
 def no_duplicates(value: Any) -> Any:
     """Refuses a list that names something twice."""
     if isinstance(value, list) and len({str(v) for v in value}) != len(value):
-        raise ValueError("an entry stands twice; remove one")
+        raise ValueError("an entry is listed twice; remove one")
     return value
 
 
@@ -79,7 +79,7 @@ def _one_or_several(value: Any, several: ValidatorFunctionWrapHandler) -> Any:
         return [_database_url(SecretStr(value))]
     urls: list[SecretStr] = several(value)
     if len({url.get_secret_value() for url in urls}) != len(urls):
-        raise ValueError("a URL stands twice; remove one")
+        raise ValueError("a URL is listed twice; remove one")
     return urls
 
 

@@ -1,7 +1,7 @@
 """Collects evidence of a window into a folder that can be judged (contract/evidence_layout.py).
 
 Ranges of outboxes, inboxes and effects are read first, then the ledger, then single keys that these left open
-(lookups.py). There is no common snapshot of several databases; this order stands in for it: rows are only
+(lookups.py). There is no common snapshot of several databases; this order replaces it: rows are only
 ever added, so a row that is still not there when its key is asked for was not written when the others were read.
 Every statement is a snapshot of its own. The work is cut into tasks that Spark's executors run beside each other; the
 folder must be one that all of them reach.

@@ -78,7 +78,7 @@ class EffectsTask:
     effects: EffectsSource
     topic: str
     group: str
-    #: What :start_ms and :end_ms stand for.
+    #: The values of :start_ms and :end_ms.
     between_ms: tuple[int, int]
 
     def run(self) -> Answer:

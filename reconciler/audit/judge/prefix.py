@@ -69,7 +69,7 @@ class SubscriptionCounts:
     latencies: dict[str, LatencyCounts] = field(default_factory=dict)
     #: Counted here, their rows are older than the window.
     late: MovedKeys = field(default_factory=MovedKeys)
-    #: Seen by nobody, their rows are of the window: counted in the next one.
+    #: Rows of the window that no witness has seen yet: counted in the next window.
     unseen: MovedKeys = field(default_factory=MovedKeys)
 
 

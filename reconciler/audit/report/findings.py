@@ -157,14 +157,14 @@ def _row(one: Finding) -> Markup:
 
 
 def _evidence(evidence: Mapping[str, EvidenceValue]) -> Markup:
-    """Times first, in order, each with the time since the first one: they tell the story. Then what else is known."""
+    """Times first, in order, each with the time since the first one. Then the other facts."""
     times = sorted((ms, fact) for fact, value in evidence.items() if (ms := _time_ms(fact, value)) is not None)
     story = [tag("div", tag("dt", _words(fact)), tag("dd", moment(ms), _since(ms - times[0][0]))) for ms, fact in times]
-    told = {fact for _, fact in times}
+    dated = {fact for _, fact in times}
     facts = [
         tag("div", tag("dt", _words(fact)), " ", tag("dd", _value(fact, value)))
         for fact, value in sorted(evidence.items())
-        if fact not in told
+        if fact not in dated
     ]
     lists = ((story, "story"), (facts, "known"))
     return join(tag("dl", *pairs, class_=css) for pairs, css in lists if pairs)

@@ -28,13 +28,13 @@ from reconciler.audit.errors import AuditError, unwritable
 SIGNATURE_BYTES = 64
 #: No key is larger; a wrong file named by mistake is not read whole.
 _PEM_BYTES_MAX = 65_536
-#: The group may read (a mounted secret is often 0440), others may not, and nobody else may write.
+#: The group may read (a mounted secret is often 0440), others may not, and only the owner may write.
 _TOO_OPEN = stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP
 
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """Who is said to have signed."""
+    """The key that a signature is checked with."""
 
     key: Ed25519PublicKey
 
@@ -59,7 +59,7 @@ class PublicKey:
 
 @dataclass(frozen=True, slots=True)
 class SigningKey:
-    """Who signs."""
+    """The key that signs."""
 
     key: Ed25519PrivateKey
 

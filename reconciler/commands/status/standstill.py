@@ -131,7 +131,7 @@ def persons_needed(
 
 
 def limit_seconds(settings: Settings, within_seconds: float | None) -> float:
-    """How long something may stand still: what a monitor gives, or the default."""
+    """The longest standstill that is not late, in seconds: the monitor's --rounds-within, or the default."""
     if within_seconds is not None:
         return within_seconds
     return max(ROUNDS_LATE_SECONDS_MIN, ROUNDS_LATE_INTERVALS * settings.rounds.interval_seconds)

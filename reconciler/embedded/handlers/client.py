@@ -117,7 +117,7 @@ def unlock_queues(broker: BrokerServices, _channel: Channel, request: Command) -
     return Reply()
 
 
-# -- who is connected --------------------------------------------------------------------------------
+# -- connected clients -------------------------------------------------------------------------------
 def _connections(members: Mapping[Any, Member]) -> list[dict[str, object]]:
     return [
         {

@@ -62,7 +62,7 @@ class Judgement:
         return self.verification.verdict is Verdict.EXPIRED
 
     @property
-    def begins_anew(self) -> bool:
+    def reopens(self) -> bool:
         """True if the ledger has closed the key and would drop the verdict: a closed row keeps the higher state."""
         known, state = self.suspect.known, self.verification.state
         if known is None or known.state is CandidateState.OPEN:

@@ -97,7 +97,7 @@ class ShardMemory(Protocol):
 
     def apart(self, shard: Shard, *, cursor: int = 0) -> tuple[int, Sequence[str]]:
         """Keys whose announced tag the group does not take: a page of about 500, and the cursor of the next one (0: no
-        more). A hint, no evidence: anybody can announce. Some may be pending, in the half set, matched or settled.
+        more). A hint, no evidence: any sender can announce. Some may be pending, in the half set, matched or settled.
         """
         ...
 

@@ -52,7 +52,7 @@ from reconciler.policy.repairing.rungs import Act, first_rung
 BATCH = 64
 #: Worked on together, for each repair that brokers are asked about at once: their rows are written together.
 TURNS = 4
-#: Stands in a case until decide() has answered.
+#: The step of a case until decide() has answered.
 _UNDECIDED = RepairStep(act=Act.WRITE, state=RepairState.OPEN, rung=Rung.END, reason="not decided")
 #: Decisions on one row in one pass; the longest way is SENT, climb, ask, send, written.
 STEPS_MAX = 24
@@ -154,7 +154,7 @@ class Repairer:
         return RepairReport(outcomes=tuple(outcomes), holds=one_pass.holds)
 
     def repair_one(self, topic: TopicPlan, unique_key: str, *, dry_run: bool) -> RepairOutcome | None:
-        """One key now, through the same brakes; None: it has no repair. A dry run tells the next step only."""
+        """One key now, through the same brakes; None: it has no repair. A dry run only returns the next step."""
         rows = self._repairs.read(topic.environment, topic.topic, [unique_key]).get(unique_key, ())
         found = [row for row in rows if row.scope == EVERY_GROUP]
         if not found:
@@ -240,7 +240,7 @@ class Repairer:
         return self._witnesses.ask_outboxes(self._witnesses.ask_inboxes(opened))
 
     def _now_ms(self, repair: Repair) -> int:
-        # The claim was written with database time: the lease tells it back.
+        # The claim was written with database time: its end less the lease is that time.
         if repair.lease_until_ms is None:
             return self._clock.now_ms()
         return repair.lease_until_ms - round(self._rules.claim_lease_seconds * 1000)

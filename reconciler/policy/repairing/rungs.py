@@ -1,4 +1,4 @@
-"""The rungs of the repair ladder, one row each: its act, the proof of its send, and whom the send reaches."""
+"""The rungs of the repair ladder, one row each: its act, the proof of its send, and the groups it reaches."""
 
 from __future__ import annotations
 

@@ -65,8 +65,8 @@ class GroupOffsets:
     def _start_at_last(self, address: str, queue: MessageQueue) -> int:
         """LAST is the end as it was when the group was new; a queue that is added later is read from its beginning.
 
-        The start is stored before the first pull: who starts after a crash would take a later end for it. Java leaves
-        both to the broker, which answers 0 for a short queue unless it is asked not to (setZeroIfNotFound).
+        The start is stored before the first pull: after a crash, the next member would take a later end for it. Java
+        leaves both to the broker, which answers 0 for a short queue unless it is asked not to (setZeroIfNotFound).
         """
         if queue.topic not in self._ends:
             self._ends[queue.topic] = self._ends_if_new(queue.topic)
@@ -83,7 +83,7 @@ class GroupOffsets:
     def _ends_if_new(self, topic: str) -> dict[MessageQueue, int]:
         """Where the queues end if the group has no offset in any. A broker that does not answer leaves it open: raises.
 
-        Stored for the queues of other members, too: else those could not tell a new group from an added queue.
+        Stored for the queues of other members, too: else those would take an added queue for a new group.
         """
         placed = {queue: self._address(queue) for queue in self._routes.read_queues(topic)}
         stored = {queue: self._offsets.of_group(at, queue, self._group) for queue, at in placed.items()}

@@ -188,7 +188,7 @@ class TransactionMQProducer:
         """Sends the half, runs the listener's local transaction, ends the transaction with its outcome.
 
         Raises HalfStoredUnsafely, TransactionsRejected and what sending raises: nothing was run then. An END that fails
-        raises nothing: `end_answer` tells, and check-back decides later.
+        raises nothing: `end_answer` says so, and check-back decides later.
         """
         if self._listener is None:
             raise UsageError(f"producer {self.group} has no listener: use send_half and end")

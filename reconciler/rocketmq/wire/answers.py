@@ -1,4 +1,4 @@
-"""The error that the code of an answer stands for, and the fields of an answer as numbers."""
+"""The error that the code of an answer means, and the fields of an answer as numbers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def require_success(answer: Command, what: str) -> Command:
 
 
 def refusal(answer: Command, what: str) -> BrokerBusy | BrokerRefused:
-    """The error that an answer with another code than 0 stands for."""
+    """The error that an answer with another code than 0 means."""
     if answer.code in _BUSY:
         return BrokerBusy(f"{what}: code {answer.code}: {answer.remark or 'busy'}")
     return BrokerRefused(answer.code, answer.remark, request=what)

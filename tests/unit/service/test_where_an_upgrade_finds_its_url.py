@@ -13,7 +13,7 @@ from reconciler.settings.file import load_settings
 from reconciler.sql import schema
 
 EXAMPLE = Path("config/reconciler.toml")
-WARNING = "the password in --url stands in the list of processes: --url @FILE or RECONCILER_DB_URL keeps it out"
+WARNING = "the password in --url is visible in the list of processes: --url @FILE or RECONCILER_DB_URL keeps it out"
 #: Nobody listens there.
 AWAY = "postgresql://app:s3cret@127.0.0.1:1/orders"
 
