@@ -68,7 +68,7 @@ class NativeMessage:
     business_id: str | None = None
     #: Properties named by the consumer's `property_names`, without absent ones.
     known_properties: Mapping[str, str] = field(default_factory=dict)
-    #: Of the first delivery; only for messages without a unique key.
+    #: The offset message id of the first delivery; only for messages without a unique key.
     offset_message_id: str | None = None
     queue_id: int = 0
     queue_offset: int = 0

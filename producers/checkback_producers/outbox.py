@@ -43,7 +43,7 @@ from reconciler.sql.witness_database import WitnessDatabase
 
 #: How long a tombstone waits for a transaction that holds the key.
 TOMBSTONE_LOCK_SECONDS = 2.0
-#: Rows that one statement marks.
+#: Most rows that one statement marks as announced.
 MARKED_KEYS_MAX = 1_000
 
 _ENTRY_COLUMNS = (

@@ -153,9 +153,11 @@ class Sweeper:
         return SweepReport()
 
     def _review(self, source: OutboxSource, number: int) -> tuple[bool, SweepReport]:
-        """Whether rows may be settled, and what was done. Rows are NEW again before NEW rows are announced. What fails
-        stops no announcement and is a problem once. Without the table, or where it is damaged, rows are settled as
-        before it was made; while the database is away none is, or nothing would tell by which tags."""
+        """Whether rows may be settled, and what was done. Rows are NEW again before NEW rows are announced.
+
+        An error stops no announcement and is reported once. Without the table, or where it is damaged, rows are settled
+        as in releases before it. While the database is away no row is settled: the tags could not be recorded.
+        """
         policy = self._policy
         try:
             reviewed = self._reviews[number].look(

@@ -41,8 +41,8 @@ class AdmittedKeys:
     """The admitted keys of one message."""
 
     unique_keys: tuple[str, ...] = ()
-    #: Those of them whose announced tag the group does not take. An announced tag proves nothing: a round compares it
-    #: with the outbox (reconciler/policy/judging/tag_filter.py).
+    #: Keys among `unique_keys` whose announced tag the group does not take. An announced tag proves nothing: a round
+    #: compares it with the outbox (reconciler/policy/judging/tag_filter.py).
     apart: tuple[str, ...] = ()
 
 

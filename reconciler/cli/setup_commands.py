@@ -51,7 +51,7 @@ def config_check(config: ConfigOption = None, output: OutputOption = Output.TABL
     settings = settings_of(config)
     missing = missing_drivers(settings)
     if missing:
-        raise MissingDependency("\n  ".join(["the settings need what is not installed", *missing]))
+        raise MissingDependency("\n  ".join(["the settings need a package that is not installed", *missing]))
     counts = {"producers": len(settings.producers), "subscriptions": len(settings.subscriptions)}
     if output is Output.JSON:
         print_json({"valid": True, "environment": settings.environment, **counts})

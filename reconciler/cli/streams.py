@@ -13,7 +13,7 @@ from typing import TextIO
 
 from reconciler.instrumentation.console import tell
 
-#: Exit code where standard output could not be written and all else is well: the answer is incomplete, so it is none.
+#: Exit code where standard output could not be written and all else went well: an incomplete answer is no answer.
 OUTPUT_LOST = 2
 
 
@@ -55,7 +55,7 @@ class ForgivingFile(io.RawIOBase):
 
 
 class StandardStreams:
-    """The streams of this process, made safe. Once, at its start and in its only thread."""
+    """The streams of this process, made safe. Made once, at its start, while it has one thread."""
 
     def __init__(self) -> None:
         for number in (0, 1, 2):

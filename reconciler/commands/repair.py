@@ -137,7 +137,7 @@ def _named(connections: Connections, name: str, *, topic: str | None, dry_run: b
 
 
 def _brake(settings: Settings, holds: Collection[HoldKind]) -> str:
-    """What would keep the repairs of a topic from being sent now; empty: nothing."""
+    """Reasons why the repairs of a topic would not be sent now; empty: there is none."""
     return ", ".join(map(str, holds)) if settings.repairs.enabled else "repairs.enabled = false"
 
 

@@ -114,7 +114,7 @@ def read_address(text: str) -> tuple[str, int | None]:
 
 
 def _can_be_resolved(host: str) -> bool:
-    """Of longer names, or names with an empty part, Python's resolver raises UnicodeError."""
+    """False for names that are too long or have an empty part: Python's resolver raises UnicodeError for them."""
     return len(host) <= HOST_CHARACTERS_MAX and all(0 < len(p) <= LABEL_CHARACTERS_MAX for p in host.split("."))
 
 
@@ -198,7 +198,7 @@ _POSTGRESQL = {
     "ssl_min_protocol_version ssl_max_protocol_version min_protocol_version max_protocol_version krbsrvname gsslib "
     "gssdelegation"
 )
-#: What SQLAlchemy gives to PyMySQL in its right type. local_infile is none: a server could ask for any file with it.
+#: What SQLAlchemy gives to PyMySQL in its right type. local_infile is not among them: a server could ask for any file with it.
 _MYSQL = {
     "connect_timeout": _NUMBER,
     "read_timeout": _NUMBER,

@@ -58,7 +58,7 @@ class Scenario:
         self._progress = Progress(*columns, console=console, disable=not console.is_terminal)
 
     def run(self) -> tuple[DemoCounts, AuditAnswer]:
-        """All acts; raises DemoFailed or what a child's failure means."""
+        """All acts. Raises DemoFailed, or the error that a child's exit code means."""
         with self._progress, BrokerView(self._job, self._clock) as broker:
             self._prepare(broker)
             self._load()

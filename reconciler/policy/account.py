@@ -19,7 +19,7 @@ from reconciler.policy.evidence import Watermark, WatermarkState
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.ports import Candidates, PendingKey, ShardMemory, StoredRound
 
-#: Of pending, of one shard: that many keys have their rows, open ones all of them.
+#: Pages of one shard's pending keys that are compared with their ledger rows; open rows are all compared.
 PAGES_MAX = 40
 
 _CONSUMER = "does an announcement consumer run (`reconciler run`), and what does its log say?"

@@ -199,7 +199,8 @@ class InboxRow:
     source: str
     applied_at_ms: int
     duplicate_of: str | None = None
-    #: Of a row in a scan: why it is unreadable. Then only its place counts, and key and time may be of any type.
+    #: Why a row of a scan cannot be read; None: it can. Of such a row only the place counts: key and time may be of any
+    #: type.
     damage: str | None = None
 
 

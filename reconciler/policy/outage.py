@@ -74,7 +74,7 @@ class _Scan:
         self.first_error = self.first_error or error
 
     def position(self) -> dict[str, object]:
-        """As reconciler_outage.scan_position keeps it."""
+        """The value of reconciler_outage.scan_position."""
         position = {"since_ms": self.since_ms, "until_ms": dict(self.until_ms), "rows": dict(self.by_subscription)}
         return {**position, "left_out": dict(self.left_out)} if self.left_out else position
 
@@ -106,7 +106,8 @@ class OutageRecovery:
         self._clock = clock
         self._events = events
         self._page_rows = page_rows
-        #: Start of the outage whose scan waits for an inbox, and since when, monotonic: a restart waits again.
+        #: The outage whose scan waits for an inbox (its start, ms), and since when (monotonic seconds; a restart begins
+        #: the wait again). None: no scan waits.
         self._waits: tuple[int, float] | None = None
 
     def run(self, environment: str, *, progress: Progress | None = None) -> OutageReport | None:

@@ -67,9 +67,9 @@ class OutboxFact:
 class SettledTags:
     """By which tags rows were settled: those with another tag were not waited for."""
 
-    #: None: all, also rows without a tag.
+    #: None: all rows were waited for, also those without a tag.
     tags: frozenset[str] | None
-    #: Of the value that was read.
+    #: Version of the stored value that was read; a write must find the same one.
     version: int
 
 
@@ -148,7 +148,7 @@ class Settlement:
 
 @dataclass(frozen=True, slots=True)
 class Widening:
-    """A subscription that takes more than its rows were settled by."""
+    """A subscription that takes more tags now than when its rows were settled."""
 
     swept: SweptSubscription
     settled_by: SettledTags

@@ -348,7 +348,7 @@ def _check_topics(settings: Settings, produced: Set[str]) -> list[str]:
     fields = {"rocketmq.probe_topic": settings.rocketmq.probe_topic, "unique_key_topic.name": announced.name}
     fields |= {f"unique_key_topic.topics.{topic}": name for topic, name in announced.topics.items()}
     problems = [
-        f"{field} = {name!r} is a business topic: its consumers would get messages that are none of theirs; "
+        f"{field} = {name!r} is a business topic: its consumers would get messages that are not meant for them; "
         "give it a topic of its own"
         for field, name in fields.items()
         if name in produced

@@ -21,7 +21,7 @@ def _host_list(value: str) -> str:
     for number, host in enumerate(hosts, start=1):
         if not _is_host_and_port(host):
             # It is not repeated: the value may be a URL with a password.
-            raise ValueError(f"entry {number} of {len(hosts)} is no host:port; a name server has no http:// before it")
+            raise ValueError(f"entry {number} of {len(hosts)} is no host:port; write a name server without http://")
     return ";".join(hosts)
 
 

@@ -98,7 +98,7 @@ def _collect(request: Request, history: HistoryState, folder: Path, run: Runner,
         for one in answers:
             undated.update(one.undated)
         _require_rows(request, earliest(one.lacking for one in answers), run)
-        remove_rests(folder, files)  # after the last of the tasks
+        remove_rests(folder, files)  # only now: no task writes into the folder any more
     rows = sum(file.rows for file in files.values())
     progress(f"evidence: {rows} rows in {len(files)} files")
     # Last, so that a folder without it is no evidence.

@@ -30,11 +30,11 @@ class AgeOfRows:
     lacking: Lacking
     source: Source
     selection: Selection
-    #: The first that is there and has a value is the row's age.
+    #: Columns of time; the first that is there and has a value says how old the row is.
     columns: tuple[str, ...]
 
     def oldest_ms(self) -> int | None:
-        """Of rows that may be deleted for their age; None: there are none. Raises AuditError."""
+        """The oldest time of rows that may be deleted for their age. None: there is no row. Raises AuditError."""
         return oldest_ms(self.source, self.selection, self.columns)
 
 

@@ -81,7 +81,7 @@ class EffectsPlace:
     topic: str
     group: str
     #: The query took those of the window only. Else they are of all times, and a key that nothing else places in the
-    #: window is none of ours: its outbox and inbox rows may have been deleted years ago.
+    #: window is not one of this audit: its outbox and inbox rows may have been deleted years ago.
     is_dated: bool
 
 

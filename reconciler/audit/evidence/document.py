@@ -54,7 +54,7 @@ class EvidenceDocument:
     undated_effects: Mapping[tuple[str, str], int]
     #: Sorted by path.
     files: tuple[EvidenceFile, ...]
-    #: Of the document's bytes.
+    #: SHA-256 of the document's bytes.
     sha256: str
 
 

@@ -37,7 +37,7 @@ _PROBLEMS_NAMED_MAX = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What job.py needs."""
+    """The evidence as the judging needs it: plan and files."""
 
     document: EvidenceDocument
     history: HistoryState
@@ -195,7 +195,7 @@ def _look_at_the_rest(
 
 
 def _check_given(document: EvidenceDocument) -> None:
-    """What nothing can be judged without."""
+    """Raises AuditError where evidence is missing without which nothing can be judged."""
     for asked in document.subscriptions:
         name = f"{asked.topic}/{asked.group}"
         if not document.outboxes & set(asked.producer_groups):

@@ -131,7 +131,7 @@ def _take(reading: _Reading, name: str, data: bytes) -> None:
     try:
         reading.kept_from = max(kept_from(str(kept), gone), reading.kept_from or "")
     except ValueError as error:
-        reading.tell(f"manifest {name}: removes files of a day that is none: {error}")
+        reading.tell(f"manifest {name}: removes files of a day that is no date: {error}")
 
 
 def _document(reading: _Reading, name: str, data: bytes) -> dict[str, Any] | None:

@@ -178,7 +178,7 @@ def _holes(
         heads = [head for shard in range(shards) if (head := found.head((topic, group, shard))) is not None]
         first = min(heads, key=lambda head: head.at_ms, default=None)
         if first is not None and first.generation == 1 and first.at_ms > start_ms:
-            # A shard's own first round may come later: its counter tells that none came before.
+            # A shard's own first round may come later: its generation 1 proves that none came before.
             why = "the first round of this topic and group came then"
             yield _gap((topic, group, -1), start_ms, first.at_ms, None, why)
         if kept_from_ms is not None and kept_from_ms > start_ms:

@@ -213,7 +213,7 @@ def key_times(topic: TopicFacts, window_start_ms: int, seen_at: Longs, repaired:
 
 
 def digests_differ(suspects: Flags, commits: CodedRows, inbox: CodedRows) -> Flags:
-    """Of the suspects, those whose two smallest known digests are unequal."""
+    """True for each suspect whose smallest known digests of commit and inbox are unequal."""
     differ = np.zeros(len(suspects), np.bool_)
     if commits.rows.digests is None or inbox.rows.digests is None or not suspects.any():
         return differ

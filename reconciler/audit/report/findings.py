@@ -18,7 +18,7 @@ VIOLATIONS_MAX = 1_000
 #: Quarantined ones, and late ones.
 OTHERS_MAX = 200
 _Who = TypeVar("_Who")
-#: Times that people know as such; numbers outside are shown as they are.
+#: Milliseconds that can be shown as a time (until the year 9999); numbers outside are shown as numbers.
 _TIMES_MS = range(253_402_300_800_000)
 #: Ten years: a longer one is a moment.
 _DURATIONS_MS = 10 * 365 * 86_400_000

@@ -68,7 +68,7 @@ class UnjudgedTotals:
 
     @property
     def rows(self) -> int:
-        """All of them."""
+        """All rows that were not judged, listed or not."""
         return self.omitted_rows + sum(one.rows for one in self.listed)
 
 

@@ -78,7 +78,7 @@ def read_signing_key(path: Path | str) -> SigningKey:
     file = Path(path)
     try:
         with file.open("rb") as opened:
-            # Of the opened file: the name may point elsewhere a moment later.
+            # fstat of the opened file: its name may lead to another file a moment later.
             mode = os.fstat(opened.fileno()).st_mode
             data = opened.read(_PEM_BYTES_MAX)
     except OSError as error:
@@ -145,7 +145,7 @@ def _write_new(path: Path, data: bytes, mode: int) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        path.unlink(missing_ok=True)  # half a key is none
+        path.unlink(missing_ok=True)  # an incomplete file is no key
         raise unwritable(str(path), error) from error
 
 

@@ -237,7 +237,7 @@ def _verify_outputs(folder: VerifiedFolder, report: VerifyReport) -> None:
 
 
 def _name_altered_counts(folder: VerifiedFolder, report: VerifyReport) -> None:
-    """What statements that are as they were signed say otherwise than result.json."""
+    """Where a statement with a valid signature differs from result.json."""
     for statement in folder.signed:
         _, topic, group = statement.subscription
         for path, message in _altered_fields(folder, statement, statement.document.get("outputs")):

@@ -59,7 +59,7 @@ def unrepaired(
 
 
 def undecided(verdicts: Iterable[VerdictCount], now_ms: int, retention_seconds: float) -> list[str]:
-    """What has been open for half of the brokers' retention: no witness that is away now should stay away longer.
+    """Keys that have been open for half of the brokers' retention: their witnesses must answer before it is over.
 
     A group that lags is left out: its own monitoring shows it.
     """
@@ -114,7 +114,7 @@ def rejected(verdicts: Iterable[VerdictCount]) -> list[str]:
 def persons_needed(
     *, verdicts: Iterable[VerdictCount], repairs: Iterable[RepairCount], holds: Iterable[HeldTopic]
 ) -> list[str]:
-    """What only a person can end, with the command that shows it or ends it."""
+    """Troubles that only a person can end, each with the command that shows or ends it."""
     quarantined = sum(v.count for v in verdicts if v.state is CandidateState.QUARANTINED)
     failed = sum(r.count for r in repairs if r.state is RepairState.FAILED)
     needed = []

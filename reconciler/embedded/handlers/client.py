@@ -17,7 +17,7 @@ from reconciler.rocketmq.wire.tolerant_json import parse_object
 
 
 def body_of(request: Command) -> Mapping[Any, Any]:
-    """The JSON object in a request's body; BadField if it is none."""
+    """The JSON object in a request's body. Raises BadField if the body is no JSON object."""
     try:
         return parse_object(request.body)
     except ProtocolViolation as error:

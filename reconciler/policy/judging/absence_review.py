@@ -72,7 +72,7 @@ def pause_seconds(row: Candidate, suspect: Suspect, *, retention_seconds: float)
 
 
 def _sentence(taken_back: Sequence[Candidate]) -> str:
-    """One line for people: an absence was none, so a witness may be a replica that is behind."""
+    """One line for people: a row that was called absent is there, so a witness may be a replica that is behind."""
     first = taken_back[0]
     return (
         f"{len(taken_back)} closed keys are looked at again: what was missing is there; the first, {first.unique_key}, "

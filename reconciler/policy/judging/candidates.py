@@ -23,7 +23,7 @@ from reconciler.policy.judging.suspect import Suspect, lacked_commit, suspect_of
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import Candidate, Candidates, PendingKey, ShardMemory
 
-#: Of pending, of a shard that has little room: keys that the ledger knows are passed over.
+#: Least page of pending keys for a shard with little room left: keys that the ledger knows are passed over.
 PAGE_KEYS_MIN = 50
 #: Sorts behind every other key, as text and as bytes.
 _LAST_KEY = "F" * UNIQUE_KEY_DIGITS_MAX

@@ -322,9 +322,9 @@ def _is_finished(repair: Repair) -> bool:
 
 
 def _beyond_inbox(answer: Ruling | Question, d: Suspect) -> Ruling | Question:
-    """A loss that is older than inbox rows get is none that could be proved: it may have had its effect.
+    """A message older than the group keeps its inbox rows is no proved loss: its effect's row may have been deleted.
 
-    One whose repair is under way is left to the repair, which looks into every group's inbox before each send.
+    A loss whose repair is under way is left to the repair, which looks into every group's inbox before each send.
     """
     if not isinstance(answer, Ruling) or answer.verdict not in LOSSES or d.now_ms is None or not d.group.has_inbox:
         return answer
@@ -392,7 +392,7 @@ def state_of(verdict: Verdict) -> CandidateState:
 
 
 def ask_again_seconds(finding: Ruling, d: Suspect) -> float | None:
-    """Of what leaves pending for want of a row in a database: how soon that is asked again; None: it is final.
+    """Wait before a key that left pending for want of a database row is asked for again. None: the verdict is final.
 
     A tombstone is final, and so is another content. A present effect would be found again each time.
     """

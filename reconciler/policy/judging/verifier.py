@@ -35,7 +35,7 @@ class VerifyRules:
     check_back_wait_seconds: float | None = None
     #: A broker that has been missing in the route for longer holds nothing that could still be found.
     retention_seconds: float = 72 * 3600.0
-    #: Brokers that will never be back, as an operator says.
+    #: Brokers that an operator has declared gone for good (`rocketmq.retired_brokers`).
     retired_brokers: frozenset[str] = frozenset()
 
 

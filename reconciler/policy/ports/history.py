@@ -75,7 +75,7 @@ class PendingSnapshot:
     """
 
     shard: Shard
-    #: The three of them read before the first page, in one step.
+    #: Epoch, generation and time are read before the first page, in one step.
     epoch: str | None
     generation: int
     at_ms: int

@@ -147,7 +147,7 @@ def _open(case: RepairCase) -> Question | RepairStep:
 
 
 def _beyond_inbox(case: RepairCase, message: StoredMessage) -> RepairStep | None:
-    """What is older than a group keeps its inbox rows may have had its effect there: it is never sent again."""
+    """A message older than a group keeps its inbox rows may have had its effect there: it is never sent again."""
     row = case.row
     written_ms = row.created_at_ms if row is not None else message.born_timestamp_ms
     unsure = [

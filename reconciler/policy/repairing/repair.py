@@ -171,8 +171,8 @@ class Repairer:
         return outcomes[0] if outcomes else None
 
     def end_failed(self, topic: TopicPlan, failed: Sequence[Repair]) -> None:
-        """Of repairs that FAILED: DONE is what has its effect in every group by now. One that failed with a group's
-        hand-over stays: what its worker met is for a person."""
+        """FAILED repairs become DONE if every group has the effect by now. A repair that failed with a group's
+        hand-over stays FAILED: a person must see the worker's error."""
         if not failed:
             return
         rows = self._repairs.read(topic.environment, topic.topic, [repair.unique_key for repair in failed])
@@ -192,7 +192,7 @@ class Repairer:
         outcomes: list[RepairOutcome] = []
         brake = one_pass.held_by or self._rate_limit.brake(one_pass.topic.topic)
         if brake is not None:
-            # Nothing can be sent: what only waits for a send is neither claimed nor asked about at brokers.
+            # Nothing can be sent: a repair that only waits for its send is not claimed, nor any broker asked about it.
             idle = {c.repair.unique_key for c in self._cases(one_pass.topic, rows) if c.waits_for_a_send}
             outcomes = [outcome_of(row, f"held: {brake}", "held") for row in rows if row.unique_key in idle]
             rows = [row for row in rows if row.unique_key not in idle]
@@ -248,7 +248,7 @@ class Repairer:
     # ---- a few repairs for each that brokers are asked about at once
 
     def _work(self, one_pass: RepairPass, works: Sequence[_Work], until_seconds: float) -> None:
-        """Step by step until each has its outcome. Only brokers see them at once, all else is done in their order."""
+        """Takes steps until each repair has its outcome. Requests to brokers run together, all else one by one."""
         for _ in range(STEPS_MAX):
             going = [work for work in works if work.outcome is None]
             if not going:

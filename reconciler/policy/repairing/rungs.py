@@ -30,7 +30,7 @@ class Act(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RungTraits:
-    """What is peculiar to a rung."""
+    """Act, proof and reach of one rung."""
 
     act: Act
     #: What a send leaves, by which a later owner knows that it happened.

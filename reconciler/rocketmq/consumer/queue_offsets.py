@@ -104,7 +104,7 @@ class GroupOffsets:
         """Stores offsets; `is_last` waits for the answers. A broker that is away is logged; returns how many went.
 
         All are sent before the first answer is waited for: a broker that hangs must not cost a time-out for each of
-        its queues. One that cannot be reached costs nothing unless it is the last time, and never the others' offsets.
+        its queues. A broker without a connection is waited for with `is_last` only, and never delays other offsets.
         """
         placed: list[_Placed] = []
         for queue, offset in offsets:

@@ -27,7 +27,7 @@ def refusal(answer: Command, what: str) -> BrokerBusy | BrokerRefused:
 
 
 def number_field(answer: Command, name: str, default: int | None = None) -> int:
-    """A field as a number. Raises ProtocolViolation if it is none, or missing without a default."""
+    """A field as a number. Raises ProtocolViolation if it is not a number, or missing without a default."""
     text = answer.fields.get(name)
     if text is None:
         if default is None:

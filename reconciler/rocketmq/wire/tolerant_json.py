@@ -25,7 +25,7 @@ _LITERALS: tuple[tuple[str, bool | None], ...] = (("true", True), ("false", Fals
 
 
 def parse_tolerant_json(data: bytes) -> JsonValue:
-    """The value in the body of a reply. Raises ProtocolViolation, and nothing else, for anything that is none."""
+    """The value in the body of a reply. Raises ProtocolViolation, and nothing else, for a body that is no JSON."""
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
