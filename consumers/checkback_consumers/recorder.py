@@ -411,7 +411,7 @@ class CommitRecorder:
                 self._note_retries()
 
     def _give_up(self, until_seconds: float) -> None:
-        """Keys that have reached their age."""
+        """Counts keys as missed that have waited too long for Redis."""
         with self._lock:
             expired = self._retries.take_expired(until_seconds)
         for entry in expired:

@@ -107,7 +107,7 @@ class StandIn:
     """Answers for a dead producer group from all of its databases that are known here. Thread-safe.
 
     A missing row proves nothing to it, the group may have further databases, and so it makes no tombstones. A database
-    that did not answer is left alone for a while: waiting for it would take the threads that answer for the others.
+    that did not answer is not asked again for AWAY_SECONDS: the threads that wait for it could not answer other halves.
     """
 
     def __init__(self, outboxes: Sequence[Outbox], *, clock: Clock) -> None:

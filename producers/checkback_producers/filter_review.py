@@ -103,7 +103,7 @@ class FilterReview:
         return tuple(widenings)
 
     def _missing(self, widening: Widening, facts: Sequence[OutboxFact]) -> set[str] | None:
-        """Keys that the group should have had once and has not; None: its inbox does not answer. Without one, all."""
+        """Keys that the group takes now and its inbox lacks; all of them without an inbox. None: it does not answer."""
         concerned = [fact for fact in facts if widening.concerns(fact)]
         subscription = widening.swept.subscription
         if not concerned or not self._inboxes.is_configured(subscription):

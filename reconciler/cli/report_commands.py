@@ -50,7 +50,7 @@ _LOOKED_FOR = {
     Listing.FLOORS: ("topic", "group"),
     Listing.ACTIONS: ("started_at_ms", "command"),
 }
-#: Likewise in the tables of status; of the others their topic and group.
+#: What a person looks for in the tables of status; in tables not named here, topic and group.
 _FIRST = {
     "verdicts": ("topic", "group", "state", "verdict"),
     "repairs": ("topic", "scope", "state", "rung"),

@@ -23,7 +23,7 @@ class ForgivingFile(io.RawIOBase):
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._is_gone = False
-        #: Why something was not written; None: all was, or its reader had seen enough.
+        #: Why text was not written. None: all was written, or its reader closed the pipe.
         self.error: OSError | None = None
 
     def writable(self) -> bool:
@@ -76,7 +76,7 @@ class StandardStreams:
 
 
 def _occupy(number: int) -> None:
-    """A descriptor that was closed (`>&-`) would be given to the next socket or database, and be printed into."""
+    """A descriptor that was closed (`>&-`) would be given to the next socket or database, and output would go there."""
     try:
         os.fstat(number)
     except OSError:

@@ -198,7 +198,8 @@ _POSTGRESQL = {
     "ssl_min_protocol_version ssl_max_protocol_version min_protocol_version max_protocol_version krbsrvname gsslib "
     "gssdelegation"
 )
-#: What SQLAlchemy gives to PyMySQL in its right type. local_infile is not among them: a server could ask for any file with it.
+#: Parameters that SQLAlchemy gives to PyMySQL in the right type. local_infile is not among them: with it a server could
+#: ask for any file.
 _MYSQL = {
     "connect_timeout": _NUMBER,
     "read_timeout": _NUMBER,

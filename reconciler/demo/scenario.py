@@ -112,7 +112,7 @@ class Scenario:
                 raise DemoFailed(f"{child.name} ended with {child.exit_code}:\n{child.tail()}")
 
     def _has_begun(self) -> bool:
-        """The audit answers for no time before the first round of a group."""
+        """Whether every group has had a round: the audit has no answer for the time before."""
         self._children.require_alive()
         return self._ledger("SELECT count(DISTINCT consumer_group) FROM reconciler_round") == len((REFERENCE, LAGGING))
 

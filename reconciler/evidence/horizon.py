@@ -60,7 +60,7 @@ class Probes:
         return Horizon(at_ms={name: answer.at_ms for name, answer in answers.items() if answer.at_ms is not None})
 
     def probe(self, topic: str, *, within_seconds: float = 3.0) -> dict[str, ProbeAnswer]:
-        """The same with the reason where a broker proves nothing. Never raises for a broker that fails."""
+        """The horizon of each broker, or the reason why it proves nothing. Never raises for a broker that fails."""
         answers: dict[str, ProbeAnswer] = {}
         sent: dict[str, tuple[str, str]] = {}
         try:

@@ -175,7 +175,8 @@ class ManifestChain:
     def link(self, entry: ManifestEntry) -> bool:
         """Gives the entry its number; False: another writer has it.
 
-        Over NFS a link whose answer was lost is asked for again, and "exists" is said of our own (link(2), BUGS).
+        Over NFS a link whose answer was lost is asked for again, and the second answer is "exists", for our own link
+        (link(2), BUGS).
         """
         target = self._folder / entry_name(entry.sequence)
         temporary = self._folder / f"{TEMPORARY}{ULID()}.json"

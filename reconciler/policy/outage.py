@@ -30,8 +30,8 @@ OVERLAP_MS = 60_000
 PAGE_ROWS = 1_000
 #: Recorders try Redis again after a second at most (checkback_consumers.recorder), plus the time-out of the try before.
 RECORDERS_RETURN_SECONDS = 2.0
-#: Rows are stamped before their commit: a row below the end of the scan may appear this much later. One that takes
-#: longer is recorded by its recorder, which has Redis again.
+#: Rows are stamped before their commit: a row below the end of the scan may appear this much later. A row that appears
+#: even later is recorded in Redis by the consumer's recorder, which reaches Redis again by then.
 SETTLE_SECONDS = 1.0
 #: Announcement consumers look for the end of the scan every second and then step (reconciler/announcing/step.py).
 ANNOUNCEMENTS_RETURN_SECONDS = 3.0

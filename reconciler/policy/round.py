@@ -220,7 +220,7 @@ class ReconcileRound:
         return gate_of(now_ms, watermark, plan=plan, rules=self._selector.rules)
 
     def _has_open_rows(self, plan: SubscriptionPlan, ours: Sequence[ShardRound]) -> bool:
-        """True if the gate matters to a row of the ledger: a key that was taken back is in no pending."""
+        """True if the gate matters to a ledger row: a key that was taken back is open there, not pending in Redis."""
         numbers = {r.shard.number for r in ours}
         rows = self._candidates.open_due(plan.subscription, shards=numbers, limit=PAGE_KEYS) if numbers else ()
         return any(row.loss_verdict is None for row in rows)

@@ -376,7 +376,7 @@ Covered = Mapping[int, Mapping[str, int]]
 def with_round(
     covered: Covered, *, at_ms: int, offsets: Mapping[str, int], oldest_pending_ms: int | None
 ) -> tuple[dict[int, Mapping[str, int]], Mapping[str, int]]:
-    """What is kept after the round, and the floor: offsets of the newest round before the oldest pending key. Pure.
+    """The rounds' offsets to keep, and the floor: offsets of the newest round before the oldest pending key. Pure.
 
     The script of the round (reconciler/shards/round.lua) does this inside Redis and says why. A contract test compares
     the two.

@@ -106,7 +106,7 @@ def _collect(request: Request, history: HistoryState, folder: Path, run: Runner,
 
 
 def _trusted_history(request: Request) -> HistoryState:
-    """Looked at before databases are read for hours; judging looks again. Raises AuditError("inputs")."""
+    """The checked history, before databases are read for hours; judging checks again. Raises AuditError("inputs")."""
     if request.history is None:
         return without_history(request.environment, request.subscriptions)
     window = (request.window.start_ms, request.window.end_ms)

@@ -102,8 +102,9 @@ class PrefixLookups:
     #: window's start until then.
     history: str | None
     announced: tuple[HistoryFile, ...]
-    #: Likewise of the day before, and `consumed` files of the window and since.
+    #: `announced` files of the day before the window.
     announced_before: tuple[HistoryFile, ...]
+    #: `consumed` files of the window and since.
     consumed: tuple[HistoryFile, ...]
     #: Topics of which every outbox was given, and subscriptions (topic, group, tags that it takes; None: all) whose
     #: inbox was: there a key must have its row.

@@ -131,7 +131,7 @@ class PrefixWriter:
             try:
                 writer.close()
             except OSError:
-                pass  # the disk that is full is why we leave
+                pass  # a full disk may be the error that is raised already
             finally:
                 self._partial(path).unlink(missing_ok=True)
 

@@ -40,7 +40,7 @@ RESULT_SCHEMA = pa.schema(
         pa.field("payload", pa.binary(), nullable=False),
     ]
 )
-#: The same for Spark.
+#: The same columns as Spark's DDL.
 RESULT_DDL = (
     "prefix int not null, kind string not null, place int not null, name string not null, number bigint not null, "
     "count bigint not null, payload binary not null"

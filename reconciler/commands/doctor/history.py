@@ -37,7 +37,7 @@ def check_history_folders(settings: Settings) -> Sequence[Diagnosis]:
 
 
 def _folder(check: str, folder: Path) -> Diagnosis:
-    """Tried in the nearest folder that exists: nothing is made but two temporary files."""
+    """Whether the folder can be written: tries it with two temporary files in the nearest folder that exists."""
     existing = next(f for f in (folder, *folder.parents) if f.exists())
     try:
         with tempfile.NamedTemporaryFile(dir=existing, prefix=".doctor-") as file:

@@ -22,7 +22,7 @@ from reconciler.settings.schema import Settings
 #: Rounds older than both this and ROUNDS_LATE_INTERVALS intervals mean that losses are not looked for any more.
 ROUNDS_LATE_SECONDS_MIN = 300.0
 ROUNDS_LATE_INTERVALS = 60
-#: Losses of a subscription that are looked at: one without a repair says enough.
+#: Losses of a subscription that are looked at: one loss without a repair is enough for the line.
 LOSSES_ASKED = 100
 
 

@@ -294,7 +294,7 @@ def _parked(d: Suspect) -> Answer:
 
 
 def _everything_absent(d: Suspect) -> Ruling:
-    """Rung 6: no broker has this message. What they have under its key is repaired from a kept body only."""
+    """Rung 6: no broker has this message. If brokers have another one under its key, only a kept body can be sent."""
     row = d.row
     others = [
         (what, copy)

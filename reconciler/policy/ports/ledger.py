@@ -263,7 +263,7 @@ class KnownBrokers(Protocol):
         """Notes the brokers of the route and returns all that count: these, and those missed for at most keep_seconds.
 
         A broker is missed from the first call that does not name it, so none is forgotten while no process runs. None:
-        the route is not known, nothing is noted. Writes only what changed; a broker that is back is missed no more.
+        the route is not known, nothing is noted. Writes only what changed; a broker that is back counts as seen again.
         """
         ...
 

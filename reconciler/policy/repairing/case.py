@@ -87,7 +87,7 @@ class RepairStep:
         return self.message
 
     def only_writes(self, **changes: Any) -> RepairStep:
-        """The same without an act."""
+        """The step with its act replaced: it writes the state and does nothing else."""
         return replace(self, act=Act.WRITE, message=None, halves=(), groups=(), **changes)
 
 

@@ -63,7 +63,7 @@ class NativeLibrary:
 
     @property
     def has_transactions(self) -> bool:
-        """False for the wheel."""
+        """Whether the installed package can send transactional messages; its published wheel cannot."""
         return hasattr(self.client, "TransactionMQProducer")
 
     def received(self, pointer: int) -> Any:

@@ -14,8 +14,8 @@ from reconciler.rocketmq.wire.codes import RETRY_TOPIC_PREFIX
 
 logger = logging.getLogger(__name__)
 
-#: How long a last commit waits for the answers to what it sends together, however many queues that are; a new group's
-#: first offsets go before the others.
+#: How long a last commit waits for all answers together, for any number of queues. A new group's first offsets are sent
+#: and waited for before the others.
 LAST_COMMIT_SECONDS = 3.0
 
 #: Address, queue, offset.

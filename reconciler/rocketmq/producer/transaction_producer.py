@@ -179,7 +179,7 @@ class TransactionMQProducer:
         return self.instance.heartbeats.beat()
 
     def register_everywhere(self) -> dict[str, ReconcilerError | None]:
-        """The same at every master of the cluster, also those that join it later."""
+        """Registers the group at every master of the cluster, also those that join it later; answers as above."""
         with self._lock:
             self._everywhere = True
         return self.instance.heartbeats.beat()
