@@ -328,7 +328,7 @@ class MemoryShards:
             return 0, sorted(self._memory(shard).apart)
 
     def compared(self, shard: Shard, *, not_taken: Sequence[str], going_on: Sequence[str]) -> int:
-        """Out of pending; and no longer set apart, but for what the next round finds in the half set."""
+        """Takes keys out of pending and out of the set apart; those that the half set has stay for the next round."""
         with self._lock:
             memory = self._memory(shard)
             left = self.forget(shard, not_taken)

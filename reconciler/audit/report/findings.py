@@ -62,7 +62,7 @@ def fair_shares(wanted: Mapping[_Who, int], rows_max: int) -> dict[_Who, int]:
 
 
 def _of_each_subscription(found: Sequence[Finding], rows_max: int) -> list[Finding]:
-    """In their order; no subscription of a class hides another."""
+    """The first findings of each subscription, in their order: no subscription crowds out another one of its class."""
     by_subscription: dict[tuple[str, str], list[Finding]] = {}
     for one in found:
         by_subscription.setdefault((one.topic, one.group), []).append(one)

@@ -19,7 +19,7 @@ from reconciler.contract.evidence_layout import (
     REPAIR_EVIDENCE,
 )
 
-#: table, topic, group. An outbox' groups are producers', a repair's is its scope.
+#: (table, topic, group). For an outbox the group is the producer group, for a repair it is the scope.
 RowsOf = tuple[str, str, str]
 
 #: Table -> the column that names the group.

@@ -10,7 +10,7 @@ from typing import Any
 from reconciler.audit.statement.confined import DOCUMENT_BYTES_MAX, ConfinedFolder, suspect_json
 from reconciler.audit.statement.document import FOLDER, StatementFile
 
-#: The difference of a file that is there.
+#: What a report says of a file that exists and differs.
 ALTERED = "altered: its SHA-256 is not the signed one"
 
 
