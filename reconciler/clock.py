@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 
 
 def utc_text(at_ms: int, *, timespec: Literal["seconds", "milliseconds"] = "seconds") -> str:
-    """A time as people read it, RFC 3339 UTC, rounded down: until then is until then.
+    """A time as people read it, RFC 3339 UTC, rounded down, so that "until" never promises too much.
 
     A time that no calendar has, as in a damaged row, stays the number that it is.
     """

@@ -273,7 +273,7 @@ class TransactionalHandler:
 
 
 def _runs_later(function: Callable[..., object]) -> bool:
-    """Whether a call only makes something that would do the work."""
+    """Whether a call returns a coroutine or generator and does no work itself."""
     return any(
         is_later(one)
         for one in (function, type(function).__call__)
