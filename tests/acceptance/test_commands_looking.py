@@ -43,7 +43,7 @@ class Lived:
 
 @pytest.fixture(scope="module")
 def lived(tmp_path_factory: pytest.TempPathFactory, services: tuple[str, str]) -> Iterator[Lived]:
-    """Two messages delivered, two lost and repaired by `once`, one rolled back; nobody works on it any more."""
+    """Two messages delivered, two lost and repaired by `once`, one rolled back; no process works on it any more."""
     with (
         ExitStack() as stack,
         Deployment(tmp_path_factory.mktemp("lived"), redis_url=services[0], name_servers=services[1]) as deployment,

@@ -1,4 +1,4 @@
-"""Statements follow one another: what is missing, replaced or signed by somebody else is told."""
+"""Statements follow one another: what is missing, replaced or signed with another key is reported."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def shortest(weakened: Weakened) -> tuple[str, list[Step]]:
 
 
 def _stuck(state: State, weakened: Weakened) -> tuple[str, str] | None:
-    """Nobody has anything left to do, even if nothing fails from here on."""
+    """No process has anything left to do, even if nothing fails from here on."""
     calm: State = (*state[:3], 0, 0, 0)
     is_quiet = all(after == calm for after in healing(calm, weakened.rules, weakened.bounds))
     return unfinished(state) if is_quiet else None

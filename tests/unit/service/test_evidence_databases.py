@@ -1,4 +1,4 @@
-"""A database that is left out of a list, or hidden behind another's name, is one that nobody asks."""
+"""A database that is left out of a list, or hidden behind another's name, is one that is never asked."""
 
 from __future__ import annotations
 

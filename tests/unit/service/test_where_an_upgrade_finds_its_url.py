@@ -1,4 +1,4 @@
-"""`db upgrade` takes its URL from settings, a file or the environment: no password stands in a list of processes."""
+"""`db upgrade` takes its URL from settings, a file or the environment: no password appears in a list of processes."""
 
 from __future__ import annotations
 
