@@ -49,7 +49,7 @@ def stepped(key: bytes, attempts: int = 1) -> RepairStepped:
 def test_a_member_that_is_no_key_stops_no_capture_and_spoils_no_file(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, size: int
 ) -> None:
-    """Whoever may SADD can put anything into a commit set; no audit reads a file with it."""
+    """A login with SADD can put anything into a commit set; no audit reads a file with it."""
     house = House(tmp_path)
     junk, keys = b"x" * size, some_keys(2)
     house.round(0, announced=keys, consumed=[junk, *keys], left=[junk])

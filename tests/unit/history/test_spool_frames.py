@@ -1,4 +1,4 @@
-"""The spool's frames: whatever byte is torn off or flipped, no wrong row is read and no whole row is lost unnoticed."""
+"""The spool's frames: with any byte torn off or flipped, no wrong row is read and no whole row is lost unnoticed."""
 
 from __future__ import annotations
 
