@@ -58,7 +58,7 @@ def _connect(spark: SparkSession, forwarder: _ProgressForwarder) -> Iterator[Non
     def handler(*_: Any, **seen: Any) -> None:
         forwarder.forward(sum(stage.num_completed_tasks for stage in seen.get("stages") or ()))
 
-    registered: Any = handler  # pyspark's type is a class without a public name that nobody subclasses
+    registered: Any = handler  # pyspark's type is a class without a public name: a plain function serves
     spark.registerProgressHandler(registered)
     try:
         yield
