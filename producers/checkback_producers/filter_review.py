@@ -22,7 +22,7 @@ from reconciler.policy.sweeping import OutboxFact, SettledTags, SweptSubscriptio
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reviewed:
+class FilterReviewOutcome:
     """What one look did."""
 
     #: False: another sweeper changed the value meanwhile; nothing may be settled by this setting yet.
@@ -56,15 +56,15 @@ class FilterReview:
         self._widenings: tuple[Widening, ...] = ()
         self._after: OutboxFact | None = None
 
-    def look(self, *, page_rows: int, pages_maximum: int, is_stopping: Callable[[], bool]) -> Reviewed:
+    def look(self, *, page_rows: int, pages_maximum: int, is_stopping: Callable[[], bool]) -> FilterReviewOutcome:
         """Notices a change, reads `pages_maximum` pages. Raises DatabaseAway, ConfigurationError (no table)."""
         widenings = self._agree()
         if widenings is None:
-            return Reviewed(may_settle=False)
+            return FilterReviewOutcome(may_settle=False)
         if widenings != self._widenings:
             self._widenings, self._after = widenings, None
         if not widenings:
-            return Reviewed()
+            return FilterReviewOutcome()
         reopened = pages = 0
         while True:
             page = self._outbox.written(
@@ -77,15 +77,15 @@ class FilterReview:
             missing = [self._missing(widening, sound) for widening in widenings]
             known = [keys for keys in missing if keys is not None]
             if len(known) < len(missing):
-                return self._reviewed(reopened, "an inbox is away")
+                return self._outcome(reopened, "an inbox is away")
             reopened += self._outbox.reopen(sorted(set().union(*known)))
             if len(page.facts) < page_rows:
                 self._widen()
-                return self._reviewed(reopened, "done")
+                return self._outcome(reopened, "done")
             self._after = page.facts[-1]
             pages += 1
             if pages == pages_maximum or is_stopping():
-                return self._reviewed(reopened, f"looked at up to {utc_text(self._after.created_at_ms)}")
+                return self._outcome(reopened, f"looked at up to {utc_text(self._after.created_at_ms)}")
 
     def _agree(self) -> tuple[Widening, ...] | None:
         """Narrows what is stored to what both take; None: another sweeper was faster."""
@@ -108,7 +108,7 @@ class FilterReview:
         subscription = widening.swept.subscription
         if not concerned or not self._inboxes.is_configured(subscription):
             return {fact.unique_key for fact in concerned}
-        effects = self._inboxes.read(subscription, [fact.unique_key for fact in concerned])
+        effects = self._inboxes.look_up(subscription, [fact.unique_key for fact in concerned])
         return widening.missing(concerned, effects)
 
     def _widen(self) -> None:
@@ -120,9 +120,9 @@ class FilterReview:
     def _write(self, swept: SweptSubscription, tags: frozenset[str] | None, instead_of: int | None) -> bool:
         return self._outbox.write_settled_tags(self._producer_group, _key(swept), tags, instead_of=instead_of)
 
-    def _reviewed(self, reopened: int, how_far: str) -> Reviewed:
+    def _outcome(self, reopened: int, how_far: str) -> FilterReviewOutcome:
         lines = (f"{one.swept.subscription} takes more tags than before: {how_far}" for one in self._widenings)
-        return Reviewed(reopened=reopened, progress=tuple(lines))
+        return FilterReviewOutcome(reopened=reopened, progress=tuple(lines))
 
 
 def _key(swept: SweptSubscription) -> tuple[str, str]:

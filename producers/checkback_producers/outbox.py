@@ -128,7 +128,7 @@ class SqlOutbox:
         Raises DatabaseAway, and MalformedInput for a half that the database does not take, or would not give back.
         """
         values = {name: getattr(half, name) for name in _TOMBSTONE_NAMES}
-        if (damage := _TOMBSTONES.read([*values.values()]).damage) is not None:
+        if (damage := _TOMBSTONES.parse([*values.values()]).damage) is not None:
             raise MalformedInput(f"half of {half.unique_key!a}: {damage}")
         statement = sa.insert(outbox).values(
             **values,
@@ -386,7 +386,7 @@ def _mark_sql(dialect: str, keys: int, before: tuple[OutboxState, ...], after: O
 
 
 def _fact(row: Sequence[Any], reader: RowReader = _FACTS) -> OutboxFact:
-    read = reader.read(row)
+    read = reader.parse(row)
     fact = OutboxFact(**read.values | {"state": OutboxState(read.values["state"]), "damage": read.damage})
     if read.damage is None:
         return fact

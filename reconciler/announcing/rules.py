@@ -64,7 +64,7 @@ class AnnouncementRules:
         if self.signature_secret == b"":
             raise InvalidValue("signature_secret", "(empty)", 'set a secret, or None: any sender can sign with ""')
 
-    def judge(self, queue: AnnouncementQueue, message: PulledAnnouncement) -> AdmittedKeys | RefusedAnnouncement:
+    def screen(self, queue: AnnouncementQueue, message: PulledAnnouncement) -> AdmittedKeys | RefusedAnnouncement:
         """The announced keys, or the refusal. No keys: the message is another topic's, whose tag has the same hash."""
         if message.tag != self.topic:
             return AdmittedKeys()  # brokers compare only the hash of a tag

@@ -40,14 +40,14 @@ def _done(arguments: Sequence[str]) -> tuple[int, str]:
         with _interrupted_by_sigterm():
             return _run(parse(arguments))
     except AuditError as error:
-        streams.tell(f"reconciler: no answer ({error.reason}): {error}\n")
+        streams.remark(f"reconciler: no answer ({error.reason}): {error}\n")
         refused = error
     except KeyboardInterrupt:
-        streams.tell("reconciler: interrupted; nothing was written\n")
+        streams.remark("reconciler: interrupted; nothing was written\n")
         return EXIT_INTERRUPTED, ""
     except Exception as error:  # noqa: BLE001 - a bug is no answer either, and never "clean"
-        streams.tell(traceback.format_exc())
-        streams.tell("reconciler: no answer (engine): this is a bug; please report it with the lines above\n")
+        streams.remark(traceback.format_exc())
+        streams.remark("reconciler: no answer (engine): this is a bug; please report it with the lines above\n")
         refused = AuditError("engine", f"{type(error).__name__}: {error}")
     if not _asks_for_json(arguments):
         return EXIT_NO_ANSWER, ""
@@ -148,7 +148,7 @@ def _asks_for_json(arguments: Sequence[str]) -> bool:
 def _say(line: str) -> None:
     """Progress, for people at a terminal only."""
     if sys.stderr.isatty():
-        streams.tell(f"reconciler audit: {line}\n")
+        streams.remark(f"reconciler audit: {line}\n")
 
 
 def _now_ms() -> int:

@@ -18,7 +18,7 @@ from reconciler.contract.visible_text import visible, visible_json, visible_line
 SCHEMA_VERSION = 1
 
 
-def tell(text: str) -> None:
+def remark(text: str) -> None:
     """Lines for people, on standard error; lost where it cannot be written."""
     try:
         sys.stderr.write(f"{visible_line(text)}\n")
@@ -34,7 +34,7 @@ def answer(text: str) -> bool:
         sys.stdout.flush()
     except OSError as error:
         _give_up(sys.stdout)
-        tell(f"reconciler: no answer (engine): standard output cannot be written: {error.strerror or error}\n")
+        remark(f"reconciler: no answer (engine): standard output cannot be written: {error.strerror or error}\n")
         return False
     return True
 

@@ -13,7 +13,7 @@ from reconciler.cli.options import ConfigOption, OutputOption, read_settings, se
 from reconciler.cli.output import Output, print_json, print_table
 from reconciler.contract.urls import holds_password
 from reconciler.errors import MissingDependency
-from reconciler.instrumentation.console import say, tell
+from reconciler.instrumentation.console import remark, say
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -147,7 +147,7 @@ def db_upgrade(
 def _warn_of_password(context: typer.Context, url: str) -> None:
     source = context.get_parameter_source("url")
     if source is not None and source.name == "COMMANDLINE" and holds_password(url):
-        tell(
+        remark(
             "reconciler: the password in --url is visible in the list of processes: --url @FILE or RECONCILER_DB_URL "
             "keeps it out"
         )

@@ -11,7 +11,7 @@ import select
 import sys
 from typing import TextIO
 
-from reconciler.instrumentation.console import tell
+from reconciler.instrumentation.console import remark
 
 #: Exit code where standard output could not be written and all else went well: an incomplete answer is no answer.
 OUTPUT_LOST = 2
@@ -71,7 +71,7 @@ class StandardStreams:
         sys.stdout.flush()
         if self._output.error is None:
             return code
-        tell(f"reconciler: standard output is incomplete: {self._output.error.strerror}")
+        remark(f"reconciler: standard output is incomplete: {self._output.error.strerror}")
         return code or OUTPUT_LOST
 
 

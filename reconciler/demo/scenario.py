@@ -31,7 +31,7 @@ from reconciler.demo.truth import (
     set_mark,
     write_copies,
 )
-from reconciler.instrumentation.console import people, tell
+from reconciler.instrumentation.console import people, remark
 from reconciler.sql import schema
 
 #: What a slow machine may take to start Spark, on top of that.
@@ -274,7 +274,7 @@ class Scenario:
 
     def _act(self, title: str, total: int) -> TaskID:
         if not sys.stderr.isatty():
-            tell(title)
+            remark(title)
         self._patience.begin()
         return self._progress.add_task(title, total=total)
 

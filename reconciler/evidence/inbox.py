@@ -47,7 +47,7 @@ class SqlInboxEvidence:
         """Whether there is a database to ask."""
         return subscription in self._databases
 
-    def read(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Lookup[InboxRow]]:
+    def look_up(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Lookup[InboxRow]]:
         """One answer a key: FOUND with the rows of every database that has it, ABSENT if all of them say so.
 
         A database that is away, lacks the table or is a replica answers UNKNOWN, never ABSENT.
@@ -156,7 +156,7 @@ def _read_page(
 ) -> tuple[DatabaseRole, Mapping[str, ReadRow]]:
     query = sa.select(*_COLUMNS).where(inbox.c.consumer_group == subscription.group)
     role, found = database.probe(query, inbox.c.unique_key, page)
-    return role, {row.unique_key: _ROWS.read(row[-len(_COLUMNS) :]) for row in found}
+    return role, {row.unique_key: _ROWS.parse(row[-len(_COLUMNS) :]) for row in found}
 
 
 def _combine(answers: Sequence[Lookup[InboxRow]]) -> Lookup[InboxRow]:
@@ -199,4 +199,4 @@ def _row(read: ReadRow) -> InboxRow:
 
 def _scanned(row: sa.Row[Any]) -> InboxRow:
     """The row at its place in the page, which is where the next one begins: with key and time as they are stored."""
-    return replace(_row(_ROWS.read(row)), unique_key=row.unique_key, applied_at_ms=row.applied_at_ms)
+    return replace(_row(_ROWS.parse(row)), unique_key=row.unique_key, applied_at_ms=row.applied_at_ms)

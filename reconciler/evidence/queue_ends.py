@@ -36,7 +36,7 @@ class QueueEnds:
         self._routes = routes
         self._offsets = Offsets(client)
 
-    def read(self, topic: str, known: Mapping[str, Collection[int]]) -> tuple[list[QueueEnd], Mapping[str, str]]:
+    def of_topic(self, topic: str, known: Mapping[str, Collection[int]]) -> tuple[list[QueueEnd], Mapping[str, str]]:
         """Queues of every broker of the route; and what keeps a broker from telling, by its name.
 
         Also those that may be written only: announcements there are read by no consumer.

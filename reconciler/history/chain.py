@@ -108,18 +108,18 @@ class ManifestChain:
         try:
             data = (self._folder / name).read_bytes()
         except FileNotFoundError:
-            return self._tell(f"{name} is missing")
+            return self._note_problem(f"{name} is missing")
         self._digest = digest_of(data)
         try:
             document = json.loads(data)
             entry = _entry_of(document)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            return self._tell(f"{name} cannot be read: {error}")
+            return self._note_problem(f"{name} cannot be read: {error}")
         if entry.previous != before or entry.sequence != sequence or canonical_json(document) != data:
-            self._tell(f"{name} does not follow the entry before it, or was altered")
+            self._note_problem(f"{name} does not follow the entry before it, or was altered")
         return self._take(entry)
 
-    def _tell(self, problem: str) -> None:
+    def _note_problem(self, problem: str) -> None:
         self.problems.append(problem)
         logger.error("history_manifest_damaged", extra={"environment": self._environment, "problem": problem})
 

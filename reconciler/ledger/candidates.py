@@ -36,7 +36,7 @@ class SqlCandidates:
     def __init__(self, database: LedgerDatabase) -> None:
         self._database = database
 
-    def read(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Candidate]:
+    def of_keys(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Candidate]:
         """Rows that exist, by key."""
         found: dict[str, Candidate] = {}
         if not unique_keys:
@@ -235,7 +235,7 @@ def _parameters(seen: Verification) -> dict[str, Any]:
 
 def candidate_of(row: sa.Row[Any]) -> Candidate:
     """The value of a row of reconciler_candidate, all columns; damaged values read as those of an undecided key."""
-    read = _ROWS.read(row)
+    read = _ROWS.parse(row)
     values = dict(read.values)
     loss = values["loss_verdict"]
     subscription = Subscription(

@@ -42,7 +42,7 @@ class SqlRepairs(RepairRows):
         with self._database.writing() as connection:
             self._database.insert_missing(connection, repair_table, rows)
 
-    def read(self, environment: str, topic: str, unique_keys: Sequence[str]) -> Mapping[str, Sequence[Repair]]:
+    def of_keys(self, environment: str, topic: str, unique_keys: Sequence[str]) -> Mapping[str, Sequence[Repair]]:
         """Rows of each key, by scope."""
         found: dict[str, list[Repair]] = {}
         if not unique_keys:

@@ -198,7 +198,7 @@ def oldest_unlisted(
     after: PendingKey | None = None
     for _ in range(PAGES_MAX):
         page = memory.due(shard, first_seen_until_ms=seen_until_ms, limit=PAGE_KEYS, after=after)
-        rows = candidates.read(shard.subscription, [pending.unique_key for pending in page]) if page else {}
+        rows = candidates.of_keys(shard.subscription, [pending.unique_key for pending in page]) if page else {}
         for pending in page:
             if pending.unique_key not in rows:
                 return pending

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from reconciler.clock import Clock
+from reconciler.contract.defaults import BREAKER_CANDIDATES_MIN, BREAKER_SHARE
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import HoldKind
 from reconciler.policy.events import BreakerClosed, BreakerOpened, EventSink
@@ -100,8 +101,8 @@ class RoundLoad:
 class BreakerRules:
     """When the breaker opens."""
 
-    candidates_min: int = 1_000
-    share: float = 0.05
+    candidates_min: int = BREAKER_CANDIDATES_MIN
+    share: float = BREAKER_SHARE
 
     def ceiling(self, announced: int) -> float:
         """Losses that one round may prove: more open the breaker."""

@@ -65,7 +65,7 @@ class LifeStory:
         }
 
 
-def tell(
+def life_story_of(
     unique_key: str,
     *,
     outbox: Lookup[OutboxRow],

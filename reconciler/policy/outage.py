@@ -221,7 +221,7 @@ class OutageRecovery:
                 after = (rows[-1].applied_at_ms, rows[-1].unique_key)
                 scan.scanned += len(rows)
                 scan.by_subscription[name] += len(rows)
-                self._tell(scan, outage)
+                self._note_progress(scan, outage)
             if len(rows) < self._page_rows:
                 return
 
@@ -250,7 +250,7 @@ class OutageRecovery:
                 ) from error
         scan.leave_out(subscription, error)
 
-    def _tell(self, scan: _Scan, outage: Outage | None) -> None:
+    def _note_progress(self, scan: _Scan, outage: Outage | None) -> None:
         if outage is not None:
             self._outages.advance(outage, scan_position=scan.position(), scanned=scan.scanned)
         if scan.progress is not None:

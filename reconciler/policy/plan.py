@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from reconciler.contract.defaults import GRACE_PERIOD_SECONDS
 from reconciler.contract.keyspace import SHARDS_DEFAULT
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import REPAIR_ORDER_DEFAULT, Rung
@@ -31,7 +32,7 @@ class SubscriptionPlan:
     #: Tags that the group takes; None: all, also messages without a tag.
     tags: frozenset[str] | None = None
     #: A key younger than this is never judged.
-    grace_period_seconds: float = 30.0
+    grace_period_seconds: float = GRACE_PERIOD_SECONDS
     #: Age at which the service deletes inbox rows; None: never.
     inbox_keep_seconds: float | None = None
     #: Its inbox is in several databases: where one of them has a key, another one may have it, too.

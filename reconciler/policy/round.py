@@ -43,8 +43,7 @@ from reconciler.policy.ports import (
     Verification,
 )
 from reconciler.policy.repairing.case import RepairOutcome, RepairReport
-from reconciler.policy.repairing.repair import Repairer
-from reconciler.policy.repairing.repair_pass import WITHDRAWN
+from reconciler.policy.repairing.repair import WITHDRAWN, Repairer
 from reconciler.policy.repairing.rungs import RUNGS, first_rung
 from reconciler.policy.round_tally import RoundTally
 from reconciler.policy.shard_rounds import ShardRound, ShardRounds
@@ -138,7 +137,7 @@ class ReconcileRound:
         if lost:
             return self._suspend(plan.subscription, "MEMORY_LOST", f"no epoch marker in {lost[0]}, {len(lost)} in all")
         if outage is not None:
-            self._outages.close(outage)
+            self._outages.finish(outage)
             self._events.emit(
                 OutageClosed(environment=outage.environment, started_at_ms=outage.started_at_ms, scanned=outage.scanned)
             )
@@ -337,7 +336,7 @@ class ReconcileRound:
         """Verdicts into SQL first; only then repairs are opened and keys leave pending. Returns how many left."""
         by_shard: dict[int, list[Verification]] = {}
         for one in judged:
-            if one.reopens:
+            if one.supersedes_closed_row:
                 self._candidates.reopen(plan.subscription, one.suspect.unique_key)
             by_shard.setdefault(one.suspect.shard, []).append(one.verification)
         left = 0
@@ -412,7 +411,7 @@ class ReconcileRound:
     def verify_one(self, subscription: Subscription, unique_key: str, *, dry_run: bool = False) -> Judgement:
         """Verifies one key now, with the gate shut, too. Writes its verdict down unless it is a dry run."""
         topic, plan = self._plan(subscription)
-        known = self._candidates.read(subscription, [unique_key]).get(unique_key)
+        known = self._candidates.of_keys(subscription, [unique_key]).get(unique_key)
         suspect = Suspect(
             unique_key=unique_key,
             topic=topic,
@@ -444,11 +443,11 @@ class ReconcileRound:
         return judged, self._repairer.repair_one(topic, unique_key, dry_run=dry_run)
 
     def _another_chance(self, topic: TopicPlan, subscription: Subscription, unique_key: str) -> None:
-        known = self._candidates.read(subscription, [unique_key]).get(unique_key)
+        known = self._candidates.of_keys(subscription, [unique_key]).get(unique_key)
         if known is None or known.loss_verdict is None:
             return
         is_consumed = known.verdict is Verdict.CONSUMED
-        rows = self._repairs.read(topic.environment, topic.topic, [unique_key]).get(unique_key, ())
+        rows = self._repairs.of_keys(topic.environment, topic.topic, [unique_key]).get(unique_key, ())
         for row in rows:
             if row.scope != EVERY_GROUP or row.state is not RepairState.FAILED:
                 continue
@@ -461,12 +460,12 @@ class ReconcileRound:
 
     def _end_failed_hand_over(self, topic: TopicPlan, subscription: Subscription, unique_key: str) -> None:
         """The effect came by another way than the FAILED hand-over: its row is closed, so that no worker runs it."""
-        rows = self._repairs.read(topic.environment, topic.topic, [unique_key]).get(unique_key, ())
+        rows = self._repairs.of_keys(topic.environment, topic.topic, [unique_key]).get(unique_key, ())
         for row in rows:
             if row.scope == subscription.group and row.state is RepairState.FAILED:
                 self._repairs.dismiss(row, answer=WITHDRAWN)
 
     def _committed_at_ms(self, topic: TopicPlan, unique_key: str) -> int:
         """When the outbox row was written. 0: not known, and any proved index is late enough."""
-        lookup = self._outbox.read(topic.topic, {unique_key: WHENEVER_COMMITTED_MS}).get(unique_key)
+        lookup = self._outbox.look_up(topic.topic, {unique_key: WHENEVER_COMMITTED_MS}).get(unique_key)
         return lookup.records[0].created_at_ms if lookup is not None and lookup.is_found else 0

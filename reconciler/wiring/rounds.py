@@ -65,8 +65,8 @@ def topic_plans(settings: Settings) -> list[TopicPlan]:
     return plans
 
 
-class Policy:
-    """The object graph of the rounds. Each topic has rounds of its own, confined to the thread that runs them."""
+class RoundAssembly:
+    """The parts of the rounds, assembled. Each topic has rounds of its own, confined to the thread that runs them."""
 
     def __init__(self, connections: Connections, *, history: HistorySink | None = None) -> None:
         """`history`: where events go, too; sets of the last rounds are kept for it wherever history.path is set."""

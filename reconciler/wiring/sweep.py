@@ -12,7 +12,7 @@ from checkback_producers.outbox import SqlOutbox, settled_tags_in
 from checkback_producers.remoting import RemotingAnnouncements, RemotingHalves
 from checkback_producers.sweeper import OutboxSource, Sweeper, SweepReport
 from reconciler.errors import DatabaseAway
-from reconciler.policy.sweeping import SweepPolicy, SweptSubscription
+from reconciler.policy.sweeping import SweepRules, SweptSubscription
 from reconciler.settings.schema import Settings
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import EvidenceDatabase, outbox_databases
@@ -84,7 +84,7 @@ def _build(connections: Connections, outboxes: dict[str, SqlOutbox], stop: threa
             SweptSubscription(subscription=subscription_of(settings, s), tags=s.tag_set) for s in settings.subscriptions
         ],
         inboxes=inbox_evidence(connections),
-        policy=SweepPolicy(
+        rules=SweepRules(
             sweep_after_seconds=sweep.sweep_after_seconds,
             settle_after_seconds=sweep.settle_after_seconds,
             announce_again_after_seconds=sweep.announce_again_after_seconds,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.audit.engines.job import judge, judge_here
+from reconciler.audit.engines.job import judge_here, judge_on_spark
 from reconciler.audit.errors import AuditError
 from reconciler.audit.output.writing import write_output
 from reconciler.audit.result.not_judged import KEPT_MAX, LISTED_MAX, OMITTED, UnjudgedRows, UnjudgedTotals, kept, listed
@@ -104,7 +104,7 @@ def test_neither_order_nor_files_nor_slices_change_what_is_told(tmp_path: Path) 
 @pytest.mark.spark
 def test_spark_tells_the_same(spark: SparkSession, tmp_path: Path) -> None:
     folder = with_others().write(tmp_path / "evidence")
-    assert judge(folder, spark) == judge_here(folder)
+    assert judge_on_spark(folder, spark) == judge_here(folder)
 
 
 def test_more_names_than_a_result_lists_are_counted(tmp_path: Path) -> None:

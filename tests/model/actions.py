@@ -238,16 +238,16 @@ def _verified(turn: Turn, due: list[int], rules: Rules) -> Iterator[Turn]:
 
 
 def _original_round(group: Group) -> Iterator[Turn]:
-    """SDIFF, DEL, DEL in one MULTI; the difference is replayed, or forgotten with the process."""
+    """SDIFF, DEL, DEL in one MULTI; the difference is handed over, or forgotten with the process."""
     keys, offset, last, floor, disk = group
     before = [KEY[key] for key in keys]
     missing = [key.in_half and not key.in_commit for key in before]
     emptied = [key._replace(in_half=0, in_commit=0) for key in before]
-    replayed = [key._replace(effects=1) if lost else key for lost, key in zip(missing, emptied, strict=True)]
-    yield Turn("round replays the difference", (tuple(map(pack_key, replayed)), offset, last, floor, disk))
+    handed_over = [key._replace(effects=1) if lost else key for lost, key in zip(missing, emptied, strict=True)]
+    yield Turn("round hands the difference over", (tuple(map(pack_key, handed_over)), offset, last, floor, disk))
     if any(missing):
         forgot: Group = (tuple(map(pack_key, emptied)), offset, last, floor, disk)
-        yield Turn("round runs, reconciler dies before the replay", forgot, crashes=1)
+        yield Turn("round runs, reconciler dies before the hand-over", forgot, crashes=1)
 
 
 # ---- Redis

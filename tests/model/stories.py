@@ -163,8 +163,8 @@ SENTENCES = {
     "round, 0 not taken": (
         "A stranger announces the key with another tag; a round believes it, and the key leaves pending."
     ),
-    "round runs, reconciler dies before the replay": (
-        "A round runs: EXEC returns the difference and both sets are empty. The reconciler dies before the replay."
+    "round runs, reconciler dies before the hand-over": (
+        "A round runs: EXEC returns the difference and both sets are empty. The reconciler dies before the hand-over."
     ),
     "Redis loses everything": (
         "Redis restarts empty; the announcement consumer goes on at the offset that it is left with."

@@ -168,14 +168,14 @@ class Checkers:
         else:
             self._in_vain(process, unique_key, kind)
 
-    def replayed(self, unique_key: str, group: str) -> None:
+    def handed_over(self, unique_key: str, group: str) -> None:
         """The original hands a message to the business: in vain if the group has it, or a copy waits for it."""
         world = self._world
         self.judgement.repairs += 1
         if any(effect.unique_key == unique_key for effect in world.inboxes[group].effects):
-            self.judgement.unnecessary.append(f"{unique_key} was replayed to {group}, which had it")
+            self.judgement.unnecessary.append(f"{unique_key} was handed over to {group}, which had it")
         elif self.copies[unique_key]:
-            self.judgement.unnecessary.append(f"{unique_key} was replayed to {group}, a copy is under way")
+            self.judgement.unnecessary.append(f"{unique_key} was handed over to {group}, a copy is under way")
 
     def _claimed(self, process: Process, unique_key: str, kind: str) -> None:
         """A sender has written SENDING under its own token. A process that was stopped between writing and

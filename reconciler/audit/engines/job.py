@@ -38,7 +38,7 @@ _TASKS_A_CORE = 8
 Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def judge(
+def judge_on_spark(
     evidence_dir: Path | str,
     spark: SparkSession,
     *,

@@ -28,7 +28,7 @@ from reconciler.audit.engines.spark_errors import spark_errors
 from reconciler.audit.engines.spark_progress import is_connect
 from reconciler.audit.engines.spark_session import open_session
 from reconciler.audit.errors import AuditError
-from reconciler.audit.streams import tell
+from reconciler.audit.streams import remark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -162,7 +162,7 @@ def _end(spark: SparkSession | None) -> None:
     try:
         child.wait(STOP_SECONDS)
     except subprocess.TimeoutExpired:
-        tell("reconciler audit: the JVM did not end and was killed\n")
+        remark("reconciler audit: the JVM did not end and was killed\n")
         child.kill()
         child.wait()
 

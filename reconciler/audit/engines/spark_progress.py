@@ -29,7 +29,7 @@ def watched(spark: SparkSession, tasks: int, progress: Progress | None) -> Itera
     else:
         with _classic(spark, forwarder):
             yield
-    forwarder.tell(tasks)
+    forwarder.forward(tasks)
 
 
 class _ProgressForwarder:
@@ -40,7 +40,7 @@ class _ProgressForwarder:
         self._most = most
         self._last = -1
 
-    def tell(self, done: int) -> None:
+    def forward(self, done: int) -> None:
         """A number that may have been reported already."""
         done = min(done, self._most)
         if done > self._last:
@@ -56,7 +56,7 @@ def is_connect(spark: SparkSession) -> bool:
 @contextlib.contextmanager
 def _connect(spark: SparkSession, forwarder: _ProgressForwarder) -> Iterator[None]:
     def handler(*_: Any, **seen: Any) -> None:
-        forwarder.tell(sum(stage.num_completed_tasks for stage in seen.get("stages") or ()))
+        forwarder.forward(sum(stage.num_completed_tasks for stage in seen.get("stages") or ()))
 
     registered: Any = handler  # pyspark's type is a class without a public name: a plain function serves
     spark.registerProgressHandler(registered)
@@ -74,7 +74,7 @@ def _classic(spark: SparkSession, forwarder: _ProgressForwarder) -> Iterator[Non
     def look() -> None:
         while not ended.wait(_LOOK_SECONDS):
             stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-            forwarder.tell(sum(stage.numCompletedTasks for stage in stages if stage is not None))
+            forwarder.forward(sum(stage.numCompletedTasks for stage in stages if stage is not None))
 
     thread = threading.Thread(target=look, name="audit-progress", daemon=True)
     thread.start()

@@ -106,7 +106,7 @@ def suspect_inputs(evidence: ConfinedFolder | str, history: str | None = None) -
     """
     with _refused_input(str(evidence.path) if isinstance(evidence, ConfinedFolder) else evidence):
         folder = _suspect(evidence) if isinstance(evidence, str) else evidence
-        said = _history_said(folder)
+        said = _named_history(folder)
         place: Place | None = None
         if history is not None:
             with _refused_input(history, "--history", "name the folder where the history lies now"):
@@ -138,7 +138,7 @@ def _named(place: str) -> NamedFolder:
     return NamedFolder(filesystem, root.rstrip("/"))
 
 
-def _history_said(evidence: Place) -> str:
+def _named_history(evidence: Place) -> str:
     """The place that evidence.json names, else the usual one. An altered evidence.json is found by its digest."""
     try:
         with evidence.open("evidence.json") as file:

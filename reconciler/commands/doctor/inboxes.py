@@ -32,7 +32,7 @@ def _check(connections: Connections, configured: SubscriptionSettings) -> Diagno
     subscription = subscription_of(connections.settings, configured)
     check = f"inboxes of {subscription}"
     inboxes = inbox_evidence(connections)
-    found = inboxes.read(subscription, inboxes.newest_keys(subscription, limit=NEWEST_KEYS))
+    found = inboxes.look_up(subscription, inboxes.newest_keys(subscription, limit=NEWEST_KEYS))
     doubled = {key: lookup.records for key, lookup in found.items() if double_effect(lookup) is not None}
     looked = f"the newest {NEWEST_KEYS} keys of each of {len(configured.inbox_urls)} inboxes"
     if not doubled:

@@ -105,7 +105,7 @@ class Accounting:
         for broker, number in taken:
             known.setdefault(broker, []).append(number)
         try:
-            ends, silent = self._ends.read(name, known)
+            ends, silent = self._ends.of_topic(name, known)
         except TopicNotFound:
             yield Link(until_ms=None, cause=f"no broker has the topic {name}: run `reconciler topics create`")
             return

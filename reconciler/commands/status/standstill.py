@@ -50,7 +50,7 @@ def unrepaired(
         for row in candidates.open_losses(subscription, limit=LOSSES_ASKED)
         if row.verdict in LOSSES and now_ms - row.first_seen_ms > limit_ms
     ]
-    known = repairs.read(subscription.environment, subscription.topic, losses) if losses else {}
+    known = repairs.of_keys(subscription.environment, subscription.topic, losses) if losses else {}
     left = [key for key in losses if not known.get(key)]
     if not left:
         return []

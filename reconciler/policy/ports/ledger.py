@@ -55,7 +55,7 @@ class Verification:
 class Candidates(Protocol):
     """Verdicts with their evidence. Raises DatabaseAway."""
 
-    def read(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Candidate]:
+    def of_keys(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Candidate]:
         """Rows that exist, by key."""
         ...
 
@@ -160,7 +160,7 @@ class Repairs(Protocol):
         """Inserts an OPEN row of scope '*'; a row that exists is left as it is."""
         ...
 
-    def read(self, environment: str, topic: str, unique_keys: Sequence[str]) -> Mapping[str, Sequence[Repair]]:
+    def of_keys(self, environment: str, topic: str, unique_keys: Sequence[str]) -> Mapping[str, Sequence[Repair]]:
         """All rows of each key (scope '*' and groups)."""
         ...
 
@@ -314,6 +314,6 @@ class Outages(Protocol):
         """Notes progress of the scan."""
         ...
 
-    def close(self, outage: Outage) -> None:
+    def finish(self, outage: Outage) -> None:
         """Closes the row."""
         ...

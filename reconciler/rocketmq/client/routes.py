@@ -56,7 +56,7 @@ class Whereabouts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Kept:
+class _CachedRoute:
     """The newest route that a name server has answered."""
 
     route: TopicRoute
@@ -84,7 +84,7 @@ class Routes:
         self._clock = clock
         self._refresh_seconds = refresh_seconds
         self._lock = threading.Lock()
-        self._routes: dict[str, _Kept] = {}
+        self._routes: dict[str, _CachedRoute] = {}
         self._seen: dict[str, dict[str, float]] = {}
         self._expected: dict[str, frozenset[str]] = {}
         self._known_cluster: tuple[Mapping[str, BrokerAddresses], float] | None = None
@@ -200,11 +200,11 @@ class Routes:
                 raise
             return kept
         with self._lock:
-            self._routes[topic] = _Kept(route=route, asked_at=now)
+            self._routes[topic] = _CachedRoute(route=route, asked_at=now)
             self._seen.setdefault(topic, {}).update(dict.fromkeys(route.broker_names, now))
         return route
 
-    def _missing(self, topic: str, known: _Kept, now: float) -> TopicRoute:
+    def _missing(self, topic: str, known: _CachedRoute, now: float) -> TopicRoute:
         since = now if known.missing_since is None else known.missing_since
         if known.missing_since is None:
             logger.warning(
@@ -213,7 +213,7 @@ class Routes:
                 KEEP_MISSING_SECONDS,
             )
         with self._lock:
-            self._routes[topic] = _Kept(route=known.route, asked_at=now, missing_since=since)
+            self._routes[topic] = _CachedRoute(route=known.route, asked_at=now, missing_since=since)
         return known.route
 
 

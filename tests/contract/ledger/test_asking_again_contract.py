@@ -29,7 +29,7 @@ def due(world: World, *, limit: int = 10) -> list[str]:
 
 
 def row_of(world: World, number: int) -> Candidate:
-    return world.ledger.candidates.read(subscription(world.environment), [key(number)])[key(number)]
+    return world.ledger.candidates.of_keys(subscription(world.environment), [key(number)])[key(number)]
 
 
 @pytest.mark.parametrize("has_row", [False, True])

@@ -40,7 +40,7 @@ def pulled(body: bytes, system_flag: int) -> PulledAnnouncement:
 
 
 def refused(body: bytes, system_flag: int) -> tuple[str, str]:
-    judged = RULES.judge(QUEUE, pulled(body, system_flag))
+    judged = RULES.screen(QUEUE, pulled(body, system_flag))
     assert isinstance(judged, RefusedAnnouncement)
     return judged.reason, judged.detail
 

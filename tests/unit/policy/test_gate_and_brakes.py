@@ -316,7 +316,7 @@ def test_open_rows_of_a_stopped_shard_starve_no_other_shard() -> None:
     stopped = world.topic.shards_of(subscription)[1]
     world.shards._memory(stopped).epoch = "staging:abcd"  # another environment's marker
     world.rounds(process, 60)
-    rows = world.ledger.candidates.read(subscription, lost)
+    rows = world.ledger.candidates.of_keys(subscription, lost)
     healthy = {row.verdict for row in rows.values() if row.shard != stopped.number}
     assert healthy == {Verdict.CONSUMED}
     assert {row.shard for row in rows.values() if row.state is CandidateState.OPEN} == {stopped.number}

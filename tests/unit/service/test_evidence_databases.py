@@ -98,10 +98,10 @@ def test_an_absence_needs_every_database_of_the_list(tmp_path: Path) -> None:
     settings = settings_with({"outbox_url": [first, second]})
     assert not topic_plans(settings)[0].trust_announcements
     with Connections(settings) as connections:
-        assert build_witnesses(connections).outbox.read("ORDERS", {KEY: 0})[KEY].is_absent
+        assert build_witnesses(connections).outbox.look_up("ORDERS", {KEY: 0})[KEY].is_absent
         (tmp_path / "second.db").unlink()
     with Connections(settings) as connections:
-        assert build_witnesses(connections).outbox.read("ORDERS", {KEY: 0})[KEY].is_unknown
+        assert build_witnesses(connections).outbox.look_up("ORDERS", {KEY: 0})[KEY].is_unknown
 
 
 def test_the_sweeper_opens_every_database_and_waits_only_if_all_are_away(tmp_path: Path) -> None:

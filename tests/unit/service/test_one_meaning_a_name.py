@@ -89,7 +89,7 @@ def test_the_evidence_of_an_inbox_names_its_database_as_it_is_in_the_settings(tm
     engine.dispose()
     subscription = Subscription(environment="test", topic="ORDERS", group="billing")
     reading = open_engine(url, read_only=True)
-    answer = SqlInboxEvidence({subscription: [reading]}).read(subscription, [KEY])[KEY]
+    answer = SqlInboxEvidence({subscription: [reading]}).look_up(subscription, [KEY])[KEY]
     reading.dispose()
     assert [one.witness for one in answer.answers] == [f"inbox {url}"]
     assert not re.search(r"%2F|mode=|pysqlite", answer.reason)
