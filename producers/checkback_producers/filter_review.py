@@ -77,15 +77,15 @@ class FilterReview:
             missing = [self._missing(widening, sound) for widening in widenings]
             known = [keys for keys in missing if keys is not None]
             if len(known) < len(missing):
-                return self._reviewed(reopened, "an inbox is away")
+                return self._outcome(reopened, "an inbox is away")
             reopened += self._outbox.reopen(sorted(set().union(*known)))
             if len(page.facts) < page_rows:
                 self._widen()
-                return self._reviewed(reopened, "done")
+                return self._outcome(reopened, "done")
             self._after = page.facts[-1]
             pages += 1
             if pages == pages_maximum or is_stopping():
-                return self._reviewed(reopened, f"looked at up to {utc_text(self._after.created_at_ms)}")
+                return self._outcome(reopened, f"looked at up to {utc_text(self._after.created_at_ms)}")
 
     def _agree(self) -> tuple[Widening, ...] | None:
         """Narrows what is stored to what both take; None: another sweeper was faster."""
@@ -120,7 +120,7 @@ class FilterReview:
     def _write(self, swept: SweptSubscription, tags: frozenset[str] | None, instead_of: int | None) -> bool:
         return self._outbox.write_settled_tags(self._producer_group, _key(swept), tags, instead_of=instead_of)
 
-    def _reviewed(self, reopened: int, how_far: str) -> FilterReviewOutcome:
+    def _outcome(self, reopened: int, how_far: str) -> FilterReviewOutcome:
         lines = (f"{one.swept.subscription} takes more tags than before: {how_far}" for one in self._widenings)
         return FilterReviewOutcome(reopened=reopened, progress=tuple(lines))
 

@@ -336,7 +336,7 @@ class ReconcileRound:
         """Verdicts into SQL first; only then repairs are opened and keys leave pending. Returns how many left."""
         by_shard: dict[int, list[Verification]] = {}
         for one in judged:
-            if one.reopens:
+            if one.supersedes_closed_row:
                 self._candidates.reopen(plan.subscription, one.suspect.unique_key)
             by_shard.setdefault(one.suspect.shard, []).append(one.verification)
         left = 0

@@ -63,7 +63,7 @@ class Judgement:
         return self.verification.verdict is Verdict.EXPIRED
 
     @property
-    def reopens(self) -> bool:
+    def supersedes_closed_row(self) -> bool:
         """True if the ledger's row of the key must be opened before the verdict is written.
 
         A closed row keeps the higher state and would ignore the verdict.
