@@ -410,7 +410,7 @@ class World:
 
     def candidate(self, group: str, key: str) -> Candidate | None:
         """The ledger's row."""
-        subscription = self.plan.plan_of(group).subscription
+        (subscription,) = (plan.subscription for plan in self.plan.subscriptions if plan.group == group)
         return self.ledger.rows.candidates.get((subscription, key))
 
     def has_open_outage(self) -> bool:
