@@ -40,13 +40,13 @@ def spark_sql_run(folder: Path, cores: int, memory: str) -> Callable[[], Counts]
 
 
 def audit_run(folder: Path, cores: int, _memory: str) -> Callable[[], Counts]:
-    from reconciler.audit.engines.job import judge
+    from reconciler.audit.engines.job import judge_on_spark
     from reconciler.audit.engines.spark_session import open_session
 
     session = open_session(f"local[{cores}]")
 
     def run() -> Counts:
-        judged = judge(folder, session)
+        judged = judge_on_spark(folder, session)
         if judged.no_answer is not None:
             raise SystemExit(f"no answer: {judged.no_answer}")
         return {

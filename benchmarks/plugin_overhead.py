@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 
 from checkback_consumers.effect import Effect
 from checkback_consumers.handler import TransactionalHandler
-from checkback_consumers.inbox import Entered, InboxEntry
+from checkback_consumers.inbox import InboxAnswer, InboxEntry
 from checkback_consumers.message import ConsumedMessage, HandedOverMessage
 
 
@@ -28,10 +28,10 @@ class NoInbox:
 
     is_weaker = False
 
-    def apply_once(self, entry: InboxEntry, effect: Effect) -> Entered:
+    def apply_once(self, entry: InboxEntry, effect: Effect) -> InboxAnswer:
         del entry
         effect(None)
-        return Entered.NEW
+        return InboxAnswer.NEW
 
 
 class NoRecorder:

@@ -103,7 +103,7 @@ class Bench:
 
     def sent(self, lost: list[str]) -> int:
         """Repairs of these keys that are SENT."""
-        rows = self.ledger.repairs.read(ENVIRONMENT, TOPIC, lost)
+        rows = self.ledger.repairs.of_keys(ENVIRONMENT, TOPIC, lost)
         return sum(row.state is RepairState.SENT for of in rows.values() for row in of if row.scope == EVERY_GROUP)
 
 

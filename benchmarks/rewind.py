@@ -32,7 +32,7 @@ from reconciler.contract.subscription import Subscription
 from reconciler.contract.unique_key import member_of
 from reconciler.settings.file import load_settings
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.rounds import Policy
+from reconciler.wiring.rounds import RoundAssembly
 
 TIMING = Timing(interval_seconds=0.5, skew_margin_seconds=0.0, grace_period_seconds=0.5)
 PAGE = 500
@@ -56,10 +56,10 @@ class Rewound:
     def __init__(self, world: World, job: Job, url: str) -> None:
         self.job, self.url = job, url
         self.connections = Connections(load_settings(world.config, {}), clock=SystemClock())
-        self.policy = Policy(self.connections)
-        (self.topic,) = self.policy.plans
+        self.assembly = RoundAssembly(self.connections)
+        (self.topic,) = self.assembly.plans
         (self.plan,) = self.topic.subscriptions
-        self.rounds = self.policy.rounds_of(self.topic)
+        self.rounds = self.assembly.rounds_of(self.topic)
         self.client: Any = redis.Redis.from_url(world.redis.url)
         self.numbers = 0
 
@@ -93,11 +93,11 @@ class Rewound:
             self.rounds.run(self.subscription)
 
     def bare(self, made: Sequence[str]) -> None:
-        """The least, without a question whether anybody else was faster."""
+        """The least, without a question whether another process was faster."""
         shards = self.topic.shards_of(self.subscription)
         with (
             connect(self.url) as inbox,
-            connect(self.policy.settings.ledger.url.get_secret_value()) as ledger,
+            connect(self.assembly.settings.ledger.url.get_secret_value()) as ledger,
         ):
             for start in range(0, len(made), PAGE):
                 page = made[start : start + PAGE]
@@ -139,7 +139,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             rewound.rounds.run(rewound.subscription)  # no epoch yet: an outage opens
             until(
                 lambda: (
-                    rewound.policy.recovery().run(job.environment) is None
+                    rewound.assembly.recovery().run(job.environment) is None
                     or rewound.rounds.run(rewound.subscription).suspended is None
                 ),
                 within_seconds=60,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from reconciler.instrumentation.console import tell
+from reconciler.instrumentation.console import remark
 
 
 def main() -> None:
@@ -17,7 +17,7 @@ def main() -> None:
             raise
         if sys.argv[1:2] in (["audit"], ["statement"]):  # with the extra `audit` alone: what the command line starts
             os.execv(sys.executable, [sys.executable, "-P", "-m", "reconciler.audit", *sys.argv[1:]])  # noqa: S606
-        tell(f"reconciler: the package {error.name} is missing: pip install 'checkback-reconciler[daemon]'")
+        remark(f"reconciler: the package {error.name} is missing: pip install 'checkback-reconciler[daemon]'")
         sys.exit(2)
     from reconciler.cli.streams import StandardStreams
 

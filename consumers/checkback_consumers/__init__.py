@@ -15,7 +15,7 @@ from checkback_consumers.message import ConsumedMessage, business_id
 from checkback_consumers.push import TransactionalConsumer
 from checkback_consumers.recorder import CommitRecorder
 from checkback_consumers.redis_inbox import RedisInbox
-from checkback_consumers.replay import ReplayWorker
+from checkback_consumers.replay_worker import ReplayWorker
 from reconciler.rocketmq.consumer.listener import ConsumeStatus, FailedAt
 from reconciler.rocketmq.consumer.settings import PushSettings
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import sqlalchemy as sa
 
-from checkback_consumers.inbox import Entered, InboxEntry, enter_inbox
+from checkback_consumers.inbox import InboxAnswer, InboxEntry, enter_inbox
 from checkback_consumers.sql_session import SqlSession
 from reconciler.errors import InvalidValue, UsageError
 
@@ -38,7 +38,7 @@ class Inbox(Protocol):
         """True: a crash can double the effect, or lost memory can; every report says so."""
         ...
 
-    def apply_once(self, entry: InboxEntry, effect: Effect) -> Entered:
+    def apply_once(self, entry: InboxEntry, effect: Effect) -> InboxAnswer:
         """Runs the effect unless the entry is a duplicate; when it returns, the outcome is durable."""
         ...
 
@@ -47,7 +47,7 @@ class Inbox(Protocol):
 class BatchInbox(Inbox, Protocol):
     """An inbox that can take several messages at once."""
 
-    def apply_together(self, work: Iterable[tuple[InboxEntry, Effect]]) -> list[Entered]:
+    def apply_together(self, work: Iterable[tuple[InboxEntry, Effect]]) -> list[InboxAnswer]:
         """`apply_once` for each of them in their order; all are durable when it returns, none if it raises."""
         ...
 
@@ -69,12 +69,12 @@ class SqlInbox:
         require_database(database)
         self._database = database
 
-    def apply_once(self, entry: InboxEntry, effect: Effect) -> Entered:
+    def apply_once(self, entry: InboxEntry, effect: Effect) -> InboxAnswer:
         """One transaction. Any exception rolls it back and passes; so does a transaction that the handler ended."""
         return self.apply_together([(entry, effect)])[0]
 
-    def apply_together(self, work: Iterable[tuple[InboxEntry, Effect]]) -> list[Entered]:
-        """The same for several messages in their order, in one transaction: all have their effect, or none."""
+    def apply_together(self, work: Iterable[tuple[InboxEntry, Effect]]) -> list[InboxAnswer]:
+        """apply_once() for several messages in their order, in one transaction: all have their effect, or none."""
         with self._transaction() as connection:
             session = SqlSession(connection)
             session.require_guarded()
@@ -114,9 +114,9 @@ def require_database(database: object) -> None:
     raise InvalidValue("database", getattr(database, "__qualname__", type(database).__qualname__), remedy)
 
 
-def _enter_and_run(session: SqlSession, connection: Any, entry: InboxEntry, effect: Effect) -> Entered:
+def _enter_and_run(session: SqlSession, connection: Any, entry: InboxEntry, effect: Effect) -> InboxAnswer:
     entered = enter_inbox(session, entry)
-    if entered is Entered.NEW:
+    if entered is InboxAnswer.NEW:
         session.mark()
         effect(connection)
         # PostgreSQL turns COMMIT of a failed transaction into ROLLBACK without an error: a handler that swallowed a

@@ -28,7 +28,7 @@ import sqlalchemy as sa
 
 from checkback_consumers.effect import BatchInbox, Inbox, SqlInbox, require_database
 from checkback_consumers.errors import HandlerRefused, InboxNotReached
-from checkback_consumers.inbox import SOURCE_CONSUMER, Entered, InboxEntry
+from checkback_consumers.inbox import SOURCE_CONSUMER, InboxAnswer, InboxEntry
 from checkback_consumers.message import ConsumedMessage, dedupe_identity, digest_of
 from reconciler.contract.unique_key import is_unique_key
 from reconciler.errors import Collision, InvalidValue, ReconcilerError, UsageError
@@ -181,7 +181,7 @@ class TransactionalHandler:
                 return FailedAt(position) if len(messages) > 1 else ConsumeStatus.RECONSUME_LATER
         return ConsumeStatus.CONSUME_SUCCESS
 
-    def apply(self, message: ConsumedMessage, *, source: str = SOURCE_CONSUMER) -> Entered:
+    def apply(self, message: ConsumedMessage, *, source: str = SOURCE_CONSUMER) -> InboxAnswer:
         """Inbox, effect, commit, record; returns when the message may be acknowledged.
 
         Raises what the handler or the function of its database raised, HandlerRefused, Collision, UsageError (the
@@ -204,7 +204,7 @@ class TransactionalHandler:
         try:
             work = [(self._entry(message, SOURCE_CONSUMER), partial(self._run, message)) for message in messages]
             entered = batches.inbox.apply_together(work)
-        except Exception as error:  # noqa: BLE001 - whatever it was, the message that has it meets it again by itself
+        except Exception as error:  # noqa: BLE001 - each message is tried alone next: the one at fault fails again
             logger.info("batch_split: %d messages of group %s go one by one: %s", len(messages), self.group, error)
             return False
         for message, one in zip(messages, entered, strict=True):
@@ -212,8 +212,8 @@ class TransactionalHandler:
         self.counts.unrecorded += batches.record(messages)
         return True
 
-    def _count(self, message: ConsumedMessage, entered: Entered) -> None:
-        if entered is Entered.NEW:
+    def _count(self, message: ConsumedMessage, entered: InboxAnswer) -> None:
+        if entered is InboxAnswer.NEW:
             self.counts.applied += 1
         else:
             self.counts.duplicates += 1
@@ -221,7 +221,7 @@ class TransactionalHandler:
                 "duplicate: %s of topic %s had its effect before (%s)", message.unique_key, message.topic, entered
             )
 
-    def _apply(self, message: ConsumedMessage, source: str) -> Entered:
+    def _apply(self, message: ConsumedMessage, source: str) -> InboxAnswer:
         entry = self._entry(message, source)
         inbox = self._inbox_of(message)
         has_begun = False
@@ -273,7 +273,7 @@ class TransactionalHandler:
 
 
 def _runs_later(function: Callable[..., object]) -> bool:
-    """Whether a call only makes something that would do the work."""
+    """Whether a call returns a coroutine or generator and does no work itself."""
     return any(
         is_later(one)
         for one in (function, type(function).__call__)

@@ -46,7 +46,7 @@ class InboxEntry:
     source: str = SOURCE_CONSUMER
 
 
-class Entered(StrEnum):
+class InboxAnswer(StrEnum):
     """What the inbox says about a message."""
 
     #: New: the effect belongs into this transaction.
@@ -57,7 +57,7 @@ class Entered(StrEnum):
     DUPLICATE_BUSINESS = "DUPLICATE_BUSINESS"
 
 
-def enter_inbox(connection: Any, entry: InboxEntry) -> Entered:
+def enter_inbox(connection: Any, entry: InboxEntry) -> InboxAnswer:
     """Writes the row, first statement of the business transaction on the handler's own connection.
 
     Raises Collision if the key was applied with another content, InvalidValue for a business id that the database
@@ -70,14 +70,14 @@ def enter_inbox(connection: Any, entry: InboxEntry) -> Entered:
         )
     session = connection if isinstance(connection, SqlSession) else SqlSession(connection)
     if _insert(session, entry, duplicate_of=None):
-        return Entered.NEW
+        return InboxAnswer.NEW
     if _is_applied(session, entry):
-        return Entered.DUPLICATE
+        return InboxAnswer.DUPLICATE
     first = _first_of_business(session, entry)
     if first is None:
         raise TransientError(f"the inbox row that {entry.unique_key} met is gone again")
     if _insert(session, entry, duplicate_of=first) or _is_applied(session, entry):
-        return Entered.DUPLICATE_BUSINESS
+        return InboxAnswer.DUPLICATE_BUSINESS
     raise TransientError(f"the inbox row of {entry.unique_key} is neither new nor there")
 
 

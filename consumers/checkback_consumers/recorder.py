@@ -69,9 +69,9 @@ class RecorderState:
     """Counters since start."""
 
     recorded: int
-    #: Given up: Redis away for too long, memory bound reached, or another number of shards. The inbox has them.
+    #: Keys given up: Redis away for too long, memory bound reached, or another number of shards. The inbox has them.
     missed: int
-    #: Not tried yet, or to be tried again.
+    #: Keys not tried yet, or to be tried again.
     waiting: int
     batches: int
     is_away: bool
@@ -140,7 +140,7 @@ class RetryQueue:
         return expired
 
 
-class _Tried(Enum):
+class _FlushResult(Enum):
     DONE = auto()
     #: Redis did not take them; it may later.
     NOT_NOW = auto()
@@ -311,7 +311,7 @@ class CommitRecorder:
         self._thread: threading.Thread | None = None
         self._is_closing = False
         self._away_seconds = self._away_until = 0.0
-        self._pid = os.getpid()  # last: another thread of the child must not take the parent's lock for its own
+        self._pid = os.getpid()  # last: a forked child's threads must not use the parent's lock
 
     def _add(self, topic: str, unique_keys: Sequence[str], *, waits: bool) -> Batch | None:
         if self._pid != os.getpid():
@@ -350,10 +350,10 @@ class CommitRecorder:
             refused: list[RetryEntry] = []
             for topic, keys in batch.keys.items():
                 tried = self._flush_topic(topic, keys)
-                if tried is _Tried.DONE:
+                if tried is _FlushResult.DONE:
                     continue
                 batch.missed_topics.add(topic)
-                if tried is _Tried.NOT_NOW:
+                if tried is _FlushResult.NOT_NOW:
                     refused.append(RetryEntry(topic, keys, batch.opened_at + self._keep_seconds))
                 else:
                     self._miss(topic, keys)
@@ -367,7 +367,7 @@ class CommitRecorder:
         self._give_up(math.inf)
 
     def _next_batch(self) -> Batch | None:
-        """What is due, an empty batch if only kept keys are; None after the last one."""
+        """The keys that are due; an empty batch if only kept keys are due. None: the last batch was taken."""
         with self._lock:
             while (seconds := self._seconds_until_due()) is None or seconds > 0:
                 if self._is_closing:
@@ -401,9 +401,9 @@ class CommitRecorder:
         while taken := self._retries.oldest(AGAIN_KEYS_MAX):
             topic = taken[0].topic
             tried = self._flush_topic(topic, [key for entry in taken for key in entry.keys])
-            if tried is _Tried.NOT_NOW:
+            if tried is _FlushResult.NOT_NOW:
                 return
-            if tried is _Tried.NEVER:
+            if tried is _FlushResult.NEVER:
                 for entry in taken:
                     self._miss(topic, entry.keys)
             with self._lock:
@@ -411,7 +411,7 @@ class CommitRecorder:
                 self._note_retries()
 
     def _give_up(self, until_seconds: float) -> None:
-        """Keys that have reached their age."""
+        """Counts keys as missed that have waited too long for Redis."""
         with self._lock:
             expired = self._retries.take_expired(until_seconds)
         for entry in expired:
@@ -425,9 +425,9 @@ class CommitRecorder:
         else:
             self._no_retries.set()
 
-    def _flush_topic(self, topic: str, keys: list[str]) -> _Tried:
+    def _flush_topic(self, topic: str, keys: list[str]) -> _FlushResult:
         if self._clock.monotonic_seconds() < self._away_until and not self._is_closing:
-            return _Tried.NOT_NOW  # another topic of this batch found Redis away a moment ago
+            return _FlushResult.NOT_NOW  # another topic of this batch found Redis away a moment ago
         try:
             last_check = self._checked_at.get(topic)
             if last_check is None or self._clock.monotonic_seconds() - last_check > _CHECK_SHARDS_SECONDS:
@@ -437,13 +437,13 @@ class CommitRecorder:
         except InvalidValue as error:
             self._refused_topics.add(topic)
             logger.error("recording_ended: nothing of %s is recorded any more: %s", topic, error)  # noqa: TRY400 - no trace needed
-            return _Tried.NEVER
+            return _FlushResult.NEVER
         except ReconcilerError as error:
             self._note_away(error)
-            return _Tried.NOT_NOW if isinstance(error, TransientError) else _Tried.NEVER
+            return _FlushResult.NOT_NOW if isinstance(error, TransientError) else _FlushResult.NEVER
         except Exception:  # nothing may end this thread: the business never waits for it
             logger.exception("recording_failed: recording %d keys of %s failed", len(keys), topic)
-            return _Tried.NEVER
+            return _FlushResult.NEVER
         if self._away_seconds:
             logger.warning(
                 "recording_resumed: Redis is back; %d keys were missed so far, the inbox has them", self._missed
@@ -451,7 +451,7 @@ class CommitRecorder:
             self._away_seconds = 0.0
         with self._lock:
             self._recorded += len(keys)
-        return _Tried.DONE
+        return _FlushResult.DONE
 
     def _note_away(self, error: ReconcilerError) -> None:
         if not self._away_seconds:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Any
 
 from checkback_consumers.effect import Effect
-from checkback_consumers.inbox import Entered, InboxEntry, require_topic
+from checkback_consumers.inbox import InboxAnswer, InboxEntry, require_topic
 from reconciler.contract.keyspace import inbox_key
 from reconciler.errors import Collision, RedisAway, TransientError
 from reconciler.shards.access import RedisClient, translated_errors
@@ -55,7 +55,7 @@ class RedisInbox:
             "mark repeats the effect, lost memory forgets it, and the reconciler cannot verify effects"
         )
 
-    def apply_once(self, entry: InboxEntry, effect: Effect) -> Entered:
+    def apply_once(self, entry: InboxEntry, effect: Effect) -> InboxAnswer:
         """Marks, runs the effect with None as its connection, marks it done.
 
         Raises RedisAway before the effect if Redis is away, TransientError while another process holds the key,
@@ -82,15 +82,15 @@ class RedisInbox:
             raise
         with translated_errors():
             _DONE.run(self._client, [key], [digest, entry.unique_key, entry.topic, self._keep_ms])
-        return Entered.NEW
+        return InboxAnswer.NEW
 
-    def _duplicate(self, entry: InboxEntry, *, stored_digest: bytes, stored_key: str, topic: str) -> Entered:
+    def _duplicate(self, entry: InboxEntry, *, stored_digest: bytes, stored_key: str, topic: str) -> InboxAnswer:
         if stored_key != entry.unique_key:
             require_topic(entry, topic)
-            return Entered.DUPLICATE_BUSINESS
+            return InboxAnswer.DUPLICATE_BUSINESS
         if stored_digest and entry.content_digest and stored_digest != entry.content_digest:
             raise Collision(f"unique key {entry.unique_key} of group {entry.group} was applied with another content")
-        return Entered.DUPLICATE
+        return InboxAnswer.DUPLICATE
 
 
 def _text(value: Any) -> str:

@@ -11,7 +11,6 @@ from checkback_producers.client_python import NativeProducer, open_native_produc
 from checkback_producers.ports import Outcome
 from checkback_producers.producer import TransactionalProducer
 from checkback_producers.remoting import open_producer
-from checkback_producers.sweeper import Sweeper
 from checkback_producers.transaction import Transaction
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.wire.message import Message
@@ -22,7 +21,6 @@ __all__ = [
     "Message",
     "NativeProducer",
     "Outcome",
-    "Sweeper",
     "Transaction",
     "TransactionalProducer",
     "open_native_producer",

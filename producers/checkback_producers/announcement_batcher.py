@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from checkback_producers.announcer import Announced, Announcer
+from checkback_producers.announcer import AnnouncementReceipt, Announcer
 from checkback_producers.counts import Counts
 from checkback_producers.ports import Outbox
 from reconciler.clock import Clock
@@ -40,7 +40,7 @@ class _Waiting:
 
 def announce_and_mark(
     announcer: Announcer, outbox: Outbox | None, *, topic: str, producer_group: str, keys: Sequence[AnnouncedKey]
-) -> Announced:
+) -> AnnouncementReceipt:
     """Announces keys of one topic, then marks the rows of those that a broker confirmed. Raises what marking raises."""
     announced = announcer.announce(topic, producer_group, keys)
     if outbox is not None:
@@ -144,7 +144,7 @@ class AnnouncementBatcher:
                     producer_group=self._producer_group,
                     keys=[one.key for one in waiting.values()],
                 )
-            except Exception as error:  # noqa: BLE001  # nothing may end this thread: the sweeper repeats it
+            except Exception as error:  # noqa: BLE001  # no error may end this thread: the sweeper announces
                 failed, failure = len(waiting), error
             else:
                 for unique_key in announced.unique_keys:
@@ -153,7 +153,7 @@ class AnnouncementBatcher:
             if failed:
                 self._counts.add("announcements_failed", failed)
                 logger.warning(
-                    "announcements_failed: %d announcements of %s failed (%s); the sweeper repeats them",
+                    "announcements_failed: %d announcements of %s failed (%s); the sweeper sends them",
                     failed,
                     topic,
                     failure,

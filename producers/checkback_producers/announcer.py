@@ -44,7 +44,7 @@ class AnnouncementRoute:
             raise InvalidValue("environment", self.environment, "1 to 64 characters, as in the service's settings")
 
         if self.signature_secret == b"":
-            raise InvalidValue("signature_secret", "(empty)", "a secret, or None: anybody could sign with an empty one")
+            raise InvalidValue("signature_secret", "(empty)", 'a secret, or None: any sender can sign with ""')
 
     @classmethod
     def of(cls, environment: str, given: AnnouncementRoute | None) -> AnnouncementRoute:
@@ -60,7 +60,7 @@ class AnnouncementRoute:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Announced:
+class AnnouncementReceipt:
     """What brokers confirmed, and the last failure."""
 
     unique_keys: tuple[str, ...]
@@ -74,7 +74,7 @@ class Announcer:
         self._sender = sender
         self.route = route
 
-    def announce(self, topic: str, producer_group: str, keys: Sequence[AnnouncedKey]) -> Announced:
+    def announce(self, topic: str, producer_group: str, keys: Sequence[AnnouncedKey]) -> AnnouncementReceipt:
         """Sends the keys of one topic, by shard, at most 500 a message; never raises for a broker.
 
         Only keys of confirmed messages are returned: the caller marks those. The others are sent again later.
@@ -95,7 +95,7 @@ class Announcer:
                     break
             else:
                 confirmed.extend(unique_keys)
-        return Announced(unique_keys=tuple(confirmed), error=error)
+        return AnnouncementReceipt(unique_keys=tuple(confirmed), error=error)
 
     def _messages(self, whole: Announcement) -> Iterator[tuple[AnnouncementMessage, list[str]]]:
         for shard, part in split_by_shard(whole, self.route.queues):

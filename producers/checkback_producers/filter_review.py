@@ -6,7 +6,7 @@ widened when all rows of the brokers' retention were looked at: those that the g
 the others become NEW, are announced by the same sweep and judged as any other. Announcements need not be read again:
 the outbox alone tells what was committed, and with which tag.
 
-Nothing is lost on the way: the rows' states tell what was done, a crashed review begins with the oldest row, and two
+Nothing is lost on the way: the rows' states record what was done, a crashed review begins with the oldest row, and two
 sweepers of different settings narrow the value again and again until one of them is gone.
 """
 
@@ -22,7 +22,7 @@ from reconciler.policy.sweeping import OutboxFact, SettledTags, SweptSubscriptio
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reviewed:
+class FilterReviewOutcome:
     """What one look did."""
 
     #: False: another sweeper changed the value meanwhile; nothing may be settled by this setting yet.
@@ -56,15 +56,15 @@ class FilterReview:
         self._widenings: tuple[Widening, ...] = ()
         self._after: OutboxFact | None = None
 
-    def look(self, *, page_rows: int, pages_maximum: int, is_stopping: Callable[[], bool]) -> Reviewed:
+    def look(self, *, page_rows: int, pages_maximum: int, is_stopping: Callable[[], bool]) -> FilterReviewOutcome:
         """Notices a change, reads `pages_maximum` pages. Raises DatabaseAway, ConfigurationError (no table)."""
         widenings = self._agree()
         if widenings is None:
-            return Reviewed(may_settle=False)
+            return FilterReviewOutcome(may_settle=False)
         if widenings != self._widenings:
             self._widenings, self._after = widenings, None
         if not widenings:
-            return Reviewed()
+            return FilterReviewOutcome()
         reopened = pages = 0
         while True:
             page = self._outbox.written(
@@ -77,15 +77,15 @@ class FilterReview:
             missing = [self._missing(widening, sound) for widening in widenings]
             known = [keys for keys in missing if keys is not None]
             if len(known) < len(missing):
-                return self._told(reopened, "an inbox is away")
+                return self._outcome(reopened, "an inbox is away")
             reopened += self._outbox.reopen(sorted(set().union(*known)))
             if len(page.facts) < page_rows:
                 self._widen()
-                return self._told(reopened, "done")
+                return self._outcome(reopened, "done")
             self._after = page.facts[-1]
             pages += 1
             if pages == pages_maximum or is_stopping():
-                return self._told(reopened, f"looked at up to {utc_text(self._after.created_at_ms)}")
+                return self._outcome(reopened, f"looked at up to {utc_text(self._after.created_at_ms)}")
 
     def _agree(self) -> tuple[Widening, ...] | None:
         """Narrows what is stored to what both take; None: another sweeper was faster."""
@@ -103,12 +103,12 @@ class FilterReview:
         return tuple(widenings)
 
     def _missing(self, widening: Widening, facts: Sequence[OutboxFact]) -> set[str] | None:
-        """Keys that the group should have had once and has not; None: its inbox does not answer. Without one, all."""
+        """Keys that the group takes now and its inbox lacks; all of them without an inbox. None: it does not answer."""
         concerned = [fact for fact in facts if widening.concerns(fact)]
         subscription = widening.swept.subscription
         if not concerned or not self._inboxes.is_configured(subscription):
             return {fact.unique_key for fact in concerned}
-        effects = self._inboxes.read(subscription, [fact.unique_key for fact in concerned])
+        effects = self._inboxes.look_up(subscription, [fact.unique_key for fact in concerned])
         return widening.missing(concerned, effects)
 
     def _widen(self) -> None:
@@ -120,9 +120,9 @@ class FilterReview:
     def _write(self, swept: SweptSubscription, tags: frozenset[str] | None, instead_of: int | None) -> bool:
         return self._outbox.write_settled_tags(self._producer_group, _key(swept), tags, instead_of=instead_of)
 
-    def _told(self, reopened: int, how_far: str) -> Reviewed:
+    def _outcome(self, reopened: int, how_far: str) -> FilterReviewOutcome:
         lines = (f"{one.swept.subscription} takes more tags than before: {how_far}" for one in self._widenings)
-        return Reviewed(reopened=reopened, progress=tuple(lines))
+        return FilterReviewOutcome(reopened=reopened, progress=tuple(lines))
 
 
 def _key(swept: SweptSubscription) -> tuple[str, str]:

@@ -19,7 +19,7 @@ from checkback_producers.ports import Outbox
 from reconciler.contract.announcement import AnnouncedKey
 from reconciler.errors import ReconcilerError, TransientError
 from reconciler.policy.ports import InboxEvidence
-from reconciler.policy.sweeping import OutboxFact, Settlement, SweepPolicy, SweptSubscription
+from reconciler.policy.sweeping import OutboxFact, Settlement, SweepRules, SweptSubscription
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,13 +92,13 @@ class Sweeper:
         announcer: Announcer,
         subscriptions: Sequence[SweptSubscription],
         inboxes: InboxEvidence,
-        policy: SweepPolicy | None = None,
+        rules: SweepRules | None = None,
         is_stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         self._sources = tuple(sources)
         self._announcer = announcer
         self._inboxes = inboxes
-        self._policy = policy or SweepPolicy()
+        self._rules = rules or SweepRules()
         self._is_stopping = is_stopping
         self._by_topic: dict[str, list[SweptSubscription]] = {}
         for swept in subscriptions:
@@ -112,7 +112,7 @@ class Sweeper:
                 source.outbox,
                 subscriptions=subscriptions,
                 inboxes=inboxes,
-                retention_seconds=self._policy.retention_seconds,
+                retention_seconds=self._rules.retention_seconds,
             )
             for source in sources
         ]
@@ -122,7 +122,7 @@ class Sweeper:
         self._failed_at: dict[int, OutboxFact] = {}
 
     def sweep_once(self) -> SweepReport:
-        """One pass over all sources; never raises for a database or broker that is away, the report tells."""
+        """One pass over all sources; never raises for a database or broker that is away: the report names it."""
         report = SweepReport()
         for number, source in enumerate(self._sources):
             if self._is_stopping():
@@ -153,13 +153,15 @@ class Sweeper:
         return SweepReport()
 
     def _review(self, source: OutboxSource, number: int) -> tuple[bool, SweepReport]:
-        """Whether rows may be settled, and what was done. Rows are NEW again before NEW rows are announced. What fails
-        stops no announcement and is a problem once. Without the table, or where it is damaged, rows are settled as
-        before it was made; while the database is away none is, or nothing would tell by which tags."""
-        policy = self._policy
+        """Whether rows may be settled, and what was done. Rows are NEW again before NEW rows are announced.
+
+        An error stops no announcement and is reported once. Without the table, or where it is damaged, rows are settled
+        as in releases before it. While the database is away no row is settled: the tags could not be recorded.
+        """
+        rules = self._rules
         try:
             reviewed = self._reviews[number].look(
-                page_rows=policy.page_rows, pages_maximum=policy.pages_maximum, is_stopping=self._is_stopping
+                page_rows=rules.page_rows, pages_maximum=rules.pages_maximum, is_stopping=self._is_stopping
             )
         except ReconcilerError as error:
             may_settle = not isinstance(error, TransientError)
@@ -174,45 +176,45 @@ class Sweeper:
     def announce_new(self, source: OutboxSource, number: int = 0) -> SweepReport:
         """Announces NEW rows and marks them, page by page until none is left. A topic whose announcements fail is left
         alone for the rest of the sweep; the next one begins behind its first page, and comes back to it at the end."""
-        policy = self._policy
+        rules = self._rules
         report = SweepReport()
         failures: dict[str, ReconcilerError] = {}
         after = self._failed_at.pop(number, None)
-        may_begin_anew = after is not None
-        for _ in range(policy.pages_maximum):
+        may_start_over = after is not None
+        for _ in range(rules.pages_maximum):
             page = source.outbox.unannounced(
                 source.producer_group,
-                older_than_seconds=policy.sweep_after_seconds,
-                limit=policy.page_rows,
+                older_than_seconds=rules.sweep_after_seconds,
+                limit=rules.page_rows,
                 after=after,
             )
-            is_full = len(page.facts) == policy.page_rows
+            is_full = len(page.facts) == rules.page_rows
             had_failed = len(failures)
             confirmed = self._announce(source, _sound(page.facts), failures)
             report = replace(report, announced=report.announced + confirmed).plus(_damage(source, page.facts))
             if len(failures) > had_failed and is_full:
                 self._failed_at.setdefault(number, page.facts[-1])
-            if self._is_stopping() or not (is_full or may_begin_anew):
+            if self._is_stopping() or not (is_full or may_start_over):
                 break
-            may_begin_anew = may_begin_anew and is_full
+            may_start_over = may_start_over and is_full
             after = page.facts[-1] if is_full else None
         return report.plus(_failures(source, failures))
 
     def settle(self, source: OutboxSource, number: int = 0) -> SweepReport:
         """Settles ANNOUNCED rows that every wanting group's inbox has; announces old ones of the rest again."""
-        policy = self._policy
+        rules = self._rules
         report = SweepReport()
         after = self._stopped_at.get(number)
-        for _ in range(policy.pages_maximum):
+        for _ in range(rules.pages_maximum):
             page = source.outbox.announced(
                 source.producer_group,
-                older_than_seconds=policy.settle_after_seconds,
-                limit=policy.page_rows,
+                older_than_seconds=rules.settle_after_seconds,
+                limit=rules.page_rows,
                 after=after,
             )
             report = report.plus(self._settle_page(source, _sound(page.facts), page.now_ms))
             report = report.plus(_damage(source, page.facts))
-            after = page.facts[-1] if len(page.facts) == policy.page_rows else None
+            after = page.facts[-1] if len(page.facts) == rules.page_rows else None
             self._stopped_at[number] = after
             if after is None or report.failed_sources or self._is_stopping():
                 break
@@ -220,21 +222,21 @@ class Sweeper:
 
     def delete_old(self, source: OutboxSource) -> SweepReport:
         """Deletes rows that were finished long ago, in small transactions; what is left is for the next sweep."""
-        policy = self._policy
+        rules = self._rules
         total = 0
-        for _ in range(policy.delete_transactions_maximum):
+        for _ in range(rules.delete_transactions_maximum):
             deleted = source.outbox.delete_finished(
-                source.producer_group, older_than_seconds=policy.keep_seconds, limit=policy.delete_rows
+                source.producer_group, older_than_seconds=rules.keep_seconds, limit=rules.delete_rows
             )
             total += deleted
-            if deleted < policy.delete_rows or self._is_stopping():
+            if deleted < rules.delete_rows or self._is_stopping():
                 break
         return SweepReport(deleted=total)
 
     def _settle_page(self, source: OutboxSource, facts: Sequence[OutboxFact], now_ms: int) -> SweepReport:
         found = self._sort(facts)
         source.outbox.mark_settled([fact.unique_key for fact in found.settled])
-        due = found.due_again(self._policy, now_ms)
+        due = found.due_again(self._rules, now_ms)
         failures: dict[str, ReconcilerError] = {}
         confirmed = self._announce(source, due, failures)
         report = SweepReport(
@@ -271,7 +273,7 @@ class Sweeper:
         for topic, rows in by_topic.items():
             subscribed = self._by_topic.get(topic, [])
             answers = {
-                swept.subscription: self._inboxes.read(
+                swept.subscription: self._inboxes.look_up(
                     swept.subscription, [fact.unique_key for fact in rows if swept.wants(fact.tag)]
                 )
                 for swept in subscribed

@@ -29,11 +29,11 @@ from reconciler.announcing.port import (
 )
 from reconciler.announcing.rules import AnnouncementRules
 from reconciler.clock import Backoff, Clock
+from reconciler.contract.defaults import HALF_SET_KEYS_MAX, LEASE_SECONDS
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import ReconcilerError
 from reconciler.policy.ports import AnnouncementLedger, AnnouncementQueue, HalfSets, RefusedAnnouncement
 
-LEASE_SECONDS = 30.0
 COMPARE_SECONDS = 1.0
 OUTAGE_CHECK_SECONDS = 1.0
 BACK_OFF = Backoff(first_seconds=0.1, longest_seconds=5.0)
@@ -76,7 +76,7 @@ class AnnouncementStep:
         rules: AnnouncementRules,
         token: str,
         clock: Clock,
-        half_set_keys_max: int = 1_000_000,
+        half_set_keys_max: int = HALF_SET_KEYS_MAX,
         lease_seconds: float = LEASE_SECONDS,
         on_event: OnAnnouncementEvent = log_event,
         jitter: random.Random | None = None,
@@ -209,12 +209,12 @@ class AnnouncementStep:
         apart: list[str] = []
         refused: list[RefusedAnnouncement] = []
         for message in pulled.messages:
-            judged = self._rules.judge(queue, message)
-            if isinstance(judged, RefusedAnnouncement):
-                refused.append(judged)
+            screened = self._rules.screen(queue, message)
+            if isinstance(screened, RefusedAnnouncement):
+                refused.append(screened)
             else:
-                unique_keys.extend(judged.unique_keys)
-                apart.extend(judged.apart)
+                unique_keys.extend(screened.unique_keys)
+                apart.extend(screened.apart)
         if refused:
             # Before the offset moves on: a crash in between quarantines them twice, which is harmless.
             self._ledger.quarantine(self.subscription.environment, refused)

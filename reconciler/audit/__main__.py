@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 import traceback
 
-from reconciler.audit.streams import answer, json_line, no_answer, tell
+from reconciler.audit.streams import answer, json_line, no_answer, remark
 
 
 def run() -> int:
     """Runs the command and returns its exit code: 2 with what to install where the extra `audit` is missing.
 
-    Whatever goes wrong while it is loaded is no answer, too: Python's own exit code 1 would mean violations.
+    An error while the command is loaded is "no answer", too: Python's own exit code 1 would mean violations.
     """
     try:
         from reconciler.audit.command import main
@@ -20,13 +20,13 @@ def run() -> int:
             "configuration", f"the package {error.name} is missing: pip install 'checkback-reconciler[audit]'"
         )
     except Exception as error:  # noqa: BLE001 - a broken installation must not look like violations
-        tell(traceback.format_exc())
+        remark(traceback.format_exc())
         return _refused("configuration", f"the audit cannot be loaded: {type(error).__name__}: {error}")
     return main(sys.argv[1:])
 
 
 def _refused(reason: str, message: str) -> int:
-    tell(f"reconciler: no answer ({reason}): {message}\n")
+    remark(f"reconciler: no answer ({reason}): {message}\n")
     if "json" in sys.argv or "--output=json" in sys.argv:
         answer(json_line(no_answer(reason, message)))
     return 2

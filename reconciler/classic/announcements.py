@@ -46,8 +46,8 @@ class GroupOffsetAnnouncements:
             following = pulled.min_offset if pulled.is_offset_illegal else pulled.next_offset
             if following == start:
                 continue
-            judged = [self._rules[subscription].judge(queue, message) for message in pulled.messages]
-            keys = [key for one in judged if not isinstance(one, RefusedAnnouncement) for key in one.unique_keys]
+            screened = [self._rules[subscription].screen(queue, message) for message in pulled.messages]
+            keys = [key for one in screened if not isinstance(one, RefusedAnnouncement) for key in one.unique_keys]
             batches.append(ClassicBatch(queue=queue, unique_keys=tuple(keys), next_offset=following))
         return batches
 

@@ -1,7 +1,7 @@
 """The original design as it was written, for comparison (mode = "classic").
 
-Two sets, one scheduled difference that empties both, viewMessage under the real topic, replay to the business. It
-repairs lost messages up to RocketMQ 4.2; docs/how-it-works.md lists where it loses, doubles or replays in vain, and
+Two sets, one scheduled difference that empties both, viewMessage under the real topic, hand-over to the business. It
+repairs lost messages up to RocketMQ 4.2; docs/how-it-works.md lists where it loses, doubles or hands over in vain, and
 docs/stories.md shows it step by step. Nothing of round.py's is used: no grace period, no generations, no
 evidence, no claim, no ledger. The keys of a difference live in this process only.
 """
@@ -22,8 +22,8 @@ PULLS_MAX = 1_000
 
 #: viewMessage(topic, unique key): any message stored under the real topic with the key, prepared or committed.
 ViewMessage = Callable[[str, str], Lookup[StoredMessage]]
-#: Hands the message to the group's business code, which dedupes by the unique key.
-Replay = Callable[[Subscription, StoredMessage], None]
+#: Hands the message over to the group's business code, which dedupes by the unique key.
+HandOver = Callable[[Subscription, StoredMessage], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +67,8 @@ class ClassicReport:
     subscription: Subscription
     #: Keys in half and not in commit: the original calls all of them lost.
     missing: int
-    #: Found by viewMessage and handed to the business.
-    replayed: int
+    #: Found by viewMessage and handed over to the business.
+    handed_over: int
     #: Not found, or the look-up failed: the original cannot tell these apart. Forgotten after this round.
     not_found: tuple[str, ...]
     #: Found, but the business code failed. Forgotten after this round, too.
@@ -78,7 +78,7 @@ class ClassicReport:
 class ClassicRound:
     """The scheduled job and the announcement consumer of the original. Confined to one thread.
 
-    `view_message` and `replay` raise TransientError; the round then forgets the key.
+    `view_message` and `hand_over` raise TransientError; the round then forgets the key.
     """
 
     def __init__(
@@ -87,12 +87,12 @@ class ClassicRound:
         announcements: ClassicAnnouncements,
         sets: ClassicSets,
         view_message: ViewMessage,
-        replay: Replay,
+        hand_over: HandOver,
     ) -> None:
         self._announcements = announcements
         self._sets = sets
         self._view_message = view_message
-        self._replay = replay
+        self._hand_over = hand_over
 
     def consume_announcements(self, subscription: Subscription) -> int:
         """SADD half, then acknowledge, until nothing is new; returns the keys. A crash in between repeats a batch."""
@@ -111,10 +111,10 @@ class ClassicRound:
     def run(self, subscription: Subscription) -> ClassicReport:
         """One difference. Raises RedisAway for a lost reply: the difference may have run, and its keys are gone then.
 
-        A crash after the first line loses every key that was not replayed yet.
+        A crash after the first line loses every key that was not handed over yet.
         """
         missing = self._sets.take_difference(subscription)
-        replayed = 0
+        handed_over = 0
         not_found: list[str] = []
         refused: list[str] = []
         for unique_key in missing:
@@ -127,15 +127,15 @@ class ClassicRound:
                 not_found.append(unique_key)
                 continue
             try:
-                self._replay(subscription, found.records[0])
+                self._hand_over(subscription, found.records[0])
             except TransientError:
                 refused.append(unique_key)
             else:
-                replayed += 1
+                handed_over += 1
         return ClassicReport(
             subscription=subscription,
             missing=len(missing),
-            replayed=replayed,
+            handed_over=handed_over,
             not_found=tuple(not_found),
             refused=tuple(refused),
         )

@@ -27,12 +27,12 @@ ANNOUNCEMENTS_SECONDS = 0.5
 
 _WARNING = (
     "rounds.mode = classic runs the original algorithm for comparison: it loses the messages of a crash between EXEC "
-    "and replay, of a lost answer, of a producer that dies before announcing, and of a Redis that forgets "
+    "and hand-over, of a lost answer, of a producer that dies before announcing, and of a Redis that forgets "
     "(docs/stories.md); use mode = full for anything that matters"
 )
 _BLIND = (
     "brokers from 4.3 on keep halves in a topic of their own: viewMessage under the real topic finds none, so classic "
-    "repairs no lost message here and only replays what is late"
+    "repairs no lost message here and only hands over what is late"
 )
 
 
@@ -67,7 +67,7 @@ def build_classic_round(connections: Connections) -> ClassicRound:
         ),
         sets=RedisClassicSets(client),
         view_message=Lookups(instance.client, instance.routes, instance.families).find,
-        replay=hand_over,
+        hand_over=hand_over,
     )
 
 
@@ -95,7 +95,7 @@ def serve_classic(settings: Settings, stop: threading.Event, clock: Clock) -> No
                 report = classic.run(subscription)
                 counts = {
                     "missing": report.missing,
-                    "replayed": report.replayed,
+                    "replayed": report.handed_over,
                     "not_found": len(report.not_found),
                     "refused": len(report.refused),
                 }

@@ -18,7 +18,7 @@ from reconciler.cli.options import (
 )
 from reconciler.cli.output import Output, print_json, print_table
 from reconciler.errors import InvalidValue
-from reconciler.instrumentation.console import ask, people, say, tell
+from reconciler.instrumentation.console import ask, people, remark, say
 
 if TYPE_CHECKING:
     from reconciler.commands.repair import ManualRepairReport
@@ -59,7 +59,7 @@ def repair(
     notes = [f"note: {note}" for note in report.notes]
     if output is Output.JSON:
         print_json(report.as_dict())
-        tell(*notes)
+        remark(*notes)
     else:
         say(*notes)
         print_table("Dry run" if dry_run else "Repairs", report.columns, report.rows(), first=_FIRST)
@@ -77,7 +77,7 @@ def _ask_first(settings: Settings, topic: str | None, group: str | None) -> None
     if not answer:
         raise InvalidValue("--all", True, "the question got no answer: give --yes, or name keys")
     if answer.strip().lower() not in {"y", "yes"}:
-        tell("nothing was changed")
+        remark("nothing was changed")
         raise typer.Exit(DECLINED)
 
 

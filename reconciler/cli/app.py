@@ -18,7 +18,7 @@ from typer.main import get_command
 
 from reconciler.cli import act_commands, audit_command, daemon_commands, demo_command, report_commands, setup_commands
 from reconciler.errors import ReconcilerError
-from reconciler.instrumentation.console import say, tell
+from reconciler.instrumentation.console import remark, say
 
 app = typer.Typer(
     name="reconciler",
@@ -61,18 +61,18 @@ def run(arguments: Sequence[str]) -> int:
     try:
         code = get_command(app).main(args=list(arguments), prog_name="reconciler", standalone_mode=False)
     except TyperException as error:
-        tell(*_lines_of(error))
+        remark(*_lines_of(error))
         return 2
     except (Abort, KeyboardInterrupt):
-        tell("reconciler: interrupted")
+        remark("reconciler: interrupted")
         return 130
     except ReconcilerError as error:
         if error.exit_code == 70:
-            tell(traceback.format_exc())
-        tell(f"reconciler: {error}")
+            remark(traceback.format_exc())
+        remark(f"reconciler: {error}")
         return error.exit_code
     except Exception:  # noqa: BLE001 - the last line of defence: a bug keeps its traceback and gets its own code
-        tell(traceback.format_exc(), "reconciler: this is a bug; please report it with the lines above")
+        remark(traceback.format_exc(), "reconciler: this is a bug; please report it with the lines above")
         return 70
     return code if isinstance(code, int) else 0
 

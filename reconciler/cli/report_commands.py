@@ -14,7 +14,7 @@ from reconciler.cli.output import Output, print_json, print_table, time_text
 from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import InvalidValue
-from reconciler.instrumentation.console import say, tell
+from reconciler.instrumentation.console import remark, say
 
 if TYPE_CHECKING:
     from reconciler.policy.life_story import LifeStory
@@ -50,7 +50,7 @@ _LOOKED_FOR = {
     Listing.FLOORS: ("topic", "group"),
     Listing.ACTIONS: ("started_at_ms", "command"),
 }
-#: Likewise in the tables of status; of the others their topic and group.
+#: What a person looks for in the tables of status; in tables not named here, topic and group.
 _FIRST = {
     "verdicts": ("topic", "group", "state", "verdict"),
     "repairs": ("topic", "scope", "state", "rung"),
@@ -71,7 +71,7 @@ def status(
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """One sentence: until when every commit is accounted for, or what needs whom; then what there is to know.
+    """One sentence: until when every commit is accounted for, or what needs a person; then what there is to know.
 
     Exit code 1: a quarantined key, a failed repair, an open breaker, keys that stay undecided, or damaged
     values need a person; 3: a dependency is away, or commits of long ago are not accounted for.
@@ -91,7 +91,7 @@ def status(
     lines = [f"{name}: {line}" for name, of_name in remarks.items() for line in of_name]
     if output is Output.JSON:
         print_json(report.as_dict())
-        tell(*lines)
+        remark(*lines)
     else:
         say(report.summary if report.summary.endswith((".", "?")) else f"{report.summary}.", *lines)
         for title, columns, rows in report.tables():
@@ -140,7 +140,7 @@ def list_rows(
     if output is Output.JSON:
         named = [dict(zip(found.columns, row, strict=True)) for row in rows]
         print_json({what.value: named, "has_more": has_more, "notes": list(found.notes)})
-        tell(*lines)
+        remark(*lines)
     else:
         say(*lines)
         _print_rows(what.value.capitalize(), found.columns, rows, first=_LOOKED_FOR[what])
@@ -162,7 +162,7 @@ def explain(
     gaps = [*(f"away: {line}" for line in explanation.away), *(f"no answer: {line}" for line in explanation.silent)]
     if output is Output.JSON:
         print_json(explanation.as_dict())
-        tell(*heard, *gaps)
+        remark(*heard, *gaps)
     else:
         say(*heard)
         stories = [story for story in explanation.stories if story.is_known]

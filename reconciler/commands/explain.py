@@ -10,13 +10,13 @@ from typing import Literal
 from reconciler.commands.business_ids import BusinessMessages, key_shaped, messages_of, require_name
 from reconciler.contract.subscription import Subscription
 from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, StoredMessage
-from reconciler.policy.life_story import LifeStory, tell
+from reconciler.policy.life_story import LifeStory, life_story_of
 from reconciler.policy.ports import WHENEVER_COMMITTED_MS, Horizon
 from reconciler.settings.schema import Settings
 from reconciler.wiring.availability import ask_brokers, ask_databases, who_is_away
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.history import rows_of_key
-from reconciler.wiring.rounds import Policy
+from reconciler.wiring.rounds import RoundAssembly
 
 #: Messages of one business id that are shown; each costs questions to every broker of its topic.
 STORIES_MAX = 10
@@ -51,11 +51,11 @@ class Explanation:
     @property
     def unheard(self) -> str:
         """The line for a name that is unknown: to every witness, or to those that answered."""
-        who = "nobody who could tell" if self.away or self.silent else "nobody"
+        subject = "no witness that answered" if self.away or self.silent else "no witness"
         if self.business is None:
-            return f"{who} has heard of {self.stories[0].unique_key}"
+            return f"{subject} knows {self.stories[0].unique_key}"
         return (
-            f"{who} has heard of the business id {self.business.business_id!r}, and it is no unique key; "
+            f"{subject} knows the business id {self.business.business_id!r}, and it is no unique key; "
             "what was rolled back or deleted has only its unique key"
         )
 
@@ -102,7 +102,7 @@ def life_stories(settings: Settings, name: str) -> Explanation:
         business = messages_of(connections, name, limit=STORIES_MAX)
         if story is not None and (story.is_known or not business.messages):
             return Explanation(stories=(story,), notes=_also(business))
-        configured = {plan.topic for plan in witnesses.policy.plans}
+        configured = {plan.topic for plan in witnesses.assembly.plans}
         shown = [message for message in business.messages if message.topic in configured]
         notes = [f"no message has the unique key {key}: it is taken as a business id"] if key is not None else []
         notes += [
@@ -126,36 +126,36 @@ class _Witnesses:
     """The witnesses of one command, each asked once about its state."""
 
     def __init__(self, connections: Connections) -> None:
-        self.policy = Policy(connections)
+        self.assembly = RoundAssembly(connections)
         self._connections = connections
         self._away = who_is_away({**ask_databases(connections), **ask_brokers(connections)})
         #: One probe a topic proves absences for all its messages, which were named before.
-        self._horizon = cache(self.policy.witnesses.brokers.horizon)
+        self._horizon = cache(self.assembly.witnesses.brokers.horizon)
 
     def story(self, unique_key: str) -> LifeStory:
         """One message's life."""
-        settings, policy = self._connections.settings, self.policy
+        settings, assembly = self._connections.settings, self.assembly
         ledger = self._connections.ledger.reports.life(settings.environment, unique_key)
         topics = dict.fromkeys(c.subscription.topic for c in ledger.candidates)
         outbox: Lookup[OutboxRow] = Lookup.unknown("outbox", "no topic is configured")
-        for topic in [*topics, *(plan.topic for plan in policy.plans if plan.topic not in topics)]:
-            outbox = policy.witnesses.outbox.read(topic, {unique_key: WHENEVER_COMMITTED_MS})[unique_key]
+        for topic in [*topics, *(plan.topic for plan in assembly.plans if plan.topic not in topics)]:
+            outbox = assembly.witnesses.outbox.look_up(topic, {unique_key: WHENEVER_COMMITTED_MS})[unique_key]
             if outbox.is_found:
                 topics = {topic: None}
                 break
         copies: dict[str, Lookup[StoredMessage]] = {}
         inboxes: dict[Subscription, Lookup[InboxRow]] = {}
-        for plan in policy.plans:
+        for plan in assembly.plans:
             if topics and plan.topic not in topics:
                 continue
             horizon = self._horizon(plan.topic)
             copies |= self._copies(plan.topic, unique_key, outbox, horizon)
             for subscription in (p.subscription for p in plan.subscriptions):
-                groups = policy.witnesses.brokers.group_copies(subscription, unique_key, horizon=horizon)
+                groups = assembly.witnesses.brokers.group_copies(subscription, unique_key, horizon=horizon)
                 copies |= {f"{subscription} {name}": lookup for name, lookup in groups.items()}
-                inboxes[subscription] = policy.witnesses.inbox.read(subscription, [unique_key])[unique_key]
+                inboxes[subscription] = assembly.witnesses.inbox.look_up(subscription, [unique_key])[unique_key]
         history, history_problems = rows_of_key(settings, unique_key)
-        return tell(
+        return life_story_of(
             unique_key,
             outbox=outbox,
             copies=copies,
@@ -170,7 +170,7 @@ class _Witnesses:
     def _copies(
         self, topic: str, unique_key: str, outbox: Lookup[OutboxRow], horizon: Horizon
     ) -> Mapping[str, Lookup[StoredMessage]]:
-        brokers = self.policy.witnesses.brokers
+        brokers = self.assembly.witnesses.brokers
         row = outbox.records[0] if outbox.is_found else None
         since = row.created_at_ms if row is not None else 0
         return {

@@ -10,7 +10,7 @@ from reconciler.errors import InvalidValue
 from reconciler.policy.ports import LedgerFilter, Outage
 from reconciler.settings.schema import Settings
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.rounds import Policy
+from reconciler.wiring.rounds import RoundAssembly
 
 Row = tuple[object, ...]
 #: Rows of one listing; the number is the most of them.
@@ -59,7 +59,7 @@ def _outages(connections: Connections, _only: LedgerFilter, limit: int) -> Itera
 
 
 def _floors(connections: Connections, only: LedgerFilter, limit: int) -> Iterator[Row]:
-    wanted = [s for s in Policy(connections).subscriptions if only.topic in (None, s.topic)]
+    wanted = [s for s in RoundAssembly(connections).subscriptions if only.topic in (None, s.topic)]
     floors = [f for s in wanted if only.group in (None, s.group) for f in connections.ledger.reports.floors(s)]
     for f in floors[:limit]:
         yield f.subscription.topic, f.subscription.group, f.broker, f.queue_id, f.queue_offset, f.updated_at_ms
@@ -87,7 +87,7 @@ class LedgerListing:
 
     columns: Sequence[str]
     rows: Sequence[Row]
-    #: How the name of the messages was understood, one line each.
+    #: Lines beside the table: the unique keys that --key was taken for, and names that are not configured.
     notes: Sequence[str] = ()
 
 

@@ -14,10 +14,10 @@ from reconciler.policy.plan import TopicPlan
 from reconciler.policy.round import ReconcileRound, RoundReport
 from reconciler.settings.schema import Settings
 from reconciler.wiring.announcements import AnnouncementConsumer, build_announcement_consumer
-from reconciler.wiring.availability import require_everybody
+from reconciler.wiring.availability import require_all_dependencies
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.history import history_sink, writing_history
-from reconciler.wiring.rounds import Policy
+from reconciler.wiring.rounds import RoundAssembly
 
 #: How long `once` goes on until everything that was found is repaired and verified.
 WAIT_SECONDS_DEFAULT = 60.0
@@ -104,21 +104,21 @@ def run_once(settings: Settings, stop: threading.Event, *, wait_seconds: float =
     report = OnceReport()
     with Connections(settings, clock=clock) as connections, ExitStack() as stack:
         sink = history_sink(settings, clock)
-        policy = Policy(connections, history=sink)
-        require_everybody(connections)
-        policy.require_safe_redis()
-        stack.enter_context(writing_history(policy, sink=sink, clock=clock))
-        rounds = [(topic, policy.rounds_of(topic)) for topic in policy.plans]
-        recovery = policy.recovery()
+        assembly = RoundAssembly(connections, history=sink)
+        require_all_dependencies(connections)
+        assembly.require_safe_redis()
+        stack.enter_context(writing_history(assembly, sink=sink, clock=clock))
+        rounds = [(topic, assembly.rounds_of(topic)) for topic in assembly.plans]
+        recovery = assembly.recovery()
         consumer = build_announcement_consumer(connections)
         consumer.start()
         try:
-            _await_announcements(consumer, policy, stop, clock, deadline)
+            _await_announcements(consumer, assembly, stop, clock, deadline)
             while True:
                 recovery.run(settings.environment)
                 for topic, topic_rounds in rounds:
-                    _one_round(policy, topic, topic_rounds, report)
-                _count_repairs(policy, report)
+                    _one_round(assembly, topic, topic_rounds, report)
+                _count_repairs(assembly, report)
                 if report.exit_code == 0 or stop.is_set() or clock.monotonic_seconds() >= deadline:
                     return report
                 clock.wait(stop, _PAUSE_SECONDS)
@@ -129,23 +129,23 @@ def run_once(settings: Settings, stop: threading.Event, *, wait_seconds: float =
 
 
 def _await_announcements(
-    consumer: AnnouncementConsumer, policy: Policy, stop: threading.Event, clock: Clock, deadline: float
+    consumer: AnnouncementConsumer, assembly: RoundAssembly, stop: threading.Event, clock: Clock, deadline: float
 ) -> None:
     """Until every shard of every subscription was read to its end, or is suspended, or the time is over."""
-    expected = sum(topic.shards * len(topic.subscriptions) for topic in policy.plans)
+    expected = sum(topic.shards * len(topic.subscriptions) for topic in assembly.plans)
     while not stop.is_set() and clock.monotonic_seconds() < deadline:
         if consumer.settled_queues() >= expected:
             return
         clock.wait(stop, 0.05)
 
 
-def _one_round(policy: Policy, topic: TopicPlan, rounds: ReconcileRound, report: OnceReport) -> None:
+def _one_round(assembly: RoundAssembly, topic: TopicPlan, rounds: ReconcileRound, report: OnceReport) -> None:
     for plan in topic.subscriptions:
-        policy.require_shard_count(plan.subscription)
+        assembly.require_shard_count(plan.subscription)
         report.rounds.setdefault(str(plan.subscription), []).append(rounds.run(plan.subscription))
 
 
-def _count_repairs(policy: Policy, report: OnceReport) -> None:
-    counts = policy.ledger.reports.repair_counts(policy.settings.environment)
+def _count_repairs(assembly: RoundAssembly, report: OnceReport) -> None:
+    counts = assembly.ledger.reports.repair_counts(assembly.settings.environment)
     report.repairs_unfinished = sum(c.count for c in counts if c.state in _UNFINISHED)
     report.repairs_failed = sum(c.count for c in counts if c.state is RepairState.FAILED)

@@ -17,9 +17,9 @@ from reconciler.policy.ports import WHENEVER_COMMITTED_MS, LedgerFilter
 from reconciler.policy.repairing.rungs import first_rung
 from reconciler.policy.round import ReconcileRound
 from reconciler.settings.schema import Settings
-from reconciler.wiring.availability import require_everybody
+from reconciler.wiring.availability import require_all_dependencies
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.rounds import Policy
+from reconciler.wiring.rounds import RoundAssembly
 from reconciler.wiring.subscriptions import require_subscription
 
 #: Messages of one business id that are looked at.
@@ -88,18 +88,18 @@ def repair_now(
     """
     require_subscription(settings, topic, group)
     with Connections(settings) as connections:
-        policy = Policy(connections)
-        require_everybody(connections)
+        assembly = RoundAssembly(connections)
+        require_all_dependencies(connections)
         named = [_named(connections, name, topic=topic, dry_run=dry_run) for name in dict.fromkeys(names)]
         unique_keys = [key for one in named for key in one.unique_keys]
-        work = list(_work(policy, unique_keys, topic=topic, group=group))
+        work = list(_work(assembly, unique_keys, topic=topic, group=group))
         unheard = sorted(set(unique_keys).difference(*(keys for _, _, keys in work)))
         if unheard:
             raise InvalidValue("KEYS", ", ".join(unheard), "no outbox and no verdict has it: see reconciler explain")
         done: list[RepairLine] = []
         detail = "" if unique_keys else "--all"
         for plan, subscription, keys in work:
-            rounds = policy.rounds_of(plan)
+            rounds = assembly.rounds_of(plan)
             if dry_run:
                 done += (_repair(rounds, plan, subscription, key, dry_run=True) for key in keys)
                 continue
@@ -137,7 +137,7 @@ def _named(connections: Connections, name: str, *, topic: str | None, dry_run: b
 
 
 def _brake(settings: Settings, holds: Collection[HoldKind]) -> str:
-    """What would keep the repairs of a topic from being sent now; empty: nothing."""
+    """Reasons why the repairs of a topic would not be sent now; empty: there is none."""
     return ", ".join(map(str, holds)) if settings.repairs.enabled else "repairs.enabled = false"
 
 
@@ -148,14 +148,14 @@ def _held(key: RepairLine, brake: str) -> RepairLine:
 
 
 def _work(
-    policy: Policy, unique_keys: Sequence[str], *, topic: str | None, group: str | None
+    assembly: RoundAssembly, unique_keys: Sequence[str], *, topic: str | None, group: str | None
 ) -> Iterator[tuple[TopicPlan, Subscription, list[str]]]:
     """Keys by subscription, in the order of the settings."""
-    for plan in policy.plans:
+    for plan in assembly.plans:
         for subscription in (p.subscription for p in plan.subscriptions):
             if topic in (None, subscription.topic) and group in (None, subscription.group):
-                wanted = unique_keys or _open_losses(policy, subscription)
-                known = _known(policy, subscription, wanted)
+                wanted = unique_keys or _open_losses(assembly, subscription)
+                known = _known(assembly, subscription, wanted)
                 yield plan, subscription, [key for key in dict.fromkeys(wanted) if key in known]
 
 
@@ -179,16 +179,16 @@ def _repair(
     )
 
 
-def _open_losses(policy: Policy, subscription: Subscription) -> list[str]:
+def _open_losses(assembly: RoundAssembly, subscription: Subscription) -> list[str]:
     only = LedgerFilter(
         topic=subscription.topic, group=subscription.group, candidate_state=CandidateState.OPEN, is_loss=True
     )
-    rows = policy.ledger.reports.candidates(subscription.environment, only=only, limit=REPAIR_KEYS_MAX)
+    rows = assembly.ledger.reports.candidates(subscription.environment, only=only, limit=REPAIR_KEYS_MAX)
     return [row.unique_key for row in rows]
 
 
-def _known(policy: Policy, subscription: Subscription, unique_keys: Sequence[str]) -> set[str]:
+def _known(assembly: RoundAssembly, subscription: Subscription, unique_keys: Sequence[str]) -> set[str]:
     """Keys that an outbox of this topic has, or the ledger. Keys of other topics are left out."""
-    outbox = policy.witnesses.outbox.read(subscription.topic, dict.fromkeys(unique_keys, WHENEVER_COMMITTED_MS))
+    outbox = assembly.witnesses.outbox.look_up(subscription.topic, dict.fromkeys(unique_keys, WHENEVER_COMMITTED_MS))
     found = {key for key, lookup in outbox.items() if lookup.is_found and lookup.records[0].topic == subscription.topic}
-    return found | set(policy.ledger.candidates.read(subscription, unique_keys))
+    return found | set(assembly.ledger.candidates.of_keys(subscription, unique_keys))

@@ -8,7 +8,7 @@ from typing import Any
 from reconciler.clock import Clock, SystemClock
 from reconciler.settings.schema import Settings, SubscriptionSettings
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.replay import build_replay_worker, load_handler
+from reconciler.wiring.replay_worker import build_replay_worker, load_handler
 from reconciler.wiring.scheduler import notify_systemd, serve_when_possible
 from reconciler.wiring.subscriptions import find_subscription
 

@@ -19,7 +19,7 @@ from reconciler.wiring.announcements import build_announcement_consumer
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.evidence import require_own_identities
 from reconciler.wiring.history import history_sink, writing_history
-from reconciler.wiring.rounds import Policy
+from reconciler.wiring.rounds import RoundAssembly
 from reconciler.wiring.scheduler import Tick, TickRunner, serve_when_possible
 
 logger = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ RETENTION_SECONDS = 3600.0
 #: Passes of one turn. A pass deletes 100 000 rows of a table at most; nine subscriptions of 16 shards store more rounds
 #: than that in an hour.
 RETENTION_PASSES_MAX = 20
-#: Between two of them, so that others get their turn with a database that takes one writer at a time.
+#: Pause between two passes, so that other writers get their turn with a database that takes one writer at a time.
 RETENTION_PAUSE_SECONDS = 1.0
 
 
@@ -50,22 +50,22 @@ def run_service(settings: Settings, stop: threading.Event) -> None:
 def _serve(settings: Settings, stop: threading.Event, clock: Clock) -> None:
     with Connections(settings, clock=clock) as connections:
         sink = history_sink(settings, clock)
-        policy = Policy(connections, history=sink)
-        rounds = [(topic, policy.rounds_of(topic)) for topic in policy.plans]
-        ticks = [_round_tick(policy, topic, topic_rounds) for topic, topic_rounds in rounds]
-        recovery = policy.recovery()
+        assembly = RoundAssembly(connections, history=sink)
+        rounds = [(topic, assembly.rounds_of(topic)) for topic in assembly.plans]
+        ticks = [_round_tick(assembly, topic, topic_rounds) for topic, topic_rounds in rounds]
+        recovery = assembly.recovery()
 
         def recover() -> None:
-            if policy.ledger.outages.current(settings.environment) is None:
+            if assembly.ledger.outages.current(settings.environment) is None:
                 return
             with suppress(RedisAway):  # rounds and the safety tick log it; the outage stays open
-                still_safe_redis(policy)
+                still_safe_redis(assembly)
                 recovery.run(settings.environment)
 
-        retention = policy.retention()
+        retention = assembly.retention()
         ticks += [
             Tick(name="outage", interval_seconds=OUTAGE_SECONDS, run=recover),
-            Tick(name="safety", interval_seconds=SAFETY_SECONDS, run=lambda: still_safe_redis(policy)),
+            Tick(name="safety", interval_seconds=SAFETY_SECONDS, run=lambda: still_safe_redis(assembly)),
             Tick(
                 name="retention",
                 interval_seconds=RETENTION_SECONDS,
@@ -75,13 +75,13 @@ def _serve(settings: Settings, stop: threading.Event, clock: Clock) -> None:
             ),
         ]
         require_own_identities(connections)
-        policy.require_safe_redis()
-        policy.ledger.holds.active(settings.environment)  # the ledger answers, and has its tables
-        for topic in policy.plans:  # those of the newest release, too: a round would be the first to miss them
-            policy.ledger.brokers.note(
+        assembly.require_safe_redis()
+        assembly.ledger.holds.active(settings.environment)  # the ledger answers, and has its tables
+        for topic in assembly.plans:  # those of the newest release, too: a round would be the first to miss them
+            assembly.ledger.brokers.note(
                 settings.environment, topic.topic, None, keep_seconds=settings.rounds.retention_seconds
             )
-        with writing_history(policy, sink=sink, clock=clock):
+        with writing_history(assembly, sink=sink, clock=clock):
             consumer = build_announcement_consumer(connections)
             consumer.start()
             try:
@@ -103,15 +103,15 @@ def delete_old_rows(delete_some: Callable[[], bool], *, stop: threading.Event, c
             return
 
 
-def _round_tick(policy: Policy, topic: TopicPlan, rounds: ReconcileRound) -> Tick:
+def _round_tick(assembly: RoundAssembly, topic: TopicPlan, rounds: ReconcileRound) -> Tick:
     def one(subscription: Subscription) -> None:
         with suppress(RedisAway):  # the round finds out by itself, and opens the outage
-            policy.require_shard_count(subscription)
+            assembly.require_shard_count(subscription)
         rounds.run(subscription)
 
     return Tick(
         name=f"rounds {topic.topic}",
-        interval_seconds=policy.settings.rounds.interval_seconds,
+        interval_seconds=assembly.settings.rounds.interval_seconds,
         run=lambda: each_of([plan.subscription for plan in topic.subscriptions], one),
     )
 
@@ -135,16 +135,16 @@ def each_of(subscriptions: Sequence[Subscription], run: Callable[[Subscription],
         raise failure
 
 
-def still_safe_redis(policy: Policy) -> None:
-    """The same while the service runs: it pauses, as if Redis were away, until Redis' settings are mended.
+def still_safe_redis(assembly: RoundAssembly) -> None:
+    """Checks Redis' settings while the service runs: unsafe ones pause it, as if Redis were away, until mended.
 
     Raises RedisAway.
     """
     try:
-        policy.require_safe_redis()
+        assembly.require_safe_redis()
     except ConfigurationError as error:
-        environment, outages = policy.settings.environment, policy.ledger.outages
+        environment, outages = assembly.settings.environment, assembly.ledger.outages
         if outages.current(environment) is None:
-            outages.open(environment, reason="UNSAFE", noticed_by=policy.owner)
-            policy.events.emit(OutageOpened(environment=environment, reason="UNSAFE", detail=str(error)))
+            outages.open(environment, reason="UNSAFE", noticed_by=assembly.owner)
+            assembly.events.emit(OutageOpened(environment=environment, reason="UNSAFE", detail=str(error)))
         raise RedisAway(f"Redis is not safe any more, rounds and announcements pause: {error}") from error

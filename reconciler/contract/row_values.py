@@ -56,7 +56,7 @@ class RowReader:
         self._columns = tuple(columns[name] for name in (columns if names is None else names))
         self._otherwise = dict(otherwise or {})
 
-    def read(self, row: Sequence[Any]) -> ReadRow:
+    def parse(self, row: Sequence[Any]) -> ReadRow:
         """The values and the damage. Raises nothing, for any content of the row."""
         values: dict[str, Any] = {}
         faults: dict[str, str] = {}

@@ -16,7 +16,7 @@ from typing import Any
 from reconciler.demo.job import LATE_AFTER_SECONDS, Job
 from reconciler.demo.processes import Child, Children, DemoFailed
 from reconciler.demo.truth import LAGGING, REFERENCE, connect
-from reconciler.instrumentation.console import tell
+from reconciler.instrumentation.console import remark
 
 #: Exit codes with which the audit has an answer.
 _ANSWERED = (0, 1)
@@ -65,7 +65,7 @@ def audit(
     children.forget(child)
     answer = _answer(child)
     if answer.get("reason") == "configuration":
-        tell(f"audit step skipped: {answer.get('message')}")
+        remark(f"audit step skipped: {answer.get('message')}")
         return AuditAnswer(verdict=None, classes={})
     if child.exit_code not in _ANSWERED:
         raise DemoFailed(f"the audit ended with {child.exit_code}:\n{child.tail()}")

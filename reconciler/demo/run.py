@@ -21,7 +21,7 @@ from reconciler.demo.processes import Children, start_redis, wait_for_line
 from reconciler.demo.scenario import Scenario
 from reconciler.demo.truth import DemoCounts, DemoFiles
 from reconciler.errors import InvalidValue
-from reconciler.instrumentation.console import tell
+from reconciler.instrumentation.console import remark
 
 SHARDS = 4
 MEANINGS = {
@@ -42,7 +42,7 @@ MEANINGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoResult:
-    """What came out."""
+    """The demo's result."""
 
     counts: DemoCounts
     audit: AuditAnswer
@@ -150,4 +150,4 @@ def _admit_fake_redis(*, embedded: bool) -> None:
         raise InvalidValue(
             "--namesrv", "given", "needs a real Redis: install redis-server, or name one with --redis-url"
         )
-    tell("redis-server is not on PATH: using fakeredis, whose safety nothing can verify")
+    remark("redis-server is not on PATH: using fakeredis, whose safety nothing can verify")

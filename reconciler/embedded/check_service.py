@@ -28,7 +28,7 @@ _MESSAGES_IN_A_ROW = 64  # then other work gets its turn
 
 
 @dataclass(slots=True)
-class _Finished:
+class _OpMessages:
     """The OP messages read in this round: half queue offset -> OP queue offset that names it."""
 
     next_offset: int
@@ -49,7 +49,7 @@ class _Finished:
             self.done.add(op_offset)
         return True
 
-    def read(self, op_offset: int, message: BrokerMessage) -> None:
+    def add(self, op_offset: int, message: BrokerMessage) -> None:
         """fillOpRemoveMap for one OP message: "17" up to 5.0, "12,13,17," from 5.1 on."""
         numbers: set[int] = set()
         if message.properties.get("TAGS") == FINISHED_TAG:
@@ -101,7 +101,7 @@ class CheckService:
         started_ms = self._clock.now_ms()
         deadline = self._clock.monotonic_seconds() + LONGEST_ROUND_SECONDS
         start, op_start = self._progress(HALF_TOPIC, halves), self._progress(OP_TOPIC, finished_queue)
-        finished = _Finished(next_offset=op_start, first_half=start)
+        finished = _OpMessages(next_offset=op_start, first_half=start)
         self._read_finished(finished, finished_queue)
         position, in_a_row = start, 0
         while self._clock.monotonic_seconds() <= deadline:
@@ -133,13 +133,13 @@ class CheckService:
         if after != before or self._state.offset_of(CHECK_GROUP, topic, 0) is None:
             self._state.commit_offset(CHECK_GROUP, topic, 0, after)
 
-    def _read_finished(self, finished: _Finished, queue: ConsumeQueue) -> None:
+    def _read_finished(self, finished: _OpMessages, queue: ConsumeQueue) -> None:
         finished.next_offset = max(finished.next_offset, queue.min_offset)
         while (message := self._store.message_in(queue, finished.next_offset)) is not None:
-            finished.read(finished.next_offset, message)
+            finished.add(finished.next_offset, message)
             finished.next_offset += 1
 
-    def _treat(self, half: BrokerMessage, started_ms: int, finished: _Finished) -> bool:
+    def _treat(self, half: BrokerMessage, started_ms: int, finished: _OpMessages) -> bool:
         """One open half; False ends the round because this one and all after it are too young."""
         count = whole_number(half.properties.get(CHECK_TIMES, "0")) or 0
         used_up = count >= max(1, self._settings.check_max or 0)
@@ -169,7 +169,7 @@ class CheckService:
         half.store_host = copy.store_host
         self._ask(half)
 
-    def _put_back_immune(self, half: BrokerMessage, finished: _Finished) -> None:
+    def _put_back_immune(self, half: BrokerMessage, finished: _OpMessages) -> None:
         """checkPrepareQueueOffset: copied without asking, remembering the first copy's queue offset."""
         first = half.properties.get(FIRST_OFFSET)
         number = whole_number(first) if first is not None else None

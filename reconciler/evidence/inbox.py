@@ -26,7 +26,7 @@ KEYS_PER_QUERY = 500
 _NAMES = ("consumer_group", "unique_key", "topic", "content_digest", "source", "applied_at_ms", "duplicate_of")
 _COLUMNS: list[sa.ColumnElement[Any]] = [inbox.c[name] for name in _NAMES]
 _ROWS = RowReader(INBOX, _NAMES)
-#: Of a key's answers, those that say most come first: what is kept of them is bounded.
+#: A key's answers in the order of how much they prove: a bounded number of them is kept.
 _ORDER = {Presence.FOUND: 0, Presence.UNKNOWN: 1, Presence.ABSENT: 2}
 
 
@@ -47,7 +47,7 @@ class SqlInboxEvidence:
         """Whether there is a database to ask."""
         return subscription in self._databases
 
-    def read(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Lookup[InboxRow]]:
+    def look_up(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Lookup[InboxRow]]:
         """One answer a key: FOUND with the rows of every database that has it, ABSENT if all of them say so.
 
         A database that is away, lacks the table or is a replica answers UNKNOWN, never ABSENT.
@@ -77,7 +77,7 @@ class SqlInboxEvidence:
     def _page(
         self, engine: sa.Engine, subscription: Subscription, *, since_ms: int, after: tuple[int, str] | None, limit: int
     ) -> Sequence[InboxRow]:
-        """Of one database, on the index (consumer_group, applied_at_ms)."""
+        """A page of one database's rows, on the index (consumer_group, applied_at_ms)."""
         query = (
             sa.select(*_COLUMNS)
             .where(
@@ -156,7 +156,7 @@ def _read_page(
 ) -> tuple[DatabaseRole, Mapping[str, ReadRow]]:
     query = sa.select(*_COLUMNS).where(inbox.c.consumer_group == subscription.group)
     role, found = database.probe(query, inbox.c.unique_key, page)
-    return role, {row.unique_key: _ROWS.read(row[-len(_COLUMNS) :]) for row in found}
+    return role, {row.unique_key: _ROWS.parse(row[-len(_COLUMNS) :]) for row in found}
 
 
 def _combine(answers: Sequence[Lookup[InboxRow]]) -> Lookup[InboxRow]:
@@ -199,4 +199,4 @@ def _row(read: ReadRow) -> InboxRow:
 
 def _scanned(row: sa.Row[Any]) -> InboxRow:
     """The row at its place in the page, which is where the next one begins: with key and time as they are stored."""
-    return replace(_row(_ROWS.read(row)), unique_key=row.unique_key, applied_at_ms=row.applied_at_ms)
+    return replace(_row(_ROWS.parse(row)), unique_key=row.unique_key, applied_at_ms=row.applied_at_ms)

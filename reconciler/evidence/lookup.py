@@ -125,17 +125,17 @@ class Lookups:
         def accepts(record: MessageRecord) -> bool:
             return record.unique_key == unique_key and real_topic(record) == topic
 
-        said = self._ask(with_half_topic, HALF_TOPIC, unique_key, window, accepts)
+        answers = self._ask(with_half_topic, HALF_TOPIC, unique_key, window, accepts)
         others = {one.broker_name: one for one in self._ask(with_two, ROCKSDB_HALF_TOPIC, unique_key, window, accepts)}
-        said = [one.and_elsewhere(others[one.broker_name]) if one.broker_name in others else one for one in said]
-        said += self._ask(
+        answers = [one.and_elsewhere(others[one.broker_name]) if one.broker_name in others else one for one in answers]
+        answers += self._ask(
             without,
             topic,
             unique_key,
             window,
             lambda record: record.unique_key == unique_key and record.transaction_type is TransactionType.PREPARED,
         )
-        return merge_answers(said + unknown)
+        return merge_answers(answers + unknown)
 
     def parked_copies(self, topic: str, unique_key: str, window: StoreTimeWindow = ALWAYS) -> Lookup[StoredMessage]:
         """Copies of a half that its broker gave up (4.5.2 and newer; older brokers answer ABSENT)."""
@@ -179,13 +179,13 @@ class Lookups:
         try:
             answer = self._client.request(place.master, command)
             if answer.code == ResponseCode.SYSTEM_ERROR and _NOTHING_THERE in (answer.remark or ""):
-                said = BrokerAnswer(broker_name, Presence.ABSENT, f"nothing at {commit_log_offset}")
-                return merge_answers([said.doubted(place.doubt)])
+                heard = BrokerAnswer(broker_name, Presence.ABSENT, f"nothing at {commit_log_offset}")
+                return merge_answers([heard.doubted(place.doubt)])
             records = decode_records(require_success(answer, "message by offset").body, broker_name)
-            said = answer_of_hits(broker_name, records, lambda record: record.unique_key == unique_key, maximum=2)
+            heard = answer_of_hits(broker_name, records, lambda record: record.unique_key == unique_key, maximum=2)
         except ReconcilerError as error:
-            said = BrokerAnswer(broker_name, Presence.UNKNOWN, str(error))
-        return merge_answers([said.doubted(place.doubt)])
+            heard = BrokerAnswer(broker_name, Presence.UNKNOWN, str(error))
+        return merge_answers([heard.doubted(place.doubt)])
 
     # ----------------------------------------------------------------- asking
 
@@ -203,8 +203,8 @@ class Lookups:
         places = self._places(topic)
         if isinstance(places, Lookup):
             return places
-        said = self._ask(places, stored_topic, key, window, accepts, scans=scans, by_unique_key=by_unique_key)
-        return merge_answers(said)
+        answers = self._ask(places, stored_topic, key, window, accepts, scans=scans, by_unique_key=by_unique_key)
+        return merge_answers(answers)
 
     def _places(self, topic: str) -> list[Whereabouts] | Lookup[StoredMessage]:
         try:
@@ -258,13 +258,13 @@ class Lookups:
         try:
             hits, maximum = self._answered(place, answer, query)
             topic = query.fields["topic"]
-            said = answer_of_hits(
+            heard = answer_of_hits(
                 place.broker_name, hits, lambda record: record.topic == topic and accepts(record), maximum=maximum
             )
         except ReconcilerError as error:
             return BrokerAnswer(place.broker_name, Presence.UNKNOWN, str(error))
-        unindexed = None if scans is None or said.presence is Presence.UNKNOWN else self._unindexed(place, hits, scans)
-        return said if unindexed is None else unindexed.and_elsewhere(said)
+        unindexed = None if scans is None or heard.presence is Presence.UNKNOWN else self._unindexed(place, hits, scans)
+        return heard if unindexed is None else unindexed.and_elsewhere(heard)
 
     def _unindexed(self, place: Whereabouts, hits: list[MessageRecord], scans: _Scan) -> BrokerAnswer | None:
         """3.2.6 has committed copies that no key finds, beside ordinary ones that it finds; None: the index has all."""
@@ -321,7 +321,7 @@ class _Scan:
 
 def _query(topic: str, key: str, maximum: int, begin_ms: int, end_ms: int, *, by_unique_key: bool) -> Command:
     # 5.4's RocksDB index has an entry for each kind of key and is asked for words of KEYS by default
-    # (QueryMessageRequestHeader.indexType); index files have one kind, and brokers that have no others ignore it.
+    # (QueryMessageRequestHeader.indexType); index files have one kind, and brokers without that index ignore the field.
     fields = {"indexType": "U"} if by_unique_key else {}
     fields |= {
         "topic": topic,

@@ -41,7 +41,7 @@ class Damage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Said:
+class _OutboxAnswer:
     """What one database answered."""
 
     rows: Mapping[str, OutboxRow | Damage] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class SqlOutboxReader:
         """True if at least one producer group of the topic has an outbox here."""
         return any(found.url is not None for found in self._of(topic))
 
-    def read(self, topic: str, not_before_ms: Mapping[str, int]) -> Mapping[str, Lookup[OutboxRow]]:
+    def look_up(self, topic: str, not_before_ms: Mapping[str, int]) -> Mapping[str, Lookup[OutboxRow]]:
         """FOUND with the committed rows, or with tombstones if every other outbox of the topic proved that it has no
         row; ABSENT if every one proved it; else UNKNOWN.
 
@@ -79,10 +79,10 @@ class SqlOutboxReader:
         for witness, url in self._witnesses(topic):
             for start in range(0, len(keys), KEYS_MAX):
                 batch = keys[start : start + KEYS_MAX]
-                said = self._ask(url, topic, batch)
+                answer = self._ask(url, topic, batch)
                 for key in batch:
-                    row = said.rows.get(key)
-                    answers[key].append(_answer(witness, row, said, not_before_ms[key]))
+                    row = answer.rows.get(key)
+                    answers[key].append(_answer(witness, row, answer, not_before_ms[key]))
                     if isinstance(row, OutboxRow):
                         rows[key].append(row)
         return {key: _combine(rows[key], answers[key]) for key in keys}
@@ -102,27 +102,27 @@ class SqlOutboxReader:
             named.setdefault(found.url, []).append(found.producer_group)
         return [(f"outbox of {', '.join(groups)}", url) for url, groups in named.items()]
 
-    def _ask(self, url: str | None, topic: str, keys: Sequence[str]) -> _Said:
+    def _ask(self, url: str | None, topic: str, keys: Sequence[str]) -> _OutboxAnswer:
         if url is None:
-            return _Said(problem="no outbox is configured")
+            return _OutboxAnswer(problem="no outbox is configured")
         # By key alone: a row with an unreadable topic is no absence.
         try:
             role, found = self._databases[url].probe(sa.select(outbox), outbox.c.unique_key, keys)
         except ReconcilerError as error:
-            return _Said(problem=str(error))
+            return _OutboxAnswer(problem=str(error))
         rows = {row.unique_key: _row(row[-_COLUMNS:]) for row in found}
-        return _Said(
+        return _OutboxAnswer(
             rows={key: row for key, row in rows.items() if isinstance(row, Damage) or row.topic == topic}, role=role
         )
 
 
-def _answer(witness: str, row: OutboxRow | Damage | None, said: _Said, not_before_ms: int) -> WitnessAnswer:
+def _answer(witness: str, row: OutboxRow | Damage | None, answer: _OutboxAnswer, not_before_ms: int) -> WitnessAnswer:
     if isinstance(row, Damage):
         return WitnessAnswer(witness=witness, presence=Presence.UNKNOWN, detail=row.reason, is_damaged=True)
-    if said.role is None:
-        return WitnessAnswer(witness=witness, presence=Presence.UNKNOWN, detail=said.problem)
+    if answer.role is None:
+        return WitnessAnswer(witness=witness, presence=Presence.UNKNOWN, detail=answer.problem)
     if row is None:
-        return absence(witness, said.role, not_before_ms)
+        return absence(witness, answer.role, not_before_ms)
     return WitnessAnswer(witness=witness, presence=Presence.FOUND, detail=row.state.value)
 
 
@@ -137,7 +137,7 @@ def _combine(rows: Sequence[OutboxRow], answers: Sequence[WitnessAnswer]) -> Loo
 
 
 def _row(row: Sequence[Any]) -> OutboxRow | Damage:
-    read = _ROWS.read(row)
+    read = _ROWS.parse(row)
     if read.damage is not None:
         return Damage(read.damage)
     return OutboxRow(**read.values | {"state": OutboxState(read.values["state"])})

@@ -68,7 +68,7 @@ class OutboxInspector:
             row = self._oldest_new(producer_group, topic, swept.scalar_subquery())
         except ReconcilerError:
             row = self._oldest_new(producer_group, topic, sa.null())
-        read = _OLDEST.read((row.created_at_ms,))
+        read = _OLDEST.parse((row.created_at_ms,))
         return OutboxReading(
             producer_group=producer_group,
             now_ms=row.now_ms,
@@ -123,9 +123,9 @@ class OutboxInspector:
                 for row in rows
                 if row.damage is None and plan.accepts(row.values["tag"])
             }
-            effects = inbox.read(plan.subscription, list(waiting)) if waiting else {}
+            effects = inbox.look_up(plan.subscription, list(waiting)) if waiting else {}
             missed = [key for key in waiting if effects[key].is_absent]
-            known = candidates.read(plan.subscription, missed)
+            known = candidates.of_keys(plan.subscription, missed)
             for key in missed:
                 if key not in known:
                     return OrphanRow(unique_key=key, producer_group=producer_group, announced_ms=waiting[key])
@@ -135,7 +135,7 @@ class OutboxInspector:
 
     def _announced(self, query: sa.Select[Any]) -> list[ReadRow]:
         with reading(self._engine) as connection:
-            return [_ANNOUNCED.read(row) for row in connection.execute(query)]
+            return [_ANNOUNCED.parse(row) for row in connection.execute(query)]
 
     def has_row(self, unique_key: str) -> bool:
         """Whether there is a row of a unique key, in any state."""
@@ -152,7 +152,7 @@ class OutboxInspector:
         newest = newest.order_by(outbox.c.created_at_ms.desc()).limit(limit)
         counted = sa.select(sa.literal(1)).where(*conditions).limit(limit + ROWS_COUNTED_MAX + 1).subquery()
         with reading(self._engine) as connection:
-            rows = [_BUSINESS.read(row) for row in connection.execute(newest)]
+            rows = [_BUSINESS.parse(row) for row in connection.execute(newest)]
             is_full = len(rows) == limit
             total = connection.scalar(sa.select(sa.func.count()).select_from(counted)) if is_full else len(rows)
         is_replica = not rows and WitnessDatabase(self._engine, outbox).role().is_primary is False

@@ -18,7 +18,7 @@ from reconciler.rocketmq.wire.codes import retry_topic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Placed:
+class _QueueOnMaster:
     address: str
     queue: MessageQueue
     position: QueuePosition
@@ -55,7 +55,7 @@ class Watermarks:
         except ReconcilerError:
             return None
 
-    def _placed(self, topic: str, group: str) -> list[_Placed]:
+    def _placed(self, topic: str, group: str) -> list[_QueueOnMaster]:
         for place in self._routes.whereabouts(topic):
             if place.master is None:
                 raise BrokerUnavailable(f"{place.broker_name}: {place.detail}")
@@ -66,15 +66,15 @@ class Watermarks:
             placed += self._of_topic(retry_topic(group), group)
         return placed
 
-    def _of_topic(self, topic: str, group: str) -> list[_Placed]:
+    def _of_topic(self, topic: str, group: str) -> list[_QueueOnMaster]:
         route = self._routes.route(topic)
         masters = route.masters
-        placed: list[_Placed] = []
+        placed: list[_QueueOnMaster] = []
         for queue in route.readable_queues:
             address = masters.get(queue.broker_name)
             if address is None:
                 raise BrokerUnavailable(f"{queue.broker_name} has no master in the route of {topic}")
-            placed.append(_Placed(address=address, queue=queue, position=self._position(address, queue, group)))
+            placed.append(_QueueOnMaster(address=address, queue=queue, position=self._position(address, queue, group)))
         return placed
 
     def _position(self, address: str, queue: MessageQueue, group: str) -> QueuePosition:
@@ -89,7 +89,7 @@ class Watermarks:
             max_offset=self._offsets.maximum(address, queue),
         )
 
-    def _queue_watermark(self, placed: _Placed, group: str) -> int | None:
+    def _queue_watermark(self, placed: _QueueOnMaster, group: str) -> int | None:
         """Store time of the first record that is not consumed; None: there is none."""
         position = placed.position
         if position.max_offset <= position.min_offset:
@@ -100,7 +100,7 @@ class Watermarks:
             return None
         return self._store_time_ms(placed, position.consumer_offset)
 
-    def _store_time_ms(self, placed: _Placed, offset: int) -> int | None:
+    def _store_time_ms(self, placed: _QueueOnMaster, offset: int) -> int | None:
         end_offset = placed.position.max_offset
         return first_stored_ms(self._client, placed.address, placed.queue, offset=offset, end_offset=end_offset)
 

@@ -1,7 +1,7 @@
 """The manifest as its writer sees it: reads what is new, appends by an exclusive link. Raises OSError.
 
-Several writers share one chain. Who loses the race for a number reads the winner's entry, looks whether his own still
-makes sense, and takes the next number; so an entry never removes what is gone already.
+Several writers share one chain. A writer that loses the race for a number reads the winner's entry, looks whether its
+own still makes sense, and takes the next number; so an entry never removes a file that is gone already.
 """
 
 from __future__ import annotations
@@ -108,18 +108,18 @@ class ManifestChain:
         try:
             data = (self._folder / name).read_bytes()
         except FileNotFoundError:
-            return self._tell(f"{name} is missing")
+            return self._note_problem(f"{name} is missing")
         self._digest = digest_of(data)
         try:
             document = json.loads(data)
             entry = _entry_of(document)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            return self._tell(f"{name} cannot be read: {error}")
+            return self._note_problem(f"{name} cannot be read: {error}")
         if entry.previous != before or entry.sequence != sequence or canonical_json(document) != data:
-            self._tell(f"{name} does not follow the entry before it, or was altered")
+            self._note_problem(f"{name} does not follow the entry before it, or was altered")
         return self._take(entry)
 
-    def _tell(self, problem: str) -> None:
+    def _note_problem(self, problem: str) -> None:
         self.problems.append(problem)
         logger.error("history_manifest_damaged", extra={"environment": self._environment, "problem": problem})
 
@@ -175,7 +175,8 @@ class ManifestChain:
     def link(self, entry: ManifestEntry) -> bool:
         """Gives the entry its number; False: another writer has it.
 
-        Over NFS a link whose answer was lost is asked for again, and "exists" is said of our own (link(2), BUGS).
+        Over NFS a link whose answer was lost is asked for again, and the second answer is "exists", for our own link
+        (link(2), BUGS).
         """
         target = self._folder / entry_name(entry.sequence)
         temporary = self._folder / f"{TEMPORARY}{ULID()}.json"

@@ -14,7 +14,7 @@ from reconciler.contract.visible_text import visible_line
 if TYPE_CHECKING:
     from rich.console import Console
 
-#: Nobody resizes a file: wide enough that a unique key, two times and a sentence stand in one row.
+#: A file has no width: wide enough for a unique key, two times and a sentence in one row.
 WIDTH_WITHOUT_TERMINAL = 160
 
 
@@ -23,7 +23,7 @@ def say(*lines: str) -> None:
     _write(sys.stdout, "".join(f"{visible_line(line)}\n" for line in lines))
 
 
-def tell(*lines: str) -> None:
+def remark(*lines: str) -> None:
     """Lines for people, on standard error: never data."""
     _write(sys.stderr, "".join(f"{visible_line(line)}\n" for line in lines))
 
@@ -33,7 +33,7 @@ def ask(question: str) -> str:
     _write(sys.stderr, visible_line(question))
     answer = sys.stdin.readline()
     if not answer:
-        tell("")
+        remark("")
     return answer
 
 

@@ -33,7 +33,7 @@ class SqlKnownBrokers:
         query = sa.select(broker.c.broker, broker.c.gone_since_ms).where(of_topic)
         with self._database.reading() as connection:
             now_ms = self._database.read_now_ms(connection)
-            rows = [_ROWS.read(row) for row in connection.execute(query)]
+            rows = [_ROWS.parse(row) for row in connection.execute(query)]
         # A broker whose gone_since_ms is damaged counts as a witness, as if it were in the route.
         known: dict[str, int | None] = {
             read.values["broker"]: read.values["gone_since_ms"] for read in rows if "broker" not in read.damaged

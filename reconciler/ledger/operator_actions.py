@@ -54,7 +54,7 @@ class SqlOperatorActions:
 
 def action_of(row: sa.Row[Any]) -> OperatorAction:
     """One row as a value, without the columns that are damaged."""
-    values = _ROWS.read(row).values
+    values = _ROWS.parse(row).values
     intent = Intent(
         by=values["by"],
         command=values["command"],

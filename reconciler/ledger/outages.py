@@ -86,7 +86,7 @@ class SqlOutages:
                 .values(scan_position=json.dumps(dict(scan_position), separators=(",", ":")), scanned=scanned)
             )
 
-    def close(self, outage: Outage) -> None:
+    def finish(self, outage: Outage) -> None:
         """Closes every open row of the environment."""
         with self._database.writing() as connection:
             connection.execute(
@@ -109,6 +109,6 @@ def _current(connection: sa.Connection, environment: str) -> Outage | None:
 
 def outage_of(row: sa.Row[Any]) -> Outage:
     """The value of a row of reconciler_outage; with a damaged position the scan begins again."""
-    values = _ROWS.read(row).values
+    values = _ROWS.parse(row).values
     del values["noticed_by"]
     return Outage(**values)

@@ -42,7 +42,7 @@ class SqlRepairs(RepairRows):
         with self._database.writing() as connection:
             self._database.insert_missing(connection, repair_table, rows)
 
-    def read(self, environment: str, topic: str, unique_keys: Sequence[str]) -> Mapping[str, Sequence[Repair]]:
+    def of_keys(self, environment: str, topic: str, unique_keys: Sequence[str]) -> Mapping[str, Sequence[Repair]]:
         """Rows of each key, by scope."""
         found: dict[str, list[Repair]] = {}
         if not unique_keys:
@@ -124,7 +124,7 @@ class SqlHandOvers:
                 self._database.insert_missing(connection, repair_table, rows)
 
     def message_of(self, repair: Repair) -> StoredMessage | None:
-        """The message, unless it was emptied. Raises MalformedInput for a text that is none."""
+        """The message; None: it was emptied. Raises MalformedInput for a text that holds no message."""
         return self._repairs.message_of(repair)
 
     def finish(self, repair: Repair, *, token: str, answer: str) -> Repair | None:

@@ -106,7 +106,7 @@ class SqlReports:
                 damage=read.damage,
             )
             for row in self._rows(query)
-            for read in (_VERDICTS.read(tuple(row)[: len(by)]),)
+            for read in (_VERDICTS.parse(tuple(row)[: len(by)]),)
             for seen in (read.values,)
         ]
         # Sorted here: databases disagree on where NULL goes.
@@ -129,7 +129,7 @@ class SqlReports:
                 damage=read.damage,
             )
             for row in self._rows(query.group_by(*by).order_by(*by))
-            for read in (_REPAIRS.read(tuple(row)[: len(by)]),)
+            for read in (_REPAIRS.parse(tuple(row)[: len(by)]),)
             for seen in (read.values,)
         ]
 
@@ -214,14 +214,14 @@ class SqlReports:
                 seen_at_ms=seen["seen_at_ms"],
             )
             for row in self._page(query, order, start, limit)
-            for seen in (_REFUSED.read(row).values,)
+            for seen in (_REFUSED.parse(row).values,)
         ]
 
     def holds(self, environment: str) -> Sequence[HeldTopic]:
         """Stopped topics."""
         query = sa.select(hold).where(hold.c.environment == environment).order_by(hold.c.topic, hold.c.kind)
         found = []
-        for read in map(_HOLDS.read, self._rows(query)):
+        for read in map(_HOLDS.parse, self._rows(query)):
             seen = read.values
             del seen["environment"]
             reason = seen["reason"] if read.damage is None else f"damaged, delete the row: {read.damage}"
@@ -248,7 +248,7 @@ class SqlReports:
                 updated_at_ms=seen["updated_at_ms"],
             )
             for row in self._rows(query)
-            for seen in (_FLOORS.read(row).values,)
+            for seen in (_FLOORS.parse(row).values,)
         ]
 
     def outages(self, environment: str, *, limit: int) -> Sequence[Outage]:

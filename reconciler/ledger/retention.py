@@ -29,7 +29,7 @@ _INDEXED = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deleted:
+class DeletedRows:
     """Rows deleted by one call."""
 
     candidates: int
@@ -64,7 +64,7 @@ class SqlRetention:
         self._rows = rows_a_transaction
         self._transactions = transactions_a_call
 
-    def delete_old(self, environment: str) -> Deleted:
+    def delete_old(self, environment: str) -> DeletedRows:
         """One bounded pass over all tables. A crash in the middle leaves the rest for the next."""
         before = self._database.before(self._keep_ms)
         c, r = candidate.c, repair.c
@@ -97,7 +97,7 @@ class SqlRetention:
             deleted, is_bounded = self._delete(table, (table.c.environment == environment) & is_old)
             counts[table.name] = deleted
             has_more = has_more or is_bounded
-        return Deleted(
+        return DeletedRows(
             candidates=counts[candidate.name],
             repairs=counts[repair.name],
             rounds=counts[round_row.name],

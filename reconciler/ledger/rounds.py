@@ -198,13 +198,13 @@ def _floors_of(subscription: Subscription) -> sa.ColumnElement[bool]:
 
 def _floors(connection: sa.Connection, subscription: Subscription) -> Mapping[str, int]:
     rows = connection.execute(sa.select(floor).where(_floors_of(subscription)))
-    sound = (read.values for read in map(_FLOORS.read, rows) if read.damage is None)
+    sound = (read.values for read in map(_FLOORS.parse, rows) if read.damage is None)
     return {f"{values['broker']}/{values['queue_id']}": values["queue_offset"] for values in sound}
 
 
 def round_of(row: sa.Row[Any]) -> StoredRound | None:
     """The value of a row of reconciler_round; None if its identity or its time is damaged."""
-    read = _ROWS.read(row)
+    read = _ROWS.parse(row)
     values = read.values
     if read.damaged & _IDENTITY:
         return None

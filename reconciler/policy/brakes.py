@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from reconciler.clock import Clock
+from reconciler.contract.defaults import BREAKER_CANDIDATES_MIN, BREAKER_SHARE
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import HoldKind
 from reconciler.policy.events import BreakerClosed, BreakerOpened, EventSink
@@ -84,9 +85,9 @@ class RoundLoad:
     left_over: int
     #: Keys that were verified, without losses that were proved in an earlier round.
     verified: int
-    #: Those of them that are losses: what would be repaired.
+    #: Losses among `verified`: the repairs that would follow.
     losses: int
-    #: Ladders that asked for the half, and those of them that found nothing anywhere.
+    #: Verifications that asked for the half, and those among them that found no copy anywhere.
     ladders: int
     ladders_absent: int
 
@@ -100,8 +101,8 @@ class RoundLoad:
 class BreakerRules:
     """When the breaker opens."""
 
-    candidates_min: int = 1_000
-    share: float = 0.05
+    candidates_min: int = BREAKER_CANDIDATES_MIN
+    share: float = BREAKER_SHARE
 
     def ceiling(self, announced: int) -> float:
         """Losses that one round may prove: more open the breaker."""

@@ -34,7 +34,7 @@ class Dismissals:
         if not rows:
             return {}
         topic, unique_key = found[0].subscription, found[0].unique_key
-        repairs = self._repairs.read(topic.environment, topic.topic, [unique_key]).get(unique_key, ())
+        repairs = self._repairs.of_keys(topic.environment, topic.topic, [unique_key]).get(unique_key, ())
         outcomes = {
             name: self._under_way(row, repairs) or DISMISSED for name, row in rows.items() if group in (None, name)
         }

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from reconciler.contract.defaults import GRACE_PERIOD_SECONDS
 from reconciler.contract.keyspace import SHARDS_DEFAULT
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import REPAIR_ORDER_DEFAULT, Rung
 from reconciler.contract.unique_key import shard_of
 
-#: Time between the look into an inbox and the effect of a later send, counted as if inbox rows were deleted this much
-#: earlier.
+#: Inbox rows are taken to be deleted this much earlier than they are: an effect comes some time after the inbox was
+#: asked.
 INBOX_MARGIN_SECONDS = 3600.0
 
 
@@ -30,7 +31,7 @@ class SubscriptionPlan:
     #: Tags that the group takes; None: all, also messages without a tag.
     tags: frozenset[str] | None = None
     #: A key younger than this is never judged.
-    grace_period_seconds: float = 30.0
+    grace_period_seconds: float = GRACE_PERIOD_SECONDS
     #: Age at which the service deletes inbox rows; None: never.
     inbox_keep_seconds: float | None = None
     #: Its inbox is in several databases: where one of them has a key, another one may have it, too.

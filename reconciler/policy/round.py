@@ -43,8 +43,7 @@ from reconciler.policy.ports import (
     Verification,
 )
 from reconciler.policy.repairing.case import RepairOutcome, RepairReport
-from reconciler.policy.repairing.repair import Repairer
-from reconciler.policy.repairing.repair_pass import WITHDRAWN
+from reconciler.policy.repairing.repair import WITHDRAWN, Repairer
 from reconciler.policy.repairing.rungs import RUNGS, first_rung
 from reconciler.policy.round_tally import RoundTally
 from reconciler.policy.shard_rounds import ShardRound, ShardRounds
@@ -138,7 +137,7 @@ class ReconcileRound:
         if lost:
             return self._suspend(plan.subscription, "MEMORY_LOST", f"no epoch marker in {lost[0]}, {len(lost)} in all")
         if outage is not None:
-            self._outages.close(outage)
+            self._outages.finish(outage)
             self._events.emit(
                 OutageClosed(environment=outage.environment, started_at_ms=outage.started_at_ms, scanned=outage.scanned)
             )
@@ -220,13 +219,14 @@ class ReconcileRound:
         return gate_of(now_ms, watermark, plan=plan, rules=self._selector.rules)
 
     def _has_open_rows(self, plan: SubscriptionPlan, ours: Sequence[ShardRound]) -> bool:
-        """True if the gate matters to a row of the ledger: a key that was taken back is in no pending."""
+        """True if the gate matters to a ledger row: a key that was taken back is open there, not pending in Redis."""
         numbers = {r.shard.number for r in ours}
         rows = self._candidates.open_due(plan.subscription, shards=numbers, limit=PAGE_KEYS) if numbers else ()
         return any(row.loss_verdict is None for row in rows)
 
     def _judged_at_ms(self, ours: Sequence[ShardRound]) -> int | None:
-        """What the outbox's times are compared with. While Redis' clock is behind, no commit would seem to be past."""
+        """The time to compare the outbox's times with. While Redis' clock is behind, every commit would look too young:
+        then it is the time of this process, if that is later."""
         now_ms = max((r.now_ms for r in ours), default=None)
         if now_ms is not None and any(r.clock_behind_seconds for r in ours):
             return max(now_ms, self._clock.now_ms())
@@ -244,7 +244,7 @@ class ReconcileRound:
         passes: Iterable[CandidateSelection],
         trickle: int,
     ) -> list[Suspect]:
-        """What databases alone settle leaves, 500 keys a statement; returns the oldest others, as many as may trickle.
+        """Settles what databases alone can settle, 500 keys a statement; returns the oldest others, `trickle` at most.
 
         A group that lags is one in which a flood of forged keys, or of keys that have arrived, would hide losses.
         """
@@ -275,7 +275,7 @@ class ReconcileRound:
         self._verify(running, selection.due)
 
     def _leave(self, selection: CandidateSelection, tally: RoundTally) -> None:
-        """What the ledger has closed, and what is no key, leaves pending unseen."""
+        """Keys that the ledger has closed, and members that are no key, leave pending without a look-up."""
         tally.settled += sum(self._forget(shard, keys) for shard, keys in selection.closed.items())
         for shard, members in selection.misshapen.items():
             self._memory.forget(shard, members)
@@ -336,7 +336,7 @@ class ReconcileRound:
         """Verdicts into SQL first; only then repairs are opened and keys leave pending. Returns how many left."""
         by_shard: dict[int, list[Verification]] = {}
         for one in judged:
-            if one.begins_anew:
+            if one.supersedes_closed_row:
                 self._candidates.reopen(plan.subscription, one.suspect.unique_key)
             by_shard.setdefault(one.suspect.shard, []).append(one.verification)
         left = 0
@@ -411,7 +411,7 @@ class ReconcileRound:
     def verify_one(self, subscription: Subscription, unique_key: str, *, dry_run: bool = False) -> Judgement:
         """Verifies one key now, with the gate shut, too. Writes its verdict down unless it is a dry run."""
         topic, plan = self._plan(subscription)
-        known = self._candidates.read(subscription, [unique_key]).get(unique_key)
+        known = self._candidates.of_keys(subscription, [unique_key]).get(unique_key)
         suspect = Suspect(
             unique_key=unique_key,
             topic=topic,
@@ -443,11 +443,11 @@ class ReconcileRound:
         return judged, self._repairer.repair_one(topic, unique_key, dry_run=dry_run)
 
     def _another_chance(self, topic: TopicPlan, subscription: Subscription, unique_key: str) -> None:
-        known = self._candidates.read(subscription, [unique_key]).get(unique_key)
+        known = self._candidates.of_keys(subscription, [unique_key]).get(unique_key)
         if known is None or known.loss_verdict is None:
             return
         is_consumed = known.verdict is Verdict.CONSUMED
-        rows = self._repairs.read(topic.environment, topic.topic, [unique_key]).get(unique_key, ())
+        rows = self._repairs.of_keys(topic.environment, topic.topic, [unique_key]).get(unique_key, ())
         for row in rows:
             if row.scope != EVERY_GROUP or row.state is not RepairState.FAILED:
                 continue
@@ -460,12 +460,12 @@ class ReconcileRound:
 
     def _end_failed_hand_over(self, topic: TopicPlan, subscription: Subscription, unique_key: str) -> None:
         """The effect came by another way than the FAILED hand-over: its row is closed, so that no worker runs it."""
-        rows = self._repairs.read(topic.environment, topic.topic, [unique_key]).get(unique_key, ())
+        rows = self._repairs.of_keys(topic.environment, topic.topic, [unique_key]).get(unique_key, ())
         for row in rows:
             if row.scope == subscription.group and row.state is RepairState.FAILED:
                 self._repairs.dismiss(row, answer=WITHDRAWN)
 
     def _committed_at_ms(self, topic: TopicPlan, unique_key: str) -> int:
         """When the outbox row was written. 0: not known, and any proved index is late enough."""
-        lookup = self._outbox.read(topic.topic, {unique_key: WHENEVER_COMMITTED_MS}).get(unique_key)
+        lookup = self._outbox.look_up(topic.topic, {unique_key: WHENEVER_COMMITTED_MS}).get(unique_key)
         return lookup.records[0].created_at_ms if lookup is not None and lookup.is_found else 0

@@ -9,6 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from reconciler.contract.defaults import (
+    ANNOUNCE_AGAIN_AFTER_SECONDS,
+    OUTBOX_KEEP_DAYS,
+    RETENTION_SECONDS,
+    SETTLE_AFTER_SECONDS,
+    SWEEP_AFTER_SECONDS,
+)
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import OutboxState
 from reconciler.policy.evidence import InboxRow, Lookup, Presence
@@ -16,20 +23,20 @@ from reconciler.policy.inquiry.delivery import double_effect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SweepPolicy:
+class SweepRules:
     """When rows are touched. All ages are database time."""
 
     #: NEW rows older than this are announced: the producer had its time.
-    sweep_after_seconds: float = 10.0
+    sweep_after_seconds: float = SWEEP_AFTER_SECONDS
     #: ANNOUNCED rows are looked up in the inboxes when their announcement is older than this.
-    settle_after_seconds: float = 3_600.0
+    settle_after_seconds: float = SETTLE_AFTER_SECONDS
     #: Rows still unsettled after this are announced again.
-    announce_again_after_seconds: float = 21_600.0
+    announce_again_after_seconds: float = ANNOUNCE_AGAIN_AFTER_SECONDS
     #: SETTLED and ROLLED_BACK rows older than this are deleted. A tombstone must outlive every half that a broker could
     #: still ask about: at least the brokers' retention and eight days.
-    keep_seconds: float = 30 * 86_400.0
+    keep_seconds: float = OUTBOX_KEEP_DAYS * 86_400.0
     #: fileReservedTime of the brokers: older rows are not judged again after a change of tags.
-    retention_seconds: float = 72 * 3600.0
+    retention_seconds: float = RETENTION_SECONDS
     #: Rows deleted in one transaction.
     delete_rows: int = 500
     #: Bounds the deleting in one sweep of one source.
@@ -53,7 +60,8 @@ class OutboxFact:
     announced_at_ms: int | None
     #: Read in pages of announced rows only, which are compared with inboxes; None: no digest, or not read.
     content_digest: bytes | None = None
-    #: Of a row in a page: why it cannot be read. Then only its place in the page counts, whatever its values' types.
+    #: Why a row of a page cannot be read; None: it can. Of such a row only the place in the page counts: its values may
+    #: be of any type.
     damage: str | None = None
 
     @property
@@ -66,9 +74,9 @@ class OutboxFact:
 class SettledTags:
     """By which tags rows were settled: those with another tag were not waited for."""
 
-    #: None: all, also rows without a tag.
+    #: None: all rows were waited for, also those without a tag.
     tags: frozenset[str] | None
-    #: Of the value that was read.
+    #: Version of the stored value that was read; a write must find the same one.
     version: int
 
 
@@ -127,10 +135,10 @@ class Settlement:
         else:
             self.unknown.append(fact)
 
-    def due_again(self, policy: SweepPolicy, now_ms: int) -> list[OutboxFact]:
+    def due_again(self, rules: SweepRules, now_ms: int) -> list[OutboxFact]:
         """Rows whose keys are announced again now."""
-        again_ms = int(policy.announce_again_after_seconds * 1000)
-        settle_ms = int(policy.settle_after_seconds * 1000)
+        again_ms = int(rules.announce_again_after_seconds * 1000)
+        settle_ms = int(rules.settle_after_seconds * 1000)
         shown = [fact for fact, _ in (*self.doubled, *self.differing)]
         # A match in Redis has hidden these from the reconciler: announced again at the first look, the key is judged.
         at_once = [fact for fact in shown if _was_announced_once(fact, settle_ms)]
@@ -147,7 +155,7 @@ class Settlement:
 
 @dataclass(frozen=True, slots=True)
 class Widening:
-    """A subscription that takes more than its rows were settled by."""
+    """A subscription that takes more tags now than when its rows were settled."""
 
     swept: SweptSubscription
     settled_by: SettledTags
@@ -180,7 +188,7 @@ def is_in(tag: str | None, tags: frozenset[str] | None) -> bool:
 
 
 def _is_of_another_message(effect: Lookup[InboxRow], fact: OutboxFact) -> bool:
-    """True if the inbox has another content under the key; a missing digest tells nothing."""
+    """True if the inbox has another content under the key; a missing digest proves nothing."""
     digests = {row.content_digest for row in effect.records} - {None}
     return fact.content_digest is not None and bool(digests - {fact.content_digest})
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 
+from reconciler.contract import defaults
 from reconciler.contract.announcement import UNIQUE_KEY_TOPIC_DEFAULT
 from reconciler.contract.keyspace import COMMIT_GENERATIONS_DEFAULT, SHARDS_DEFAULT, SHARDS_MAX
 from reconciler.contract.tables import REPAIR_ORDER_DEFAULT, Rung
@@ -87,7 +88,8 @@ class RedisSettings(Section):
         default=False, description="Run although INFO and CONFIG cannot be asked: safety is then unverified."
     )
     half_set_keys_max: Annotated[int, Field(ge=1_000)] = Field(
-        default=1_000_000, description="Announced keys in one shard above which announcements are suspended."
+        default=defaults.HALF_SET_KEYS_MAX,
+        description="Announced keys in one shard above which announcements are suspended.",
     )
 
 
@@ -136,7 +138,9 @@ class SubscriptionSettings(Section):
     inbox_keep_days: Annotated[float, Field(gt=0, le=36_500)] | None = Field(
         default=None, description="How long the service keeps its inbox rows; unset: for ever."
     )
-    grace_period_seconds: Seconds = Field(default=30.0, description="A key younger than this is never judged.")
+    grace_period_seconds: Seconds = Field(
+        default=defaults.GRACE_PERIOD_SECONDS, description="A key younger than this is never judged."
+    )
     late_after_seconds: Seconds = Field(default=300.0, description="An effect later than this is reported as late.")
     repair_order: Annotated[list[Rung], Field(min_length=1), BeforeValidator(no_duplicates)] = Field(
         default=list(REPAIR_ORDER_DEFAULT), description="Rungs of the repair ladder, in order."
@@ -164,18 +168,21 @@ class RoundSettings(Section):
         default=COMMIT_GENERATIONS_DEFAULT, description="Rounds for which consumed keys are kept."
     )
     skew_margin_seconds: Annotated[float, Field(ge=0, le=3600)] = Field(
-        default=10.0, description="Largest difference between the clocks of Redis, brokers and databases."
+        default=defaults.SKEW_MARGIN_SECONDS,
+        description="Largest difference between the clocks of Redis, brokers and databases.",
     )
-    lease_seconds: Seconds = Field(default=30.0, description="Lease of a shard's rounds and of its announcements.")
+    lease_seconds: Seconds = Field(
+        default=defaults.LEASE_SECONDS, description="Lease of a shard's rounds and of its announcements."
+    )
     candidates_max: Annotated[int, Field(ge=1, le=100_000)] = Field(
-        default=2_000,
+        default=defaults.CANDIDATES_MAX,
         description="Keys verified in a round of a subscription; ten times as many while databases alone settle most.",
     )
     concurrency: Annotated[int, Field(ge=1, le=256)] = Field(
         default=16, description="Keys that are looked up and repaired at the same time."
     )
     retention_hours: Annotated[float, Field(gt=0)] = Field(
-        default=72.0, description="fileReservedTime of the brokers: how long a half can be found."
+        default=defaults.RETENTION_HOURS, description="fileReservedTime of the brokers: how long a half can be found."
     )
 
     @property
@@ -189,33 +196,38 @@ class RepairSettings(Section):
 
     enabled: bool = Field(default=True, description="False: shadow mode; verdicts are written, nothing is sent.")
     rate_per_second: Annotated[float, Field(gt=0, le=10_000)] = Field(
-        default=200.0, description="Repairs a second and topic."
+        default=defaults.REPAIRS_PER_SECOND, description="Repairs a second and topic."
     )
     breaker_candidates_min: Annotated[int, Field(ge=1)] = Field(
-        default=1_000, description="Fewer new losses in a round never open the breaker."
+        default=defaults.BREAKER_CANDIDATES_MIN, description="Fewer new losses in a round never open the breaker."
     )
     breaker_share: Annotated[float, Field(gt=0, le=1)] = Field(
-        default=0.05, description="Share of the round's announcements above which the breaker opens."
+        default=defaults.BREAKER_SHARE, description="Share of the round's announcements above which the breaker opens."
     )
     check_back_wait_seconds: Annotated[float, Field(ge=0, le=7 * 86_400)] | None = Field(
         default=None,
         description="How long a half is left to the broker's check-back; unset: asked from the broker, and 0 while no "
-        "producer of its group is connected, since nobody could answer.",
+        "producer of its group is connected, since no producer could answer.",
     )
-    claim_lease_seconds: Seconds = Field(default=60.0, description="Lease of a claimed repair.")
+    claim_lease_seconds: Seconds = Field(default=defaults.CLAIM_LEASE_SECONDS, description="Lease of a claimed repair.")
 
 
 class SweepSettings(Section):
     """The sweeper (reconciler sweep)."""
 
     interval_seconds: Seconds = Field(default=10.0, description="Time between two sweeps.")
-    sweep_after_seconds: Seconds = Field(default=10.0, description="A NEW row older than this is announced.")
-    settle_after_seconds: Seconds = Field(default=3_600.0, description="An ANNOUNCED row older than this is settled.")
+    sweep_after_seconds: Seconds = Field(
+        default=defaults.SWEEP_AFTER_SECONDS, description="A NEW row older than this is announced."
+    )
+    settle_after_seconds: Seconds = Field(
+        default=defaults.SETTLE_AFTER_SECONDS, description="An ANNOUNCED row older than this is settled."
+    )
     announce_again_after_seconds: Seconds = Field(
-        default=21_600.0, description="An unsettled row older than this is announced again."
+        default=defaults.ANNOUNCE_AGAIN_AFTER_SECONDS,
+        description="An unsettled row older than this is announced again.",
     )
     keep_days: Annotated[int, Field(ge=1, le=3650)] = Field(
-        default=30,
+        default=defaults.OUTBOX_KEEP_DAYS,
         description="SETTLED and ROLLED_BACK rows are deleted after this many days, at least 11; others never.",
     )
 
@@ -297,7 +309,7 @@ def contradictions(settings: Settings) -> list[str]:
                 f"{where}.topic = {s.topic!r}: no producer sends it; add it to topics of a [[producers]] section"
             )
         if (s.topic, s.group) in seen:
-            problems.append(f"{where} = {s.topic}/{s.group}: stands twice; remove one")
+            problems.append(f"{where} = {s.topic}/{s.group}: is listed twice; remove one")
         seen.add((s.topic, s.group))
         first = next(other for other in settings.subscriptions if other.topic == s.topic)
         if s.repair_order != first.repair_order:
@@ -348,7 +360,7 @@ def _check_topics(settings: Settings, produced: Set[str]) -> list[str]:
     fields = {"rocketmq.probe_topic": settings.rocketmq.probe_topic, "unique_key_topic.name": announced.name}
     fields |= {f"unique_key_topic.topics.{topic}": name for topic, name in announced.topics.items()}
     problems = [
-        f"{field} = {name!r} is a business topic: its consumers would get messages that are none of theirs; "
+        f"{field} = {name!r} is a business topic: its consumers would get messages that are not meant for them; "
         "give it a topic of its own"
         for field, name in fields.items()
         if name in produced

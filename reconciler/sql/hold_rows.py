@@ -23,6 +23,6 @@ def active_holds(connection: sa.Connection, environment: str) -> Mapping[str, Se
         .order_by(hold.c.topic, hold.c.kind.desc())
     )
     for row in connection.execute(query):
-        values = _ROWS.read(row).values
+        values = _ROWS.parse(row).values
         found.setdefault(values["topic"], []).append(HoldKind(values["kind"]))
     return {topic: sorted(kinds) for topic, kinds in found.items()}

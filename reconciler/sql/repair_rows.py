@@ -217,7 +217,7 @@ def repair_of(row: sa.Row[Any]) -> Repair:
     A row with a damaged value is FAILED, and its answer names the damage: what was sent before is unknown, so nothing
     is sent, and a person must look.
     """
-    read = _ROWS.read([getattr(row, name) for name in _NAMES])
+    read = _ROWS.parse([getattr(row, name) for name in _NAMES])
     values = read.values | {"state": RepairState(read.values["state"]), "rung": Rung(read.values["rung"])}
     if read.damage is not None:
         values |= {"state": RepairState.FAILED, "answer": f"damaged, mend the row: {read.damage}"}

@@ -36,7 +36,7 @@ class MemoryCandidates:
     def __init__(self, rows: MemoryRepairRows) -> None:
         self._rows = rows
 
-    def read(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Candidate]:
+    def of_keys(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Candidate]:
         """Rows that exist."""
         with self._rows.lock:
             found = ((key, self._rows.candidates.get((subscription, key))) for key in unique_keys)
@@ -130,7 +130,7 @@ class MemoryCandidates:
                 self.reopen(shard.subscription, row.unique_key)
 
     def _asked_again(self, subscription: Subscription, unique_keys: Sequence[str]) -> list[Candidate]:
-        found = self.read(subscription, unique_keys).values()
+        found = self.of_keys(subscription, unique_keys).values()
         return [row for row in found if row.ask_again_at_ms is not None]
 
 
@@ -171,7 +171,7 @@ class MemoryRepairs:
             if message is not None:
                 self._rows.messages[key] = message
 
-    def read(self, environment: str, topic: str, unique_keys: Sequence[str]) -> Mapping[str, Sequence[Repair]]:
+    def of_keys(self, environment: str, topic: str, unique_keys: Sequence[str]) -> Mapping[str, Sequence[Repair]]:
         """Rows of each key, by scope."""
         with self._rows.lock:
             found: dict[str, list[Repair]] = {}

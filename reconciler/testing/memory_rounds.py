@@ -145,7 +145,7 @@ class MemoryOutages:
             if row is not None and row.closed_at_ms is None:
                 self._rows.outages[key] = replace(row, scan_position=dict(scan_position), scanned=scanned)
 
-    def close(self, outage: Outage) -> None:
+    def finish(self, outage: Outage) -> None:
         """Closes every open row of the environment."""
         with self._rows.lock:
             for key, row in self._rows.outages.items():

@@ -44,7 +44,7 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 
-class RecordedPolicy(Protocol):
+class RecordedRounds(Protocol):
     """What the history asks of the service whose rounds it records (reconciler/wiring/rounds.py)."""
 
     settings: Settings
@@ -101,7 +101,7 @@ def require_pyarrow() -> None:
 
 @contextmanager
 def writing_history(
-    recorded: RecordedPolicy, *, sink: HistorySink | None, clock: Clock
+    recorded: RecordedRounds, *, sink: HistorySink | None, clock: Clock
 ) -> Iterator[HistoryService | None]:
     """The history's threads from the first line of the block to its end; what is in hand is sealed then."""
     if sink is None:
@@ -115,7 +115,7 @@ def writing_history(
         service.close()
 
 
-def build_history(recorded: RecordedPolicy, *, sink: HistorySink, clock: Clock) -> HistoryService:
+def build_history(recorded: RecordedRounds, *, sink: HistorySink, clock: Clock) -> HistoryService:
     """Threads, spool, chain and store of the settings; nothing is started and no folder touched."""
     from reconciler.history.chain import ManifestChain
     from reconciler.history.health import Counters
@@ -189,7 +189,7 @@ def rows_of_key(settings: Settings, unique_key: str) -> tuple[Sequence[tuple[str
 def read_overview(
     settings: Settings, subscriptions: Sequence[Subscription]
 ) -> tuple[HistoryOverview | None, str | None]:
-    """How the history stands, or why it cannot be known; (None, None): no history is configured."""
+    """How far the history has come, or why it cannot be known; (None, None): no history is configured."""
     try:
         reader = open_reader(settings)
         if reader is None:

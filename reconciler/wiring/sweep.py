@@ -12,7 +12,7 @@ from checkback_producers.outbox import SqlOutbox, settled_tags_in
 from checkback_producers.remoting import RemotingAnnouncements, RemotingHalves
 from checkback_producers.sweeper import OutboxSource, Sweeper, SweepReport
 from reconciler.errors import DatabaseAway
-from reconciler.policy.sweeping import SweepPolicy, SweptSubscription
+from reconciler.policy.sweeping import SweepRules, SweptSubscription
 from reconciler.settings.schema import Settings
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import EvidenceDatabase, outbox_databases
@@ -40,7 +40,7 @@ def announcement_route(settings: Settings) -> AnnouncementRoute:
 
 
 def build_sweeper(connections: Connections, *, stop: threading.Event) -> Sweeper:
-    """A sweeper of all outboxes, and stand-ins that answer check-backs from now on for the groups that want it.
+    """A sweeper of all outboxes; for groups with `answer_checks`, check-backs are answered from now on, too.
 
     Raises DatabaseAway if all outboxes are away, ConfigurationError for missing tables.
     """
@@ -50,7 +50,7 @@ def build_sweeper(connections: Connections, *, stop: threading.Event) -> Sweeper
 
 
 def open_outboxes(connections: Connections) -> dict[str, SqlOutbox]:
-    """One outbox a URL. One that is away stops nothing of the others: it is swept when it is back.
+    """One outbox a URL. An outbox that is away does not stop the others; it is swept when it is back.
 
     Raises DatabaseAway if all are away, ConfigurationError for missing tables.
     """
@@ -84,7 +84,7 @@ def _build(connections: Connections, outboxes: dict[str, SqlOutbox], stop: threa
             SweptSubscription(subscription=subscription_of(settings, s), tags=s.tag_set) for s in settings.subscriptions
         ],
         inboxes=inbox_evidence(connections),
-        policy=SweepPolicy(
+        rules=SweepRules(
             sweep_after_seconds=sweep.sweep_after_seconds,
             settle_after_seconds=sweep.settle_after_seconds,
             announce_again_after_seconds=sweep.announce_again_after_seconds,

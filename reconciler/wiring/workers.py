@@ -12,7 +12,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class _Failed:
+class _CallFailure:
     """A call that raised; without an error: it was not made, because the pool is closed."""
 
     def __init__(self, error: BaseException | None = None) -> None:
@@ -30,7 +30,7 @@ class ThreadWorkers:
         """Results in the order of the items; the caller's own thread waits."""
         if len(items) < 2:
             return [function(item) for item in items]
-        outcomes: list[R | _Failed] = [_Failed()] * len(items)
+        outcomes: list[R | _CallFailure] = [_CallFailure()] * len(items)
         numbers = iter(range(len(items)))
 
         def work() -> None:
@@ -39,7 +39,7 @@ class ThreadWorkers:
                 try:
                     outcomes[number] = function(items[number])
                 except BaseException as error:  # noqa: BLE001 - raised in the caller's thread, unchanged
-                    outcomes[number] = _Failed(error)
+                    outcomes[number] = _CallFailure(error)
 
         wait([self._pool.submit(work) for _ in range(min(self.width, len(items)))])
         return [_result(outcome) for outcome in outcomes]
@@ -49,8 +49,8 @@ class ThreadWorkers:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _result(outcome: R | _Failed) -> R:
-    if isinstance(outcome, _Failed):
+def _result(outcome: R | _CallFailure) -> R:
+    if isinstance(outcome, _CallFailure):
         raise outcome.error or CancelledError
     return outcome
 

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from checkback_consumers.handler import transactional_handler
 from checkback_consumers.recorder import CommitRecorder
-from checkback_consumers.replay import ReplayWorker
+from checkback_consumers.replay_worker import ReplayWorker
 from reconciler.classic.run import build_classic_round
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard, Subscription
@@ -42,7 +42,7 @@ def one_shard(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def replaying(deployed: Deployment) -> Iterator[ReplayWorker]:
+def handing_over(deployed: Deployment) -> Iterator[ReplayWorker]:
     """The group's replay worker, in this process: the business that dedupes."""
     engine = open_engine(f"sqlite:///{deployed.inbox}", lock_timeout_seconds=30)
     with CommitRecorder.open(
@@ -72,7 +72,7 @@ def told(service: Service, event: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("family", ["3.2.6", "4.2"])
-def test_up_to_4_2_a_lost_message_is_found_under_the_real_topic_and_replayed(
+def test_up_to_4_2_a_lost_message_is_found_under_the_real_topic_and_handed_over(
     family: str, new_deployment: DeploymentFactory
 ) -> None:
     with EmbeddedBroker(family=family) as broker:
@@ -82,7 +82,7 @@ def test_up_to_4_2_a_lost_message_is_found_under_the_real_topic_and_replayed(
         producer = deployed.producer()
         delivered = deployed.commit(2, producer=producer)
         lost = deployed.commit(3, lose=True, producer=producer)
-        with replaying(deployed) as worker:
+        with handing_over(deployed) as worker:
 
             def applied() -> bool:
                 worker.run_once()
@@ -110,7 +110,7 @@ def test_from_4_3_on_it_finds_no_lost_message_and_names_the_family(new_deploymen
     assert deployed.rows(deployed.ledger, "SELECT 1 FROM reconciler_repair") == []
 
 
-def test_what_it_loses_a_crash_between_exec_and_replay_forgets_the_whole_difference(
+def test_what_it_loses_a_crash_between_exec_and_hand_over_forgets_the_whole_difference(
     new_deployment: DeploymentFactory, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On 4.2, where it works: documented, not mended."""

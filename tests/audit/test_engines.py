@@ -13,7 +13,7 @@ import pytest
 from reconciler.audit.arguments import parse
 from reconciler.audit.command import main
 from reconciler.audit.engines.engine import check_engine
-from reconciler.audit.engines.job import judge, judge_here
+from reconciler.audit.engines.job import judge_here, judge_on_spark
 from reconciler.audit.errors import AuditError
 from reconciler.audit.output.writing import write_output
 from tests.audit.audit_process import run
@@ -55,7 +55,7 @@ def without_name(data: bytes, shown: Mapping[str, str]) -> bytes:
 def test_both_engines_write_the_same_bytes_but_their_names(spark: SparkSession, tmp_path: Path) -> None:
     folder = random_evidence(5, keys=400).write(tmp_path / "evidence", parts=2)
     here = files_of(write_output(judge_here(folder), tmp_path / "here", engine="here"))
-    there = files_of(write_output(judge(folder, spark), tmp_path / "spark", engine="spark"))
+    there = files_of(write_output(judge_on_spark(folder, spark), tmp_path / "spark", engine="spark"))
     assert here.keys() == there.keys()
     assert json.loads(here["findings.json"])
     assert [path for path in here if not path.startswith(TELL_THE_ENGINE) and here[path] != there[path]] == []

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from reconciler.audit.engines.job import judge, judge_here
+from reconciler.audit.engines.job import judge_here, judge_on_spark
 from reconciler.audit.errors import AuditError
 from tests.audit.random_evidence import random_evidence
 from tests.audit.small_evidence import SmallEvidence
@@ -28,7 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_spark_says_what_one_process_says(spark: SparkSession, folder: Path) -> None:
     told: list[int] = []
-    found = judge(folder, spark, progress=told.append)
+    found = judge_on_spark(folder, spark, progress=told.append)
     assert repr(found) == repr(judge_here(folder))
     assert found.violations > 0
     assert told == sorted(told)
@@ -37,7 +37,7 @@ def test_spark_says_what_one_process_says(spark: SparkSession, folder: Path) -> 
 
 def test_where_the_evidence_lies_changes_nothing(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
     moved = shutil.copytree(folder, tmp_path / "an other place, with spaces")
-    assert repr(judge(moved, spark)) == repr(judge_here(folder))
+    assert repr(judge_on_spark(moved, spark)) == repr(judge_here(folder))
 
 
 def test_a_file_that_is_altered_is_named_and_nobody_retries(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_a_file_that_is_altered_is_named_and_nobody_retries(spark: SparkSession,
     data[len(data) // 2] ^= 1
     victim.write_bytes(bytes(data))
     with pytest.raises(AuditError) as raised:
-        judge(copy, spark)
+        judge_on_spark(copy, spark)
     assert raised.value.reason == "inputs"
     assert str(victim.relative_to(copy)) in str(raised.value)
 
@@ -61,7 +61,7 @@ def test_of_several_bad_files_the_same_one_is_named_every_time(
     messages = set()
     for _ in range(2):
         with pytest.raises(AuditError) as raised:
-            judge(copy, spark)
+            judge_on_spark(copy, spark)
         messages.add(str(raised.value))
     with pytest.raises(AuditError) as raised:
         judge_here(copy)
@@ -78,7 +78,7 @@ def test_an_engine_that_fails_is_no_answer(spark: SparkSession, folder: Path, mo
 
     monkeypatch.setattr("reconciler.audit.engines.job._task", lambda plan, files: broken)
     with pytest.raises(AuditError, match="no more") as raised:
-        judge(folder, spark)
+        judge_on_spark(folder, spark)
     assert raised.value.reason == "engine"
 
 
@@ -90,7 +90,7 @@ def test_a_prefix_that_does_not_answer_is_no_answer(
 
     monkeypatch.setattr("reconciler.audit.engines.job._task", lambda plan, files: silent)
     with pytest.raises(AuditError, match="were not answered") as raised:
-        judge(folder, spark)
+        judge_on_spark(folder, spark)
     assert raised.value.reason == "engine"
 
 
@@ -98,7 +98,7 @@ def test_findings_beyond_the_bound_are_counted(spark: SparkSession, tmp_path: Pa
     evidence = SmallEvidence()
     for number in range(300):
         evidence.add("outbox", number.to_bytes(16, "big"))
-    found = judge(evidence.write(tmp_path), spark, findings_max=100)
+    found = judge_on_spark(evidence.write(tmp_path), spark, findings_max=100)
     assert len(found.findings) == 100
     assert found.findings_omitted == {"NOT_ANNOUNCED_NOT_FOUND": 200}
     assert found.classes["NOT_ANNOUNCED_NOT_FOUND"] == found.violations == 300
@@ -112,4 +112,4 @@ def test_unknown_columns_are_ignored(spark: SparkSession, folder: Path, tmp_path
     table = pq.ParquetFile(victim).read()
     path = str(victim.relative_to(copy))
     seal_again(copy, path, table.append_column("colour", pa.array(["red"] * table.num_rows)))
-    assert judge(copy, spark).subscriptions == judge_here(folder).subscriptions
+    assert judge_on_spark(copy, spark).subscriptions == judge_here(folder).subscriptions

@@ -1,4 +1,4 @@
-"""Coverage: rows that nobody asked about are told by table, topic and group, and change no count and no verdict."""
+"""Coverage: rows not asked about are counted by table, topic and group, and change no other count and no verdict."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.audit.engines.job import judge, judge_here
+from reconciler.audit.engines.job import judge_here, judge_on_spark
 from reconciler.audit.errors import AuditError
 from reconciler.audit.output.writing import write_output
 from reconciler.audit.result.not_judged import KEPT_MAX, LISTED_MAX, OMITTED, UnjudgedRows, UnjudgedTotals, kept, listed
@@ -69,7 +69,7 @@ def test_rows_of_topics_and_groups_that_nobody_asked_about_are_told_and_change_n
     judged = judge_here(with_others().write(tmp_path / "with"))
     assert told(judged) == OTHERS
     assert (judged.verdict, judged.classes) == ("clean", judge_here(alone.write(tmp_path / "alone")).classes)
-    # The most rows first, then by name: one order, whatever was read first.
+    # The most rows first, then by name: one order, in any order of reading.
     assert list(told(judged)) == sorted(OTHERS, key=lambda name: (-OTHERS[name], name))
 
 
@@ -104,7 +104,7 @@ def test_neither_order_nor_files_nor_slices_change_what_is_told(tmp_path: Path) 
 @pytest.mark.spark
 def test_spark_tells_the_same(spark: SparkSession, tmp_path: Path) -> None:
     folder = with_others().write(tmp_path / "evidence")
-    assert judge(folder, spark) == judge_here(folder)
+    assert judge_on_spark(folder, spark) == judge_here(folder)
 
 
 def test_more_names_than_a_result_lists_are_counted(tmp_path: Path) -> None:

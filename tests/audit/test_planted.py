@@ -18,7 +18,7 @@ from benchmarks.audit_sql import expected_counts
 from benchmarks.generate_history import OPTIONS
 from benchmarks.history_generation.generate import generate
 from benchmarks.history_generation.plan import Plan
-from reconciler.audit.engines.job import judge, judge_here
+from reconciler.audit.engines.job import judge_here, judge_on_spark
 from reconciler.audit.result.classes import LISTED, NAMES, VIOLATIONS
 from reconciler.audit.result.values import JudgedWindow
 
@@ -94,7 +94,7 @@ def assert_all_found_and_nothing_else(judged: JudgedWindow, expected: dict[str, 
 def test_all_that_was_planted_is_found_and_nothing_else(spark: SparkSession, folder: Path, seed: int) -> None:
     expected = generate(plan_of(seed), folder)
     assert {name for asked in expected["subscriptions"] for name in asked["keys"]} >= set(ACCIDENTS)
-    assert_all_found_and_nothing_else(judge(folder, spark), expected)
+    assert_all_found_and_nothing_else(judge_on_spark(folder, spark), expected)
 
 
 @pytest.fixture(scope="module")

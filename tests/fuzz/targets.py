@@ -84,7 +84,7 @@ def _judge(data: bytes) -> bool:
     for rules in _RULES:
         signature = data[:64].decode("latin-1") if len(data) % 2 else None
         message = PulledAnnouncement(queue_offset=1, tag="ORDERS", body=data, signature=signature)
-        judged = rules.judge(_QUEUE, message)
+        judged = rules.screen(_QUEUE, message)
         taken = taken or isinstance(judged, AdmittedKeys)
     return taken
 

@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 import pytest
 import redis
 
-from checkback_consumers.inbox import Entered, InboxEntry
+from checkback_consumers.inbox import InboxAnswer, InboxEntry
 from checkback_consumers.redis_inbox import RedisInbox
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard, Subscription
@@ -54,8 +54,8 @@ def keep_an_inbox(url: str) -> None:
         inbox = RedisInbox(client, environment=ENVIRONMENT)
         with suppress(BusinessFailed):
             inbox.apply_once(entry, fail)
-        assert inbox.apply_once(entry, lambda _connection: None) is Entered.NEW, "the failed one was given up"
-        assert inbox.apply_once(entry, lambda _connection: None) is Entered.DUPLICATE
+        assert inbox.apply_once(entry, lambda _connection: None) is InboxAnswer.NEW, "the failed one was given up"
+        assert inbox.apply_once(entry, lambda _connection: None) is InboxAnswer.DUPLICATE
 
 
 def announce(url: str) -> None:

@@ -120,7 +120,7 @@ def _check_back(m: Message, rules: Rules) -> Iterator[Move]:
 
 
 def _repair(m: Message) -> Iterator[Move]:
-    """END by a process that wrote SENDING, and what another owner does with a send whose answer nobody has."""
+    """END by a process that wrote SENDING, and what another owner does with a send whose answer is lost."""
     if m.in_hand:
         gone = m._replace(in_hand=m.in_hand - 1)
         yield _move("END repeated", _ended(gone))
@@ -238,16 +238,16 @@ def _verified(turn: Turn, due: list[int], rules: Rules) -> Iterator[Turn]:
 
 
 def _original_round(group: Group) -> Iterator[Turn]:
-    """SDIFF, DEL, DEL in one MULTI; the difference is replayed, or forgotten with the process."""
+    """SDIFF, DEL, DEL in one MULTI; the difference is handed over, or forgotten with the process."""
     keys, offset, last, floor, disk = group
     before = [KEY[key] for key in keys]
     missing = [key.in_half and not key.in_commit for key in before]
     emptied = [key._replace(in_half=0, in_commit=0) for key in before]
-    replayed = [key._replace(effects=1) if lost else key for lost, key in zip(missing, emptied, strict=True)]
-    yield Turn("round replays the difference", (tuple(map(pack_key, replayed)), offset, last, floor, disk))
+    handed_over = [key._replace(effects=1) if lost else key for lost, key in zip(missing, emptied, strict=True)]
+    yield Turn("round hands the difference over", (tuple(map(pack_key, handed_over)), offset, last, floor, disk))
     if any(missing):
         forgot: Group = (tuple(map(pack_key, emptied)), offset, last, floor, disk)
-        yield Turn("round runs, reconciler dies before the replay", forgot, crashes=1)
+        yield Turn("round runs, reconciler dies before the hand-over", forgot, crashes=1)
 
 
 # ---- Redis
@@ -332,7 +332,7 @@ def _put(groups: tuple[Group, ...], g: int, group: Group) -> tuple[Group, ...]:
 
 @cache
 def _would_be_lost(number: int, rules: Rules) -> bool:
-    """No copy, an open half, the commit proved, and nobody repairs it yet."""
+    """No copy, an open half, the commit proved, and no repair is under way."""
     m = MESSAGE[number]
     is_proved = not rules.has_outbox or m.row in (NEW, ANNOUNCED)
     return is_proved and not (m.copies or m.half_closed or m.repair)
@@ -344,7 +344,7 @@ def _claimed(number: int) -> int:
 
 
 def healing(calm: State, rules: Rules, bounds: Bounds) -> Iterator[State]:
-    """What may come next in a state without faults left, when everybody does its work; best first.
+    """What may come next in a state without faults left, when all processes do their work; best first.
 
     Whatever a message or a consumer can do comes first; then rounds, those that verify most before the others.
     """

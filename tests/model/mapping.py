@@ -1,4 +1,4 @@
-"""Which product code each action of the model stands for: (file, dotted name). A test looks that they exist."""
+"""The product code that each action of the model represents: (file, dotted name). A test looks that they exist."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ ACTIONS: dict[str, tuple[Place, ...]] = {
         ("reconciler/policy/judging/judgement.py", "judge"),
         ("reconciler/policy/repairing/repair.py", "Repairer.open"),
     ),
-    "round replays the difference": (("reconciler/classic/round.py", "ClassicRound.run"),),
-    "round runs, reconciler dies before the replay": (("reconciler/classic/round.py", "ClassicRound.run"),),
+    "round hands the difference over": (("reconciler/classic/round.py", "ClassicRound.run"),),
+    "round runs, reconciler dies before the hand-over": (("reconciler/classic/round.py", "ClassicRound.run"),),
     "Redis loses everything": (
         ("reconciler/announcing/step.py", "AnnouncementStep._follow"),
         ("reconciler/announcing/step.py", "AnnouncementStep._find_position"),

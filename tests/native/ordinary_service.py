@@ -130,7 +130,7 @@ def announce(name_servers: str, topic: str, queues: str) -> None:
         for queue in source.queues(topic):
             batch = source.pull(queue, tag="ORDERS", offset=source.earliest(queue), max_messages=32)
             for message in batch.messages:
-                admitted = rules.judge(queue, message)
+                admitted = rules.screen(queue, message)
                 told = list(admitted.unique_keys) if isinstance(admitted, AdmittedKeys) else None
                 say("queue", number=queue.queue_id, admitted=told)
     say("shut down", ended=producer.shutdown())
@@ -175,7 +175,7 @@ def two_clusters(first: str, second: str, topic: str) -> None:
 
 
 def forgotten(name_servers: str, topic: str) -> None:
-    """Nobody shuts it down."""
+    """It is not shut down."""
     producer = plain_producer(name_servers, "native_forgotten_" + topic)
     producer.start()
     producer.send(Message(topic=topic, body=b"one"), choose=lambda _count: 0)

@@ -1,7 +1,7 @@
 """The original algorithm in the same world (mode = "classic"): the canary. If it does not fail, the world is too kind.
 
 Announcements are sent once by the producer and kept by an ordinary consumer group's offset; two Redis sets; one
-difference that empties both; viewMessage under the real topic; replay to the business. No sweeper, no grace period.
+difference that empties both; viewMessage under the real topic; hand-over to the business. No sweeper, no grace period.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from redis import exceptions
 
 from checkback_consumers.effect import Effect, Inbox
 from checkback_consumers.handler import KeyRecorder, TransactionalHandler
-from checkback_consumers.inbox import Entered, InboxEntry
+from checkback_consumers.inbox import InboxAnswer, InboxEntry
 from checkback_consumers.message import HandedOverMessage
 from reconciler.classic.round import ClassicBatch, ClassicRound
 from reconciler.contract.announcement import decode_announcement
@@ -66,16 +66,16 @@ class RedisDedupe:
         self._group = group
         self._database = database
 
-    def apply_once(self, entry: InboxEntry, effect: Effect) -> Entered:
+    def apply_once(self, entry: InboxEntry, effect: Effect) -> InboxAnswer:
         member = bytes.fromhex(entry.unique_key)
         name = _set_name("seen", self._group)
         if self._client.execute_command("SISMEMBER", name, member):
-            return Entered.DUPLICATE
+            return InboxAnswer.DUPLICATE
         connection = self._database.connection(self._client.process)
         effect(connection)
         connection.commit()
         self._client.execute_command("SADD", name, member)
-        return Entered.NEW
+        return InboxAnswer.NEW
 
 
 class Sets:
@@ -151,9 +151,9 @@ class Business:
         self._process = process
         self._handlers: dict[str, TransactionalHandler] = {}
 
-    def replay(self, subscription: Subscription, message: StoredMessage) -> None:
+    def hand_over(self, subscription: Subscription, message: StoredMessage) -> None:
         group = subscription.group
-        self._world.checkers.replayed(message.unique_key, group)
+        self._world.checkers.handed_over(message.unique_key, group)
         handler = self._handlers.get(group)
         if handler is None:
             handler = self._handlers[group] = self._world.handler_of(self._process, group)
@@ -173,7 +173,7 @@ class ClassicJob:
         lookups = SimulatedEvidence(process, world.cluster, skew_margin_seconds=0.0).lookups
         self._round = ClassicRound(
             announcements=Announced(world, process), sets=Sets(client), view_message=lookups.find,
-            replay=Business(world, process).replay,
+            hand_over=Business(world, process).hand_over,
         )  # fmt: skip
         process.spawn(self._run)
 

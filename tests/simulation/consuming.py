@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from checkback_consumers.handler import transactional_handler
-from checkback_consumers.replay import ReplayWorker
+from checkback_consumers.replay_worker import ReplayWorker
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import BrokerUnavailable, ReconcilerError, RedisAway, RequestTimeout
 from reconciler.rocketmq.consumer.listener import ConsumeStatus
@@ -92,7 +92,7 @@ class ConsumingService:
         ]
         process.spawn(self._run)
         if world.swarm.repair_order != "republish":
-            self._replay = ReplayWorker(
+            self._replay_worker = ReplayWorker(
                 self.handler, environment=ENVIRONMENT, topics=TOPIC, queue=world.ledger_of(process).hand_over_queue,
                 clock=process.clock, jitter=world.kernel.dice, attempts_max=5,
             )  # fmt: skip
@@ -189,6 +189,6 @@ class ConsumingService:
             self._process.sleep(4.0 + 2 * self._world.kernel.dice.random())
             if self._world.has_hand_overs():
                 try:
-                    self._replay.run_once()
+                    self._replay_worker.run_once()
                 except ReconcilerError:
                     continue

@@ -17,7 +17,7 @@ from checkback_producers.sweeper import OutboxSource, Sweeper
 from reconciler.contract.properties import OUTBOX_MARK
 from reconciler.errors import BrokerUnavailable, ReconcilerError, RequestTimeout
 from reconciler.policy.evidence import EndOutcome, SendAnswer
-from reconciler.policy.sweeping import SweepPolicy, SweptSubscription
+from reconciler.policy.sweeping import SweepRules, SweptSubscription
 from reconciler.rocketmq.wire.message import Message
 from reconciler.rocketmq.wire.record import MessageRecord
 from tests.simulation.broker import Broker
@@ -290,7 +290,7 @@ class Sweeping:
                 SweptSubscription(subscription=plan.subscription, tags=plan.tags) for plan in world.plan.subscriptions
             ],
             inboxes=InboxSeen(process, world.inboxes),
-            policy=SweepPolicy(
+            rules=SweepRules(
                 sweep_after_seconds=20.0,
                 settle_after_seconds=60.0,
                 announce_again_after_seconds=world.announce_again_seconds,

@@ -12,7 +12,7 @@ from reconciler.contract.row_values import ReadRow
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import DatabaseAway
 from reconciler.evidence.inbox import _NAMES, _answer, _combine, _place, _row
-from reconciler.evidence.outbox import Damage, ReadOutbox, SqlOutboxReader, _Said
+from reconciler.evidence.outbox import Damage, ReadOutbox, SqlOutboxReader, _OutboxAnswer
 from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow
 from tests.simulation.inbox_database import GroupInboxes, InboxDatabase
 from tests.simulation.kernel import Process
@@ -29,20 +29,20 @@ class OutboxSeen(SqlOutboxReader):
             ReadOutbox(producer_group=PRODUCER_GROUP, topics=frozenset({TOPIC}), url=name) for name in self._seen
         )
 
-    def _ask(self, url: str | None, topic: str, keys: Sequence[str]) -> _Said:
+    def _ask(self, url: str | None, topic: str, keys: Sequence[str]) -> _OutboxAnswer:
         database = self._seen[url or ""]
 
-        def select() -> _Said:
+        def select() -> _OutboxAnswer:
             rows = {key: database.rows[key] for key in keys if key in database.rows and database.reading.has(key)}
-            return _Said(
+            return _OutboxAnswer(
                 rows={key: _damaged_or(row, database) for key, row in rows.items() if row.topic == topic},
                 role=database.reading.role(),
             )
 
         try:
-            said: _Said = database.link.call(self._process, select, DatabaseAway, what="SELECT outbox")
+            said: _OutboxAnswer = database.link.call(self._process, select, DatabaseAway, what="SELECT outbox")
         except DatabaseAway as error:
-            return _Said(problem=str(error))
+            return _OutboxAnswer(problem=str(error))
         return said
 
 
@@ -63,7 +63,7 @@ class InboxSeen:
     def _call(self, database: InboxDatabase, act: Callable[[], Any]) -> Any:
         return database.link.call(self._process, act, DatabaseAway, what="SELECT inbox")
 
-    def read(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Lookup[InboxRow]]:
+    def look_up(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Lookup[InboxRow]]:
         answers = [self._ask(database, unique_keys) for database in self._databases(subscription)]
         if any(len({one[key].presence for one in answers}) > 1 for key in unique_keys):
             self._process.kernel.saw("inboxes of a group answered differently", subscription.group)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from reconciler.audit.collect.collecting import Runner
 from reconciler.audit.collect.tasks import Answer, Task
-from reconciler.audit.engines.job import judge, judge_here
+from reconciler.audit.engines.job import judge_here, judge_on_spark
 from reconciler.audit.engines.spark import engine_name, require_pyspark, require_seen, run_on, spark_session
 from reconciler.audit.errors import AuditError
 from reconciler.audit.result.values import EngineKind, JudgedWindow
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Judge(Protocol):
-    """Judges an evidence folder: job.judge without its session."""
+    """Judges an evidence folder: judge_on_spark without its session."""
 
     def __call__(
         self, evidence_dir: Path | str, *, history: str | None, progress: Callable[[int], None] | None
@@ -39,7 +39,7 @@ class Judge(Protocol):
 class Engine:
     """What collects and judges."""
 
-    #: As page and statement tell it.
+    #: As page and statement name it.
     kind: EngineKind
     #: For people: which version, and where.
     name: str
@@ -73,7 +73,7 @@ def opened_engine(options: argparse.Namespace, say: Callable[[str], None]) -> It
             kind="spark",
             name=engine_name(spark),
             run=partial(run_on, spark),
-            judge=partial(judge, spark=spark),
+            judge=partial(judge_on_spark, spark=spark),
             require_seen=partial(_require_seen, spark),
         )
 
@@ -84,7 +84,7 @@ def _require_seen(spark: SparkSession, folder: Path) -> None:
 
 
 def _seen_by_us(_folder: Path) -> None:
-    """Who reads is who made it."""
+    """Nothing to do: the reader is the process that made the folder."""
 
 
 def one_by_one(function: Callable[[Task], Answer], tasks: Sequence[Task]) -> list[Answer]:

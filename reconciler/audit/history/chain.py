@@ -1,7 +1,7 @@
 """The manifest of a history, read with distrust: every entry is there once, unaltered, and follows the one before.
 
 Before: a folder written by the service (contract/manifest.py). After: check.py, which reads the rounds.
-Nothing here raises for a bad history: what is wrong is a list of lines, so that one run tells everything.
+Nothing here raises for a bad history: what is wrong is a list of lines, so that one run reports everything.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _Reading:
     gone: set[str] = field(default_factory=set)
     problems: list[str] = field(default_factory=list)
 
-    def tell(self, line: str) -> None:
+    def note(self, line: str) -> None:
         """Keeps a problem, up to a bound."""
         if len(self.problems) < PROBLEMS_MAX:
             self.problems.append(line)
@@ -76,7 +76,7 @@ def chain_of(environment: str, names: Sequence[str] | None, read: Callable[[str]
     for name in _entry_names(names, reading):
         expected = entry_name(reading.sequence + 1)
         if name != expected:
-            reading.tell(f"manifest: entry {expected} is missing, {name} follows")
+            reading.note(f"manifest: entry {expected} is missing, {name} follows")
         _take(reading, name, read(name))
     return HistoryChain(
         environment=environment,
@@ -90,11 +90,11 @@ def chain_of(environment: str, names: Sequence[str] | None, read: Callable[[str]
 
 def _entry_names(names: Sequence[str] | None, reading: _Reading) -> list[str]:
     if names is None:
-        reading.tell(f"history: there is no {manifest_folder(reading.environment)} in it; name the history's folder")
+        reading.note(f"history: there is no {manifest_folder(reading.environment)} in it; name the history's folder")
         return []
     found = sorted(name for name in names if _ENTRY_NAME.fullmatch(name))
     if not found:
-        reading.tell(f"history: {manifest_folder(reading.environment)} has no entry; nothing was ever written")
+        reading.note(f"history: {manifest_folder(reading.environment)} has no entry; nothing was ever written")
     return found
 
 
@@ -112,14 +112,14 @@ def _take(reading: _Reading, name: str, data: bytes) -> None:
     if document is None:
         return
     if document.get("sequence") != reading.sequence:
-        reading.tell(f"manifest {name}: says it is entry {document.get('sequence')!r}: doubled or renamed")
+        reading.note(f"manifest {name}: says it is entry {document.get('sequence')!r}: doubled or renamed")
     elif before + 1 == reading.sequence and document.get("previous") != previous:
-        reading.tell(f"manifest {name}: does not follow {entry_name(before)}: one of them was altered")
+        reading.note(f"manifest {name}: does not follow {entry_name(before)}: one of them was altered")
     if document.get("environment") != reading.environment:
-        reading.tell(f"manifest {name}: is of environment {document.get('environment')!r}")
+        reading.note(f"manifest {name}: is of environment {document.get('environment')!r}")
     removed, added, kept = document.get("removed", []), document.get("added", []), document.get("kept_from")
     if not isinstance(removed, list) or not isinstance(added, list):
-        reading.tell(f"manifest {name}: what it adds and removes is no list: altered")
+        reading.note(f"manifest {name}: what it adds and removes is no list: altered")
         return
     gone = [str(path) for path in removed]
     for path in gone:
@@ -131,7 +131,7 @@ def _take(reading: _Reading, name: str, data: bytes) -> None:
     try:
         reading.kept_from = max(kept_from(str(kept), gone), reading.kept_from or "")
     except ValueError as error:
-        reading.tell(f"manifest {name}: removes files of a day that is none: {error}")
+        reading.note(f"manifest {name}: removes files of a day that is no date: {error}")
 
 
 def _document(reading: _Reading, name: str, data: bytes) -> dict[str, Any] | None:
@@ -140,14 +140,14 @@ def _document(reading: _Reading, name: str, data: bytes) -> dict[str, Any] | Non
         document = json.loads(data)
         canonical = canonical_json(document)
     except (ValueError, RecursionError) as error:
-        reading.tell(f"manifest {name}: no JSON: {error}")
+        reading.note(f"manifest {name}: no JSON: {error}")
         return None
     if not isinstance(document, dict) or canonical != data:
-        reading.tell(f"manifest {name}: not in canonical form: altered")
+        reading.note(f"manifest {name}: not in canonical form: altered")
         return None
     version = document.get("version")
     if not isinstance(version, int) or not 1 <= version <= HISTORY_VERSION:
-        reading.tell(
+        reading.note(
             f"manifest {name}: version {version!r}, this audit knows up to {HISTORY_VERSION}; use the newer audit"
         )
         return None
@@ -157,7 +157,7 @@ def _document(reading: _Reading, name: str, data: bytes) -> dict[str, Any] | Non
 def _remove(reading: _Reading, name: str, path: str) -> None:
     if reading.files.pop(path, None) is None:
         doubled = " a second time" if path in reading.gone else ", which was never added"
-        reading.tell(f"manifest {name}: removes {path}{doubled}")
+        reading.note(f"manifest {name}: removes {path}{doubled}")
     reading.gone.add(path)
 
 
@@ -165,24 +165,24 @@ def _add(reading: _Reading, name: str, item: Any) -> None:
     try:
         file = HistoryFile.of(item)
     except (TypeError, AttributeError) as error:
-        reading.tell(f"manifest {name}: a file without all its fields: {error}")
+        reading.note(f"manifest {name}: a file without all its fields: {error}")
         return
     texts = (file.path, file.stream, file.date, file.sha256)
     numbers = (file.rows, file.size_bytes, file.first_ms, file.last_ms)
     if not all(isinstance(one, str) for one in texts) or not all(isinstance(one, int) for one in numbers):
-        reading.tell(f"manifest {name}: a file with a field of another type: altered")
+        reading.note(f"manifest {name}: a file with a field of another type: altered")
         return
     stream = _STREAMS.get(file.stream)
     if stream is None:
-        reading.tell(f"manifest {name}: {file.path} is of the unknown stream {file.stream!r}; use the newer audit")
+        reading.note(f"manifest {name}: {file.path} is of the unknown stream {file.stream!r}; use the newer audit")
         return
     has_prefix = isinstance(file.prefix, int) and 0 <= file.prefix < PREFIXES
     if stream.has_key != has_prefix or (not stream.has_key and file.prefix is not None):
-        reading.tell(f"manifest {name}: {file.path} has prefix {file.prefix!r}, which does not fit {file.stream}")
+        reading.note(f"manifest {name}: {file.path} has prefix {file.prefix!r}, which does not fit {file.stream}")
     if not _lies_where_it_belongs(file, reading.environment):
-        reading.tell(f"manifest {name}: {file.path} lies in a folder of other rows")
+        reading.note(f"manifest {name}: {file.path} lies in a folder of other rows")
     if file.path in reading.files:
-        reading.tell(f"manifest {name}: adds {file.path} a second time")
+        reading.note(f"manifest {name}: adds {file.path} a second time")
     reading.files[file.path] = file
 
 

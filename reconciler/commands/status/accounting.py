@@ -61,7 +61,7 @@ class Accounting:
     def of(
         self, topic: TopicPlan, plan: SubscriptionPlan, rounds: Sequence[StoredRound], watermark: Watermark
     ) -> Account:
-        """Of one subscription. `rounds`: the newest round of every shard, retired shards included.
+        """The account of one subscription. `rounds`: the newest round of every shard, retired shards included.
 
         Raises DatabaseAway if the ledger is away. Another witness that does not answer proves no time at all.
         """
@@ -105,7 +105,7 @@ class Accounting:
         for broker, number in taken:
             known.setdefault(broker, []).append(number)
         try:
-            ends, silent = self._ends.read(name, known)
+            ends, silent = self._ends.of_topic(name, known)
         except TopicNotFound:
             yield Link(until_ms=None, cause=f"no broker has the topic {name}: run `reconciler topics create`")
             return

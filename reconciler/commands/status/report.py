@@ -31,7 +31,7 @@ from reconciler.settings.schema import Settings
 from reconciler.wiring.availability import ask_brokers, ask_databases, ask_redis, who_is_away
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.history import read_overview
-from reconciler.wiring.rounds import Policy
+from reconciler.wiring.rounds import RoundAssembly
 
 if TYPE_CHECKING:
     from reconciler.wiring.history import HistoryOverview
@@ -65,7 +65,7 @@ class StatusReport:
     repairs: tuple[RepairCount, ...]
     holds: tuple[HeldTopic, ...]
     outages: tuple[Outage, ...]
-    #: Who did not answer, one line each: the rest may be incomplete.
+    #: Dependencies that did not answer, one line each: the rest may be incomplete.
     away: tuple[str, ...]
     #: None: no history is configured, or it did not answer.
     history: HistoryOverview | None = None
@@ -101,7 +101,7 @@ class StatusReport:
 
     @property
     def summary(self) -> str:
-        """One sentence: all is well until when, or what needs whom."""
+        """One sentence: until when all is well, or what needs a person."""
         if not self._accounts:
             return 'rounds.mode = "classic": it is not known until when commits are accounted for'
         return sentence(
@@ -225,7 +225,7 @@ def read_status(settings: Settings, *, rounds_within_seconds: float | None = Non
     """
     late: list[str] = []
     with Connections(settings) as connections:
-        policy = Policy(connections)
+        assembly = RoundAssembly(connections)
         reports = connections.ledger.reports
         now_ms = connections.ledger_now_ms()
         away = who_is_away({**ask_redis(connections), **ask_databases(connections), **ask_brokers(connections)})
@@ -236,13 +236,13 @@ def read_status(settings: Settings, *, rounds_within_seconds: float | None = Non
         if is_full:
             accounting = Accounting(
                 connections,
-                policy.memory,
-                policy.witnesses.inbox,
+                assembly.memory,
+                assembly.witnesses.inbox,
                 asked_ms=now_ms,
                 within_seconds=rounds_within_seconds,
             )
             late += open_outage(connections.ledger.outages.current(settings.environment))
-        for topic in policy.plans:
+        for topic in assembly.plans:
             for plan in topic.subscriptions:
                 last = reports.last_rounds(plan.subscription)
                 newest[plan.subscription] = [r for r in last if r.done.shard.number < topic.shards]
@@ -255,10 +255,10 @@ def read_status(settings: Settings, *, rounds_within_seconds: float | None = Non
                         now_ms=now_ms,
                         within_seconds=rounds_within_seconds,
                     )
-                statuses.append(_status_of(policy, topic, plan, last, accounting))
+                statuses.append(_status_of(assembly, topic, plan, last, accounting))
         doubted = unproved(connections)
         late += blind(doubted, within_seconds=limit_seconds(settings, rounds_within_seconds))
-        history, history_away = read_overview(settings, policy.subscriptions)
+        history, history_away = read_overview(settings, assembly.subscriptions)
         for captured in history.subscriptions if history is not None and is_full else ():
             of = captured.subscription
             late += history_behind(settings, of, newest[of], captured.captured_ms, within_seconds=rounds_within_seconds)
@@ -280,23 +280,23 @@ def read_status(settings: Settings, *, rounds_within_seconds: float | None = Non
             damaged=(
                 *damaged_rows(verdicts, repairs),
                 *(_refused(connections, newest, now_ms=now_ms) if is_full else ()),
-                *(_misshapen(policy) if is_full else ()),
+                *(_misshapen(assembly) if is_full else ()),
             ),
         )
 
 
 def _status_of(
-    policy: Policy,
+    assembly: RoundAssembly,
     topic: TopicPlan,
     plan: SubscriptionPlan,
     last: Sequence[StoredRound],
     accounting: Accounting | None,
 ) -> SubscriptionStatus:
     subscription = plan.subscription
-    pending, oldest_ms = _pending(policy, topic.shards_of(subscription))
-    watermark = policy.witnesses.brokers.watermark(subscription)
-    weaker = [] if policy.witnesses.outbox.is_configured(topic.topic) else [NO_OUTBOX]
-    weaker += [] if policy.witnesses.inbox.is_configured(subscription) else ["no inbox"]
+    pending, oldest_ms = _pending(assembly, topic.shards_of(subscription))
+    watermark = assembly.witnesses.brokers.watermark(subscription)
+    weaker = [] if assembly.witnesses.outbox.is_configured(topic.topic) else [NO_OUTBOX]
+    weaker += [] if assembly.witnesses.inbox.is_configured(subscription) else ["no inbox"]
     if accounting is not None:
         weaker += accounting.weaker(topic)
     return SubscriptionStatus(
@@ -323,14 +323,14 @@ def _refused(
         yield from refused_announcements(reports, settings.environment, name, rounds, now_ms=now_ms)
 
 
-def _misshapen(policy: Policy) -> Iterator[str]:
-    for topic in policy.plans:
-        yield from misshapen_members(topic, partial(policy.sample_commit_sets, shards=topic.shards))
+def _misshapen(assembly: RoundAssembly) -> Iterator[str]:
+    for topic in assembly.plans:
+        yield from misshapen_members(topic, partial(assembly.sample_commit_sets, shards=topic.shards))
 
 
-def _pending(policy: Policy, shards: Sequence[Shard]) -> tuple[int | None, int | None]:
+def _pending(assembly: RoundAssembly, shards: Sequence[Shard]) -> tuple[int | None, int | None]:
     try:
-        sizes = [policy.memory.pending_size(shard) for shard in shards]
+        sizes = [assembly.memory.pending_size(shard) for shard in shards]
     except RedisAway:
         return None, None
     return sum(size for size, _ in sizes), min((oldest for _, oldest in sizes if oldest is not None), default=None)

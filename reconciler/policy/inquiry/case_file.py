@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from reconciler.contract.defaults import SKEW_MARGIN_SECONDS
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.evidence import FilterKind, InboxRow, Lookup, OutboxRow, QueuePosition, StoredMessage
 from reconciler.policy.inquiry.delivery import group_position, of_row, own_halves, reach, row_of
@@ -77,7 +78,7 @@ class CaseFile(ABC):
     plans: tuple[SubscriptionPlan, ...]
     has_outbox: bool = True
     #: How far the clocks of two servers may differ.
-    skew_margin_seconds: float = 10.0
+    skew_margin_seconds: float = SKEW_MARGIN_SECONDS
     #: Group -> its answers, for each of `plans`.
     of_group: Mapping[str, GroupAnswers] = field(default_factory=dict)
     outbox: Lookup[OutboxRow] | None = None

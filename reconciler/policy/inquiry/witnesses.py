@@ -122,7 +122,7 @@ class Witnesses:
         """The inbox of every group that the question is about, one statement a group."""
         asked = [file.plans_asked(question) for file in files]
         read = {
-            plan.group: self._inbox.read(
+            plan.group: self._inbox.look_up(
                 plan.subscription, [f.unique_key for f, plans in zip(files, asked, strict=True) if plan in plans]
             )
             for plan in dict.fromkeys(plan for plans in asked for plan in plans)
@@ -137,7 +137,7 @@ class Witnesses:
     def ask_outboxes(self, files: Sequence[F]) -> list[F]:
         """The outbox rows of all, in one statement a topic; files are of one topic."""
         not_before_ms = {file.unique_key: file.not_before_ms(Question.OUTBOX) for file in files}
-        read = self._outbox.read(files[0].topic.topic, not_before_ms) if files else {}
+        read = self._outbox.look_up(files[0].topic.topic, not_before_ms) if files else {}
         return [
             replace(f, outbox=read.get(f.unique_key) or Lookup.unknown("outbox", "the key is missing in the answer"))
             for f in files
@@ -145,7 +145,7 @@ class Witnesses:
 
     def _ask_hand_overs(self, files: Sequence[F]) -> list[F]:
         topic = files[0].topic
-        read = self._repairs.read(topic.environment, topic.topic, [file.unique_key for file in files])
+        read = self._repairs.of_keys(topic.environment, topic.topic, [file.unique_key for file in files])
         return [
             replace(f, hand_overs=[row for row in read.get(f.unique_key, ()) if row.scope != EVERY_GROUP])
             for f in files

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
+from reconciler.contract.defaults import CANDIDATES_MAX, RETENTION_SECONDS, SKEW_MARGIN_SECONDS
 from reconciler.contract.subscription import Shard
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.unique_key import UNIQUE_KEY_DIGITS_MAX, is_unique_key
@@ -23,7 +24,7 @@ from reconciler.policy.judging.suspect import Suspect, lacked_commit, suspect_of
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import Candidate, Candidates, PendingKey, ShardMemory
 
-#: Of pending, of a shard that has little room: keys that the ledger knows are passed over.
+#: Least page of pending keys for a shard with little room left: keys that the ledger knows are passed over.
 PAGE_KEYS_MIN = 50
 #: Sorts behind every other key, as text and as bytes.
 _LAST_KEY = "F" * UNIQUE_KEY_DIGITS_MAX
@@ -33,13 +34,13 @@ _LAST_KEY = "F" * UNIQUE_KEY_DIGITS_MAX
 class SelectionRules:
     """How many and how careful."""
 
-    skew_margin_seconds: float = 10.0
+    skew_margin_seconds: float = SKEW_MARGIN_SECONDS
     #: Keys verified in one pass of a round, and keys that brokers are asked for in one round, of a subscription.
-    candidates_max: int = 2_000
+    candidates_max: int = CANDIDATES_MAX
     #: Pending keys walked through in one round: those that the ledger knows already are skipped.
     scan_max: int = 20_000
     #: fileReservedTime of the brokers.
-    retention_seconds: float = 72 * 3600.0
+    retention_seconds: float = RETENTION_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,11 +109,11 @@ class CandidateSelection:
 def is_closed(candidate: Candidate, plan: SubscriptionPlan) -> bool:
     """True if the key may leave pending without another look.
 
-    REJECTED is looked at at once when the key is announced again, without waiting until it is asked for again: who
-    announces somebody's key before its commit must not hide the loss that may follow, and of several databases one may
-    hold a tombstone and another one commit later. So is FILTERED, which says what the setting `tags` was at that time.
-    So is CONSUMED where a second effect may have come in another inbox, and where no commit was there that the effect
-    could be compared with: it may be another message's. Nor does a row with an unreadable value close a key.
+    A key that is announced again is judged again at once, without waiting for its next look, in these cases:
+    REJECTED, since a forged announcement before the commit must not hide the loss that may follow, and since of several
+    databases one may hold a tombstone and another one commit later; FILTERED, which says what the setting `tags` was at
+    that time; CONSUMED where a second effect may have come in another inbox, or where there was no commit to compare
+    the effect with, so that it may be another message's. A row with an unreadable value closes no key either.
     """
     if candidate.damage is not None or candidate.state is CandidateState.OPEN:
         return False
@@ -223,7 +224,7 @@ class CandidateSelector:
         while walk.goes_on:
             limit = walk.page_keys
             page = self._memory.due(shard, first_seen_until_ms=gate.due_until_ms, limit=limit, after=after)
-            rows = self._candidates.read(plan.subscription, [p.unique_key for p in page]) if page else {}
+            rows = self._candidates.of_keys(plan.subscription, [p.unique_key for p in page]) if page else {}
             for pending in page:
                 walk.visit(shard, pending, rows.get(pending.unique_key), is_new=pending.first_seen_ms > before)
             if len(page) < limit:
@@ -268,7 +269,7 @@ class CandidateSelector:
             walk.share(1)
             for shard, after in tuple(places.items()):
                 page = self._memory.due(shard, first_seen_until_ms=gate.old_until_ms, limit=PAGE_KEYS, after=after)
-                rows = self._candidates.read(plan.subscription, [p.unique_key for p in page]) if page else {}
+                rows = self._candidates.of_keys(plan.subscription, [p.unique_key for p in page]) if page else {}
                 for pending in page:
                     walk.visit(shard, pending, rows.get(pending.unique_key), is_new=False)
                 scan_left -= len(page)
@@ -354,7 +355,7 @@ class _Walk:
         if not is_unique_key(pending.unique_key):
             self.leave_out(shard, pending)
         elif row is not None and is_closed(row, self.plan):
-            self.close(shard, row)
+            self.note_closed(shard, row)
         elif not self.waits(pending) and (row is None or not is_followed(row, self.topic.shards)):
             # Keys that the ledger knows are looked at again: their number says nothing of new losses.
             self.became_due += is_new and row is None
@@ -380,7 +381,7 @@ class _Walk:
         """Notes a member that is no key."""
         self.misshapen.setdefault(shard, []).append(pending.unique_key)
 
-    def close(self, shard: Shard, row: Candidate) -> None:
+    def note_closed(self, shard: Shard, row: Candidate) -> None:
         """Notes a key that the ledger has closed."""
         left = LeftKey(unique_key=row.unique_key, state=row.state, verdict=row.verdict)
         self.closed.setdefault(shard, []).append(left)

@@ -93,7 +93,7 @@ class TagFilter:
         """Members that are no keys go on, and all do where no outbox is configured any more."""
         asked = [key for key in keys if is_unique_key(key)] if self._outbox.is_configured(topic.topic) else []
         # No absence is believed here, so none has to be proved: what has no row goes on, to be judged.
-        lookups = self._outbox.read(topic.topic, dict.fromkeys(asked, 0)) if asked else {}
+        lookups = self._outbox.look_up(topic.topic, dict.fromkeys(asked, 0)) if asked else {}
         return {key: is_filtered_out(lookups[key], plan) if key in lookups else False for key in keys}
 
     def _sort(self, shard: Shard, answers: dict[str, bool | None]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from reconciler.contract.defaults import RETENTION_SECONDS, SKEW_MARGIN_SECONDS
 from reconciler.contract.tables import EVERY_GROUP, CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.evidence import Watermark
@@ -30,12 +31,12 @@ from reconciler.policy.ports import (
 class VerifyRules:
     """How careful."""
 
-    skew_margin_seconds: float = 10.0
+    skew_margin_seconds: float = SKEW_MARGIN_SECONDS
     #: How long a half is left to the broker's check-back; None: asked from the broker.
     check_back_wait_seconds: float | None = None
     #: A broker that has been missing in the route for longer holds nothing that could still be found.
-    retention_seconds: float = 72 * 3600.0
-    #: Brokers that will never be back, as an operator says.
+    retention_seconds: float = RETENTION_SECONDS
+    #: Brokers that an operator has declared gone for good (`rocketmq.retired_brokers`).
     retired_brokers: frozenset[str] = frozenset()
 
 
@@ -62,15 +63,18 @@ class Judgement:
         return self.verification.verdict is Verdict.EXPIRED
 
     @property
-    def begins_anew(self) -> bool:
-        """True if the ledger has closed the key and would drop the verdict: a closed row keeps the higher state."""
+    def supersedes_closed_row(self) -> bool:
+        """True if the ledger's row of the key must be opened before the verdict is written.
+
+        A closed row keeps the higher state and would ignore the verdict.
+        """
         known, state = self.suspect.known, self.verification.state
         if known is None or known.state is CandidateState.OPEN:
             return False
         if state is CandidateState.OPEN:
             return True
-        # REJECTED was said of an announcement that came before its commit, FILTERED of another setting: they outrank
-        # nothing that is seen later. Nor does the first effect of a key outrank its second one.
+        # REJECTED was the verdict on an announcement that came before its commit, FILTERED followed from an older
+        # setting: later verdicts replace both. A second effect replaces the verdict on the first one.
         is_doubled = known.verdict is Verdict.CONSUMED and self.verification.verdict is Verdict.COLLISION
         is_of_its_time = known.verdict in {Verdict.REJECTED, Verdict.FILTERED}
         return state is CandidateState.QUARANTINED and (is_of_its_time or is_doubled)
@@ -159,7 +163,7 @@ class Verifier:
     def _repairs_of(self, topic: TopicPlan, unique_keys: Sequence[str]) -> Mapping[str, Repair]:
         if not unique_keys:
             return {}
-        rows = self._repairs.read(topic.environment, topic.topic, unique_keys)
+        rows = self._repairs.of_keys(topic.environment, topic.topic, unique_keys)
         return {key: row for key, found in rows.items() for row in found if row.scope == EVERY_GROUP}
 
 

@@ -48,14 +48,14 @@ class Verification:
     state: CandidateState
     #: Wait before the next look, from database time.
     wait_seconds: float
-    #: Of what leaves pending: the wait before its databases are asked once more; None: they are not.
+    #: For a key that leaves pending: the wait before its databases are asked once more. None: they are not asked.
     ask_again_seconds: float | None = None
 
 
 class Candidates(Protocol):
     """Verdicts with their evidence. Raises DatabaseAway."""
 
-    def read(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Candidate]:
+    def of_keys(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Candidate]:
         """Rows that exist, by key."""
         ...
 
@@ -160,7 +160,7 @@ class Repairs(Protocol):
         """Inserts an OPEN row of scope '*'; a row that exists is left as it is."""
         ...
 
-    def read(self, environment: str, topic: str, unique_keys: Sequence[str]) -> Mapping[str, Sequence[Repair]]:
+    def of_keys(self, environment: str, topic: str, unique_keys: Sequence[str]) -> Mapping[str, Sequence[Repair]]:
         """All rows of each key (scope '*' and groups)."""
         ...
 
@@ -184,7 +184,7 @@ class Repairs(Protocol):
         """A finished row is OPEN again on the rung. False if it has changed since it was read.
 
         A FAILED row, by an operator's wish, counts one attempt: the copies that exist have been waited for, so the
-        next step sends again. A row that was closed unsent begins as a new one does. No other row is taken.
+        next step sends again. A row that was closed unsent begins as a new one does. Other rows are left as they are.
         """
         ...
 
@@ -263,7 +263,7 @@ class KnownBrokers(Protocol):
         """Notes the brokers of the route and returns all that count: these, and those missed for at most keep_seconds.
 
         A broker is missed from the first call that does not name it, so none is forgotten while no process runs. None:
-        the route is not known, nothing is noted. Writes only what changed; a broker that is back is missed no more.
+        the route is not known, nothing is noted. Writes only what changed; a broker that is back counts as seen again.
         """
         ...
 
@@ -314,6 +314,6 @@ class Outages(Protocol):
         """Notes progress of the scan."""
         ...
 
-    def close(self, outage: Outage) -> None:
+    def finish(self, outage: Outage) -> None:
         """Closes the row."""
         ...

@@ -103,7 +103,7 @@ class BrokerEvidence(Protocol):
 class OutboxEvidence(Protocol):
     """Producers' outboxes, by SELECT only."""
 
-    def read(self, topic: str, not_before_ms: Mapping[str, int]) -> Mapping[str, Lookup[OutboxRow]]:
+    def look_up(self, topic: str, not_before_ms: Mapping[str, int]) -> Mapping[str, Lookup[OutboxRow]]:
         """For every key, given with its time: FOUND with its committed rows, usually one, else UNKNOWN unless every
         outbox answered and proved that it has all that was committed before that time: then FOUND with tombstones, or
         ABSENT."""
@@ -117,7 +117,7 @@ class OutboxEvidence(Protocol):
 class InboxEvidence(Protocol):
     """Consumers' inboxes, by SELECT only."""
 
-    def read(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Lookup[InboxRow]]:
+    def look_up(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Lookup[InboxRow]]:
         """For every key: FOUND with its row, ABSENT, or UNKNOWN (away, no inbox URL configured, or no row in a database
         that did not prove to be a primary)."""
         ...

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from reconciler.clock import Clock
-from reconciler.contract.tables import EVERY_GROUP, RepairState, Rung
+from reconciler.contract.defaults import CLAIM_LEASE_SECONDS, REPAIRS_PER_SECOND, SKEW_MARGIN_SECONDS
+from reconciler.contract.tables import EVERY_GROUP, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.brakes import RateLimit
 from reconciler.policy.events import EventSink, RepairStepped
@@ -45,21 +46,20 @@ from reconciler.policy.repairing.case import (
     word_of,
 )
 from reconciler.policy.repairing.ladder import after_answer, decide
-from reconciler.policy.repairing.repair_pass import RepairPass
 from reconciler.policy.repairing.rungs import Act, first_rung
 
 #: Claimed together, so that inboxes and outboxes are read for all of them at once.
 BATCH = 64
 #: Worked on together, for each repair that brokers are asked about at once: their rows are written together.
 TURNS = 4
-#: Stands in a case until decide() has answered.
+#: The step of a case until decide() has answered.
 _UNDECIDED = RepairStep(act=Act.WRITE, state=RepairState.OPEN, rung=Rung.END, reason="not decided")
 #: Decisions on one row in one pass; the longest way is SENT, climb, ask, send, written.
 STEPS_MAX = 24
-
-
 #: Answer of a FAILED repair whose effects came by another way.
 CAME_LATER = "the effect came later"
+#: Answer of a hand-over row that was withdrawn from its worker.
+WITHDRAWN = "withdrawn: the effect is there"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,17 +68,17 @@ class RepairRules:
 
     #: False: dry run. Verdicts are written and repairs opened, nothing is sent.
     enabled: bool = True
-    rate_per_second: float = 200.0
+    rate_per_second: float = REPAIRS_PER_SECOND
     #: Repairs at once; the average stays rate_per_second.
     burst: float = 1_000.0
-    claim_lease_seconds: float = 60.0
+    claim_lease_seconds: float = CLAIM_LEASE_SECONDS
     #: A send is verified no earlier: 5.1+ may put a half back up to 3 s after its END.
     verify_after_seconds: float = 5.0
     #: A repair that a brake stopped is looked at again after this.
     held_wait_seconds: float = 5.0
     #: Rows worked on in one pass of a topic.
     repairs_max: int = 1_000
-    skew_margin_seconds: float = 10.0
+    skew_margin_seconds: float = SKEW_MARGIN_SECONDS
 
 
 @dataclass(slots=True, kw_only=True)
@@ -92,6 +92,45 @@ class _Work:
     #: Reported instead of the word of the state.
     word: str | None = None
     outcome: RepairOutcome | None = None
+
+
+class RepairPass:
+    """One pass over the repairs of a topic: what brokers are asked once, the brakes, and withdrawn hand-over rows.
+
+    Confined to the thread of the rounds.
+    """
+
+    def __init__(
+        self, topic: TopicPlan, *, snapshot: BrokerSnapshot, repairs: Repairs, holds: Holds, is_dry_run: bool
+    ) -> None:
+        self.topic = topic
+        self.snapshot = snapshot
+        self._repairs = repairs
+        self._holds = holds
+        self._is_dry_run = is_dry_run
+        self.holds: tuple[HoldKind, ...] = ()
+        self.read_holds()
+
+    def read_holds(self) -> None:
+        """Read again before each batch of sends: a pass may take minutes, and a hold placed in it counts at once."""
+        self.holds = tuple(self._holds.active(self.topic.environment).get(self.topic.topic, ()))
+
+    @property
+    def held_by(self) -> str | None:
+        """Why nothing may be sent; None if something may."""
+        if self._is_dry_run:
+            return "dry run"
+        return str(self.holds[0]) if self.holds else None
+
+    def withdraw(self, rows: Sequence[tuple[Repair, str]], *, lease_seconds: float) -> None:
+        """Ends hand-over rows, each under its token; one that a worker has taken meanwhile is left to it.
+
+        A crash in the middle leaves rows that are claimed, and free again after the lease.
+        """
+        claimed = self._repairs.claim_all(rows, lease_seconds=lease_seconds)
+        done = RepairChange(state=RepairState.DONE, rung=Rung.HAND_OVER, answer=WITHDRAWN)
+        ours = [(row, done, token) for row, (_, token) in zip(claimed, rows, strict=True) if row is not None]
+        self._repairs.change_all(ours)
 
 
 class Repairer:
@@ -154,8 +193,8 @@ class Repairer:
         return RepairReport(outcomes=tuple(outcomes), holds=one_pass.holds)
 
     def repair_one(self, topic: TopicPlan, unique_key: str, *, dry_run: bool) -> RepairOutcome | None:
-        """One key now, through the same brakes; None: it has no repair. A dry run tells the next step only."""
-        rows = self._repairs.read(topic.environment, topic.topic, [unique_key]).get(unique_key, ())
+        """One key now, through the same brakes; None: it has no repair. A dry run only returns the next step."""
+        rows = self._repairs.of_keys(topic.environment, topic.topic, [unique_key]).get(unique_key, ())
         found = [row for row in rows if row.scope == EVERY_GROUP]
         if not found:
             return None
@@ -171,11 +210,11 @@ class Repairer:
         return outcomes[0] if outcomes else None
 
     def end_failed(self, topic: TopicPlan, failed: Sequence[Repair]) -> None:
-        """Of repairs that FAILED: DONE is what has its effect in every group by now. One that failed with a group's
-        hand-over stays: what its worker met is for a person."""
+        """FAILED repairs become DONE if every group has the effect by now. A repair that failed with a group's
+        hand-over stays FAILED: a person must see the worker's error."""
         if not failed:
             return
-        rows = self._repairs.read(topic.environment, topic.topic, [repair.unique_key for repair in failed])
+        rows = self._repairs.of_keys(topic.environment, topic.topic, [repair.unique_key for repair in failed])
         for case in self._cases(topic, failed):
             of_key = [row for row in rows.get(case.repair.unique_key, ()) if row.state is RepairState.FAILED]
             if not case.missing and of_key == [case.repair]:
@@ -192,7 +231,7 @@ class Repairer:
         outcomes: list[RepairOutcome] = []
         brake = one_pass.held_by or self._rate_limit.brake(one_pass.topic.topic)
         if brake is not None:
-            # Nothing can be sent: what only waits for a send is neither claimed nor asked about at brokers.
+            # Nothing can be sent: a repair that only waits for its send is not claimed, nor any broker asked about it.
             idle = {c.repair.unique_key for c in self._cases(one_pass.topic, rows) if c.waits_for_a_send}
             outcomes = [outcome_of(row, f"held: {brake}", "held") for row in rows if row.unique_key in idle]
             rows = [row for row in rows if row.unique_key not in idle]
@@ -240,7 +279,7 @@ class Repairer:
         return self._witnesses.ask_outboxes(self._witnesses.ask_inboxes(opened))
 
     def _now_ms(self, repair: Repair) -> int:
-        # The claim was written with database time: the lease tells it back.
+        # The claim was written with database time: its end less the lease is that time.
         if repair.lease_until_ms is None:
             return self._clock.now_ms()
         return repair.lease_until_ms - round(self._rules.claim_lease_seconds * 1000)
@@ -248,7 +287,7 @@ class Repairer:
     # ---- a few repairs for each that brokers are asked about at once
 
     def _work(self, one_pass: RepairPass, works: Sequence[_Work], until_seconds: float) -> None:
-        """Step by step until each has its outcome. Only brokers see them at once, all else is done in their order."""
+        """Takes steps until each repair has its outcome. Requests to brokers run together, all else one by one."""
         for _ in range(STEPS_MAX):
             going = [work for work in works if work.outcome is None]
             if not going:
@@ -353,10 +392,10 @@ class Repairer:
         written = self._repairs.change_all(changes) if changes else []
         for work, changed in zip(works, written, strict=True):
             if changed is not None:
-                self._tell(work.case.repair, changed, work.decision.reason)
+                self._emit_step(work.case.repair, changed, work.decision.reason)
         return written
 
-    def _tell(self, repair: Repair, changed: Repair, reason: str) -> None:
+    def _emit_step(self, repair: Repair, changed: Repair, reason: str) -> None:
         if changed.state is not repair.state or changed.rung is not repair.rung:
             self._events.emit(
                 RepairStepped(

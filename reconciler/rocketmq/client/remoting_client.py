@@ -37,7 +37,7 @@ RECONNECTS = Backoff(first_seconds=0.1, longest_seconds=5.0)
 
 
 @dataclass(frozen=True, slots=True)
-class _Deferred:
+class _DeferredSend:
     """What is sent when its address is connected, and the callback for the case that connecting fails."""
 
     send: Callable[[Connection], None]
@@ -51,7 +51,7 @@ class _Peer:
         self.lock = threading.Lock()
         self.deferring = threading.Lock()
         #: None: no thread connects for requests that wait.
-        self.deferred: list[_Deferred] | None = None
+        self.deferred: list[_DeferredSend] | None = None
         self.connection: Connection | None = None
         self.failures = 0
         self.not_before_seconds = 0.0
@@ -142,7 +142,7 @@ class RemotingClient:
                 raise RequestTimeout(f"{address}: request {command.code} was dropped on its way out")
             connection.submit(passed, timeout).add_done_callback(lambda answered: _hand_on(answered, promised))
 
-        self._send_soon(address, _Deferred(send, lambda error: _fail(promised, error)))
+        self._send_soon(address, _DeferredSend(send, lambda error: _fail(promised, error)))
         return promised
 
     def oneway_if_connected(self, address: str, command: Command) -> None:
@@ -152,7 +152,7 @@ class RemotingClient:
         """
         connection = self._peer(address).connection
         if connection is None or connection.is_closed:
-            self._send_soon(address, _Deferred(lambda _connection: None, lambda _error: None))
+            self._send_soon(address, _DeferredSend(lambda _connection: None, lambda _error: None))
             raise BrokerUnavailable(f"{address}: not connected yet")
         passed = self._pass_out(address, command)
         if passed is not None:
@@ -192,7 +192,7 @@ class RemotingClient:
         if os.getpid() != self._process:
             return
         for peer in peers:
-            connection = peer.connection  # without the lock: one that is just being made is closed by who makes it
+            connection = peer.connection  # without the lock: one that is just being made is closed by its maker
             if connection is not None:
                 connection.close()
         self._pool.shutdown(wait=True, cancel_futures=True)
@@ -208,7 +208,7 @@ class RemotingClient:
     def _pass_out(self, address: str, command: Command) -> Command | None:
         return command if self._outgoing is None else self._outgoing(address, command)
 
-    def _send_soon(self, address: str, deferred: _Deferred) -> None:
+    def _send_soon(self, address: str, deferred: _DeferredSend) -> None:
         peer = self._peer(address)
         with peer.deferring:
             connection = peer.connection if peer.deferred is None else None
@@ -246,7 +246,7 @@ class RemotingClient:
                     logger.exception("request_unsent: %s: a request that waited was not sent", address)
                     deferred.failed(BrokerUnavailable(f"{address}: {type(error).__name__}: {error}"))
 
-    def _next_deferred(self, peer: _Peer) -> list[_Deferred]:
+    def _next_deferred(self, peer: _Peer) -> list[_DeferredSend]:
         """What waits, in its order; once nothing does, requests go to the connection directly."""
         with peer.deferring:
             waiting = peer.deferred or []
@@ -297,7 +297,7 @@ class RemotingClient:
                 clock=self.clock,
                 connect_timeout_seconds=min(self._connect_timeout_seconds, timeout_seconds),
                 on_request=self._dispatch,
-                on_closed=self._tell_disconnected,
+                on_closed=self._note_disconnected,
                 limits=self._limits,
             )
         except BrokerUnavailable:
@@ -310,7 +310,7 @@ class RemotingClient:
             raise UsageError("this client is closed")
         return peer.connection
 
-    def _tell_disconnected(self, connection: Connection) -> None:
+    def _note_disconnected(self, connection: Connection) -> None:
         if not self._is_closed:
             self._disconnected(connection.address)
 

@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 from reconciler.rocketmq.client.routes import MessageQueue
 
 
-class Cached(Protocol):
+class CacheItem(Protocol):
     """A message as far as its queue is concerned."""
 
     @property
@@ -25,11 +25,11 @@ class Cached(Protocol):
 
     @property
     def size_bytes(self) -> int:
-        """What it weighs in the cache."""
+        """Bytes of the message for the cache limit."""
         ...
 
 
-Message = TypeVar("Message", bound=Cached)
+Message = TypeVar("Message", bound=CacheItem)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +117,7 @@ class ProcessQueue:
             self._next_offset = max(next_offset, self._next_offset, fresh[-1].queue_offset + 1 if fresh else 0)
             return fresh
 
-    def done(self, messages: Sequence[Cached], *, era: int) -> bool:
+    def done(self, messages: Sequence[CacheItem], *, era: int) -> bool:
         """Marks messages as done. True: pulling waited for room, and there is room now."""
         with self._lock:
             if self._is_revoked or era != self._era:

@@ -29,7 +29,7 @@ def due(world: World, *, limit: int = 10) -> list[str]:
 
 
 def row_of(world: World, number: int) -> Candidate:
-    return world.ledger.candidates.read(subscription(world.environment), [key(number)])[key(number)]
+    return world.ledger.candidates.of_keys(subscription(world.environment), [key(number)])[key(number)]
 
 
 @pytest.mark.parametrize("has_row", [False, True])
@@ -57,7 +57,7 @@ def test_rows_are_asked_again_longest_due_first_and_no_more_than_asked_for(world
 
 @pytest.mark.parametrize("world", BACKENDS[1:], indirect=True)
 def test_rows_without_a_key_take_no_place_of_others(world: World) -> None:
-    """A person wrote them; nobody can ask for them, and nothing puts them off."""
+    """A person wrote them; they cannot be asked for, and nothing puts them off."""
     candidates, of = world.ledger.candidates, shard(world.environment)
     no_keys = [
         "",

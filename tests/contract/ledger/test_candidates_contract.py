@@ -18,7 +18,7 @@ def test_a_recorded_verdict_reads_back_with_all_its_fields(world: World) -> None
         shard(world.environment), [verification(1, Verdict.LAGGING, wait_seconds=2.5, evidence=evidence)]
     )
 
-    row = world.ledger.candidates.read(subscription(world.environment), [key(1), key(2)])
+    row = world.ledger.candidates.of_keys(subscription(world.environment), [key(1), key(2)])
 
     assert list(row) == [key(1)]
     found = row[key(1)]
@@ -36,7 +36,7 @@ def test_attempts_grow_and_the_first_loss_verdict_stays(world: World) -> None:
     candidates.record(of, [verification(1, Verdict.LOST_CONFIRM, first_seen_ms=5_000)])
     candidates.record(of, [verification(1, Verdict.CONSUMED, SETTLED)])
 
-    found = candidates.read(of.subscription, [key(1)])[key(1)]
+    found = candidates.of_keys(of.subscription, [key(1)])[key(1)]
 
     assert (found.state, found.verdict, found.loss_verdict) == (SETTLED, Verdict.CONSUMED, Verdict.PARKED)
     assert (found.attempts, found.first_seen_ms) == (4, 900)
@@ -58,10 +58,10 @@ def test_a_slower_owner_never_reopens_what_has_left_pending(
 ) -> None:
     candidates, of = world.ledger.candidates, shard(world.environment)
     candidates.record(of, [verification(1, Verdict.DEAD_LETTERED, first, evidence={"n": 1})])
-    before = candidates.read(of.subscription, [key(1)])[key(1)]
+    before = candidates.of_keys(of.subscription, [key(1)])[key(1)]
     world.clock.advance(1)
     candidates.record(of, [verification(1, Verdict.UNKNOWN, second, evidence={"n": 2})])
-    after = candidates.read(of.subscription, [key(1)])[key(1)]
+    after = candidates.of_keys(of.subscription, [key(1)])[key(1)]
 
     assert after.state is stands
     if stands is second:
@@ -75,7 +75,7 @@ def test_a_key_that_is_reopened_takes_a_verdict_of_the_quarantine_after_it_was_s
     candidates.record(of, [verification(1, Verdict.REJECTED, SETTLED)])
     assert candidates.reopen(of.subscription, key(1))
     candidates.record(of, [verification(1, Verdict.DELIVERED_NOT_APPLIED, QUARANTINED)])
-    row = candidates.read(of.subscription, [key(1)])[key(1)]
+    row = candidates.of_keys(of.subscription, [key(1)])[key(1)]
     assert (row.state, row.verdict) == (QUARANTINED, Verdict.DELIVERED_NOT_APPLIED)
 
 
@@ -83,10 +83,10 @@ def test_a_batch_of_mixed_states_is_written_whole(world: World) -> None:
     candidates, of = world.ledger.candidates, shard(world.environment)
     states = [OPEN, SETTLED, QUARANTINED]
     candidates.record(of, [verification(n, state=states[n % 3]) for n in range(1_203)])
-    found = candidates.read(of.subscription, [key(n) for n in range(1_203)])
+    found = candidates.of_keys(of.subscription, [key(n) for n in range(1_203)])
     assert {n: found[key(n)].state for n in range(1_203)} == {n: states[n % 3] for n in range(1_203)}
     candidates.record(of, [])
-    assert candidates.read(of.subscription, []) == {}
+    assert candidates.of_keys(of.subscription, []) == {}
 
 
 def test_groups_topics_and_environments_do_not_mix(world: World) -> None:
@@ -97,7 +97,7 @@ def test_groups_topics_and_environments_do_not_mix(world: World) -> None:
         subscription(world.environment, topic="ORDERS2"),
         subscription(world.environment + "x"),
     ):
-        assert candidates.read(other, [key(1)]) == {}
+        assert candidates.of_keys(other, [key(1)]) == {}
         assert candidates.open_losses(other, limit=10) == []
         assert candidates.open_due(other, shards=range(9), limit=10) == []
         assert not candidates.reopen(other, key(1))

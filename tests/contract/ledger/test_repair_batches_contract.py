@@ -16,7 +16,7 @@ SENDING = RepairChange(state=RepairState.SENDING, rung=Rung.END, counts_as_attem
 
 def opened(world: World, numbers: Sequence[int] = NUMBERS) -> list[Repair]:
     world.ledger.repairs.open_all(world.environment, "ORDERS", dict.fromkeys(map(key, numbers), Rung.END))
-    rows = world.ledger.repairs.read(world.environment, "ORDERS", [key(n) for n in numbers])
+    rows = world.ledger.repairs.of_keys(world.environment, "ORDERS", [key(n) for n in numbers])
     return [rows[key(n)][0] for n in numbers]
 
 
@@ -41,7 +41,7 @@ def test_of_rows_claimed_together_those_of_another_owner_are_left_to_it(world: W
     assert world.ledger.repairs.claim(rows[1], token="other", lease_seconds=60) is not None
     mine = world.ledger.repairs.claim_all([(row, f"mine/{n}") for n, row in enumerate(rows)], lease_seconds=60)
     assert [row and row.token for row in mine] == ["mine/0", None, "mine/2"]
-    assert world.ledger.repairs.read(world.environment, "ORDERS", [key(1)])[key(1)][0].token == "other"
+    assert world.ledger.repairs.of_keys(world.environment, "ORDERS", [key(1)])[key(1)][0].token == "other"
 
 
 def test_changes_written_together_are_each_under_its_own_token(world: World) -> None:
@@ -54,7 +54,7 @@ def test_changes_written_together_are_each_under_its_own_token(world: World) -> 
         (key(2), RepairState.SENDING, 1),
     ]
     assert all(row is None or row.first_sent_at_ms == world.clock.now_ms() for row in changed)
-    untouched = world.ledger.repairs.read(world.environment, "ORDERS", [key(1)])[key(1)][0]
+    untouched = world.ledger.repairs.of_keys(world.environment, "ORDERS", [key(1)])[key(1)][0]
     assert (untouched.state, untouched.attempts, untouched.target) == (RepairState.OPEN, 0, None)
 
 
@@ -77,7 +77,7 @@ def test_changes_of_every_kind_written_together_are_as_if_written_alone(world: W
         (RepairState.SENDING, Rung.END, None, {"a": 1}, False, 1, 0),
         (RepairState.FAILED, Rung.END, "given up", None, True, 0, 0),
     ]
-    read = repairs.read(world.environment, "ORDERS", [row.unique_key for row in before])
+    read = repairs.of_keys(world.environment, "ORDERS", [row.unique_key for row in before])
     assert [read[row.unique_key][0] for row in before] == list(changed)
 
 

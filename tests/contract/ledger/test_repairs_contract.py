@@ -15,7 +15,7 @@ LEASE_SECONDS = 60
 
 def opened(world: World, number: int = 1, *, rung: Rung = Rung.END) -> Repair:
     world.ledger.repairs.open(world.environment, "ORDERS", key(number), rung=rung)
-    return world.ledger.repairs.read(world.environment, "ORDERS", [key(number)])[key(number)][0]
+    return world.ledger.repairs.of_keys(world.environment, "ORDERS", [key(number)])[key(number)][0]
 
 
 def claimed(world: World, number: int = 1, *, token: str = "mine") -> Repair:
@@ -100,7 +100,7 @@ def test_a_zombie_writes_nothing_after_its_row_was_taken_over(world: World) -> N
     assert repairs.change(zombie, send, token="zombie") is None
     assert repairs.renew(zombie, token="zombie", lease_seconds=LEASE_SECONDS) is None
     assert world.ledger.hand_overs.finish(zombie, token="zombie", answer="done") is None
-    assert repairs.read(world.environment, "ORDERS", [key(1)])[key(1)] == [heir]
+    assert repairs.of_keys(world.environment, "ORDERS", [key(1)])[key(1)] == [heir]
 
 
 def test_an_attempt_is_written_with_target_and_time_and_kept_by_later_changes(world: World) -> None:
@@ -184,7 +184,7 @@ def test_an_operator_reopens_a_failed_repair_and_no_other(world: World) -> None:
     change = RepairChange(state=RepairState.FAILED, rung=Rung.END, counts_as_attempt=True, wait_seconds=99)
     repairs.change(mine, change, token="mine")
     assert repairs.reopen(mine, rung=Rung.REPUBLISH)
-    row = repairs.read(world.environment, "ORDERS", [key(1)])[key(1)][0]
+    row = repairs.of_keys(world.environment, "ORDERS", [key(1)])[key(1)][0]
     # One attempt: what was sent before has been waited for.
     assert (row.state, row.rung, row.attempts) == (RepairState.OPEN, Rung.REPUBLISH, 1)
     assert claimable(world) == [key(1)]
@@ -195,12 +195,12 @@ def test_a_repair_that_was_closed_unsent_begins_as_a_new_one_and_only_once(world
     first = claimed(world)
     for state in (RepairState.SENT, RepairState.DONE):
         repairs.change(first, RepairChange(state=state, rung=Rung.END, answer="healed without a repair"), token="mine")
-    closed = repairs.read(world.environment, "ORDERS", [key(1)])[key(1)][0]
+    closed = repairs.of_keys(world.environment, "ORDERS", [key(1)])[key(1)][0]
     assert closed.closed_unsent
     world.clock.advance(60)
     assert repairs.reopen(closed, rung=Rung.REPUBLISH)
     assert not repairs.reopen(closed, rung=Rung.END), "it has been opened since it was read"
-    row = repairs.read(world.environment, "ORDERS", [key(1)])[key(1)][0]
+    row = repairs.of_keys(world.environment, "ORDERS", [key(1)])[key(1)][0]
     assert (row.state, row.rung, row.attempts, row.done_at_ms) == (RepairState.OPEN, Rung.REPUBLISH, 0, None)
     # No witness may answer for the new loss with what it knew when the first one was proved.
     assert row.created_at_ms == world.clock.now_ms() > first.created_at_ms
@@ -212,7 +212,7 @@ def test_neither_a_send_nor_a_person_is_undone_by_a_loss_that_is_proved_again(wo
     mine = claimed(world)
     repairs.change(mine, RepairChange(state=RepairState.FAILED, rung=Rung.END), token="mine")
     assert repairs.dismiss(mine, answer="dismissed by anna: refunded")
-    dismissed = repairs.read(world.environment, "ORDERS", [key(1)])[key(1)][0]
+    dismissed = repairs.of_keys(world.environment, "ORDERS", [key(1)])[key(1)][0]
     assert not dismissed.closed_unsent
     assert not repairs.reopen(dismissed, rung=Rung.END)
     assert claimable(world) == []
@@ -267,14 +267,14 @@ def test_answers_with_bytes_that_no_database_takes_are_written_all_the_same(worl
 
 
 def handed_over(world: World, group: str = "billing", number: int = 1) -> Repair:
-    rows = world.ledger.repairs.read(world.environment, "ORDERS", [key(number)])[key(number)]
+    rows = world.ledger.repairs.of_keys(world.environment, "ORDERS", [key(number)])[key(number)]
     return next(row for row in rows if row.scope == group)
 
 
 def test_one_row_a_group_beside_the_row_of_every_group(world: World) -> None:
     opened(world)
     world.ledger.hand_overs.insert(world.environment, message(1), groups=["shipping", "billing"])
-    rows = world.ledger.repairs.read(world.environment, "ORDERS", [key(1), key(2)])
+    rows = world.ledger.repairs.of_keys(world.environment, "ORDERS", [key(1), key(2)])
     assert [(row.scope, row.rung) for row in rows[key(1)]] == [
         ("*", Rung.END),
         ("billing", Rung.HAND_OVER),
@@ -283,7 +283,7 @@ def test_one_row_a_group_beside_the_row_of_every_group(world: World) -> None:
     assert claimable(world, "billing") == [key(1)]
     assert claimable(world, "*") == [key(1)]
     world.ledger.hand_overs.insert(world.environment, message(2), groups=[])
-    assert world.ledger.repairs.read(world.environment, "ORDERS", [key(2)]) == {}
+    assert world.ledger.repairs.of_keys(world.environment, "ORDERS", [key(2)]) == {}
 
 
 def test_the_handed_over_message_equals_the_half(world: World) -> None:
@@ -315,13 +315,13 @@ def test_a_hand_over_that_failed_begins_again_with_the_message_of_now_and_no_oth
         ledger.hand_overs.insert(world.environment, message(number), groups=groups)
     failed = RepairChange(state=RepairState.FAILED, rung=Rung.HAND_OVER, counts_as_attempt=True, wait_seconds=99)
     for group, number in (("billing", 1), ("shipping", 1), ("billing", 2)):
-        rows = ledger.repairs.read(world.environment, "ORDERS", [key(number)])[key(number)]
+        rows = ledger.repairs.of_keys(world.environment, "ORDERS", [key(number)])[key(number)]
         (row,) = (row for row in rows if row.scope == group)
         mine = ledger.repairs.claim(row, token="worker", lease_seconds=LEASE_SECONDS)
         assert mine is not None
         assert ledger.repairs.change(mine, failed, token="worker") is not None
     ledger.hand_overs.insert(world.environment, message(1, body=b"other"), groups=["billing"])
-    found = ledger.repairs.read(world.environment, "ORDERS", [key(1), key(2)])
+    found = ledger.repairs.of_keys(world.environment, "ORDERS", [key(1), key(2)])
     assert {(row.unique_key, row.scope): (row.state, row.attempts) for rows in found.values() for row in rows} == {
         (key(1), "billing"): (RepairState.OPEN, 0),
         (key(1), "shipping"): (RepairState.FAILED, 1),
@@ -350,7 +350,7 @@ def test_a_person_dismisses_a_failed_repair_and_no_other(world: World) -> None:
     assert failed is not None
     world.clock.advance(5)
     assert repairs.dismiss(failed, answer="seen to\x00")
-    row = repairs.read(world.environment, "ORDERS", [key(1)])[key(1)][0]
+    row = repairs.of_keys(world.environment, "ORDERS", [key(1)])[key(1)][0]
     assert (row.state, row.answer, row.done_at_ms) == (RepairState.DONE, "seen to\ufffd", world.clock.now_ms())
     assert claimable(world) == []
     assert not repairs.dismiss(row, answer="again")

@@ -68,7 +68,7 @@ def test_repairs_are_filtered_paged_and_counted(world: World) -> None:
         ledger.repairs.open(e, "ORDERS", key(number), rung=Rung.END)
     ledger.repairs.open(e, "PAYMENTS", key(9), rung=Rung.REPUBLISH)
     ledger.hand_overs.insert(e, message(1), groups=["billing"])
-    row = ledger.repairs.claim(ledger.repairs.read(e, "ORDERS", [key(2)])[key(2)][0], token="t", lease_seconds=9)
+    row = ledger.repairs.claim(ledger.repairs.of_keys(e, "ORDERS", [key(2)])[key(2)][0], token="t", lease_seconds=9)
     assert row is not None
     ledger.repairs.change(row, RepairChange(state=RepairState.OPEN, rung=Rung.END, counts_as_attempt=True), token="t")
 
@@ -99,7 +99,7 @@ def test_repairs_are_filtered_paged_and_counted(world: World) -> None:
     }
     assert ledger.reports.repair_counts(e + "x") == []
 
-    done = ledger.repairs.claim(ledger.repairs.read(e, "ORDERS", [key(3)])[key(3)][0], token="t", lease_seconds=9)
+    done = ledger.repairs.claim(ledger.repairs.of_keys(e, "ORDERS", [key(3)])[key(3)][0], token="t", lease_seconds=9)
     assert done is not None
     ledger.repairs.change(done, RepairChange(state=RepairState.DONE, rung=Rung.END), token="t")
     of_long_ago = ledger.reports.repairs(e, only=LedgerFilter(is_done=True), limit=9)

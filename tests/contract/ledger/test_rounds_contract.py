@@ -137,7 +137,7 @@ def test_a_second_outage_before_any_round_gets_a_row_of_its_own(world: World) ->
     world.ledger.rounds.store(round_done(shard(world.environment), 1, 5))
     world.clock.advance(30)
     first = outages.open(world.environment, reason="AWAY", noticed_by="x")
-    outages.close(first)
+    outages.finish(first)
     second = outages.open(world.environment, reason="AWAY", noticed_by="x")
     assert second.closed_at_ms is None
     assert second.started_at_ms == first.started_at_ms - 1
@@ -163,7 +163,7 @@ def test_progress_is_kept_and_announcements_resume_once_the_scan_has_ended(world
     assert (current.is_scanned, current.scanned) == (True, 2_000)
     assert current.left_out == {"ORDERS/b": "away"}
     world.clock.advance(1)
-    outages.close(current)
+    outages.finish(current)
     assert outages.current(world.environment) is None
     assert world.ledger.reports.outages(world.environment, limit=1)[0].closed_at_ms == world.clock.now_ms()
     outages.advance(current, scan_position={}, scanned=0)

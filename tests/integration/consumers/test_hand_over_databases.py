@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from checkback_consumers.hand_over_rows import HandOverRows
 from checkback_consumers.handler import transactional_handler
 from checkback_consumers.message import ConsumedMessage
-from checkback_consumers.replay import ReplayCounts, ReplayWorker
+from checkback_consumers.replay_worker import ReplayCounts, ReplayWorker
 from reconciler.contract.hand_over import encode_hand_over
 from reconciler.errors import ConfigurationError
 from reconciler.sql.engines import writing

@@ -16,7 +16,7 @@ from psycopg.rows import kwargs_row
 from sqlalchemy.engine import make_url
 
 from checkback_consumers.handler import transactional_handler
-from checkback_consumers.inbox import Entered
+from checkback_consumers.inbox import InboxAnswer
 from checkback_consumers.message import ConsumedMessage
 from reconciler.errors import UsageError
 from reconciler.rocketmq.consumer.listener import ConsumeStatus
@@ -124,5 +124,5 @@ def test_rows_that_the_service_has_made_into_objects_do_not_refuse_every_message
             pay_plainly
         )
         received = message()
-        assert [bill.apply(received), bill.apply(received)] == [Entered.NEW, Entered.DUPLICATE]
+        assert [bill.apply(received), bill.apply(received)] == [InboxAnswer.NEW, InboxAnswer.DUPLICATE]
         assert effect_count(engine, received.unique_key) == 1

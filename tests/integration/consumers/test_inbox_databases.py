@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 
 from checkback_consumers.handler import TransactionalHandler, transactional_handler
-from checkback_consumers.inbox import Entered, InboxEntry, enter_inbox
+from checkback_consumers.inbox import InboxAnswer, InboxEntry, enter_inbox
 from checkback_consumers.message import ConsumedMessage, business_id
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import Collision, DatabaseAway, UsageError
@@ -163,8 +163,8 @@ def test_redelivery_collision_and_rollback_are_the_same_everywhere(
     engine: sa.Engine, wrapped: TransactionalHandler
 ) -> None:
     received = message()
-    assert wrapped.apply(received) is Entered.NEW
-    assert wrapped.apply(received) is Entered.DUPLICATE
+    assert wrapped.apply(received) is InboxAnswer.NEW
+    assert wrapped.apply(received) is InboxAnswer.DUPLICATE
     with pytest.raises(Collision):
         wrapped.apply(message(received.unique_key, body=b"other"))
     assert effect_count(engine) == 1
@@ -182,8 +182,8 @@ def test_a_driver_connection_in_autocommit_is_refused(engine: sa.Engine) -> None
 
 def test_an_autocommit_engine_has_no_effect_without_its_row(engine: sa.Engine) -> None:
     wrapped = transactional_handler(engine.execution_options(isolation_level="AUTOCOMMIT"), group="billing")(pay)
-    if engine.dialect.name == "sqlite":  # open_engine begins transactions itself, whatever the driver's mode
-        assert wrapped.apply(message()) is Entered.NEW
+    if engine.dialect.name == "sqlite":  # open_engine begins transactions itself, in any mode of the driver
+        assert wrapped.apply(message()) is InboxAnswer.NEW
         assert effect_count(engine) == 1
         return
     with pytest.raises(UsageError, match="autocommit"):
@@ -196,11 +196,11 @@ def test_a_begun_transaction_on_an_autocommit_connection_is_accepted(engine: sa.
     with closing(driver_connection(engine, autocommit=True)) as connection:
         connection.cursor().execute("BEGIN")
         entry = InboxEntry(group="billing", unique_key=key, topic="ORDERS")
-        assert enter_inbox(connection, entry) is Entered.NEW
+        assert enter_inbox(connection, entry) is InboxAnswer.NEW
         connection.rollback()
         connection.cursor().execute("BEGIN")
-        assert enter_inbox(connection, entry) is Entered.NEW
-        assert enter_inbox(connection, entry) is Entered.DUPLICATE
+        assert enter_inbox(connection, entry) is InboxAnswer.NEW
+        assert enter_inbox(connection, entry) is InboxAnswer.DUPLICATE
         connection.rollback()
 
 
@@ -304,8 +304,8 @@ def test_mysql_repeatable_read_sees_the_row_that_it_met(mariadb_url: str) -> Non
         with repeatable.connect() as old, old.begin():
             old.execute(sa.select(effects)).all()  # the snapshot is taken here
             with engine.begin() as other:
-                assert enter_inbox(other, entry) is Entered.NEW
-            assert enter_inbox(old, entry) is Entered.DUPLICATE
+                assert enter_inbox(other, entry) is InboxAnswer.NEW
+            assert enter_inbox(old, entry) is InboxAnswer.DUPLICATE
 
 
 def test_evidence_of_many_keys_is_read_in_pages(engine: sa.Engine) -> None:
@@ -316,7 +316,7 @@ def test_evidence_of_many_keys_is_read_in_pages(engine: sa.Engine) -> None:
     transactional_handler(engine, group="shipping")(pay).apply(message())
     absent = [new_key() for _ in range(1_200)]
     evidence = SqlInboxEvidence({SUBSCRIPTION: [engine]})
-    answers = evidence.read(SUBSCRIPTION, [*absent, *(each.unique_key for each in applied)])
+    answers = evidence.look_up(SUBSCRIPTION, [*absent, *(each.unique_key for each in applied)])
     assert len(answers) == 1_203
     assert {answers[key].presence for key in absent} == {Presence.ABSENT}
     rows = [answers[each.unique_key].records[0] for each in applied]
@@ -357,7 +357,7 @@ def test_an_inbox_that_cannot_be_asked_is_unknown_never_absent(tmp_path: Path) -
     key = new_key()
     nowhere = SqlInboxEvidence({})
     assert not nowhere.is_configured(SUBSCRIPTION)
-    assert nowhere.read(SUBSCRIPTION, [key])[key].is_unknown
+    assert nowhere.look_up(SUBSCRIPTION, [key])[key].is_unknown
     with pytest.raises(DatabaseAway):
         nowhere.applied_since(SUBSCRIPTION, since_ms=0, after=None, limit=1)
     for url in (f"sqlite:///{tmp_path}/empty.db", f"sqlite:///{tmp_path}/no/such/folder.db"):
@@ -365,6 +365,6 @@ def test_an_inbox_that_cannot_be_asked_is_unknown_never_absent(tmp_path: Path) -
         try:
             evidence = SqlInboxEvidence({SUBSCRIPTION: [engine]})
             assert evidence.is_configured(SUBSCRIPTION)
-            assert evidence.read(SUBSCRIPTION, [key])[key].is_unknown
+            assert evidence.look_up(SUBSCRIPTION, [key])[key].is_unknown
         finally:
             engine.dispose()

@@ -16,7 +16,7 @@ import pytest
 import sqlalchemy as sa
 
 from checkback_consumers.handler import transactional_handler
-from checkback_consumers.inbox import Entered
+from checkback_consumers.inbox import InboxAnswer
 from checkback_consumers.message import ConsumedMessage, HandedOverMessage
 from checkback_producers.announcer import AnnouncementRoute, Announcer
 from checkback_producers.outbox import SqlOutbox
@@ -25,7 +25,7 @@ from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.evidence.inbox import SqlInboxEvidence
 from reconciler.policy.inquiry.delivery import DOUBLE_EFFECT
-from reconciler.policy.sweeping import SweepPolicy, SweptSubscription
+from reconciler.policy.sweeping import SweepRules, SweptSubscription
 from reconciler.rocketmq.consumer.listener import ConsumeStatus
 from reconciler.sql.engines import database_now_ms, open_engine, reading
 from reconciler.sql.identity import ensure_identity
@@ -125,7 +125,7 @@ def test_an_effect_in_either_database_is_an_effect(engines: list[sa.Engine], num
     world = sharded(engines)
     received = delivered(world, number)
     wrapped = transactional_handler(by_last_digit(engines), group="billing", topics=TOPIC)(pay)
-    assert wrapped.apply(received) is Entered.NEW
+    assert wrapped.apply(received) is InboxAnswer.NEW
     assert sorted(counts(engines, received.unique_key)) == [0, 1]
     assert verdict_of(world, received.unique_key)[:2] == (CandidateState.SETTLED, Verdict.CONSUMED)
 
@@ -188,7 +188,7 @@ def test_the_sweeper_settles_rows_of_every_outbox_from_every_inbox(
                 at_ms = now_ms - 7_200_000
                 connection.execute(sa.insert(outbox).values(**row, created_at_ms=at_ms, announced_at_ms=at_ms))
     for number in (1, 2, 4, 5):
-        assert wrapped.apply(message(key(number), topic=TOPIC)) is Entered.NEW
+        assert wrapped.apply(message(key(number), topic=TOPIC)) is InboxAnswer.NEW
     transactional_handler(engines[1], group="billing")(pay).apply(
         message(key(4), topic=TOPIC)
     )  # bound to the wrong one
@@ -198,7 +198,7 @@ def test_the_sweeper_settles_rows_of_every_outbox_from_every_inbox(
         announcer=Announcer(announcements, AnnouncementRoute(environment=ENVIRONMENT)),
         subscriptions=[SweptSubscription(subscription=subscription)],
         inboxes=world.inbox,
-        policy=SweepPolicy(),
+        rules=SweepRules(),
     )
     report = sweeper.sweep_once()
     assert (report.settled, report.unsettled, report.doubled) == (3, 2, 1)

@@ -1,4 +1,4 @@
-"""Tables grow for days: reading some keys, or what is due, must not read everybody's rows.
+"""Tables grow for days: reading some keys, or what is due, must not read all rows.
 
 A table that has just grown has no statistics, or old ones; and PostgreSQL uses no index for a time that it would have
 to ask for again for each row.
@@ -100,7 +100,7 @@ def test_a_ledger_that_has_never_been_looked_at_finds_keys_by_their_index() -> N
             candidates.record(Shard(subscription=of, number=0), seen)
             read = rows_read(engine, "reconciler_candidate")
             asked = [one.unique_key for one in seen[:ASKED]]
-            assert len(candidates.read(of, asked)) == ASKED
+            assert len(candidates.of_keys(of, asked)) == ASKED
             assert max(read) <= ASKED
             read.clear()
             candidates.ask_later(of, asked, seconds=0)

@@ -47,7 +47,7 @@ def ledger(url: str) -> Iterator[SqlLedger]:
 
 
 def _claim_all(url: str, token: str, start: object, results: object) -> None:
-    """In a process of its own: claims whatever it can and reports the keys."""
+    """In a process of its own: claims all it can and reports the keys."""
     engine = open_engine(url)
     repairs = SqlLedger(engine).repairs
     rows = repairs.claimable(ENVIRONMENT, "ORDERS", scope=EVERY_GROUP, limit=ROWS)
@@ -73,7 +73,7 @@ def test_of_two_processes_exactly_one_claims_each_row(url: str, ledger: SqlLedge
     claimed = [unique_key for _, _, mine in answers for unique_key in mine]
     assert sorted(claimed) == [key(number) for number in range(ROWS)]
     owners = {unique_key: token for token, _, mine in answers for unique_key in mine}
-    rows = ledger.repairs.read(ENVIRONMENT, "ORDERS", claimed)
+    rows = ledger.repairs.of_keys(ENVIRONMENT, "ORDERS", claimed)
     assert {one: rows[one][0].token for one in claimed} == owners
 
 
@@ -111,7 +111,7 @@ def test_owners_whose_batches_overlap_neither_share_a_row_nor_wait_for_each_othe
 def test_of_eight_threads_exactly_one_claims_a_row(ledger: SqlLedger) -> None:
     for number in range(15):
         ledger.repairs.open(ENVIRONMENT, "ORDERS", key(number), rung=Rung.END)
-        row = ledger.repairs.read(ENVIRONMENT, "ORDERS", [key(number)])[key(number)][0]
+        row = ledger.repairs.of_keys(ENVIRONMENT, "ORDERS", [key(number)])[key(number)][0]
         won = _together(
             8,
             lambda n, row=row: ledger.repairs.claim(row, token=str(n), lease_seconds=60),  # type: ignore[misc]
@@ -121,7 +121,7 @@ def test_of_eight_threads_exactly_one_claims_a_row(ledger: SqlLedger) -> None:
 
 def test_a_lease_that_ended_in_database_time_is_taken_over(ledger: SqlLedger) -> None:
     ledger.repairs.open(ENVIRONMENT, "ORDERS", key(1), rung=Rung.END)
-    row = ledger.repairs.read(ENVIRONMENT, "ORDERS", [key(1)])[key(1)][0]
+    row = ledger.repairs.of_keys(ENVIRONMENT, "ORDERS", [key(1)])[key(1)][0]
     assert ledger.repairs.claim(row, token="dead", lease_seconds=3.0) is not None
     assert ledger.repairs.claim(row, token="early", lease_seconds=60) is None
     heir = eventually(lambda: ledger.repairs.claim(row, token="heir", lease_seconds=60), within_seconds=60)
@@ -136,7 +136,7 @@ def test_database_time_is_the_present(ledger: SqlLedger) -> None:
 
     before = time.time_ns() // 1_000_000
     ledger.repairs.open(ENVIRONMENT, "ORDERS", key(1), rung=Rung.END)
-    created = ledger.repairs.read(ENVIRONMENT, "ORDERS", [key(1)])[key(1)][0].created_at_ms
+    created = ledger.repairs.of_keys(ENVIRONMENT, "ORDERS", [key(1)])[key(1)][0].created_at_ms
     assert before - 50 <= created <= time.time_ns() // 1_000_000 + 50
 
 
@@ -150,7 +150,7 @@ def test_verdicts_of_owners_who_write_the_same_keys_at_once_are_all_counted(ledg
             ledger.candidates.record(of, mine)
 
     _together(4, record)
-    rows = ledger.candidates.read(of.subscription, [one.unique_key for one in batch])
+    rows = ledger.candidates.of_keys(of.subscription, [one.unique_key for one in batch])
     assert {row.attempts for row in rows.values()} == {20}
 
 
@@ -163,7 +163,7 @@ def test_a_settled_verdict_wins_whoever_writes_last(ledger: SqlLedger) -> None:
             ledger.candidates.record(of, [verification(key_number, Verdict.UNKNOWN, state)])
 
     _together(4, record)
-    rows = ledger.candidates.read(of.subscription, [key(number) for number in range(20)])
+    rows = ledger.candidates.of_keys(of.subscription, [key(number) for number in range(20)])
     assert {row.state for row in rows.values()} == {CandidateState.SETTLED}
 
 
@@ -173,7 +173,7 @@ def test_an_outage_noticed_by_many_at_once_is_closed_for_all(ledger: SqlLedger, 
         current = ledger.outages.current(ENVIRONMENT)
         assert current in opened
         assert current is not None
-        ledger.outages.close(current)
+        ledger.outages.finish(current)
         assert ledger.outages.current(ENVIRONMENT) is None
 
 
@@ -239,14 +239,14 @@ def test_old_finished_rows_go_in_batches_and_unfinished_ones_stay(ledger: SqlLed
     ledger.candidates.record(of, [verification(n, Verdict.UNKNOWN, states[n % 3]) for n in range(30)])
     for number, state in enumerate([RepairState.SENT, RepairState.DONE, RepairState.FAILED]):
         ledger.hand_overs.insert(ENVIRONMENT, message(number), groups=["billing"])
-        row = ledger.repairs.read(ENVIRONMENT, "ORDERS", [key(number)])[key(number)][0]
+        row = ledger.repairs.of_keys(ENVIRONMENT, "ORDERS", [key(number)])[key(number)][0]
         assert ledger.repairs.claim(row, token="t", lease_seconds=9) is not None
         ledger.repairs.change(row, RepairChange(state=state, rung=Rung.HAND_OVER), token="t")
     for generation in range(1, 12):
         ledger.rounds.store(round_done(of, generation, generation))
     ledger.rounds.void_after(of, epoch="test:one", generation=10)
     ledger.rounds.store(round_done(shard(ENVIRONMENT, 9), 1, 1))
-    ledger.outages.close(ledger.outages.open(ENVIRONMENT, reason="AWAY", noticed_by="x"))
+    ledger.outages.finish(ledger.outages.open(ENVIRONMENT, reason="AWAY", noticed_by="x"))
     ledger.outages.open(ENVIRONMENT, reason="MANUAL", noticed_by="x")
     ledger.actions.begin(ENVIRONMENT, Intent(by="anna", command="hold"))
 
@@ -270,10 +270,10 @@ def test_old_finished_rows_go_in_batches_and_unfinished_ones_stay(ledger: SqlLed
     rest = SqlRetention(ledger.database, keep_days=1).delete_old(ENVIRONMENT)
     assert (first.candidates + rest.candidates, rest.has_more) == (10, False)
 
-    kept = ledger.candidates.read(subscription(ENVIRONMENT), [key(n) for n in range(30)])
+    kept = ledger.candidates.of_keys(subscription(ENVIRONMENT), [key(n) for n in range(30)])
     assert {row.state for row in kept.values()} == {CandidateState.OPEN, CandidateState.QUARANTINED}
     assert len(kept) == 20
-    repairs = ledger.repairs.read(ENVIRONMENT, "ORDERS", [key(n) for n in range(3)])
+    repairs = ledger.repairs.of_keys(ENVIRONMENT, "ORDERS", [key(n) for n in range(3)])
     assert {rows[0].state for rows in repairs.values()} == {RepairState.SENT, RepairState.FAILED}
     last = ledger.rounds.last(of)
     assert last is not None
@@ -290,14 +290,14 @@ def test_what_a_person_has_dismissed_stays_however_old_it_is(ledger: SqlLedger) 
     ledger.candidates.record(shard(ENVIRONMENT), settled)
     for number, answer in enumerate([None, "the effect is there", f"{DISMISSED_BY}anna: refunded"]):
         ledger.repairs.open(ENVIRONMENT, "ORDERS", key(number), rung=Rung.END)
-        row = ledger.repairs.read(ENVIRONMENT, "ORDERS", [key(number)])[key(number)][0]
+        row = ledger.repairs.of_keys(ENVIRONMENT, "ORDERS", [key(number)])[key(number)][0]
         assert ledger.repairs.claim(row, token="t", lease_seconds=9) is not None
         ledger.repairs.change(row, RepairChange(state=RepairState.DONE, rung=Rung.END, answer=answer), token="t")
     deleted = SqlRetention(ledger.database, keep_days=-1).delete_old(ENVIRONMENT)
     assert (deleted.candidates, deleted.repairs, deleted.has_more) == (3, 2, False)
-    kept = ledger.candidates.read(subscription(ENVIRONMENT), [key(n) for n in range(len(verdicts))])
+    kept = ledger.candidates.of_keys(subscription(ENVIRONMENT), [key(n) for n in range(len(verdicts))])
     assert {row.verdict for row in kept.values()} == QUARANTINING
-    assert set(ledger.repairs.read(ENVIRONMENT, "ORDERS", [key(n) for n in range(3)])) == {key(2)}
+    assert set(ledger.repairs.of_keys(ENVIRONMENT, "ORDERS", [key(n) for n in range(3)])) == {key(2)}
 
 
 # ---- away, locked, not migrated
@@ -317,7 +317,7 @@ def test_a_locked_sqlite_is_away_and_nothing_is_lost(tmp_path: Path) -> None:
     with ledger.database.writing():
         with pytest.raises(DatabaseAway):
             ledger.candidates.record(shard(ENVIRONMENT), [verification(1)])
-        assert ledger.candidates.read(subscription(ENVIRONMENT), [key(1)]) == {}, "readers are not blocked"
+        assert ledger.candidates.of_keys(subscription(ENVIRONMENT), [key(1)]) == {}, "readers are not blocked"
     ledger.candidates.record(shard(ENVIRONMENT), [verification(1)])
     engine.dispose()
 

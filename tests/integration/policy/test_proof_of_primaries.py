@@ -9,10 +9,9 @@ import pymysql
 import pytest
 import sqlalchemy as sa
 
-from checkback_producers import Sweeper
 from checkback_producers.announcer import AnnouncementRoute, Announcer
 from checkback_producers.outbox import SqlOutbox
-from checkback_producers.sweeper import OutboxSource
+from checkback_producers.sweeper import OutboxSource, Sweeper
 from reconciler.errors import ConfigurationError
 from reconciler.evidence.outbox import ReadOutbox, SqlOutboxReader
 from reconciler.sql import schema, tables
@@ -131,7 +130,7 @@ def test_without_the_rights_and_the_column_of_this_release_a_primary_still_prove
     url = login_of(outbox_url, "SELECT ON reconciler_outbox")
     read = ReadOutbox(producer_group=GROUP, topics=frozenset({TOPIC}), url=url)
     with closing(SqlOutboxReader([read])) as reader:
-        assert reader.read(TOPIC, {KEY: 2**62})[KEY].is_absent
+        assert reader.look_up(TOPIC, {KEY: 2**62})[KEY].is_absent
     with role_of(url) as database:
         assert database.role() == DatabaseRole(is_primary=True)
         assert database.unread() == ()
@@ -142,19 +141,19 @@ def test_a_right_that_was_taken_away_is_missed_once_and_not_for_ever(outbox_url:
     read = ReadOutbox(producer_group=GROUP, topics=frozenset({TOPIC}), url=url)
     engine = open_engine(outbox_url)
     with closing(SqlOutboxReader([read])) as reader:
-        assert reader.read(TOPIC, {KEY: 1})[KEY].is_absent
+        assert reader.look_up(TOPIC, {KEY: 1})[KEY].is_absent
         with writing(engine) as connection:
             name = str(sa.make_url(url).username)
             who = name if engine.dialect.name == "postgresql" else f"'{name}'@'localhost'"
             connection.exec_driver_sql(f"REVOKE SELECT ON reconciler_outbox_identity FROM {who}")
-        reader.read(TOPIC, {KEY: 1})
-        assert reader.read(TOPIC, {KEY: 1})[KEY].is_absent
+        reader.look_up(TOPIC, {KEY: 1})
+        assert reader.look_up(TOPIC, {KEY: 1})[KEY].is_absent
     engine.dispose()
 
 
 @pytest.mark.sql("postgres")
 def test_a_subscriber_of_logical_replication_is_no_primary() -> None:
-    """It is in no recovery, anybody may write to it, and its subscription may have been disabled for days."""
+    """It is in no recovery, every login may write to it, and its subscription may have been disabled for days."""
     with PostgresServer(options={"wal_level": "logical"}) as server:
         source, copy = server.create_database("source"), server.create_database("copy")
         for url in (source, copy):

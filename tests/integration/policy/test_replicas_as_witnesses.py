@@ -203,7 +203,7 @@ def test_the_sign_of_life_must_be_later_than_the_time_of_the_key(databases: Data
     databases.replica.catch_up()
     with reading(databases.engine) as connection:
         after_ms = database_now_ms(connection) + 60_000
-    found = databases.reader.read(TOPIC, {key(1): before_ms, key(2): after_ms})
+    found = databases.reader.look_up(TOPIC, {key(1): before_ms, key(2): after_ms})
     assert found[key(1)].is_absent
     assert found[key(2)].is_unknown
 
@@ -225,7 +225,7 @@ def test_an_effect_that_a_paused_replica_lacks_is_neither_missing_nor_a_loss(dat
         verdict, state, reason = verdict_of(world, unique_key)
         assert (verdict, state) == (Verdict.UNKNOWN, CandidateState.OPEN)
         assert NOT_PROVED in reason
-    assert not world.ledger.repairs.read("test", TOPIC, [delivered, lost]).get(lost)
+    assert not world.ledger.repairs.of_keys("test", TOPIC, [delivered, lost]).get(lost)
     databases.replica.resume()
     databases.replica.catch_up()
     world.rounds(process, 12, consume=False)
@@ -237,7 +237,7 @@ def test_a_tombstone_on_a_replica_is_final_however_old_the_replica_is(databases:
     databases.commit(world.commit_locally(key(1), state="ROLLED_BACK"))
     databases.replica.catch_up()
     databases.replica.pause()
-    lookup: Lookup[OutboxRow] = databases.reader.read(TOPIC, {key(1): 2**62})[key(1)]
+    lookup: Lookup[OutboxRow] = databases.reader.look_up(TOPIC, {key(1): 2**62})[key(1)]
     assert [row.is_committed for row in lookup.records] == [False]
 
 
@@ -245,9 +245,9 @@ def test_the_primary_proves_absence_whenever_the_key_was_announced(databases: Da
     with closing(
         SqlOutboxReader([ReadOutbox(producer_group="g", topics=frozenset({TOPIC}), url=databases.url)])
     ) as reader:
-        assert reader.read(TOPIC, {key(1): 2**62})[key(1)].is_absent
+        assert reader.look_up(TOPIC, {key(1): 2**62})[key(1)].is_absent
     evidence = SqlInboxEvidence({World().subscriptions[0]: [databases.primary]})
-    assert evidence.read(World().subscriptions[0], [key(1)])[key(1)].is_absent
+    assert evidence.look_up(World().subscriptions[0], [key(1)])[key(1)].is_absent
 
 
 def test_every_login_may_read_the_whole_proof(databases: Databases) -> None:

@@ -94,7 +94,7 @@ class Thread:
         return self.instance.sender(PRODUCERS).send(message, queue=self.queue, is_half=True)
 
     def use_key(self, key: str, *, body: bytes, tags: str) -> None:
-        """Somebody's ordinary message with the key of another."""
+        """An ordinary message with the key of another one."""
         message = Message(topic=TOPIC, body=body, tags=tags, unique_key=key)
         self.instance.sender("strangers").send(message, queue=self.queue)
 
@@ -121,11 +121,11 @@ class Thread:
         eventually(reached, within_seconds=60, message=f"{unique_key} {state}")
 
     def state(self, unique_key: str) -> RepairState | None:
-        rows = self.ledger.repairs.read(ENVIRONMENT, TOPIC, [unique_key]).get(unique_key, ())
+        rows = self.ledger.repairs.of_keys(ENVIRONMENT, TOPIC, [unique_key]).get(unique_key, ())
         return next((row.state for row in rows if row.scope == EVERY_GROUP), None)
 
     def verdicts(self, unique_key: str) -> tuple[Verdict | None, Verdict, CandidateState]:
-        row = self.ledger.candidates.read(self.plan.subscriptions[0].subscription, [unique_key])[unique_key]
+        row = self.ledger.candidates.of_keys(self.plan.subscriptions[0].subscription, [unique_key])[unique_key]
         return row.loss_verdict, row.verdict, row.state
 
 
@@ -373,7 +373,7 @@ def test_a_lagging_index_is_unknown_never_a_loss() -> None:
 def judged(thread: Thread, key: str) -> bool:
     subscription = thread.plan.subscriptions[0].subscription
     thread.rounds.run(subscription)
-    return key in thread.ledger.candidates.read(subscription, [key])
+    return key in thread.ledger.candidates.of_keys(subscription, [key])
 
 
 def settled(thread: Thread, key: str) -> bool:

@@ -12,17 +12,16 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 
-from checkback_producers import Sweeper
 from checkback_producers.announcer import AnnouncementRoute, Announcer
 from checkback_producers.outbox import SqlOutbox
-from checkback_producers.sweeper import OutboxSource
+from checkback_producers.sweeper import OutboxSource, Sweeper
 from reconciler.audit.collect import database as audited
 from reconciler.audit.collect.sources import Source
 from reconciler.commands.doctor.checks import examine
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import DatabaseAway
 from reconciler.evidence.inbox import SqlInboxEvidence
-from reconciler.policy.sweeping import SweepPolicy, SweptSubscription
+from reconciler.policy.sweeping import SweepRules, SweptSubscription
 from reconciler.settings.schema import Settings
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine, reading, writing
@@ -112,7 +111,7 @@ def test_sweepers_announce_and_settle_what_they_should(world: World, pgbouncer_s
             announcer=Announcer(MemoryAnnouncements(), AnnouncementRoute(environment="test", queues=4)),
             subscriptions=[SweptSubscription(subscription=billing)],
             inboxes=SqlInboxEvidence({billing: [reader]}),
-            policy=SweepPolicy(page_rows=20),
+            rules=SweepRules(page_rows=20),
         )
         return sweeper.sweep_once().failed_sources
 

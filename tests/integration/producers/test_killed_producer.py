@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from checkback_producers import AnnouncementRoute, Outcome, Sweeper
+from checkback_producers import AnnouncementRoute, Outcome
 from checkback_producers.announcer import Announcer
 from checkback_producers.check_answer import CheckAnswerer
 from checkback_producers.outbox import SqlOutbox
-from checkback_producers.sweeper import OutboxSource
+from checkback_producers.sweeper import OutboxSource, Sweeper
 from reconciler.clock import ManualClock
-from reconciler.policy.sweeping import SweepPolicy
+from reconciler.policy.sweeping import SweepRules
 from tests.unit.producers.test_sweeping import MemoryInboxes
 from tests.unit.producers.world import GROUP, MemoryAnnouncements, World
 
@@ -56,7 +56,7 @@ def test_a_killed_producer_leaves_all_or_nothing(tmp_path: Path, moment: str) ->
         announcer=Announcer(announcements, AnnouncementRoute(environment="test")),
         subscriptions=[],
         inboxes=MemoryInboxes(),
-        policy=SweepPolicy(sweep_after_seconds=0),
+        rules=SweepRules(sweep_after_seconds=0),
     ).sweep_once()
     answer = CheckAnswerer(outbox, clock=ManualClock()).answer(world.checked(key, check_times=15))
     committed = moment == "after"

@@ -25,7 +25,7 @@ def test_queue_tells_its_ends_and_since_when_something_waits(broker: EmbeddedBro
     sender = instance.sender("SENDERS")
     for body in (b"first", b"second"):
         sender.send(Message(topic=topic, body=body), queue=queue)
-    found, silent = ends.read(topic, {})
+    found, silent = ends.of_topic(topic, {})
     assert [(end.queue.queue_id, end.begin, end.end) for end in found] == [(0, 0, 0), (1, 0, 2)]
     assert silent == {}
     first, second = (message.store_timestamp_ms for message in broker.stored(topic))
@@ -40,7 +40,7 @@ def test_queues_that_may_be_written_and_not_read_are_no_empty_topic(
     Admin(instance.client).create_topic(broker.address, topic, queues=1, permission=WRITE_ONLY)
     eventually(lambda: not instance.routes.refresh(topic).readable_queues, within_seconds=20)
     instance.sender("SENDERS").send(Message(topic=topic, body=b"nobody reads it"))
-    found, silent = QueueEnds(instance.client, instance.routes).read(topic, {})
+    found, silent = QueueEnds(instance.client, instance.routes).of_topic(topic, {})
     assert [(end.begin, end.end) for end in found] == [(0, 1)]
     assert silent == {}
 
@@ -49,7 +49,7 @@ def test_broker_that_left_with_what_was_read_of_it_is_not_forgotten(
     broker: EmbeddedBroker, instance: ClientInstance
 ) -> None:
     topic = new_topic(instance, broker.address, queues=1)
-    _, silent = QueueEnds(instance.client, instance.routes).read(topic, {"gone": [0]})
+    _, silent = QueueEnds(instance.client, instance.routes).of_topic(topic, {"gone": [0]})
     assert list(silent) == ["gone"]
     assert "rocketmq.retired_brokers" in silent["gone"]
 
@@ -57,7 +57,7 @@ def test_broker_that_left_with_what_was_read_of_it_is_not_forgotten(
 def test_broker_that_refuses_is_silent_and_says_what_it_wants(broker: EmbeddedBroker, instance: ClientInstance) -> None:
     topic = new_topic(instance, broker.address, queues=1)
     broker.faults.refuse()
-    found, silent = QueueEnds(instance.client, instance.routes).read(topic, {})
+    found, silent = QueueEnds(instance.client, instance.routes).of_topic(topic, {})
     empty: list[QueueEnd] = []
     assert found == empty
     assert [text.partition(":")[0] for text in silent.values()] == ["wants authentication"]
@@ -65,4 +65,4 @@ def test_broker_that_refuses_is_silent_and_says_what_it_wants(broker: EmbeddedBr
 
 def test_topic_that_no_broker_has_is_no_empty_topic(instance: ClientInstance) -> None:
     with pytest.raises(TopicNotFound):
-        QueueEnds(instance.client, instance.routes).read("NO_SUCH_TOPIC", {})
+        QueueEnds(instance.client, instance.routes).of_topic("NO_SUCH_TOPIC", {})

@@ -191,7 +191,7 @@ class World:
         """The next round."""
         current = self.rows.outages.current("test")
         assert current is not None
-        self.rows.outages.close(current)
+        self.rows.outages.finish(current)
 
 
 def away() -> None:

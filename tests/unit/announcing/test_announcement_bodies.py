@@ -1,4 +1,4 @@
-"""Bodies of the unique-key topic that cannot be read: refused one by one, whatever their sender packed them with."""
+"""Bodies of the unique-key topic that cannot be read: refused one by one, in any packing."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def pulled(body: bytes, system_flag: int) -> PulledAnnouncement:
 
 
 def refused(body: bytes, system_flag: int) -> tuple[str, str]:
-    judged = RULES.judge(QUEUE, pulled(body, system_flag))
+    judged = RULES.screen(QUEUE, pulled(body, system_flag))
     assert isinstance(judged, RefusedAnnouncement)
     return judged.reason, judged.detail
 

@@ -38,7 +38,7 @@ class Original:
     pulls: int = 0
 
     def round(self) -> ClassicRound:
-        return ClassicRound(announcements=self, sets=self, view_message=self.view_message, replay=self.replay)
+        return ClassicRound(announcements=self, sets=self, view_message=self.view_message, hand_over=self.hand_over)
 
     def _may_fail(self, call: str) -> None:
         if call in self.fails:
@@ -73,8 +73,8 @@ class Original:
             return Lookup(presence=Presence.ABSENT)
         return Lookup(presence=Presence.FOUND, records=(self.stored[unique_key],))
 
-    def replay(self, subscription: Subscription, message: StoredMessage) -> None:
-        self._may_fail("replay")
+    def hand_over(self, subscription: Subscription, message: StoredMessage) -> None:
+        self._may_fail("hand-over")
         self.attempts.append(message.unique_key)
         if message.unique_key not in self.applied:
             self.applied.append(message.unique_key)
@@ -109,21 +109,21 @@ def lost(*keys: str) -> Original:
 A, B, C = "A" * 32, "B" * 32, "C" * 32
 
 
-def test_a_lost_message_is_replayed_and_a_consumed_one_is_not() -> None:
+def test_a_lost_message_is_handed_over_and_a_consumed_one_is_not() -> None:
     original = lost(A, B, C)
     original.commit = {B}
     job = original.round()
     assert job.consume_announcements(SUBSCRIPTION) == 3
     report = job.run(SUBSCRIPTION)
-    assert (report.missing, report.replayed, report.not_found, report.refused) == (2, 2, (), ())
+    assert (report.missing, report.handed_over, report.not_found, report.refused) == (2, 2, (), ())
     assert original.applied == [A, C]
     assert job.run(SUBSCRIPTION).missing == 0
 
 
-def test_a_crash_between_exec_and_replay_loses_what_was_not_replayed_yet() -> None:
+def test_a_crash_between_exec_and_hand_over_loses_what_was_not_handed_over_yet() -> None:
     original = lost(A, B)
     original.round().consume_announcements(SUBSCRIPTION)
-    original.fails["replay"] = Died()
+    original.fails["hand-over"] = Died()
     with pytest.raises(Died):
         original.round().run(SUBSCRIPTION)
     after = original.round()
@@ -148,7 +148,7 @@ def test_a_query_that_failed_is_taken_for_not_found_and_the_key_forgotten() -> N
     job.consume_announcements(SUBSCRIPTION)
     original.fails["view"] = BrokerUnavailable("restarting")
     report = job.run(SUBSCRIPTION)
-    assert (report.replayed, report.not_found) == (1, (A,))
+    assert (report.handed_over, report.not_found) == (1, (A,))
     assert job.run(SUBSCRIPTION).missing == 0
 
 
@@ -156,7 +156,7 @@ def test_a_business_that_is_away_loses_the_message_too() -> None:
     original = lost(A)
     job = original.round()
     job.consume_announcements(SUBSCRIPTION)
-    original.fails["replay"] = DatabaseAway("ledger")
+    original.fails["hand-over"] = DatabaseAway("ledger")
     assert job.run(SUBSCRIPTION).refused == (A,)
     assert job.run(SUBSCRIPTION).missing == 0
 
@@ -169,14 +169,14 @@ def test_a_half_that_the_real_topic_does_not_show_is_not_repaired() -> None:
     assert job.run(SUBSCRIPTION).not_found == (A,)
 
 
-def test_a_round_between_the_two_sadds_replays_in_vain() -> None:
+def test_a_round_between_the_two_sadds_hands_over_in_vain() -> None:
     original = lost(A)
     original.commit = {A}
     job = original.round()
     assert job.run(SUBSCRIPTION).missing == 0  # and forgets that A was consumed
     original.applied = [A]
     job.consume_announcements(SUBSCRIPTION)
-    assert job.run(SUBSCRIPTION).replayed == 1
+    assert job.run(SUBSCRIPTION).handed_over == 1
     assert (original.attempts, original.applied) == ([A], [A])
 
 

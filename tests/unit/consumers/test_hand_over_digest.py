@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from checkback_consumers.handler import TransactionalHandler, transactional_handler
 from checkback_consumers.message import ConsumedMessage
 from checkback_consumers.recorder import CommitRecorder
-from checkback_consumers.replay import ReplayCounts, ReplayWorker
+from checkback_consumers.replay_worker import ReplayCounts, ReplayWorker
 from reconciler.contract.hand_over import HandOverSigner, decode_hand_over, encode_hand_over
 from reconciler.contract.tables import HoldKind
 from reconciler.errors import InvalidValue, MalformedInput

@@ -14,7 +14,7 @@ from checkback_consumers.hand_over_rows import HandOverRows
 from checkback_consumers.handler import TransactionalHandler, transactional_handler
 from checkback_consumers.message import ConsumedMessage
 from checkback_consumers.redis_inbox import RedisInbox
-from checkback_consumers.replay import ReplayCounts, ReplayWorker
+from checkback_consumers.replay_worker import ReplayCounts, ReplayWorker
 from reconciler.errors import InvalidValue, UsageError
 from reconciler.rocketmq.consumer.listener import ConsumeStatus
 from reconciler.sql.tables import ledger_metadata

@@ -10,7 +10,7 @@ import pytest
 
 from checkback_consumers.effect import SqlInbox
 from checkback_consumers.handler import transactional_handler
-from checkback_consumers.inbox import Entered
+from checkback_consumers.inbox import InboxAnswer
 from checkback_consumers.message import ConsumedMessage, business_id
 from checkback_consumers.redis_inbox import RedisInbox
 from reconciler.contract.keyspace import inbox_key
@@ -54,8 +54,8 @@ def test_a_redelivery_has_no_second_effect_and_is_recorded_again(client: fakered
     inbox = RedisInbox(client, environment="test", keep_seconds=60)
     wrapped = transactional_handler(inbox, group="mail", recorder=recorder)(business)
     received = message()
-    assert wrapped.apply(received) is Entered.NEW
-    assert wrapped.apply(received) is Entered.DUPLICATE
+    assert wrapped.apply(received) is InboxAnswer.NEW
+    assert wrapped.apply(received) is InboxAnswer.DUPLICATE
     assert business.effects == [received.unique_key]
     assert len(recorder.recorded) == 2
     with pytest.raises(Collision):
@@ -74,15 +74,15 @@ def test_a_failing_handler_is_run_again(client: fakeredis.FakeRedis) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - the business's own
         wrapped.apply(received)
     business.fails = False
-    assert wrapped.apply(received) is Entered.NEW
+    assert wrapped.apply(received) is InboxAnswer.NEW
 
 
 def test_two_keys_with_one_business_id_have_one_effect(client: fakeredis.FakeRedis) -> None:
     business = Business()
     inbox = RedisInbox(client, environment="test")
     wrapped = transactional_handler(inbox, group="mail", dedupe_by=business_id)(business)
-    assert wrapped.apply(message(BUSINESS_ID="a")) is Entered.NEW
-    assert wrapped.apply(message(BUSINESS_ID="a")) is Entered.DUPLICATE_BUSINESS
+    assert wrapped.apply(message(BUSINESS_ID="a")) is InboxAnswer.NEW
+    assert wrapped.apply(message(BUSINESS_ID="a")) is InboxAnswer.DUPLICATE_BUSINESS
     assert len(business.effects) == 1
 
 
@@ -91,12 +91,12 @@ def test_a_business_id_of_two_topics_swallows_no_message(client: fakeredis.FakeR
     inbox = RedisInbox(client, environment="test")
     wrapped = transactional_handler(inbox, group="mail", dedupe_by=business_id)(business)
     order, payment = message(BUSINESS_ID="17"), replace(message(BUSINESS_ID="17"), topic="PAYMENTS")
-    assert wrapped.apply(order) is Entered.NEW
+    assert wrapped.apply(order) is InboxAnswer.NEW
     with pytest.raises(InvalidValue, match=f"a message of topic {order.topic} has it"):
         wrapped.apply(payment)
     (key,) = client.keys("*")
     client.hdel(key, "topic")  # as an older release left it
-    assert wrapped.apply(payment) is Entered.DUPLICATE_BUSINESS
+    assert wrapped.apply(payment) is InboxAnswer.DUPLICATE_BUSINESS
     assert len(business.effects) == 1
 
 
@@ -113,7 +113,7 @@ def test_a_second_process_waits_while_the_first_is_inside(client: fakeredis.Fake
         seen.append("busy")
 
     business.then = again
-    assert wrapped.apply(received) is Entered.NEW
+    assert wrapped.apply(received) is InboxAnswer.NEW
     assert seen == ["busy"]
     assert len(business.effects) == 1
 
@@ -124,7 +124,7 @@ def test_groups_and_environments_do_not_meet(client: fakeredis.FakeRedis) -> Non
     for environment in ("test", "staging"):
         for group in ("mail", "push"):
             inbox = RedisInbox(client, environment=environment)
-            assert transactional_handler(inbox, group=group)(business).apply(received) is Entered.NEW
+            assert transactional_handler(inbox, group=group)(business).apply(received) is InboxAnswer.NEW
     assert len(business.effects) == 4
 
 

@@ -1,4 +1,4 @@
-"""Hand-over rows that never reach the inbox hold up nobody else's."""
+"""Hand-over rows that never reach the inbox hold up no other rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from checkback_consumers.errors import InboxNotReached
 from checkback_consumers.hand_over_rows import HandOverRows
 from checkback_consumers.handler import transactional_handler
 from checkback_consumers.inbox import InboxEntry
-from checkback_consumers.replay import ReplayWorker
+from checkback_consumers.replay_worker import ReplayWorker
 from reconciler.sql.tables import ledger_metadata
 from tests.unit.consumers.messages import effect_count, inbox_engine, message, new_key, sqlite_url
 from tests.unit.consumers.test_hand_over_message import stored

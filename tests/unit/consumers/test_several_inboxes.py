@@ -45,7 +45,7 @@ def insert(engine: sa.Engine, key: str, applied_at_ms: Any = 1_000) -> None:
 
 
 def asked(engines: list[sa.Engine], key: str) -> Lookup[InboxRow]:
-    return SqlInboxEvidence({SUBSCRIPTION: engines}).read(SUBSCRIPTION, [key, new_key()])[key]
+    return SqlInboxEvidence({SUBSCRIPTION: engines}).look_up(SUBSCRIPTION, [key, new_key()])[key]
 
 
 def test_an_effect_in_any_database_is_found_and_an_absence_needs_all_of_them(
@@ -132,4 +132,4 @@ def test_a_scan_that_cannot_read_all_databases_says_so(engines: list[sa.Engine],
 def test_an_empty_list_is_no_inbox() -> None:
     evidence = SqlInboxEvidence({SUBSCRIPTION: []})
     assert not evidence.is_configured(SUBSCRIPTION)
-    assert evidence.read(SUBSCRIPTION, ["A"])["A"].is_unknown
+    assert evidence.look_up(SUBSCRIPTION, ["A"])["A"].is_unknown

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from checkback_consumers.errors import InboxNotReached
 from checkback_consumers.handler import TransactionalHandler, transactional_handler
-from checkback_consumers.inbox import Entered
+from checkback_consumers.inbox import InboxAnswer
 from checkback_consumers.message import ConsumedMessage, HandedOverMessage, business_id
 from reconciler.errors import Collision, InvalidValue, MalformedInput, UsageError
 from reconciler.rocketmq.consumer.listener import ConsumeStatus, FailedAt
@@ -183,8 +183,8 @@ def test_a_client_without_properties_does_not_collide(engine: sa.Engine) -> None
 
     key = new_key()
     wrapped = wrap(engine)
-    assert wrapped.apply(NativeMessage(key)) is Entered.NEW
-    assert wrapped.apply(message(key, body=b"whatever")) is Entered.DUPLICATE
+    assert wrapped.apply(NativeMessage(key)) is InboxAnswer.NEW
+    assert wrapped.apply(message(key, body=b"whatever")) is InboxAnswer.DUPLICATE
     assert effect_count(engine) == 1
 
 
@@ -192,10 +192,10 @@ def test_two_keys_with_one_business_id_have_one_effect(engine: sa.Engine) -> Non
     recorder = KeptRecorder()
     wrapped = wrap(engine, recorder=recorder, dedupe_by=business_id)
     first, second = message(BUSINESS_ID="order-7"), message(BUSINESS_ID="order-7")
-    assert wrapped.apply(first) is Entered.NEW
-    assert wrapped.apply(second) is Entered.DUPLICATE_BUSINESS
-    assert wrapped.apply(second) is Entered.DUPLICATE
-    assert wrapped.apply(first) is Entered.DUPLICATE
+    assert wrapped.apply(first) is InboxAnswer.NEW
+    assert wrapped.apply(second) is InboxAnswer.DUPLICATE_BUSINESS
+    assert wrapped.apply(second) is InboxAnswer.DUPLICATE
+    assert wrapped.apply(first) is InboxAnswer.DUPLICATE
     assert effect_count(engine) == 1
     assert inbox_rows(engine) == [
         (first.unique_key, None, "consumer"),
@@ -208,14 +208,14 @@ def test_two_keys_with_one_business_id_have_one_effect(engine: sa.Engine) -> Non
 
 def test_messages_without_a_business_id_do_not_dedupe_each_other(engine: sa.Engine) -> None:
     wrapped = wrap(engine, dedupe_by=business_id)
-    assert wrapped.apply(message()) is Entered.NEW
-    assert wrapped.apply(message()) is Entered.NEW
+    assert wrapped.apply(message()) is InboxAnswer.NEW
+    assert wrapped.apply(message()) is InboxAnswer.NEW
 
 
 def test_two_groups_in_one_database_each_have_the_effect(engine: sa.Engine) -> None:
     received = message()
     for group in ("billing", "shipping"):
-        assert transactional_handler(engine, group=group)(pay).apply(received) is Entered.NEW
+        assert transactional_handler(engine, group=group)(pay).apply(received) is InboxAnswer.NEW
     assert effect_count(engine) == 2
 
 
@@ -237,11 +237,11 @@ def test_a_foreign_clients_message_is_deduped_by_its_offset_id_and_not_recorded(
 
     recorder = KeptRecorder()
     wrapped = wrap(engine, lambda received, connection: None, recorder=recorder)
-    assert wrapped.apply(Foreign()) is Entered.NEW
+    assert wrapped.apply(Foreign()) is InboxAnswer.NEW
     retried = Foreign()
     retried.offset_message_id = "7F00000100002A9F0000000000009999"
     retried.properties = {"ORIGIN_MESSAGE_ID": Foreign().offset_message_id}
-    assert wrapped.apply(retried) is Entered.DUPLICATE
+    assert wrapped.apply(retried) is InboxAnswer.DUPLICATE
     assert recorder.recorded == []
     nameless = Foreign()
     nameless.offset_message_id = ""
@@ -300,8 +300,8 @@ def test_a_plain_sqlite_connection_is_enough(engine: sa.Engine, tmp_path: Path) 
             connection.rollback()
 
     wrapped = transactional_handler(connect, group="billing", dedupe_by=business_id)(handler)
-    assert wrapped.apply(message(BUSINESS_ID="a")) is Entered.NEW
-    assert wrapped.apply(message(BUSINESS_ID="a")) is Entered.DUPLICATE_BUSINESS
+    assert wrapped.apply(message(BUSINESS_ID="a")) is InboxAnswer.NEW
+    assert wrapped.apply(message(BUSINESS_ID="a")) is InboxAnswer.DUPLICATE_BUSINESS
     with pytest.raises(UsageError):
         wrapped.apply(message(body=b"swallowed"))
     assert effect_count(engine) == 1

@@ -1,4 +1,4 @@
-"""What nobody can read is UNKNOWN for a while and then a person's: never an absence, and never for ever."""
+"""What cannot be read is UNKNOWN for a while and then a person's: never an absence, and never for ever."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Readings:
     def __init__(self, outbox: Any, key: str, answer: Lookup[Any]) -> None:
         self.outbox, self.key, self.answer = outbox, key, answer
 
-    def read(self, topic: str, keys: Any) -> Any:
-        return {**self.outbox.read(topic, keys), **({self.key: self.answer} if self.key in keys else {})}
+    def look_up(self, topic: str, keys: Any) -> Any:
+        return {**self.outbox.look_up(topic, keys), **({self.key: self.answer} if self.key in keys else {})}
 
     def is_configured(self, topic: str) -> bool:
         return bool(self.outbox.is_configured(topic))

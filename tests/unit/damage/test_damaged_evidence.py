@@ -20,7 +20,7 @@ from reconciler.errors import MalformedInput
 from reconciler.evidence.inbox import SqlInboxEvidence
 from reconciler.evidence.outbox import ReadOutbox, SqlOutboxReader
 from reconciler.policy.evidence import Presence
-from reconciler.policy.sweeping import OutboxFact, SweepPolicy, SweptSubscription
+from reconciler.policy.sweeping import OutboxFact, SweepRules, SweptSubscription
 from reconciler.sql.engines import open_engine
 from reconciler.sql.identity import ensure_identity
 from reconciler.sql.tables import inbox, inbox_metadata, outbox, outbox_metadata
@@ -60,7 +60,7 @@ def test_a_damaged_outbox_row_hides_no_other_row(path: Path, table: Table, colum
     damage(path, table, column, value, where="unique_key = ?", arguments=(BAD,))
     group = ReadOutbox(producer_group="PG", topics=frozenset({"ORDERS"}), url=f"sqlite:///{path}")
     reader = SqlOutboxReader([group])
-    found = reader.read("ORDERS", dict.fromkeys(KEYS, 0))
+    found = reader.look_up("ORDERS", dict.fromkeys(KEYS, 0))
     reader.close()
     assert {key for key in KEYS if found[key].is_found} == set(OTHERS)
     assert found[BAD].presence is Presence.UNKNOWN
@@ -73,12 +73,12 @@ def test_a_damaged_inbox_row_hides_no_other_effect(path: Path, table: Table, col
     damage(path, table, column, value, where="unique_key = ?", arguments=(BAD,))
     engine = open_engine(f"sqlite:///{path}", read_only=True)
     evidence = SqlInboxEvidence({SUBSCRIPTION: [engine]})
-    found = evidence.read(SUBSCRIPTION, KEYS)
+    found = evidence.look_up(SUBSCRIPTION, KEYS)
     assert all(found[key].is_found for key in OTHERS)
     if column.name not in UNREAD[INBOX.name]:
         assert found[BAD].damage is not None
         assert f"reconciler_inbox.{column.name} " in str(found[BAD].damage)
-    # The scan of an outage goes past it, to the last row and no further, whatever the row's place is.
+    # The scan of an outage goes past it, to the last row and no further, for any place of the row.
     newest_ms = evidence.newest_ms(SUBSCRIPTION)
     assert newest_ms is not None
     assert newest_ms == 1_000 + len(KEYS) - 1
@@ -121,13 +121,13 @@ def test_a_damaged_row_in_a_page_stops_no_sweep(
     damage(path, table, column, value, where="unique_key = ?", arguments=(BAD,))
     engine = open_engine(f"sqlite:///{path}", read_only=True)
     outbox_of_ours, broker = SqlOutbox(f"sqlite:///{path}"), Broker()
-    policy = SweepPolicy(sweep_after_seconds=0, settle_after_seconds=0, page_rows=page_rows)
+    rules = SweepRules(sweep_after_seconds=0, settle_after_seconds=0, page_rows=page_rows)
     sweeper = Sweeper(
         [OutboxSource(producer_group="PG", outbox=outbox_of_ours)],
         announcer=Announcer(broker, AnnouncementRoute(environment="test", queues=4)),
         subscriptions=[SweptSubscription(subscription=SUBSCRIPTION, tags=None)],
         inboxes=SqlInboxEvidence({SUBSCRIPTION: [engine]}),
-        policy=policy,
+        rules=rules,
     )
     reports = [sweeper.sweep_once() for _ in range(2)]
     with engine.connect() as connection:

@@ -1,4 +1,4 @@
-"""A value that nobody can read in any column of the ledger stops no other row, and no reader."""
+"""A value that cannot be read in any column of the ledger stops no other row, and no reader."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_damaged_ledger_row_stops_no_reader(
     where, arguments = ROW[table.name]
     damage(path, table, column, value, where=where, arguments=arguments)
     # What rounds do. The damaged candidate is looked at: as an open row, or because its key is pending.
-    read = ledger.candidates.read(SUBSCRIPTION, [BAD, GOOD])
+    read = ledger.candidates.of_keys(SUBSCRIPTION, [BAD, GOOD])
     assert read[GOOD].damage is None
     due = ledger.candidates.open_due(SUBSCRIPTION, shards={0}, limit=10)
     assert GOOD in {row.unique_key for row in due}
@@ -115,7 +115,7 @@ def test_a_damaged_ledger_row_stops_no_reader(
     claimable = ledger.repairs.claimable("test", "ORDERS", scope="*", limit=10)
     assert GOOD in {row.unique_key for row in claimable}
     assert ledger.repairs.claim(next(r for r in claimable if r.unique_key == GOOD), token="t", lease_seconds=9)
-    repairs = ledger.repairs.read("test", "ORDERS", [BAD, GOOD])
+    repairs = ledger.repairs.of_keys("test", "ORDERS", [BAD, GOOD])
     if column.name == "message":  # read for the one row that is handed over
         with pytest.raises(MalformedInput):
             ledger.repairs.message_of(repairs[BAD][0])
@@ -138,7 +138,7 @@ def test_a_damaged_ledger_row_stops_no_reader(
         again = ledger.outages.current("test")
         assert again is not None
         assert again.is_scanned
-        ledger.outages.close(again)
+        ledger.outages.finish(again)
     assert ledger.outages.current("test") is None
     show_all(ledger)
 
@@ -153,12 +153,12 @@ def test_the_next_verdict_mends_a_damaged_candidate(
     fill(ledger)
     damage(path, table, column, value, where="unique_key = ?", arguments=(BAD,))
     ledger.candidates.record(SHARD, [verification(BAD, Verdict.LOST_CONFIRM)])
-    mended = ledger.candidates.read(SUBSCRIPTION, [BAD])[BAD]
+    mended = ledger.candidates.of_keys(SUBSCRIPTION, [BAD])[BAD]
     assert (mended.damage, mended.state, mended.loss_verdict) == (None, CandidateState.OPEN, Verdict.LOST_CONFIRM)
     assert mended.first_seen_ms == 5
     assert mended.attempts >= 1
     ledger.candidates.record(SHARD, [verification(BAD, Verdict.CONSUMED, CandidateState.SETTLED)])
-    assert ledger.candidates.read(SUBSCRIPTION, [BAD])[BAD].state is CandidateState.SETTLED
+    assert ledger.candidates.of_keys(SUBSCRIPTION, [BAD])[BAD].state is CandidateState.SETTLED
 
 
 def show_all(ledger: SqlLedger) -> None:

@@ -13,7 +13,7 @@ from reconciler.contract.verdicts import Verdict
 from reconciler.history.reader import HistoryReader
 from reconciler.policy.events import KeysLeft, LeftKey, RepairStepped, VerdictsWritten
 from reconciler.policy.evidence import Lookup, Presence
-from reconciler.policy.life_story import LifeStory, tell
+from reconciler.policy.life_story import LifeStory, life_story_of
 from reconciler.policy.ports import LedgerLife, Verification
 from tests.unit.history.house import BILLING, ENVIRONMENT, House, shard, some_keys
 
@@ -60,7 +60,7 @@ def lived(folder: Path) -> House:
 
 def story(folder: Path) -> LifeStory:
     found = HistoryReader(folder / "history", ENVIRONMENT).rows_of(KEY)
-    return tell(
+    return life_story_of(
         key_of(KEY),
         outbox=Lookup(presence=Presence.ABSENT),
         copies={},

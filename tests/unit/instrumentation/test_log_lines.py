@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from reconciler.clock import ManualClock
-from reconciler.instrumentation.console import tell
+from reconciler.instrumentation.console import remark
 from reconciler.instrumentation.event_log import EventLog
 from reconciler.instrumentation.log import configure_logging
 from tests.unit.instrumentation.test_event_log import IDLE
@@ -130,7 +130,7 @@ def test_people_get_text_and_machines_json(
 
 
 def test_progress_never_gets_into_the_data_on_standard_output(capsys: Written) -> None:
-    tell("40 messages sent")
+    remark("40 messages sent")
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err == "40 messages sent\n"

@@ -22,7 +22,7 @@ class FakeOutbox:
         #: Of a replica: everything that was committed before has come. None: a primary.
         self.has_come_to_ms: int | None = None
 
-    def read(self, topic: str, not_before_ms: Mapping[str, int]) -> Mapping[str, Lookup[OutboxRow]]:
+    def look_up(self, topic: str, not_before_ms: Mapping[str, int]) -> Mapping[str, Lookup[OutboxRow]]:
         """Rows by key."""
         del topic
         if self.away or not self.configured:
@@ -52,7 +52,7 @@ class FakeInbox:
         self.later: list[tuple[int, InboxRow]] = []
         self.reads = 0
 
-    def read(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Lookup[InboxRow]]:
+    def look_up(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Lookup[InboxRow]]:
         """Rows by key."""
         self.reads += 1
         for at, row in self.later:

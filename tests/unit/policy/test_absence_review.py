@@ -36,13 +36,13 @@ class Statements:
 
     @staticmethod
     def _count(witness: Any, sizes: list[int]) -> None:
-        read = witness.read
+        look_up = witness.look_up
 
         def counted(of: object, keys: Sequence[str]) -> object:
             sizes.append(len(keys))
-            return read(of, keys)
+            return look_up(of, keys)
 
-        witness.read = counted
+        witness.look_up = counted
 
 
 def unseen_commit(world: World, number: int = 1) -> tuple[ReconcileRound, OutboxRow]:
@@ -278,7 +278,7 @@ def test_a_repair_that_failed_needs_nobody_when_every_group_has_the_effect_all_t
     half = world.broker.halves[0]
     if by_hand_over:
         world.ledger.hand_overs.insert(ENVIRONMENT, half, groups=["billing"])
-    for row in world.ledger.repairs.read(ENVIRONMENT, TOPIC, [lost])[lost]:
+    for row in world.ledger.repairs.of_keys(ENVIRONMENT, TOPIC, [lost])[lost]:
         world.ledger.repairs.claim(row, token="t", lease_seconds=1)
         world.ledger.repairs.change(row, RepairChange(state=RepairState.FAILED, rung=row.rung), token="t")
     world.rounds(process, 6, consume=False)

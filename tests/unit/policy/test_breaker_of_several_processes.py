@@ -106,18 +106,18 @@ def test_calm_rounds_elsewhere_do_not_lift_it_in_the_middle_of_a_long_round(monk
     world.clock.advance(5)
     world.consume()
     seen: list[Any] = []
-    read = world.outbox.read
+    look_up = world.outbox.look_up
 
     def slowly(*arguments: Any, **named: Any) -> Any:
         with monkeypatch.context() as inside:
-            inside.setattr(world.outbox, "read", read)
+            inside.setattr(world.outbox, "look_up", look_up)
             world.clock.advance(0.5)
             short.run(subscription)
         seen.append(world.ledger.holds.active(ENVIRONMENT))
-        return read(*arguments, **named)
+        return look_up(*arguments, **named)
 
     with monkeypatch.context() as patch:
-        patch.setattr(world.outbox, "read", slowly)
+        patch.setattr(world.outbox, "look_up", slowly)
         long.run(subscription)
     assert len(seen) >= 6
     assert seen == [held] * len(seen)

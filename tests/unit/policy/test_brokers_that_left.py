@@ -11,7 +11,7 @@ BOTH = frozenset({"broker-a", "broker-b"})
 
 
 def verdict(world: World, unique_key: str) -> Verdict:
-    return world.ledger.candidates.read(world.subscriptions[0], [unique_key])[unique_key].verdict
+    return world.ledger.candidates.of_keys(world.subscriptions[0], [unique_key])[unique_key].verdict
 
 
 def run_until_due(world: World, process: ReconcileRound) -> None:

@@ -17,11 +17,11 @@ class TwoOutboxes:
     """Another database that has committed rows, too, beside the world's."""
 
     def __init__(self, world: World) -> None:
-        self._first = world.outbox.read
+        self._first = world.outbox.look_up
         self.rows: dict[str, OutboxRow] = {}
-        world.outbox.read = self.read  # type: ignore[method-assign]
+        world.outbox.look_up = self.look_up  # type: ignore[method-assign]
 
-    def read(self, topic: str, not_before_ms: Mapping[str, int]) -> Mapping[str, Lookup[OutboxRow]]:
+    def look_up(self, topic: str, not_before_ms: Mapping[str, int]) -> Mapping[str, Lookup[OutboxRow]]:
         return {
             key: replace(found, records=(*found.records, self.rows[key])) if key in self.rows else found
             for key, found in self._first(topic, not_before_ms).items()

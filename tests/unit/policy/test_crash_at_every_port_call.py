@@ -26,7 +26,7 @@ def play(world: World, mortal: Mortal) -> None:
     second = world.process(owner="second")
     for _ in range(ROUNDS_AFTERWARDS):
         world.rounds(second, 1)
-        world.replay()
+        world.run_replay_workers()
         if is_quiet(world):
             return
 

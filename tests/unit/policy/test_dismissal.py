@@ -133,7 +133,7 @@ def test_a_group_whose_hand_over_is_still_to_come_is_not_called_dismissed() -> N
     assert repair is not None
     assert repair.state is RepairState.FAILED
     assert needs_a_person(world)
-    world.replay()
+    world.run_replay_workers()
     assert ("shipping", key(1)) in world.inbox.rows
     assert dismiss(world) == {"billing": "dismissed", "shipping": "dismissed"}
     assert not needs_a_person(world)

@@ -20,14 +20,14 @@ class TwoInboxes:
     """Another database of the group beside the world's."""
 
     def __init__(self, world: World) -> None:
-        self._first = world.inbox.read
+        self._first = world.inbox.look_up
         self._world = world
         self.doubled: set[str] = set()
-        world.inbox.read = self.read  # type: ignore[method-assign]
+        world.inbox.look_up = self.look_up  # type: ignore[method-assign]
         plans = tuple(replace(plan, has_several_inboxes=True) for plan in world.topic.subscriptions)
         world.topic = replace(world.topic, subscriptions=plans)
 
-    def read(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Lookup[InboxRow]]:
+    def look_up(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Lookup[InboxRow]]:
         found = dict(self._first(subscription, unique_keys))
         for key in self.doubled & found.keys():
             second = self._world.inbox_row(subscription.group, key)

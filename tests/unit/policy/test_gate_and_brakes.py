@@ -211,7 +211,7 @@ def test_closed_key_behind_a_shut_gate_leaves_pending_too() -> None:
 
 
 def test_key_that_was_announced_before_its_commit_is_looked_at_again() -> None:
-    """Who announces somebody's key early must not hide the loss that follows."""
+    """An early announcement by a stranger must not hide the loss that follows."""
     world = World()
     half = world.broker.send_half(key(1))
     world.announce(key(1))
@@ -316,7 +316,7 @@ def test_open_rows_of_a_stopped_shard_starve_no_other_shard() -> None:
     stopped = world.topic.shards_of(subscription)[1]
     world.shards._memory(stopped).epoch = "staging:abcd"  # another environment's marker
     world.rounds(process, 60)
-    rows = world.ledger.candidates.read(subscription, lost)
+    rows = world.ledger.candidates.of_keys(subscription, lost)
     healthy = {row.verdict for row in rows.values() if row.shard != stopped.number}
     assert healthy == {Verdict.CONSUMED}
     assert {row.shard for row in rows.values() if row.state is CandidateState.OPEN} == {stopped.number}

@@ -51,14 +51,14 @@ def lose_and_repair(world: World) -> None:
 
 
 def states(world: World) -> list[RepairState]:
-    rows = world.ledger.repairs.read(ENVIRONMENT, TOPIC, [key(n) for n in range(KEYS)])
+    rows = world.ledger.repairs.of_keys(ENVIRONMENT, TOPIC, [key(n) for n in range(KEYS)])
     return [next(row.state for row in rows[key(n)] if row.scope == EVERY_GROUP) for n in range(KEYS)]
 
 
 @pytest.mark.parametrize("workers", [LastFirst(), OneByOne()])
 def test_every_loss_is_found_and_ended_once_whatever_the_order_of_answers(workers: Workers) -> None:
     world = world_of(workers)
-    rows = world.ledger.candidates.read(world.subscriptions[0], [key(n) for n in range(KEYS)])
+    rows = world.ledger.candidates.of_keys(world.subscriptions[0], [key(n) for n in range(KEYS)])
     assert {row.loss_verdict for row in rows.values()} == {Verdict.LOST_CONFIRM}
     assert states(world) == [RepairState.SENT] * KEYS
     assert len({offset for _, offset, _ in world.broker.ends}) == len(world.broker.ends) == KEYS

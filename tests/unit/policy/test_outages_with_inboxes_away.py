@@ -142,7 +142,7 @@ def test_the_wait_for_an_outage_that_another_process_ended_does_not_count_for_th
         recovery.run(ENVIRONMENT)
     current = world.ledger.outages.current(ENVIRONMENT)
     assert current is not None
-    world.ledger.outages.close(current)
+    world.ledger.outages.finish(current)
     world.clock.advance(INBOX_WAIT_SECONDS * 2)
     world.rounds(world.process(), 1)
     world.ledger.outages.open(ENVIRONMENT, reason="AWAY", noticed_by="test")

@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.contract.tables import HoldKind, RepairState, Rung
 from reconciler.policy.ports import Repair, RepairChange
-from reconciler.policy.repairing.repair_pass import WITHDRAWN
+from reconciler.policy.repairing.repair import WITHDRAWN
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World
 
 
@@ -74,7 +74,7 @@ def test_the_row_of_a_worker_that_died_after_its_effect_is_ended_by_the_repair()
 
 
 def test_what_no_worker_has_run_is_not_run_after_the_effect_came_another_way_and_its_inbox_row_was_deleted() -> None:
-    """No worker ran. Months later the outbox row is settled, the inbox row purged by age, and somebody starts one."""
+    """No worker ran. Months later the outbox row is settled, the inbox row purged by age, and one is started."""
     world, lost = handed_over()
     for group in ("billing", "shipping"):
         apply(world, lost, group)
@@ -82,7 +82,7 @@ def test_what_no_worker_has_run_is_not_run_after_the_effect_came_another_way_and
     assert row(world, lost).state is RepairState.DONE
     world.inbox.rows.clear()
     world.clock.advance(100 * 86_400)
-    world.replay()
+    world.run_replay_workers()
     assert not world.inbox.rows
     assert {row(world, lost, group).state for group in ("billing", "shipping")} == {RepairState.DONE}
     assert world.ledger.hand_overs.message_of(row(world, lost, "billing")) is None
@@ -94,14 +94,14 @@ def test_the_row_of_a_group_that_has_its_effect_is_withdrawn_while_another_group
     world.rounds(world.process(), 12)
     assert (row(world, lost, "billing").state, row(world, lost, "billing").answer) == (RepairState.DONE, WITHDRAWN)
     assert (row(world, lost).state, row(world, lost, "shipping").state) == (RepairState.SENT, RepairState.OPEN)
-    world.replay()
+    world.run_replay_workers()
     world.rounds(world.process(), 12)
     assert row(world, lost).state is RepairState.DONE
     assert ("shipping", lost) in world.inbox.rows
 
 
 def test_a_row_is_withdrawn_before_the_failure_of_another_ends_the_repair() -> None:
-    """Nobody looks at the rows of a repair that has FAILED."""
+    """No worker looks at the rows of a repair that has FAILED."""
     world, lost = handed_over()
     failed = replace(row(world, lost, "shipping"), state=RepairState.FAILED, answer="Collision")
     world.ledger.rows.repairs[ENVIRONMENT, TOPIC, "shipping", lost] = failed
@@ -111,7 +111,7 @@ def test_a_row_is_withdrawn_before_the_failure_of_another_ends_the_repair() -> N
 
 
 def test_the_row_of_a_group_that_is_not_configured_any_more_is_left_to_its_worker() -> None:
-    """Nobody knows whether it lacks the effect: its inbox is not looked into."""
+    """Whether it lacks the effect is not known: its inbox is not looked into."""
     world, lost = handed_over()
     one_group = replace(world.topic, subscriptions=world.topic.subscriptions[:1])
     world.topic, world.subscriptions = one_group, world.subscriptions[:1]
@@ -173,7 +173,7 @@ def test_an_operator_hands_over_again_what_a_mended_handler_had_failed() -> None
     assert outcome is not None
     assert (outcome.outcome, outcome.rung) == ("sent", Rung.HAND_OVER)
     process.repair_one(world.subscriptions[1], lost)
-    world.replay()
+    world.run_replay_workers()
     world.rounds(process, 12)
     assert (row(world, lost).state, row(world, lost, "billing").state) == (RepairState.DONE, RepairState.DONE)
     assert {world.verdict(lost, group) for group in ("billing", "shipping")} == {"CONSUMED"}
@@ -196,7 +196,7 @@ def test_an_operator_sends_again_what_a_group_had_acknowledged_without_an_effect
         world.clock.advance(5)
         world.consume(effects=False)
         process.run(world.subscriptions[0])
-        world.replay()
+        world.run_replay_workers()
     assert (row(world, lost).state, row(world, lost, "billing").state) == (RepairState.DONE, RepairState.DONE)
     assert world.verdict(lost) == "CONSUMED"
 

@@ -51,7 +51,7 @@ def test_copy_that_a_group_acknowledged_without_an_effect_climbs_to_the_hand_ove
         world.clock.advance(5)
         world.consume(effects=False)
         process.run(world.subscriptions[0])
-        world.replay()
+        world.run_replay_workers()
     row = ended(world, lost)
     assert (row.state, row.rung, row.attempts) == (RepairState.DONE, Rung.HAND_OVER, 3)
     assert copies(world, lost) == 2
@@ -199,14 +199,14 @@ def test_hand_over_goes_to_every_group_that_takes_the_tag_and_has_no_effect() ->
     world = World(groups=("billing", "shipping", "refunds"), tags={"refunds": frozenset({"refund"})},
                   repair_order=(Rung.HAND_OVER,))  # fmt: skip
     process, lost = handed_over(world)
-    scopes = {row.scope for row in world.ledger.repairs.read(ENVIRONMENT, TOPIC, [lost])[lost]}
+    scopes = {row.scope for row in world.ledger.repairs.of_keys(ENVIRONMENT, TOPIC, [lost])[lost]}
     assert scopes == {"*", "billing", "shipping"}
     assert ended(world, lost).state is RepairState.SENT
-    world.replay()
+    world.run_replay_workers()
     world.rounds(process, 8)
     assert ended(world, lost).state is RepairState.DONE
     assert copies(world, lost) == 0
-    # The half is closed, so that nobody is asked about it any more.
+    # The half is closed, so that no producer is asked about it any more.
     assert [commit for _, _, commit in world.broker.ends] == [False]
 
 
@@ -227,7 +227,7 @@ def test_hand_over_that_is_done_counts_where_no_inbox_tells() -> None:
     lost = world.lose(1)
     process = world.process()
     world.rounds(process, 4, consume=False)
-    world.replay()
+    world.run_replay_workers()
     world.rounds(process, 8, consume=False)
     assert ended(world, lost).state is RepairState.DONE
 

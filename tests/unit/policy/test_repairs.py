@@ -95,7 +95,7 @@ def test_republish_that_a_broker_would_never_take_climbs() -> None:
     world.rounds(world.process(), 6)
     row = ended(world, lost)
     assert (row.rung, row.state) == (Rung.HAND_OVER, RepairState.SENT)
-    world.replay()
+    world.run_replay_workers()
     world.rounds(world.process(owner="later"), 6)
     assert ended(world, lost).state is RepairState.DONE
 

@@ -11,7 +11,7 @@ from reconciler.policy.sweeping import (
     OutboxFact,
     SettledTags,
     Settlement,
-    SweepPolicy,
+    SweepRules,
     SweptSubscription,
     Widening,
     agreed_tags,
@@ -19,7 +19,7 @@ from reconciler.policy.sweeping import (
 
 BILLING = Subscription(environment="test", topic="ORDERS", group="billing")
 STOCK = Subscription(environment="test", topic="ORDERS", group="stock")
-POLICY = SweepPolicy(settle_after_seconds=10, announce_again_after_seconds=60)
+POLICY = SweepRules(settle_after_seconds=10, announce_again_after_seconds=60)
 KEY = "0" * 32
 
 

@@ -1,4 +1,4 @@
-"""Keys announced with a tag that the group does not take: out of pending by the outbox's word, and by nobody else's."""
+"""Keys announced with a tag that the group does not take: out of pending by the outbox's answer, and by no other."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class Counted:
     def is_configured(self, topic: str) -> bool:
         return self._outbox.is_configured(topic)
 
-    def read(self, topic: str, not_before_ms: Mapping[str, int]) -> Mapping[str, Lookup[OutboxRow]]:
+    def look_up(self, topic: str, not_before_ms: Mapping[str, int]) -> Mapping[str, Lookup[OutboxRow]]:
         self.asked.append(len(not_before_ms))
-        return self._outbox.read(topic, not_before_ms)
+        return self._outbox.look_up(topic, not_before_ms)
 
 
 def test_a_flood_of_foreign_tags_costs_one_statement_for_500_keys_and_neither_look_up_nor_ledger_row() -> None:
@@ -160,11 +160,11 @@ def test_while_the_outbox_is_away_keys_stay_pending_without_verdicts_and_it_is_a
     world.rounds(process, 12)
     assert len(world.pending()) == 1_500
     assert outbox.asked == [PAGE_KEYS] * 12
-    assert world.ledger.candidates.read(world.subscriptions[0], many) == {}
+    assert world.ledger.candidates.of_keys(world.subscriptions[0], many) == {}
     fake.away = False
     world.rounds(process, 1)
     assert world.pending() == []
-    assert world.ledger.candidates.read(world.subscriptions[0], many) == {}
+    assert world.ledger.candidates.of_keys(world.subscriptions[0], many) == {}
 
 
 def test_keys_that_no_outbox_tells_about_hold_up_no_others() -> None:
@@ -238,7 +238,7 @@ def test_members_that_are_no_keys_are_asked_for_nowhere() -> None:
 
 
 class Paged:
-    """Shards whose keys apart come in pages of ten, whatever is removed in between."""
+    """Shards whose keys apart come in pages of ten, with keys removed in between."""
 
     def __init__(self, world: World) -> None:
         self._memory = world.shards

@@ -227,7 +227,7 @@ class World:
         row = self.inbox_row(group, message.unique_key, message.content_digest)
         self.inbox.rows.setdefault((group, message.unique_key), row)
 
-    def replay(self) -> None:
+    def run_replay_workers(self) -> None:
         """Replay workers of all groups run what was handed over."""
         for plan in self.topic.subscriptions:
             for row in self.ledger.repairs.claimable(ENVIRONMENT, TOPIC, scope=plan.group, limit=100):
@@ -336,7 +336,7 @@ class World:
     def candidate(self, unique_key: str, group: str | None = None) -> Candidate | None:
         """The ledger's row."""
         subscription = next(s for s in self.subscriptions if group in (None, s.group))
-        return self.ledger.candidates.read(subscription, [unique_key]).get(unique_key)
+        return self.ledger.candidates.of_keys(subscription, [unique_key]).get(unique_key)
 
     def verdict(self, unique_key: str, group: str | None = None) -> str | None:
         """Its verdict."""
@@ -345,7 +345,7 @@ class World:
 
     def repair(self, unique_key: str, scope: str = EVERY_GROUP) -> Repair | None:
         """The repair row."""
-        rows = self.ledger.repairs.read(ENVIRONMENT, TOPIC, [unique_key]).get(unique_key, ())
+        rows = self.ledger.repairs.of_keys(ENVIRONMENT, TOPIC, [unique_key]).get(unique_key, ())
         return next((row for row in rows if row.scope == scope), None)
 
     def pending(self) -> list[str]:

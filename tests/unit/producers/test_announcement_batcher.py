@@ -20,7 +20,7 @@ from reconciler.clock import SystemClock
 from reconciler.contract.announcement import AnnouncedKey
 from reconciler.contract.unique_key import shard_of
 from reconciler.errors import DatabaseAway, InvalidValue, RequestTimeout
-from reconciler.policy.sweeping import SweepPolicy
+from reconciler.policy.sweeping import SweepRules
 from tests.polling import eventually
 from tests.unit.producers.world import GROUP, TOPIC, MemoryAnnouncements, World, message, new_key
 
@@ -119,7 +119,7 @@ def test_what_dies_with_the_process_is_announced_by_the_sweeper(world: World) ->
         announcer=Announcer(sender, AnnouncementRoute(environment="test", queues=QUEUES)),
         subscriptions=[],
         inboxes=None,  # type: ignore[arg-type]  # nothing is settled here
-        policy=SweepPolicy(sweep_after_seconds=0.0),
+        rules=SweepRules(sweep_after_seconds=0.0),
     )
     assert sweeper.announce_new(OutboxSource(producer_group=GROUP, outbox=outbox)).announced == 5
     assert sorted(sender.keys) == sorted(tx.unique_key for tx in transactions)

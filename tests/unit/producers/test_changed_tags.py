@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 import pytest
 import sqlalchemy as sa
 
-from checkback_producers import Sweeper
 from checkback_producers.outbox import SqlOutbox
-from checkback_producers.sweeper import SweepReport
+from checkback_producers.sweeper import Sweeper, SweepReport
 from reconciler.clock import utc_text
 from reconciler.errors import DatabaseAway
-from reconciler.policy.sweeping import OutboxFact, SettledTags, SweepPolicy, SweptSubscription
+from reconciler.policy.sweeping import OutboxFact, SettledTags, SweepRules, SweptSubscription
 from reconciler.sql.engines import writing
 from reconciler.sql.tables import outbox, outbox_filter
 from tests.unit.producers.test_sweeping import BILLING, HOUR_MS, OURS, SHIPPING, THEIRS, Sweeping
@@ -26,13 +25,13 @@ KEY = (BILLING.topic, BILLING.group)
 class Changing(Sweeping):
     """Sweepers of one outbox, each with a setting `tags` of its own."""
 
-    policy: SweepPolicy = field(default_factory=lambda: SweepPolicy(settle_after_seconds=60.0))
+    rules: SweepRules = field(default_factory=lambda: SweepRules(settle_after_seconds=60.0))
 
-    def with_tags(self, *tags: str, **policy: int) -> Sweeper:
+    def with_tags(self, *tags: str, **rules: int) -> Sweeper:
         """A sweeper as it starts with the setting; no tags: '*'."""
         self.subscriptions = (SweptSubscription(subscription=BILLING, tags=frozenset(tags) or None),)
-        if policy:
-            self.policy = SweepPolicy(settle_after_seconds=60.0, **policy)
+        if rules:
+            self.rules = SweepRules(settle_after_seconds=60.0, **rules)
         return self.sweeper()
 
     def settled_tags(self) -> frozenset[str] | None:

@@ -1,4 +1,4 @@
-"""Outbox rows as evidence: FOUND, ABSENT only if everybody answered, else UNKNOWN."""
+"""Outbox rows as evidence: FOUND, ABSENT only if every database answered, else UNKNOWN."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_committed_row_comes_back_as_it_was_recorded(world: World) -> None:
     with producer.transaction(message(properties={"currency": "€"})) as tx, world.engine.begin() as connection:
         tx.record(connection)
     reader = reader_of(world.url)
-    lookup = reader.read(TOPIC, at(tx.unique_key))[tx.unique_key]
+    lookup = reader.look_up(TOPIC, at(tx.unique_key))[tx.unique_key]
     (row,) = lookup.records
     assert lookup.presence is Presence.FOUND
     assert row.is_committed
@@ -57,7 +57,7 @@ def test_a_tombstone_is_found_and_not_committed(world: World) -> None:
     key = new_key()
     world.insert_row(key, state="ROLLED_BACK")
     reader = reader_of(world.url)
-    lookup = reader.read(TOPIC, at(key))[key]
+    lookup = reader.look_up(TOPIC, at(key))[key]
     assert lookup.is_found
     assert not lookup.records[0].is_committed
     reader.close()
@@ -67,13 +67,13 @@ def test_absent_needs_an_answer_of_every_outbox(world: World, tmp_path: Path) ->
     present, missing = new_key(), new_key()
     world.insert_row(present)
     reader = reader_of(world.url, f"sqlite:///{tmp_path}/gone.db")
-    found = reader.read(TOPIC, at(present, missing))
+    found = reader.look_up(TOPIC, at(present, missing))
     assert found[present].is_found
     assert found[missing].is_unknown
     assert "gone.db" in found[missing].reason
     reader.close()
     alone = reader_of(world.url)
-    assert alone.read(TOPIC, at(missing))[missing].is_absent
+    assert alone.look_up(TOPIC, at(missing))[missing].is_absent
     alone.close()
 
 
@@ -93,7 +93,7 @@ def test_a_tombstone_in_one_database_hides_no_commit_in_another(
     world.insert_row(key, state="ROLLED_BACK")
     other.insert_row(key, state="ANNOUNCED")
     reader = reader_of(*((world.url, other.url) if tombstone_first else (other.url, world.url)))
-    lookup = reader.read(TOPIC, at(key))[key]
+    lookup = reader.look_up(TOPIC, at(key))[key]
     assert [row.state for row in lookup.records] == [OutboxState.ANNOUNCED]
     reader.close()
 
@@ -103,7 +103,7 @@ def test_a_tombstone_proves_nothing_while_another_database_is_away(world: World,
     world.insert_row(rolled_back, state="ROLLED_BACK")
     world.insert_row(committed)
     reader = reader_of(world.url, f"sqlite:///{tmp_path}/gone.db")
-    found = reader.read(TOPIC, at(rolled_back, committed))
+    found = reader.look_up(TOPIC, at(rolled_back, committed))
     assert found[rolled_back].is_unknown
     assert found[committed].is_found, "one that is away stops nothing of the others"
     reader.close()
@@ -113,7 +113,7 @@ def test_a_tombstone_counts_when_every_database_has_answered(world: World, other
     key = new_key()
     world.insert_row(key, state="ROLLED_BACK")
     reader = reader_of(world.url, other.url)
-    assert [row.is_committed for row in reader.read(TOPIC, at(key))[key].records] == [False]
+    assert [row.is_committed for row in reader.look_up(TOPIC, at(key))[key].records] == [False]
     reader.close()
 
 
@@ -122,25 +122,25 @@ def test_two_committed_rows_are_both_evidence(world: World, other: World) -> Non
     world.insert_row(key, content_digest=b"a" * 32)
     other.insert_row(key, content_digest=b"b" * 32)
     reader = reader_of(world.url, other.url)
-    assert {row.content_digest for row in reader.read(TOPIC, at(key))[key].records} == {b"a" * 32, b"b" * 32}
+    assert {row.content_digest for row in reader.look_up(TOPIC, at(key))[key].records} == {b"a" * 32, b"b" * 32}
     reader.close()
 
 
 def test_a_group_without_an_outbox_can_never_say_absent(world: World) -> None:
     reader = reader_of(world.url, None)
     key = new_key()
-    assert reader.read(TOPIC, at(key))[key].is_unknown
+    assert reader.look_up(TOPIC, at(key))[key].is_unknown
     assert reader.is_configured(TOPIC)
     reader.close()
     weaker = reader_of(None)
     assert not weaker.is_configured(TOPIC)
-    assert weaker.read(TOPIC, at(key))[key].is_unknown
+    assert weaker.look_up(TOPIC, at(key))[key].is_unknown
 
 
 def test_a_topic_that_nobody_sends_is_unknown_not_absent(world: World) -> None:
     reader = reader_of(world.url, topic="OTHER")
     key = new_key()
-    assert reader.read(TOPIC, at(key))[key].is_unknown
+    assert reader.look_up(TOPIC, at(key))[key].is_unknown
     assert not reader.is_configured(TOPIC)
     reader.close()
 
@@ -149,7 +149,7 @@ def test_a_row_of_another_topic_is_no_evidence(world: World) -> None:
     key = new_key()
     world.insert_row(key, topic="REFUNDS")
     reader = reader_of(world.url)
-    assert reader.read(TOPIC, at(key))[key].is_absent
+    assert reader.look_up(TOPIC, at(key))[key].is_absent
     reader.close()
 
 
@@ -158,7 +158,7 @@ def test_more_keys_than_one_statement_takes(world: World) -> None:
     for key in keys[::100]:
         world.insert_row(key)
     reader = reader_of(world.url)
-    found = reader.read(TOPIC, at(*keys, keys[0]))
+    found = reader.look_up(TOPIC, at(*keys, keys[0]))
     assert set(found) == set(keys)
     assert [key for key in keys if found[key].is_found] == keys[::100]
     reader.close()
@@ -168,7 +168,7 @@ def test_two_groups_in_one_database_are_one_witness(world: World) -> None:
     reader = reader_of(world.url, world.url)
     key = new_key()
     world.insert_row(key)
-    lookup = reader.read(TOPIC, at(key))[key]
+    lookup = reader.look_up(TOPIC, at(key))[key]
     assert len(lookup.records) == 1
     assert [answer.witness for answer in lookup.answers] == ["outbox of group-0, group-1"]
     reader.close()
@@ -181,7 +181,7 @@ def test_a_missing_table_is_unknown_and_named(tmp_path: Path) -> None:
     engine.dispose()
     reader = reader_of(f"sqlite:///{tmp_path}/empty.db")
     key = new_key()
-    lookup = reader.read(TOPIC, at(key))[key]
+    lookup = reader.look_up(TOPIC, at(key))[key]
     assert lookup.is_unknown
     assert "run reconciler db upgrade" in lookup.reason
     reader.close()
@@ -190,5 +190,5 @@ def test_a_missing_table_is_unknown_and_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("keys", [[], ["A" * 32]])
 def test_reading_changes_nothing(world: World, keys: list[str]) -> None:
     reader = reader_of(world.url)
-    assert set(reader.read(TOPIC, at(*keys))) == set(keys)
+    assert set(reader.look_up(TOPIC, at(*keys))) == set(keys)
     reader.close()

@@ -10,15 +10,14 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from checkback_producers import Sweeper
 from checkback_producers.announcer import AnnouncementRoute, Announcer
 from checkback_producers.errors import NotCommitted
 from checkback_producers.outbox import SqlOutbox
-from checkback_producers.sweeper import OutboxSource, SweepReport
+from checkback_producers.sweeper import OutboxSource, Sweeper, SweepReport
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import BrokerUnavailable, DatabaseAway
 from reconciler.policy.evidence import InboxRow, Lookup, Presence, WitnessAnswer
-from reconciler.policy.sweeping import SweepPolicy, SweptSubscription
+from reconciler.policy.sweeping import SweepRules, SweptSubscription
 from reconciler.sql.engines import database_now_ms, reading
 from reconciler.sql.tables import outbox_identity
 from tests.unit.producers.world import GROUP, TOPIC, MemoryAnnouncements, World, message, new_key
@@ -44,7 +43,7 @@ class MemoryInboxes:
     doubled: set[str] = field(default_factory=set)
     is_one_away: bool = False
 
-    def read(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Lookup[InboxRow]]:
+    def look_up(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Lookup[InboxRow]]:
         if subscription in self.away:
             return {key: Lookup.unknown("inbox", "away") for key in unique_keys}
         applied = self.applied.get(subscription, set())
@@ -80,7 +79,7 @@ class Sweeping:
     announcements: MemoryAnnouncements = field(default_factory=MemoryAnnouncements)
     inboxes: MemoryInboxes = field(default_factory=MemoryInboxes)
     subscriptions: Sequence[SweptSubscription] = (SweptSubscription(subscription=BILLING),)
-    policy: SweepPolicy = field(default_factory=SweepPolicy)
+    rules: SweepRules = field(default_factory=SweepRules)
 
     def sweeper(self) -> Sweeper:
         return Sweeper(
@@ -88,7 +87,7 @@ class Sweeping:
             announcer=Announcer(self.announcements, AnnouncementRoute(environment="test", queues=4)),
             subscriptions=self.subscriptions,
             inboxes=self.inboxes,
-            policy=self.policy,
+            rules=self.rules,
         )
 
     def now_ms(self) -> int:
@@ -106,7 +105,7 @@ class Sweeping:
 
 def test_a_crash_before_the_announcement_is_made_good(world: World) -> None:
     """The producer dies right after its commit: nothing was announced, nothing is left in memory."""
-    sweeping = Sweeping(world, policy=SweepPolicy(sweep_after_seconds=0))
+    sweeping = Sweeping(world, rules=SweepRules(sweep_after_seconds=0))
     producer = world.producer()
     tx = producer.transaction(message()).__enter__()
     with world.engine.begin() as connection:
@@ -197,7 +196,7 @@ def test_an_announcement_that_fails_leaves_the_row_new_and_says_so(world: World)
 
 
 def test_many_rows_are_announced_page_by_page_in_few_messages(world: World) -> None:
-    sweeping = Sweeping(world, policy=SweepPolicy(page_rows=10))
+    sweeping = Sweeping(world, rules=SweepRules(page_rows=10))
     keys = [new_key() for _ in range(35)]
     for key in keys:
         world.insert_row(key)
@@ -311,7 +310,7 @@ def test_a_topic_without_any_group_is_not_settled_by_nobody(world: World) -> Non
 
 
 def test_unsettled_rows_do_not_hide_the_rows_behind_them(world: World) -> None:
-    sweeping = Sweeping(world, policy=SweepPolicy(page_rows=5, pages_maximum=1))
+    sweeping = Sweeping(world, rules=SweepRules(page_rows=5, pages_maximum=1))
     stuck = [sweeping.announced(hours_ago=3) for _ in range(12)]
     behind = sweeping.announced(hours_ago=2)
     sweeping.inboxes.applied = {BILLING: {behind}}
@@ -324,7 +323,7 @@ def test_unsettled_rows_do_not_hide_the_rows_behind_them(world: World) -> None:
 
 
 def test_two_sweepers_at_once_lose_nothing_and_settle_nothing_twice(world: World) -> None:
-    sweeping = Sweeping(world, policy=SweepPolicy(page_rows=20))
+    sweeping = Sweeping(world, rules=SweepRules(page_rows=20))
     fresh = [new_key() for _ in range(100)]
     for key in fresh:
         world.insert_row(key)
@@ -356,7 +355,7 @@ def test_a_tombstone_cannot_be_announced_or_settled(world: World) -> None:
 
 
 def test_finished_rows_are_deleted_after_their_time_a_bounded_number_a_sweep(world: World) -> None:
-    sweeping = Sweeping(world, policy=SweepPolicy(delete_rows=2, delete_transactions_maximum=3))
+    sweeping = Sweeping(world, rules=SweepRules(delete_rows=2, delete_transactions_maximum=3))
     old_ms = sweeping.now_ms() - 31 * 24 * HOUR_MS
     tombstones = [new_key() for _ in range(7)]
     for key in tombstones:
@@ -388,7 +387,7 @@ def test_one_database_that_is_away_does_not_stop_the_others(world: World, tmp_pa
 
 
 def test_a_stop_ends_the_sweep_between_two_pages(world: World) -> None:
-    sweeping = Sweeping(world, policy=SweepPolicy(page_rows=1))
+    sweeping = Sweeping(world, rules=SweepRules(page_rows=1))
     for _ in range(3):
         world.insert_row(new_key())
     stops = iter([False, True, True, True])
@@ -406,7 +405,7 @@ def test_rows_of_another_producer_group_are_left_alone(world: World) -> None:
 
 
 def test_a_rolled_back_block_leaves_nothing_for_the_sweeper(world: World) -> None:
-    sweeping = Sweeping(world, policy=SweepPolicy(sweep_after_seconds=0))
+    sweeping = Sweeping(world, rules=SweepRules(sweep_after_seconds=0))
     try:
         with world.producer().transaction(message()) as tx, world.engine.connect() as connection:
             tx.record(connection)

@@ -1,4 +1,4 @@
-"""Rows whose announcements always fail hold up nobody else's."""
+"""Rows whose announcements always fail hold up no other rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from checkback_producers.outbox import SqlOutbox
 from checkback_producers.ports import AnnouncementMessage
 from checkback_producers.sweeper import OutboxSource, Sweeper
 from reconciler.errors import ConfigurationError
-from reconciler.policy.sweeping import SweepPolicy
+from reconciler.policy.sweeping import SweepRules
 from tests.unit.producers.test_sweeping import MemoryInboxes
 from tests.unit.producers.world import GROUP, MemoryAnnouncements, World, new_key
 
@@ -43,7 +43,7 @@ def sweeper_of(world: World, sender: OneTopicFails, *, pages_maximum: int = 100)
         announcer=Announcer(sender, AnnouncementRoute(environment="test", queues=4, topics={"AUDIT": "KEYS_OF_AUDIT"})),
         subscriptions=(),
         inboxes=MemoryInboxes(),
-        policy=SweepPolicy(page_rows=10, sweep_after_seconds=0, pages_maximum=pages_maximum),
+        rules=SweepRules(page_rows=10, sweep_after_seconds=0, pages_maximum=pages_maximum),
     )
 
 

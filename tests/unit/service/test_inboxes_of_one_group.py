@@ -19,14 +19,14 @@ from reconciler.contract.verdicts import Verdict
 from reconciler.errors import ConfigurationError
 from reconciler.policy.evidence import InboxRow, Lookup, Presence
 from reconciler.policy.inquiry.delivery import DOUBLE_EFFECT
-from reconciler.policy.life_story import tell
+from reconciler.policy.life_story import life_story_of
 from reconciler.policy.ports import LedgerLife, Verification
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
 from reconciler.sql.tables import inbox
 from reconciler.testing.memory import MemoryLedger
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.replay import _only_inbox
+from reconciler.wiring.replay_worker import _only_inbox
 from reconciler.wiring.rounds import topic_plans
 from tests.unit.consumers.messages import inbox_engine, new_key
 
@@ -93,7 +93,7 @@ def test_explain_does_not_call_a_double_effect_done() -> None:
     row = InboxRow(
         group="billing", unique_key=new_key(), topic="ORDERS", content_digest=None, source="consumer", applied_at_ms=1
     )
-    story = tell(
+    story = life_story_of(
         row.unique_key,
         outbox=Lookup.unknown("outbox", "not asked"),
         copies={},
@@ -114,7 +114,7 @@ def test_doctor_finds_effects_in_two_inboxes_and_says_what_it_cannot_prove(tmp_p
     with Connections(settings_with(first, sound)) as connections:
         (finding,) = check_inbox_lists(connections)
     assert (finding.level, finding.check) == ("note", "inboxes of ORDERS/billing")
-    assert "none is in two. Nobody can prove" in finding.found
+    assert "none is in two. That the handler's" in finding.found
     with Connections(settings_with(first, sound, doubled)) as connections:
         (finding,) = check_inbox_lists(connections)
     assert finding.level == "fail"

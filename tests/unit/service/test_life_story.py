@@ -12,7 +12,7 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, HoldKind, OutboxState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, Presence, StoredMessage, TransactionState
-from reconciler.policy.life_story import LifeStory, tell
+from reconciler.policy.life_story import LifeStory, life_story_of
 from reconciler.policy.ports import (
     Candidate,
     HeldTopic,
@@ -131,7 +131,7 @@ def story(
     ledger: LedgerLife = NOTHING,
     away: tuple[str, ...] = (),
 ) -> LifeStory:
-    return tell(
+    return life_story_of(
         KEY,
         outbox=outbox or Lookup(presence=Presence.ABSENT),  # type: ignore[arg-type]  # records of one kind each
         copies=copies or {},  # type: ignore[arg-type]  # the same
@@ -280,7 +280,7 @@ def test_held_loss_is_not_called_repaired_nor_left_to_rounds_that_may_not_repair
     ledger = LedgerLife(candidates=(replace(CANDIDATE, state=CandidateState.OPEN),), repairs=(), rounds=())
     hold = HeldTopic(topic="ORDERS", kind=HoldKind.HOLD, since_ms=1, by="operator anna", reason="?")
     held, elsewhere = (
-        tell(KEY, outbox=RECORDED, copies={}, inboxes={BILLING: ABSENT}, ledger=ledger, holds=[h]).outlook[0]
+        life_story_of(KEY, outbox=RECORDED, copies={}, inboxes={BILLING: ABSENT}, ledger=ledger, holds=[h]).outlook[0]
         for h in (hold, replace(hold, topic="OTHER"))
     )
     assert "not repaired while repairs of ORDERS are stopped (HOLD; see `reconciler status`)" in held
@@ -296,7 +296,7 @@ def test_verdict_that_rounds_repeat_for_hours_does_not_bury_the_rest_of_the_life
 
     rows = [verdict(at + n, group) for at in range(1_000, 9_000, 10) for n, group in enumerate(("billing", "shipping"))]
     rows += [verdict(10_000, verdict="UNKNOWN"), verdict(10_010), verdict(10_020, reason="SENT"), verdict(10_030)]
-    told = tell(KEY, outbox=RECORDED, copies={}, inboxes={}, ledger=NOTHING, history=rows)
+    told = life_story_of(KEY, outbox=RECORDED, copies={}, inboxes={}, ledger=NOTHING, history=rows)
     events = [(e.at_ms, e.what.rpartition(" ")[2], dict(e.evidence)) for e in told.events if e.witness == "history"]
     often = {"state": "OPEN", "reason": "OPEN", "repeated": 799}
     assert events[:2] == [
@@ -312,7 +312,7 @@ def test_verdict_that_rounds_repeat_for_hours_does_not_bury_the_rest_of_the_life
 def test_a_stream_of_a_later_release_is_passed_over() -> None:
     place = {"topic": "ORDERS", "group": "billing", "shard": 0, "generation": 7}
     rows: list[Row] = [("healed", {"at_ms": 1_000, **place}), ("announced", {"at_ms": 2_000, **place})]
-    told = tell(KEY, outbox=RECORDED, copies={}, inboxes={}, ledger=NOTHING, history=rows)
+    told = life_story_of(KEY, outbox=RECORDED, copies={}, inboxes={}, ledger=NOTHING, history=rows)
     assert [event.at_ms for event in told.events if event.witness == "history"] == [2_000]
 
 
@@ -328,7 +328,7 @@ def test_what_was_done_by_hand_is_a_part_of_the_life_with_its_name_and_end() -> 
     done = OperatorAction(action_id="1", intent=intent, started_at_ms=5_000, ended_at_ms=5_100, result="sent end")
     begun = OperatorAction(action_id="2", intent=replace(intent, command="dismiss"), started_at_ms=6_000)
     absent: Lookup[OutboxRow] = Lookup(presence=Presence.ABSENT)
-    told = tell(KEY, outbox=absent, copies={}, inboxes={}, ledger=replace(NOTHING, actions=[done, begun]))
+    told = life_story_of(KEY, outbox=absent, copies={}, inboxes={}, ledger=replace(NOTHING, actions=[done, begun]))
     assert [(e.at_ms, e.witness, e.what) for e in told.events] == [
         (5_000, "operator", "repair by hand: sent end"),
         (6_000, "operator", "dismiss by hand: under way, or its process died"),

@@ -130,7 +130,7 @@ def test_a_hundred_repairs_of_long_ago_do_not_hide_one_that_failed() -> None:
     ledger = MemoryLedger(ManualClock())
     for number, state in enumerate((RepairState.DONE, RepairState.DONE, RepairState.FAILED)):
         ledger.repairs.open("test", "ORDERS", f"{number:032X}", rung=Rung.END)
-        row = ledger.repairs.read("test", "ORDERS", [f"{number:032X}"])[f"{number:032X}"][0]
+        row = ledger.repairs.of_keys("test", "ORDERS", [f"{number:032X}"])[f"{number:032X}"][0]
         claimed = ledger.repairs.claim(row, token="t", lease_seconds=9)
         assert claimed is not None
         ledger.repairs.change(claimed, RepairChange(state=state, rung=Rung.END), token="t")
@@ -187,7 +187,7 @@ def test_a_key_that_nobody_knows_has_no_life_and_no_outlook(capsys: Captured, mo
         "reconciler.commands.explain.life_stories", lambda *_args, **_options: Explanation(stories=(story,))
     )
     assert run(["explain", KEYS[0]]) == 2
-    assert printed(capsys) == [f"nobody who could tell has heard of {KEYS[0]}", "no answer: inbox: slow"]
+    assert printed(capsys) == [f"no witness that answered knows {KEYS[0]}", "no answer: inbox: slow"]
 
 
 def test_what_becomes_of_a_message_stands_before_its_life(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:

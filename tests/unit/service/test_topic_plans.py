@@ -10,7 +10,7 @@ from reconciler.contract.tables import Rung
 from reconciler.errors import InvalidValue
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
-from reconciler.wiring.replay import load_function
+from reconciler.wiring.replay_worker import load_function
 from reconciler.wiring.rounds import topic_plans
 from reconciler.wiring.subscriptions import find_subscription
 from reconciler.wiring.sweep import announcement_route

@@ -18,7 +18,7 @@ from typing import Protocol
 from checkback_consumers.errors import InboxNotReached
 from checkback_consumers.hand_over_rows import HandOverRows
 from checkback_consumers.handler import TransactionalHandler
-from checkback_consumers.inbox import SOURCE_HAND_OVER, Entered
+from checkback_consumers.inbox import SOURCE_HAND_OVER, InboxAnswer
 from checkback_consumers.message import HandedOverMessage
 from reconciler.clock import Backoff, Clock, SystemClock
 from reconciler.contract.tables import HoldKind, RepairState
@@ -222,7 +222,7 @@ class ReplayWorker:
         if claimed is None:
             return ReplayCounts(lost_claims=1)
         if claimed.attempts >= self._attempts_max:
-            return self._note_failure(claimed, _CannotReplay("every attempt ended without an answer"), token)
+            return self._note_failure(claimed, UnfitHandOver("every attempt ended without an answer"), token)
         # Counted before the handler runs: a message that kills its process must not do so for ever.
         start = RepairChange(state=RepairState.SENDING, rung=claimed.rung, counts_as_attempt=True)
         sending = queue.change(claimed, start, token=token)
@@ -234,28 +234,30 @@ class ReplayWorker:
             return self._put_back(sending, error, token)
         except Exception as error:  # noqa: BLE001 - every error of the service's code is written down and tried again
             return self._note_failure(sending, error, token)
-        answer = "applied" if entered is Entered.NEW else f"already applied ({entered})"
+        answer = "applied" if entered is InboxAnswer.NEW else f"already applied ({entered})"
         if queue.finish(sending, token=token, answer=answer) is None:
             logger.info(
                 "hand_over_finished_late: hand-over of %s was finished after its claim had ended", row.unique_key
             )
             return ReplayCounts(lost_claims=1)
-        return ReplayCounts(applied=int(entered is Entered.NEW), already_applied=int(entered is not Entered.NEW))
+        return ReplayCounts(
+            applied=int(entered is InboxAnswer.NEW), already_applied=int(entered is not InboxAnswer.NEW)
+        )
 
-    def _apply(self, row: Repair) -> Entered:
+    def _apply(self, row: Repair) -> InboxAnswer:
         message = self._open_queue.message_of(row)
         if message is None:
-            raise _CannotReplay(f"the hand-over row of {row.unique_key} holds no message")
+            raise UnfitHandOver(f"the hand-over row of {row.unique_key} holds no message")
         if message.unique_key != row.unique_key or message.real_topic != row.topic:
-            raise _CannotReplay(f"the hand-over row of {row.unique_key} holds another message")
-        # The row may have waited for its first worker longer than the inbox row of an effect that came another way.
+            raise UnfitHandOver(f"the hand-over row of {row.unique_key} holds another message")
+        # An effect that came another way has an inbox row, which may be deleted while the hand-over row waits.
         written_ms = min(message.born_timestamp_ms, row.created_at_ms)
         if not inbox_reaches(self._inbox_keep_seconds, written_ms, now_ms=self._now_ms(row)):
-            raise _CannotReplay("older than inbox_keep_days: its inbox row may have been deleted")
+            raise UnfitHandOver("older than inbox_keep_days: its inbox row may have been deleted")
         return self._handler.apply(HandedOverMessage.of(message), source=SOURCE_HAND_OVER)
 
     def _now_ms(self, row: Repair) -> int:
-        """Database time of the claim: its lease tells it."""
+        """Database time of the claim: the end of its lease less the lease."""
         if row.lease_until_ms is None:
             return self._clock.now_ms()
         return row.lease_until_ms - round(self._lease_seconds * 1000)
@@ -300,5 +302,5 @@ class ReplayWorker:
         return ReplayCounts(unreached=1, lost_claims=int(not is_mine))
 
 
-class _CannotReplay(PermanentError):
+class UnfitHandOver(PermanentError):
     """The row will never have an effect."""

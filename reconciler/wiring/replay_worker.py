@@ -10,7 +10,7 @@ from typing import Any
 from checkback_consumers.hand_over_rows import HandOverRows
 from checkback_consumers.handler import TransactionalHandler, transactional_handler
 from checkback_consumers.recorder import CommitRecorder
-from checkback_consumers.replay import ReplayWorker
+from checkback_consumers.replay_worker import ReplayWorker
 from reconciler.errors import ConfigurationError, InvalidValue
 from reconciler.settings.schema import SubscriptionSettings
 from reconciler.wiring.connections import Connections
