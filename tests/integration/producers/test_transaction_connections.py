@@ -38,6 +38,20 @@ def test_an_outer_transaction_is_left_to_check_back(world: World, later: str, ca
     assert world.state(tx.unique_key) == ("NEW" if later == "commit" else "ROLLED_BACK")
 
 
+def test_a_record_that_a_savepoint_took_back_gets_no_tombstone_while_its_transaction_is_open(world: World) -> None:
+    producer = world.producer()
+    with world.engine.connect() as connection:
+        with connection.begin():
+            with producer.transaction(message()) as tx:
+                savepoint = connection.begin_nested()
+                tx.record(connection)
+                savepoint.rollback()
+            assert (tx.outcome, tx.reason) == (Outcome.UNKNOWN, "the recorded connection is still in a transaction")
+            assert world.halves.ended == []
+        assert world.state(tx.unique_key) is None
+    assert producer.check_answerer.answer(world.checked(tx.unique_key)) is Outcome.ROLLBACK
+
+
 def test_a_raw_connection_that_was_not_committed_yet_is_unknown(world: World) -> None:
     producer = world.producer()
     with raw_connection(world.url) as connection:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,15 @@ from reconciler.contract.unique_key import key_of
 from reconciler.contract.verdicts import Verdict
 from reconciler.history.positions import HistoryPositions
 from reconciler.history.segment import SegmentWriter
-from reconciler.policy.events import KeysLeft, KeysNotTaken, LeftKey, RepairStepped, ShardRoundRan, VerdictsWritten
+from reconciler.policy.events import (
+    KeysLeft,
+    KeysNotTaken,
+    LeftKey,
+    RepairStepped,
+    RoundFinished,
+    ShardRoundRan,
+    VerdictsWritten,
+)
 from reconciler.policy.ports import Verification
 from tests.unit.history.house import BILLING, EPOCH, House, shard, some_keys
 
@@ -147,6 +157,44 @@ def test_rounds_lost_with_redis_memory_are_told_as_a_gap(tmp_path: Path) -> None
     [gap] = house.rows("gap")
     assert (gap["epoch"], gap["first_generation"], gap["last_generation"]) == (EPOCH, 2, 3)
     assert (gap["from_ms"], gap["at_ms"]) == (first.at_ms, again.at_ms)
+
+
+def test_no_round_counts_as_captured_before_its_rows_survive_a_loss_of_power(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house = House(tmp_path)
+    steps: list[str] = []
+
+    def noted(step: str, function: Callable[..., object]) -> Callable[..., object]:
+        def call(*arguments: object) -> object:
+            steps.append(step)
+            return function(*arguments)
+
+        return call
+
+    with monkeypatch.context() as spied:
+        spied.setattr(SegmentWriter, "append", noted("append", SegmentWriter.append))
+        spied.setattr(SegmentWriter, "sync", noted("sync", SegmentWriter.sync))
+        spied.setattr(house.sink, "captured", noted("captured", house.sink.captured))
+        house.round(0, announced=some_keys(2))
+        house.recorder.run_pass()
+    assert steps.index("append") < steps.index("captured")
+    assert steps[steps.index("captured") - 1] == "sync"
+
+
+def test_a_finished_round_is_a_row_of_the_gate_and_one_without_a_shard_is_none(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    finished = RoundFinished(
+        subscription=BILLING, at_ms=house.clock.now_ms(), shards_run=2, shards_skipped=0, announced=9, matched=8,
+        pending_after=1, oldest_pending_seconds=2.5, gate="shut", gate_detail="behind", watermark_ms=7, became_due=4,
+        verified=3, settled=2, broker_look_ups=2, verdicts={}, repairs={}, holds=(), weaker=False,
+    )  # fmt: skip
+    house.sink.emit(finished)
+    house.sink.emit(replace(finished, at_ms=0, shards_run=0, shards_skipped=2))
+    house.seal()
+    [row] = house.rows("gate")
+    seen = (row["gate"], row["watermark_ms"], row["pending"], row["became_due"], row["verified"], row["settled"])
+    assert seen == ("shut", 7, 1, 4, 3, 2)
 
 
 def test_a_restart_goes_on_where_the_dead_process_stopped(tmp_path: Path) -> None:

@@ -137,6 +137,29 @@ def test_shutdown_announces_what_waits(world: World) -> None:
     assert states(world, others) == {"ANNOUNCED"}
 
 
+class WaitlessClock(SystemClock):
+    """Notes how long it was asked to wait, and waits for nothing."""
+
+    def __init__(self) -> None:
+        self.waits: list[float] = []
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        self.waits.append(seconds)
+        return super().wait(event, min(seconds, 0.0))
+
+
+def test_the_first_key_goes_at_once_and_the_next_ones_are_gathered_for_the_interval(world: World) -> None:
+    gate(world).is_open.set()
+    clock = WaitlessClock()
+    producer = world.producer(announce_every_seconds=LONG_SECONDS, clock=clock)
+    for _ in range(2):
+        (tx,) = sold(world, producer, 1)
+        eventually(lambda tx=tx: tx.is_announced, within_seconds=60)  # type: ignore[misc]
+    first, second = clock.waits[:2]
+    assert first <= 0.0
+    assert 0.0 < second <= LONG_SECONDS
+
+
 def test_without_an_outbox_every_block_announces_for_itself(world: World) -> None:
     gate(world).is_open.set()
     producer = world.producer(without_outbox=True, announce_every_seconds=LONG_SECONDS, clock=SystemClock())

@@ -1,0 +1,50 @@
+"""A database that proves no absence, and what is said of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from reconciler.evidence.witness_role import WitnessRole
+from reconciler.sql.witness_database import DatabaseRole
+
+WITHIN_SECONDS = 300.0
+
+
+def witness(
+    is_primary: bool | None, *, swept_seconds: float | None = None, tree: str = "outbox", unread: tuple[str, ...] = ()
+) -> WitnessRole:
+    swept_at_ms = None if swept_seconds is None else 1
+    role = DatabaseRole(is_primary=is_primary, swept_at_ms=swept_at_ms)
+    return WitnessRole(name="orders", tree=tree, role=role, swept_seconds=swept_seconds, unread=unread)
+
+
+@pytest.mark.parametrize(
+    ("one", "blind", "doubted"),
+    [
+        (witness(True), False, False),
+        (witness(None), False, True),
+        (witness(True, unread=("no right on pg_settings",)), False, True),
+        (witness(False), True, True),
+        (witness(False, swept_seconds=WITHIN_SECONDS), False, True),
+        (witness(False, swept_seconds=WITHIN_SECONDS + 1), True, True),
+    ],
+)
+def test_a_replica_without_a_fresh_sign_of_life_that_counts_as_a_witness(
+    one: WitnessRole, blind: bool, doubted: bool
+) -> None:
+    assert (one.is_blind(WITHIN_SECONDS), one.is_doubted) == (blind, doubted)
+
+
+@pytest.mark.parametrize(
+    ("one", "found", "remedy"),
+    [
+        (witness(True), "a primary", "outbox_url at the primary"),
+        (witness(None, unread=("no right on pg_settings",)), "no right on pg_settings", "outbox_url at the primary"),
+        (witness(False), "no sign of life", "sweep` run on the primary"),
+        (witness(False, swept_seconds=42.0), "42 s old", "sweep` run on the primary"),
+        (witness(False, tree="inbox"), "a replica", "inbox_url at the primary"),
+    ],
+)
+def test_a_remedy_for_another_database(one: WitnessRole, found: str, remedy: str) -> None:
+    assert found in one.found
+    assert remedy in one.remedy
