@@ -93,7 +93,7 @@ class Rewound:
             self.rounds.run(self.subscription)
 
     def bare(self, made: Sequence[str]) -> None:
-        """The least, without a question whether anybody else was faster."""
+        """The least, without a question whether another process was faster."""
         shards = self.topic.shards_of(self.subscription)
         with (
             connect(self.url) as inbox,

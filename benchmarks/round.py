@@ -177,7 +177,7 @@ def work_ms(client: redis.Redis) -> float:
 
 
 def measure(url: str, load: Load, repeat: int, make: Callable[[str], Round]) -> dict[str, object]:
-    """Round and stall of several runs, each on sets that were filled anew."""
+    """Round and stall of several runs, each on sets that were filled again."""
     times: list[float] = []
     stalls: list[float] = []
     busy: list[float] = []

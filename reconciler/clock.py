@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 
 
 def utc_text(at_ms: int, *, timespec: Literal["seconds", "milliseconds"] = "seconds") -> str:
-    """A time as people read it, RFC 3339 UTC, rounded down: until then is until then.
+    """A time as people read it, RFC 3339 UTC, rounded down, so that "until" never promises too much.
 
     A time that no calendar has, as in a damaged row, stays the number that it is.
     """
@@ -33,7 +33,7 @@ class Backoff:
     longest_seconds: float
 
     def pause_seconds(self, doublings: int) -> float:
-        """The pause after so many doublings; 0: the first."""
+        """The pause after `doublings` doublings of the first one; 0: the first one itself."""
         return min(self.first_seconds * 2.0 ** min(doublings, 32), self.longest_seconds)
 
     def jittered_seconds(self, doublings: int, dice: random.Random) -> float:
@@ -83,7 +83,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock for tests: stands still until it is advanced; sleeping advances it. Confined by a lock."""
+    """A clock for tests: its time changes only by advance(); sleeping advances it. Confined by a lock."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms

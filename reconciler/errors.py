@@ -116,7 +116,7 @@ class TopicNotFound(BrokerRefused):
 
 
 class Collision(PermanentError):
-    """One unique key stands for two different contents."""
+    """Two different contents have one unique key."""
 
 
 class InvariantViolation(ReconcilerError):

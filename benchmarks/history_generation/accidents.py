@@ -27,7 +27,7 @@ NOISE_SHARE = 0.002
 
 
 def plant(stories: Stories) -> None:
-    """All accidents of the plan on keys of the window that are chosen anew for each prefix, then noise on the rest."""
+    """All accidents of the plan on keys of the window, chosen for each prefix by itself, then noise on the rest."""
     order = stories.rng.permutation(stories.inside)
     first = 0
     for name, count in sorted(stories.planted.items()):
@@ -97,7 +97,7 @@ def _repaired(s: Stories, i: Int64s) -> tuple[Int64s, Int64s]:
     rung = np.where(handed, 2, s.rng.integers(0, 2, len(i)))
     s.repair(i, scope, sent_ms=sent, rung=rung, attempts=attempts, first_sent_ms=first_sent)
     applied = sent + s.rng.integers(20, 5_000, len(i))
-    # Just not too early: the clocks differ by all of the bound, or nobody knows when it was sent first.
+    # Just not too early: the clocks differ by all of the bound, or the time of the first send is not known.
     applied[skewed] = sent[skewed] - s.plan.skew_bound_ms
     applied[unknown_first] = sent[unknown_first] - 30_000
     for group in range(s.plan.groups):
@@ -170,7 +170,7 @@ def _old_enough(s: Stories) -> int:
 
 
 def _unseen_end(s: Stories) -> int:
-    """Keys made before it count in the window although nobody sees them."""
+    """Keys made before it count in the window although no witness sees them."""
     return min(_old_enough(s), s.plan.end_ms - 2 * s.plan.late_after_ms)
 
 
@@ -329,7 +329,7 @@ def _outside(s: Stories) -> None:
     created[1:2] = plan.start_ms - 1
     s.move(i, created - s.created[i])
     lost_, unannounced, double, forgotten, late, phantom, _ = _variants(s, i, 7)
-    # One before the window that nobody has seen would count in it.
+    # One before the window that no witness has seen would count in it.
     unannounced = unannounced[created[unannounced] >= plan.end_ms]
     for part in (lost_, unannounced, forgotten):
         s.lose(*_all_groups(s, i[part]))

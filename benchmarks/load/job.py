@@ -79,7 +79,7 @@ class Job:
         return f"{FOREIGN_PREFIX}{self.run}{number:016X}"
 
     def is_lost(self, number: int) -> bool:
-        """True if the message's END_TRANSACTION never arrives, so that nobody consumes it."""
+        """True if the message's END_TRANSACTION never arrives, so that no group consumes it."""
         return self.lose_every > 0 and number % self.lose_every == self.lose_every // 2
 
     def lost_numbers(self) -> Iterator[int]:

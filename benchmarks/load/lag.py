@@ -135,7 +135,7 @@ class Lag:
         self._end(consumer)
 
     def _stopped(self, meter: Meter) -> Stopped:
-        """Ids come and nobody consumes; returns when the stop is over."""
+        """Ids come and no group consumes; returns when the stop is over."""
         options = self._options
         stopped_at = time.time()
         self._produce(WARM_UP_IDS, options.ids, meter)
@@ -233,7 +233,7 @@ class Lag:
         return self._pending_most >= int(self._options.ids) - WARM_UP_IDS
 
     def _is_trickling(self, meter: Meter) -> bool:
-        """False while no key has been looked up: a stop that nobody noticed shows nothing."""
+        """False while no key has been looked up: a stop that no round noticed shows nothing."""
         self._look(meter)
         return self._count_queries()[0] > 0
 

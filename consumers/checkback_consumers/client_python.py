@@ -68,7 +68,7 @@ class NativeMessage:
     business_id: str | None = None
     #: Properties named by the consumer's `property_names`, without absent ones.
     known_properties: Mapping[str, str] = field(default_factory=dict)
-    #: Of the first delivery; only for messages without a unique key.
+    #: The offset message id of the first delivery; only for messages without a unique key.
     offset_message_id: str | None = None
     queue_id: int = 0
     queue_offset: int = 0
@@ -103,7 +103,7 @@ class NativeMessage:
 class NativeConsumer:
     """A member of the handlers' group; start and shutdown once each, or a with block; made after a fork.
 
-    One PushConsumer has one callback, whatever topic it subscribes: this one dispatches by topic. Handlers run on
+    One PushConsumer has one callback for all its topics: this one dispatches by topic. Handlers run on
     threads of the library; `failures` and `last_failure` tell what never reached them (a message that could not be
     copied, an exit that a handler asked for): such a message comes again.
     """

@@ -74,7 +74,7 @@ class SqlInbox:
         return self.apply_together([(entry, effect)])[0]
 
     def apply_together(self, work: Iterable[tuple[InboxEntry, Effect]]) -> list[Entered]:
-        """The same for several messages in their order, in one transaction: all have their effect, or none."""
+        """apply_once() for several messages in their order, in one transaction: all have their effect, or none."""
         with self._transaction() as connection:
             session = SqlSession(connection)
             session.require_guarded()

@@ -204,7 +204,7 @@ class TransactionalHandler:
         try:
             work = [(self._entry(message, SOURCE_CONSUMER), partial(self._run, message)) for message in messages]
             entered = batches.inbox.apply_together(work)
-        except Exception as error:  # noqa: BLE001 - whatever it was, the message that has it meets it again by itself
+        except Exception as error:  # noqa: BLE001 - each message is tried alone next: the one at fault fails again
             logger.info("batch_split: %d messages of group %s go one by one: %s", len(messages), self.group, error)
             return False
         for message, one in zip(messages, entered, strict=True):
@@ -273,7 +273,7 @@ class TransactionalHandler:
 
 
 def _runs_later(function: Callable[..., object]) -> bool:
-    """Whether a call only makes something that would do the work."""
+    """Whether a call returns a coroutine or generator and does no work itself."""
     return any(
         is_later(one)
         for one in (function, type(function).__call__)

@@ -95,7 +95,7 @@ class HandedOverMessage:
 def dedupe_identity(message: ConsumedMessage) -> str:
     """The unique key, or for a foreign client's message without one what Java calls its msgId: the offset message id.
 
-    Raises MalformedInput if there is neither: such a message cannot be told from its own duplicate.
+    Raises MalformedInput if there is neither: such a message could not be recognised when it comes again.
     """
     unique_key = message.unique_key
     if unique_key is not None and is_unique_key(unique_key):

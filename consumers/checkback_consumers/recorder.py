@@ -69,9 +69,9 @@ class RecorderState:
     """Counters since start."""
 
     recorded: int
-    #: Given up: Redis away for too long, memory bound reached, or another number of shards. The inbox has them.
+    #: Keys given up: Redis away for too long, memory bound reached, or another number of shards. The inbox has them.
     missed: int
-    #: Not tried yet, or to be tried again.
+    #: Keys not tried yet, or to be tried again.
     waiting: int
     batches: int
     is_away: bool
@@ -311,7 +311,7 @@ class CommitRecorder:
         self._thread: threading.Thread | None = None
         self._is_closing = False
         self._away_seconds = self._away_until = 0.0
-        self._pid = os.getpid()  # last: another thread of the child must not take the parent's lock for its own
+        self._pid = os.getpid()  # last: a forked child's threads must not use the parent's lock
 
     def _add(self, topic: str, unique_keys: Sequence[str], *, waits: bool) -> Batch | None:
         if self._pid != os.getpid():
@@ -367,7 +367,7 @@ class CommitRecorder:
         self._give_up(math.inf)
 
     def _next_batch(self) -> Batch | None:
-        """What is due, an empty batch if only kept keys are; None after the last one."""
+        """The keys that are due; an empty batch if only kept keys are due. None: the last batch was taken."""
         with self._lock:
             while (seconds := self._seconds_until_due()) is None or seconds > 0:
                 if self._is_closing:
@@ -411,7 +411,7 @@ class CommitRecorder:
                 self._note_retries()
 
     def _give_up(self, until_seconds: float) -> None:
-        """Keys that have reached their age."""
+        """Counts keys as missed that have waited too long for Redis."""
         with self._lock:
             expired = self._retries.take_expired(until_seconds)
         for entry in expired:

@@ -248,14 +248,14 @@ class ReplayWorker:
             raise _CannotReplay(f"the hand-over row of {row.unique_key} holds no message")
         if message.unique_key != row.unique_key or message.real_topic != row.topic:
             raise _CannotReplay(f"the hand-over row of {row.unique_key} holds another message")
-        # The row may have waited for its first worker longer than the inbox row of an effect that came another way.
+        # An effect that came another way has an inbox row, which may be deleted while the hand-over row waits.
         written_ms = min(message.born_timestamp_ms, row.created_at_ms)
         if not inbox_reaches(self._inbox_keep_seconds, written_ms, now_ms=self._now_ms(row)):
             raise _CannotReplay("older than inbox_keep_days: its inbox row may have been deleted")
         return self._handler.apply(HandedOverMessage.of(message), source=SOURCE_HAND_OVER)
 
     def _now_ms(self, row: Repair) -> int:
-        """Database time of the claim: its lease tells it."""
+        """Database time of the claim: the end of its lease less the lease."""
         if row.lease_until_ms is None:
             return self._clock.now_ms()
         return row.lease_until_ms - round(self._lease_seconds * 1000)

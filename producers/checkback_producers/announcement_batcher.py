@@ -144,7 +144,7 @@ class AnnouncementBatcher:
                     producer_group=self._producer_group,
                     keys=[one.key for one in waiting.values()],
                 )
-            except Exception as error:  # noqa: BLE001  # nothing may end this thread: the sweeper repeats it
+            except Exception as error:  # noqa: BLE001  # no error may end this thread: the sweeper announces
                 failed, failure = len(waiting), error
             else:
                 for unique_key in announced.unique_keys:
@@ -153,7 +153,7 @@ class AnnouncementBatcher:
             if failed:
                 self._counts.add("announcements_failed", failed)
                 logger.warning(
-                    "announcements_failed: %d announcements of %s failed (%s); the sweeper repeats them",
+                    "announcements_failed: %d announcements of %s failed (%s); the sweeper sends them",
                     failed,
                     topic,
                     failure,

@@ -44,7 +44,7 @@ class AnnouncementRoute:
             raise InvalidValue("environment", self.environment, "1 to 64 characters, as in the service's settings")
 
         if self.signature_secret == b"":
-            raise InvalidValue("signature_secret", "(empty)", "a secret, or None: anybody could sign with an empty one")
+            raise InvalidValue("signature_secret", "(empty)", 'a secret, or None: any sender can sign with ""')
 
     @classmethod
     def of(cls, environment: str, given: AnnouncementRoute | None) -> AnnouncementRoute:

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 LOCAL_TRANSACTION_TIMEOUT_SECONDS_DEFAULT = 60.0
 #: transactionCheckMax of brokers (15; 4.3.0: 5).
 CHECK_MAXIMUM_DEFAULT = 15
-#: How long a stand-in leaves a database alone that did not answer; brokers ask again after 30 s or more.
+#: How long a database that did not answer is not asked again; brokers repeat their check-back after 30 s or more.
 AWAY_SECONDS = 5.0
 
 
@@ -37,11 +37,11 @@ class CheckAnswer:
 
 
 def decide(outbox: Outbox, half: CheckedHalf, *, is_final: bool) -> CheckAnswer:
-    """COMMIT by the row, whatever the half's mark. For a half with the outbox's own mark ROLLBACK by a tombstone;
-    without a row UNKNOWN, or if `is_final` a tombstone first and then ROLLBACK. Everything else is UNKNOWN.
+    """A committed row answers COMMIT, also for a half with another outbox's mark. For a half with this outbox's mark a
+    tombstone answers ROLLBACK; no row answers UNKNOWN, or if `is_final` ROLLBACK after a tombstone was written.
 
-    A database that is away, a lock on the key (the local transaction is still open), a damaged row and a
-    half that no tombstone can stand for are UNKNOWN.
+    Everything else is UNKNOWN: a database that is away, a lock on the key (the local transaction is still open), a
+    damaged row, and a half whose fields do not fit into a tombstone.
     """
     try:
         fact = outbox.find(half.unique_key)
@@ -107,7 +107,7 @@ class StandIn:
     """Answers for a dead producer group from all of its databases that are known here. Thread-safe.
 
     A missing row proves nothing to it, the group may have further databases, and so it makes no tombstones. A database
-    that did not answer is left alone for a while: waiting for it would take the threads that answer for the others.
+    that did not answer is not asked again for AWAY_SECONDS: the threads that wait for it could not answer other halves.
     """
 
     def __init__(self, outboxes: Sequence[Outbox], *, clock: Clock) -> None:

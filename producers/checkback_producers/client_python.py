@@ -38,7 +38,7 @@ from reconciler.rocketmq.client.native_client import check_group, load_library, 
 from reconciler.rocketmq.wire.codes import PROBE_TOPIC
 from reconciler.rocketmq.wire.message import Message
 
-#: Stands for the key that the library will make, while the rest of the message is checked.
+#: Placeholder for the key that the library will make, while the rest of the message is checked.
 _KEY_TO_COME = "0" * 32
 
 #: The local transaction: gets the Transaction, calls `record` first, and commits its own database transaction.
@@ -140,8 +140,8 @@ def open_native_producer(
 ) -> NativeProducer:
     """A producer over rocketmq-client-python; start it once, or use it as a context manager.
 
-    `instance`: announcements go over this remoting client instead of the library, which is better (it knows the queue,
-    tries other brokers, and can tell whether the group is registered); the caller closes it. `warm_up_topic`: one
+    `instance`: announcements go over this remoting client instead of the library. That is better: the client knows the
+    queue, tries other brokers, and sees whether the group is registered. The caller closes it. `warm_up_topic`: one
     message goes there at start, so that brokers register the group. `max_body_bytes`: of a half, uncompressed.
     `send_timeout_seconds`: until the half is stored. Others as in `open_producer`. Raises MissingDependency that says
     what to install, ConfigurationError (also for a HOME that cannot be written), InvalidValue.

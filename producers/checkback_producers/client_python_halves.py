@@ -69,8 +69,8 @@ class NativeHalves:
     """The port HalfSender over TransactionMQProducer of the package. Thread-safe; started after a fork.
 
     The library makes the unique key while it sends, another one for each of its up to five tries: halves of tries that
-    seemed to fail stay behind, and check-back rolls them back. A half that was stored less safely than the broker was
-    told to is such a try too.
+    seemed to fail stay behind, and check-back rolls them back. A half that was stored less safely than the broker is
+    configured for counts as such a try.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class NativeHalves:
         return None if self._instance is None else RemotingHalves(self._group, self._instance).has_check_back()
 
     def next_unique_key(self) -> str:
-        """Not used: the library makes the key, whatever the message carries."""
+        """Not used: the library makes a key of its own, also for a message that carries one."""
         raise UsageError("librocketmq makes the unique key while it sends")
 
     def check(self, message: Message) -> None:

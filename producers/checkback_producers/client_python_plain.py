@@ -120,7 +120,7 @@ class PlainProducer:
         """Sends once to the queue at the index that `choose` answers for the number of queues.
 
         Raises InvalidValue before anything is sent, RequestTimeout, BrokerBusy if it was stored less safely than the
-        broker was told to, or BrokerUnavailable: the library says "No route info" for nearly everything.
+        broker is configured for, or BrokerUnavailable: the library says "No route info" for nearly everything.
         """
         check_message(message)
         what = f"a send to {message.topic}"

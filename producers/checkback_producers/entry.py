@@ -1,4 +1,4 @@
-"""From the caller's message to the message that is sent and the outbox row that stands for it."""
+"""From the caller's message to the message that is sent and the outbox row that records it."""
 
 from __future__ import annotations
 

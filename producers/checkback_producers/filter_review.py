@@ -6,7 +6,7 @@ widened when all rows of the brokers' retention were looked at: those that the g
 the others become NEW, are announced by the same sweep and judged as any other. Announcements need not be read again:
 the outbox alone tells what was committed, and with which tag.
 
-Nothing is lost on the way: the rows' states tell what was done, a crashed review begins with the oldest row, and two
+Nothing is lost on the way: the rows' states record what was done, a crashed review begins with the oldest row, and two
 sweepers of different settings narrow the value again and again until one of them is gone.
 """
 
@@ -77,15 +77,15 @@ class FilterReview:
             missing = [self._missing(widening, sound) for widening in widenings]
             known = [keys for keys in missing if keys is not None]
             if len(known) < len(missing):
-                return self._told(reopened, "an inbox is away")
+                return self._reviewed(reopened, "an inbox is away")
             reopened += self._outbox.reopen(sorted(set().union(*known)))
             if len(page.facts) < page_rows:
                 self._widen()
-                return self._told(reopened, "done")
+                return self._reviewed(reopened, "done")
             self._after = page.facts[-1]
             pages += 1
             if pages == pages_maximum or is_stopping():
-                return self._told(reopened, f"looked at up to {utc_text(self._after.created_at_ms)}")
+                return self._reviewed(reopened, f"looked at up to {utc_text(self._after.created_at_ms)}")
 
     def _agree(self) -> tuple[Widening, ...] | None:
         """Narrows what is stored to what both take; None: another sweeper was faster."""
@@ -103,7 +103,7 @@ class FilterReview:
         return tuple(widenings)
 
     def _missing(self, widening: Widening, facts: Sequence[OutboxFact]) -> set[str] | None:
-        """Keys that the group should have had once and has not; None: its inbox does not answer. Without one, all."""
+        """Keys that the group takes now and its inbox lacks; all of them without an inbox. None: it does not answer."""
         concerned = [fact for fact in facts if widening.concerns(fact)]
         subscription = widening.swept.subscription
         if not concerned or not self._inboxes.is_configured(subscription):
@@ -120,7 +120,7 @@ class FilterReview:
     def _write(self, swept: SweptSubscription, tags: frozenset[str] | None, instead_of: int | None) -> bool:
         return self._outbox.write_settled_tags(self._producer_group, _key(swept), tags, instead_of=instead_of)
 
-    def _told(self, reopened: int, how_far: str) -> Reviewed:
+    def _reviewed(self, reopened: int, how_far: str) -> Reviewed:
         lines = (f"{one.swept.subscription} takes more tags than before: {how_far}" for one in self._widenings)
         return Reviewed(reopened=reopened, progress=tuple(lines))
 

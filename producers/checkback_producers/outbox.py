@@ -43,7 +43,7 @@ from reconciler.sql.witness_database import WitnessDatabase
 
 #: How long a tombstone waits for a transaction that holds the key.
 TOMBSTONE_LOCK_SECONDS = 2.0
-#: Rows that one statement marks.
+#: Most rows that one statement marks as announced.
 MARKED_KEYS_MAX = 1_000
 
 _ENTRY_COLUMNS = (
@@ -264,7 +264,7 @@ class SqlOutbox:
             fact = self.find(unique_key)
             if fact is not None and not fact.is_committed:
                 raise RolledBackAlready(
-                    f"{unique_key}: the broker was told to roll back before the local transaction had recorded; roll "
+                    f"{unique_key}: check-back was answered ROLLBACK before the local transaction had recorded; roll "
                     "it back and run it again (local_transaction_timeout_seconds may be too short)"
                 ) from error
             if fact is not None:
@@ -311,7 +311,7 @@ class SqlOutbox:
 
 
 def settled_tags_in(engine: sa.Engine, producer_group: str) -> Mapping[tuple[str, str], SettledTags]:
-    """What Outbox.settled_tags tells, of any reader."""
+    """What Outbox.settled_tags returns, for any reader."""
     query = sa.select(outbox_filter).where(outbox_filter.c.producer_group == producer_group)
     with reading(engine) as connection:
         return {
@@ -390,6 +390,6 @@ def _fact(row: Sequence[Any], reader: RowReader = _FACTS) -> OutboxFact:
     fact = OutboxFact(**read.values | {"state": OutboxState(read.values["state"]), "damage": read.damage})
     if read.damage is None:
         return fact
-    # The next page begins behind key and times as they stand there.
+    # The next page begins behind key and times as they are in the row.
     key, _, _, _, created_at_ms, announced_at_ms = row[: len(_FACT_NAMES)]
     return replace(fact, unique_key=key, created_at_ms=created_at_ms, announced_at_ms=announced_at_ms)

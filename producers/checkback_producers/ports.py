@@ -208,7 +208,7 @@ class Outbox(Protocol):
         ...
 
     def settled_tags(self, producer_group: str) -> Mapping[tuple[str, str], SettledTags]:
-        """By topic and consumer group; a damaged value stands for no tag at all."""
+        """By topic and consumer group; a damaged value counts as no tag at all."""
         ...
 
     def write_settled_tags(

@@ -161,7 +161,7 @@ class TransactionalProducer:
             )
         if has_check_back is None:
             logger.warning(
-                'broker_version_unknown: completion = "check", and no broker told its version: '
+                'broker_version_unknown: completion = "check", and no broker answered with its version: '
                 "up to 4.2 nothing would be committed"
             )
 

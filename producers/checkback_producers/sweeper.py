@@ -122,7 +122,7 @@ class Sweeper:
         self._failed_at: dict[int, OutboxFact] = {}
 
     def sweep_once(self) -> SweepReport:
-        """One pass over all sources; never raises for a database or broker that is away, the report tells."""
+        """One pass over all sources; never raises for a database or broker that is away: the report names it."""
         report = SweepReport()
         for number, source in enumerate(self._sources):
             if self._is_stopping():
@@ -153,9 +153,11 @@ class Sweeper:
         return SweepReport()
 
     def _review(self, source: OutboxSource, number: int) -> tuple[bool, SweepReport]:
-        """Whether rows may be settled, and what was done. Rows are NEW again before NEW rows are announced. What fails
-        stops no announcement and is a problem once. Without the table, or where it is damaged, rows are settled as
-        before it was made; while the database is away none is, or nothing would tell by which tags."""
+        """Whether rows may be settled, and what was done. Rows are NEW again before NEW rows are announced.
+
+        An error stops no announcement and is reported once. Without the table, or where it is damaged, rows are settled
+        as in releases before it. While the database is away no row is settled: the tags could not be recorded.
+        """
         policy = self._policy
         try:
             reviewed = self._reviews[number].look(
@@ -178,7 +180,7 @@ class Sweeper:
         report = SweepReport()
         failures: dict[str, ReconcilerError] = {}
         after = self._failed_at.pop(number, None)
-        may_begin_anew = after is not None
+        may_start_over = after is not None
         for _ in range(policy.pages_maximum):
             page = source.outbox.unannounced(
                 source.producer_group,
@@ -192,9 +194,9 @@ class Sweeper:
             report = replace(report, announced=report.announced + confirmed).plus(_damage(source, page.facts))
             if len(failures) > had_failed and is_full:
                 self._failed_at.setdefault(number, page.facts[-1])
-            if self._is_stopping() or not (is_full or may_begin_anew):
+            if self._is_stopping() or not (is_full or may_start_over):
                 break
-            may_begin_anew = may_begin_anew and is_full
+            may_start_over = may_start_over and is_full
             after = page.facts[-1] if is_full else None
         return report.plus(_failures(source, failures))
 

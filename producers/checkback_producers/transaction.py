@@ -196,7 +196,7 @@ class Transaction:
         return decision
 
     def announce(self) -> None:
-        """Announces a committed key and marks its row, or leaves both to the batcher. The sweeper repeats failures."""
+        """Announces a committed key and marks its row, or leaves both to the batcher; else the sweeper does both."""
         decision = self._decision
         if decision is None or decision.outcome is not Outcome.COMMIT:
             return
@@ -214,7 +214,7 @@ class Transaction:
             self.is_announced = True
         except Exception as error:  # noqa: BLE001  # the business is committed: nothing here may look like a failure
             parts.counts.add("announcements_failed")
-            repeated = "the sweeper repeats it" if parts.outbox is not None else "nobody repeats it without an outbox"
+            repeated = "the sweeper tries again" if parts.outbox is not None else "without an outbox it is not repeated"
             logger.warning("announcement_failed: %s: %s; %s", self.unique_key, error, repeated)
 
     def _note_announced(self) -> None:
@@ -233,8 +233,8 @@ class Transaction:
         if self.outcome is Outcome.ROLLBACK:
             self._parts.counts.add("not_committed")
             raise NotCommitted(
-                f"{self.unique_key}: the local transaction was rolled back, and so was the message. Whatever the block "
-                "wrote after a rollback of its own is committed without its message"
+                f"{self.unique_key}: the local transaction was rolled back, and so was the message. Writes of "
+                "the block after a rollback of its own are committed without their message"
             )
 
     def _decide(self, *, is_clean: bool) -> CheckAnswer:

@@ -41,8 +41,8 @@ class AdmittedKeys:
     """The admitted keys of one message."""
 
     unique_keys: tuple[str, ...] = ()
-    #: Those of them whose announced tag the group does not take. An announced tag proves nothing: a round compares it
-    #: with the outbox (reconciler/policy/judging/tag_filter.py).
+    #: Keys among `unique_keys` whose announced tag the group does not take. An announced tag proves nothing: a round
+    #: compares it with the outbox (reconciler/policy/judging/tag_filter.py).
     apart: tuple[str, ...] = ()
 
 
@@ -62,7 +62,7 @@ class AnnouncementRules:
 
     def __post_init__(self) -> None:
         if self.signature_secret == b"":
-            raise InvalidValue("signature_secret", "(empty)", "set a secret, or None: an empty one signs for everybody")
+            raise InvalidValue("signature_secret", "(empty)", 'set a secret, or None: any sender can sign with ""')
 
     def judge(self, queue: AnnouncementQueue, message: PulledAnnouncement) -> AdmittedKeys | RefusedAnnouncement:
         """The announced keys, or the refusal. No keys: the message is another topic's, whose tag has the same hash."""

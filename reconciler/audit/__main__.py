@@ -11,7 +11,7 @@ from reconciler.audit.streams import answer, json_line, no_answer, tell
 def run() -> int:
     """Runs the command and returns its exit code: 2 with what to install where the extra `audit` is missing.
 
-    Whatever goes wrong while it is loaded is no answer, too: Python's own exit code 1 would mean violations.
+    An error while the command is loaded is "no answer", too: Python's own exit code 1 would mean violations.
     """
     try:
         from reconciler.audit.command import main

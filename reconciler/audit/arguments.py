@@ -104,7 +104,7 @@ def _audit(parser: argparse.ArgumentParser) -> None:
         default="spark",
         help="where it is computed: on Spark, or in this process, without Java, for a quick look; both find the same",
     )
-    spark.add_argument("--master", metavar="URL", help="Spark master; local[*], or what spark-submit was told")
+    spark.add_argument("--master", metavar="URL", help="Spark master; default: the one of spark-submit, else local[*]")
     spark.add_argument(
         "--spark", metavar="NAME=VALUE", action="append", default=[], help="a Spark setting (spark.driver.memory=4g)"
     )

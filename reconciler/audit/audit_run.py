@@ -124,7 +124,7 @@ def _check_given(options: argparse.Namespace) -> None:
         raise AuditError(
             "usage",
             f"{', '.join(beside)} beside --evidence: evidence.json in that folder says what was asked; leave them out, "
-            "or leave out --evidence to collect anew",
+            "or leave out --evidence to collect evidence again",
         )
     try:
         filesystem, base = open_folder(options.evidence)

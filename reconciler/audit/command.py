@@ -1,7 +1,7 @@
 """The command: evidence is collected or given, judged, written; one line or one JSON object on standard output.
 
-Exit codes: 0 clean, 1 violations, 2 no answer (`reason` says which kind), 130 SIGINT. There is no other one: an
-error of the program itself is 2 with reason "engine" and its traceback, and so is an answer that nobody could be told.
+Exit codes: 0 clean, 1 violations, 2 no answer (`reason` says which kind), 130 SIGINT. There is no other one: an error
+of the program itself, or of writing the answer, is 2 with reason "engine" and its traceback.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def summary(done: AuditRun, out: Path) -> str:
         lines += [f"  {name}: {count}" for name, count in one.classes.items() if count]
     lines += [f"not checked: {n.class_name} of {n.topic}/{n.group}: {n.why}" for n in judged.not_checked]
     lines += [
-        f"not judged: {one.rows} rows of {one.table} of {one.topic}/{one.group}: nobody asked about them"
+        f"not judged: {one.rows} rows of {one.table} of {one.topic}/{one.group}, which was not asked about"
         for one in judged.not_judged.listed
     ]
     if judged.not_judged.omitted_rows:
@@ -108,8 +108,8 @@ def _keygen(options: argparse.Namespace) -> tuple[int, str]:
 
     secret, public, fingerprint = make_keys(options.file)
     if options.output == "json":
-        told = {"private_key": str(secret), "public_key": str(public), "fingerprint": fingerprint}
-        return EXIT_CLEAN, streams.json_line(told)
+        document = {"private_key": str(secret), "public_key": str(public), "fingerprint": fingerprint}
+        return EXIT_CLEAN, streams.json_line(document)
     text = f"private key: {secret} (keep it secret)\npublic key: {public}\nfingerprint: {fingerprint}\n"
     return EXIT_CLEAN, text
 
@@ -140,7 +140,7 @@ def _verify(options: argparse.Namespace) -> tuple[int, str]:
 
 
 def _asks_for_json(arguments: Sequence[str]) -> bool:
-    """Before the arguments are known to be right, so that wrong ones are told in JSON, too."""
+    """Whether --output json is given. Asked before the arguments are parsed: the error for wrong ones is JSON, too."""
     pairs = zip(arguments, [*arguments[1:], ""], strict=False)
     return any(a in ("--output=json", "-ojson") or (a in ("--output", "-o") and b == "json") for a, b in pairs)
 

@@ -32,7 +32,7 @@ def open_folder(path: str) -> tuple[arrow_fs.FileSystem, str]:
 
 
 def unreadable(place: str) -> str | None:
-    """None, or why nothing can be read there whatever lies in it: the scheme of its URL is an unknown one."""
+    """Why no file can be read there: the scheme of its URL is an unknown one. None: the scheme is known."""
     scheme, is_url, rest = place.partition("://")
     if not is_url or scheme in READABLE:
         return None

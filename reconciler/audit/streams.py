@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 from reconciler.contract.visible_text import visible, visible_json, visible_line
 
-#: As in every command's JSON.
+#: The same number as in every command's JSON.
 SCHEMA_VERSION = 1
 
 
@@ -40,7 +40,7 @@ def answer(text: str) -> bool:
 
 
 def lines(parts: Iterable[str]) -> str:
-    """An answer for people, in which each part stays one line, whatever it holds."""
+    """An answer for people, in which each part stays one line: line breaks inside of it are made visible."""
     return "".join(f"{visible_line(part)}\n" for part in parts)
 
 
@@ -66,7 +66,7 @@ def no_answer(reason: str, message: str) -> dict[str, Any]:
 
 
 def _give_up(stream: TextIO) -> None:
-    """What still waits in the stream goes nowhere: at its end Python would try again, fail, and exit with 120."""
+    """Discards buffered text: at its end Python would try to write it again, fail, and exit with 120."""
     with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())

@@ -33,7 +33,7 @@ def _become(command: str, arguments: Sequence[str]) -> None:
     """Replaces this process: exit codes and signals are the audit's own."""
     sys.stdout.flush()
     sys.stderr.flush()
-    # A file in the working folder must not stand in for a library; a checkout that is not installed needs the folder.
+    # A file in the working folder must not be imported as a library; a checkout that is not installed needs the folder.
     is_checkout = sys.path[0] in ("", str(Path.cwd()))
     flags = [] if is_checkout else ["-P"]
     program = [sys.executable, *flags, "-m", "reconciler.audit", command, *arguments]

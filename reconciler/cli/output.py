@@ -28,7 +28,7 @@ SCHEMA_VERSION = 1
 NARROWEST_SENTENCE = 30
 #: A unique key.
 NARROWEST_VALUE = 32
-#: What stands behind the first line of a record.
+#: Before each line of a record but the first one.
 INDENT = "  "
 
 
@@ -88,7 +88,7 @@ def _columns_kept_whole(rows: Sequence[Row]) -> Collection[int]:
 
 
 def _width_needed(names: Sequence[str], rows: Sequence[Row], whole: Collection[int]) -> int:
-    """Of a table in which words stand in one piece and sentences in a few lines."""
+    """The width of a table that breaks no word and wraps sentences into a few lines."""
     needed = 1
     for number, name in enumerate(names):
         longest = max(row[number].cell_len for row in rows)

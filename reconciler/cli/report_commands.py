@@ -50,7 +50,7 @@ _LOOKED_FOR = {
     Listing.FLOORS: ("topic", "group"),
     Listing.ACTIONS: ("started_at_ms", "command"),
 }
-#: Likewise in the tables of status; of the others their topic and group.
+#: What a person looks for in the tables of status; in tables not named here, topic and group.
 _FIRST = {
     "verdicts": ("topic", "group", "state", "verdict"),
     "repairs": ("topic", "scope", "state", "rung"),
@@ -71,7 +71,7 @@ def status(
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """One sentence: until when every commit is accounted for, or what needs whom; then what there is to know.
+    """One sentence: until when every commit is accounted for, or what needs a person; then what there is to know.
 
     Exit code 1: a quarantined key, a failed repair, an open breaker, keys that stay undecided, or damaged
     values need a person; 3: a dependency is away, or commits of long ago are not accounted for.

@@ -51,7 +51,7 @@ def config_check(config: ConfigOption = None, output: OutputOption = Output.TABL
     settings = settings_of(config)
     missing = missing_drivers(settings)
     if missing:
-        raise MissingDependency("\n  ".join(["the settings need what is not installed", *missing]))
+        raise MissingDependency("\n  ".join(["the settings need a package that is not installed", *missing]))
     counts = {"producers": len(settings.producers), "subscriptions": len(settings.subscriptions)}
     if output is Output.JSON:
         print_json({"valid": True, "environment": settings.environment, **counts})
@@ -148,7 +148,7 @@ def _warn_of_password(context: typer.Context, url: str) -> None:
     source = context.get_parameter_source("url")
     if source is not None and source.name == "COMMANDLINE" and holds_password(url):
         tell(
-            "reconciler: the password in --url stands in the list of processes: --url @FILE or RECONCILER_DB_URL "
+            "reconciler: the password in --url is visible in the list of processes: --url @FILE or RECONCILER_DB_URL "
             "keeps it out"
         )
 
@@ -159,7 +159,7 @@ def db_sql(
     dialect: Annotated[Dialect, typer.Option("--dialect", help="Database to write the DDL for.")],
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Print the DDL for people who run their own migrations."""
+    """Print the DDL, for installations that run their own migrations."""
     from reconciler.commands.db import database_ddl
 
     ddl = database_ddl(tree.value, dialect.value)

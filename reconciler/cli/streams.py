@@ -13,7 +13,7 @@ from typing import TextIO
 
 from reconciler.instrumentation.console import tell
 
-#: Exit code where standard output could not be written and all else is well: the answer is incomplete, so it is none.
+#: Exit code where standard output could not be written and all else went well: an incomplete answer is no answer.
 OUTPUT_LOST = 2
 
 
@@ -23,7 +23,7 @@ class ForgivingFile(io.RawIOBase):
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._is_gone = False
-        #: Why something was not written; None: all was, or its reader had seen enough.
+        #: Why text was not written. None: all was written, or its reader closed the pipe.
         self.error: OSError | None = None
 
     def writable(self) -> bool:
@@ -55,7 +55,7 @@ class ForgivingFile(io.RawIOBase):
 
 
 class StandardStreams:
-    """The streams of this process, made safe. Once, at its start and in its only thread."""
+    """The streams of this process, made safe. Made once, at its start, while it has one thread."""
 
     def __init__(self) -> None:
         for number in (0, 1, 2):
@@ -76,7 +76,7 @@ class StandardStreams:
 
 
 def _occupy(number: int) -> None:
-    """A descriptor that was closed (`>&-`) would be given to the next socket or database, and be printed into."""
+    """A descriptor that was closed (`>&-`) would be given to the next socket or database, and output would go there."""
     try:
         os.fstat(number)
     except OSError:

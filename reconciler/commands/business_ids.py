@@ -128,7 +128,7 @@ class NamedMessages:
 
 
 def keys_named(connections: Connections, name: str, *, limit: int) -> NamedMessages:
-    """The unique keys that a name stands for: its own, if ledger or outboxes have it, else those of a business id.
+    """The unique keys that a name means: itself, if ledger or outboxes have it, else those of a business id.
 
     Raises InvalidValue for a name that is neither, and DependencyAway while an outbox does not answer: an act on the
     messages of a business id needs all of them.

@@ -51,11 +51,11 @@ class Explanation:
     @property
     def unheard(self) -> str:
         """The line for a name that is unknown: to every witness, or to those that answered."""
-        who = "nobody who could tell" if self.away or self.silent else "nobody"
+        subject = "no witness that answered" if self.away or self.silent else "no witness"
         if self.business is None:
-            return f"{who} has heard of {self.stories[0].unique_key}"
+            return f"{subject} knows {self.stories[0].unique_key}"
         return (
-            f"{who} has heard of the business id {self.business.business_id!r}, and it is no unique key; "
+            f"{subject} knows the business id {self.business.business_id!r}, and it is no unique key; "
             "what was rolled back or deleted has only its unique key"
         )
 

@@ -87,7 +87,7 @@ class LedgerListing:
 
     columns: Sequence[str]
     rows: Sequence[Row]
-    #: How the name of the messages was understood, one line each.
+    #: Lines beside the table: the unique keys that --key was taken for, and names that are not configured.
     notes: Sequence[str] = ()
 
 

@@ -14,7 +14,7 @@ from reconciler.policy.plan import TopicPlan
 from reconciler.policy.round import ReconcileRound, RoundReport
 from reconciler.settings.schema import Settings
 from reconciler.wiring.announcements import AnnouncementConsumer, build_announcement_consumer
-from reconciler.wiring.availability import require_everybody
+from reconciler.wiring.availability import require_all_dependencies
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.history import history_sink, writing_history
 from reconciler.wiring.rounds import Policy
@@ -105,7 +105,7 @@ def run_once(settings: Settings, stop: threading.Event, *, wait_seconds: float =
     with Connections(settings, clock=clock) as connections, ExitStack() as stack:
         sink = history_sink(settings, clock)
         policy = Policy(connections, history=sink)
-        require_everybody(connections)
+        require_all_dependencies(connections)
         policy.require_safe_redis()
         stack.enter_context(writing_history(policy, sink=sink, clock=clock))
         rounds = [(topic, policy.rounds_of(topic)) for topic in policy.plans]

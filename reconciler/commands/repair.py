@@ -17,7 +17,7 @@ from reconciler.policy.ports import WHENEVER_COMMITTED_MS, LedgerFilter
 from reconciler.policy.repairing.rungs import first_rung
 from reconciler.policy.round import ReconcileRound
 from reconciler.settings.schema import Settings
-from reconciler.wiring.availability import require_everybody
+from reconciler.wiring.availability import require_all_dependencies
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.rounds import Policy
 from reconciler.wiring.subscriptions import require_subscription
@@ -89,7 +89,7 @@ def repair_now(
     require_subscription(settings, topic, group)
     with Connections(settings) as connections:
         policy = Policy(connections)
-        require_everybody(connections)
+        require_all_dependencies(connections)
         named = [_named(connections, name, topic=topic, dry_run=dry_run) for name in dict.fromkeys(names)]
         unique_keys = [key for one in named for key in one.unique_keys]
         work = list(_work(policy, unique_keys, topic=topic, group=group))
@@ -137,7 +137,7 @@ def _named(connections: Connections, name: str, *, topic: str | None, dry_run: b
 
 
 def _brake(settings: Settings, holds: Collection[HoldKind]) -> str:
-    """What would keep the repairs of a topic from being sent now; empty: nothing."""
+    """Reasons why the repairs of a topic would not be sent now; empty: there is none."""
     return ", ".join(map(str, holds)) if settings.repairs.enabled else "repairs.enabled = false"
 
 

@@ -32,7 +32,7 @@ RETENTION_SECONDS = 3600.0
 #: Passes of one turn. A pass deletes 100 000 rows of a table at most; nine subscriptions of 16 shards store more rounds
 #: than that in an hour.
 RETENTION_PASSES_MAX = 20
-#: Between two of them, so that others get their turn with a database that takes one writer at a time.
+#: Pause between two passes, so that other writers get their turn with a database that takes one writer at a time.
 RETENTION_PAUSE_SECONDS = 1.0
 
 
@@ -136,7 +136,7 @@ def each_of(subscriptions: Sequence[Subscription], run: Callable[[Subscription],
 
 
 def still_safe_redis(policy: Policy) -> None:
-    """The same while the service runs: it pauses, as if Redis were away, until Redis' settings are mended.
+    """Checks Redis' settings while the service runs: unsafe ones pause it, as if Redis were away, until mended.
 
     Raises RedisAway.
     """

@@ -2,7 +2,7 @@
 
 ::
 
-    DIR/evidence.json                         what was asked, of whom, and the SHA-256 of every file below; `not_asked`,
+    DIR/evidence.json                         what was asked, the sources, the SHA-256 of every file below; `not_asked`,
                                               where sources were counted: rows outside of it, by topic and group
     DIR/outbox/prefix=<NN>/*.parquet          reconciler_outbox, without bodies
     DIR/inbox/prefix=<NN>/*.parquet           reconciler_inbox

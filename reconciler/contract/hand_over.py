@@ -9,9 +9,9 @@ The daemon writes it when it inserts the row, the replay worker of the group rea
 
 `content_digest` is the digest of the outbox row, without one that of the half (contract/content_digest.py). The reader
 computes the digest of the message again and refuses a message that was changed. A row of an older service has no digest
-and is not compared. The digest stops accidents, not a person with UPDATE on the ledger, who can write another one.
-`signature` stops that person, too. It is the HMAC-SHA256 of the row's place and digest under the secret of the
-announcements, and is written where that secret is set.
+and is not compared. The digest stops accidents, not a person with UPDATE on the ledger, since that person can write
+another digest. `signature` stops that person, too. It is the HMAC-SHA256 of the row's place and digest under the secret
+of the announcements, and is written where that secret is set.
 
 `StoredMessage` of reconciler/policy/evidence.py has these fields, so encode_hand_over(message) takes one, and
 ``StoredMessage(**decode_hand_over(text), transaction_state=TransactionState.NONE)`` gives it back. The transaction
@@ -200,7 +200,7 @@ def _require_intact(document: dict[str, Any], fields: HandOverFields, signer: Ha
     ):
         raise MalformedInput(
             "hand-over field signature is missing or wrong: `reconciler run` and this worker have different values of "
-            "unique_key_topic.signature_secret, or somebody changed the row; nothing was applied"
+            "unique_key_topic.signature_secret, or the row was changed; nothing was applied"
         )
     if not expected:
         return

@@ -55,7 +55,7 @@ def fault_of_member(member: bytes) -> str | None:
     """Why no announced key equals this member of a Redis set, for people; None: it may be a key."""
     digits = len(member)
     if digits >= UNIQUE_KEY_DIGITS_MIN and all(byte in _HEXADECIMAL for byte in member):
-        return f"the text of a key: {digits} digits; expected the {digits // 2} bytes that they stand for"
+        return f"the text of a key: {digits} digits; expected the {digits // 2} bytes that they write out"
     fewest, most = UNIQUE_KEY_DIGITS_MIN // 2, UNIQUE_KEY_DIGITS_MAX // 2
     return None if fewest <= len(member) <= most else f"{len(member)} bytes; expected {fewest} to {most}"
 

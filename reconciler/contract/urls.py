@@ -33,7 +33,7 @@ _ADDRESS = re.compile(
     r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?)(?::(?P<port>[0-9]{1,5}))?"
 )
 _NAME = re.compile(r"[a-z][a-z_]{1,39}")
-#: Parameters that tell where the service is, and the values that can.
+#: Parameters that say where the server is; _PLACE: values of them that can be a place.
 _WHERE = frozenset({"host", "port", "hostaddr", "dbname", "service", "unix_socket", "db"})
 _PLACE = re.compile(r"[A-Za-z0-9_./:,\[\]-]{1,200}")
 
@@ -114,7 +114,7 @@ def read_address(text: str) -> tuple[str, int | None]:
 
 
 def _can_be_resolved(host: str) -> bool:
-    """Of longer names, or names with an empty part, Python's resolver raises UnicodeError."""
+    """False for names that are too long or have an empty part: Python's resolver raises UnicodeError for them."""
     return len(host) <= HOST_CHARACTERS_MAX and all(0 < len(p) <= LABEL_CHARACTERS_MAX for p in host.split("."))
 
 
@@ -198,7 +198,8 @@ _POSTGRESQL = {
     "ssl_min_protocol_version ssl_max_protocol_version min_protocol_version max_protocol_version krbsrvname gsslib "
     "gssdelegation"
 )
-#: What SQLAlchemy gives to PyMySQL in its right type. local_infile is none: a server could ask for any file with it.
+#: Parameters that SQLAlchemy gives to PyMySQL in the right type. local_infile is not among them: with it a server could
+#: ask for any file.
 _MYSQL = {
     "connect_timeout": _NUMBER,
     "read_timeout": _NUMBER,
@@ -272,8 +273,8 @@ _REDIS_PARAMETERS = {
 }
 REDIS_SCHEMES = tuple(_REDIS_PARAMETERS)
 _REDIS_PATHS = {
-    "redis": (r"(/[0-9]{0,5})?", "behind the host stands the number of the database: redis://host:6379/0"),
-    "rediss": (r"(/[0-9]{0,5})?", "behind the host stands the number of the database: rediss://host:6379/0"),
+    "redis": (r"(/[0-9]{0,5})?", "behind the host expected the number of the database: redis://host:6379/0"),
+    "rediss": (r"(/[0-9]{0,5})?", "behind the host expected the number of the database: rediss://host:6379/0"),
     "unix": (r"/.+", "expected unix:///path/of/the/socket"),
     "redis+sentinel": (
         r"/[A-Za-z0-9_.-]+(/[0-9]{0,5})?",

@@ -22,7 +22,7 @@ def visible(text: str) -> str:
 
 
 def visible_line(text: str) -> str:
-    """Likewise as one line: what follows a line end in it is indented, so that it cannot pass for a line of ours."""
+    """The visible text; further lines of it are indented, so that they cannot pass for lines of ours."""
     return re.sub(r"\n(?=\S)", "\n  ", visible(text.rstrip("\n")))
 
 

@@ -30,7 +30,7 @@ LAG_AFTER = 5
 
 
 class DemoRecorder:
-    """Records as a service does; before that, once a planned message, it kills the process: effect without ack."""
+    """Records as a service does. For each planned message it first kills the process once: an effect without an ack."""
 
     def __init__(self, recorder: CommitRecorder, inbox: Path, truth: Path, kills: frozenset[int]) -> None:
         self._recorder = recorder

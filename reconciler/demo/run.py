@@ -42,7 +42,7 @@ MEANINGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoResult:
-    """What came out."""
+    """The demo's result."""
 
     counts: DemoCounts
     audit: AuditAnswer

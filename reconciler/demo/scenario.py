@@ -58,7 +58,7 @@ class Scenario:
         self._progress = Progress(*columns, console=console, disable=not console.is_terminal)
 
     def run(self) -> tuple[DemoCounts, AuditAnswer]:
-        """All acts; raises DemoFailed or what a child's failure means."""
+        """All acts. Raises DemoFailed, or the error that a child's exit code means."""
         with self._progress, BrokerView(self._job, self._clock) as broker:
             self._prepare(broker)
             self._load()
@@ -112,7 +112,7 @@ class Scenario:
                 raise DemoFailed(f"{child.name} ended with {child.exit_code}:\n{child.tail()}")
 
     def _has_begun(self) -> bool:
-        """The audit answers for no time before the first round of a group."""
+        """Whether every group has had a round: the audit has no answer for the time before."""
         self._children.require_alive()
         return self._ledger("SELECT count(DISTINCT consumer_group) FROM reconciler_round") == len((REFERENCE, LAGGING))
 

@@ -1,4 +1,4 @@
-"""Who is connected: producer groups, consumer groups and their members (ProducerManager, ConsumerManager).
+"""The connected clients: producer groups, consumer groups and their members (ProducerManager, ConsumerManager).
 
 Confined to the broker's loop.
 """

@@ -1,4 +1,4 @@
-"""Which RocketMQ a stand-in imitates: one release of each family, with the facts that the client knows of it."""
+"""The releases that an embedded broker imitates: one of each family, with the facts that the client knows of it."""
 
 from __future__ import annotations
 

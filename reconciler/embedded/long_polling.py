@@ -71,7 +71,7 @@ class LongPolling:
             )
 
     def release_all(self) -> None:
-        """Answers everybody, before the broker stops."""
+        """Answers every held pull, before the broker stops."""
         for key in list(self._held):
             self._release(key, lambda _pull: True)
 

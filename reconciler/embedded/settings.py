@@ -117,7 +117,7 @@ class BrokerSettings:
 
     @staticmethod
     def names() -> list[str]:
-        """What ``configure`` understands."""
+        """The names that ``configure`` understands."""
         plain = ["fileReservedTime", "messageDelayLevel"]
         return sorted([*plain, *_TEXTS, *_SECONDS, *_MILLISECONDS, *_INTEGERS, *_BOOLEANS])
 

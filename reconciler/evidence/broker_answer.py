@@ -67,7 +67,7 @@ def answer_of_hits(
 
 
 def _read(hits: Iterable[MessageRecord]) -> tuple[tuple[StoredMessage, ...], list[ReconcilerError]]:
-    """Those that can be read, and why the others cannot."""
+    """The records that can be read, and the errors of the others."""
     records: list[StoredMessage] = []
     faults: list[ReconcilerError] = []
     for hit in hits:

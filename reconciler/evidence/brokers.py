@@ -132,8 +132,8 @@ class RemotingBrokerEvidence:
     ) -> Lookup[StoredMessage]:
         """All half copies, oldest first. Up to 4.2 the outbox row's offset shows a half that no key finds.
 
-        A half on a broker that is in no route any more is UNKNOWN, if the outbox names that broker and nobody has
-        retired it.
+        A half on a broker that is in no route any more is UNKNOWN, if the outbox names that broker and
+        `rocketmq.retired_brokers` does not.
         """
         found = _proved(self._lookups.view_message(topic, unique_key), horizon, not_before_ms)
         if outbox is None or outbox.half_broker is None:

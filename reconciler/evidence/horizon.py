@@ -22,7 +22,7 @@ from reconciler.rocketmq.wire.unique_keys import UniqueKeyGenerator
 
 #: Producer group of probes.
 PROBE_GROUP = "RECONCILER_PROBE"
-#: Probes are looked up from this long before now: the clocks of client and broker differ.
+#: Look-ups of a probe begin this long before now: the clocks of client and broker differ.
 _CLOCKS_DIFFER_MS = 600_000
 _LOOKS = Backoff(first_seconds=0.002, longest_seconds=0.05)
 
@@ -55,12 +55,12 @@ class Probes:
         self._topic = probe_topic
 
     def horizon(self, topic: str, *, within_seconds: float = 3.0) -> Horizon:
-        """The horizon of every broker that may hold messages of the topic; brokers that prove nothing are missing."""
+        """The horizon of every broker that may hold messages of the topic; brokers that prove nothing are left out."""
         answers = self.probe(topic, within_seconds=within_seconds)
         return Horizon(at_ms={name: answer.at_ms for name, answer in answers.items() if answer.at_ms is not None})
 
     def probe(self, topic: str, *, within_seconds: float = 3.0) -> dict[str, ProbeAnswer]:
-        """The same with the reason where a broker proves nothing. Never raises for a broker that fails."""
+        """The horizon of each broker, or the reason why it proves nothing. Never raises for a broker that fails."""
         answers: dict[str, ProbeAnswer] = {}
         sent: dict[str, tuple[str, str]] = {}
         try:

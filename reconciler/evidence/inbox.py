@@ -26,7 +26,7 @@ KEYS_PER_QUERY = 500
 _NAMES = ("consumer_group", "unique_key", "topic", "content_digest", "source", "applied_at_ms", "duplicate_of")
 _COLUMNS: list[sa.ColumnElement[Any]] = [inbox.c[name] for name in _NAMES]
 _ROWS = RowReader(INBOX, _NAMES)
-#: Of a key's answers, those that say most come first: what is kept of them is bounded.
+#: A key's answers in the order of how much they prove: a bounded number of them is kept.
 _ORDER = {Presence.FOUND: 0, Presence.UNKNOWN: 1, Presence.ABSENT: 2}
 
 
@@ -77,7 +77,7 @@ class SqlInboxEvidence:
     def _page(
         self, engine: sa.Engine, subscription: Subscription, *, since_ms: int, after: tuple[int, str] | None, limit: int
     ) -> Sequence[InboxRow]:
-        """Of one database, on the index (consumer_group, applied_at_ms)."""
+        """A page of one database's rows, on the index (consumer_group, applied_at_ms)."""
         query = (
             sa.select(*_COLUMNS)
             .where(

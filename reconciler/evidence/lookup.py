@@ -336,7 +336,7 @@ class _Scan:
 
 def _query(topic: str, key: str, maximum: int, begin_ms: int, end_ms: int, *, by_unique_key: bool) -> Command:
     # 5.4's RocksDB index has an entry for each kind of key and is asked for words of KEYS by default
-    # (QueryMessageRequestHeader.indexType); index files have one kind, and brokers that have no others ignore it.
+    # (QueryMessageRequestHeader.indexType); index files have one kind, and brokers without that index ignore the field.
     fields = {"indexType": "U"} if by_unique_key else {}
     fields |= {
         "topic": topic,

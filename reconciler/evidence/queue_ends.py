@@ -1,7 +1,7 @@
 """Where the queues of a topic begin and end now, and since when unread messages wait there.
 
-Only masters are asked, all queues of one broker in a row: one that fails costs one question, not as many as it has
-queues.
+Only masters are asked, all queues of one broker in a row: once a question to a broker has failed, it is not asked about
+its other queues.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from reconciler.rocketmq.client.routes import MessageQueue, Routes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueEnd:
-    """One queue as its master tells it."""
+    """One queue, as its master answered."""
 
     queue: MessageQueue
     address: str

@@ -24,9 +24,9 @@ class WitnessRole:
     #: outbox or inbox.
     tree: str
     role: DatabaseRole
-    #: Of an outbox: age of the sign of life that is in it, by its own clock; None: none, or it may not be read.
+    #: Outbox: age of the sign of life that it holds, by its own clock. None: there is none, or it may not be read.
     swept_seconds: float | None = None
-    #: What of being a primary the login may not read, with what mends it.
+    #: Proofs of being a primary that the login may not read, each with its remedy.
     unread: tuple[str, ...] = ()
 
     @property
@@ -44,7 +44,7 @@ class WitnessRole:
 
     @property
     def found(self) -> str:
-        """What it is."""
+        """The role in words: a primary, or why that is not proved."""
         if self.role.is_primary is not False:
             return f"{NOT_PROVED}: {'; '.join(self.unread)}" if self.unread else "a primary"
         if self.tree == "inbox":
@@ -55,7 +55,7 @@ class WitnessRole:
 
     @property
     def remedy(self) -> str:
-        """What makes a blind one see."""
+        """What to do so that the database proves absences."""
         if self.tree == "inbox":
             return "point inbox_url at the primary: a missing effect is UNKNOWN until then, and nothing is repaired"
         return (

@@ -1,7 +1,7 @@
 """The manifest as its writer sees it: reads what is new, appends by an exclusive link. Raises OSError.
 
-Several writers share one chain. Who loses the race for a number reads the winner's entry, looks whether his own still
-makes sense, and takes the next number; so an entry never removes what is gone already.
+Several writers share one chain. A writer that loses the race for a number reads the winner's entry, looks whether its
+own still makes sense, and takes the next number; so an entry never removes a file that is gone already.
 """
 
 from __future__ import annotations
@@ -175,7 +175,8 @@ class ManifestChain:
     def link(self, entry: ManifestEntry) -> bool:
         """Gives the entry its number; False: another writer has it.
 
-        Over NFS a link whose answer was lost is asked for again, and "exists" is said of our own (link(2), BUGS).
+        Over NFS a link whose answer was lost is asked for again, and the second answer is "exists", for our own link
+        (link(2), BUGS).
         """
         target = self._folder / entry_name(entry.sequence)
         temporary = self._folder / f"{TEMPORARY}{ULID()}.json"

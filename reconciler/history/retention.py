@@ -16,7 +16,7 @@ READERS_MS = 3_600_000
 ORPHAN_MS = DAY_MS
 #: Days with rounds that bound today's date: two of them may come from a clock that was wrong.
 DAYS_ASKED = 3
-#: No rounds for as long as this is taken for a wrong clock, and nothing is deleted until some run again.
+#: A gap without rounds that is longer than this is taken for a wrong clock: nothing is deleted until rounds run again.
 IDLE_MS_MAX = 60 * DAY_MS
 
 

@@ -92,7 +92,7 @@ def partitions(stream: Table, table: pa.Table) -> Iterator[tuple[Partition, pa.T
     """The table's rows by day and prefix, sorted."""
     day = pc.divide(table["at_ms"], DAY_MS)
     if stream.has_key:
-        # Every byte is below 64, so that the sum tells day and prefix apart.
+        # Every byte is below 64, so that no two pairs of day and prefix have the same sum.
         prefixes = array("q", map(prefix_of, _each_key(table["key"])))
         part = pc.add(pc.multiply(day, PREFIXES), pa.array(prefixes, pa.int64()))
     else:

@@ -14,7 +14,7 @@ from reconciler.contract.visible_text import visible_line
 if TYPE_CHECKING:
     from rich.console import Console
 
-#: Nobody resizes a file: wide enough that a unique key, two times and a sentence stand in one row.
+#: A file has no width: wide enough for a unique key, two times and a sentence in one row.
 WIDTH_WITHOUT_TERMINAL = 160
 
 

@@ -1,7 +1,7 @@
 """Events of the policy as log records: one canonical line a round, one line for everything else that happens.
 
-Rounds in which there was nothing to do are one line an hour, and each of them one at level DEBUG. What is told key by
-key, or shard by shard, is a line of counts at level DEBUG: the canonical line sums it up.
+Rounds with nothing to do are summed up in one line an hour; at level DEBUG each has its line. Events about single keys
+or shards are a line of counts at level DEBUG: the canonical line sums them up.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _QUIET = (ShardRoundRan, VerdictsWritten, KeysLeft, KeysNotTaken)
 _TAKEN = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {"message", "asctime"}
 
 
-#: A subscription without traffic is told this often: that its rounds run, and how many ran.
+#: How often a subscription without traffic is logged: that its rounds run, and how many ran.
 IDLE_SECONDS = 3_600.0
 
 
@@ -48,8 +48,8 @@ class EventLog:
     def __init__(self, clock: Clock | None = None) -> None:
         self._logger = logging.getLogger("reconciler.events")
         self._clock = clock or SystemClock()
-        #: When the newest round was told that is not at level DEBUG, and idle rounds since.
-        self._told: dict[Subscription, tuple[float, int]] = {}
+        #: When a round was last logged above level DEBUG (monotonic seconds), and idle rounds since.
+        self._logged: dict[Subscription, tuple[float, int]] = {}
 
     def emit(self, event: object) -> None:
         """Writes one event."""
@@ -65,13 +65,13 @@ class EventLog:
             self._logger.log(level, name, extra=fields_of | more)
 
     def _idle_rounds(self, event: RoundFinished) -> int | None:
-        """Idle rounds since the last one that was told; None: this one is one more of them."""
+        """Idle rounds since the last one logged above DEBUG. None: this round is idle, too, and only counted."""
         now = self._clock.monotonic_seconds()
-        told_at, idle_rounds = self._told.get(event.subscription, (-IDLE_SECONDS + now, 0))
-        if _is_idle(event) and now - told_at < IDLE_SECONDS:
-            self._told[event.subscription] = (told_at, idle_rounds + 1)
+        logged_at, idle_rounds = self._logged.get(event.subscription, (-IDLE_SECONDS + now, 0))
+        if _is_idle(event) and now - logged_at < IDLE_SECONDS:
+            self._logged[event.subscription] = (logged_at, idle_rounds + 1)
             return None
-        self._told[event.subscription] = (now, 0)
+        self._logged[event.subscription] = (now, 0)
         return idle_rounds
 
 

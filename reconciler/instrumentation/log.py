@@ -17,7 +17,7 @@ _STANDARD = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {"m
 #: Packages whose records begin with a word, or are one: the test of all log calls looks at it.
 _OURS = frozenset({"checkback_producers", "checkback_consumers", "reconciler"})
 _WORD = re.compile(r"(?P<word>[a-z][a-z0-9_]*)(?:(?P<has_sentence>: )|$)")
-#: The word of everybody else's records.
+#: The word of the records of other packages.
 OF_A_LIBRARY = "library_message"
 #: Fields that could carry a body or a secret are dropped wherever they come from.
 _NEVER = frozenset({"body", "password", "secret", "token", "signature"})

@@ -22,7 +22,7 @@ from reconciler.sql.tables import candidate
 _ROWS = RowReader(CANDIDATE, otherwise={"state": CandidateState.OPEN, "verdict": Verdict.UNKNOWN})
 
 _REOPENED = {"state": CandidateState.OPEN.value, "ask_again_at_ms": None}
-#: Over a new row whose verdict is written by the UPDATE that follows.
+#: The values of a new row until the UPDATE that follows writes its verdict.
 _NO_VERDICT_YET = _REOPENED | {"loss_verdict": None, "evidence": "{}", "attempts": 0}
 #: A release that knows no ask_again_at_ms leaves it as it is when it settles or opens the row.
 _IS_ASKED_AGAIN = (candidate.c.state == CandidateState.QUARANTINED.value) | (
@@ -73,7 +73,7 @@ class SqlCandidates:
 
     def _update(self, shard: Shard, state: CandidateState) -> sa.Update:
         now, seen_ms = self._database.now(), sa.bindparam("p_first_seen_ms", type_=sa.BigInteger())
-        # No IN: SQLAlchemy expands it at execution, which executemany does not allow. A state that is none is replaced.
+        # No IN: SQLAlchemy expands it at execution, which executemany does not allow. An unknown state is replaced.
         replaceable = sa.and_(
             sa.true(),
             *(candidate.c.state != old.value for old in CandidateState if STATE_RANK[old] > STATE_RANK[state]),

@@ -124,7 +124,7 @@ class SqlHandOvers:
                 self._database.insert_missing(connection, repair_table, rows)
 
     def message_of(self, repair: Repair) -> StoredMessage | None:
-        """The message, unless it was emptied. Raises MalformedInput for a text that is none."""
+        """The message; None: it was emptied. Raises MalformedInput for a text that holds no message."""
         return self._repairs.message_of(repair)
 
     def finish(self, repair: Repair, *, token: str, answer: str) -> Repair | None:

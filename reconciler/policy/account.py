@@ -19,7 +19,7 @@ from reconciler.policy.evidence import Watermark, WatermarkState
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.ports import Candidates, PendingKey, ShardMemory, StoredRound
 
-#: Of pending, of one shard: that many keys have their rows, open ones all of them.
+#: Pages of one shard's pending keys that are compared with their ledger rows; open rows are all compared.
 PAGES_MAX = 40
 
 _CONSUMER = "does an announcement consumer run (`reconciler run`), and what does its log say?"
@@ -115,7 +115,7 @@ def outbox_link(seen: OutboxReading, *, asked_ms: int, pace_ms: int) -> Link:
     until_ms, cause = swept_ms, f"{outbox} was swept last at {utc_text(swept_ms)}: {_SWEEP}"
     if seen.oldest_ms is not None and seen.oldest_ms < swept_ms:
         until_ms = seen.oldest_ms
-        cause = f"{outbox} has had {seen.oldest_key} since {utc_text(until_ms)} and nobody announced it: {_SWEEP}"
+        cause = f"{outbox} has had {seen.oldest_key} since {utc_text(until_ms)}, not announced: {_SWEEP}"
     return Link(until_ms=asked_ms - (seen.now_ms - until_ms), cause=cause, pace_ms=pace_ms)
 
 
@@ -149,7 +149,7 @@ def queue_link(seen: QueueReading, *, asked_ms: int) -> Link:
         return Link(until_ms=waiting_ms, cause=cause, kind="queues")
     if seen.taken > seen.end:
         lost = f"{seen.name} ends at {seen.end} although it was read to {seen.taken}: the broker lost its end, or"
-        return Link(until_ms=None, cause=f"{lost} the topic was made anew; {remedy}")
+        return Link(until_ms=None, cause=f"{lost} the topic was deleted and created again; {remedy}")
     if seen.taken < seen.begin:
         lost = f"announcements {seen.taken} to {seen.begin - 1} of {seen.name} were deleted before they were taken"
         return Link(until_ms=None, cause=f"{lost}: {remedy}")
@@ -179,9 +179,9 @@ def rounds_link(rounds: Sequence[StoredRound], *, shards: int) -> Link:
 def due_for_long_until_ms(
     watermark: Watermark, *, asked_ms: int, grace_ms: int, margin_ms: int, within_ms: int
 ) -> int | None:
-    """Keys first seen until then have been due for so long that a round should have written a verdict.
+    """Keys first seen by this time have been due for `within_ms` or longer: a round should have judged them.
 
-    None: not known. A group that has just caught up made keys due at once: they, too, have that time.
+    None: the watermark is not known. Keys that a group made due at once, by catching up, have the same `within_ms`.
     """
     if watermark.state is WatermarkState.UNKNOWN:
         return None
@@ -252,7 +252,7 @@ def sentence(
     held: Sequence[str] = (),
     sees_announced_only: bool = False,
 ) -> str:
-    """What a person reads first: all is well until when, or what needs whom. Of one subscription at least.
+    """What a person reads first: until when all is well, or what needs a person. Of one subscription at least.
 
     `troubles`: what else is away or has stopped; `persons`: what a person must look at; `held`: topics whose losses
     stay unrepaired by an operator's hold; `sees_announced_only`: without an outbox, commits that were never announced

@@ -84,9 +84,9 @@ class RoundLoad:
     left_over: int
     #: Keys that were verified, without losses that were proved in an earlier round.
     verified: int
-    #: Those of them that are losses: what would be repaired.
+    #: Losses among `verified`: the repairs that would follow.
     losses: int
-    #: Ladders that asked for the half, and those of them that found nothing anywhere.
+    #: Verifications that asked for the half, and those among them that found no copy anywhere.
     ladders: int
     ladders_absent: int
 

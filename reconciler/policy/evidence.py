@@ -81,7 +81,7 @@ class Lookup(Generic[T]):
         return damaged if self.is_unknown and damaged and not others else None
 
     def only(self, counts: Callable[[T], bool]) -> Lookup[T]:
-        """The same answer where other records count for nothing: ABSENT only if no witness may have more."""
+        """The answer with only the records that `counts` accepts: ABSENT only if no witness may have more."""
         kept = tuple(filter(counts, self.records))
         if kept or not self.is_found:
             return replace(self, records=kept)
@@ -99,7 +99,7 @@ class Lookup(Generic[T]):
         return Lookup(presence=Presence.UNKNOWN if is_unknown else Presence.ABSENT, answers=answers)
 
     def map(self, convert: Callable[[T], S]) -> Lookup[S]:
-        """The same answer with other records."""
+        """The answer with each record converted."""
         return Lookup(presence=self.presence, records=tuple(map(convert, self.records)), answers=self.answers)
 
     @classmethod
@@ -199,7 +199,8 @@ class InboxRow:
     source: str
     applied_at_ms: int
     duplicate_of: str | None = None
-    #: Of a row in a scan: why it is unreadable. Then only its place counts, and key and time may be of any type.
+    #: Why a row of a scan cannot be read; None: it can. Of such a row only the place counts: key and time may be of any
+    #: type.
     damage: str | None = None
 
 

@@ -50,7 +50,7 @@ class LifeStory:
 
     @property
     def is_known(self) -> bool:
-        """At least one witness has heard of the key."""
+        """Whether at least one witness knows the key."""
         return bool(self.events)
 
     def as_dict(self) -> dict[str, object]:
@@ -83,12 +83,12 @@ def tell(
     `copies` are named "<where> half", "<where> committed", "<where> parked", "<where> retry" or "<where> dead-letter".
     """
     row = row_of(outbox)
-    told = {name: list(_copy_events(name, lookup.records, row)) for name, lookup in copies.items()}
+    by_kind = {name: list(_copy_events(name, lookup.records, row)) for name, lookup in copies.items()}
     # Within one millisecond: in the order in which things cause each other.
     events = [
-        *(event for name, of_kind in told.items() if _kind(name) == "half" for event in of_kind),
+        *(event for name, of_kind in by_kind.items() if _kind(name) == "half" for event in of_kind),
         *_outbox_events(outbox.records),
-        *(event for name, of_kind in told.items() if _kind(name) != "half" for event in of_kind),
+        *(event for name, of_kind in by_kind.items() if _kind(name) != "half" for event in of_kind),
         *(event for lookup in inboxes.values() for event in _inbox_events(lookup, row)),
         *_history_events(history),
         *_ledger_events(ledger),
@@ -197,15 +197,15 @@ def _ledger_events(ledger: LedgerLife) -> Iterator[LifeEvent]:
 def _repair_events(repair: Repair) -> Iterator[LifeEvent]:
     """The outcome, or the present state, is shown with the last event of the repair."""
     reach = "every group" if repair.scope == EVERY_GROUP else repair.scope
-    stands: dict[str, object] = {"state": repair.state.value, "attempts": repair.attempts, "answer": repair.answer}
+    present: dict[str, object] = {"state": repair.state.value, "attempts": repair.attempts, "answer": repair.answer}
     sent = {"rung": repair.rung.value, "target": repair.target}
     is_sent, is_done = repair.sent_at_ms is not None, repair.done_at_ms is not None
-    yield _event(repair.created_at_ms, "ledger", f"repair opened for {reach}", {} if is_sent or is_done else stands)
+    yield _event(repair.created_at_ms, "ledger", f"repair opened for {reach}", {} if is_sent or is_done else present)
     if repair.sent_at_ms is not None:
         what = f"repair sent by {repair.rung} for {reach}"
-        yield _event(repair.sent_at_ms, "ledger", what, sent if is_done else {**sent, **stands})
+        yield _event(repair.sent_at_ms, "ledger", what, sent if is_done else {**sent, **present})
     if repair.done_at_ms is not None:
-        yield _event(repair.done_at_ms, "ledger", f"repair verified for {reach}", stands)
+        yield _event(repair.done_at_ms, "ledger", f"repair verified for {reach}", present)
 
 
 def _action_event(action: OperatorAction) -> LifeEvent:
@@ -222,20 +222,20 @@ def _history_events(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> list[LifeE
     A verdict that rounds repeat for the same reason, with nothing else between, is shown once: how often, until when.
     """
     events: list[LifeEvent] = []
-    standing: dict[str, int] = {}  # subscription -> where its last verdict is shown
+    last_verdict: dict[str, int] = {}  # subscription -> index of its last verdict in `events`
     for stream, row in sorted(rows, key=_in_order):
-        told = _history_event(stream, row)
-        if told is None:
+        what_and_evidence = _history_event(stream, row)
+        if what_and_evidence is None:
             continue
-        event = _event(row["at_ms"], "history", *told)
+        event = _event(row["at_ms"], "history", *what_and_evidence)
         if stream != "verdict":
-            standing.clear()
-        elif (at := standing.get(whose := _whose(row))) is not None and _says_the_same(events[at], event):
+            last_verdict.clear()
+        elif (at := last_verdict.get(group := _subscription(row))) is not None and _says_the_same(events[at], event):
             times = {"repeated": 1 + int(str(events[at].evidence.get("repeated", 0))), "until_ms": event.at_ms}
             events[at] = replace(events[at], evidence={**events[at].evidence, **times})
             continue
         else:
-            standing[whose] = len(events)
+            last_verdict[group] = len(events)
         events.append(event)
     return events
 
@@ -251,7 +251,7 @@ def _in_order(pair: tuple[str, Mapping[str, Any]]) -> tuple[int, int]:
     return row["at_ms"], _HISTORY_ORDER.get(stream, len(_HISTORY_ORDER))
 
 
-def _whose(row: Mapping[str, Any]) -> str:
+def _subscription(row: Mapping[str, Any]) -> str:
     return f"{row['topic']}/{row.get('consumer_group')}"
 
 
@@ -262,21 +262,21 @@ _HISTORY_ORDER = {
 
 def _history_event(stream: str, row: Mapping[str, Any]) -> tuple[str, Mapping[str, object]] | None:
     place = {name: row[name] for name in ("shard", "epoch") if name in row}
-    whose = _whose(row)
+    group = _subscription(row)
     match stream:
         case "announced":
-            return f"announcement taken by round {row['generation']} of {whose}", place
+            return f"announcement taken by round {row['generation']} of {group}", place
         case "consumed":
-            return f"consumption taken by round {row['generation']} of {whose}", place
+            return f"consumption taken by round {row['generation']} of {group}", place
         case "left" if row["reason"] == "MATCHED":
-            return f"left pending of {whose}: its consumption was recorded", place
+            return f"left pending of {group}: its consumption was recorded", place
         case "left":
-            return f"left pending of {whose}: {row['reason']} as {row['detail']}", place
+            return f"left pending of {group}: {row['reason']} as {row['detail']}", place
         case "pending":
-            return f"still pending for {whose} when pending was written down", {"first_seen_ms": row["first_seen_ms"]}
+            return f"still pending for {group} when pending was written down", {"first_seen_ms": row["first_seen_ms"]}
         case "verdict":
             evidence = json.loads(row["evidence"])
-            return f"verdict for {whose}: {row['verdict']}", {"state": row["state"], **evidence}
+            return f"verdict for {group}: {row['verdict']}", {"state": row["state"], **evidence}
         case "repair":
             reach = "every group" if row["scope"] == EVERY_GROUP else row["scope"]
             what = f"repair by {row['rung']} for {reach}: {row['before']} became {row['after']}"

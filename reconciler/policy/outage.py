@@ -30,8 +30,8 @@ OVERLAP_MS = 60_000
 PAGE_ROWS = 1_000
 #: Recorders try Redis again after a second at most (checkback_consumers.recorder), plus the time-out of the try before.
 RECORDERS_RETURN_SECONDS = 2.0
-#: Rows are stamped before their commit: a row below the end of the scan may appear this much later. One that takes
-#: longer is recorded by its recorder, which has Redis again.
+#: Rows are stamped before their commit: a row below the end of the scan may appear this much later. A row that appears
+#: even later is recorded in Redis by the consumer's recorder, which reaches Redis again by then.
 SETTLE_SECONDS = 1.0
 #: Announcement consumers look for the end of the scan every second and then step (reconciler/announcing/step.py).
 ANNOUNCEMENTS_RETURN_SECONDS = 3.0
@@ -74,7 +74,7 @@ class _Scan:
         self.first_error = self.first_error or error
 
     def position(self) -> dict[str, object]:
-        """As reconciler_outage.scan_position keeps it."""
+        """The value of reconciler_outage.scan_position."""
         position = {"since_ms": self.since_ms, "until_ms": dict(self.until_ms), "rows": dict(self.by_subscription)}
         return {**position, "left_out": dict(self.left_out)} if self.left_out else position
 
@@ -106,7 +106,8 @@ class OutageRecovery:
         self._clock = clock
         self._events = events
         self._page_rows = page_rows
-        #: Start of the outage whose scan waits for an inbox, and since when, monotonic: a restart waits again.
+        #: The outage whose scan waits for an inbox (its start, ms), and since when (monotonic seconds; a restart begins
+        #: the wait again). None: no scan waits.
         self._waits: tuple[int, float] | None = None
 
     def run(self, environment: str, *, progress: Progress | None = None) -> OutageReport | None:
@@ -179,7 +180,7 @@ class OutageRecovery:
             if self._memory.state(shard).epoch is None:
                 self._memory.begin_epoch(shard)
         except InvariantViolation:
-            # Its round stops and tells; the other shards must not wait for it.
+            # Its round stops and reports the error; the other shards must not wait for it.
             return
 
     def _scan(self, environment: str, scan: _Scan, *, outage: Outage | None) -> None:
@@ -230,7 +231,7 @@ class OutageRecovery:
         except RedisAway:
             raise
         except ReconcilerError as error:
-            # A shard's key of a wrong type: its round stops and tells; the keys of the other shards are recorded.
+            # A shard's key of a wrong type: its round stops and reports it; the keys of the other shards are recorded.
             scan.leave_out(subscription, error)
 
     def _leave_out(

@@ -10,8 +10,8 @@ from reconciler.contract.tables import REPAIR_ORDER_DEFAULT, Rung
 from reconciler.contract.unique_key import shard_of
 from reconciler.errors import InvalidValue
 
-#: Time between the look into an inbox and the effect of a later send, counted as if inbox rows were deleted this much
-#: earlier.
+#: Inbox rows are taken to be deleted this much earlier than they are: an effect comes some time after the inbox was
+#: asked.
 INBOX_MARGIN_SECONDS = 3600.0
 
 

@@ -220,13 +220,14 @@ class ReconcileRound:
         return gate_of(now_ms, watermark, plan=plan, rules=self._selector.rules)
 
     def _has_open_rows(self, plan: SubscriptionPlan, ours: Sequence[ShardRound]) -> bool:
-        """True if the gate matters to a row of the ledger: a key that was taken back is in no pending."""
+        """True if the gate matters to a ledger row: a key that was taken back is open there, not pending in Redis."""
         numbers = {r.shard.number for r in ours}
         rows = self._candidates.open_due(plan.subscription, shards=numbers, limit=PAGE_KEYS) if numbers else ()
         return any(row.loss_verdict is None for row in rows)
 
     def _judged_at_ms(self, ours: Sequence[ShardRound]) -> int | None:
-        """What the outbox's times are compared with. While Redis' clock is behind, no commit would seem to be past."""
+        """The time to compare the outbox's times with. While Redis' clock is behind, every commit would look too young:
+        then it is the time of this process, if that is later."""
         now_ms = max((r.now_ms for r in ours), default=None)
         if now_ms is not None and any(r.clock_behind_seconds for r in ours):
             return max(now_ms, self._clock.now_ms())
@@ -244,7 +245,7 @@ class ReconcileRound:
         passes: Iterable[CandidateSelection],
         trickle: int,
     ) -> list[Suspect]:
-        """What databases alone settle leaves, 500 keys a statement; returns the oldest others, as many as may trickle.
+        """Settles what databases alone can settle, 500 keys a statement; returns the oldest others, `trickle` at most.
 
         A group that lags is one in which a flood of forged keys, or of keys that have arrived, would hide losses.
         """
@@ -275,7 +276,7 @@ class ReconcileRound:
         self._verify(running, selection.due)
 
     def _leave(self, selection: CandidateSelection, tally: RoundTally) -> None:
-        """What the ledger has closed, and what is no key, leaves pending unseen."""
+        """Keys that the ledger has closed, and members that are no key, leave pending without a look-up."""
         tally.settled += sum(self._forget(shard, keys) for shard, keys in selection.closed.items())
         for shard, members in selection.misshapen.items():
             self._memory.forget(shard, members)
@@ -336,7 +337,7 @@ class ReconcileRound:
         """Verdicts into SQL first; only then repairs are opened and keys leave pending. Returns how many left."""
         by_shard: dict[int, list[Verification]] = {}
         for one in judged:
-            if one.begins_anew:
+            if one.reopens:
                 self._candidates.reopen(plan.subscription, one.suspect.unique_key)
             by_shard.setdefault(one.suspect.shard, []).append(one.verification)
         left = 0

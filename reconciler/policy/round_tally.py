@@ -14,7 +14,7 @@ from reconciler.errors import ReconcilerError
 from reconciler.policy.brakes import RoundLoad
 from reconciler.policy.judging.verifier import Judgement
 
-#: Of a pass' keys, so that another one follows in the same round.
+#: Least share of a pass' keys that must be settled for another pass in the same round.
 SETTLED_SHARE_MIN = 0.5
 
 
@@ -80,7 +80,8 @@ class RoundTally:
         return bool(last) and sum(map(_is_settled, last)) >= SETTLED_SHARE_MIN * len(last)
 
     def begin_pass(self) -> None:
-        """Another pass begins; of the last one, unless it was the first, what databases alone have settled goes."""
+        """Begins another pass. Judgements of the last pass that databases alone have settled are counted and dropped,
+        except those of the first pass."""
         if self._pass_begins:
             last = self.judged[self._pass_begins :]
             gone = [j for j in last if _is_settled(j)]
@@ -90,7 +91,7 @@ class RoundTally:
         self._pass_begins = len(self.judged)
 
     def sort_out(self, judged: Sequence[Judgement]) -> list[Judgement]:
-        """Those of keys that are not due yet that databases alone have settled: counted by verdict and not kept."""
+        """Of judged keys that are not due yet: those that databases alone have settled, counted and not kept."""
         settled = [j for j in judged if _is_settled(j)]
         self.let_go.update(j.verification.verdict for j in settled)
         return settled
@@ -101,13 +102,13 @@ class RoundTally:
         return {str(verdict): count for verdict, count in sorted(counts.items())}
 
     def load(self) -> RoundLoad:
-        """What the brakes want to know of it."""
+        """The round's figures for the brakes."""
         fresh = [j for j in self.judged if j.suspect.known is None or j.suspect.known.loss_verdict is None]
         verified = len(fresh) + self.let_go.total()
         committed = verified - self.verdicts().get(str(Verdict.REJECTED), 0)
         first_looks = sum(j.suspect.known is None for j in self.judged) + self.let_go_first
         return RoundLoad(
-            # As many in proportion as have turned out to be committed: a flood must not make room for losses.
+            # Only the share that turned out to be committed: a flood of forged keys must not allow more losses.
             announced=self.announced * committed // verified if verified else self.announced,
             left_over=max(0, self.became_due - first_looks),
             verified=verified,

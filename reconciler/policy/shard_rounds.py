@@ -12,7 +12,7 @@ from reconciler.policy.ports import RoundDone, RoundLeases, Rounds, ShardMemory,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardRound:
-    """What step 7 did on one shard."""
+    """The outcome of step 7 on one shard."""
 
     shard: Shard
     #: False: another owner has it, or its memory is not what it must be.

@@ -53,7 +53,8 @@ class OutboxFact:
     announced_at_ms: int | None
     #: Read in pages of announced rows only, which are compared with inboxes; None: no digest, or not read.
     content_digest: bytes | None = None
-    #: Of a row in a page: why it cannot be read. Then only its place in the page counts, whatever its values' types.
+    #: Why a row of a page cannot be read; None: it can. Of such a row only the place in the page counts: its values may
+    #: be of any type.
     damage: str | None = None
 
     @property
@@ -66,9 +67,9 @@ class OutboxFact:
 class SettledTags:
     """By which tags rows were settled: those with another tag were not waited for."""
 
-    #: None: all, also rows without a tag.
+    #: None: all rows were waited for, also those without a tag.
     tags: frozenset[str] | None
-    #: Of the value that was read.
+    #: Version of the stored value that was read; a write must find the same one.
     version: int
 
 
@@ -147,7 +148,7 @@ class Settlement:
 
 @dataclass(frozen=True, slots=True)
 class Widening:
-    """A subscription that takes more than its rows were settled by."""
+    """A subscription that takes more tags now than when its rows were settled."""
 
     swept: SweptSubscription
     settled_by: SettledTags
@@ -180,7 +181,7 @@ def is_in(tag: str | None, tags: frozenset[str] | None) -> bool:
 
 
 def _is_of_another_message(effect: Lookup[InboxRow], fact: OutboxFact) -> bool:
-    """True if the inbox has another content under the key; a missing digest tells nothing."""
+    """True if the inbox has another content under the key; a missing digest proves nothing."""
     digests = {row.content_digest for row in effect.records} - {None}
     return fact.content_digest is not None and bool(digests - {fact.content_digest})
 

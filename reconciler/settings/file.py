@@ -97,7 +97,7 @@ def load_settings(
 
 
 def _contradictions_of_the_rest(document: Mapping[str, Any], first: ValidationError) -> list[str]:
-    """What contradicts among the settings that are valid by themselves, so that one run reports everything."""
+    """Contradictions between settings that are valid by themselves; one run reports them beside the invalid ones."""
     from reconciler.settings.schema import Settings
 
     wrong = [detail["loc"] for detail in first.errors() if detail["loc"]]
@@ -145,7 +145,7 @@ def describe(detail: Any) -> list[str]:
 
 
 def _shown_name(name: str) -> str:
-    """A setting's name, unless a URL stands in its place."""
+    """A setting's name; hidden if a URL was written in its place."""
     return HIDDEN if "://" in name or "@" in name else name
 
 

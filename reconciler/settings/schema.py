@@ -200,7 +200,7 @@ class RepairSettings(Section):
     check_back_wait_seconds: Annotated[float, Field(ge=0, le=7 * 86_400)] | None = Field(
         default=None,
         description="How long a half is left to the broker's check-back; unset: asked from the broker, and 0 while no "
-        "producer of its group is connected, since nobody could answer.",
+        "producer of its group is connected, since no producer could answer.",
     )
     claim_lease_seconds: Seconds = Field(default=60.0, description="Lease of a claimed repair.")
 
@@ -297,7 +297,7 @@ def contradictions(settings: Settings) -> list[str]:
                 f"{where}.topic = {s.topic!r}: no producer sends it; add it to topics of a [[producers]] section"
             )
         if (s.topic, s.group) in seen:
-            problems.append(f"{where} = {s.topic}/{s.group}: stands twice; remove one")
+            problems.append(f"{where} = {s.topic}/{s.group}: is listed twice; remove one")
         seen.add((s.topic, s.group))
         first = next(other for other in settings.subscriptions if other.topic == s.topic)
         if s.repair_order != first.repair_order:
@@ -348,7 +348,7 @@ def _check_topics(settings: Settings, produced: Set[str]) -> list[str]:
     fields = {"rocketmq.probe_topic": settings.rocketmq.probe_topic, "unique_key_topic.name": announced.name}
     fields |= {f"unique_key_topic.topics.{topic}": name for topic, name in announced.topics.items()}
     problems = [
-        f"{field} = {name!r} is a business topic: its consumers would get messages that are none of theirs; "
+        f"{field} = {name!r} is a business topic: its consumers would get messages that are not meant for them; "
         "give it a topic of its own"
         for field, name in fields.items()
         if name in produced

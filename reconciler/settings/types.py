@@ -21,7 +21,7 @@ def _host_list(value: str) -> str:
     for number, host in enumerate(hosts, start=1):
         if not _is_host_and_port(host):
             # It is not repeated: the value may be a URL with a password.
-            raise ValueError(f"entry {number} of {len(hosts)} is no host:port; a name server has no http:// before it")
+            raise ValueError(f"entry {number} of {len(hosts)} is no host:port; write a name server without http://")
     return ";".join(hosts)
 
 
@@ -69,7 +69,7 @@ def _database_url(value: SecretStr) -> SecretStr:
 def no_duplicates(value: Any) -> Any:
     """Refuses a list that names something twice."""
     if isinstance(value, list) and len({str(v) for v in value}) != len(value):
-        raise ValueError("an entry stands twice; remove one")
+        raise ValueError("an entry is listed twice; remove one")
     return value
 
 
@@ -79,7 +79,7 @@ def _one_or_several(value: Any, several: ValidatorFunctionWrapHandler) -> Any:
         return [_database_url(SecretStr(value))]
     urls: list[SecretStr] = several(value)
     if len({url.get_secret_value() for url in urls}) != len(urls):
-        raise ValueError("a URL stands twice; remove one")
+        raise ValueError("a URL is listed twice; remove one")
     return urls
 
 

@@ -6,7 +6,7 @@
 --       6 .. members
 -- Answers: {1, next offset}; {0, the stored offset or 'none'}: another consumer was there, nothing was done.
 --
--- Whatever can fail on a wrong type comes before the offset moves.
+-- Commands that can fail on a key of a wrong type come before the offset moves.
 
 local half, offsets, apart = KEYS[1], KEYS[2], KEYS[3]
 local queue, expected_offset, next_offset = ARGV[1], ARGV[2], ARGV[3]

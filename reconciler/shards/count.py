@@ -25,8 +25,8 @@ def require_shard_count(client: RedisClient, subscription: Subscription, shards:
         return
     if not (text.isascii() and text.isdigit()):
         raise ConfigurationError(
-            f"Redis key {key}: field shards = {text[:40]!r} is no number; somebody else writes there: delete the field "
-            f"(HDEL {key} shards), the next round writes {shards}"
+            f"Redis key {key}: field shards = {text[:40]!r} is no number; another program writes there: delete the "
+            f"field (HDEL {key} shards), the next round writes {shards}"
         )
     raise ConfigurationError(
         f"unique_key_topic.queues = {shards}: {subscription} runs with {text} shards; put the old number back, or "

@@ -183,7 +183,7 @@ class RedisShardMemory:
         return int(following), [key_of(member) for member in members]
 
     def compared(self, shard: Shard, *, not_taken: Sequence[str], going_on: Sequence[str]) -> int:
-        """Out of pending first: a crash in between leaves keys set apart, and the next round compares them again.
+        """Keys leave pending first, then the set apart: after a crash in between the next round compares them again.
 
         A key that is announced again between the two commands is judged in the longer way, which is harmless.
         """

@@ -58,7 +58,7 @@ class CallersConnection:
         self._raw: Any = getattr(raw, "dbapi_connection", None) or raw
         self._package = _package_of(self._raw, given)
         self.dialect = _DIALECTS[self._package]
-        #: Of a parameter by position.
+        #: The text for a parameter in a statement: "%s" or "?".
         self.marker = MARKERS[self.dialect]
         if self.is_autocommitting() and not self._is_in_transaction():
             raise UnsafeConnection(

@@ -147,7 +147,7 @@ def _open_server(
     is_postgres = url.get_backend_name() == "postgresql"
     arguments = _mysql_arguments(lock_timeout_seconds, silence_seconds)
     if is_postgres:
-        # SQLAlchemy shows URLs in its own texts; what it only passes on to the driver is in none of them: sslpassword.
+        # SQLAlchemy shows URLs in its own texts, and sslpassword must not be there: the driver's parameters go apart.
         passed_on = {name: value for name, value in url.query.items() if name not in ("host", "port")}
         url, arguments = url.difference_update_query(passed_on), passed_on | _postgres_arguments()
     engine = sa.create_engine(
@@ -343,7 +343,7 @@ def now_ms_sql(dialect: str) -> str:
 
 
 def now_ms(dialect: str) -> sa.ColumnElement[int]:
-    """The same expression for SQLAlchemy statements."""
+    """NOW_MS_SQL as an expression for SQLAlchemy statements."""
     return sa.literal_column(NOW_MS_SQL[dialect], sa.BigInteger())
 
 

@@ -62,7 +62,8 @@ def begin_with(lock_timeout_seconds: float) -> Callable[[sa.Connection], None]:
                     connection.engine.dispose()  # the cause that cut one idle connection has cut the others, too
                 _begin(connection, message)
         except psycopg.Error as error:
-            # SQLAlchemy wraps what its own statements raise, and this is none: poolers refuse a BEGIN with any state.
+            # SQLAlchemy wraps errors of its own statements only, and this BEGIN is not one of them. Poolers refuse it
+            # with any state.
             connection.invalidate(error)
             raise sa.exc.OperationalError("BEGIN", None, error, connection_invalidated=True) from error
 

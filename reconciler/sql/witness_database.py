@@ -33,7 +33,7 @@ class DatabaseRole:
     #: None: it could not be asked (a missing right, another kind of server); an absence counts then, and is doubted
     #: by `doctor` and `status`.
     is_primary: bool | None
-    #: Of an outbox on a replica: when the last sweep whose sign of life has come to it ran, by the primary's clock.
+    #: Outbox on a replica: when the last sweep ran whose sign of life the replica has, by the primary's clock.
     swept_at_ms: int | None = None
 
     def proves_absence(self, not_before_ms: int | None = None) -> bool:
@@ -150,7 +150,7 @@ class WitnessDatabase:
         return sa.literal_column(f"({self._readable().is_primary}) IS NOT FALSE", sa.Boolean())
 
     def unread(self) -> tuple[str, ...]:
-        """What of being a primary the login may not read, with what mends it. Raises DatabaseAway."""
+        """Proofs of being a primary that the login may not read, each with its remedy. Raises DatabaseAway."""
         return self._readable().unread
 
     def _readable(self) -> _Words:
@@ -173,7 +173,7 @@ class WitnessDatabase:
                 unread.append(f"{refusal}: {word.mend}")
         life = _SIGN_OF_LIFE
         if connection.dialect.name == "postgresql":
-            # A replica of the whole server commits in its primary's order; subscriptions differ table by table.
+            # A replica of the whole server commits in its primary's order; a logical subscription keeps no such order.
             life = f"CASE WHEN pg_is_in_recovery() THEN {life} END"
         has_life = self._has_sign_of_life and _refusal(connection, life) is None
         return _Words(

@@ -328,7 +328,7 @@ class MemoryShards:
             return 0, sorted(self._memory(shard).apart)
 
     def compared(self, shard: Shard, *, not_taken: Sequence[str], going_on: Sequence[str]) -> int:
-        """Out of pending; and no longer set apart, but for what the next round finds in the half set."""
+        """Takes keys out of pending and out of the set apart; those that the half set has stay for the next round."""
         with self._lock:
             memory = self._memory(shard)
             left = self.forget(shard, not_taken)
@@ -376,7 +376,7 @@ Covered = Mapping[int, Mapping[str, int]]
 def with_round(
     covered: Covered, *, at_ms: int, offsets: Mapping[str, int], oldest_pending_ms: int | None
 ) -> tuple[dict[int, Mapping[str, int]], Mapping[str, int]]:
-    """What is kept after the round, and the floor: offsets of the newest round before the oldest pending key. Pure.
+    """The rounds' offsets to keep, and the floor: offsets of the newest round before the oldest pending key. Pure.
 
     The script of the round (reconciler/shards/round.lua) does this inside Redis and says why. A contract test compares
     the two.

@@ -29,7 +29,7 @@ def who_is_away(asked: Mapping[str, Callable[[], object]]) -> tuple[str, ...]:
     return tuple(away)
 
 
-def require_everybody(connections: Connections) -> None:
+def require_all_dependencies(connections: Connections) -> None:
     """Raises DependencyAway with all that are away; ConfigurationError for a ledger without tables."""
     require(ask_redis(connections) | ask_ledger(connections) | ask_databases(connections) | ask_brokers(connections))
 

@@ -189,7 +189,7 @@ def rows_of_key(settings: Settings, unique_key: str) -> tuple[Sequence[tuple[str
 def read_overview(
     settings: Settings, subscriptions: Sequence[Subscription]
 ) -> tuple[HistoryOverview | None, str | None]:
-    """How the history stands, or why it cannot be known; (None, None): no history is configured."""
+    """How far the history has come, or why it cannot be known; (None, None): no history is configured."""
     try:
         reader = open_reader(settings)
         if reader is None:

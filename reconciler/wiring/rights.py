@@ -58,7 +58,7 @@ def _needed(database: ConfiguredDatabase, *, answers_checks: bool) -> NeededRigh
 
 
 def rights_refused(connections: Connections, needed: NeededRights) -> RefusedRights:
-    """What the login may not, in a database that has its tables. Raises DatabaseAway."""
+    """Rights that the login lacks, in a database that has its tables. Raises DatabaseAway."""
     rights = (*needed.run, *needed.sweep)
     reads_only = all(right.verb == "SELECT" for right in rights)
     return refused_rights(connections.engine(needed.database.url, read_only=reads_only), rights)

@@ -90,7 +90,7 @@ class Policy:
 
     @property
     def subscriptions(self) -> list[Subscription]:
-        """All of them, by topic."""
+        """All subscriptions, by topic."""
         return [plan.subscription for topic in self.plans for plan in topic.subscriptions]
 
     def require_safe_redis(self) -> None:
@@ -107,7 +107,7 @@ class Policy:
         return sample_commit_sets(self.redis.client, subscription, shards=shards, commit_generations=generations)
 
     def retention(self) -> SqlRetention:
-        """What deletes finished rows of the ledger."""
+        """The deletion of finished rows of the ledger."""
         return SqlRetention(self.ledger.database, keep_days=self.settings.ledger.keep_days)
 
     def rounds_of(self, topic: TopicPlan) -> ReconcileRound:

@@ -40,7 +40,7 @@ def announcement_route(settings: Settings) -> AnnouncementRoute:
 
 
 def build_sweeper(connections: Connections, *, stop: threading.Event) -> Sweeper:
-    """A sweeper of all outboxes, and stand-ins that answer check-backs from now on for the groups that want it.
+    """A sweeper of all outboxes; for groups with `answer_checks`, check-backs are answered from now on, too.
 
     Raises DatabaseAway if all outboxes are away, ConfigurationError for missing tables.
     """
@@ -50,7 +50,7 @@ def build_sweeper(connections: Connections, *, stop: threading.Event) -> Sweeper
 
 
 def open_outboxes(connections: Connections) -> dict[str, SqlOutbox]:
-    """One outbox a URL. One that is away stops nothing of the others: it is swept when it is back.
+    """One outbox a URL. An outbox that is away does not stop the others; it is swept when it is back.
 
     Raises DatabaseAway if all are away, ConfigurationError for missing tables.
     """

@@ -108,7 +108,7 @@ def test_bad_announcements_are_quarantined_and_the_good_ones_behind_them_are_mat
     announce_raw(deployed, [b"one more"])
     later = deployed.commit(4, producer=producer)
     eventually(lambda: announced_so_far(deployed) == len(committed) + len(later), within_seconds=60)
-    # Not every queue has a later key: nobody has waited for the others.
+    # Not every queue has a later key: no queue has waited for the others.
     count = "SELECT count(*) FROM reconciler_quarantine"
     eventually(lambda: deployed.rows(deployed.ledger, count) == [(len(bad) + 1) * SHARDS], within_seconds=60)
 

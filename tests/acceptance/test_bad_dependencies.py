@@ -67,7 +67,7 @@ def out_of_memory(url: str) -> Iterator[None]:
 
 @contextmanager
 def wrong_password(url: str) -> Iterator[None]:
-    """Somebody changed the password; everybody has to log in again."""
+    """The password was changed; all sessions have to log in again."""
     with admin_of(url) as client:
         client.config_set("requirepass", "changed")
     with admin_of(url, password="changed") as client:
@@ -82,7 +82,7 @@ def test_redis_that_refuses_pauses_the_daemon_until_it_takes_part_again(
     work = Work(new_deployment())
     eventually(lambda: rounds_run(work.deployed) >= SHARDS, within_seconds=60)
     faults: list[tuple[tuple[str, ...], Callable[[str], object]]] = [
-        # Whoever looks first: a round that writes, or the check of the role.
+        # The one that looks first: a round that writes, or the check of the role.
         (("ReadOnly", "this server is a slave", "is not the primary"), read_only),
         (("OutOfMemory",), out_of_memory),
         (("Authentication",), wrong_password),
@@ -161,7 +161,7 @@ def test_redis_that_is_away_at_the_start_is_waited_for_and_one_that_may_evict_is
     redis_server.start()
     eventually(lambda: rounds_run(deployed) >= SHARDS, within_seconds=60)
 
-    # Somebody lets the running Redis evict, and takes it back.
+    # The running Redis is made to evict, and the change is undone.
     mark = work.mark()
     with admin_of(redis_server.url) as client:
         client.config_set("maxmemory-policy", "allkeys-lru")
@@ -182,7 +182,7 @@ def test_redis_that_is_away_at_the_start_is_waited_for_and_one_that_may_evict_is
 
 @contextmanager
 def locked(database: Path) -> Iterator[None]:
-    """Somebody's transaction that does not end."""
+    """Another session's transaction that does not end."""
     with closing(sqlite3.connect(database, isolation_level=None, timeout=30)) as db:
         db.execute("BEGIN EXCLUSIVE")
         yield
@@ -197,7 +197,7 @@ def moved_away(database: Path) -> Iterator[None]:
         path.rename(f"{path}.away")
     yield
     assert not database.exists(), "an empty database was made in its place"
-    for path in reversed(files):  # the database last: nobody may open it without its WAL
+    for path in reversed(files):  # the database last: it must not be opened without its WAL
         Path(f"{path}.away").rename(path)
 
 

@@ -50,7 +50,7 @@ def test_the_audit_shows_exactly_the_messages_that_the_original_algorithm_missed
 
     times = committed_at_ms(deployed)
     start = datetime.fromtimestamp(min(times) / 1000, UTC) - timedelta(seconds=1)
-    # What nobody has seen counts that much later.
+    # What no witness has seen counts that much later.
     end = datetime.fromtimestamp(max(times) / 1000, UTC) + timedelta(seconds=2 * LATE_SECONDS, milliseconds=1)
     closes = end + timedelta(seconds=LATE_SECONDS)
     eventually(lambda: datetime.now(UTC) > closes, within_seconds=60)

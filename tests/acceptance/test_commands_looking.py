@@ -43,7 +43,7 @@ class Lived:
 
 @pytest.fixture(scope="module")
 def lived(tmp_path_factory: pytest.TempPathFactory, services: tuple[str, str]) -> Iterator[Lived]:
-    """Two messages delivered, two lost and repaired by `once`, one rolled back; nobody works on it any more."""
+    """Two messages delivered, two lost and repaired by `once`, one rolled back; no process works on it any more."""
     with (
         ExitStack() as stack,
         Deployment(tmp_path_factory.mktemp("lived"), redis_url=services[0], name_servers=services[1]) as deployment,
@@ -194,7 +194,7 @@ def test_explain_of_a_key_that_nobody_knows_is_2(lived: Lived) -> None:
     assert told(lived, "F" * 32, code=2)["known"] is False
     ended = lived.deployed.command("explain", "F" * 32)
     assert ended.exit_code == 2
-    assert ended.stdout.startswith("nobody has heard of ")
+    assert ended.stdout.startswith("no witness knows ")
     malformed = lived.deployed.command("explain", "not-a-key")
     assert malformed.exit_code == 2
     assert "heard of the business id 'not-a-key', and it is no unique key" in malformed.stdout

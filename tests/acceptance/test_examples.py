@@ -1,4 +1,4 @@
-"""The code that the README shows, run as it stands against the embedded broker and a real Redis."""
+"""The code that the README shows, run as it is against the embedded broker and a real Redis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An inbox_url that leads to a replica: no missing effect is known, so nothing is repaired, and everybody is told."""
+"""An inbox_url that leads to a replica: no missing effect is known, nothing is repaired, and commands say so."""
 
 from __future__ import annotations
 

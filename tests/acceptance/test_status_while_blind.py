@@ -115,7 +115,7 @@ def test_announcements_that_nobody_reads_while_rounds_run_are_no_calm(
     deployed.commit(8)
     calm(deployed)
     assert service.end() == 0
-    # Somebody has the queues' leases, reads nothing, and never gives them up.
+    # Another process has the queues' leases, reads nothing, and never gives them up.
     subscription = Subscription(environment=deployed.environment, topic=deployed.topic, group=deployed.group)
     with redis.Redis.from_url(redis_server.url) as client:
         for number in range(SHARDS):

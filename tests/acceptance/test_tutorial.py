@@ -1,4 +1,4 @@
-"""docs/tutorial.md, run as it stands: only ports and the folder are other ones.
+"""docs/tutorial.md, run as it is: only ports and the folder are other ones.
 
 Blocks marked ```bash are fed to one shell. A comment before a block says what its output must contain: `shows:` at
 once, `soon:` when what follows its `sleep` is repeated for a while.

@@ -72,7 +72,7 @@ class Work:
 
 
 def repairs(deployed: Deployment) -> dict[str, str]:
-    """Key -> state of its repair, from whatever database the ledger is in."""
+    """Key -> state of its repair, from the ledger's database of any dialect."""
     engine = sa.create_engine(deployed.ledger_url)
     try:
         with engine.connect() as connection:

@@ -46,7 +46,7 @@ class _KeyStory:
         ]
 
     def belongs(self) -> bool:
-        """Its outbox row lies in the window, or was seen too late for its own; else when anybody first saw it."""
+        """Its outbox row lies in the window, or was seen too late for its own; else when evidence first shows it."""
         times = [row["at_ms"] for row in self.announced]
         times += [row["applied_at_ms"] for row in self.inbox]
         times += [row["first_seen_ms"] for row in self.candidates]

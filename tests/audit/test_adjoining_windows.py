@@ -47,12 +47,12 @@ class Story:
 
     @property
     def is_unseen(self) -> bool:
-        """Nobody has seen its commit."""
+        """No witness has seen its commit."""
         return self.announced_ms is None and self.applied_ms is None
 
     @property
     def is_seen_soon(self) -> bool:
-        """Or by nobody at all."""
+        """Or by no witness at all."""
         return self.applied_ms is None or self.applied_ms - self.committed_ms <= ANNOUNCING_MS
 
     @property
@@ -62,7 +62,7 @@ class Story:
         return self.written_ms >= BORDERS[0] and latest_ms < BORDERS[-1]
 
     def tell(self, evidence: SmallEvidence, topic: str) -> None:
-        """What stands in the evidence when it is collected: in its window, or found by key."""
+        """What is in the evidence when it is collected: in its window, or found by key."""
         until_ms = evidence.collected_at_ms
         of = {"topic": topic}
         if self.committed_ms <= until_ms:

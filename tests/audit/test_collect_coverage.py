@@ -1,4 +1,4 @@
-"""What databases and exports hold beside what was asked for is counted, once, and stands in the evidence."""
+"""What databases and exports hold beside what was asked for is counted, once, and recorded in the evidence."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def add_others(databases: Databases) -> RowsOf:
         ("inbox", topic, "zzz"): 3,
         ("candidate", topic, "aaa"): 3,
         ("repair", "NOBODYS", "*"): 3,
-        # Collected with its topic's other repairs, and then judged by nobody.
+        # Collected with its topic's other repairs, and then not judged.
         ("repair", topic, "aaa"): 3,
     }
 

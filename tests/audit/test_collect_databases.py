@@ -121,7 +121,7 @@ def test_an_effect_long_after_the_window_is_late_and_not_lost(sqlite: Databases,
 
 
 def test_rows_of_before_the_window_are_read_as_far_as_they_may_count_in_it(sqlite: Databases, tmp_path: Path) -> None:
-    """No other table names a commit that nobody has seen; and one that took effect at once is not taken for such."""
+    """No other table names a commit that no witness has seen; one that took effect at once is not taken for such."""
     start_ms, asked = sqlite.asked["window"]["start_ms"], sqlite.asked["subscriptions"][0]
     late_ms = round(asked["late_after_seconds"] * 1000)
     unseen, late, ordinary = (f"{0xABC000 + number:032X}" for number in range(3))

@@ -1,4 +1,4 @@
-"""What a sweeper or a purge has deleted is missing evidence: nobody is accused for want of it."""
+"""What a sweeper or a purge has deleted is missing evidence, never a violation."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def age(lacking: Lacking) -> AgeOfRows:
 @pytest.mark.parametrize(
     ("lacking", "at_ms", "oldest_ms", "is_told"),
     [
-        # The table begins after the key: nobody knows what was there.
+        # The table begins after the key: what was there is not known.
         (INBOX, OLD_MS, OLD_MS + SKEW_MS + 1, True),
         (OUTBOX, OLD_MS, OLD_MS + SKEW_MS + 1, True),
         # Rows of that age are there: this one was never written, which is for the judge.

@@ -117,7 +117,7 @@ def test_executors_that_do_not_see_the_evidence_are_told_before_they_work(
     assert (given.exit_code, given.document["reason"]) == (2, "engine"), given.stderr[-3000:]
     assert f"on {socket.gethostname()} does not see {evidence} as the driver does" in given.document["message"]
 
-    # Nobody answers there: a database that was asked would be the reason.
+    # No server answers there: a database that was asked would be the reason.
     settings = tmp_path / "reconciler.toml"
     settings.write_text(SETTINGS)
     nowhere = "postgresql://auditor@127.0.0.1:9/nowhere"

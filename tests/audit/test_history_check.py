@@ -372,7 +372,7 @@ def test_a_gap_of_rounds_that_another_daemon_captured_is_none(
     [
         # Nothing was ever captured of a memory whose third round is told as missing: the second one ran, too.
         ([], 3, 0),
-        # Fifteen were, the sixteenth was not told by anybody.
+        # Fifteen were, no writer declared the sixteenth.
         (range(1, 16), 17, 15),
         # Nothing is missing before the first round, nor right after a captured one.
         ([], 1, None),

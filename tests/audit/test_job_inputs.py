@@ -251,7 +251,7 @@ def test_a_gap_withholds_the_verdict_and_shows_what_was_found(tmp_path: Path) ->
 
 
 def test_a_window_before_the_first_round_is_no_answer_although_it_holds_no_key(tmp_path: Path) -> None:
-    """It was clean, with 0 keys: nobody could have seen one."""
+    """It was clean, with 0 keys: no evidence could have shown one."""
     evidence = SmallEvidence()
     evidence.add("round", generation=1, at_ms=END_MS + 1000)
     evidence.add("round", generation=2, at_ms=AS_OF_MS)

@@ -95,7 +95,7 @@ def test_a_late_commit_is_named_with_both_times_where_it_is_counted(tmp_path: Pa
     assert found.findings[3].evidence["committed_at_ms"] == START_MS - 1
     assert found.findings[3].evidence["counted_at_ms"] == START_MS + 3
     late, unseen = (note for note in found.notes if note.startswith(f"{TOPIC}/{GROUP}: "))
-    assert "written before the window, seen late or by nobody, and counted here: 25 (" in late
+    assert "written before the window, first seen late or not at all, and counted here: 25 (" in late
     assert late.endswith(f"{(19).to_bytes(16, 'big').hex().upper()} and 5 more)")
     assert unseen.endswith(f"and counted in the next window: 1 ({(b'u' * 16).hex().upper()})")
 

@@ -1,4 +1,4 @@
-"""Keys as codes: equal exactly where the bytes are equal, whatever they are."""
+"""Keys as codes: equal exactly where the bytes are equal, for any bytes."""
 
 from __future__ import annotations
 

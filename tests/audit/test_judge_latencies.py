@@ -1,4 +1,4 @@
-"""Latency counts: percentiles within their stated precision, whatever the order and the parts."""
+"""Latency counts: percentiles within their stated precision, in any order and any parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Coverage: rows that nobody asked about are told by table, topic and group, and change no count and no verdict."""
+"""Coverage: rows not asked about are counted by table, topic and group, and change no other count and no verdict."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_rows_of_topics_and_groups_that_nobody_asked_about_are_told_and_change_n
     judged = judge_here(with_others().write(tmp_path / "with"))
     assert told(judged) == OTHERS
     assert (judged.verdict, judged.classes) == ("clean", judge_here(alone.write(tmp_path / "alone")).classes)
-    # The most rows first, then by name: one order, whatever was read first.
+    # The most rows first, then by name: one order, in any order of reading.
     assert list(told(judged)) == sorted(OTHERS, key=lambda name: (-OTHERS[name], name))
 
 

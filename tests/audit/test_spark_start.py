@@ -1,4 +1,4 @@
-"""The quick start of Spark's JVMs: without it the audit's tests take far longer, and nobody would notice why."""
+"""The quick start of Spark's JVMs: without it the audit's tests take far longer, and no test would show why."""
 
 from __future__ import annotations
 

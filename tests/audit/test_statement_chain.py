@@ -1,4 +1,4 @@
-"""Statements follow one another: what is missing, replaced or signed by somebody else is told."""
+"""Statements follow one another: what is missing, replaced or signed with another key is reported."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_unsigned_statements_say_so_and_are_never_verified(tmp_path: Path) -> No
     assert not list(out.glob("statement/*.sig"))
     report = verify_statements(out, key.public)
     assert (report.exit_code, report.verdict) == (2, "no answer")
-    assert "nobody signed it" in report.unanswered[0]
+    assert "it is not signed" in report.unanswered[0]
 
 
 def test_no_statement_at_all_is_no_answer(tmp_path: Path) -> None:

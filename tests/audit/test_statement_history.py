@@ -105,7 +105,7 @@ FILE: dict[str, Any] = {
         ({"added": [{**FILE, "path": {}}]}, "a field of another type"),
         ({"added": [{**FILE, "stream": []}]}, "a field of another type"),
         ({"added": [{**FILE, "rows": "1"}]}, "a field of another type"),
-        ({"kept_from": "2026-01-01", "removed": ["gap/date=2026-99-99/a.parquet"]}, "a day that is none"),
+        ({"kept_from": "2026-01-01", "removed": ["gap/date=2026-99-99/a.parquet"]}, "a day that is no date"),
     ],
 )
 def test_an_entry_of_another_shape_is_told_and_never_raises(fields: dict[str, Any], told: str) -> None:

@@ -55,7 +55,7 @@ class Stranger:
         return moved
 
     def sign(self, change: Callable[[dict[str, Any]], object]) -> None:
-        """Alters every statement, and signs it anew."""
+        """Alters every statement, and signs it again."""
         for path in self.out.glob("statement/*--*.json"):
             document = json.loads(path.read_bytes())
             change(document)
@@ -232,7 +232,7 @@ def alter_field(name: str, text: str) -> Callable[[Stranger], None]:
 
 
 def put(name: str, data: bytes) -> Callable[[Stranger], None]:
-    """Another statement in its place, which nobody signed."""
+    """Another statement in its place, which is not signed."""
 
     def harm(stranger: Stranger) -> None:
         (stranger.out / name).write_bytes(data)

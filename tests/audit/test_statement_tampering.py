@@ -1,4 +1,4 @@
-"""Whatever is altered in an output, its statements or its evidence is found, and its file is named."""
+"""Each alteration of an output, its statements or its evidence is found, and its file is named."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ DISK_WATCH_SECONDS = 62.0
 _PROPERTIES = {
     **QUICK,
     # A full disk is noticed within a second (from DISK_WATCH_SECONDS after the start on), and does not make the broker
-    # delete what nobody has consumed.
+    # delete what no group has consumed.
     "cleanResourceInterval": "1000",
     "cleanFileForciblyEnable": "false",
     # One file for the whole run: a file that 5.x makes while it believes in a pool of buffers (make_busy) is never

@@ -59,7 +59,7 @@ class SmallDisk:
 
 
 def _unmount_abandoned() -> None:
-    """Disks of processes that were killed: nobody else would give their memory back."""
+    """Disks of processes that were killed: nothing else would give their memory back."""
     for place in re.findall(rf"\S*/{_PREFIX}-\d+-\S+", Path("/proc/mounts").read_text(encoding="utf-8")):
         owner = int(Path(place).name.removeprefix(f"{_PREFIX}-").split("-")[0])
         if not Path(f"/proc/{owner}").exists():

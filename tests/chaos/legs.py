@@ -43,7 +43,7 @@ SELECT d.consumer_group, d.shard, max(d.gap) AS gap FROM (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """One lost key. A moment that nobody noted (the effect came otherwise) is left out, its time is in the next."""
+    """One lost key. A moment that was not noted (the effect came otherwise) is left out: its time is in the next."""
 
     key: str
     committed_ms: int

@@ -1,4 +1,4 @@
-"""When a run is quiet: what the last fault broke is whole again, and everybody keeps up with the load.
+"""When a run is quiet: what the last fault broke is whole again, and all processes keep up with the load.
 
 Nothing of a loss that is measured afterwards is looked at here: a phase begins when this says so, and what gets lost in
 it counts, however long it takes.
@@ -70,7 +70,7 @@ def still_recovering(engine: sa.Engine, client: redis.Redis, job: ChaosJob) -> s
 
 
 def pending_keys(client: redis.Redis, *, for_seconds: float | None = None) -> int:
-    """Announced keys of all shards that are neither matched nor settled; those only that have been so for so long."""
+    """Announced keys of all shards that are neither matched nor settled, for `for_seconds` at least."""
     until: int | str = "+inf"
     if for_seconds is not None:
         seconds, microseconds = client.time()

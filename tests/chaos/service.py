@@ -18,7 +18,7 @@ from tests.chaos.job import ChaosJob
 
 
 def set_clock_wrong(file: Path) -> None:
-    """Wall time is wrong by the file's seconds; intervals stay monotonic, as when somebody steps a machine's clock."""
+    """Wall time is wrong by the file's seconds; intervals stay monotonic, as when a machine's clock is stepped."""
     right = SystemClock.now_ms
 
     def now_ms(clock: SystemClock) -> int:

@@ -214,7 +214,7 @@ class World(Stacked):
         actor.frozen = True
 
     def thaw(self) -> None:
-        """SIGCONT for everybody."""
+        """SIGCONT for all processes."""
         for actor in self.actors:
             if actor.frozen:
                 actor.send_signal(signal.SIGCONT)
@@ -244,7 +244,7 @@ class World(Stacked):
         self.redis.start()
 
     def end_load(self, *, within_seconds: float) -> None:
-        """Producers are told to stop, and nobody is sentenced any more."""
+        """Producers are told to stop, and no process is sentenced any more."""
         self.deadly = False
         self.job.stop_sending.touch()
         self.thaw()

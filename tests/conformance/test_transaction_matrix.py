@@ -181,7 +181,7 @@ class Checks:
 
 
 def join_group(steps: Steps, group: str) -> None:
-    """A heartbeat as a producer of the group, whose checks nobody answers."""
+    """A heartbeat as a producer of the group, whose checks are not answered."""
     body = f'{{"clientID":"127.0.0.1@conformance#{group}","producerDataSet":[{{"groupName":"{group}"}}],'
     command = Command(code=RequestCode.HEART_BEAT, body=(body + '"consumerDataSet":[]}').encode())
     assert steps.client.request(steps.target.broker, command).code == ResponseCode.SUCCESS

@@ -81,7 +81,7 @@ def test_without_a_clear_answer_check_back_decides(steps: Steps, local: Answer) 
         result = sending.send_message_in_transaction(Message(topic=topic, body=b"asked back"))
         assert (result.local_state, result.end_answer.status) == (State.UNKNOWN, EndStatus.NO_ANSWER)
         assert steps.delivered(topic) == []
-        if not steps.expect.has_half_topic:  # nobody asks: the reconciler's case
+        if not steps.expect.has_half_topic:  # the broker never asks: the reconciler's case
             assert listener.checked == []
             return
         (copy,) = steps.until_delivered(topic, 1, within_seconds=60)

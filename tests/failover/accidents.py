@@ -117,7 +117,7 @@ def cut_replication(servers: ReplicatedRedis, primary: RedisServer) -> list[Redi
 
 
 def join_replication(replicas: list[RedisServer]) -> None:
-    """The contrary; whoever is primary by now no longer cares."""
+    """The contrary; a server that is primary by now ignores it."""
     for replica in replicas:
         password = replica.options.get("masterauth", "")
         eventually(partial(ask, replica, "CONFIG SET", "masterauth", password), within_seconds=10)

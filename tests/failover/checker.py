@@ -45,7 +45,7 @@ class Found:
 
 
 def find(load: Load, servers: ReplicatedRedis, ledger: Path) -> Found | None:
-    """Looks once; None while a shard is served by nobody."""
+    """Looks once; None while no server serves a shard."""
     pending: set[str] = set()
     untaken = 0
     for keys in load.shards:

@@ -77,7 +77,7 @@ class LoadLog:
             self.newest_recorded[shard_of(key, SHARDS)] = Recorded(key, now)
 
     def must_be_consumed(self) -> set[str]:
-        """Committed keys that nobody lost on purpose."""
+        """Committed keys without those that were lost on purpose."""
         with self._lock:
             return set(self.committed) - self.never_consumed
 

@@ -74,7 +74,7 @@ class OneRedis:
         return []
 
     def fail_over(self, primary: RedisServer) -> None:
-        """There is nobody to take over."""
+        """No server can take over."""
 
     def rejoin(self, server: RedisServer) -> None:
         """With what it has on disk."""

@@ -1,4 +1,4 @@
-"""Moves one slot of a cluster between primaries, key by key, and waits in between for whoever works on it."""
+"""Moves one slot of a cluster between primaries, key by key, and waits in between for its clients."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def damaged(data: bytes, chance: Random, others: Sequence[bytes] = ()) -> bytes:
 
 
 def any_value(chance: Random) -> Any:
-    """A JSON value that somebody may not expect."""
+    """A JSON value that a reader may not expect."""
     match chance.randrange(6):
         case 0:
             return chance.choice(NUMBERS)

@@ -120,7 +120,7 @@ def _check_back(m: Message, rules: Rules) -> Iterator[Move]:
 
 
 def _repair(m: Message) -> Iterator[Move]:
-    """END by a process that wrote SENDING, and what another owner does with a send whose answer nobody has."""
+    """END by a process that wrote SENDING, and what another owner does with a send whose answer is lost."""
     if m.in_hand:
         gone = m._replace(in_hand=m.in_hand - 1)
         yield _move("END repeated", _ended(gone))
@@ -332,7 +332,7 @@ def _put(groups: tuple[Group, ...], g: int, group: Group) -> tuple[Group, ...]:
 
 @cache
 def _would_be_lost(number: int, rules: Rules) -> bool:
-    """No copy, an open half, the commit proved, and nobody repairs it yet."""
+    """No copy, an open half, the commit proved, and no repair is under way."""
     m = MESSAGE[number]
     is_proved = not rules.has_outbox or m.row in (NEW, ANNOUNCED)
     return is_proved and not (m.copies or m.half_closed or m.repair)
@@ -344,7 +344,7 @@ def _claimed(number: int) -> int:
 
 
 def healing(calm: State, rules: Rules, bounds: Bounds) -> Iterator[State]:
-    """What may come next in a state without faults left, when everybody does its work; best first.
+    """What may come next in a state without faults left, when all processes do their work; best first.
 
     Whatever a message or a consumer can do comes first; then rounds, those that verify most before the others.
     """

@@ -25,7 +25,7 @@ def without_dead_fields(s: State) -> State:
 def _message(number: int) -> int:
     m = MESSAGE[number]
     if m.row in (NO_ROW, TOMBSTONE) and m.step == OVER:
-        return _INERT  # nobody will ever deliver it: check-back and END ROLLBACK only close its half
+        return _INERT  # no broker will ever deliver it: check-back and END ROLLBACK only close its half
     if m.copies:
         m = m._replace(repair=0)  # SENT: only copies and effects count from here on
     if m.copies == COPIES_MAX:

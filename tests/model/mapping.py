@@ -1,4 +1,4 @@
-"""Which product code each action of the model stands for: (file, dotted name). A test looks that they exist."""
+"""The product code that each action of the model represents: (file, dotted name). A test looks that they exist."""
 
 from __future__ import annotations
 

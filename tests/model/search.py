@@ -118,7 +118,7 @@ def _alike(state: State) -> State:
 
 
 def _heals(state: State, rules: Rules, bounds: Bounds, converges: set[int], normal: Normal) -> tuple[str, str] | None:
-    """Lets everybody work without faults until all is quiet; every state on the way converges, too."""
+    """Lets all processes work without faults until all is quiet; every state on the way converges, too."""
     way: list[int] = []
     on_way: set[int] = set()
     state = normal((*state[:3], 0, 0, 0))

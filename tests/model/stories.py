@@ -1,4 +1,4 @@
-"""The shortest accident of every weakened configuration, told for people; docs/stories.md is written from here.
+"""The shortest accident of every weakened configuration, written for people; docs/stories.md is written from here.
 
 Run `python -m tests.model.stories` to write the page.
 """
@@ -58,7 +58,7 @@ WEAKENED = (
         rules=Rules(rewinds=False),
         bounds=Bounds(messages=1, groups=1, crashes=0, redis_losses=1, lost_ends=1, takes_early=True),
         kind="LOST",
-        round_says=("Rounds go on with empty sets; nobody reads the announcement again.",),
+        round_says=("Rounds go on with empty sets; no process reads the announcement again.",),
     ),
     Weakened(
         title="Forgotten before it is written down",
@@ -130,7 +130,7 @@ def shortest(weakened: Weakened) -> tuple[str, list[Step]]:
 
 
 def _stuck(state: State, weakened: Weakened) -> tuple[str, str] | None:
-    """Nobody has anything left to do, even if nothing fails from here on."""
+    """No process has anything left to do, even if nothing fails from here on."""
     calm: State = (*state[:3], 0, 0, 0)
     is_quiet = all(after == calm for after in healing(calm, weakened.rules, weakened.bounds))
     return unfinished(state) if is_quiet else None
@@ -161,7 +161,7 @@ SENTENCES = {
         "A round runs and finds the key lost; it takes the key out of Redis and dies before it has written it down."
     ),
     "round, 0 not taken": (
-        "Somebody announces the key with another tag; a round believes it, and the key leaves pending."
+        "A stranger announces the key with another tag; a round believes it, and the key leaves pending."
     ),
     "round runs, reconciler dies before the replay": (
         "A round runs: EXEC returns the difference and both sets are empty. The reconciler dies before the replay."

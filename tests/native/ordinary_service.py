@@ -175,7 +175,7 @@ def two_clusters(first: str, second: str, topic: str) -> None:
 
 
 def forgotten(name_servers: str, topic: str) -> None:
-    """Nobody shuts it down."""
+    """It is not shut down."""
     producer = plain_producer(name_servers, "native_forgotten_" + topic)
     producer.start()
     producer.send(Message(topic=topic, body=b"one"), choose=lambda _count: 0)

@@ -49,7 +49,7 @@ class StandIn:
 
     @property
     def live_messages(self) -> int:
-        """Messages that nobody destroyed."""
+        """Messages that were not destroyed."""
         return len(self._messages)
 
     def cluster(self, name_servers: str) -> Cluster:
@@ -74,7 +74,7 @@ class StandIn:
     def check_back(
         self, cluster: Cluster, unique_key: str, *, born_timestamp_ms: int = 0, times: int = 1
     ) -> str | None:
-        """The broker asks about a half; None: the group is not registered, so there is nobody to ask."""
+        """The broker asks about a half; None: the group is not registered, so there is no client to ask."""
         record = next(record for key, record in cluster.halves if key == unique_key)
         (producer,) = [c for c in self._clients.values() if c.kind == "transaction" and c.state == "running"]
         if producer.group not in cluster.registered:
@@ -106,7 +106,7 @@ class StandIn:
         thread = threading.Thread(target=run)
         thread.start()
         thread.join(60)
-        del self._messages[handle]  # whoever kept it reads freed memory
+        del self._messages[handle]  # a caller that kept it reads freed memory
         return answers[0]
 
     def _call(self, callback: Callable[..., int], *arguments: Any) -> int:

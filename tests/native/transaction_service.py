@@ -142,7 +142,7 @@ def outcomes(service: Service) -> None:
 
 
 def check_at_once(service: Service) -> None:
-    """A half in the first second, whose END_TRANSACTION says UNKNOWN, and one that nobody recorded."""
+    """A half in the first second, whose END_TRANSACTION says UNKNOWN, and one that was not recorded."""
     with service.producer(completion="check") as producer:
         with producer.transaction(service.message("first")) as tx:
             service.place(tx)

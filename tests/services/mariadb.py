@@ -43,7 +43,7 @@ class MariaDBServer(PrivateServer):
 
     @property
     def temporary(self) -> Path:
-        """Where its temporary tables are, and nobody else's."""
+        """Where its temporary tables are, and no other server's."""
         return self.folder / "temporary"
 
     def url(self, database: str = "mysql") -> str:
@@ -148,7 +148,7 @@ class MariaDBServer(PrivateServer):
 
 
 class MariaDBReplica(MariaDBServer):
-    """A replica of a running server with a binary log, from its present state on; anybody may write to it.
+    """A replica of a running server with a binary log, from its present state on; every login may write to it.
 
     It is started before the primary has anything but users: databases made later come to it.
     """
@@ -187,5 +187,5 @@ class MariaDBReplica(MariaDBServer):
             raise ServiceFailed(f"the replica has not come to {end}")
 
     def promote(self) -> None:
-        """It follows nobody any more."""
+        """It follows no server any more."""
         self._execute(f"STOP SLAVE '{self._name}'", f"RESET SLAVE '{self._name}' ALL")

@@ -46,7 +46,7 @@ def free_port(*, neighbours: tuple[int, ...] = ()) -> int:
 
 
 def answers(port: int, *, host: str = "127.0.0.1", timeout_seconds: float = 1.0) -> bool:
-    """Whether somebody accepts connections there."""
+    """Whether a server accepts connections there."""
     try:
         with socket.create_connection((host, port), timeout=timeout_seconds):
             return True

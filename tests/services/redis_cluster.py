@@ -43,7 +43,7 @@ class ReplicatedRedis(Protocol):
         ...
 
     def server_of(self, key: str) -> RedisServer | None:
-        """The primary that serves the key now; None while nobody does."""
+        """The primary that serves the key now; None while no primary does."""
         ...
 
     def replicas_of(self, primary: RedisServer) -> list[RedisServer]:

@@ -126,7 +126,7 @@ class RedisSentinelServers(Stacked):
         ]
 
     def is_whole(self) -> bool:
-        """One primary that all Sentinels name, everybody else follows it, nobody is thought to be down."""
+        """One primary that all Sentinels name, all others follow it, none is thought to be down."""
         primary = self.server_of("")
         if primary is None or len(self.replicas_of(primary)) != len(self.servers) - 1:
             return False

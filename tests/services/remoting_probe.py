@@ -124,7 +124,7 @@ def decode(raw: bytes) -> tuple[Reply, bool]:
 
 
 def route_names(name_server_port: int, topic: str) -> set[str]:
-    """Broker names in a topic's route; empty if there is none or nobody answers."""
+    """Broker names in a topic's route; empty if there is none or no server answers."""
     try:
         with RemotingProbe(name_server_port) as probe:
             reply = probe.ask(GET_ROUTE, {"topic": topic, "acceptStandardJsonOnly": "true"})

@@ -42,7 +42,7 @@ _JVM = (
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
     "-Dfile.encoding=UTF-8",
-    # Each JVM would make RSA keys for a TLS that nobody asks for: two thirds of its start (TlsSystemConfig).
+    # Each JVM would make RSA keys for a TLS that no client asks for: two thirds of its start (TlsSystemConfig).
     "-Dtls.server.mode=disabled",
     # The developer's disk may be fuller than a broker likes.
     "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99",

@@ -107,7 +107,7 @@ class Checkers:
                 self._gated[process, group] = now, -1_000
 
     def _within_grace(self, key: str) -> None:
-        """Nobody asks about a message before its group had its time; what was announced before its commit, excepted."""
+        """No look-up of a message before its group had its time, unless it was announced before its commit."""
         world = self._world
         age = world.kernel.now - self._committed_at(key)
         if age < world.swarm.grace_period - world.swarm.skew_margin - 0.1 and key not in world.troubles.forged:
@@ -178,8 +178,8 @@ class Checkers:
             self.judgement.unnecessary.append(f"{unique_key} was replayed to {group}, a copy is under way")
 
     def _claimed(self, process: Process, unique_key: str, kind: str) -> None:
-        """Whoever sends has written SENDING under its own token. A process that was stopped between writing and
-        sending may have lost its claim meanwhile: nobody can fence a broker, and the inbox makes it harmless."""
+        """A sender has written SENDING under its own token. A process that was stopped between writing and
+        sending may have lost its claim meanwhile: no client can fence a broker, and the inbox makes it harmless."""
         world = self._world
         row = world.ledger.rows.repairs.get((world.plan.environment, world.plan.topic, "*", unique_key))
         if world.kernel.now - process.stopped_until < 1.0:
@@ -394,7 +394,7 @@ class Checkers:
                     self.judgement.other.append(f"{key} is settled, and not every group that takes it has its effect")
 
     def _verdicts(self) -> None:
-        """Nobody says that a group acknowledged without an effect when the effect had been there for long."""
+        """No verdict says that a group acknowledged without an effect when the effect had been there for long."""
         for (subscription, key), row in self._world.ledger.rows.candidates.items():
             if row.verdict in LOSSES and row.state is not CandidateState.OPEN:
                 self.judgement.other.append(

@@ -30,7 +30,7 @@ def spared() -> Iterator[None]:
 
 
 def in_turn(seeds: Iterable[int]) -> Iterator[int]:
-    """Each seed; whoever asks for the next one has run the last one as it is to be run."""
+    """Each seed; a caller that asks for the next one has run the last one as it is to be run."""
     waiting: list[int] = []
     for seed in seeds:
         waiting.append(seed)

@@ -77,7 +77,7 @@ class GroupInboxes:
         return any(key in database.rows for database in self.databases)
 
     def is_damaged(self, key: str) -> bool:
-        """Nobody can read a row of the key."""
+        """A row of the key cannot be read."""
         return any(key in database.damaged for database in self.databases)
 
     def doubled(self) -> dict[str, float]:

@@ -62,12 +62,12 @@ class Kernel:
         until = self.now + seconds
         heap = self._heap
         if until <= self._limit and (not heap or heap[0][0] > until):
-            self.now = until  # nobody else has anything to do before
+            self.now = until  # no other thread has anything to do before
         else:
             self.sleep_until(until)
 
     def sleep_until(self, until: float) -> None:
-        """Somebody has something to do before: straight to it if it is a thread's turn, else by way of the hub."""
+        """Another turn comes before: straight to it if it is a thread's, else by way of the hub."""
         heap = self._heap
         self._numbers += 1
         heappush(heap, (until, self._numbers, getcurrent()))

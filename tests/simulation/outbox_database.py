@@ -133,7 +133,7 @@ class LocalTransaction:
             raise DriverError("the connection broke at COMMIT")
 
     def commit_quietly(self) -> None:
-        """A commit after the block, as an outer transaction does it; nobody hears of a failure."""
+        """A commit after the block, as an outer transaction does it; a failure is not reported."""
         with suppress(DriverError):
             try:
                 self.commit()

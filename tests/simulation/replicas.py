@@ -1,4 +1,4 @@
-"""From where a database is read as evidence: from the primary, or from a replica that is behind or stands still."""
+"""From where a database is read as evidence: from the primary, or from a replica that is behind or has stopped."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Reading:
         self._lives.append((self._kernel.now, at_ms))
 
     def believe_replica(self, *, for_seconds: float) -> None:
-        """A replica that stands still is taken for the primary, for a while."""
+        """A replica that has stopped is taken for the primary, for a while."""
         self._believed_since = min(self._believed_since, self._kernel.now)
         self._kernel.after(for_seconds, self.believe_nobody)
 

@@ -48,7 +48,7 @@ def _unfinished(world: World) -> str:
             return f"candidate {key} of {owner.group} is open: {row.verdict}"
     for place, repair in world.ledger.rows.repairs.items():
         if repair.state is RepairState.SENT and any(inbox.is_damaged(place[3]) for inbox in world.inboxes.values()):
-            continue  # its effect is there, and nobody can read that; its candidate says so
+            continue  # its effect is there, and cannot be read; its candidate says so
         if repair.state.value not in ("DONE", "FAILED") and place[2] == "*":
             return f"repair of {place[3]} is {repair.state}: {repair.answer}"
     return ""

@@ -1,4 +1,4 @@
-"""A stranger in the producer group: a Java service beside the Python ones, with a database that nobody here knows.
+"""A stranger in the producer group: a Java service beside the Python ones, with a database of its own.
 
 Its halves carry no mark and its keys are not announced. Its listener answers for its own messages only, and often
 UNKNOWN; brokers ask any member of the group about any half.

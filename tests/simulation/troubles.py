@@ -329,7 +329,7 @@ class Troubles:
         self._any_broker().append(UNIQUE_KEY_TOPIC, queue_id, {"TAGS": TOPIC}, body, is_indexed=False)
 
     def _forge(self) -> None:
-        """Somebody announces keys that nobody has committed: unknown ones, and the newest before their commit, with
+        """A stranger announces keys that are not committed: unknown ones, and the newest before their commit, with
         any tag."""
         keys = [f"{self._dice.getrandbits(128):032X}" for _ in range(2)]
         keys += list(self._world.orders)[-6:]
@@ -344,7 +344,7 @@ class Troubles:
         self._announce(self._dice.choice((b"{", b"\xff\xfe", b'{"v":9}', b'{"v":1,"env":"other","topic":"X"}')))
 
     def _use_keys(self) -> None:
-        """Somebody sends ordinary messages of another content under the newest keys; consumers acknowledge them."""
+        """A stranger sends ordinary messages of another content under the newest keys; consumers acknowledge them."""
         dice = self._dice
         for key in list(self._world.orders)[-6:]:
             properties = {"UNIQ_KEY": key, "KEYS": key, "TAGS": dice.choice(("paid", "theirs"))}
@@ -355,7 +355,7 @@ class Troubles:
         self._world.producers_stay_away = True
 
     def _damage(self, database: OutboxDatabase | InboxDatabase) -> None:
-        """Somebody writes into some of the newest rows what nobody can read; mended later, or never."""
+        """Values that cannot be read come into some of the newest rows; mended later, or never."""
         keys = [key for key in list(database.rows)[-12:] if self._dice.random() < 0.3]
         database.damaged.update(keys)
         if self._dice.random() < MENDED:
@@ -364,7 +364,7 @@ class Troubles:
             self.unreadable.update(keys if isinstance(database, OutboxDatabase) else ())
 
     def _read_replica(self, database: OutboxDatabase | InboxDatabase) -> None:
-        """From now on evidence is read from a replica, which is behind; it stands still for a while, or not."""
+        """From now on evidence is read from a replica, which is behind; it stops for a while, or not."""
         reading, dice = database.reading, self._dice
         reading.is_from_replica, reading.lag_seconds = True, 20 * dice.random() ** 3
         if dice.random() < 0.5:
@@ -432,7 +432,7 @@ class Troubles:
         process.die()
 
     def _pause(self, process: Process) -> None:
-        """SIGSTOP: every thread stands still where it is."""
+        """SIGSTOP: every thread stops where it is."""
         if self._is_over:
             return
         end = self._kernel.now + 90 * self._dice.random() ** 2
@@ -454,7 +454,7 @@ class Troubles:
     # ---- the end
 
     def heal(self) -> None:
-        """All troubles end; whoever is away comes back."""
+        """All troubles end; what is away comes back."""
         self._is_over = True
         world = self._world
         for link in (

@@ -263,7 +263,7 @@ class World:
     # ---- messages
 
     def next_order(self) -> Order | None:
-        """The next message that somebody is to send."""
+        """The next message that a producer is to send."""
         return self._to_send.pop() if self._to_send else None
 
     def meant(self, order: Order, unique_key: str) -> None:
@@ -297,7 +297,7 @@ class World:
         return any(key in database.orders for database in self.outboxes) or key in self.strangers_commits
 
     def is_excused(self, group: str, key: str) -> bool:
-        """Nobody could deliver it: the handler never takes it, or every copy was deleted and no body was kept."""
+        """It could not be delivered: the handler never takes it, or every copy was deleted and no body was kept."""
         order = self.orders[key]
         if order.is_poison:
             return True
@@ -315,8 +315,8 @@ class World:
         return is_done and self.may_be_left_out(group) and (*topic, group, key) not in repairs
 
     def is_told(self, group: str, key: str) -> bool:
-        """A person is told that the message has no effect: of one that nobody could deliver by a closed ledger row; of
-        one whose outbox row nobody can read because that is damaged, by the ledger, or by the sweeper: before it could
+        """A person can see that a message has no effect: of one that could not be delivered by a closed ledger row; of
+        one whose outbox row cannot be read because it is damaged, by the ledger, or by the sweeper: before it could
         be announced, and while a rejection waits to be asked again that a replica in disguise caused before."""
         row, is_unreadable = self.candidate(group, key), key in self.troubles.unreadable
         is_closed = row is not None and row.state is not CandidateState.OPEN and row.verdict is not Verdict.CONSUMED
@@ -332,7 +332,7 @@ class World:
         return any(key in database.reading.withheld for database in self.outboxes)
 
     def is_double_told(self, group: str, key: str) -> bool:
-        """The ledger says that the message had two effects. Excused: rows that nobody can read, messages without an
+        """The ledger says that the message had two effects. Excused: rows that cannot be read, messages without an
         outbox, and those that were settled before the last effect, as far as a sweeper that was stopped could know."""
         row = self.candidate(group, key)
         if row is not None and row.verdict is Verdict.COLLISION:
@@ -354,7 +354,7 @@ class World:
         kernel, dice = self.kernel, self.kernel.dice
         what = f"{'COMMIT' if is_commit else 'ROLLBACK'} {half.unique_key[-4:]}"
         half_offset = half.physical_offset
-        # What a dead process says reaches nobody; what an older instance says must be repaired, no more.
+        # What a dead process says is lost; what an older instance says must be repaired, no more.
         if not is_commit and not process.is_dead and not self.is_older(process):
             self.checkers.told_to_roll_back(half.unique_key)
 
@@ -422,7 +422,7 @@ class World:
         return any(key[2] != "*" for key in self.ledger.rows.repairs)
 
     def is_producing(self) -> bool:
-        """Messages are still to be sent, and somebody will."""
+        """Messages are still to be sent, and a producer will."""
         return bool(self._to_send or self._producing > 0) and not self.producers_stay_away
 
     # ---- the history

@@ -1,4 +1,4 @@
-"""Reference pages are written from the code; a page that lags behind would mislead somebody at 3 a.m."""
+"""Reference pages are written from the code; a page that lags behind would mislead a person at 3 a.m."""
 
 import re
 import runpy

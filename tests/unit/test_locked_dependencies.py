@@ -1,4 +1,4 @@
-"""What CI installs is what pyproject.toml asks for, by hash, from whatever registry a machine has."""
+"""What CI installs is what pyproject.toml asks for, by hash, from any registry."""
 
 from __future__ import annotations
 

@@ -43,8 +43,8 @@ def _set_ups() -> list[list[str]]:
 
 @pytest.mark.parametrize("row", _set_ups(), ids=lambda row: row[0])
 def test_a_set_up_that_a_page_calls_supported_has_its_test_or_says_that_it_was_not_tried(row: list[str]) -> None:
-    _set_up, stands, _what_happens, seen_by = row
-    assert stands.split(",")[0] in {"supported", "weaker", "refused"}
+    _set_up, support, _what_happens, seen_by = row
+    assert support.split(",")[0] in {"supported", "weaker", "refused"}
     named = re.findall(r"`([\w/]+\.py)::(test_\w+)`", seen_by)
     assert named or "not tried here" in seen_by or "below" in seen_by
     for path, name in named:

@@ -1,4 +1,4 @@
-"""docs/reliability.md: every hole stands there once, and every function and test that it names exists."""
+"""docs/reliability.md: every hole is listed there once, and every function and test that it names exists."""
 
 from __future__ import annotations
 

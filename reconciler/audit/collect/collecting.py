@@ -1,7 +1,7 @@
 """Collects evidence of a window into a folder that can be judged (contract/evidence_layout.py).
 
 Ranges of outboxes, inboxes and effects are read first, then the ledger, then single keys that these left open
-(lookups.py). There is no common snapshot of several databases; this order stands in for it: rows are only
+(lookups.py). There is no common snapshot of several databases; this order replaces it: rows are only
 ever added, so a row that is still not there when its key is asked for was not written when the others were read.
 Every statement is a snapshot of its own. The work is cut into tasks that Spark's executors run beside each other; the
 folder must be one that all of them reach.
@@ -98,7 +98,7 @@ def _collect(request: Request, history: HistoryState, folder: Path, run: Runner,
         for one in answers:
             undated.update(one.undated)
         _require_rows(request, earliest(one.lacking for one in answers), run)
-        remove_rests(folder, files)  # after the last of the tasks
+        remove_rests(folder, files)  # only now: no task writes into the folder any more
     rows = sum(file.rows for file in files.values())
     progress(f"evidence: {rows} rows in {len(files)} files")
     # Last, so that a folder without it is no evidence.
@@ -106,7 +106,7 @@ def _collect(request: Request, history: HistoryState, folder: Path, run: Runner,
 
 
 def _trusted_history(request: Request) -> HistoryState:
-    """Looked at before databases are read for hours; judging looks again. Raises AuditError("inputs")."""
+    """The checked history, before databases are read for hours; judging checks again. Raises AuditError("inputs")."""
     if request.history is None:
         return without_history(request.environment, request.subscriptions)
     window = (request.window.start_ms, request.window.end_ms)

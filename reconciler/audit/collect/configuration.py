@@ -177,7 +177,7 @@ def _read(reader: _Reader, document: Mapping[str, Any]) -> AuditedConfiguration 
         found = _subscription(reader, where, item, producers)
         key = (found.topic, found.group)
         if key in subscriptions:
-            reader.problems.append(f"{where} = {'/'.join(key)}: stands twice; remove one")
+            reader.problems.append(f"{where} = {'/'.join(key)}: is listed twice; remove one")
         subscriptions[key] = found
         urls = reader.urls(item, "inbox_url", f"{where}.")
         if urls:

@@ -111,7 +111,7 @@ def _engine(source: Source) -> sa.Engine:
 
 def _sqlite_engine(url: sa.URL) -> sa.Engine:
     if url.database and not url.database.startswith("file:"):
-        # mode=rw creates no missing file; mode=ro could not open a WAL database that nobody else has open.
+        # mode=rw creates no missing file; mode=ro could not open a WAL database that no other process has open.
         url = url.set(database=f"file:{quote(url.database)}").update_query_dict({"mode": "rw", "uri": "true"})
     engine = sa.create_engine(url, connect_args={"timeout": CONNECT_TIMEOUT_SECONDS}, poolclass=NullPool)
     event.listen(engine, "connect", _sqlite_read_only)

@@ -1,10 +1,9 @@
 """Rows that were there once: sweeper or purge have deleted them for their age, and silence about them proves nothing.
 
-Without them every message of an old day looks lost, or every effect like one that nobody committed. The history tells
-of keys whose rows must have been written: an announced one was committed, a consumed one is in the group's inbox. Where
-there is no history, settled outbox rows tell of the latter, and nobody of deleted commits. Such
-a key without its row accuses the service, unless the table has no row of that age at all: then the row is missing
-evidence, and nobody is accused.
+Without them every message of an old day looks lost, or every effect looks like one without a commit. The history names
+keys whose rows must have been written: an announced key had an outbox row, a consumed key an inbox row of the group.
+Without a history a settled outbox row proves that there was an inbox row, and nothing proves a deleted outbox row. A
+key without its row is a violation, unless the table has no row of that age at all: then the row is missing evidence.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from reconciler.audit.collect.sources import Source
 from reconciler.contract.evidence_layout import INBOX_EVIDENCE, OUTBOX_EVIDENCE
 from reconciler.contract.tables import INBOX, OUTBOX, OutboxState
 
-#: `outbox` or `inbox`, topic, group ("" for an outbox: a key without its row tells no producer).
+#: `outbox` or `inbox`, topic, group ("" for an outbox: a key without its row names no producer group).
 Lacking = tuple[str, str, str]
 
 #: Sweepers and purges keep what is younger (settings.py asks for more): a table that lacks it never had it.
@@ -31,11 +30,11 @@ class AgeOfRows:
     lacking: Lacking
     source: Source
     selection: Selection
-    #: The first that is there and has a value is the row's age.
+    #: Columns of time; the first that is there and has a value says how old the row is.
     columns: tuple[str, ...]
 
     def oldest_ms(self) -> int | None:
-        """Of rows that may be deleted for their age; None: there are none. Raises AuditError."""
+        """The oldest time of rows that may be deleted for their age. None: there is no row. Raises AuditError."""
         return oldest_ms(self.source, self.selection, self.columns)
 
 

@@ -81,7 +81,7 @@ class EffectsPlace:
     topic: str
     group: str
     #: The query took those of the window only. Else they are of all times, and a key that nothing else places in the
-    #: window is none of ours: its outbox and inbox rows may have been deleted years ago.
+    #: window is not one of this audit: its outbox and inbox rows may have been deleted years ago.
     is_dated: bool
 
 
@@ -102,8 +102,9 @@ class PrefixLookups:
     #: window's start until then.
     history: str | None
     announced: tuple[HistoryFile, ...]
-    #: Likewise of the day before, and `consumed` files of the window and since.
+    #: `announced` files of the day before the window.
     announced_before: tuple[HistoryFile, ...]
+    #: `consumed` files of the window and since.
     consumed: tuple[HistoryFile, ...]
     #: Topics of which every outbox was given, and subscriptions (topic, group, tags that it takes; None: all) whose
     #: inbox was: there a key must have its row.

@@ -222,7 +222,7 @@ def _dataset(source: Source, selection: Selection, file: str | None) -> ds.Datas
 def _delta(address: str, table: str) -> ds.Dataset:
     """The newest version of the Delta table `address`, or of the one that lies in it under the table's name: the files
     that its log counts, not all that lie there. Tables that need a newer reader (deletion vectors) are refused."""
-    deltalake = importlib.import_module("deltalake")  # only where somebody uses it
+    deltalake = importlib.import_module("deltalake")  # loaded only for a Delta table
     of_table = f"{address.rstrip('/')}/{table}"
     place = of_table if deltalake.DeltaTable.is_deltatable(of_table) else address
     found: ds.Dataset = deltalake.DeltaTable(place).to_pyarrow_dataset()

@@ -2,7 +2,7 @@
 
 `--outbox GROUP=URL`, `--inbox TOPIC/GROUP=URL`, `--ledger URL`, `--effects TOPIC/GROUP=URL#QUERY`. URL is SQLAlchemy's
 (sqlite, postgresql, mysql, mariadb), `parquet:PATH` or `delta:PATH`, or `@FILE`: a file that holds the URL, so that a
-password stands in no list of processes. Nothing is taken from FILE unless --from-configuration says so.
+password appears in no list of processes. Nothing is taken from FILE unless --from-configuration says so.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from reconciler.contract.urls import read_database_url, shown_value
 SubscriptionKey = tuple[str, str]
 SourceKind = Literal["database", "parquet", "delta"]
 
-#: What stands before the = of an option: names of groups and topics, and not the beginning of a URL.
+#: The part before the = of an option: names of groups and topics, and not the beginning of a URL.
 _NAME = re.compile(r"[%|a-zA-Z0-9_/-]{1,300}")
 _SELECT = re.compile(r"\s*(?:select|with)\b", re.IGNORECASE)
 

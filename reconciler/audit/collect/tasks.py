@@ -39,7 +39,7 @@ class Answer:
     undated: Mapping[tuple[str, str], int] = field(default_factory=dict)
     #: Keys that had a row once and have none, of a LookUpTask: the earliest time of one.
     lacking: Mapping[Lacking, int] = field(default_factory=dict)
-    #: Of an AgeTask.
+    #: The time of the oldest row, of an AgeTask; None: another task, or no row.
     oldest_ms: int | None = None
     #: Why it could not.
     reason: Reason | None = None
@@ -78,7 +78,7 @@ class EffectsTask:
     effects: EffectsSource
     topic: str
     group: str
-    #: What :start_ms and :end_ms stand for.
+    #: The values of :start_ms and :end_ms.
     between_ms: tuple[int, int]
 
     def run(self) -> Answer:

@@ -87,9 +87,9 @@ def checked(table: pa.Table, layout: Table, where: str) -> pa.Table:
 
 
 def remove_rests(folder: Path, written: Container[str]) -> None:
-    """Removes every file that no task has answered for: what attempts left that died with their executor.
+    """Removes every file that no finished task named: rests of attempts that died with their executor.
 
-    A dead attempt that is still alive somewhere then fails to rename what it was writing. Raises OSError.
+    An attempt that was given up and still runs somewhere then fails to rename its file. Raises OSError.
     """
     for place, _, names in os.walk(folder):
         for name in names:
@@ -131,7 +131,7 @@ class PrefixWriter:
             try:
                 writer.close()
             except OSError:
-                pass  # the disk that is full is why we leave
+                pass  # a full disk may be the error that is raised already
             finally:
                 self._partial(path).unlink(missing_ok=True)
 

@@ -39,7 +39,7 @@ class Judge(Protocol):
 class Engine:
     """What collects and judges."""
 
-    #: As page and statement tell it.
+    #: As page and statement name it.
     kind: EngineKind
     #: For people: which version, and where.
     name: str
@@ -84,7 +84,7 @@ def _require_seen(spark: SparkSession, folder: Path) -> None:
 
 
 def _seen_by_us(_folder: Path) -> None:
-    """Who reads is who made it."""
+    """Nothing to do: the reader is the process that made the folder."""
 
 
 def one_by_one(function: Callable[[Task], Answer], tasks: Sequence[Task]) -> list[Answer]:

@@ -104,8 +104,8 @@ def spark_answers(
 
     def run(plan: JudgePlan, files: Mapping[int, Sequence[PlannedFile]]) -> pa.Table:
         tasks = _tasks(spark)
-        told = None if progress is None else lambda done: progress(done * PREFIXES // tasks)
-        with spark_errors(), watched(spark, tasks, told):
+        by_prefix = None if progress is None else lambda done: progress(done * PREFIXES // tasks)
+        with spark_errors(), watched(spark, tasks, by_prefix):
             return judged_prefixes(spark.range(0, PREFIXES, 1, tasks), plan, files).toArrow()
 
     return run

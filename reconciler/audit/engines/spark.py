@@ -65,12 +65,12 @@ def require_java(environ: Mapping[str, str] = os.environ) -> None:
     if program is None:
         raise AuditError("configuration", f"Java is missing, and Spark needs it: {remedy}, or set JAVA_HOME")
     try:
-        told = subprocess.run(  # noqa: S603 - JAVA_HOME and PATH are the user's
+        answer = subprocess.run(  # noqa: S603 - JAVA_HOME and PATH are the user's
             [program, "-version"], capture_output=True, text=True, timeout=JAVA_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise AuditError("configuration", f"{program} cannot be run ({error}): {remedy}, or set JAVA_HOME") from error
-    found = _VERSION.search(told.stderr + told.stdout)
+    found = _VERSION.search(answer.stderr + answer.stdout)
     if found is None or int(found[1]) < JAVA_MAJOR_MIN:
         is_what = f"is Java {found[1]}" if found else "does not tell its version"
         raise AuditError("configuration", f"{program} {is_what}, and Spark needs {JAVA_MAJOR_MIN}: {remedy}")
@@ -156,7 +156,7 @@ def _end(spark: SparkSession | None) -> None:
         return
     with contextlib.suppress(Exception):
         gateway.shutdown()
-    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - another session in this process starts anew
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - the next session here starts its own JVM
     if child.stdin is not None:
         child.stdin.close()  # what the JVM waits for
     try:

@@ -14,7 +14,7 @@ _SAYING_NOTHING = ("SQLSTATE", "at ", "...", "An error occurred while calling", 
 
 @contextmanager
 def spark_errors() -> Iterator[None]:
-    """Raises AuditError("engine") for whatever Spark raises: its own errors, Java's, a JVM or a disk that has gone."""
+    """Raises AuditError("engine") for each error of Spark: its own ones, Java's, a JVM or a disk that has gone."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 

@@ -22,14 +22,14 @@ def watched(spark: SparkSession, tasks: int, progress: Progress | None) -> Itera
     if progress is None:
         yield
         return
-    told = _ProgressForwarder(progress, tasks)
+    forwarder = _ProgressForwarder(progress, tasks)
     if is_connect(spark):
-        with _connect(spark, told):
+        with _connect(spark, forwarder):
             yield
     else:
-        with _classic(spark, told):
+        with _classic(spark, forwarder):
             yield
-    told.tell(tasks)
+    forwarder.tell(tasks)
 
 
 class _ProgressForwarder:
@@ -54,11 +54,11 @@ def is_connect(spark: SparkSession) -> bool:
 
 
 @contextlib.contextmanager
-def _connect(spark: SparkSession, told: _ProgressForwarder) -> Iterator[None]:
+def _connect(spark: SparkSession, forwarder: _ProgressForwarder) -> Iterator[None]:
     def handler(*_: Any, **seen: Any) -> None:
-        told.tell(sum(stage.num_completed_tasks for stage in seen.get("stages") or ()))
+        forwarder.tell(sum(stage.num_completed_tasks for stage in seen.get("stages") or ()))
 
-    registered: Any = handler  # pyspark's type is a class without a public name that nobody subclasses
+    registered: Any = handler  # pyspark's type is a class without a public name: a plain function serves
     spark.registerProgressHandler(registered)
     try:
         yield
@@ -67,14 +67,14 @@ def _connect(spark: SparkSession, told: _ProgressForwarder) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _classic(spark: SparkSession, told: _ProgressForwarder) -> Iterator[None]:
+def _classic(spark: SparkSession, forwarder: _ProgressForwarder) -> Iterator[None]:
     tracker = spark.sparkContext.statusTracker()
     ended = threading.Event()
 
     def look() -> None:
         while not ended.wait(_LOOK_SECONDS):
             stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-            told.tell(sum(stage.numCompletedTasks for stage in stages if stage is not None))
+            forwarder.tell(sum(stage.numCompletedTasks for stage in stages if stage is not None))
 
     thread = threading.Thread(target=look, name="audit-progress", daemon=True)
     thread.start()

@@ -1,4 +1,4 @@
-"""evidence.json: what was asked, of whom, and which files answer. Parsed with distrust; nothing is guessed."""
+"""evidence.json: what was asked, of which sources, and which files answer. Parsed with distrust; nothing is guessed."""
 
 from __future__ import annotations
 
@@ -47,13 +47,14 @@ class EvidenceDocument:
     ledger: bool
     #: Relative to the evidence folder, absolute, or a URL; None: there is none.
     history: str | None
-    #: Rows of the window that the sources have and nobody asked for, by table, topic and group; None: not counted.
+    #: Rows of the window that the sources have and the audit did not ask for, by table, topic and group. None: they
+    #: were not counted.
     not_asked: Mapping[RowsOf, int] | None
     #: (topic, group) -> keys with business effects that nothing places in the window: left out.
     undated_effects: Mapping[tuple[str, str], int]
     #: Sorted by path.
     files: tuple[EvidenceFile, ...]
-    #: Of the document's bytes.
+    #: SHA-256 of the document's bytes.
     sha256: str
 
 
@@ -138,7 +139,7 @@ def not_asked_document(counts: Mapping[RowsOf, int]) -> dict[str, Any]:
 
 def _not_asked(document: Mapping[str, Any]) -> Mapping[RowsOf, int] | None:
     if document.get("not_asked") is None:
-        return None  # collected by somebody who does not count
+        return None  # collected by a release that does not count
     item = _typed(document, "not_asked", dict)
     found: dict[RowsOf, int] = {}
     for place, one in enumerate(_typed(item, "listed", list, "not_asked.")):
@@ -154,7 +155,7 @@ def _not_asked(document: Mapping[str, Any]) -> Mapping[RowsOf, int] | None:
 
 def _undated_effects(document: Mapping[str, Any]) -> Mapping[tuple[str, str], int]:
     if document.get("undated_effects") is None:
-        return {}  # collected by somebody who leaves none out
+        return {}  # collected by a release that leaves none out
     found: dict[tuple[str, str], int] = {}
     for place, one in enumerate(_typed(document, "undated_effects", list)):
         where = f"undated_effects[{place}]."

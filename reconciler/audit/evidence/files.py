@@ -68,7 +68,7 @@ class VerifiedFile:
             # read_dictionary refuses what is absent.
             names = [c.name for c in self._table.columns if c.kind == "name" and c.name != self._table.optional]
             self._parquet = pq.ParquetFile(source, read_dictionary=names)
-        except KeyError as error:  # what read_dictionary names and the file has not got
+        except KeyError as error:  # the column that read_dictionary names is not in the file
             name = error.args[0].decode() if isinstance(error.args[0], bytes) else error.args[0]
             raise wrong(file, f"has no column `{name}`", _OTHER_SCHEMA) from error
         except (pa.ArrowException, OSError, ValueError) as error:

@@ -37,7 +37,7 @@ _PROBLEMS_NAMED_MAX = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What job.py needs."""
+    """The evidence as the judging needs it: plan and files."""
 
     document: EvidenceDocument
     history: HistoryState
@@ -185,7 +185,8 @@ def _look_at_the_rest(
     read: frozenset[str],
     problems: list[str],
 ) -> None:
-    """No rule needs the gate, or rounds long before the window; an altered file of them is told all the same."""
+    """Checks the digests of files that no rule needs (the gate, rounds long before the window): an altered one is a
+    problem all the same."""
     streams = (by_prefix.get(None, []) for name, by_prefix in used.items() if name != SNAPSHOT.name)
     files = [file for of in streams for file in of if file.path not in read]
     filesystem, base = open_folder(history_root) if files else (arrow_fs.LocalFileSystem(), "")
@@ -194,7 +195,7 @@ def _look_at_the_rest(
 
 
 def _check_given(document: EvidenceDocument) -> None:
-    """What nothing can be judged without."""
+    """Raises AuditError where evidence is missing without which nothing can be judged."""
     for asked in document.subscriptions:
         name = f"{asked.topic}/{asked.group}"
         if not document.outboxes & set(asked.producer_groups):
@@ -225,7 +226,7 @@ def _planned(
         tags=None if asked.tags is None else frozenset(asked.tags),
         grace_ms=round(asked.grace_period_seconds * 1000),
         late_after_ms=round(asked.late_after_seconds * 1000),
-        # What happened after the databases were read is in no database: nobody is lost for it.
+        # What happened after the databases were read is not in the evidence: no key is called lost for it.
         as_of_ms=document.collected_at_ms if watermark_ms is None else min(watermark_ms, document.collected_at_ms),
         outboxes_complete=document.outboxes.issuperset(asked.producer_groups),
         snapshots=snapshots.get((asked.topic, asked.group), {}),
@@ -264,10 +265,10 @@ def _no_answer(
             continue
         watermark_ms = history.watermarks.get((topic, group))
         reached = "has no round of every shard" if watermark_ms is None else f"reaches {time_text(watermark_ms)}"
-        told, both = (f"history {reached}, ", "both") if document.history is not None else ("", "which")
+        history_text, both = (f"history {reached}, ", "both") if document.history is not None else ("", "which")
         return NoAnswer(
             reason="window",
-            message=f"the window is not closed for {topic}/{group}: {told}the evidence was collected at "
+            message=f"the window is not closed for {topic}/{group}: {history_text}the evidence was collected at "
             f"{time_text(document.collected_at_ms)}, {both} must reach {time_text(_closes_ms(asked, document))} "
             "(the window's end and late_after_seconds); audit again later",
         )
@@ -285,7 +286,7 @@ def _by_prefix(
         if file.prefix is not None:
             found[file.prefix].append(_planned_file(root, file))
     for stream in (one for one in HISTORY_STREAMS if one.has_key):
-        # The others are only looked at: an altered file is told even if no rule needs it.
+        # The other streams are only looked at: an altered file is reported even if no rule needs it.
         table = stream.name if stream.name in STREAM_NAMES else f"history.{stream.name}"
         for prefix in range(PREFIXES):
             for one in used.get(stream.name, {}).get(prefix, ()):

@@ -35,7 +35,7 @@ class ReadTable:
     columns: tuple[Column, ...]
     #: ... and these are read; `key` always, digests where they are compared.
     used: tuple[str, ...]
-    #: Evidence of older collectors lacks it, and is as good without: read of few rows only.
+    #: Evidence of older releases lacks it and is judged all the same: it is shown for a few rows only.
     optional: str | None = None
     #: A column with a closed list of values.
     states: tuple[str, type[StrEnum]] | None = None

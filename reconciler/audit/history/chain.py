@@ -1,7 +1,7 @@
 """The manifest of a history, read with distrust: every entry is there once, unaltered, and follows the one before.
 
 Before: a folder written by the service (contract/manifest.py). After: check.py, which reads the rounds.
-Nothing here raises for a bad history: what is wrong is a list of lines, so that one run tells everything.
+Nothing here raises for a bad history: what is wrong is a list of lines, so that one run reports everything.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _take(reading: _Reading, name: str, data: bytes) -> None:
     try:
         reading.kept_from = max(kept_from(str(kept), gone), reading.kept_from or "")
     except ValueError as error:
-        reading.tell(f"manifest {name}: removes files of a day that is none: {error}")
+        reading.tell(f"manifest {name}: removes files of a day that is no date: {error}")
 
 
 def _document(reading: _Reading, name: str, data: bytes) -> dict[str, Any] | None:

@@ -58,7 +58,7 @@ class HistoryState:
     rounds: int
     #: Topics and groups that had rounds in the window and were not asked about, sorted.
     others: tuple[tuple[str, str], ...]
-    #: Paths of the files that were read: their digests are those of the manifest, or stand among the problems.
+    #: Paths of the files that were read: their digests are those of the manifest, or are listed among the problems.
     read: frozenset[str]
     #: Of stored rounds of the ledger in the window, how many history should hold; None: no ledger given.
     ledger_rounds: int | None
@@ -105,13 +105,13 @@ def check_history(
     gaps = list(_holes(found, closes_ms, shards, chain, start_ms))
     if horizon_ms < max([asked_at_ms, *(file.last_ms for file in chain.files.values() if file.stream == ROUND.name)]):
         gaps += _endings(found, closes_ms, shards, start_ms, horizon_ms)
-    told: list[dict[str, Any]] = []
+    declared: list[dict[str, Any]] = []
     for file in sorted((f for f in files if f.stream == GAP.name), key=lambda f: f.path):
         read.add(file.path)
         table = read_stream_file(filesystem, base, file, GAP, problems)
-        told += [] if table is None else table.to_pylist()
-    gaps += _declared(told, closes_ms, found)
-    gaps += _before_declared(told, closes_ms, found, start_ms)
+        declared += [] if table is None else table.to_pylist()
+    gaps += _declared(declared, closes_ms, found)
+    gaps += _before_declared(declared, closes_ms, found, start_ms)
     counted = None if ledger_rounds is None else 0
     if ledger_rounds is not None:
         missing, counted = found.missing(ledger_rounds)
@@ -178,7 +178,7 @@ def _holes(
         heads = [head for shard in range(shards) if (head := found.head((topic, group, shard))) is not None]
         first = min(heads, key=lambda head: head.at_ms, default=None)
         if first is not None and first.generation == 1 and first.at_ms > start_ms:
-            # A shard's own first round may come later: its counter tells that none came before.
+            # A shard's own first round may come later: its generation 1 proves that none came before.
             why = "the first round of this topic and group came then"
             yield _gap((topic, group, -1), start_ms, first.at_ms, None, why)
         if kept_from_ms is not None and kept_from_ms > start_ms:
@@ -225,10 +225,10 @@ def _endings(
 
 
 def _declared(
-    told: Iterable[Mapping[str, Any]], closes_ms: Mapping[tuple[str, str], int], found: RoundsByShard
+    declared: Iterable[Mapping[str, Any]], closes_ms: Mapping[tuple[str, str], int], found: RoundsByShard
 ) -> Iterable[HistoryGap]:
-    """What writers say they lack; rounds that another writer has captured are not missing."""
-    for row in told:
+    """Gaps that writers declared, but for rounds that another writer has captured."""
+    for row in declared:
         generations = (row["first_generation"], row["last_generation"])
         for topic, group in closes_ms:
             if row["stream"] == ROUND.name and found.has_all((topic, group, row["shard"]), row["epoch"], generations):
@@ -247,18 +247,18 @@ def _declared(
 
 
 def _before_declared(
-    told: Sequence[Mapping[str, Any]], closes_ms: Mapping[tuple[str, str], int], found: RoundsByShard, start_ms: int
+    declared: Sequence[Mapping[str, Any]], closes_ms: Mapping[tuple[str, str], int], found: RoundsByShard, start_ms: int
 ) -> Iterable[HistoryGap]:
-    """A missing round that is told proves those before it, which nobody told: no row of theirs shows the hole."""
-    for row in told:
+    """A declared gap proves that rounds before it ran. Those that the history lacks and no writer declared are gaps."""
+    for row in declared:
         key: ShardKey = (row["topic"], row["consumer_group"], row["shard"])
         before = (row["first_generation"] or 1) - 1
         if key[:2] not in closes_ms or row["stream"] != ROUND.name or not before or row["from_ms"] <= start_ms:
             continue
-        if found.knows_of(key, row["epoch"], before) or any(_covers(other, row, before) for other in told):
+        if found.knows_of(key, row["epoch"], before) or any(_covers(other, row, before) for other in declared):
             continue
         newest_ms = found.newest_ms(key, until_ms=row["from_ms"])
-        why = f"generations up to {before} of epoch {row['epoch']} are missing before one that is told as missing"
+        why = f"generations up to {before} of epoch {row['epoch']} are missing before one that is declared as missing"
         yield _gap(key, start_ms if newest_ms is None else newest_ms, row["at_ms"], None, why)
 
 

@@ -174,7 +174,7 @@ class RoundsByShard:
         return of[0].first if of else None
 
     def holes(self, key: ShardKey) -> list[Hole]:
-        """Between generations of one epoch, and before the first one of an epoch that is not the shard's first."""
+        """Missing generations: within one epoch, and before the first one of an epoch that is not the shard's first."""
         found: list[Hole] = []
         highest, newest_ms = 0, 0
         for number, life in enumerate(self._lives.get(key, ())):

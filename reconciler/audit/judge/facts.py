@@ -198,7 +198,7 @@ def candidate_states(rows: CodedRows, size: int, vocabulary: Vocabulary) -> tupl
 
 
 def key_times(topic: TopicFacts, window_start_ms: int, seen_at: Longs, repaired: Longs, late_after_ms: int) -> Longs:
-    """The outbox row's time; without one the earliest time at which the key was seen by anyone.
+    """The time of the outbox row; without a row the earliest time at which any evidence shows the key.
 
     A transaction may commit long after its row was written, when the window of that time has been audited. So a commit
     that was first seen more than `late_after_ms` after its row gets the time of being seen minus `late_after_ms`: an
@@ -213,7 +213,7 @@ def key_times(topic: TopicFacts, window_start_ms: int, seen_at: Longs, repaired:
 
 
 def digests_differ(suspects: Flags, commits: CodedRows, inbox: CodedRows) -> Flags:
-    """Of the suspects, those whose two smallest known digests are unequal."""
+    """True for each suspect whose smallest known digests of commit and inbox are unequal."""
     differ = np.zeros(len(suspects), np.bool_)
     if commits.rows.digests is None or inbox.rows.digests is None or not suspects.any():
         return differ

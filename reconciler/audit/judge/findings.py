@@ -110,7 +110,7 @@ class EvidenceOf:
             )
 
     def _repair(self, found: dict[int, dict[str, Any]], wanted: npt.NDArray[np.bool_]) -> None:
-        """The one that was sent most; its first send may stand in an older row of it."""
+        """The one that was sent most; an older row of the same repair may have its first send."""
         names = ("attempts", "scope", "rung", "state", "created_at_ms")
         for code, (attempts, scope, rung, state, created_at) in self._records(self._rows.repair, wanted, *names):
             found[code].update(

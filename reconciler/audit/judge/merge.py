@@ -40,7 +40,7 @@ RESULT_SCHEMA = pa.schema(
         pa.field("payload", pa.binary(), nullable=False),
     ]
 )
-#: The same for Spark.
+#: The same columns as Spark's DDL.
 RESULT_DDL = (
     "prefix int not null, kind string not null, place int not null, name string not null, number bigint not null, "
     "count bigint not null, payload binary not null"
@@ -154,7 +154,7 @@ def _add(total: PrefixResult, row: Mapping[str, Any]) -> None:
 
 
 def judged_window(evidence: Evidence, total: PrefixResult, findings_max: int) -> JudgedWindow:
-    """The result as everybody else sees it."""
+    """The result of the window, as reports, tables and statements read it."""
     to_list: Counter[str] = Counter({rule.name: 0 for rule in RULES if rule.listed})
     for counts in total.subscriptions:
         to_list.update({NAMES[n - 1]: count for n, count in counts.classes.items() if RULES[n - 1].listed})
@@ -239,7 +239,7 @@ def _not_asked(evidence: Evidence) -> tuple[str, ...]:
 
 def _undated(evidence: Evidence) -> tuple[str, ...]:
     return tuple(
-        f"effects of {topic}/{group}: {count} keys of theirs stand nowhere else in the window's evidence and were left "
+        f"effects of {topic}/{group}: {count} of their keys are nowhere else in the window's evidence and were left "
         "out, because the query of --effects names no time (:start_ms, :end_ms)"
         for (topic, group), count in sorted(evidence.document.undated_effects.items())
     )
@@ -249,8 +249,8 @@ def _moved(evidence: Evidence, total: PrefixResult) -> Iterable[str]:
     """Commits that the audit of the window of their rows has not counted, or that this one does not."""
     for asked, counts in zip(evidence.document.subscriptions, total.subscriptions, strict=True):
         for moved, why in (
-            (counts.late, "written before the window, seen late or by nobody, and counted here"),
-            (counts.unseen, "written at the window's end, seen by nobody, and counted in the next window"),
+            (counts.late, "written before the window, first seen late or not at all, and counted here"),
+            (counts.unseen, "written at the window's end, not seen yet, and counted in the next window"),
         ):
             if moved.count:
                 more = f" and {moved.count - len(moved.first)} more" if moved.count > len(moved.first) else ""

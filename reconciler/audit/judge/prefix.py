@@ -67,9 +67,9 @@ class SubscriptionCounts:
     #: (start of the UTC hour, place in the list) -> keys
     hours: Counter[tuple[int, int]] = field(default_factory=Counter)
     latencies: dict[str, LatencyCounts] = field(default_factory=dict)
-    #: Counted here, their rows are older than the window.
+    #: Keys that are counted in this window although their rows are older.
     late: MovedKeys = field(default_factory=MovedKeys)
-    #: Seen by nobody, their rows are of the window: counted in the next one.
+    #: Keys with a row of this window that no witness has seen yet: counted in the next window.
     unseen: MovedKeys = field(default_factory=MovedKeys)
 
 

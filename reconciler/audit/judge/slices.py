@@ -47,7 +47,7 @@ def slices(files: Sequence[PlannedFile], rows_at_once_max: int) -> Iterator[Slic
 
 
 def _slice(files: Sequence[PlannedFile], number: int, count: int) -> Slice:
-    """Repairs are read before all others: they tell whether digests are needed."""
+    """Repairs are read before all others: whether digests are needed depends on them."""
     found: dict[str, list[pa.Table]] = {name: [] for name in READ_TABLES}
     read: Counter[str] = Counter()
     digests = False

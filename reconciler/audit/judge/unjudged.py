@@ -1,5 +1,6 @@
-"""Rows in the window that no subscription of the plan judges, counted by table, topic and group: nobody asked about
-them. Only columns that are read anyway are looked at, and nothing is counted where there are none.
+"""Rows in the window that no subscription of the plan judges, counted by table, topic and group.
+
+Only columns that are read anyway are looked at; a table without such columns is not counted.
 """
 
 from __future__ import annotations
@@ -46,17 +47,17 @@ def unjudged_rows(
 def _judged(table: str, plan: JudgePlan, topics: Codes, groups: Codes, vocabulary: Vocabulary) -> Flags:
     """Rows of an outbox and repairs for every group are judged by their topic; all others by topic and group."""
     asked = [(vocabulary.number(one.topic), vocabulary.number(one.group)) for one in plan.subscriptions]
-    everybody = vocabulary.number(EVERY_GROUP)
+    every_group = vocabulary.number(EVERY_GROUP)
     topic_places = _places([topic for topic, _ in asked], vocabulary)
     if table == OUTBOX_EVIDENCE.name:
         by_topic: Flags = topic_places[topics] > 0
         return by_topic
-    group_places = _places([everybody, *(group for _, group in asked)], vocabulary)
+    group_places = _places([every_group, *(group for _, group in asked)], vocabulary)
     pairs = np.zeros((topic_places.max() + 1, group_places.max() + 1), np.bool_)
     for topic, group in asked:
         pairs[topic_places[topic], group_places[group]] = True
         if table == REPAIR_EVIDENCE.name:
-            pairs[topic_places[topic], group_places[everybody]] = True
+            pairs[topic_places[topic], group_places[every_group]] = True
     by_pair: Flags = pairs[topic_places[topics], group_places[groups]]
     return by_pair
 

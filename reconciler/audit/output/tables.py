@@ -1,4 +1,4 @@
-"""findings.parquet and counts.parquet: the same facts as in the JSON files, for those who query them.
+"""findings.parquet and counts.parquet: the same facts as in the JSON files, for queries.
 
 The writer's settings are fixed and no schema of a library is embedded, so that equal tables are equal bytes.
 """

@@ -1,6 +1,6 @@
 """Charts as static SVG: no script, no font, no colour of their own (classes; the style sheet knows light, dark, print).
 
-Each has a text alternative; the same figures stand in a table beside it.
+Each has a text alternative; a table beside it has the same figures.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def volume_chart(bars: Sequence[Bar], size: Size, *, bars_a_day: int, title: str
     parts.append(tag("text", "violations", x=_LEFT, y=floor + 22, class_="caption"))
     gap = min(2.0, step / 5)
     every = max(1, math.ceil(len(bars) * 118 / (size.width - _LEFT)))
-    if 2 * every > bars_a_day:  # at the same hour of every so many days
+    if 2 * every > bars_a_day:  # once every few days, at the same hour
         every = math.ceil(every / bars_a_day) * bars_a_day
     for index, bar in enumerate(bars):
         x = _LEFT + index * step
@@ -145,7 +145,7 @@ def spread_line(spread: Spread, *, text: str) -> Markup:
 
 
 def scale_header() -> Markup:
-    """The marks of spread_line, to stand above a column of them."""
+    """The marks of spread_line, as the head of a column of them."""
     shown = (1, 100, 10_000, 600_000, 86_400_000)
     labels = [
         tag("text", duration(ms).replace(" ", "\N{NO-BREAK SPACE}"), x=_n(_on_scale(ms)), y=11, class_="mark")

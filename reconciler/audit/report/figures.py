@@ -1,4 +1,4 @@
-"""The report's figures: volume by hour, outcomes, latencies, the topics and groups with most to tell."""
+"""The report's figures: volume by hour, outcomes, latencies, the topics and groups with most violations and keys."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ VIOLATIONS_MAX = 1_000
 #: Quarantined ones, and late ones.
 OTHERS_MAX = 200
 _Who = TypeVar("_Who")
-#: Times that people know as such; numbers outside are shown as they are.
+#: Milliseconds that can be shown as a time (until the year 9999); numbers outside are shown as numbers.
 _TIMES_MS = range(253_402_300_800_000)
 #: Ten years: a longer one is a moment.
 _DURATIONS_MS = 10 * 365 * 86_400_000
@@ -62,7 +62,7 @@ def fair_shares(wanted: Mapping[_Who, int], rows_max: int) -> dict[_Who, int]:
 
 
 def _of_each_subscription(found: Sequence[Finding], rows_max: int) -> list[Finding]:
-    """In their order; no subscription of a class hides another."""
+    """The first findings of each subscription, in their order: no subscription crowds out another one of its class."""
     by_subscription: dict[tuple[str, str], list[Finding]] = {}
     for one in found:
         by_subscription.setdefault((one.topic, one.group), []).append(one)
@@ -157,14 +157,14 @@ def _row(one: Finding) -> Markup:
 
 
 def _evidence(evidence: Mapping[str, EvidenceValue]) -> Markup:
-    """Times first, in order, each with the time since the first one: they tell the story. Then what else is known."""
+    """Times first, in order, each with the time since the first one. Then the other facts."""
     times = sorted((ms, fact) for fact, value in evidence.items() if (ms := _time_ms(fact, value)) is not None)
     story = [tag("div", tag("dt", _words(fact)), tag("dd", moment(ms), _since(ms - times[0][0]))) for ms, fact in times]
-    told = {fact for _, fact in times}
+    dated = {fact for _, fact in times}
     facts = [
         tag("div", tag("dt", _words(fact)), " ", tag("dd", _value(fact, value)))
         for fact, value in sorted(evidence.items())
-        if fact not in told
+        if fact not in dated
     ]
     lists = ((story, "story"), (facts, "known"))
     return join(tag("dl", *pairs, class_=css) for pairs, css in lists if pairs)

@@ -1,6 +1,6 @@
 """The HTML report: one file that opens offline, loads nothing, and is complete without scripts.
 
-The policy in its head forbids every request; only the style and the script that stand in the file itself, named by
+The policy in its head forbids every request; only the style and the script inside of the file itself, named by
 their digests, are allowed. The same judgement gives the same bytes.
 """
 

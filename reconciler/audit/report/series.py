@@ -33,7 +33,7 @@ COLUMNS: Mapping[str, str] = {
     "pending": "Too early",
 }
 
-#: Most bars of a chart, and how many hours one may stand for.
+#: Most bars of a chart, and how many hours one bar may sum up.
 BARS_MAX = 96
 _BIN_HOURS = (1, 2, 3, 6, 12, 24, 48, 168, 336, 672, 2_016, 8_760)
 _HOUR_MS = 3_600_000

@@ -55,7 +55,7 @@ def _headline(judged: JudgedWindow) -> tuple[str, list[object]]:
     touched = sum(1 for one in judged.subscriptions if stack_of(one.classes)["violation"])
     if judged.no_answer is not None:
         so_far = (
-            f" Among what could be judged, {counted(found, 'violation')} stand out already."
+            f" Among what could be judged, {counted(found, 'violation')} are proved already."
             if found
             else " That no violation is listed below does not mean that there is none."
         )

@@ -36,7 +36,7 @@ class Rule:
     name: KeyClass
     #: When it matches, after all rules before it did not.
     rule: str
-    #: What it means to people who run the system.
+    #: What it means for the system's operators.
     meaning: str
     #: One key's story that ends here.
     example: str
@@ -95,7 +95,7 @@ RULES: tuple[Rule, ...] = (
         name=KeyClass.NOT_ANNOUNCED_NOT_FOUND,
         rule="committed, tag accepted, no effect, older than the grace period, neither announced in history nor in the "
         "ledger",
-        meaning="A commit that nobody watched over: it was never announced, and no effect came of it.",
+        meaning="A commit that the reconciler never saw: it was not announced, and no effect came of it.",
         example="Outbox row of 10:00:00, state NEW; no inbox row, no row in `announced`, no candidate.",
         violation=True,
         listed=True,
@@ -113,7 +113,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         name=KeyClass.LOST,
         rule="committed, tag accepted, no effect, not quarantined, older than the grace period",
-        meaning="A committed message took no effect, and nobody gave it up knowingly.",
+        meaning="A committed message took no effect, and no person or setting has given it up.",
         example="Outbox row of 10:00:00, announced 10:00:05, candidate OPEN with LOST_CONFIRM; at 12:00:00 no "
         "inbox row.",
         violation=True,

@@ -2,7 +2,7 @@
 
 They are counted twice over: in the evidence that is judged (judge/unjudged.py), and where that was collected, in the
 databases and exports themselves (collect/coverage.py), of which only what was asked for became evidence. A note, never
-a violation. The history's own are told by its rounds (history/rounds.py).
+a violation. Rounds of the history outside of the audit are reported by history/rounds.py.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from reconciler.contract.evidence_layout import (
     REPAIR_EVIDENCE,
 )
 
-#: table, topic, group. An outbox' groups are producers', a repair's is its scope.
+#: (table, topic, group). For an outbox the group is the producer group, for a repair it is the scope.
 RowsOf = tuple[str, str, str]
 
-#: Table -> the column that stands for the group.
+#: Table -> the column that names the group.
 GROUP_COLUMNS: Mapping[str, str] = {
     OUTBOX_EVIDENCE.name: "producer_group",
     INBOX_EVIDENCE.name: "consumer_group",
@@ -68,7 +68,7 @@ class UnjudgedTotals:
 
     @property
     def rows(self) -> int:
-        """All of them."""
+        """All rows that were not judged, listed or not."""
         return self.omitted_rows + sum(one.rows for one in self.listed)
 
 
@@ -85,7 +85,7 @@ def kept(counts: Mapping[RowsOf, int], names_max: int) -> Counter[RowsOf]:
 
 
 def listed(counts: Mapping[RowsOf, int], *, sources_counted: bool) -> UnjudgedTotals:
-    """As a result tells it."""
+    """As results and statements have it."""
     first = kept(counts, LISTED_MAX)
     omitted = first.pop(OMITTED, 0)
     return UnjudgedTotals(

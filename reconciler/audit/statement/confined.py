@@ -102,7 +102,10 @@ class ConfinedFolder:
         return sorted(found)
 
     def walk(self, path: str = "") -> Iterator[tuple[str, Kind]]:
-        """Everything below but folders, which are looked into; those too deep are told as they are. Raises OSError."""
+        """All entries below, folders replaced by what they hold; folders that lie too deep are yielded themselves.
+
+        Raises OSError.
+        """
         waiting, seen = [path], 0
         while waiting:
             folder = waiting.pop()

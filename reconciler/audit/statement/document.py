@@ -108,9 +108,9 @@ def statement_document(
         "violations": subscription["violations"],
         "classes": subscription["classes"],
         "not_checked": subscription["not_checked"],
-        # Of the whole audit; absent in results that were written before it was counted.
+        # Counts of the whole audit; absent in results that were written before they were counted.
         **({"not_judged": result["not_judged"]} if "not_judged" in result else {}),
-        # Of the whole audit, too, so that a statement that is taken away is missed by the others.
+        # All subscriptions of the audit, so that the other statements show that one is missing.
         "subscriptions": [{"topic": one["topic"], "group": one["group"]} for one in result["subscriptions"]],
         "inputs": {
             "files": len(result["inputs"]),

@@ -10,7 +10,7 @@ from typing import Any
 from reconciler.audit.statement.confined import DOCUMENT_BYTES_MAX, ConfinedFolder, suspect_json
 from reconciler.audit.statement.document import FOLDER, StatementFile
 
-#: Of a file that is there.
+#: What a report says of a file that exists and differs.
 ALTERED = "altered: its SHA-256 is not the signed one"
 
 
@@ -22,9 +22,9 @@ class VerifiedFolder:
     #: How its files are called: relative to what the user named; "" or ends with "/".
     shown: str
     statements: list[StatementFile] = field(default_factory=list)
-    #: Those whose signature holds.
+    #: Statements whose signature holds.
     signed: list[StatementFile] = field(default_factory=list)
-    #: Those whose outputs these are.
+    #: Statements that list the outputs in this folder.
     belonging: list[StatementFile] = field(default_factory=list)
     result: Mapping[str, Any] | None = None
     _described: dict[str, tuple[int, str] | None] = field(default_factory=dict)

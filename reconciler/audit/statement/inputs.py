@@ -83,7 +83,7 @@ class InputFolder:
         if not path.startswith(HISTORY_PREFIX):
             return self.evidence.open(path)
         if self.history is None:
-            raise Refused("lies in a history that nobody named")
+            raise Refused("lies in a history that the command was not given: --history")
         return self.history.open(path.removeprefix(HISTORY_PREFIX))
 
     def read(self, path: str, bytes_max: int) -> bytes:
@@ -98,18 +98,18 @@ class InputFolder:
 
 
 def suspect_inputs(evidence: ConfinedFolder | str, history: str | None = None) -> InputFolder:
-    """Evidence from a stranger: what the user named, and nothing that stands in it.
+    """Evidence from a stranger: the folders that the user named, and no place that the evidence itself names.
 
     A local folder is read by confined.py alone; a URL only because the user gave it. A history that does not lie in
     the evidence is looked at only where `history` says. Raises AuditError("inputs")
     where there is no such folder, or it cannot be read.
     """
-    with _told(str(evidence.path) if isinstance(evidence, ConfinedFolder) else evidence):
+    with _refused_input(str(evidence.path) if isinstance(evidence, ConfinedFolder) else evidence):
         folder = _suspect(evidence) if isinstance(evidence, str) else evidence
         said = _history_said(folder)
         place: Place | None = None
         if history is not None:
-            with _told(history, "--history", "name the folder where the history lies now"):
+            with _refused_input(history, "--history", "name the folder where the history lies now"):
                 place = _suspect(history)
         elif "://" not in said and not said.startswith("/") and ".." not in said.split("/"):
             place = folder.below(said.rstrip("/"))
@@ -117,7 +117,7 @@ def suspect_inputs(evidence: ConfinedFolder | str, history: str | None = None) -
 
 
 @contextmanager
-def _told(
+def _refused_input(
     place: str, option: str = "--evidence", remedy: str = "name the folder that holds evidence.json"
 ) -> Iterator[None]:
     try:
@@ -139,7 +139,7 @@ def _named(place: str) -> NamedFolder:
 
 
 def _history_said(evidence: Place) -> str:
-    """The usual place where evidence.json does not say: that the file is altered or missing is told by its digest."""
+    """The place that evidence.json names, else the usual one. An altered evidence.json is found by its digest."""
     try:
         with evidence.open("evidence.json") as file:
             document = suspect_json(read_bounded(file, DOCUMENT_BYTES_MAX))

@@ -28,13 +28,13 @@ from reconciler.audit.errors import AuditError, unwritable
 SIGNATURE_BYTES = 64
 #: No key is larger; a wrong file named by mistake is not read whole.
 _PEM_BYTES_MAX = 65_536
-#: The group may read (a mounted secret is often 0440), others may not, and nobody else may write.
+#: The group may read (a mounted secret is often 0440), others may not, and only the owner may write.
 _TOO_OPEN = stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP
 
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """Who is said to have signed."""
+    """The key that a signature is checked with."""
 
     key: Ed25519PublicKey
 
@@ -59,7 +59,7 @@ class PublicKey:
 
 @dataclass(frozen=True, slots=True)
 class SigningKey:
-    """Who signs."""
+    """The key that signs."""
 
     key: Ed25519PrivateKey
 
@@ -78,7 +78,7 @@ def read_signing_key(path: Path | str) -> SigningKey:
     file = Path(path)
     try:
         with file.open("rb") as opened:
-            # Of the opened file: the name may point elsewhere a moment later.
+            # fstat of the opened file: its name may lead to another file a moment later.
             mode = os.fstat(opened.fileno()).st_mode
             data = opened.read(_PEM_BYTES_MAX)
     except OSError as error:
@@ -145,7 +145,7 @@ def _write_new(path: Path, data: bytes, mode: int) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        path.unlink(missing_ok=True)  # half a key is none
+        path.unlink(missing_ok=True)  # an incomplete file is no key
         raise unwritable(str(path), error) from error
 
 

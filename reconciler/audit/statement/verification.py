@@ -95,7 +95,7 @@ class VerifyReport:
 
     @property
     def verdict(self) -> Literal["verified", "differences", "no answer"]:
-        """A difference is an answer, whatever else could not be looked at."""
+        """A difference is an answer, even if other files could not be looked at."""
         if self.differences:
             return "differences"
         return "no answer" if self.unanswered or not self.statements else "verified"

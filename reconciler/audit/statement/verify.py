@@ -137,7 +137,7 @@ def _explain_signature(folder: VerifiedFolder, statement: StatementFile, key: Pu
     for path, message in fields:
         report.differ(name, message, path)
     if signed_by is None and statement.signature is None:
-        report.unanswer(f"{name}: it says that nobody signed it, so nothing vouches for it")
+        report.unanswer(f"{name}: it says that it is not signed, so nothing vouches for it")
     elif statement.signature is None:
         report.differ(name.removesuffix(".json") + ".sig", "the signature is missing")
     elif signed_by != key.fingerprint:
@@ -237,7 +237,7 @@ def _verify_outputs(folder: VerifiedFolder, report: VerifyReport) -> None:
 
 
 def _name_altered_counts(folder: VerifiedFolder, report: VerifyReport) -> None:
-    """What statements that are as they were signed say otherwise than result.json."""
+    """Where a statement with a valid signature differs from result.json."""
     for statement in folder.signed:
         _, topic, group = statement.subscription
         for path, message in _altered_fields(folder, statement, statement.document.get("outputs")):

@@ -262,7 +262,7 @@ class _Doctor:
                 check=f"producer group {producer.group}",
                 level="ok" if count else "note",
                 found=f"{count} connection(s)",
-                remedy="" if count else "nobody answers check-backs of this group now",
+                remedy="" if count else "no producer answers its check-backs just now",
             )
 
 

@@ -89,7 +89,7 @@ def check_kept_tags(connections: Connections) -> list[Diagnosis]:
 
 
 def never_swept(check: str, configured: SubscriptionSettings) -> Iterator[Diagnosis]:
-    """No sweep has written down the tags of the group; nothing where it takes all."""
+    """A note that no sweep has written down the group's tags; none for a group that takes all tags."""
     if configured.tag_set is not None:
         yield Diagnosis(
             check=check,

@@ -19,8 +19,8 @@ def check_history_folders(settings: Settings) -> Sequence[Diagnosis]:
         return [Diagnosis(check="history", level="note", found="none is written", remedy="set history.path for audits")]
     root, spool = history_folders(settings)
     findings = [_folder("history", root), _folder("history spool", spool)]
-    standing, problem = read_overview(settings, [subscription_of(settings, s) for s in settings.subscriptions])
-    problems = [problem] if problem is not None else list(standing.problems if standing is not None else ())
+    overview, problem = read_overview(settings, [subscription_of(settings, s) for s in settings.subscriptions])
+    problems = [problem] if problem is not None else list(overview.problems if overview is not None else ())
     if problems:
         findings.append(
             Diagnosis(
@@ -30,17 +30,17 @@ def check_history_folders(settings: Settings) -> Sequence[Diagnosis]:
                 remedy="keep the folder as it is; docs/history.md says what the lines mean",
             )
         )
-    elif standing is not None:
-        found = f"{standing.entries} entries, {standing.files} files, {standing.rows} rows"
+    elif overview is not None:
+        found = f"{overview.entries} entries, {overview.files} files, {overview.rows} rows"
         findings.append(Diagnosis(check="history manifest", level="ok", found=found))
     return findings
 
 
 def _folder(check: str, folder: Path) -> Diagnosis:
-    """Tried in the nearest folder that exists: nothing is made but two temporary files."""
-    standing = next(f for f in (folder, *folder.parents) if f.exists())
+    """Whether the folder can be written: tries it with two temporary files in the nearest folder that exists."""
+    existing = next(f for f in (folder, *folder.parents) if f.exists())
     try:
-        with tempfile.NamedTemporaryFile(dir=standing, prefix=".doctor-") as file:
+        with tempfile.NamedTemporaryFile(dir=existing, prefix=".doctor-") as file:
             other = Path(f"{file.name}.link")
             os.link(file.name, other)
             other.unlink()
@@ -48,7 +48,7 @@ def _folder(check: str, folder: Path) -> Diagnosis:
         return Diagnosis(
             check=check,
             level="fail",
-            found=f"{standing}: {error.strerror}",
+            found=f"{existing}: {error.strerror}",
             remedy="give the service a folder that it may write, on a file system with hard links",
         )
     return Diagnosis(check=check, level="ok", found=f"{folder} can be written")

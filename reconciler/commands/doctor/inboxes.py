@@ -36,7 +36,7 @@ def _check(connections: Connections, configured: SubscriptionSettings) -> Diagno
     doubled = {key: lookup.records for key, lookup in found.items() if double_effect(lookup) is not None}
     looked = f"the newest {NEWEST_KEYS} keys of each of {len(configured.inbox_urls)} inboxes"
     if not doubled:
-        text = f"{looked}: none is in two. Nobody can prove that the handler's database is a function of the message"
+        text = f"{looked}: none is in two. That the handler's database is a function of the message cannot be proved"
         return Diagnosis(check=check, level="note", found=text, remedy=_REMEDY)
     why = _ONE_DATABASE if all(_are_one_row(rows) for rows in doubled.values()) else "double effects"
     text = f"{looked}: {len(doubled)} are in two, for example {next(iter(doubled))}: {why}"

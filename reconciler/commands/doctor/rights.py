@@ -18,7 +18,7 @@ def check_rights(connections: Connections, needed: NeededRights) -> Diagnosis:
 
 
 def diagnosis_of(needed: NeededRights, refused: RefusedRights) -> Diagnosis:
-    """Whether that is enough, for whom, and what to grant."""
+    """Whether the rights are enough, for which command, and what to grant."""
     name = f"rights in the {needed.database.name}"
     may = _on_tables(verbs_by_table(right for right in (*needed.run, *needed.sweep) if right not in refused))
     if not refused:

@@ -10,7 +10,7 @@ _HOURS_A_DAY = 24
 
 
 def check_rocksdb(check: str, config: Mapping[str, str]) -> Iterator[Diagnosis]:
-    """What a broker's configuration means; nothing for brokers that have no such settings or leave them alone."""
+    """Notes and failures for a broker's RocksDB settings; none where they are missing or have their defaults."""
     if config.get("transRocksDBEnable") == "true" and config.get("transWriteOriginTransHalfEnable") == "false":
         yield Diagnosis(
             check=check,

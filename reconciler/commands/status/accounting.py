@@ -61,7 +61,7 @@ class Accounting:
     def of(
         self, topic: TopicPlan, plan: SubscriptionPlan, rounds: Sequence[StoredRound], watermark: Watermark
     ) -> Account:
-        """Of one subscription. `rounds`: the newest round of every shard, retired shards included.
+        """The account of one subscription. `rounds`: the newest round of every shard, retired shards included.
 
         Raises DatabaseAway if the ledger is away. Another witness that does not answer proves no time at all.
         """

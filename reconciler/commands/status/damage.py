@@ -11,8 +11,8 @@ from reconciler.errors import InvariantViolation, RedisAway
 from reconciler.policy.plan import TopicPlan
 from reconciler.policy.ports import AnnouncementQueue, LedgerReports, RepairCount, StoredRound, VerdictCount
 
-#: Announcements of each queue, the newest, that are looked at, and how young a refusal is told: who announces for
-#: another environment, or with another secret, is refused as long as it does.
+#: How many of the newest announcements of each queue are looked at, and up to which age a refusal is shown. A producer
+#: with another environment or another secret is refused for as long as it announces.
 ANNOUNCEMENTS_LOOKED_AT = 100
 REFUSED_SECONDS = 3600.0
 

@@ -11,7 +11,7 @@ from reconciler.wiring.evidence import SWEEP_RIGHT, WitnessRole, witness_roles
 
 
 def unproved(connections: Connections) -> Sequence[WitnessRole]:
-    """Those that `status` names."""
+    """The databases that are not proved to be primaries; `status` names them."""
     return [witness for witness in witness_roles(connections) if witness.is_doubted]
 
 
@@ -21,7 +21,7 @@ def blind(doubted: Sequence[WitnessRole], *, within_seconds: float) -> list[str]
 
 
 def check_primaries(connections: Connections) -> Sequence[Diagnosis]:
-    """What `doctor` says of each."""
+    """One diagnosis a database, for `doctor`."""
     within_seconds = limit_seconds(connections.settings, None)
     return [_diagnosis(witness, within_seconds) for witness in witness_roles(connections)]
 

@@ -65,7 +65,7 @@ class StatusReport:
     repairs: tuple[RepairCount, ...]
     holds: tuple[HeldTopic, ...]
     outages: tuple[Outage, ...]
-    #: Who did not answer, one line each: the rest may be incomplete.
+    #: Dependencies that did not answer, one line each: the rest may be incomplete.
     away: tuple[str, ...]
     #: None: no history is configured, or it did not answer.
     history: HistoryOverview | None = None
@@ -101,7 +101,7 @@ class StatusReport:
 
     @property
     def summary(self) -> str:
-        """One sentence: all is well until when, or what needs whom."""
+        """One sentence: until when all is well, or what needs a person."""
         if not self._accounts:
             return 'rounds.mode = "classic": it is not known until when commits are accounted for'
         return sentence(

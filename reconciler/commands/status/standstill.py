@@ -22,7 +22,7 @@ from reconciler.settings.schema import Settings
 #: Rounds older than both this and ROUNDS_LATE_INTERVALS intervals mean that losses are not looked for any more.
 ROUNDS_LATE_SECONDS_MIN = 300.0
 ROUNDS_LATE_INTERVALS = 60
-#: Losses of a subscription that are looked at: one without a repair says enough.
+#: Losses of a subscription that are looked at: one loss without a repair is enough for the line.
 LOSSES_ASKED = 100
 
 
@@ -59,7 +59,7 @@ def unrepaired(
 
 
 def undecided(verdicts: Iterable[VerdictCount], now_ms: int, retention_seconds: float) -> list[str]:
-    """What has been open for half of the brokers' retention: no witness that is away now should stay away longer.
+    """Keys that have been open for half of the brokers' retention: their witnesses must answer before it is over.
 
     A group that lags is left out: its own monitoring shows it.
     """
@@ -114,7 +114,7 @@ def rejected(verdicts: Iterable[VerdictCount]) -> list[str]:
 def persons_needed(
     *, verdicts: Iterable[VerdictCount], repairs: Iterable[RepairCount], holds: Iterable[HeldTopic]
 ) -> list[str]:
-    """What only a person can end, with the command that shows it or ends it."""
+    """Troubles that only a person can end, each with the command that shows or ends it."""
     quarantined = sum(v.count for v in verdicts if v.state is CandidateState.QUARANTINED)
     failed = sum(r.count for r in repairs if r.state is RepairState.FAILED)
     needed = []
@@ -131,7 +131,7 @@ def persons_needed(
 
 
 def limit_seconds(settings: Settings, within_seconds: float | None) -> float:
-    """How long something may stand still: what a monitor gives, or the default."""
+    """The longest standstill that is not late, in seconds: the monitor's --rounds-within, or the default."""
     if within_seconds is not None:
         return within_seconds
     return max(ROUNDS_LATE_SECONDS_MIN, ROUNDS_LATE_INTERVALS * settings.rounds.interval_seconds)

@@ -150,7 +150,7 @@ def get_config(broker: BrokerServices, _channel: Channel, _request: Command) -> 
 
 
 def update_config(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
-    """UPDATE_BROKER_CONFIG; ``fault.<knob>=<value>`` lines turn the fault knobs of this stand-in."""
+    """UPDATE_BROKER_CONFIG; ``fault.<knob>=<value>`` lines turn the fault knobs of this broker."""
     for line in request.body.decode(errors="replace").splitlines():
         name, separator, value = line.partition("=")
         name = name.strip()

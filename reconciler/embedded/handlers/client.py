@@ -17,7 +17,7 @@ from reconciler.rocketmq.wire.tolerant_json import parse_object
 
 
 def body_of(request: Command) -> Mapping[Any, Any]:
-    """The JSON object in a request's body; BadField if it is none."""
+    """The JSON object in a request's body. Raises BadField if the body is no JSON object."""
     try:
         return parse_object(request.body)
     except ProtocolViolation as error:
@@ -117,7 +117,7 @@ def unlock_queues(broker: BrokerServices, _channel: Channel, request: Command) -
     return Reply()
 
 
-# -- who is connected --------------------------------------------------------------------------------
+# -- connected clients -------------------------------------------------------------------------------
 def _connections(members: Mapping[Any, Member]) -> list[dict[str, object]]:
     return [
         {

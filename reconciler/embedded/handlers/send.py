@@ -167,7 +167,7 @@ def _store(broker: BrokerServices, message: BrokerMessage, header: _Header) -> R
     properties = message.properties
     real_queue_id = message.queue_id
     is_transactional = properties.get("TRAN_MSG") == "true"
-    if broker.family.has_half_topic:  # 4.6.1: a retry of a transactional message is none
+    if broker.family.has_half_topic:  # 4.6.1: the retry of a transactional message is an ordinary message
         is_transactional &= not (message.reconsume_times > 0 and properties.get("DELAY", "0") != "0")
     if is_transactional and broker.settings.reject_transaction_message:
         remark = f"the broker[{broker.address}] sending transaction message is forbidden"

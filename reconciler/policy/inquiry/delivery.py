@@ -28,7 +28,7 @@ DOUBLE_EFFECT = "several inboxes of the group have this key: a double effect"
 def difference(copy: StoredMessage, row: OutboxRow | None) -> str | None:
     """Why a copy has another content than the outbox row; None: it has the same, or there is no row to compare with.
 
-    A row without a digest tells its tag only.
+    Of a row without a digest only the tag can be compared.
     """
     if row is None:
         return None
@@ -167,7 +167,7 @@ def contradiction(outbox: Lookup[OutboxRow] | None) -> str | None:
     if len(digests) > 1:
         what = f"digests {', '.join(digests)}"
     elif len(tags) > 1:
-        what = f"tags {', '.join(tags)}"  # all that a row without a digest tells
+        what = f"tags {', '.join(tags)}"  # all that can be compared in a row without a digest
     else:
         return None
     return f"outboxes have committed rows of this key with different contents: {what}"

@@ -43,7 +43,7 @@ def review_absences(
             pauses.setdefault(pause, []).append(row.unique_key)
     for pause, keys in pauses.items():
         candidates.ask_later(plan.subscription, keys, seconds=pause)
-    return [_told(found)] if found else []
+    return [_sentence(found)] if found else []
 
 
 def _is_there(suspect: Suspect) -> bool:
@@ -71,8 +71,8 @@ def pause_seconds(row: Candidate, suspect: Suspect, *, retention_seconds: float)
     return Backoff(ASK_AGAIN_SECONDS_MIN, ASK_AGAIN_SECONDS_MAX).pause_seconds(doublings)
 
 
-def _told(taken_back: Sequence[Candidate]) -> str:
-    """One line for people: an absence was none, so a witness may be a replica that is behind."""
+def _sentence(taken_back: Sequence[Candidate]) -> str:
+    """One line for people: a row that was called absent is there, so a witness may be a replica that is behind."""
     first = taken_back[0]
     return (
         f"{len(taken_back)} closed keys are looked at again: what was missing is there; the first, {first.unique_key}, "

@@ -23,7 +23,7 @@ from reconciler.policy.judging.suspect import Suspect, lacked_commit, suspect_of
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import Candidate, Candidates, PendingKey, ShardMemory
 
-#: Of pending, of a shard that has little room: keys that the ledger knows are passed over.
+#: Least page of pending keys for a shard with little room left: keys that the ledger knows are passed over.
 PAGE_KEYS_MIN = 50
 #: Sorts behind every other key, as text and as bytes.
 _LAST_KEY = "F" * UNIQUE_KEY_DIGITS_MAX
@@ -108,11 +108,11 @@ class CandidateSelection:
 def is_closed(candidate: Candidate, plan: SubscriptionPlan) -> bool:
     """True if the key may leave pending without another look.
 
-    REJECTED is looked at at once when the key is announced again, without waiting until it is asked for again: who
-    announces somebody's key before its commit must not hide the loss that may follow, and of several databases one may
-    hold a tombstone and another one commit later. So is FILTERED, which says what the setting `tags` was at that time.
-    So is CONSUMED where a second effect may have come in another inbox, and where no commit was there that the effect
-    could be compared with: it may be another message's. Nor does a row with an unreadable value close a key.
+    A key that is announced again is judged again at once, without waiting for its next look, in these cases:
+    REJECTED, since a forged announcement before the commit must not hide the loss that may follow, and since of several
+    databases one may hold a tombstone and another one commit later; FILTERED, which says what the setting `tags` was at
+    that time; CONSUMED where a second effect may have come in another inbox, or where there was no commit to compare
+    the effect with, so that it may be another message's. A row with an unreadable value closes no key either.
     """
     if candidate.damage is not None or candidate.state is CandidateState.OPEN:
         return False

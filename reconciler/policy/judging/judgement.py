@@ -183,7 +183,7 @@ def _past_copies(d: Suspect, copies: Sequence[StoredMessage]) -> Ruling | Questi
         return _unknown("retry or dead-letter topic did not answer")
     if verdict is Verdict.DELIVERED_NOT_APPLIED:
         if not d.group.has_inbox:
-            return _unknown("delivered; without an inbox nobody knows whether it took effect")
+            return _unknown("delivered; without an inbox its effect cannot be proved")
         if d.copies_again is None:
             return Question.COPIES_AGAIN
         if not _are_all_there(copies, d.copies_again.records):
@@ -222,7 +222,7 @@ def _young(d: Suspect) -> Answer:
 
     The row tells when it was written, and when its own service announced it, which is after the commit; of a row that
     is not announced yet, the commit may have come just now. A repeated announcement must not put the key off for ever.
-    Both by the database's clock; a time that lies ahead by more than clocks may differ tells nothing.
+    Both by the database's clock; a time that lies ahead by more than clocks may differ proves nothing.
     """
     row = d.row
     if row is None or d.now_ms is None:
@@ -294,7 +294,7 @@ def _parked(d: Suspect) -> Answer:
 
 
 def _everything_absent(d: Suspect) -> Ruling:
-    """Rung 6: no broker has this message. What they have under its key is repaired from a kept body only."""
+    """Rung 6: no broker has this message. If brokers have another one under its key, only a kept body can be sent."""
     row = d.row
     others = [
         (what, copy)
@@ -322,9 +322,9 @@ def _is_finished(repair: Repair) -> bool:
 
 
 def _beyond_inbox(answer: Ruling | Question, d: Suspect) -> Ruling | Question:
-    """A loss that is older than inbox rows get is none that could be proved: it may have had its effect.
+    """A message older than the group keeps its inbox rows is no proved loss: its effect's row may have been deleted.
 
-    One whose repair is under way is left to the repair, which looks into every group's inbox before each send.
+    A loss whose repair is under way is left to the repair, which looks into every group's inbox before each send.
     """
     if not isinstance(answer, Ruling) or answer.verdict not in LOSSES or d.now_ms is None or not d.group.has_inbox:
         return answer
@@ -338,7 +338,7 @@ def _beyond_inbox(answer: Ruling | Question, d: Suspect) -> Ruling | Question:
 
 
 def _unless_filtered(answer: Ruling | Question, d: Suspect) -> Ruling | Question:
-    """Without an effect and without a half, only tags tell whether the group ever wanted the message.
+    """Without an effect and without a half, only tags show whether the group ever wanted the message.
 
     A group that filters by SQL92 passes what it filters without an effect; when its copy has been deleted by age, it
     looks like one that never was. A loss that was proved before stays one.
@@ -350,7 +350,7 @@ def _unless_filtered(answer: Ruling | Question, d: Suspect) -> Ruling | Question
         case None:
             return Question.FILTER_KIND
         case FilterKind.SQL92:
-            reason = "the group filters by SQL92: nobody here knows whether it takes this message"
+            reason = "the group filters by SQL92: whether it takes this message is not known here"
             return _unknown(reason, wait_seconds=SQL92_WAIT_SECONDS)
         case FilterKind.UNKNOWN:
             return _unknown("no broker tells how the group filters")
@@ -392,7 +392,7 @@ def state_of(verdict: Verdict) -> CandidateState:
 
 
 def ask_again_seconds(finding: Ruling, d: Suspect) -> float | None:
-    """Of what leaves pending for want of a row in a database: how soon that is asked again; None: it is final.
+    """Wait before a key that left pending for want of a database row is asked for again. None: the verdict is final.
 
     A tombstone is final, and so is another content. A present effect would be found again each time.
     """

@@ -35,7 +35,7 @@ class VerifyRules:
     check_back_wait_seconds: float | None = None
     #: A broker that has been missing in the route for longer holds nothing that could still be found.
     retention_seconds: float = 72 * 3600.0
-    #: Brokers that will never be back, as an operator says.
+    #: Brokers that an operator has declared gone for good (`rocketmq.retired_brokers`).
     retired_brokers: frozenset[str] = frozenset()
 
 
@@ -62,15 +62,18 @@ class Judgement:
         return self.verification.verdict is Verdict.EXPIRED
 
     @property
-    def begins_anew(self) -> bool:
-        """True if the ledger has closed the key and would drop the verdict: a closed row keeps the higher state."""
+    def reopens(self) -> bool:
+        """True if the ledger's row of the key must be opened before the verdict is written.
+
+        A closed row keeps the higher state and would ignore the verdict.
+        """
         known, state = self.suspect.known, self.verification.state
         if known is None or known.state is CandidateState.OPEN:
             return False
         if state is CandidateState.OPEN:
             return True
-        # REJECTED was said of an announcement that came before its commit, FILTERED of another setting: they outrank
-        # nothing that is seen later. Nor does the first effect of a key outrank its second one.
+        # REJECTED was the verdict on an announcement that came before its commit, FILTERED followed from an older
+        # setting: later verdicts replace both. A second effect replaces the verdict on the first one.
         is_doubled = known.verdict is Verdict.CONSUMED and self.verification.verdict is Verdict.COLLISION
         is_of_its_time = known.verdict in {Verdict.REJECTED, Verdict.FILTERED}
         return state is CandidateState.QUARANTINED and (is_of_its_time or is_doubled)

@@ -70,7 +70,7 @@ class CommitSets(Protocol):
     """Consumed keys. Raises RedisAway; the business never waits for it longer than the recorder allows."""
 
     def record(self, subscription: Subscription, unique_keys: Sequence[str], *, shards: int) -> None:
-        """Adds keys to the commit sets of their shards. Adding twice is harmless; a crash in the middle leaves some."""
+        """Adds keys to the commit sets of their shards. Adding twice is harmless; a crash may leave only some added."""
         ...
 
 

@@ -16,7 +16,7 @@ from reconciler.contract.subscription import Shard
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundMark:
-    """Names one round. The time tells two rounds of one number apart: Redis may fall back and run a number again."""
+    """Names one round. The time distinguishes two rounds of one number: Redis may fall back and run a number again."""
 
     epoch: str
     generation: int
@@ -75,7 +75,7 @@ class PendingSnapshot:
     """
 
     shard: Shard
-    #: The three of them read before the first page, in one step.
+    #: Epoch, generation and time are read before the first page, in one step.
     epoch: str | None
     generation: int
     at_ms: int

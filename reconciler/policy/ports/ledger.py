@@ -48,7 +48,7 @@ class Verification:
     state: CandidateState
     #: Wait before the next look, from database time.
     wait_seconds: float
-    #: Of what leaves pending: the wait before its databases are asked once more; None: they are not.
+    #: For a key that leaves pending: the wait before its databases are asked once more. None: they are not asked.
     ask_again_seconds: float | None = None
 
 
@@ -184,7 +184,7 @@ class Repairs(Protocol):
         """A finished row is OPEN again on the rung. False if it has changed since it was read.
 
         A FAILED row, by an operator's wish, counts one attempt: the copies that exist have been waited for, so the
-        next step sends again. A row that was closed unsent begins as a new one does. No other row is taken.
+        next step sends again. A row that was closed unsent begins as a new one does. Other rows are left as they are.
         """
         ...
 
@@ -263,7 +263,7 @@ class KnownBrokers(Protocol):
         """Notes the brokers of the route and returns all that count: these, and those missed for at most keep_seconds.
 
         A broker is missed from the first call that does not name it, so none is forgotten while no process runs. None:
-        the route is not known, nothing is noted. Writes only what changed; a broker that is back is missed no more.
+        the route is not known, nothing is noted. Writes only what changed; a broker that is back counts as seen again.
         """
         ...
 

@@ -37,9 +37,10 @@ class RoundDone:
     #: "<broker>/<queue>" -> next offset of the unique-key topic, read in the same atomic step.
     offsets: Mapping[str, int]
     counts: RoundCounts
-    #: As `offsets`: all that was announced below them was matched or settled when the round ran. Not stored with it.
+    #: Offsets like `offsets`: each key announced below them was matched or settled when the round ran. Not stored.
     floor: Mapping[str, int] = field(default_factory=dict, compare=False)
-    #: The score of keys that it saw first: at_ms, unless Redis' clock is far behind its rounds. None: stored long ago.
+    #: The time that keys first seen by this round get: at_ms, unless Redis' clock is far behind earlier rounds. None:
+    #: an older release stored the round.
     clock_ms: int | None = field(default=None, compare=False)
 
 
@@ -97,7 +98,7 @@ class ShardMemory(Protocol):
 
     def apart(self, shard: Shard, *, cursor: int = 0) -> tuple[int, Sequence[str]]:
         """Keys whose announced tag the group does not take: a page of about 500, and the cursor of the next one (0: no
-        more). A hint, no evidence: anybody can announce. Some may be pending, in the half set, matched or settled.
+        more). A hint, no evidence: any sender can announce. Some may be pending, in the half set, matched or settled.
         """
         ...
 

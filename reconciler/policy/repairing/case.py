@@ -87,7 +87,7 @@ class RepairStep:
         return self.message
 
     def only_writes(self, **changes: Any) -> RepairStep:
-        """The same without an act."""
+        """The step with its act replaced: it writes the state and does nothing else."""
         return replace(self, act=Act.WRITE, message=None, halves=(), groups=(), **changes)
 
 
@@ -119,7 +119,7 @@ class RepairCase(CaseFile):
         return replace(self, repair=repair, copies=None, halves=None, parked=None, of_group=of_group)
 
     def position_of(self, plan: SubscriptionPlan) -> Verdict | Question:
-        """As of every file; but what a group without an inbox did with the copies is never concluded."""
+        """As for every case file, but UNKNOWN for a group without an inbox that is past the copies."""
         position = CaseFile.position_of(self, plan)
         is_past = position is Question.GROUP_COPIES
         return Verdict.UNKNOWN if is_past and not self.of_group[plan.group].has_inbox else position
@@ -190,7 +190,7 @@ class RepairCase(CaseFile):
 
 
 def expected_row(case: RepairCase, half: StoredMessage) -> OutboxRow:
-    """What a half that is ended must agree with: the outbox row, without an outbox itself."""
+    """The facts that an ended half must agree with: the outbox row's, or without an outbox the half's own."""
     return case.row or stand_in_row(half)
 
 
@@ -202,7 +202,7 @@ def stay(case: RepairCase, reason: str, wait_seconds: float) -> RepairStep:
 
 
 def not_sent(case: RepairCase) -> RepairStep:
-    """What is to be written when the time for a send that was announced to the ledger has run out."""
+    """The step to write when the claim's time runs out before a send that the ledger has as SENDING."""
     before = RepairState.OPEN if case.repair.state is RepairState.SENDING else case.repair.state
     return replace(stay(case, "not sent: the claim could have run out", 1.0), state=before)
 

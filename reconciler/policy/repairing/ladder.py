@@ -147,7 +147,7 @@ def _open(case: RepairCase) -> Question | RepairStep:
 
 
 def _beyond_inbox(case: RepairCase, message: StoredMessage) -> RepairStep | None:
-    """What is older than a group keeps its inbox rows may have had its effect there: it is never sent again."""
+    """A message older than a group keeps its inbox rows may have had its effect there: it is never sent again."""
     row = case.row
     written_ms = row.created_at_ms if row is not None else message.born_timestamp_ms
     unsure = [
@@ -268,7 +268,7 @@ def _climb(case: RepairCase, reason: str) -> RepairStep:
 def _sending(case: RepairCase) -> Question | RepairStep:
     """A send without an answer: what it left decides."""
     if case.rung.proof is Question.HAND_OVERS:
-        # Inserting the rows again is harmless, and nothing else tells whether they are there.
+        # Inserting the rows again is harmless, and there is no other way to see whether they are there.
         return _too_often(case) or _commit_unproved(case) or _send_again(case)
     if case.own_copies is None:
         return Question.COMMITTED_COPIES

@@ -52,7 +52,7 @@ from reconciler.policy.repairing.rungs import Act, first_rung
 BATCH = 64
 #: Worked on together, for each repair that brokers are asked about at once: their rows are written together.
 TURNS = 4
-#: Stands in a case until decide() has answered.
+#: The step of a case until decide() has answered.
 _UNDECIDED = RepairStep(act=Act.WRITE, state=RepairState.OPEN, rung=Rung.END, reason="not decided")
 #: Decisions on one row in one pass; the longest way is SENT, climb, ask, send, written.
 STEPS_MAX = 24
@@ -154,7 +154,7 @@ class Repairer:
         return RepairReport(outcomes=tuple(outcomes), holds=one_pass.holds)
 
     def repair_one(self, topic: TopicPlan, unique_key: str, *, dry_run: bool) -> RepairOutcome | None:
-        """One key now, through the same brakes; None: it has no repair. A dry run tells the next step only."""
+        """One key now, through the same brakes; None: it has no repair. A dry run only returns the next step."""
         rows = self._repairs.read(topic.environment, topic.topic, [unique_key]).get(unique_key, ())
         found = [row for row in rows if row.scope == EVERY_GROUP]
         if not found:
@@ -171,8 +171,8 @@ class Repairer:
         return outcomes[0] if outcomes else None
 
     def end_failed(self, topic: TopicPlan, failed: Sequence[Repair]) -> None:
-        """Of repairs that FAILED: DONE is what has its effect in every group by now. One that failed with a group's
-        hand-over stays: what its worker met is for a person."""
+        """FAILED repairs become DONE if every group has the effect by now. A repair that failed with a group's
+        hand-over stays FAILED: a person must see the worker's error."""
         if not failed:
             return
         rows = self._repairs.read(topic.environment, topic.topic, [repair.unique_key for repair in failed])
@@ -192,7 +192,7 @@ class Repairer:
         outcomes: list[RepairOutcome] = []
         brake = one_pass.held_by or self._rate_limit.brake(one_pass.topic.topic)
         if brake is not None:
-            # Nothing can be sent: what only waits for a send is neither claimed nor asked about at brokers.
+            # Nothing can be sent: a repair that only waits for its send is not claimed, nor any broker asked about it.
             idle = {c.repair.unique_key for c in self._cases(one_pass.topic, rows) if c.waits_for_a_send}
             outcomes = [outcome_of(row, f"held: {brake}", "held") for row in rows if row.unique_key in idle]
             rows = [row for row in rows if row.unique_key not in idle]
@@ -240,7 +240,7 @@ class Repairer:
         return self._witnesses.ask_outboxes(self._witnesses.ask_inboxes(opened))
 
     def _now_ms(self, repair: Repair) -> int:
-        # The claim was written with database time: the lease tells it back.
+        # The claim was written with database time: its end less the lease is that time.
         if repair.lease_until_ms is None:
             return self._clock.now_ms()
         return repair.lease_until_ms - round(self._rules.claim_lease_seconds * 1000)
@@ -248,7 +248,7 @@ class Repairer:
     # ---- a few repairs for each that brokers are asked about at once
 
     def _work(self, one_pass: RepairPass, works: Sequence[_Work], until_seconds: float) -> None:
-        """Step by step until each has its outcome. Only brokers see them at once, all else is done in their order."""
+        """Takes steps until each repair has its outcome. Requests to brokers run together, all else one by one."""
         for _ in range(STEPS_MAX):
             going = [work for work in works if work.outcome is None]
             if not going:

@@ -1,4 +1,4 @@
-"""The rungs of the repair ladder, one row each: its act, the proof of its send, and whom the send reaches."""
+"""The rungs of the repair ladder, one row each: its act, the proof of its send, and the groups it reaches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Act(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RungTraits:
-    """What is peculiar to a rung."""
+    """Act, proof and reach of one rung."""
 
     act: Act
     #: What a send leaves, by which a later owner knows that it happened.

@@ -36,7 +36,7 @@ class ConnectionLost(BrokerUnavailable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
-    """What one connection may cost."""
+    """The limits of one connection."""
 
     #: Requests that wait for their answer; one more is refused with BrokerBusy.
     in_flight: int = 8_192

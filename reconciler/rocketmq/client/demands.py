@@ -19,7 +19,7 @@ REMEDIES = {
     WANTS_AUTHENTICATION: "this client signs nothing: let its address in without a signature "
     "(globalWhiteRemoteAddresses), or switch access control off there",
 }
-#: Of a remark. Code 16 alone may be a topic without write permission; up to 4.9 it is code 1.
+#: Parts of the remark that mean it. Code 16 alone may be a topic without write permission; up to 4.9 it is code 1.
 _UNSIGNED = ("AclException", "accessKey", "username cannot be null")
 _HANDSHAKE_SECONDS = 2.0
 

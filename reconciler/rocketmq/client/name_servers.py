@@ -198,7 +198,7 @@ def _members(value: JsonValue) -> list[dict[JsonKey, JsonValue]]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise ProtocolViolation("a list in a route is none")
+        raise ProtocolViolation("a route has another value where a list is expected")
     members = [member for member in value if isinstance(member, dict)]
     if len(members) != len(value):
         raise ProtocolViolation("a list in a route has members that are no objects")
@@ -219,7 +219,7 @@ def _address(value: object) -> str:
     try:
         return bracketed(_text(value))
     except InvalidValue as error:
-        raise ProtocolViolation("an address in a route is none") from error
+        raise ProtocolViolation("a route has another value where an address is expected") from error
 
 
 def _count(value: object) -> int:
@@ -227,4 +227,4 @@ def _count(value: object) -> int:
         value = whole_number(value)
     if type(value) is int and 0 <= value <= MAXIMUM_QUEUES:
         return value
-    raise ProtocolViolation("a number in a route is none")
+    raise ProtocolViolation("a route has another value where a number is expected")

@@ -48,7 +48,7 @@ _INSTALL = (
     "RocketMQ's C++ client (rocketmq-client-cpp 2.x), which no Python registry carries"
 )
 _numbers = itertools.count(1)
-#: Everything that was made, for the life of the process: the library touches freed objects.
+#: Keeps all made objects until the process ends: the library would use them after they were freed.
 _ever_made: list[NativeObject] = []
 _callback = threading.local()
 
@@ -63,7 +63,7 @@ class NativeLibrary:
 
     @property
     def has_transactions(self) -> bool:
-        """False for the wheel."""
+        """Whether the installed package can send transactional messages; its published wheel cannot."""
         return hasattr(self.client, "TransactionMQProducer")
 
     def received(self, pointer: int) -> Any:

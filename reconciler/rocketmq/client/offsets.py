@@ -52,7 +52,7 @@ class Offsets:
     def store(self, address: str, queue: MessageQueue, group: str, offset: int, *, is_oneway: bool = False) -> None:
         """Stores the group's offset: the next message it wants (UPDATE_CONSUMER_OFFSET).
 
-        One-way, it waits for nothing: without a connection, which is begun, it raises BrokerUnavailable.
+        One-way, it waits for nothing: without a connection it begins to make one and raises BrokerUnavailable.
         """
         command = _storing(queue, group, offset)
         if is_oneway:

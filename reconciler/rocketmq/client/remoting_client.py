@@ -192,7 +192,7 @@ class RemotingClient:
         if os.getpid() != self._process:
             return
         for peer in peers:
-            connection = peer.connection  # without the lock: one that is just being made is closed by who makes it
+            connection = peer.connection  # without the lock: one that is just being made is closed by its maker
             if connection is not None:
                 connection.close()
         self._pool.shutdown(wait=True, cancel_futures=True)

@@ -39,7 +39,7 @@ _FORCED_PAUSE_SECONDS = 0.5
 KEEP_MISSING_SECONDS = 120.0
 #: Longest retention that brokers have by default (fileReservedTime).
 _REMEMBER_SECONDS = 72 * 3_600.0
-#: What a person reads who asks why a key stays UNKNOWN.
+#: The reason that a person reads beside a key that stays UNKNOWN.
 _GONE = "left the route and is not registered; if it never comes back: rocketmq.retired_brokers"
 
 
@@ -65,7 +65,7 @@ class _Kept:
     #: Since when the name servers know no such topic. None: their last answer was this route.
     missing_since: float | None = None
 
-    def stands(self, now: float, *, as_evidence: bool) -> bool:
+    def is_usable(self, now: float, *, as_evidence: bool) -> bool:
         """Whether the route may be used without asking again."""
         if self.missing_since is None:
             return True
@@ -75,8 +75,8 @@ class _Kept:
 class Routes:
     """Thread-safe; confined by its lock. No thread of its own: a call that finds the route too old refreshes it.
 
-    While name servers are away the last known route stands. While they answer that there is no such topic it stands for
-    sends and pulls only (KEEP_MISSING_SECONDS), not for whereabouts() and seen(), on which absences are proved.
+    While name servers are away the last known route is used. While they answer that there is no such topic it is used
+    for sends and pulls only (KEEP_MISSING_SECONDS), not for whereabouts() and seen(), on which absences are proved.
     """
 
     def __init__(self, name_servers: NameServers, *, clock: Clock, refresh_seconds: float = REFRESH_SECONDS) -> None:
@@ -159,8 +159,8 @@ class Routes:
         with self._lock:
             known = self._routes.get(topic)
             self._expected[topic] = frozenset(broker_names)
-            is_told = known is not None and known.missing_since is None
-            self._seen[topic] = dict.fromkeys(known.route.broker_names, now) if known is not None and is_told else {}
+            is_known = known is not None and known.missing_since is None
+            self._seen[topic] = dict.fromkeys(known.route.broker_names, now) if known is not None and is_known else {}
 
     def _cluster(self) -> Mapping[str, BrokerAddresses]:
         """Brokers of the cluster, kept like a route: look-ups ask for every key."""
@@ -178,20 +178,20 @@ class Routes:
         now = self._clock.monotonic_seconds()
         with self._lock:
             known = self._routes.get(topic)
-        standing = known if known is not None and known.stands(now, as_evidence=as_evidence) else None
-        if standing is not None and now - standing.asked_at < maximum_age_seconds:
-            return standing.route
+        usable = known if known is not None and known.is_usable(now, as_evidence=as_evidence) else None
+        if usable is not None and now - usable.asked_at < maximum_age_seconds:
+            return usable.route
         try:
             route = self.name_servers.topic_route(topic)
         except TransientError as error:
-            if standing is None:
+            if usable is None:
                 raise
-            logger.warning("route_stale: route of %s is not refreshed, the last one stands: %s", topic, error)
-            if standing.missing_since is not None:
-                return self._missing(topic, standing, now)
-            route = standing.route
+            logger.warning("route_stale: route of %s is not refreshed, the last one is used: %s", topic, error)
+            if usable.missing_since is not None:
+                return self._missing(topic, usable, now)
+            route = usable.route
         except TopicNotFound:
-            if known is None or not known.stands(now, as_evidence=False):
+            if known is None or not known.is_usable(now, as_evidence=False):
                 with self._lock:
                     self._routes.pop(topic, None)
                 raise
@@ -208,7 +208,7 @@ class Routes:
         since = now if known.missing_since is None else known.missing_since
         if known.missing_since is None:
             logger.warning(
-                "topic_forgotten: no name server knows %s any more, its route stands for %g s",
+                "topic_forgotten: no name server knows %s any more, its last route is used for %g s",
                 topic,
                 KEEP_MISSING_SECONDS,
             )

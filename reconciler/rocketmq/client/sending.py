@@ -83,7 +83,7 @@ class SendResult:
     topic: str
     broker_name: str
     queue_id: int
-    #: Of a half: its number for END_TRANSACTION (0 up to 4.2).
+    #: For a half this is its number for END_TRANSACTION (0 up to 4.2).
     queue_offset: int
     #: 5.0 and newer; equals the unique key.
     transaction_id: str | None

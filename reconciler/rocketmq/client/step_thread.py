@@ -21,7 +21,7 @@ _IDLE_SECONDS = 3_600.0
 class StepThread:
     """Runs steps one after another in a thread of its own. A step must not block for longer than a request.
 
-    Shared; confined by its own lock. A step that raises is logged and costs nothing else.
+    Shared; confined by its own lock. An error of a step is logged, and the next steps run.
     """
 
     def __init__(self, name: str, clock: Clock) -> None:

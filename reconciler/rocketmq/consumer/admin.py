@@ -81,7 +81,7 @@ class AdminAnswers:
         )
 
     def consume_directly(self, _address: str, request: Command) -> Command:
-        """CONSUME_MESSAGE_DIRECTLY: runs the listener on one message and tells what it said."""
+        """CONSUME_MESSAGE_DIRECTLY: runs the listener on one message and returns its result."""
         began = self._clock.monotonic_seconds()
         try:
             messages = [

@@ -63,7 +63,7 @@ class ConcurrentConsumption:
         done, failed, behind = call_listener(self._listener, messages).split(messages)
         if (failed or behind) and (queue.is_revoked or queue.era != era):
             failed = behind = ()  # the new owner gets them anyway; a copy sent back would be one more
-        if behind:  # a copy sent back would cost each of them a retry, and at last its life, for its neighbour's fault
+        if behind:  # sent back, each would use up one of its retries for another message's failure
             self._submit(queue, behind, era)
         sent_back = [message for message in failed if self._send_back(message)]
         settled = {message.queue_offset for message in sent_back}

@@ -1,4 +1,4 @@
-"""What members of a consumer group ask brokers about each other: who is there, and who holds which queue."""
+"""What members of a consumer group ask brokers about each other: the members, and the queues that each one holds."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class Cached(Protocol):
 
     @property
     def size_bytes(self) -> int:
-        """What it weighs in the cache."""
+        """Bytes of the message for the cache limit."""
         ...
 
 

@@ -131,7 +131,7 @@ class PullLoop:
         return 0.0 if has_progressed else IDLE_PAUSE_SECONDS
 
     def _wanted(self, queue: ProcessQueue, result: PullResult) -> list[ReceivedMessage]:
-        """Messages of the tags subscribed to: brokers compare hashes only. Raises what makes the pull begin again."""
+        """Messages of the tags subscribed to: brokers compare hashes only. Raises errors after which it pulls again."""
         subscription = self._subscriptions[queue.queue.topic]
         wanted: list[ReceivedMessage] = []
         for record in result.records:

@@ -14,8 +14,8 @@ from reconciler.rocketmq.wire.codes import RETRY_TOPIC_PREFIX
 
 logger = logging.getLogger(__name__)
 
-#: How long a last commit waits for the answers to what it sends together, however many queues that are; a new group's
-#: first offsets go before the others.
+#: How long a last commit waits for all answers together, for any number of queues. A new group's first offsets are sent
+#: and waited for before the others.
 LAST_COMMIT_SECONDS = 3.0
 
 #: Address, queue, offset.
@@ -65,8 +65,8 @@ class GroupOffsets:
     def _start_at_last(self, address: str, queue: MessageQueue) -> int:
         """LAST is the end as it was when the group was new; a queue that is added later is read from its beginning.
 
-        The start is stored before the first pull: who starts after a crash would take a later end for it. Java leaves
-        both to the broker, which answers 0 for a short queue unless it is asked not to (setZeroIfNotFound).
+        The start is stored before the first pull: after a crash, the next member would take a later end for it. Java
+        leaves both to the broker, which answers 0 for a short queue unless it is asked not to (setZeroIfNotFound).
         """
         if queue.topic not in self._ends:
             self._ends[queue.topic] = self._ends_if_new(queue.topic)
@@ -83,7 +83,7 @@ class GroupOffsets:
     def _ends_if_new(self, topic: str) -> dict[MessageQueue, int]:
         """Where the queues end if the group has no offset in any. A broker that does not answer leaves it open: raises.
 
-        Stored for the queues of other members, too: else those could not tell a new group from an added queue.
+        Stored for the queues of other members, too: else those would take an added queue for a new group.
         """
         placed = {queue: self._address(queue) for queue in self._routes.read_queues(topic)}
         stored = {queue: self._offsets.of_group(at, queue, self._group) for queue, at in placed.items()}
@@ -104,7 +104,7 @@ class GroupOffsets:
         """Stores offsets; `is_last` waits for the answers. A broker that is away is logged; returns how many went.
 
         All are sent before the first answer is waited for: a broker that hangs must not cost a time-out for each of
-        its queues. One that cannot be reached costs nothing unless it is the last time, and never the others' offsets.
+        its queues. A broker without a connection is waited for with `is_last` only, and never delays other offsets.
         """
         placed: list[_Placed] = []
         for queue, offset in offsets:

@@ -43,7 +43,7 @@ _NOT_COPIED = frozenset(
 
 
 class _Place(NamedTuple):
-    """Where the record lies that goes back."""
+    """The place of the record that is sent back."""
 
     topic: str
     broker_name: str

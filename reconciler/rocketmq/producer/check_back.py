@@ -224,7 +224,7 @@ def _message(half: MessageRecord) -> tuple[ReceivedMessage, str | None]:
     try:
         return received(half), None
     except (ProtocolViolation, MissingDependency) as error:
-        if not isinstance(error, MissingDependency):  # a missing package is named once, not a message
+        if not isinstance(error, MissingDependency):  # a missing package is not logged for each message
             logger.warning(
                 "check_back_unreadable: check-back of %s: its body cannot be read here: %s", half.unique_key, error
             )

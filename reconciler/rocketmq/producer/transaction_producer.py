@@ -179,7 +179,7 @@ class TransactionMQProducer:
         return self.instance.heartbeats.beat()
 
     def register_everywhere(self) -> dict[str, ReconcilerError | None]:
-        """The same at every master of the cluster, also those that join it later."""
+        """Registers the group at every master of the cluster, also those that join it later; answers as above."""
         with self._lock:
             self._everywhere = True
         return self.instance.heartbeats.beat()
@@ -188,7 +188,7 @@ class TransactionMQProducer:
         """Sends the half, runs the listener's local transaction, ends the transaction with its outcome.
 
         Raises HalfStoredUnsafely, TransactionsRejected and what sending raises: nothing was run then. An END that fails
-        raises nothing: `end_answer` tells, and check-back decides later.
+        raises nothing: `end_answer` says so, and check-back decides later.
         """
         if self._listener is None:
             raise UsageError(f"producer {self.group} has no listener: use send_half and end")

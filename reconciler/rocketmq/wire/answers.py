@@ -1,4 +1,4 @@
-"""The error that the code of an answer stands for, and the fields of an answer as numbers."""
+"""The error that the code of an answer means, and the fields of an answer as numbers."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def require_success(answer: Command, what: str) -> Command:
 
 
 def refusal(answer: Command, what: str) -> BrokerBusy | BrokerRefused:
-    """The error that an answer with another code than 0 stands for."""
+    """The error that an answer with another code than 0 means."""
     if answer.code in _BUSY:
         return BrokerBusy(f"{what}: code {answer.code}: {answer.remark or 'busy'}")
     return BrokerRefused(answer.code, answer.remark, request=what)
 
 
 def number_field(answer: Command, name: str, default: int | None = None) -> int:
-    """A field as a number. Raises ProtocolViolation if it is none, or missing without a default."""
+    """A field as a number. Raises ProtocolViolation if it is not a number, or missing without a default."""
     text = answer.fields.get(name)
     if text is None:
         if default is None:

@@ -210,7 +210,7 @@ CHECK_GROUP = "CID_RMQ_SYS_TRANS"
 AUTO_CREATE_TOPIC = "TBW102"
 #: Messages with a delay level wait here, so every retry does (TopicValidator.RMQ_SYS_SCHEDULE_TOPIC).
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-#: The same for 5.x where the timer wheel takes delay levels over (TimerMessageStore.TIMER_TOPIC).
+#: They wait here in 5.x where the timer wheel takes delay levels over (TimerMessageStore.TIMER_TOPIC).
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 RETRY_TOPIC_PREFIX = "%RETRY%"
 DEAD_LETTER_TOPIC_PREFIX = "%DLQ%"

@@ -103,7 +103,7 @@ def _missing(module: str) -> MissingDependency:
 
 @cache
 def _log_once(text: str) -> None:
-    """Once a process: every look-up, pull and check-back of such messages comes here."""
+    """Logs once a process: every look-up, pull and check-back of such messages comes here."""
     logger.error("package_missing: %s, in every process that reads such messages", text)
 
 

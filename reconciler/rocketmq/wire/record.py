@@ -89,7 +89,7 @@ class MessageRecord:
     properties: Mapping[str, str]
     #: CRC-32 of the stored body without its highest bit; 0 is not checked (old broker settings).
     body_crc: int
-    #: Who returned the record; not part of the stored bytes.
+    #: The broker that returned the record; not part of the stored bytes.
     broker_name: str = ""
 
     @property

@@ -25,7 +25,7 @@ _LITERALS: tuple[tuple[str, bool | None], ...] = (("true", True), ("false", Fals
 
 
 def parse_tolerant_json(data: bytes) -> JsonValue:
-    """The value in the body of a reply. Raises ProtocolViolation, and nothing else, for anything that is none."""
+    """The value in the body of a reply. Raises ProtocolViolation, and nothing else, for a body that is no JSON."""
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
@@ -38,7 +38,7 @@ def parse_tolerant_json(data: bytes) -> JsonValue:
 
 
 def parse_object(data: bytes) -> dict[JsonKey, JsonValue]:
-    """The same for a body that must be an object."""
+    """The object in the body of a reply. Raises ProtocolViolation for any other value, or no JSON."""
     parsed = parse_tolerant_json(data)
     if not isinstance(parsed, dict):
         raise ProtocolViolation("a JSON body is no object")

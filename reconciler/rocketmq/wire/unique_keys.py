@@ -20,7 +20,7 @@ from reconciler.clock import Clock
 
 _LAYOUT = struct.Struct(">4sHIIH")
 _COUNTS_PER_MS = 0x1_0000
-#: A step back by more than this is believed: a new salt keeps the keys apart.
+#: A clock that steps back by more than this is followed: a new salt keeps the keys unique.
 _BELIEVED_STEP_MS = 1_000
 _MAXIMUM_SINCE_MONTH_MS = 0xFFFF_FFFF
 

@@ -57,7 +57,7 @@ def test_rows_are_asked_again_longest_due_first_and_no_more_than_asked_for(world
 
 @pytest.mark.parametrize("world", BACKENDS[1:], indirect=True)
 def test_rows_without_a_key_take_no_place_of_others(world: World) -> None:
-    """A person wrote them; nobody can ask for them, and nothing puts them off."""
+    """A person wrote them; they cannot be asked for, and nothing puts them off."""
     candidates, of = world.ledger.candidates, shard(world.environment)
     no_keys = [
         "",

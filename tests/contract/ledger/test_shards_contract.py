@@ -197,7 +197,7 @@ def test_rounds_within_a_millisecond_are_no_clock_that_is_behind(shards: Shards)
 
 
 def test_a_round_is_no_older_than_a_pending_key_whatever_the_clock_says(shards: Shards) -> None:
-    """Nobody stored the round that found the key, its process is gone, and Redis' clock went back."""
+    """The round that found the key was not stored, its process is gone, and Redis' clock went back."""
     memory = shards.memory
     epoch = memory.begin_epoch(OF)
     ahead = memory.state(OF).now_ms + 3_600_000

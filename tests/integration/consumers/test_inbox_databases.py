@@ -182,7 +182,7 @@ def test_a_driver_connection_in_autocommit_is_refused(engine: sa.Engine) -> None
 
 def test_an_autocommit_engine_has_no_effect_without_its_row(engine: sa.Engine) -> None:
     wrapped = transactional_handler(engine.execution_options(isolation_level="AUTOCOMMIT"), group="billing")(pay)
-    if engine.dialect.name == "sqlite":  # open_engine begins transactions itself, whatever the driver's mode
+    if engine.dialect.name == "sqlite":  # open_engine begins transactions itself, in any mode of the driver
         assert wrapped.apply(message()) is Entered.NEW
         assert effect_count(engine) == 1
         return

@@ -1,4 +1,4 @@
-"""A TCP proxy in front of Redis that loses chosen replies: the command runs, nobody hears of it."""
+"""A TCP proxy in front of Redis that loses chosen replies: the command runs, and its reply never arrives."""
 
 from __future__ import annotations
 

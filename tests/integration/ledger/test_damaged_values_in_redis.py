@@ -1,4 +1,4 @@
-"""Values that somebody else wrote into a shard's keys: the round goes on, or that one shard says why it does not."""
+"""Values that another program wrote into a shard's keys: the round goes on, or that one shard says why it does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables grow for days: reading some keys, or what is due, must not read everybody's rows.
+"""Tables grow for days: reading some keys, or what is due, must not read all rows.
 
 A table that has just grown has no statistics, or old ones; and PostgreSQL uses no index for a time that it would have
 to ask for again for each row.

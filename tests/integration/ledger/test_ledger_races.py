@@ -47,7 +47,7 @@ def ledger(url: str) -> Iterator[SqlLedger]:
 
 
 def _claim_all(url: str, token: str, start: object, results: object) -> None:
-    """In a process of its own: claims whatever it can and reports the keys."""
+    """In a process of its own: claims all it can and reports the keys."""
     engine = open_engine(url)
     repairs = SqlLedger(engine).repairs
     rows = repairs.claimable(ENVIRONMENT, "ORDERS", scope=EVERY_GROUP, limit=ROWS)

@@ -200,7 +200,7 @@ def test_damage_right_before_exec_is_named_and_takes_no_key_away(direct: InRedis
 
 
 class _DamagesBeforeExec(RedisShardMemory):
-    """Somebody else writes a wrong type after the types were checked."""
+    """Another program writes a wrong type after the types were checked."""
 
     def __init__(self, rounds: RoundRedis, damage: object) -> None:
         super().__init__(rounds)

@@ -1,4 +1,4 @@
-"""The scan that ends an outage, into a Redis in which somebody else has written."""
+"""The scan that ends an outage, into a Redis in which another program has written."""
 
 from __future__ import annotations
 

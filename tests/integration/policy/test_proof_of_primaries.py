@@ -154,7 +154,7 @@ def test_a_right_that_was_taken_away_is_missed_once_and_not_for_ever(outbox_url:
 
 @pytest.mark.sql("postgres")
 def test_a_subscriber_of_logical_replication_is_no_primary() -> None:
-    """It is in no recovery, anybody may write to it, and its subscription may have been disabled for days."""
+    """It is in no recovery, every login may write to it, and its subscription may have been disabled for days."""
     with PostgresServer(options={"wal_level": "logical"}) as server:
         source, copy = server.create_database("source"), server.create_database("copy")
         for url in (source, copy):

@@ -94,7 +94,7 @@ class Thread:
         return self.instance.sender(PRODUCERS).send(message, queue=self.queue, is_half=True)
 
     def use_key(self, key: str, *, body: bytes, tags: str) -> None:
-        """Somebody's ordinary message with the key of another."""
+        """An ordinary message with the key of another one."""
         message = Message(topic=TOPIC, body=body, tags=tags, unique_key=key)
         self.instance.sender("strangers").send(message, queue=self.queue)
 

@@ -28,7 +28,7 @@ def days_ago(world: World, days: float) -> int:
 
 
 def row(world: World, state: str, *, created: float, settled: float | None = None, **values: object) -> str:
-    """A row that was created and settled so many days ago."""
+    """A row that was created and settled `created` and `settled` days ago."""
     key = new_key()
     times: dict[str, object] = {"created_at_ms": days_ago(world, created)}
     if settled is not None:

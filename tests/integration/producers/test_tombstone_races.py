@@ -1,4 +1,4 @@
-"""Local transaction against check-back: whatever comes first, broker and database never disagree."""
+"""Local transaction against check-back: in any order, broker and database never disagree."""
 
 # ruff: noqa: PT012, SIM117  # the block is what is tested, nested as services nest it
 
@@ -119,7 +119,7 @@ def test_in_a_race_the_answer_is_what_the_database_has(world: World) -> None:
 
 
 def test_a_record_that_failed_in_its_middle_is_decided_by_the_row(world: World) -> None:
-    """The key is held by another transaction, so nobody can tell the caller's half-executed statement's fate."""
+    """The key is held by another transaction, so the fate of the caller's half-executed statement is unknown."""
     producer = world.producer()
     with raw_connection(world.url) as holder, raw_connection(world.url) as impatient:
         impatient.cursor().execute(SHORT_LOCK_WAIT[world.engine.dialect.name])
@@ -137,7 +137,7 @@ def test_a_record_that_failed_in_its_middle_is_decided_by_the_row(world: World) 
 
 
 def test_a_busy_sqlite_at_the_end_leaves_the_row_to_the_sweeper(tmp_path: Path) -> None:
-    """SQLite's one writer is somebody else: the outcome is read all the same, only the mark is missing."""
+    """SQLite's one writer is another process: the outcome is read all the same, only the mark is missing."""
     world = World(f"sqlite:///{tmp_path}/busy.db")
     producer = world.producer()
     with raw_connection(world.url) as connection, raw_connection(world.url, autocommit=True) as writer:

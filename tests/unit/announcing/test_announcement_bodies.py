@@ -1,4 +1,4 @@
-"""Bodies of the unique-key topic that cannot be read: refused one by one, whatever their sender packed them with."""
+"""Bodies of the unique-key topic that cannot be read: refused one by one, in any packing."""
 
 from __future__ import annotations
 

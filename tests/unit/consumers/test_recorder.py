@@ -113,7 +113,7 @@ def test_without_redis_nothing_waits_every_key_is_counted_and_it_recovers() -> N
         lost = [new_key() for _ in range(300)]
         started = time.monotonic()
         assert [recorder.record("ORDERS", key) for key in lost] == [False] * 300
-        # Only the first ones pay for finding out; nobody waits for the others.
+        # Only the first ones pay for finding out; no call waits for the others.
         assert time.monotonic() - started < 7.5, "half of 300 times the patience"
         assert recorder.state().is_away
         eventually(lambda: recorder.state().waiting == 0, within_seconds=60)

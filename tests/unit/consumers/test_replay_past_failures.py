@@ -1,4 +1,4 @@
-"""Hand-over rows that never reach the inbox hold up nobody else's."""
+"""Hand-over rows that never reach the inbox hold up no other rows."""
 
 from __future__ import annotations
 

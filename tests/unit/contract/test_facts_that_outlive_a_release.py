@@ -1,4 +1,4 @@
-"""What stands in databases and in Redis after an upgrade: digests, key names, and tables that the states fit into."""
+"""What is in databases and in Redis after an upgrade: digests, key names, and tables that the states fit into."""
 
 from __future__ import annotations
 

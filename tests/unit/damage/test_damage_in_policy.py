@@ -1,4 +1,4 @@
-"""What nobody can read is UNKNOWN for a while and then a person's: never an absence, and never for ever."""
+"""What cannot be read is UNKNOWN for a while and then a person's: never an absence, and never for ever."""
 
 from __future__ import annotations
 

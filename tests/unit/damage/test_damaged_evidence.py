@@ -85,7 +85,7 @@ def test_a_damaged_inbox_row_hides_no_other_effect(path: Path, table: Table, col
     if column.name not in UNREAD[INBOX.name]:
         assert found[BAD].damage is not None
         assert f"reconciler_inbox.{column.name} " in str(found[BAD].damage)
-    # The scan of an outage goes past it, to the last row and no further, whatever the row's place is.
+    # The scan of an outage goes past it, to the last row and no further, for any place of the row.
     newest_ms = evidence.newest_ms(SUBSCRIPTION)
     assert newest_ms is not None
     assert newest_ms == 1_000 + len(KEYS) - 1

@@ -1,4 +1,4 @@
-"""A value that nobody can read in any column of the ledger stops no other row, and no reader."""
+"""A value that cannot be read in any column of the ledger stops no other row, and no reader."""
 
 from __future__ import annotations
 

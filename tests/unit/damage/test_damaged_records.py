@@ -1,4 +1,4 @@
-"""A stored record that nobody can read is told from a broker that is away."""
+"""A stored record that cannot be read is not taken for a broker that is away."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo's counts over hand-made databases: each broken promise changes the number that stands for it."""
+"""The demo's counts over hand-made databases: each broken promise changes its number."""
 
 from __future__ import annotations
 

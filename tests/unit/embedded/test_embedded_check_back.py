@@ -20,7 +20,7 @@ WITH_CHECKS = ["4.4", "4.9", "5.x"]
 
 
 class Stage:
-    """A broker whose clock stands still and one client that is a producer of GROUP."""
+    """A broker whose clock is stopped and one client that is a producer of GROUP."""
 
     def __init__(self, broker: EmbeddedBroker, client: RawClient, clock: ManualClock) -> None:
         self.broker, self.client, self.clock = broker, client, clock
@@ -115,7 +115,7 @@ def test_an_end_on_an_older_copy_delivers_but_the_questions_go_on(family: str) -
 def test_an_unanswered_half_is_given_up_after_the_maximum(family: str) -> None:
     with stage(family) as play:
         play.half(KEYS="order")
-        for _ in range(6):  # nobody of the group is there: every round still uses up the budget
+        for _ in range(6):  # no client of the group is there: every round still uses up the budget
             play.round()
         assert play.copies() == [None, "1", "2", "3"]
         parked = play.broker.stored(PARKED)

@@ -127,6 +127,6 @@ def is_hole(place: tuple[int, str, int], named: set[tuple[int, str, int]]) -> bo
 
 
 def tail_is_untold(done: CapturedRound, world: World) -> bool:
-    """Nobody knew of the round before Redis forgot it, too."""
+    """No process knew of the round before Redis forgot it, too."""
     later = [d for d in world.rounds.rounds[done.shard] if d.epoch == done.epoch and d.generation >= done.generation]
     return all((d.shard, d.epoch, d.generation) in world.untold for d in later)

@@ -1,4 +1,4 @@
-"""Which rounds are written down as a gap: those that ran here and are gone, and none that anybody may have."""
+"""Which rounds are written down as a gap: those that ran here and are gone, and none that another daemon may have."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def ran(generation: int) -> RoundDone:
 
 
 def test_rounds_that_are_read_under_a_new_marker_are_no_gap() -> None:
-    """Somebody deleted the epoch's marker only: the counter goes on, and so do the kept sets."""
+    """Only the epoch's marker was deleted: the counter goes on, and so do the kept sets."""
     again = [replace(captured(NEW, number), at_ms=9_000 + number) for number in (101, 102, 103)]
     capture = one(NEW, 103, new_memory=True, rounds=tuple(again), missed=(1, 100))
     known = {(EPOCH, number): ran(number) for number in (101, 102)}

@@ -49,7 +49,7 @@ def stepped(key: bytes, attempts: int = 1) -> RepairStepped:
 def test_a_member_that_is_no_key_stops_no_capture_and_spoils_no_file(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, size: int
 ) -> None:
-    """Whoever may SADD can put anything into a commit set; no audit reads a file with it."""
+    """A login with SADD can put anything into a commit set; no audit reads a file with it."""
     house = House(tmp_path)
     junk, keys = b"x" * size, some_keys(2)
     house.round(0, announced=keys, consumed=[junk, *keys], left=[junk])
@@ -180,6 +180,32 @@ def test_no_round_counts_as_captured_before_its_rows_survive_a_loss_of_power(
         house.recorder.run_pass()
     assert steps.index("append") < steps.index("captured")
     assert steps[steps.index("captured") - 1] == "sync"
+
+
+def test_a_snapshot_survives_a_loss_of_power_before_the_next_day_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house = House(tmp_path)
+    house.round(0, announced=some_keys(2))
+    house.recorder.run_pass()
+    house.rounds.pending[shard(0)] = [(some_keys(1)[0], 5)]
+    steps: list[str] = []
+    append, sync = SegmentWriter.append, SegmentWriter.sync
+
+    def noted_append(writer: SegmentWriter, payload: bytes) -> None:
+        steps.append("append")
+        append(writer, payload)
+
+    def noted_sync(writer: SegmentWriter) -> None:
+        steps.append("sync")
+        sync(writer)
+
+    with monkeypatch.context() as spied:
+        spied.setattr(SegmentWriter, "append", noted_append)
+        spied.setattr(SegmentWriter, "sync", noted_sync)
+        house.recorder.run_pass(shutdown=True)
+    assert "append" in steps
+    assert steps[-1] == "sync"
 
 
 def test_a_finished_round_is_a_row_of_the_gate_and_one_without_a_shard_is_none(tmp_path: Path) -> None:

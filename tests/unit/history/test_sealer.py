@@ -1,4 +1,4 @@
-"""From the spool into Parquet: small, whole or not there, once, whoever writes and wherever it is stopped."""
+"""From the spool into Parquet: small, whole or not there, once, with any writer and after any stop."""
 
 from __future__ import annotations
 

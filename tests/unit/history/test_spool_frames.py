@@ -1,4 +1,4 @@
-"""The spool's frames: whatever byte is torn off or flipped, no wrong row is read and no whole row is lost unnoticed."""
+"""The spool's frames: with any byte torn off or flipped, no wrong row is read and no whole row is lost unnoticed."""
 
 from __future__ import annotations
 
@@ -53,6 +53,12 @@ def test_any_flipped_bit_costs_one_frame_and_is_noticed(written: list[bytes], da
     assert [piece.size_bytes for piece in broken] == [len(frames[hit])]
     # Only the last frame can be taken for an unfinished write, where its length was hit.
     assert not broken[0].is_tail or hit == len(frames) - 1
+
+
+@pytest.mark.parametrize("strays", [b"x", b"xy", b"xyz" * 9])
+def test_stray_bytes_between_two_frames_cost_neither(strays: bytes) -> None:
+    stream = frame_of(b"first") + strays + frame_of(b"second")
+    assert (whole(stream), damage(stream)) == ([b"first", b"second"], len(strays))
 
 
 def test_a_payload_that_looks_like_a_frame_is_not_taken_for_one() -> None:

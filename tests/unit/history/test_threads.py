@@ -1,4 +1,4 @@
-"""The two threads: nobody waits for them, a part that hangs holds up no other, everything is sealed at the end."""
+"""The two threads: no round waits for them, a part that hangs holds up no other, everything is sealed at the end."""
 
 from __future__ import annotations
 

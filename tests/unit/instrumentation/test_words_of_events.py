@@ -1,4 +1,4 @@
-"""`event` in the log is a word that one searches and alarms by: constant in every call, whatever it is about."""
+"""`event` in the log is a word that one searches and alarms by: constant in every call."""
 
 from __future__ import annotations
 

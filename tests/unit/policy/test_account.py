@@ -163,6 +163,7 @@ def test_announcements_that_nobody_reads_hold_the_time_at_the_first_of_them() ->
     assert link.cause.startswith("announcements of queue 3 wait from offset 4 on, 5 of them")
     assert queue(0, 9, 4, NOW_MS + 5).until_ms == NOW_MS, "a broker's clock that is ahead"
     assert queue(0, 9, 4).until_ms == NOW_MS, "they were deleted while they were looked for"
+    assert queue(4, 9, 4, NOW_MS - 77).until_ms == NOW_MS - 77, "what was deleted had been taken"
 
 
 def test_announcements_in_a_queue_that_is_not_configured_are_not_out_of_the_world() -> None:

@@ -14,7 +14,7 @@ REACH = KEEP - INBOX_MARGIN_SECONDS
 
 
 def old_world(*, age: float, keep: dict[str, float], repair_order: tuple[Rung, ...] = REPAIR_ORDER_DEFAULT) -> World:
-    """A message whose END was lost for so long, with rounds that have just heard of it."""
+    """A message whose END was lost long ago, with rounds that have just heard of it."""
     world = World(shards=1, groups=("billing", "shipping"), inbox_keep_seconds=keep, repair_order=repair_order)
     half = world.broker.send_half(key(1))
     world.commit_locally(key(1), half, body=b"body")

@@ -72,7 +72,7 @@ FORGED = 4 * CATCH_UP_PASSES * ROOM
 def flooded(
     *, lost: int, after: int = FORGED // 2, forged: int = FORGED, breaker: BreakerRules | None = None, more: int = 0
 ) -> tuple[World, list[RoundReport], list[str]]:
-    """So many real losses in the middle of a flood of keys that nobody committed, and the rounds until all is known.
+    """So many real losses in the middle of a flood of keys without a commit, and the rounds until all is known.
 
     `more`: forged keys that are announced while the others are judged.
     """

@@ -1,4 +1,4 @@
-"""What two readings prove of two clocks: never more than is true, whatever the asking took."""
+"""What two readings prove of two clocks: never more than is true, however slow the answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A unique key is a name that anybody may use: a copy counts only if its content is the outbox row's."""
+"""A unique key is a name that any sender may use: a copy counts only if its content is the outbox row's."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ THEIRS = b"theirs"
 
 
 def ordinary(world: World, message: StoredMessage, **changes: object) -> StoredMessage:
-    """Somebody's ordinary message with the key of another: no half was before it."""
+    """An ordinary message with the key of another one: no half was before it."""
     copy = world.broker.commit(replace(message, producer_group="", **changes))  # type: ignore[arg-type]
     properties = {name: value for name, value in copy.properties.items() if name not in ("PGROUP", "REAL_TOPIC")}
     copy = replace(copy, properties=properties, transaction_state=TransactionState.NONE, prepared_transaction_offset=0)

@@ -32,7 +32,7 @@ def world_with_floor_10() -> tuple[World, ReconcileRound]:
 
 
 def commit_and_announce(world: World) -> None:
-    """A message that nobody consumes, announced at 10."""
+    """A message that no group consumes, announced at 10."""
     half = world.broker.send_half(key(1))
     world.commit_locally(key(1), half)
     announce_at(world, 11, key(1))

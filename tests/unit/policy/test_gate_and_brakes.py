@@ -211,7 +211,7 @@ def test_closed_key_behind_a_shut_gate_leaves_pending_too() -> None:
 
 
 def test_key_that_was_announced_before_its_commit_is_looked_at_again() -> None:
-    """Who announces somebody's key early must not hide the loss that follows."""
+    """An early announcement by a stranger must not hide the loss that follows."""
     world = World()
     half = world.broker.send_half(key(1))
     world.announce(key(1))

@@ -1,4 +1,4 @@
-"""The grace period counts from the commit, too: whoever announces a key before it hastens no repair."""
+"""The grace period counts from the commit, too: an announcement before it hastens no repair."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A group that filters by SQL92 passes messages without an effect: nobody here knows whether it wanted them."""
+"""A group that filters by SQL92 passes messages without an effect: whether it wanted them is not known here."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def test_a_repair_is_not_given_up_because_another_replica_lacks_its_commit() -> 
 
 
 def test_a_key_that_a_person_asks_about_is_no_rejection_on_a_replica() -> None:
-    """Nobody announced it: no time is late enough."""
+    """It was not announced: no time is late enough."""
     world = World()
     world.outbox.has_come_to_ms = world.clock.now_ms() + 3_600_000
     world.clock.advance(60)

@@ -74,7 +74,7 @@ def test_the_row_of_a_worker_that_died_after_its_effect_is_ended_by_the_repair()
 
 
 def test_what_no_worker_has_run_is_not_run_after_the_effect_came_another_way_and_its_inbox_row_was_deleted() -> None:
-    """No worker ran. Months later the outbox row is settled, the inbox row purged by age, and somebody starts one."""
+    """No worker ran. Months later the outbox row is settled, the inbox row purged by age, and one is started."""
     world, lost = handed_over()
     for group in ("billing", "shipping"):
         apply(world, lost, group)
@@ -101,7 +101,7 @@ def test_the_row_of_a_group_that_has_its_effect_is_withdrawn_while_another_group
 
 
 def test_a_row_is_withdrawn_before_the_failure_of_another_ends_the_repair() -> None:
-    """Nobody looks at the rows of a repair that has FAILED."""
+    """No worker looks at the rows of a repair that has FAILED."""
     world, lost = handed_over()
     failed = replace(row(world, lost, "shipping"), state=RepairState.FAILED, answer="Collision")
     world.ledger.rows.repairs[ENVIRONMENT, TOPIC, "shipping", lost] = failed
@@ -111,7 +111,7 @@ def test_a_row_is_withdrawn_before_the_failure_of_another_ends_the_repair() -> N
 
 
 def test_the_row_of_a_group_that_is_not_configured_any_more_is_left_to_its_worker() -> None:
-    """Nobody knows whether it lacks the effect: its inbox is not looked into."""
+    """Whether it lacks the effect is not known: its inbox is not looked into."""
     world, lost = handed_over()
     one_group = replace(world.topic, subscriptions=world.topic.subscriptions[:1])
     world.topic, world.subscriptions = one_group, world.subscriptions[:1]

@@ -1,4 +1,4 @@
-"""The repair's pure decisions: boundaries as triples, and what must hold for any evidence whatever."""
+"""The repair's pure decisions: boundaries as triples, and what must hold for any evidence."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def decided(one: RepairCase) -> RepairStep:
 
 
 def test_a_group_that_does_not_take_the_tag_fails_no_repair_while_the_outbox_is_away() -> None:
-    """The others lag behind a copy that was there before a send, and nobody tells the tag."""
+    """The others lag behind a copy that was there before a send, and no witness has the tag."""
     plans = tuple(
         replace(p, tags=frozenset({"other"})) if p.group == "shipping" else p for p in WORLD.topic.subscriptions
     )
@@ -107,7 +107,7 @@ def test_open_repair_with_a_half_is_ended() -> None:
         ({"billing": UNKNOWN, "shipping": UNKNOWN}, Act.WRITE),
         ({"billing": EFFECT, "shipping": UNKNOWN}, Act.WRITE),
         ({"billing": UNKNOWN, "shipping": ABSENT}, Act.END),
-        ({"billing": UNKNOWN}, Act.END),  # nobody can tell of a group without an inbox
+        ({"billing": UNKNOWN}, Act.END),  # not known of a group without an inbox
         ({}, Act.END),
     ],
 )

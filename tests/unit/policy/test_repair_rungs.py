@@ -206,7 +206,7 @@ def test_hand_over_goes_to_every_group_that_takes_the_tag_and_has_no_effect() ->
     world.rounds(process, 8)
     assert ended(world, lost).state is RepairState.DONE
     assert copies(world, lost) == 0
-    # The half is closed, so that nobody is asked about it any more.
+    # The half is closed, so that no producer is asked about it any more.
     assert [commit for _, _, commit in world.broker.ends] == [False]
 
 

@@ -1,4 +1,4 @@
-"""A database came back from a backup, or somebody deleted its rows: what is decided, and what is not sent."""
+"""A database came back from a backup, or its rows were deleted by hand: what is decided, and what is not sent."""
 
 from __future__ import annotations
 

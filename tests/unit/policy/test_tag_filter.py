@@ -1,4 +1,4 @@
-"""Keys announced with a tag that the group does not take: out of pending by the outbox's word, and by nobody else's."""
+"""Keys announced with a tag that the group does not take: out of pending by the outbox's answer, and by no other."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ def test_members_that_are_no_keys_are_asked_for_nowhere() -> None:
 
 
 class Paged:
-    """Shards whose keys apart come in pages of ten, whatever is removed in between."""
+    """Shards whose keys apart come in pages of ten, with keys removed in between."""
 
     def __init__(self, world: World) -> None:
         self._memory = world.shards

@@ -26,7 +26,7 @@ def test_a_block_that_rolls_back_and_commits_something_else_is_told_that_its_mes
                     connection.execute("CREATE TABLE effect_of_the_block (n INTEGER)")
                     connection.commit()
 
-            with pytest.raises(NotCommitted, match="committed without its message"):
+            with pytest.raises(NotCommitted, match="committed without their message"):
                 block()
         assert tx.outcome is Outcome.ROLLBACK
     finally:

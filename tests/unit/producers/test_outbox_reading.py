@@ -1,4 +1,4 @@
-"""Outbox rows as evidence: FOUND, ABSENT only if everybody answered, else UNKNOWN."""
+"""Outbox rows as evidence: FOUND, ABSENT only if every database answered, else UNKNOWN."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_completion_by_check_back_needs_brokers_that_ask_back(
         assert not world.halves.is_running
         return
     world.producer(completion="check")
-    assert ("no broker told its version" in caplog.text) == (asks_back is None)
+    assert ("no broker answered with its version" in caplog.text) == (asks_back is None)
 
 
 def test_a_delay_level_is_refused_before_anything_is_sent(world: World) -> None:

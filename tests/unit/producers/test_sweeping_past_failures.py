@@ -1,4 +1,4 @@
-"""Rows whose announcements always fail hold up nobody else's."""
+"""Rows whose announcements always fail hold up no other rows."""
 
 from __future__ import annotations
 

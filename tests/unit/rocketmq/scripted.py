@@ -53,7 +53,7 @@ class ScriptedBroker:
         return reply_to(request, code, remark=remark, language="JAVA", version=self.version)
 
     def answers_queries(self, records: Mapping[str, list[MessageRecord]]) -> None:
-        """QUERY_MESSAGE by topic: whatever the key is, as a hash collision would."""
+        """QUERY_MESSAGE by topic, for any key, as a hash collision would."""
 
         def handler(request: Command) -> Command:
             found = records.get(request.fields["topic"], [])

@@ -1,4 +1,4 @@
-"""A host that swallows packets: connecting to it takes its whole time-out, and nobody else's time."""
+"""A host that swallows packets: connecting to it takes its whole time-out, and no other host's time."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_requests_that_waited_for_a_connection_go_out_in_order_and_cancelled_one
 
     with Peer(answering(answer)) as peer, RemotingClient(outgoing=passage) as client:
         futures = [client.submit_soon(peer.address, Command(code=105, fields={"n": str(n)})) for n in range(6)]
-        assert futures[3].cancel()  # whoever waited has given up: an offset must not be stored that late
+        assert futures[3].cancel()  # its caller has given up: an offset must not be stored that late
         gate.set()
         for number in (0, 1, 2, 4, 5):
             assert futures[number].result(30).code == 0

@@ -1,4 +1,4 @@
-"""RocketMQ 5.4 can keep halves in a topic of its own, by a setting that nobody tells us of."""
+"""RocketMQ 5.4 can keep halves in a topic of its own, by a setting that no answer shows."""
 
 from __future__ import annotations
 

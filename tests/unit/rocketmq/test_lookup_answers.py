@@ -150,7 +150,7 @@ def test_a_copy_that_lacks_only_a_package_here_is_unknown_and_never_damage(
         for answer in (cluster.lookups.committed_copies("Orders", KEY), cluster.lookups.find("Orders", KEY)):
             assert answer.is_unknown
             assert f"pip install {module}" in answer.reason
-            assert answer.damage is None  # what is damaged is quarantined: nobody would ask for it again
+            assert answer.damage is None  # what is damaged is quarantined: no round would ask for it again
         spoiled = replace(record(physical_offset=2_000), body=b"other")
         cluster.broker.answers_queries({"Orders": [spoiled, packed]})
         assert cluster.lookups.committed_copies("Orders", KEY).damage is None

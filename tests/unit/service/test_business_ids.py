@@ -1,4 +1,4 @@
-"""A person names a message by its business id: never another one's, never one of several, whatever the text holds."""
+"""A person names a message by its business id: never another one's, never one of several, for any text."""
 
 from __future__ import annotations
 

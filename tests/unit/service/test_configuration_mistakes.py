@@ -28,7 +28,11 @@ IN_THE_FILE: list[tuple[str, str, str]] = [
     ("[[subscriptions]]", "[[subscribtions]]", "subscribtions: unknown setting; remove it or correct its spelling"),
     (REDIS, "", "redis.url: missing; config/reconciler.toml shows an example"),
     (REDIS, 'url = "127.0.0.1:6379"', "redis.url = (hidden): expected scheme://user:password@host:port"),
-    (REDIS, 'url = "redis://127.0.0.1/zero"', "redis.url = redis://127.0.0.1/zero: behind the host stands the number"),
+    (
+        REDIS,
+        'url = "redis://127.0.0.1/zero"',
+        "redis.url = redis://127.0.0.1/zero: behind the host expected the number",
+    ),
     (REDIS, f'url = "redis://:{SECRET}@h/0?foo=bar"', "redis.url = redis://h/0: unknown parameter 'foo'"),
     (REDIS, f'url = "redis://:{SECRET}@h1:6379,h2:6379/0"', "redis.url = redis://h1:6379,h2:6379/0: several hosts are"),
     (REDIS, f'url = "redis://:{SECRET}#1@h/0"', "redis.url = (hidden): expected scheme://user:password@host:port"),

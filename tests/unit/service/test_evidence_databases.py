@@ -1,4 +1,4 @@
-"""A database that is left out of a list, or hidden behind another's name, is one that nobody asks."""
+"""A database that is left out of a list, or hidden behind another's name, is one that is never asked."""
 
 from __future__ import annotations
 
@@ -52,7 +52,10 @@ def test_one_url_and_a_list_of_one_mean_the_same() -> None:
     ("urls", "told"),
     [
         ([], r"producers\[0\]\.outbox_url = a list: List should have at least 1 item"),
-        (["sqlite:////a", "sqlite:////b", "sqlite:////a"], r"producers\[0\]\.outbox_url = a list: a URL stands twice"),
+        (
+            ["sqlite:////a", "sqlite:////b", "sqlite:////a"],
+            r"producers\[0\]\.outbox_url = a list: a URL is listed twice",
+        ),
         (["sqlite:////a", "oracle://u:hunter2@h/d"], r"producers\[0\]\.outbox_url\[1\] = oracle://h/d: expected a SQL"),
         ("oracle://u:hunter2@h/d", r"producers\[0\]\.outbox_url = oracle://h/d: expected a SQL"),
         (["sqlite:////a", None], r"producers\[0\]\.outbox_url\[1\] = \(hidden\)"),

@@ -41,11 +41,11 @@ def test_nothing_is_said_to_be_in_flight_of_a_key_that_nobody_has_heard_of() -> 
     def unheard(*, silent: tuple[str, ...] = (), away: tuple[str, ...] = ()) -> Explanation:
         return Explanation(stories=(LifeStory(unique_key=KEY, events=(), silent=silent, away=away, outlook=()),))
 
-    assert (unheard().exit_code, unheard().unheard) == (2, f"nobody has heard of {KEY}")
-    assert unheard(silent=("outbox: gone",)).unheard == f"nobody who could tell has heard of {KEY}"
-    assert (unheard(away=("redis",)).exit_code, unheard(away=("redis",)).unheard.split(" has")[0]) == (
+    assert (unheard().exit_code, unheard().unheard) == (2, f"no witness knows {KEY}")
+    assert unheard(silent=("outbox: gone",)).unheard == f"no witness that answered knows {KEY}"
+    assert (unheard(away=("redis",)).exit_code, unheard(away=("redis",)).unheard.split(" knows")[0]) == (
         3,
-        "nobody who could tell",
+        "no witness that answered",
     )
 
 

@@ -1,4 +1,4 @@
-"""A replay worker for a group whose rows its handler would never take is refused before it asks anybody."""
+"""A replay worker for a group whose rows its handler would never take is refused before it asks any database."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ PLACES = (
 
 @dataclass(frozen=True)
 class Marked:
-    """A URL and the pieces of it that nobody may see."""
+    """A URL and the pieces of it that must stay hidden."""
 
     url: str
     marks: tuple[str, ...]

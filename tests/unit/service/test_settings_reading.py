@@ -113,7 +113,7 @@ def test_wrong_value_of_a_variable_names_the_variable_for_nobody_finds_it_in_the
         ({"RECONCILER_SUBSCRIPTIONS__0__GRACE_PERIOD_SECONDS": "1"}, "shorter than rounds.interval_seconds"),
         ({"RECONCILER_SUBSCRIPTIONS__0__LATE_AFTER_SECONDS": "3"}, "late_after_seconds"),
         ({"RECONCILER_SUBSCRIPTIONS__0__INBOX_KEEP_DAYS": "9.9"}, "take effect twice"),
-        ({"RECONCILER_SUBSCRIPTIONS__0__REPAIR_ORDER": '["end","end"]'}, "stands twice"),
+        ({"RECONCILER_SUBSCRIPTIONS__0__REPAIR_ORDER": '["end","end"]'}, "is listed twice"),
         ({"RECONCILER_SUBSCRIPTIONS__0__REPAIR_ORDER": '["pray"]'}, "repair_order"),
         ({"RECONCILER_ROUNDS__RETENTION_HOURS": "0.01"}, "retention_hours"),
         ({"RECONCILER_SWEEP__KEEP_DAYS": "10"}, "a tombstone must outlive every half"),

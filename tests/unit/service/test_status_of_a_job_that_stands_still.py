@@ -1,4 +1,4 @@
-"""H55: the job is not running, and "0 lost" is all that anybody sees."""
+"""H55: the job is not running, and "0 lost" is all that is shown."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def announced(engine: sa.Engine, number: int, **changes: object) -> str:
 def test_what_was_announced_on_another_topic_than_is_read_here_is_seen_in_the_outbox(
     shop: tuple[Connections, sa.Engine],
 ) -> None:
-    """The service's unique_key_topic has another name: nobody reads its announcements, and status ended with 0."""
+    """The service's unique_key_topic has another name: no process reads its announcements, and status ended with 0."""
     inbox, ledger, engine = FakeInbox(), MemoryLedger(ManualClock()), shop[1]
     consumed, known, lost, later = (announced(engine, number) for number in (101, 102, 110, 111))
     announced(engine, 103, tag="noise")

@@ -1,4 +1,4 @@
-"""`db upgrade` takes its URL from settings, a file or the environment: no password stands in a list of processes."""
+"""`db upgrade` takes its URL from settings, a file or the environment: no password appears in a list of processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reconciler.settings.file import load_settings
 from reconciler.sql import schema
 
 EXAMPLE = Path("config/reconciler.toml")
-WARNING = "the password in --url stands in the list of processes: --url @FILE or RECONCILER_DB_URL keeps it out"
+WARNING = "the password in --url is visible in the list of processes: --url @FILE or RECONCILER_DB_URL keeps it out"
 #: Nobody listens there.
 AWAY = "postgresql://app:s3cret@127.0.0.1:1/orders"
 

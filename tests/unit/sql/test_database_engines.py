@@ -224,7 +224,7 @@ def test_words_that_no_server_here_says_have_their_remedy(words: str, remedy: st
 
 @pytest.mark.sql("postgres")
 def test_a_url_that_names_another_driver_of_postgres_is_reached_by_ours(postgres_url: str) -> None:
-    """With the other one, nobody would have looked whether settings and statements stay in their transaction."""
+    """With the other one, no test would show whether settings and statements stay in their transaction."""
     engine = open_engine(make_url(postgres_url).set(drivername="postgresql+psycopg2").render_as_string())
     with reading(engine) as connection:
         assert connection.exec_driver_sql("SHOW lock_timeout").scalar() == "5s"

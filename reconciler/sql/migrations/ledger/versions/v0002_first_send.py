@@ -1,6 +1,6 @@
 """When a repair was sent first: the audit asks whether that was before the effect.
 
-NULL for repairs that were sent before: a row that was opened again does not tell its first send any more.
+NULL for repairs that were sent before: a row that was opened again no longer shows its first send.
 """
 
 from __future__ import annotations

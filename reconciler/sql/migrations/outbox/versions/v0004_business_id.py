@@ -30,7 +30,7 @@ def upgrade() -> None:
             with op.get_context().autocommit_block():
                 _build_concurrently()
         case "mysql" | "mariadb":
-            if context.is_offline_mode() or not _is_there():  # its statements are no transaction
+            if context.is_offline_mode() or not _is_there():  # DDL there is in no transaction: it may be built already
                 op.execute(f"SET SESSION lock_wait_timeout = {LOCK_WAIT_SECONDS}")
                 op.execute(
                     f"ALTER TABLE {TABLE} ADD INDEX {INDEX} ({', '.join(COLUMNS)}), ALGORITHM=INPLACE, LOCK=NONE"
