@@ -42,9 +42,9 @@ demo: $(VENV)/.demo ## lost messages found and repaired, everything embedded
 
 STRESS := tests/chaos tests/failover tests/fuzz tests/model tests/simulation
 
-# Four workers on two cores: most of their time is waiting, for brokers, grace periods and leases.
+# Three workers on two cores: half of their time is waiting, for brokers, grace periods and leases.
 test: setup ## everything but test-spark and test-stress; a missing service is skipped on a laptop and fails with CI=true
-	$(PYTEST) -n 4 --dist loadgroup -m "not spark" $(STRESS:%=--ignore=%) $(if $(IN_CI),--cov --cov-report=)
+	$(PYTEST) -n 3 --dist loadgroup -m "not spark" $(STRESS:%=--ignore=%) $(if $(IN_CI),--cov --cov-report=)
 	$(if $(IN_CI),$(BIN)/python tests/coverage_gate.py)
 
 test-spark: setup ## the audit on PySpark: planted accidents, faults, a standalone cluster, the demo's last step
