@@ -123,7 +123,7 @@ class BrokerMessage:
 
 
 def properties_text(properties: dict[str, str], *, trimmed: bool) -> str:
-    """The stored form; ``trimmed`` leaves the last separator out, as MessageDecoder does from 4.9 on."""
+    """The stored form; ``trimmed`` leaves the last separator out, as MessageDecoder does from 4.9.1 to 5.1."""
     text = encode_properties(properties)
     return text.removesuffix("\x02") if trimmed else text
 

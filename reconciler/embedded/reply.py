@@ -24,7 +24,7 @@ class Reply:
 
 
 def unsupported(request: Command, family: Family) -> Reply | None:
-    """The answer to a request code that the family does not know: code 3, or none up to 4.4."""
+    """The answer to a request code that the family does not know: code 3, or none up to 4.9.0."""
     if not family.answers_unknown_codes:
         return None
     return Reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
-from reconciler.errors import BrokerUnavailable, MalformedInput, ReconcilerError
+from reconciler.errors import BrokerUnavailable, ReconcilerError
 from reconciler.evidence.broker_answer import MAXIMUM_HITS, Accepts, BrokerAnswer, answer_of_hits, merge_answers
 from reconciler.evidence.queue_scan import copies_of_prepared
 from reconciler.evidence.stored_message import real_topic
@@ -66,21 +66,6 @@ def query_messages(
     """
     command = _query(topic, key, maximum, begin_ms, end_ms, by_unique_key=by_unique_key)
     return _hits(client.request(address, command), topic, broker_name)
-
-
-def view_message_by_id(
-    client: RemotingClient, address: str, commit_log_offset: int, *, broker_name: str = ""
-) -> MessageRecord:
-    """The record at a commit-log offset, of any topic. Raises BrokerRefused (code 1) if there is none.
-
-    `address` must come from a route: never connect to where a message id points.
-    """
-    command = Command(code=RequestCode.VIEW_MESSAGE_BY_ID, fields={"offset": str(commit_log_offset)})
-    answer = require_success(client.request(address, command), f"message at {commit_log_offset}")
-    records = decode_records(answer.body, broker_name)
-    if len(records) != 1:
-        raise MalformedInput(f"{len(records)} records in the answer for one")
-    return records[0]
 
 
 class Lookups:

@@ -9,7 +9,6 @@ from reconciler.contract.keyspace import SHARDS_DEFAULT
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import REPAIR_ORDER_DEFAULT, Rung
 from reconciler.contract.unique_key import shard_of
-from reconciler.errors import InvalidValue
 
 #: Inbox rows are taken to be deleted this much earlier than they are: an effect comes some time after the inbox was
 #: asked.
@@ -75,13 +74,6 @@ class TopicPlan:
     def grace_period_seconds(self) -> float:
         """The longest one of its subscriptions."""
         return max(plan.grace_period_seconds for plan in self.subscriptions)
-
-    def plan_of(self, group: str) -> SubscriptionPlan:
-        """The plan of one group; raises InvalidValue for a group that is not configured."""
-        for plan in self.subscriptions:
-            if plan.group == group:
-                return plan
-        raise InvalidValue("group", group, f"no [[subscriptions]] section has it for topic {self.topic}")
 
     def shard_of(self, unique_key: str) -> int:
         """The shard of a key."""

@@ -21,11 +21,11 @@ ROOT = Path(__file__).resolve().parents[2]
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
-from tests.services.remoting_probe import RemotingProbe, Reply, decode  # noqa: E402 - needs the path above
-from tests.services.rocketmq import VERSIONS, RocketMQCluster  # noqa: E402
+from reconciler.rocketmq.wire.codes import MQVersion  # noqa: E402 - needs the path above
+from tests.services.remoting_probe import RemotingProbe, Reply, decode  # noqa: E402 - as above
+from tests.services.rocketmq import VERSIONS, RocketMQCluster  # noqa: E402 - as above
 
 FRAMES = ROOT / "tests" / "frames"
-ORDINALS = {"3.2.6": 79, "4.2.0": 253, "4.4.0": 293, "4.9.7": 407, "5.1.4": 441, "5.3.3": 479, "5.4.0": 493}
 GROUP, TOPIC = "CG_A", "TopicExtra"
 KEYS = {"zlib": "A" * 32, "plain": "B" * 32, "half": "C" * 32, "v6": "D" * 32}
 
@@ -40,6 +40,7 @@ class Recorder:
 
     def __init__(self, version: str, port: int, *, host: str = "127.0.0.1") -> None:
         self.version = version
+        self._ordinal = MQVersion.of_release(version)
         self.lines: list[dict[str, str]] = []
         self._probe = RemotingProbe(port, host=host, timeout_seconds=15)
 
@@ -49,7 +50,7 @@ class Recorder:
 
     def ask(self, what: str, code: int, fields: dict[str, str], body: bytes = b"", *, keep: bool = True) -> Reply:
         """A JSON request and its answer."""
-        frame = self._probe.encode(code, fields, body, version=ORDINALS[self.version])
+        frame = self._probe.encode(code, fields, body, version=self._ordinal)
         return self._exchange(what, frame, keep=keep)
 
     def ask_binary(self, what: str, code: int, fields: dict[str, str], body: bytes = b"") -> Reply:
@@ -58,7 +59,7 @@ class Recorder:
             struct.pack(">h", len(key)) + key.encode() + struct.pack(">i", len(value.encode())) + value.encode()
             for key, value in fields.items()
         )
-        header = struct.pack(">hbhiii", code, 3, ORDINALS[self.version], 777, 0, 0)
+        header = struct.pack(">hbhiii", code, 3, self._ordinal, 777, 0, 0)
         header += struct.pack(">i", len(extra)) + extra
         word = (1 << 24) | len(header)
         frame = struct.pack(">II", 4 + len(header) + len(body), word) + header + body

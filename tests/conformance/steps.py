@@ -15,7 +15,9 @@ from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.client.sending import SendResult
 from reconciler.rocketmq.consumer.pulling import PullRequest, PullResult, PullStatus, pull
 from reconciler.rocketmq.producer.ending import EndAnswer, EndDecision, EndRequest, end_transaction
-from reconciler.rocketmq.wire.codes import HALF_TOPIC
+from reconciler.rocketmq.wire.answers import require_success
+from reconciler.rocketmq.wire.codes import HALF_TOPIC, RequestCode
+from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.message import Message
 from reconciler.rocketmq.wire.record import MessageRecord
 from tests.conformance.targets import Target
@@ -64,6 +66,12 @@ class Steps:
     def queue(self, topic: str, number: int = 0) -> MessageQueue:
         """A queue of the broker under test."""
         return MessageQueue(topic=topic, broker_name=self.target.broker_name, queue_id=number)
+
+    def configure(self, **properties: str) -> None:
+        """Changes properties of the running broker."""
+        text = "".join(f"{name}={value}\n" for name, value in properties.items())
+        command = Command(code=RequestCode.UPDATE_BROKER_CONFIG, body=text.encode())
+        require_success(self.client.request(self.target.broker, command), text)
 
     def send(self, topic: str, body: bytes, *, queue: int = 0, tags: str | None = None) -> SendResult:
         """An ordinary message into one queue."""

@@ -1,7 +1,7 @@
 """The brokers that the suite runs against, chosen by BROKER in the environment.
 
-BROKER=embedded | 3.2.6 | 4.2.0 | 4.4.0 | 4.9.7 | 5.1.4 | 5.3.3 | 5.4.0 | all, or several with commas. Without it:
-every family of the embedded broker, and the real brokers of `BY_DEFAULT` (skipped where Java is missing).
+BROKER=embedded | all | a version of tests/services/rocketmq.py, or several with commas. Without it: every family of the
+embedded broker, and the real brokers of `BY_DEFAULT` (skipped where Java is missing).
 """
 
 from __future__ import annotations

@@ -7,11 +7,9 @@ import os
 import pytest
 
 from reconciler.errors import BrokerRefused, InvalidValue, ReconcilerError, TopicNotFound
-from reconciler.evidence.lookup import view_message_by_id
-from reconciler.rocketmq.client.sending import Sender, SendResult, SendStatus
+from reconciler.rocketmq.client.sending import Sender, SendStatus
 from reconciler.rocketmq.wire.codes import ResponseCode
 from reconciler.rocketmq.wire.message import MAXIMUM_BODY_BYTES, Message
-from reconciler.rocketmq.wire.record import MessageRecord
 from tests.conformance.steps import GROUP, Steps, new_steps
 from tests.conformance.targets import Target
 
@@ -28,10 +26,6 @@ def sender(steps: Steps, *, uses_v1: bool = False) -> Sender:
         unique_keys=instance.unique_keys,
         uses_v1=uses_v1,
     )
-
-
-def stored(steps: Steps, sent: SendResult) -> MessageRecord:
-    return view_message_by_id(steps.client, steps.target.broker, sent.commit_log_offset)
 
 
 @pytest.mark.parametrize("uses_v1", [True, False], ids=["v1", "v2"])
@@ -56,7 +50,7 @@ def test_a_message_is_stored_as_it_was_sent(steps: Steps, uses_v1: bool) -> None
     assert record.unique_key == sent.unique_key
     assert record.physical_offset == sent.commit_log_offset
     assert record.offset_message_id == sent.offset_message_id
-    by_id = stored(steps, sent)
+    (by_id,) = steps.lookups.at_offset(topic, steps.target.broker_name, sent.commit_log_offset, sent.unique_key).records
     assert (by_id.body, by_id.queue_offset) == (record.body, record.queue_offset)
 
 

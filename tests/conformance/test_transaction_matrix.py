@@ -280,11 +280,11 @@ def test_the_half_topic_is_readable_once_it_is_registered(steps: Steps) -> None:
 def test_a_broker_that_takes_no_transactions_says_so(steps: Steps, target: Target) -> None:
     """rejectTransactionMessage=true."""
     topic = target.new_topic("rejected")
-    steps.admin.update_broker_config(target.broker, {"rejectTransactionMessage": "true"})
+    steps.configure(rejectTransactionMessage="true")
     try:
         message = Message(topic=topic, body=b"half")
         with pytest.raises(BrokerRefused) as refused:
             steps.instance.sender(GROUP).send(message, queue=steps.queue(topic), is_half=True)
     finally:
-        steps.admin.update_broker_config(target.broker, {"rejectTransactionMessage": "false"})
+        steps.configure(rejectTransactionMessage="false")
     assert refused.value.code == ResponseCode.NO_PERMISSION

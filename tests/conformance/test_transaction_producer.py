@@ -120,11 +120,11 @@ def test_the_group_is_registered_before_its_first_half_and_leaves(steps: Steps) 
 def test_a_broker_that_takes_no_transactions_is_named_as_such(steps: Steps) -> None:
     topic = steps.target.new_topic("tx_rejected")
     listener = Listener(lambda: State.COMMIT)
-    steps.admin.update_broker_config(steps.target.broker, {"rejectTransactionMessage": "true"})
+    steps.configure(rejectTransactionMessage="true")
     try:
         with producer(steps, topic, listener) as sending, pytest.raises(TransactionsRejected) as refused:
             sending.send_message_in_transaction(Message(topic=topic, body=b"half"))
     finally:
-        steps.admin.update_broker_config(steps.target.broker, {"rejectTransactionMessage": "false"})
+        steps.configure(rejectTransactionMessage="false")
     assert isinstance(refused.value, BrokerRefused)
     assert "rejectTransactionMessage" in str(refused.value)

@@ -1,8 +1,9 @@
 """python -m tests.simulation.ablation [BUG ...]: every planted bug is caught, and only under the faults that it needs.
 
 A bug is caught within HISTORIES_MAX histories, within ON if it needs a fault. For each fault that it needs: with the
-fault off, everything else as drawn and the bug's helpers on, it is not caught in OFF histories. Both runs leave out
-what has the same effect. And the product without the bug passes the history that caught it.
+fault off, everything else as drawn and the bug's helpers on, it is not caught in several times as many histories as
+were enough with it (`Search.after`), at most OFF. Both runs leave out what has the same effect. And the product without
+the bug passes the history that caught it.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import importlib
 import multiprocessing
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.resources import files
@@ -24,6 +24,9 @@ from tests.simulation.thawing import PACKAGES
 
 SIMULATOR = "tests.simulation."
 
+#: Without a fault that a bug needs: so many histories for each one that it took with the fault, and at least so many.
+OFF_TIMES, OFF_MIN = 4, 10
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
@@ -35,22 +38,34 @@ class Search:
     always: frozenset[str]
     never: frozenset[str]
 
+    def after(self, caught_at: int | None) -> Search:
+        """This search, no longer than it needs to be once the bug was caught: what is met at once is missed at once."""
+        if caught_at is None:
+            return self
+        return replace(self, histories=min(self.histories, max(OFF_MIN, OFF_TIMES * caught_at)))
+
 
 #: Number of the first history that failed, None if none did; and how it failed.
 Found = tuple[int | None, str]
 
 
 def find_all(bugs: Sequence[tuple[str, Sequence[Search]]], *, jobs: int) -> Iterator[list[Found]]:
-    """Patches with their searches: what each search finds, patch by patch; each patch has a child of its own."""
+    """Patches with their searches, the one with all faults first: what each finds. Each patch has its own child."""
     with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=1) as pool:
         yield from pool.imap(_find, bugs)
 
 
 def _find(bug: tuple[str, Sequence[Search]]) -> list[Found]:
-    patch, searches = bug
+    patch, (met, *missed) = bug
     _plant(patched(patch, ROOT))
-    module = importlib.import_module(f"{SIMULATOR}until_failure")
-    return [module.first_failure(s.seed, s.histories, s.always, s.never) for s in searches]
+    first_failure = importlib.import_module(f"{SIMULATOR}until_failure").first_failure
+
+    def run(search: Search) -> Found:
+        found: Found = first_failure(search.seed, search.histories, search.always, search.never)
+        return found
+
+    caught = run(met)
+    return [caught, *(run(search.after(caught[0])) for search in missed)]
 
 
 def _plant(texts: Mapping[Path, str]) -> None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from tests.simulation.faults import FAULTS
 
-#: MQVersion ordinals: 3.2.6, 4.2.0, 4.4.0, 4.9.7, 5.3.3.
-VERSIONS = {"3.2.6": 69, "4.2.0": 253, "4.4.0": 293, "4.9.7": 403, "5.3.3": 477}
+#: Releases of the broker.
+VERSIONS = ("3.2.6", "4.2.0", "4.4.0", "4.9.7", "5.3.3")
 
 #: Troubles that are drawn one by one. A trouble that is on has a strength between 0 and 1.
 TROUBLES = tuple(FAULTS)
@@ -66,7 +66,7 @@ def draw(
         seed=seed,
         messages=dice.randint(100, 125),
         messages_per_second=pick((2.0, 4.0, 8.0)),
-        version=pick(tuple(VERSIONS)),
+        version=pick(VERSIONS),
         brokers=pick((1, 1, 2)),
         queues=pick((1, 2)),
         groups=pick((1, 1, 2)),

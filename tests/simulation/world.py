@@ -18,7 +18,7 @@ from reconciler.errors import BrokerUnavailable, RequestTimeout
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import Candidate
 from reconciler.rocketmq.producer.ending import EndAnswer, EndStatus
-from reconciler.rocketmq.wire.codes import HALF_TOPIC
+from reconciler.rocketmq.wire.codes import HALF_TOPIC, MQVersion
 from reconciler.rocketmq.wire.record import MessageRecord
 from reconciler.testing.memory import MemoryLedger
 from tests.simulation.broker import Broker, BrokerSettings
@@ -35,7 +35,7 @@ from tests.simulation.redis_data import RedisData
 from tests.simulation.repairs_seen import end_answer
 from tests.simulation.rest import unrest
 from tests.simulation.strangers import Stranger
-from tests.simulation.swarm import VERSIONS, Swarm
+from tests.simulation.swarm import Swarm
 from tests.simulation.troubles import Troubles
 from tests.simulation.witnesses import Cluster, ask
 
@@ -138,8 +138,8 @@ class World:
     def _broker(self, number: int) -> Broker:
         swarm, kernel = self.swarm, self.kernel
         settings = BrokerSettings(
-            version=VERSIONS[swarm.version], transaction_timeout=6.0, check_interval=kernel.dice.choice((10.0, 20.0)),
-            check_max=kernel.dice.choice((2, 5, 15)),
+            version=MQVersion.of_release(swarm.version), transaction_timeout=6.0,
+            check_interval=kernel.dice.choice((10.0, 20.0)), check_max=kernel.dice.choice((2, 5, 15)),
         )  # fmt: skip
         link = Link(kernel, "broker", delay_seconds=0.002)
         broker = Broker(kernel, f"broker-{number}", settings, link=link, skew_ms=self._skew())
@@ -410,7 +410,7 @@ class World:
 
     def candidate(self, group: str, key: str) -> Candidate | None:
         """The ledger's row."""
-        subscription = self.plan.plan_of(group).subscription
+        (subscription,) = (plan.subscription for plan in self.plan.subscriptions if plan.group == group)
         return self.ledger.rows.candidates.get((subscription, key))
 
     def has_open_outage(self) -> bool:

@@ -195,7 +195,7 @@ def _add_reply_fields(broker: BrokerServices, fields: dict[str, str], unique_key
 
 
 def _stamp(broker: BrokerServices, message: BrokerMessage) -> None:
-    """The properties that brokers add: CLUSTER from 4.9, MSG_REGION, TRACE_ON and a missing UNIQ_KEY from 5.0."""
+    """The properties that brokers add: CLUSTER from 4.6, MSG_REGION, TRACE_ON and a missing UNIQ_KEY from 5.0."""
     family, settings, properties = broker.family, broker.settings, message.properties
     if not family.stores_cluster:
         return

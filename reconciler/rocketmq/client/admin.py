@@ -96,11 +96,6 @@ class Admin:
         """All properties of the broker's configuration (GET_BROKER_CONFIG: a Java properties text)."""
         return _java_properties(self._ask(address, RequestCode.GET_BROKER_CONFIG, {}).body)
 
-    def update_broker_config(self, address: str, properties: Mapping[str, str]) -> None:
-        """Changes properties of the running broker."""
-        text = "".join(f"{name}={value}\n" for name, value in properties.items())
-        self._ask(address, RequestCode.UPDATE_BROKER_CONFIG, {}, text.encode())
-
     def runtime_info(self, address: str) -> dict[str, str]:
         """What the broker says about its running: dispatchBehindBytes, brokerVersionDesc and many more."""
         table = parse_object(self._ask(address, RequestCode.GET_BROKER_RUNTIME_INFO, {}).body).get("table")
@@ -127,15 +122,6 @@ class Admin:
         return GroupFilter(
             kind=str(data.get("expressionType") or "TAG"), expression=str(data.get("subString") or EVERY_TAG)
         )
-
-    def consumer_ids(self, address: str, group: str) -> list[str]:
-        """Client ids of the group's members at this broker; empty if there are none (code 1)."""
-        command = Command(code=RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields={"consumerGroup": group})
-        answer = self._client.request(address, command)
-        if answer.code == ResponseCode.SYSTEM_ERROR:
-            return []
-        ids = parse_object(require_success(answer, f"members of {group}").body).get("consumerIdList")
-        return [str(member) for member in ids] if isinstance(ids, list) else []
 
     def groups(self, address: str) -> list[str]:
         """Names of all consumer groups that this broker has a configuration for."""

@@ -137,11 +137,6 @@ class HeartbeatService:
         if was_taken:
             self._steps.soon(self._look)
 
-    def registered_at(self) -> set[str]:
-        """Brokers that took the last heartbeat sent to them."""
-        with self._lock:
-            return set(self._taken)
-
     def close(self) -> None:
         """Unregisters everything and stops."""
         self._steps.close(timeout_seconds=2 * TIMEOUT_SECONDS)

@@ -1,7 +1,7 @@
 """What brokers of different versions do differently: one line a difference, with the version that brought it.
 
-The client decides by it, the embedded broker imitates it, and the conformance suite shows each difference on real
-brokers of the versions on both sides. Facts that hold for every version are in the code.
+The client decides by it, and the embedded broker imitates it. The first release of each line is read from the tags of
+RocketMQ's source; tests/conformance shows the line on real brokers. Facts that hold for every version are in the code.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def facts_of(version: int) -> BrokerFacts:
         has_check_back=has_half_topic,  # AbstractTransactionalMessageCheckListener
         may_keep_halves_in_rocksdb=version > MQVersion.V5_3_3,  # 5.4: TransactionalMessageBridge
         registers_half_topics_at_start=since(MQVersion.V5_0_0),  # TopicConfigManager
-        half_topic_is_writable=not since(MQVersion.V4_7_0),  # TopicValidator
+        half_topic_is_writable=not since(MQVersion.V4_9_4),  # TopicValidator.isNotAllowedSendTopic
         keeps_discarded=since(MQVersion.V4_5_2),  # DefaultTransactionalMessageCheckListener
         batches_finished=since(MQVersion.V5_1_0),  # TransactionalOpBatchService
         rejects_late_end=since(MQVersion.V5_1_1),  # EndTransactionProcessor.rejectCommitOrRollback
@@ -148,23 +148,23 @@ def facts_of(version: int) -> BrokerFacts:
         exact_record_lookup=since(MQVersion.V5_0_0),  # EndTransactionProcessor: "Find prepared ..."
         has_batch_send=since(MQVersion.V4_1_0),  # SendMessageProcessor, code 320
         max_message_bytes=(4 * 1024 if since(MQVersion.V3_4_9) else 512) * 1024,  # MessageStoreConfig.maxMessageSize
-        bad_queue_code=int(ResponseCode.INVALID_PARAMETER if since(MQVersion.V5_0_0) else ResponseCode.SYSTEM_ERROR),
-        stores_cluster=since(MQVersion.V4_9_0),  # SendMessageProcessor
+        bad_queue_code=int(ResponseCode.INVALID_PARAMETER if since(MQVersion.V5_3_2) else ResponseCode.SYSTEM_ERROR),
+        stores_cluster=since(MQVersion.V4_6_0),  # SendMessageProcessor
         stores_trace=since(MQVersion.V5_0_0),
-        trims_properties=since(MQVersion.V4_9_0),  # MessageDecoder
+        trims_properties=since(MQVersion.V4_9_1) and not since(MQVersion.V5_2_0),  # MessageDecoder
         replies_trace=since(MQVersion.V4_0_0),
         replies_transaction_id=since(MQVersion.V5_0_0),  # SendMessageResponseHeader
         checks_offset_topics=since(MQVersion.V5_0_0),  # ConsumerManageProcessor
-        checks_offset_groups=since(MQVersion.V5_3_3),  # seen there; 5.1.4 does not
-        overflow_starts_over=not since(MQVersion.V4_5_0),  # PullMessageProcessor; seen up to 4.4
+        checks_offset_groups=since(MQVersion.V5_3_0),  # ConsumerManageProcessor
+        overflow_starts_over=not since(MQVersion.V4_9_4),  # DefaultMessageStore.getMessage
         reports_moved_offsets=not since(MQVersion.V5_0_0),  # PullMessageProcessor.generateOffsetMovedEvent
-        requires_max_reconsume_times=since(MQVersion.V3_4_9) and not since(MQVersion.V4_5_0),  # seen in 4.2 and 4.4
-        dead_letters_readable=since(MQVersion.V4_5_0),  # permission of %DLQ% topics; seen in 4.9, not in 4.4
-        heartbeat_flags=since(MQVersion.V5_1_0),  # ClientManageProcessor
+        requires_max_reconsume_times=since(MQVersion.V3_4_9) and not since(MQVersion.V4_9_1),  # SendMessageProcessor
+        dead_letters_readable=since(MQVersion.V4_9_2),  # SendMessageProcessor: permission of %DLQ% topics
+        heartbeat_flags=since(MQVersion.V5_1_3),  # ClientManageProcessor
         pull_flags=since(MQVersion.V5_0_0),  # PullMessageResponseHeader
-        answers_unknown_codes=since(MQVersion.V4_5_0),  # AdminBrokerProcessor returns null up to 4.4
+        answers_unknown_codes=since(MQVersion.V4_9_1),  # AdminBrokerProcessor returns null up to 4.9.0
         knows_binary_headers=since(MQVersion.V4_0_0),  # SerializeType
-        replies_in_kind=since(MQVersion.V4_9_0) and not since(MQVersion.V5_0_0),  # NettyRemotingAbstract
+        replies_in_kind=since(MQVersion.V4_9_4) and not since(MQVersion.V5_0_0),  # NettyRemotingAbstract
         names_serialization=since(MQVersion.V4_0_0),  # RemotingCommand
         standard_json=since(MQVersion.V4_9_4),  # RouteInfoManager
         names_cluster_in_routes=since(MQVersion.V4_0_0),  # BrokerData.cluster
@@ -187,6 +187,6 @@ def _help_address(version: int) -> str:
     """Where refusals send the reader (FAQUrl)."""
     if version < MQVersion.V4_0_0 - 1:
         return "https://github.com/alibaba/RocketMQ/issues/38"
-    if version < MQVersion.V5_0_0 - 1:
+    if version < MQVersion.V5_1_0 - 1:
         return "http://rocketmq.apache.org/docs/faq/"
     return "https://rocketmq.apache.org/docs/bestPractice/06FAQ"

@@ -164,32 +164,37 @@ class MQVersion(IntEnum):
 
     V3_2_6 = 79
     V3_4_9 = 121
-    V3_5_8 = 137
     V4_0_0 = 213
     V4_1_0 = 233
-    V4_2_0 = 253
     V4_3_0 = 273
     V4_3_1 = 275
-    V4_4_0 = 293
-    V4_5_0 = 313
     V4_5_2 = 317
     V4_6_0 = 333
-    V4_7_0 = 353
     V4_9_0 = 393
+    V4_9_1 = 395
+    V4_9_2 = 397
     V4_9_4 = 401
-    V4_9_7 = 407
     V4_9_8 = 409
     V5_0_0 = 413
     V5_1_0 = 433
     V5_1_1 = 435
-    V5_1_4 = 441
+    V5_1_3 = 439
+    V5_2_0 = 453
+    V5_3_0 = 473
+    V5_3_2 = 477
     V5_3_3 = 479
-    V5_4_0 = 493
 
     @classmethod
-    def of_release(cls, release: str) -> MQVersion:
-        """The ordinal of a release such as "5.3.3"."""
-        return cls["V" + release.replace(".", "_")]
+    def of_release(cls, release: str) -> int:
+        """The ordinal of a release such as "5.3.3", whether it is named above or not.
+
+        From 4.0.0 on a minor version has ten releases, each after its snapshot. An older release is looked up by its
+        name: KeyError if it has none.
+        """
+        major, minor, patch = map(int, release.split("."))
+        if major < 4:
+            return cls[f"V{major}_{minor}_{patch}"]
+        return cls.V4_0_0 + 20 * (10 * (major - 4) + minor) + 2 * patch
 
 
 #: What this client says it is: high enough for routes in standard JSON, too low for GO_AWAY of a closing proxy.

@@ -5,13 +5,19 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import pytest
 
 from reconciler.clock import ManualClock
 from reconciler.history.chain import ManifestChain
-from tests.integration.history.writer_process import key_of_round
+from tests.forks import fork_server
+from tests.integration.history.writer_process import key_of_round, write_rounds
+from tests.polling import PATIENCE
 from tests.unit.history.house import ENVIRONMENT, START_MS, House, rows_of_history
 
 ROOT = Path(__file__).parents[3]
@@ -27,29 +33,30 @@ STEPS = [
 ]
 
 
-def start(folder: Path, writer: str, *, where: str = "", nth: int = 0, rounds: int = 13) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "tests.integration.history.writer_process",
-            folder,
-            writer,
-            where,
-            str(nth),
-            str(rounds),
-        ],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """A started process; what it sends stays in its pipe when it is killed."""
+
+    process: ForkServerProcess
+    durable: Connection
+
+    def end(self) -> int:
+        """Waits; the last round that the process knew to be durable, 0 without one."""
+        last = 0
+        with self.durable, suppress(EOFError):
+            while self.durable.poll(PATIENCE * 120):
+                last = self.durable.recv()
+        self.process.join(PATIENCE * 120)
+        return last
 
 
-def durable(output: str) -> int:
-    """The last round that the process knew to be durable."""
-    told = [int(line.split()[1]) for line in output.splitlines() if line.startswith("durable ")]
-    return max(told, default=0)
+def start(folder: Path, writer: str, *, where: str = "", nth: int = 0, rounds: int = 13) -> Writer:
+    context = fork_server()
+    received, durable = context.Pipe(duplex=False)
+    with durable:  # its copy here: the last one closed is the end of what is sent
+        process = context.Process(target=write_rounds, args=(folder, writer, where, nth, rounds, durable))
+        process.start()
+    return Writer(process, received)
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -59,10 +66,9 @@ def test_a_kill_at_any_step_loses_nothing_and_shows_no_half(
 ) -> None:
     for nth in calls:
         folder = tmp_path / str(nth)
-        process = start(folder, "dead", where=f"{step} {when}", nth=nth)
-        output, errors = process.communicate(timeout=120)
-        assert process.returncode == KILLED, errors
-        known = durable(output)
+        dead = start(folder, "dead", where=f"{step} {when}", nth=nth)
+        known = dead.end()
+        assert dead.process.exitcode == KILLED
         if (folder / "history" / "manifest").exists():
             rows_of_history(folder / "history", "announced")  # every listed file is whole
 
@@ -81,10 +87,10 @@ def test_a_kill_at_any_step_loses_nothing_and_shows_no_half(
 
 
 def test_two_processes_write_one_history_at_once(tmp_path: Path) -> None:
-    processes = [start(tmp_path, f"writer-{n}", rounds=18) for n in range(2)]
-    for process in processes:
-        _, errors = process.communicate(timeout=120)
-        assert process.returncode == 0, errors
+    writers = [start(tmp_path, f"writer-{n}", rounds=18) for n in range(2)]
+    for one in writers:
+        assert one.end() == 18
+        assert one.process.exitcode == 0
     house = House(tmp_path, writer="last", clock=ManualClock(START_MS + 100_000))
     house.seal()
     times = Counter(house.keys("announced"))
@@ -93,8 +99,8 @@ def test_two_processes_write_one_history_at_once(tmp_path: Path) -> None:
     chain = ManifestChain(tmp_path / "history", ENVIRONMENT, writer="reader", clock=ManualClock())
     chain.refresh()
     assert chain.problems == []
-    writers = {path.read_text().split('"writer":"')[1].split('"')[0] for path in tmp_path.rglob("0*.json")}
-    assert {"writer-0", "writer-1"} <= writers
+    named = {path.read_text().split('"writer":"')[1].split('"')[0] for path in tmp_path.rglob("0*.json")}
+    assert {"writer-0", "writer-1"} <= named
 
 
 _FULL = """

@@ -1,15 +1,11 @@
-"""A history's writer as a process that ends itself by SIGKILL: `python -m ... FOLDER WRITER WHERE NTH ROUNDS`.
-
-WHERE is "Class.method before" or "... after", NTH counts its calls. What is durable is told line by line on standard
-output before anything else happens.
-"""
+"""A history's writer as a process that ends itself by SIGKILL, at one step of its work."""
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +23,7 @@ ROUNDS_A_SEAL, SEALS_A_COMPACTION = 2, 3
 
 
 def die_at(where: str, nth: int) -> None:
-    """Replaces one method by one that ends the process."""
+    """Replaces one method by one that ends the process at its nth call: "Class.method before", or "... after"."""
     named, when = where.split(" ")
     owner, method = named.split(".")
     real: Callable[..., Any] = getattr(CLASSES[owner], method)
@@ -51,30 +47,19 @@ def key_of_round(writer: str, number: int) -> bytes:
     return f"{writer}/{number:08d}".encode().rjust(16, b"\x00")
 
 
-def tell(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
-
-
-def main() -> None:
-    folder, writer, where, nth, rounds = sys.argv[1:]
+def write_rounds(folder: Path, writer: str, where: str, nth: int, rounds: int, durable: Connection) -> None:
+    """Rounds with seals and compactions; the number of each round that is durable is sent before anything else."""
     if where:
-        die_at(where, int(nth))
-    house = House(Path(folder), writer=writer, shards=1, clock=ManualClock(START_MS))
+        die_at(where, nth)
+    house = House(folder, writer=writer, shards=1, clock=ManualClock(START_MS))
     house.maintenance._rules = type(house.maintenance._rules)(seal_seconds=1, compact_files=2, keep_days=30)
-    for number in range(1, int(rounds) + 1):
+    for number in range(1, rounds + 1):
         house.round(0, announced=[key_of_round(writer, number)])
         house.recorder.run_pass()
         assert house.recorder.spool_health.problem is None
-        tell(f"durable {number}")
+        durable.send(number)
         if number % ROUNDS_A_SEAL == 0:
             house.recorder.rotate()
             house.maintenance.seal_all(house.recorder.spool)
-            tell("sealed")
         if number % (ROUNDS_A_SEAL * SEALS_A_COMPACTION) == 0:
             house.maintenance.compact()
-            tell("compacted")
-
-
-if __name__ == "__main__":
-    main()

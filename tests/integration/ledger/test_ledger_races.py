@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +21,7 @@ from reconciler.policy.ports import Intent, RepairChange
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import ledger_metadata, operator_action, outage, repair, round_row
 from tests.contract.ledger.rows import key, message, round_done, shard, subscription, verification
+from tests.forks import fork_server
 from tests.polling import eventually
 
 ROWS = 120
@@ -60,7 +60,7 @@ def _claim_all(url: str, token: str, start: object, results: object) -> None:
 def test_of_two_processes_exactly_one_claims_each_row(url: str, ledger: SqlLedger) -> None:
     for number in range(ROWS):
         ledger.repairs.open(ENVIRONMENT, "ORDERS", key(number), rung=Rung.END)
-    context = multiprocessing.get_context("spawn")
+    context = fork_server()
     start, results = context.Barrier(2), context.Queue()
     processes = [context.Process(target=_claim_all, args=(url, token, start, results)) for token in ("first", "second")]
     for process in processes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +38,10 @@ WITHOUT = {OUTBOX.name: ("unique_key",), INBOX.name: ("unique_key", "consumer_gr
 UNREAD = {INBOX.name: ("dedupe_key",)}
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    path = tmp_path / "service.db"
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A service's database, made once: each test damages a copy of it."""
+    path = tmp_path_factory.mktemp("filled") / "service.db"
     engine = open_engine(f"sqlite:///{path}")
     outbox_metadata.create_all(engine)
     inbox_metadata.create_all(engine)
@@ -53,6 +55,11 @@ def path(tmp_path: Path) -> Path:
             connection.execute(sa.insert(inbox).values(content_digest=b"d" * 32, applied_at_ms=1_000 + number, **row))
     engine.dispose()
     return path
+
+
+@pytest.fixture
+def path(filled: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copy(filled, tmp_path))
 
 
 @pytest.mark.parametrize(("table", "column", "value"), cases(OUTBOX, without=WITHOUT))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -37,13 +38,20 @@ PLACE = ("environment", "topic", "consumer_group", "scope", "unique_key", "uniqu
 WITHOUT = {table.name: PLACE for table in LEDGER_TABLES}
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    path = tmp_path / "ledger.db"
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A ledger with two rows of each kind, made once: hundreds of tests damage a copy of it."""
+    path = tmp_path_factory.mktemp("filled") / "ledger.db"
     engine = open_engine(f"sqlite:///{path}")
     ledger_metadata.create_all(engine)
+    fill(SqlLedger(engine))
     engine.dispose()
     return path
+
+
+@pytest.fixture
+def path(filled: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copy(filled, tmp_path))
 
 
 @pytest.fixture
@@ -100,7 +108,6 @@ ROW = {
 def test_a_damaged_ledger_row_stops_no_reader(
     path: Path, ledger: SqlLedger, table: Table, column: Column, value: Any
 ) -> None:
-    fill(ledger)
     where, arguments = ROW[table.name]
     damage(path, table, column, value, where=where, arguments=arguments)
     # What rounds do. The damaged candidate is looked at: as an open row, or because its key is pending.
@@ -150,7 +157,6 @@ def test_a_damaged_ledger_row_stops_no_reader(
 def test_the_next_verdict_mends_a_damaged_candidate(
     path: Path, ledger: SqlLedger, table: Table, column: Column, value: Any
 ) -> None:
-    fill(ledger)
     damage(path, table, column, value, where="unique_key = ?", arguments=(BAD,))
     ledger.candidates.record(SHARD, [verification(BAD, Verdict.LOST_CONFIRM)])
     mended = ledger.candidates.of_keys(SUBSCRIPTION, [BAD])[BAD]

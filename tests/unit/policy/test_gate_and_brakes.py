@@ -12,7 +12,7 @@ from reconciler.policy.brakes import BreakerRules, TokenBucket
 from reconciler.policy.events import RoundFinished
 from reconciler.policy.evidence import Watermark, WatermarkState
 from reconciler.policy.judging.candidates import SelectionRules, gate_of
-from reconciler.policy.plan import SubscriptionPlan, TopicPlan
+from reconciler.policy.plan import SubscriptionPlan
 from reconciler.policy.repairing.case import RepairStep, back_off_seconds, require_legal
 from reconciler.policy.repairing.repair import RepairRules
 from reconciler.policy.repairing.rungs import Act
@@ -355,10 +355,6 @@ def test_act_without_a_message_is_a_bug() -> None:
 
 
 def test_group_that_is_not_configured_is_named() -> None:
-    topic = TopicPlan(environment=ENVIRONMENT, topic=TOPIC, subscriptions=(PLAN,), producer_groups=frozenset())
-    assert topic.plan_of("billing") is PLAN
-    with pytest.raises(InvalidValue, match="strangers"):
-        topic.plan_of("strangers")
     with pytest.raises(InvalidValue, match="subscription"):
         World().process().run(Subscription(environment=ENVIRONMENT, topic=TOPIC, group="strangers"))
 

@@ -54,12 +54,10 @@ def test_configuration_and_runtime_information_become_mappings(cluster: Scripted
 
 def test_nobody_connected_is_an_empty_list_and_no_error(cluster: ScriptedCluster) -> None:
     broker, admin = cluster.broker, Admin(cluster.client)
-    for code in (RequestCode.GET_PRODUCER_CONNECTION_LIST, RequestCode.GET_CONSUMER_LIST_BY_GROUP):
-        broker.on(code, lambda request: broker.refuse(request, 1, "not exist"))
+    broker.on(RequestCode.GET_PRODUCER_CONNECTION_LIST, lambda request: broker.refuse(request, 1, "not exist"))
     broker.on(RequestCode.GET_CONSUMER_CONNECTION_LIST, lambda request: broker.refuse(request, 206, "not online"))
     assert admin.producer_connections(broker.address, "PG") == []
     assert admin.consumer_connections(broker.address, "CG") == []
-    assert admin.consumer_ids(broker.address, "CG") == []
     broker.on(RequestCode.GET_PRODUCER_CONNECTION_LIST, lambda request: broker.refuse(request, 16, "no permission"))
     with pytest.raises(BrokerRefused):
         admin.producer_connections(broker.address, "PG")
@@ -71,8 +69,6 @@ def test_groups_topics_and_members_are_listed(cluster: ScriptedCluster) -> None:
     assert _answers(cluster, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, body).groups(address) == ["A", "B"]
     body = b'{"topicConfigTable":{"T":{"readQueueNums":3},"U":{}}}'
     assert _answers(cluster, RequestCode.GET_ALL_TOPIC_CONFIG, body).topics(address) == {"T": 3, "U": 0}
-    body = b'{"consumerIdList":["one","two"]}'
-    assert _answers(cluster, RequestCode.GET_CONSUMER_LIST_BY_GROUP, body).consumer_ids(address, "CG") == ["one", "two"]
     body = b'{"connectionSet":[{"clientId":"c","clientAddr":"a","language":"JAVA","version":1}, 5]}'
     (member,) = _answers(cluster, RequestCode.GET_CONSUMER_CONNECTION_LIST, body).consumer_connections(address, "CG")
     assert (member.client_id, member.client_address, member.language, member.version) == ("c", "a", "JAVA", 1)

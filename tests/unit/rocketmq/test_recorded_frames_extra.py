@@ -1,4 +1,4 @@
-"""Frames that seven real brokers sent (tests/brokers/record_frames.py): binary headers, batches, groups, IPv6."""
+"""Frames that real brokers sent (tests/brokers/record_frames.py): binary headers, batches, groups, IPv6."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from reconciler.rocketmq.wire.batch import decode_batch, encode_batch
+from reconciler.rocketmq.wire.broker_facts import facts_of
+from reconciler.rocketmq.wire.codes import MQVersion
 from reconciler.rocketmq.wire.frame import Command, Serialization, decode_frame, encode_frame
 from reconciler.rocketmq.wire.record import MessageRecord, decode_records, encode_record
+from tests.services.rocketmq import VERSIONS
 
 FOLDER = Path(__file__).parents[2] / "frames"
-VERSIONS = ("3.2.6", "4.2.0", "4.4.0", "4.9.7", "5.1.4", "5.3.3", "5.4.0")
 WITH_BINARY = VERSIONS[1:]
 WITH_IPV6 = ("4.9.7", "5.3.3")
 
@@ -89,8 +91,8 @@ def test_a_batch_is_written_as_java_writes_it_and_comes_back_as_messages(version
 @pytest.mark.parametrize("version", WITH_BINARY)
 def test_a_binary_request_may_be_answered_in_either_form(version: str) -> None:
     reply = response(version, "GET_MAX_OFFSET binary")
-    expected = Serialization.ROCKETMQ if version == "4.9.7" else Serialization.JSON
-    assert reply.serialization is expected
+    in_kind = facts_of(MQVersion.of_release(version)).replies_in_kind
+    assert reply.serialization is (Serialization.ROCKETMQ if in_kind else Serialization.JSON)
     assert (reply.opaque, dict(reply.fields)) == (777, {"offset": "2"})
     refused = response(version, "PULL_MESSAGE binary refused")
     assert refused.code == 17

@@ -249,13 +249,23 @@ def test_a_topic_that_has_left_every_broker_has_none_in_its_route() -> None:
 def test_versions_fall_into_their_families() -> None:
     expected = {
         BrokerFamily.V3_2: (78, 79, 119),
-        BrokerFamily.V4_2: (MQVersion.V3_4_9, MQVersion.V3_5_8, MQVersion.V4_0_0, 252, MQVersion.V4_2_0),
-        BrokerFamily.V4_3: (MQVersion.V4_3_0, 292, MQVersion.V4_4_0, MQVersion.V4_9_7, MQVersion.V5_0_0),
+        BrokerFamily.V4_2: (MQVersion.V3_4_9, 137, MQVersion.V4_0_0, 252, 253),
+        BrokerFamily.V4_3: (MQVersion.V4_3_0, 292, 293, 407, MQVersion.V5_0_0),
         BrokerFamily.V5_1: (432, MQVersion.V5_1_0, 439, MQVersion.V5_3_3, 10_000),
     }
     for family, versions in expected.items():
         for version in versions:
             assert family_of(version) is family
+
+
+def test_the_ordinal_of_a_release_is_the_one_its_broker_reports() -> None:
+    """MQVersion.Version.ordinal() of each; 4.9.7, for instance, is not between the names of the enumeration."""
+    ordinals = {"3.2.6": 79, "4.2.0": 253, "4.4.0": 293, "4.6.1": 335, "4.9.7": 407, "5.1.4": 441, "5.4.0": 493}
+    assert {release: MQVersion.of_release(release) for release in ordinals} == ordinals
+    for member in MQVersion:
+        assert MQVersion.of_release(member.name.removeprefix("V").replace("_", ".")) == member
+    with pytest.raises(KeyError, match="V3_3_1"):
+        MQVersion.of_release("3.3.1")
 
 
 def test_what_follows_from_a_version() -> None:

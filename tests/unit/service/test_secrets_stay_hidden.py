@@ -1,4 +1,4 @@
-"""500 generated URLs with marked secrets in every place, through everything that prints: no mark comes out."""
+"""Hundreds of generated URLs with marked secrets in every place, through everything that prints: no mark comes out."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ from reconciler.settings.file import load_settings
 from reconciler.shards.access import open_client
 from reconciler.sql.engines import away, open_engine
 from reconciler.wiring.databases import inbox_databases, outbox_databases
+from tests.examples import examples
 
 EXAMPLE = Path("config/reconciler.toml")
-URLS = 500
+URLS = examples(500)
 #: Those that go through whole commands, which look for services.
-COMMANDS_EVERY = 100
+COMMANDS_EVERY = URLS // 5
 #: Nobody listens there.
 NOWHERE = "127.0.0.1:1"
 DATABASES = ("postgresql", "postgresql+psycopg", "postgresql+asyncpg", "mysql", "mariadb+pymysql", "mysql+typo")

@@ -72,15 +72,16 @@ def settings(tmp_path: Path) -> Settings:
 def test_topic_has_one_plan_with_all_its_groups(settings: Settings) -> None:
     orders, refunds, events = topic_plans(settings)
     assert [plan.topic for plan in (orders, refunds, events)] == ["ORDERS", "REFUNDS", "EVENTS"]
-    assert [p.group for p in orders.subscriptions] == ["billing", "shipping"]
+    billing, shipping = orders.subscriptions
+    assert (billing.group, shipping.group) == ("billing", "shipping")
     assert orders.environment == "test"
     assert orders.shards == 4
     assert orders.repair_order == (Rung.REPUBLISH, Rung.HAND_OVER)
     assert orders.producer_groups == {"orders", "shop"}
     assert orders.grace_period_seconds == 9
-    assert orders.plan_of("billing").grace_period_seconds == 7
-    assert orders.plan_of("billing").tags == frozenset({"paid", "cancelled"})
-    assert orders.plan_of("shipping").tags is None
+    assert billing.grace_period_seconds == 7
+    assert billing.tags == frozenset({"paid", "cancelled"})
+    assert shipping.tags is None
     assert refunds.repair_order == (Rung.END, Rung.REPUBLISH, Rung.HAND_OVER)
 
 
