@@ -197,7 +197,7 @@ def test_explain_of_a_key_that_nobody_knows_is_2(lived: Lived) -> None:
     assert ended.stdout.startswith("no witness knows ")
     malformed = lived.deployed.command("explain", "not-a-key")
     assert malformed.exit_code == 2
-    assert "heard of the business id 'not-a-key', and it is no unique key" in malformed.stdout
+    assert "no witness knows the business id 'not-a-key', and it is no unique key" in malformed.stdout
 
 
 def test_everything_of_a_business_id_is_found_by_it_and_repaired_by_choice_only(lived: Lived) -> None:
