@@ -112,7 +112,7 @@ class RepairPass:
         self.read_holds()
 
     def read_holds(self) -> None:
-        """Read again before each batch of sends: a pass may take minutes, and a hold placed in it counts at once."""
+        """Reads the topic's holds; called before each batch of sends, so that a new hold counts within a long pass."""
         self.holds = tuple(self._holds.active(self.topic.environment).get(self.topic.topic, ()))
 
     @property
