@@ -1,1 +1,1 @@
-"""The Spark audit: an independent answer from outbox, inbox, ledger and history; a process of its own."""
+"""The audit: an independent answer from outbox, inbox, ledger and history, on Spark or in one process of its own."""
