@@ -121,7 +121,7 @@ def test_effects_of_another_day_are_no_violations_of_this_one(
     judged = audit.judged(query)
     assert [finding for finding in judged.findings if finding.key in keys] == []
     assert judged.classes["EFFECT_WITHOUT_COMMIT"] == 0
-    assert any("5 keys" in note and "left out" in note for note in judged.notes) is told
+    assert any("5 of their keys" in note and "left out" in note for note in judged.notes) is told
 
 
 def test_an_effect_of_the_window_that_nobody_committed_is_still_found(audit: Audit) -> None:
