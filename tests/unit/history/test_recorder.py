@@ -45,6 +45,16 @@ def stepped(key: bytes, attempts: int = 1) -> RepairStepped:
     )
 
 
+def noted(steps: list[str], step: str, function: Callable[..., object]) -> Callable[..., object]:
+    """The function, which notes each call as a step."""
+
+    def call(*arguments: object) -> object:
+        steps.append(step)
+        return function(*arguments)
+
+    return call
+
+
 @pytest.mark.parametrize("size", [0, 15, 33, 300])
 def test_a_member_that_is_no_key_stops_no_capture_and_spoils_no_file(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, size: int
@@ -164,18 +174,10 @@ def test_no_round_counts_as_captured_before_its_rows_survive_a_loss_of_power(
 ) -> None:
     house = House(tmp_path)
     steps: list[str] = []
-
-    def noted(step: str, function: Callable[..., object]) -> Callable[..., object]:
-        def call(*arguments: object) -> object:
-            steps.append(step)
-            return function(*arguments)
-
-        return call
-
     with monkeypatch.context() as spied:
-        spied.setattr(SegmentWriter, "append", noted("append", SegmentWriter.append))
-        spied.setattr(SegmentWriter, "sync", noted("sync", SegmentWriter.sync))
-        spied.setattr(house.sink, "captured", noted("captured", house.sink.captured))
+        spied.setattr(SegmentWriter, "append", noted(steps, "append", SegmentWriter.append))
+        spied.setattr(SegmentWriter, "sync", noted(steps, "sync", SegmentWriter.sync))
+        spied.setattr(house.sink, "captured", noted(steps, "captured", house.sink.captured))
         house.round(0, announced=some_keys(2))
         house.recorder.run_pass()
     assert steps.index("append") < steps.index("captured")
@@ -190,19 +192,9 @@ def test_a_snapshot_survives_a_loss_of_power_before_the_next_day_begins(
     house.recorder.run_pass()
     house.rounds.pending[shard(0)] = [(some_keys(1)[0], 5)]
     steps: list[str] = []
-    append, sync = SegmentWriter.append, SegmentWriter.sync
-
-    def noted_append(writer: SegmentWriter, payload: bytes) -> None:
-        steps.append("append")
-        append(writer, payload)
-
-    def noted_sync(writer: SegmentWriter) -> None:
-        steps.append("sync")
-        sync(writer)
-
     with monkeypatch.context() as spied:
-        spied.setattr(SegmentWriter, "append", noted_append)
-        spied.setattr(SegmentWriter, "sync", noted_sync)
+        spied.setattr(SegmentWriter, "append", noted(steps, "append", SegmentWriter.append))
+        spied.setattr(SegmentWriter, "sync", noted(steps, "sync", SegmentWriter.sync))
         house.recorder.run_pass(shutdown=True)
     assert "append" in steps
     assert steps[-1] == "sync"
