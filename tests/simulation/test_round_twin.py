@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import random
 from typing import Any
 
@@ -12,10 +11,8 @@ from redis import exceptions
 
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard, Subscription
-from reconciler.shards import sets as redis_sets
 from reconciler.shards.round_commands import ROUND_SCRIPT, round_commands
 from tests.simulation.kernel import BASE_MS
-from tests.simulation.known_scripts import SHA_OF_SCRIPT
 from tests.simulation.redis_data import RedisData, Scores
 from tests.simulation.redis_scripts import run_lua
 from tests.simulation.round_twin import round_twin
@@ -93,13 +90,3 @@ def test_the_round_in_python_does_what_its_lua_does_on_three_thousand_drawn_shar
         told.add(ours[0] if isinstance(ours[0], str) else ours[0][0])
     assert {b"ran", b"moved", b"wrong"} <= told
     assert len(told) > 3, "no drawn shard made the script fail"
-
-
-def test_every_text_known_by_heart_is_the_products_own() -> None:
-    """A changed script is run by Lua until its twin and its hash here have followed."""
-    texts = {
-        "admit": redis_sets._ADMIT, "take lease": redis_sets._TAKE_LEASE, "release lease": redis_sets._RELEASE_LEASE
-    }  # fmt: skip
-    found = {name: script.sha for name, script in texts.items()}
-    found["round"] = hashlib.sha1(ROUND_SCRIPT.encode(), usedforsecurity=False).hexdigest()
-    assert found == SHA_OF_SCRIPT
