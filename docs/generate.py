@@ -24,6 +24,7 @@ from reconciler.contract import announcement, keyspace, least_rights, tables, ve
 from reconciler.contract.announcement import AnnouncedKey, Announcement, encode_announcement, sign
 from reconciler.contract.unique_key import shard_of
 from reconciler.settings.schema import Settings
+from reconciler.settings.secret_settings import SECRET_NAMES
 
 FOLDER = Path(__file__).parent / "reference"
 NOTE = "<!-- Written by docs/generate.py; change the code and run `make docs`. -->\n"
@@ -38,7 +39,8 @@ def settings_page() -> str:
         "Flag beats environment beats file beats default. `RECONCILER_REDIS__URL` overrides `redis.url`;",
         "`RECONCILER_REDIS__URL_FILE` names a file that holds the value. Unknown settings and variables are errors,",
         "all reported at once with exit code 2. [config/reconciler.toml](../../config/reconciler.toml) tells what breaks",
-        "when a value is too small or too large.",
+        "when a value is too small or too large. A secret X may be given as `X_file` or `X_command` instead",
+        "([security](../security.md)): " + ", ".join(f"`{name}`" for name in SECRET_NAMES) + ".",
         "",
         "| setting | default | meaning |",
         "|---|---|---|",
