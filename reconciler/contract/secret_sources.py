@@ -29,7 +29,7 @@ from reconciler.errors import InvalidValue
 logger = logging.getLogger(__name__)
 
 FILE_KEEP_SECONDS = 1.0
-COMMAND_KEEP_SECONDS = 300.0
+COMMAND_KEEP_SECONDS = 60.0
 #: A command that runs longer is killed.
 COMMAND_SECONDS_MAX = 10.0
 #: Refused connections may be many: a source is asked again at most once in this time.
