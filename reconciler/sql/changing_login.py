@@ -52,11 +52,12 @@ def secret_of(engine: sa.Engine) -> SecretText | None:
     return found if isinstance(found, SecretText) else None
 
 
-def _place(text: str) -> sa.URL:
-    return make_url(text).set(drivername="-", username=None, password=None)
+def _place(text: str) -> tuple[object, ...]:
+    url = make_url(text)
+    return url.get_backend_name(), url.host, url.port, url.database, url.query
 
 
-def _write_login(parameters: dict[str, Any], text: str, place: sa.URL) -> None:
+def _write_login(parameters: dict[str, Any], text: str, place: tuple[object, ...]) -> None:
     try:
         read_database_url(text)
     except ValueError:
