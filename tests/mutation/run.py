@@ -10,6 +10,7 @@ that lives is printed as a diff with its number: it gets a test, or an explanati
 from __future__ import annotations
 
 import argparse
+import ast
 import difflib
 import json
 import os
@@ -114,15 +115,20 @@ class TestsOfLines:
         self._data = data
         self._seconds = seconds
         self._lines: dict[str, Mapping[int, Sequence[str]]] = {}
+        self._imported: dict[str, frozenset[str]] = {}
 
     def of(self, path: str, line: int) -> list[str]:
-        """The tests that run a line, likely killers first; for a line that runs at import, the tests of its file."""
+        """The tests that run a line, likely killers first.
+
+        A line that runs at import has the tests of its whole file, and those of test files that import it.
+        """
         if path not in self._lines:
             self._lines[path] = self._data.contexts_by_lineno(str(ROOT / path))
         lines = self._lines[path]
         running = {name_of_test(context) for context in lines.get(line, ()) if context}
         if not running:
             running = {name_of_test(context) for contexts in lines.values() for context in contexts if context}
+            running |= {test for test in self._seconds if _module_of(path) in self._imports(test.partition("::")[0])}
         chosen: list[str] = []
         total = 0.0
         for test in sorted(running, key=lambda test: (not _is_of_one_room(path, test), self._seconds_of(test), test)):
@@ -131,9 +137,31 @@ class TestsOfLines:
                 total += self._seconds_of(test)
         return chosen
 
+    def _imports(self, path: str) -> frozenset[str]:
+        """The modules and names that a test's file imports."""
+        if path not in self._imported:
+            self._imported[path] = frozenset(_imports_in((ROOT / path).read_text()))
+        return self._imported[path]
+
     def _seconds_of(self, test: str) -> float:
         """The seconds of a test; a guess for one that the measurement left without."""
         return self._seconds.get(test, 1.0)
+
+
+def _module_of(path: str) -> str:
+    """`reconciler/shards/sets.py` is reconciler.shards.sets; plug-ins lie a folder deeper than they are imported."""
+    parts = Path(path).with_suffix("").parts
+    return ".".join(parts[1:] if parts[0] in {"producers", "consumers"} else parts)
+
+
+def _imports_in(source: str) -> Iterator[str]:
+    """Modules, and names of modules with a dot before them."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
 def _is_of_one_room(path: str, test: str) -> bool:

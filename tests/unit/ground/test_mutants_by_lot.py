@@ -81,9 +81,9 @@ def test_a_mutant_is_tried_by_tests_of_other_rooms_while_those_of_its_own_wait()
     path = "reconciler/policy/brakes.py"
     seconds = {f"tests/{test}": took for test, took in {
         "unit/service/test_daemon.py::test_a": 0.1,
-        "unit/policy/test_brakes.py::test_b": 2.0,
+        "unit/policy/test_circuit_breaker.py::test_b": 2.0,
         "contract/ledger/test_policy_rows.py::test_c": 1.0,
-        "unit/policy/test_brakes.py::test_long": 179.0,
+        "unit/policy/test_circuit_breaker.py::test_long": 179.0,
         "unit/service/test_daemon.py::test_d": 3.0,
     }.items()}  # fmt: skip
     for test in seconds:
@@ -92,6 +92,13 @@ def test_a_mutant_is_tried_by_tests_of_other_rooms_while_those_of_its_own_wait()
     assert [test.rpartition("::")[2] for test in TestsOfLines(data, seconds).of(path, 7)] == [
         "test_c", "test_b", "test_a", "test_d"
     ]  # fmt: skip
+
+
+def test_a_constant_is_tried_by_no_test_of_the_file_that_imports_it() -> None:
+    java = "tests/unit/rocketmq/test_java_constants.py::test_a"
+    other = "tests/unit/policy/test_circuit_breaker.py::test_b"
+    measured = TestsOfLines(CoverageData(no_disk=True), {java: 0.1, other: 0.1})
+    assert measured.of("reconciler/rocketmq/wire/codes.py", 48) == [java]
 
 
 def test_a_change_leaves_the_product_as_it_was_or_unreadable() -> None:
