@@ -128,7 +128,9 @@ class TestsOfLines:
         running = {name_of_test(context) for context in lines.get(line, ()) if context}
         if not running:
             running = {name_of_test(context) for contexts in lines.values() for context in contexts if context}
-            running |= {test for test in self._seconds if _module_of(path) in self._imports(test.partition("::")[0])}
+            module = _module_of(path)
+            names = {module, module.rpartition(".")[0]}  # the package may export what the module has
+            running |= {test for test in self._seconds if names & self._imports(test.partition("::")[0])}
         chosen: list[str] = []
         total = 0.0
         for test in sorted(running, key=lambda test: (not _is_of_one_room(path, test), self._seconds_of(test), test)):
