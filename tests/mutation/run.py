@@ -4,7 +4,7 @@ First the unit and contract tests run once, and coverage notes which test runs w
 checkout with one change. It dies when one of its line's tests fails. The tests of the mutant's own room run first,
 the quickest at the front, then those of other rooms, as long as their measured time stays under a bound. A mutant
 that lives is printed as a diff with its number: it gets a test, or an explanation. With
-`--only NUMBER --tests tests/unit/ROOM/test_FILE.py` it is tried by a test that is newer than the measurement.
+`--only NUMBER --tests FILE` it is tried by the tests of a file that is newer than the measurement.
 """
 
 from __future__ import annotations
