@@ -102,7 +102,15 @@ def database(request: pytest.FixtureRequest) -> Iterator[tuple[sa.URL, Rotate]]:
         stack.callback(owner.dispose)
         NUMBERS.metadata.create_all(owner)
         rotate = of_postgres(owner, server) if isinstance(server, PostgresServer) else of_mariadb(owner)
+        if isinstance(server, PostgresServer):
+            stack.callback(run_all, owner, f"DROP OWNED BY {LOGIN}", f"DROP ROLE {LOGIN}")
         yield owner.url.set(username=LOGIN, password=None), rotate
+
+
+def run_all(owner: sa.Engine, *statements: str) -> None:
+    with owner.begin() as connection:
+        for statement in statements:
+            connection.exec_driver_sql(statement)
 
 
 def of_postgres(owner: sa.Engine, server: PostgresServer) -> Rotate:
@@ -110,11 +118,8 @@ def of_postgres(owner: sa.Engine, server: PostgresServer) -> Rotate:
     rules = server.folder / "data" / "pg_hba.conf"
     if not rules.read_text().startswith(asks):
         rules.write_text(asks + rules.read_text())
-    with owner.begin() as connection:
-        connection.exec_driver_sql("SELECT pg_reload_conf()")
-        connection.exec_driver_sql(f"DROP ROLE IF EXISTS {LOGIN}")
-        connection.exec_driver_sql(f"CREATE ROLE {LOGIN} LOGIN")
-        connection.exec_driver_sql(f"GRANT SELECT, INSERT ON numbers TO {LOGIN}")
+    create = f"CREATE ROLE {LOGIN} LOGIN"
+    run_all(owner, "SELECT pg_reload_conf()", create, f"GRANT SELECT, INSERT ON numbers TO {LOGIN}")
 
     def rotate(password: str) -> None:
         with owner.begin() as connection:
