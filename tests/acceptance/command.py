@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.acceptance.marked_secrets import require_unmarked
 from tests.ended import Ended
 from tests.polling import PATIENCE
 
@@ -18,6 +19,7 @@ def reconciler(
     *arguments: str | Path, timeout_seconds: float = 600, environment: dict[str, str] | None = None
 ) -> Ended:
     """Runs `reconciler ...` and waits; the product's variables come from `environment` only."""
+    require_unmarked(*map(str, arguments))
     variables = {k: v for k, v in os.environ.items() if not k.startswith("RECONCILER_")} | (environment or {})
     ended = subprocess.run(
         [str(RECONCILER), *map(str, arguments)],
@@ -28,6 +30,7 @@ def reconciler(
         stdin=subprocess.DEVNULL,
         check=False,
     )
+    require_unmarked(ended.stdout, ended.stderr)
     return Ended(ended.returncode, ended.stdout, ended.stderr)
 
 

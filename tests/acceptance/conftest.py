@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.deployment import Deployment
+from tests.acceptance.marked_secrets import REDIS_OPTIONS, with_login
 from tests.services.embedded_broker import EmbeddedBroker
+from tests.services.fixtures import RedisFactory
 from tests.services.redis_server import RedisServer, missing
 from tests.services.requirements import require
 
@@ -32,6 +34,12 @@ def embedded_broker() -> Iterator[EmbeddedBroker]:
         yield broker
 
 
+@pytest.fixture(name="redis_server")
+def _redis_server(new_redis_server: RedisFactory) -> RedisServer:
+    """One redis-server of the test's own, with a marked login beside the one without a password."""
+    return new_redis_server(options=REDIS_OPTIONS)
+
+
 @pytest.fixture
 def new_deployment(
     tmp_path: Path, redis_server: RedisServer, embedded_broker: EmbeddedBroker
@@ -43,7 +51,12 @@ def new_deployment(
         def make(**arguments: object) -> Deployment:
             nonlocal count
             count += 1
-            values = {"redis_url": redis_server.url, "name_servers": embedded_broker.name_servers, **arguments}
+            values = {
+                "redis_url": with_login(redis_server.url),
+                "name_servers": embedded_broker.name_servers,
+                "has_marked_secrets": True,
+                **arguments,
+            }
             return stack.enter_context(Deployment(tmp_path / f"deployment-{count}", **values))  # type: ignore[arg-type]  # passed on
 
         yield make
@@ -54,14 +67,14 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, st
     """URL of a redis-server and address of an embedded broker that parks a half after one unanswered question."""
     require(missing())
     with (
-        RedisServer(tmp_path_factory.mktemp("redis")) as redis,
+        RedisServer(tmp_path_factory.mktemp("redis"), options=REDIS_OPTIONS) as redis,
         EmbeddedBroker(properties={"transactionCheckMax": "1", "transactionCheckInterval": "1000"}) as broker,
     ):
-        yield redis.url, broker.name_servers
+        yield with_login(redis.url), broker.name_servers
 
 
 @pytest.fixture
 def deployed(tmp_path: Path, services: tuple[str, str]) -> Iterator[Deployment]:
     """A deployment of the test's own."""
-    with Deployment(tmp_path, redis_url=services[0], name_servers=services[1]) as deployment:
+    with Deployment(tmp_path, redis_url=services[0], name_servers=services[1], has_marked_secrets=True) as deployment:
         yield deployment

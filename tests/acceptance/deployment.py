@@ -45,6 +45,8 @@ from reconciler.rocketmq.wire.unique_keys import UniqueKeyGenerator
 from reconciler.sql import schema
 from reconciler.sql.engines import now_ms, open_engine
 from tests.acceptance.command import RECONCILER, reconciler
+from tests.acceptance.marked_secrets import FOLDER as SECRETS_FOLDER
+from tests.acceptance.marked_secrets import leaks, marked, require_unmarked
 from tests.ended import Ended
 
 SHARDS = 4
@@ -54,12 +56,12 @@ _EFFECTS = sa.table("effects", sa.column("unique_key"), sa.column("applied_at_ms
 class Service:
     """A `reconciler ...` process; its output goes to a file."""
 
-    def __init__(self, log: Path, arguments: Iterable[str]) -> None:
+    def __init__(self, log: Path, arguments: Iterable[str], *, program: str = str(RECONCILER)) -> None:
         self.log = log
         environment = {k: v for k, v in os.environ.items() if not k.startswith("RECONCILER_")}
         with log.open("ab") as output:
             self.process = subprocess.Popen(
-                [str(RECONCILER), *arguments], stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=environment
+                [program, *arguments], stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=environment
             )
 
     def end(self, number: signal.Signals = signal.SIGTERM, *, within_seconds: float = 40) -> int:
@@ -78,6 +80,14 @@ class Service:
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         caught = re.search(r"^SigCgt:\s*([0-9a-f]+)$", status, re.MULTILINE)
         return caught is not None and bool(int(caught[1], 16) >> (signal.SIGTERM - 1) & 1)
+
+    @property
+    def command_line(self) -> str:
+        """What a list of processes shows of it; empty: it has ended."""
+        try:
+            return Path(f"/proc/{self.process.pid}/cmdline").read_text(errors="replace").replace("\0", " ")
+        except (FileNotFoundError, ProcessLookupError):
+            return ""
 
     @property
     def output(self) -> str:
@@ -140,8 +150,12 @@ class Deployment:
         settings: str = "",
         grace_period_seconds: float = 2.0,
         ledger_url: str | None = None,
+        has_marked_secrets: bool = False,
     ) -> None:
-        """`settings` is TOML that is appended: sections [rounds], [repairs], [sweep] and their like."""
+        """`settings` is TOML that is appended: sections [rounds], [repairs], [sweep] and their like.
+
+        `has_marked_secrets`: announcements and requests are signed, and no secret may be found in what was written.
+        """
         self.folder = folder
         self.run_name = uuid4().hex[:8]
         self.topic = f"ORDERS_{self.run_name}"
@@ -154,11 +168,18 @@ class Deployment:
         self.ledger_url = ledger_url or f"sqlite:///{folder / 'ledger.db'}"
         self.config = folder / "reconciler.toml"
         self._extra = settings
+        names = ("signature_secret", "secret_key", "key_password") if has_marked_secrets else ()
+        self._secrets = {name: marked(name) for name in names} | {"redis": redis_url}
         self._grace_period_seconds = grace_period_seconds
         self._stack = ExitStack()
         self._dropped: set[str] = set()
         self._keys = UniqueKeyGenerator(SystemClock())
         self.services: list[Service] = []
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether it has marked secrets."""
+        return "signature_secret" in self._secrets
 
     @property
     def outbox(self) -> Path:
@@ -177,6 +198,9 @@ class Deployment:
 
     def __enter__(self) -> Self:
         self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / SECRETS_FOLDER).mkdir(exist_ok=True)
+        for name, secret in self._secrets.items():
+            self._file_of(name).write_text(secret)
         self.config.write_text(self._toml())
         for tree, url in (
             ("outbox", f"sqlite:///{self.outbox}"),
@@ -198,11 +222,27 @@ class Deployment:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        command_lines = [service.command_line for service in self.services]
         for service in self.services:
             if service.process.poll() is None:
                 service.process.kill()
                 service.process.wait(60)
         self._stack.close()
+        if kind is None:
+            require_unmarked(*command_lines)
+            self.require_no_secret_written()
+
+    def require_no_secret_written(self) -> None:
+        """Fails if a file of the deployment holds a marked secret that should not."""
+        found = [str(path.relative_to(self.folder)) for path in leaks(self.folder)]
+        assert not found, f"secrets were written into {', '.join(found)}"
+
+    def _file_of(self, secret: str) -> Path:
+        return self.folder / SECRETS_FOLDER / secret
+
+    def _source_of(self, secret: str) -> str:
+        """A line of the settings; none without the secret."""
+        return f'{secret}_file = "{self._file_of(secret)}"' if secret in self._secrets else ""
 
     # ----------------------------------------------------------------- the product's processes
 
@@ -229,7 +269,10 @@ class Deployment:
             instance=instance,
             outbox_url=f"sqlite:///{self.outbox}",
             announcements=AnnouncementRoute(
-                environment=self.environment, unique_key_topic=self.unique_key_topic, queues=SHARDS
+                environment=self.environment,
+                unique_key_topic=self.unique_key_topic,
+                queues=SHARDS,
+                signature_secret=self._secrets["signature_secret"].encode() if self.is_marked else None,
             ),
             announce_every_seconds=None,  # a test may stop brokers, or look, right after a block
         )
@@ -331,13 +374,14 @@ class Deployment:
 [rocketmq]
 name_servers = "{self.name_servers}"
 probe_topic = "PROBE_{self.run_name}"
-
+{self._brokers() if self.is_marked else ""}
 [unique_key_topic]
+{self._source_of("signature_secret")}
 name = "{self.unique_key_topic}"
 queues = {SHARDS}
 
 [redis]
-url = "{self.redis_url}"
+url_file = "{self._file_of("redis")}"
 
 [ledger]
 url = "{self.ledger_url}"
@@ -357,6 +401,11 @@ grace_period_seconds = {self._grace_period_seconds}
 format = "json"
 {self._extra or _QUICK}
 """
+
+    def _brokers(self) -> str:
+        """A key for brokers that ask for none, and the password of a certificate that is not shown."""
+        acl = f'[rocketmq.acl]\naccess_key = "deployed"\n{self._source_of("secret_key")}\n'
+        return f"\n{acl}[rocketmq.tls]\n{self._source_of('key_password')}\n"
 
 
 _QUICK = """

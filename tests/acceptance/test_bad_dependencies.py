@@ -24,6 +24,7 @@ from reconciler.rocketmq.producer.transaction_producer import TransactionsReject
 from reconciler.rocketmq.wire.message import MAXIMUM_BODY_BYTES, Message
 from tests.acceptance.conftest import DeploymentFactory
 from tests.acceptance.deployment import SHARDS, Deployment
+from tests.acceptance.marked_secrets import REDIS_LOGIN, REDIS_PASSWORD
 from tests.acceptance.work import Work, repairs, rounds_go_on, rounds_run
 from tests.polling import eventually
 from tests.services import postgres
@@ -37,9 +38,9 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.redis, pytest.mark.slow, pytes
 
 
 @contextmanager
-def admin_of(url: str, password: str | None = None) -> Iterator[redis.Redis]:
+def admin_of(url: str) -> Iterator[redis.Redis]:
     """A connection of the operator's own."""
-    with redis.Redis.from_url(url, password=password) as client:
+    with redis.Redis.from_url(url) as client:
         yield client
 
 
@@ -69,11 +70,10 @@ def out_of_memory(url: str) -> Iterator[None]:
 def wrong_password(url: str) -> Iterator[None]:
     """The password was changed; all sessions have to log in again."""
     with admin_of(url) as client:
-        client.config_set("requirepass", "changed")
-    with admin_of(url, password="changed") as client:
+        client.execute_command("ACL", "SETUSER", REDIS_LOGIN, "resetpass", ">changed")  # type: ignore[no-untyped-call]
         client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")  # type: ignore[no-untyped-call]
         yield
-        client.config_set("requirepass", "")
+        client.execute_command("ACL", "SETUSER", REDIS_LOGIN, f">{REDIS_PASSWORD}")  # type: ignore[no-untyped-call]
 
 
 def test_redis_that_refuses_pauses_the_daemon_until_it_takes_part_again(

@@ -158,7 +158,12 @@ breaker_candidates_min = 1
 breaker_share = 0.01
 """
     with Deployment(
-        tmp_path, redis_url=services[0], name_servers=services[1], settings=settings, grace_period_seconds=20
+        tmp_path,
+        redis_url=services[0],
+        name_servers=services[1],
+        has_marked_secrets=True,
+        settings=settings,
+        grace_period_seconds=20,
     ) as deployed:
         service = deployed.run("run")
         deployed.consume()

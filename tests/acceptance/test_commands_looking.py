@@ -46,7 +46,9 @@ def lived(tmp_path_factory: pytest.TempPathFactory, services: tuple[str, str]) -
     """Two messages delivered, two lost and repaired by `once`, one rolled back; no process works on it any more."""
     with (
         ExitStack() as stack,
-        Deployment(tmp_path_factory.mktemp("lived"), redis_url=services[0], name_servers=services[1]) as deployment,
+        Deployment(
+            tmp_path_factory.mktemp("lived"), redis_url=services[0], name_servers=services[1], has_marked_secrets=True
+        ) as deployment,
     ):
         consumer = deployment.consume()
         producer = deployment.producer()
