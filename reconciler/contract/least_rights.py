@@ -222,7 +222,7 @@ DOCTOR = Role(
     name="doctor",
     does="`reconciler doctor`: asks with the logins of the settings, and names each right that they lack",
     redis=RECONCILER,
-    outbox=_EVIDENCE_OF_OUTBOX,
+    outbox=(*_EVIDENCE_OF_OUTBOX, *_on(tables.OUTBOX_FILTER, "SELECT")),
     inbox=_on(tables.INBOX, "SELECT"),
     ledger=_on(tables.HOLD, "SELECT"),
 )
@@ -230,7 +230,7 @@ CONSOLE = Role(
     name="console",
     does="what only looks: `reconciler status`, `list`, `explain`",
     redis=RECONCILER,
-    outbox=(*_EVIDENCE_OF_OUTBOX, *_on(tables.OUTBOX_FILTER, "SELECT")),
+    outbox=_EVIDENCE_OF_OUTBOX,
     inbox=_on(tables.INBOX, "SELECT"),
     ledger=tuple(right for table in tables.LEDGER_TABLES for right in _on(table, "SELECT")),
 )

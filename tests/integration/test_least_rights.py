@@ -229,7 +229,7 @@ ROLES: list[tuple[Role, Work, frozenset[str]]] = [
     (SWEEP, sweep, frozenset()),
     (ANNOUNCEMENTS, announcements, frozenset()),
     (REPLAY, replay, frozenset()),
-    (CONSOLE, look, frozenset({"reconciler_outbox_filter", "reconciler_outbox_identity", "reconciler_broker"})),
+    (CONSOLE, look, frozenset({"reconciler_outbox_identity", "reconciler_broker"})),
 ]
 
 
