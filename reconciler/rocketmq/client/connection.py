@@ -8,14 +8,16 @@ import logging
 import socket
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from reconciler.clock import Clock
 from reconciler.errors import BrokerBusy, BrokerUnavailable, ProtocolViolation, ReconcilerError, RequestTimeout
+from reconciler.rocketmq.wire.access_refusal import access_refusal
 from reconciler.rocketmq.wire.address import parse_address
+from reconciler.rocketmq.wire.codes import ResponseCode
 from reconciler.rocketmq.wire.frame import FLAG_ONEWAY, FLAG_RESPONSE, Command, FrameReader, encode_frame
 
 logger = logging.getLogger(__name__)
@@ -24,6 +26,8 @@ _RECEIVE_BYTES = 256 * 1024
 #: How often the reader looks after time-outs when nothing arrives.
 _TICK_SECONDS = 0.25
 _OPAQUE_MASK = 0x7FFF_FFFF
+#: Codes of an answer that may be a refusal by access control.
+_REFUSALS = frozenset({int(ResponseCode.SYSTEM_ERROR), int(ResponseCode.NO_PERMISSION)})
 
 Inbound: TypeAlias = Callable[["Connection", Command], None]
 #: Called once when a connection is closed, on the thread that noticed it: it must be short and must not raise.
@@ -55,7 +59,13 @@ class _Waiting:
     future: Future[Command]
     sent_seconds: float
     deadline_seconds: float
-    what: str
+    code: int
+    #: Without the body, which may be large.
+    fields: Mapping[str, str]
+
+    @property
+    def what(self) -> str:
+        return f"request {self.code}"
 
 
 class Connection:
@@ -116,7 +126,7 @@ class Connection:
                 raise BrokerUnavailable(str(self._closed_because))
             if len(self._waiting) >= self._limits.in_flight:
                 raise BrokerBusy(f"{self.address}: {self._limits.in_flight} requests wait for their answer already")
-            self._waiting[opaque] = _Waiting(future, sent_seconds, deadline, f"request {command.code}")
+            self._waiting[opaque] = _Waiting(future, sent_seconds, deadline, command.code, command.fields)
         self._write(frame, timeout_seconds, opaque)
         return future
 
@@ -221,7 +231,11 @@ class Connection:
         if waiting is None:
             self.unmatched += 1
             return
-        _settle(waiting.future, command)
+        # Here, so that no caller can take a refusal for an answer: several codes mean "nothing there" to them.
+        refusal = None
+        if command.code in _REFUSALS:
+            refusal = access_refusal(command, waiting.code, waiting.fields, self.address)
+        _settle(waiting.future, refusal or command)
 
     def _look_after_time(self, now: float, frame_began: float | None) -> None:
         if frame_began is not None and now - frame_began > self._limits.frame_seconds:
