@@ -1,7 +1,7 @@
 """The rights that brokers demand for a request, in both generations of access control.
 
-ACL 1.0 (4.4 to 5.2, PlainAccessResource.parse of 4.9.7): PUB or SUB on topics, SUB on groups, an account that is `admin`
-for codes that change a broker. Every other request needs a signature alone.
+ACL 1.0 (4.4 to 5.2, PlainAccessValidator.parse of 4.9.7): PUB or SUB on topics, SUB on groups, an account that is
+`admin` for codes that change a broker. Every other request needs a signature alone.
 
 Authorization (from 5.3, DefaultAuthorizationContextBuilder of 5.3.3): actions on topics, groups and the cluster; a
 request that names several resources needs a right on each, one of its actions is enough. Requests that name no resource
@@ -61,23 +61,41 @@ ADMIN_CODES = frozenset({17, 25, 200, 207, 215})
 _SENDS = {RequestCode.SEND_MESSAGE: "topic", RequestCode.SEND_MESSAGE_V2: "b", RequestCode.SEND_BATCH_MESSAGE: "b"}
 _LOCKS = (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ)
 _SUB = (Action.SUB,)
+_GET = (Action.GET,)
 _SUB_OR_GET = (Action.SUB, Action.GET)
-_SUB_OR_UPDATE = (Action.SUB, Action.UPDATE)
 _PULLS = (RequestCode.PULL_MESSAGE, 361)
 
-#: From 5.3 on: code -> action on the topic that the request names (RocketMQAction of its header).
-_ON_TOPIC = {
-    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: Action.GET,
-    RequestCode.GET_MAX_OFFSET: Action.GET,
-    RequestCode.GET_MIN_OFFSET: Action.GET,
-    RequestCode.GET_EARLIEST_MSG_STORETIME: Action.GET,
-    RequestCode.VIEW_MESSAGE_BY_ID: Action.GET,
-    RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: Action.GET,
-    RequestCode.GET_TOPIC_STATS_INFO: Action.GET,
-    RequestCode.END_TRANSACTION: Action.PUB,
-    RequestCode.UPDATE_AND_CREATE_TOPIC: Action.CREATE,
-    RequestCode.DELETE_TOPIC_IN_BROKER: Action.DELETE,
-    RequestCode.RESUME_CHECK_HALF_MESSAGE: Action.UPDATE,
+#: From 5.3 on, on the topic that the request names (its header's RocketMQAction, or the builder itself).
+_ON_TOPIC: dict[int, tuple[Action, ...]] = {
+    RequestCode.QUERY_MESSAGE: _SUB_OR_GET,
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: _GET,
+    RequestCode.GET_MAX_OFFSET: _GET,
+    RequestCode.GET_MIN_OFFSET: _GET,
+    RequestCode.GET_EARLIEST_MSG_STORETIME: _GET,
+    RequestCode.VIEW_MESSAGE_BY_ID: _GET,
+    RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: _GET,
+    RequestCode.GET_TOPIC_STATS_INFO: _GET,
+    RequestCode.END_TRANSACTION: (Action.PUB,),
+    RequestCode.UPDATE_AND_CREATE_TOPIC: (Action.CREATE,),
+    RequestCode.DELETE_TOPIC_IN_BROKER: (Action.DELETE,),
+    RequestCode.RESUME_CHECK_HALF_MESSAGE: (Action.UPDATE,),
+}
+#: The same on topic and group.
+_ON_BOTH: dict[int, tuple[Action, ...]] = {
+    RequestCode.PULL_MESSAGE: _SUB,
+    361: _SUB,
+    RequestCode.QUERY_CONSUMER_OFFSET: _SUB_OR_GET,
+    RequestCode.UPDATE_CONSUMER_OFFSET: (Action.SUB, Action.UPDATE),
+    RequestCode.QUERY_CONSUME_QUEUE: _GET,
+}
+#: The same on the group that stands in a field.
+_ON_GROUP: dict[int, tuple[str, tuple[Action, ...]]] = {
+    RequestCode.CONSUMER_SEND_MSG_BACK: ("group", _SUB),
+    RequestCode.UNREGISTER_CLIENT: ("consumerGroup", _SUB),
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: ("consumerGroup", _SUB_OR_GET),
+    RequestCode.GET_CONSUMER_CONNECTION_LIST: ("consumerGroup", _GET),
+    RequestCode.GET_CONSUME_STATS: ("consumerGroup", _GET),
+    352: ("group", _GET),  # GET_SUBSCRIPTIONGROUP_CONFIG
 }
 
 
@@ -96,10 +114,13 @@ def authorization_demands(
 
 
 def _acl(code: int, fields: Mapping[str, str], body: bytes) -> Iterator[Demand]:
-    if code in _SENDS:
-        yield _of_topic(fields.get(_SENDS[RequestCode(code)]), (Action.PUB,))
+    if code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2):  # a batch is not looked at
+        topic = fields.get(_SENDS[RequestCode(code)], "")
+        if topic.startswith(RETRY_TOPIC_PREFIX):
+            yield _of_group(fields.get("group") or fields.get("a"), _SUB)
+        else:
+            yield _of_topic(topic, (Action.PUB,))
     elif code == RequestCode.CONSUMER_SEND_MSG_BACK:
-        yield _of_topic(fields.get("originTopic"), (Action.PUB,))
         yield _of_group(fields.get("group"), _SUB)
     elif code in _PULLS:
         yield _of_topic(fields.get("topic"), _SUB)
@@ -119,44 +140,28 @@ def _acl(code: int, fields: Mapping[str, str], body: bytes) -> Iterator[Demand]:
 def _authorization(code: int, fields: Mapping[str, str], body: bytes, cluster: str) -> Iterator[Demand]:
     topic, group = fields.get("topic"), fields.get("consumerGroup")
     if code in _SENDS:
-        target = fields.get(_SENDS[RequestCode(code)], "")
-        if target.startswith(RETRY_TOPIC_PREFIX):
-            yield _of_group(fields.get("producerGroup") or fields.get("a"), _SUB)
-        else:
-            yield _of_topic(target, (Action.PUB,))
-    elif code == RequestCode.CONSUMER_SEND_MSG_BACK:
-        yield _of_group(fields.get("group"), _SUB)
-    elif code in _PULLS:
-        yield from _of_both(topic, group, _SUB)
-    elif code == RequestCode.QUERY_MESSAGE:
-        yield _of_topic(topic, _SUB_OR_GET)
+        yield _of_send(fields.get(_SENDS[RequestCode(code)], ""), fields)
+    elif code in _ON_BOTH:
+        yield from _of_both(topic, group, _ON_BOTH[code])
+    elif code in _ON_GROUP:
+        name, actions = _ON_GROUP[code]
+        if fields.get(name):
+            yield _of_group(fields[name], actions)
+    elif code in _ON_TOPIC:
+        if topic:
+            yield _of_topic_or_retry(topic, _ON_TOPIC[code])
     elif code == RequestCode.HEART_BEAT:
         yield from _of_heartbeat(body)
-    elif code == RequestCode.UNREGISTER_CLIENT:
-        if group:
-            yield _of_group(group, _SUB)
-    elif code == RequestCode.GET_CONSUMER_LIST_BY_GROUP:
-        yield _of_group(group, _SUB_OR_GET)
-    elif code == RequestCode.QUERY_CONSUMER_OFFSET:
-        yield from _of_both(topic, group, _SUB_OR_GET)
-    elif code == RequestCode.UPDATE_CONSUMER_OFFSET:
-        yield from _of_both(topic, group, _SUB_OR_UPDATE)
     elif code in _LOCKS:
         yield from _of_lock(body)
-    elif code in _ON_TOPIC and topic:
-        yield _of_topic_or_retry(topic, (_ON_TOPIC[RequestCode(code)],))
-    elif code == RequestCode.QUERY_CONSUME_QUEUE:
-        yield from _of_both(topic, group, (Action.GET,))
-    elif code in (RequestCode.GET_CONSUMER_CONNECTION_LIST, RequestCode.GET_CONSUME_STATS):
-        yield _of_group(group, (Action.GET,))
-    elif code in _GROUP_GETS:
-        yield _of_group(fields.get("group"), (Action.GET,))
     elif code == RequestCode.GET_PRODUCER_CONNECTION_LIST:
-        yield Demand(resource=Resource.CLUSTER, name=cluster, actions=(Action.GET,))
+        yield Demand(resource=Resource.CLUSTER, name=cluster, actions=_GET)
 
 
-#: GET_SUBSCRIPTIONGROUP_CONFIG of 5.x.
-_GROUP_GETS = (352,)
+def _of_send(topic: str, fields: Mapping[str, str]) -> Demand:
+    if topic.startswith(RETRY_TOPIC_PREFIX):
+        return _of_group(fields.get("producerGroup") or fields.get("a"), _SUB)
+    return _of_topic(topic, (Action.PUB,))
 
 
 def _of_topic(topic: str | None, actions: tuple[Action, ...]) -> Demand:
