@@ -67,7 +67,6 @@ _PULLS = (RequestCode.PULL_MESSAGE, 361)
 
 #: From 5.3 on, on the topic that the request names (its header's RocketMQAction, or the builder itself).
 _ON_TOPIC: dict[int, tuple[Action, ...]] = {
-    RequestCode.QUERY_MESSAGE: _SUB_OR_GET,
     RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: _GET,
     RequestCode.GET_MAX_OFFSET: _GET,
     RequestCode.GET_MIN_OFFSET: _GET,
@@ -147,6 +146,8 @@ def _authorization(code: int, fields: Mapping[str, str], body: bytes, cluster: s
         name, actions = _ON_GROUP[code]
         if fields.get(name):
             yield _of_group(fields[name], actions)
+    elif code == RequestCode.QUERY_MESSAGE:  # a retry topic is not the group's here
+        yield _of_topic(topic, _SUB_OR_GET)
     elif code in _ON_TOPIC:
         if topic:
             yield _of_topic_or_retry(topic, _ON_TOPIC[code])
