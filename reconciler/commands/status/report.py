@@ -29,6 +29,7 @@ from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import HeldTopic, Outage, RepairCount, StoredRound, VerdictCount
 from reconciler.settings.schema import Settings
 from reconciler.wiring.availability import ask_brokers, ask_databases, ask_redis, who_is_away
+from reconciler.wiring.broker_rights import ask_rights
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.history import read_overview
 from reconciler.wiring.rounds import RoundAssembly
@@ -228,7 +229,14 @@ def read_status(settings: Settings, *, rounds_within_seconds: float | None = Non
         assembly = RoundAssembly(connections)
         reports = connections.ledger.reports
         now_ms = connections.ledger_now_ms()
-        away = who_is_away({**ask_redis(connections), **ask_databases(connections), **ask_brokers(connections)})
+        away = who_is_away(
+            {
+                **ask_redis(connections),
+                **ask_databases(connections),
+                **ask_brokers(connections),
+                **ask_rights(connections),
+            }
+        )
         statuses = []
         newest: dict[Subscription, Sequence[StoredRound]] = {}
         is_full = settings.rounds.mode == "full"

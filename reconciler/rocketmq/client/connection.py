@@ -14,7 +14,14 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from reconciler.clock import Clock
-from reconciler.errors import BrokerBusy, BrokerUnavailable, ProtocolViolation, ReconcilerError, RequestTimeout
+from reconciler.errors import (
+    AccessRefused,
+    BrokerBusy,
+    BrokerUnavailable,
+    ProtocolViolation,
+    ReconcilerError,
+    RequestTimeout,
+)
 from reconciler.rocketmq.client.tls_context import TlsContext
 from reconciler.rocketmq.client.tls_failures import TlsFailure, alert_behind, demand_of_silent, hand_shake_failure
 from reconciler.rocketmq.client.tls_socket import TlsSocket
@@ -29,6 +36,8 @@ _RECEIVE_BYTES = 256 * 1024
 #: How often the reader looks after time-outs when nothing arrives.
 _TICK_SECONDS = 0.25
 _OPAQUE_MASK = 0x7FFF_FFFF
+#: Refusals that are logged for one connection.
+_TOLD_MAX = 100
 #: Codes of an answer that may be a refusal by access control.
 _REFUSALS = frozenset({int(ResponseCode.SYSTEM_ERROR), int(ResponseCode.NO_PERMISSION)})
 
@@ -104,6 +113,8 @@ class Connection:
         self._closed_because: BrokerUnavailable | None = None
         #: Frames that answer nothing asked, for example late answers.
         self.unmatched = 0
+        #: Refusals that the log has. Of the reader thread.
+        self._told: set[str] = set()
         #: True once the peer has sent one good frame.
         self.has_spoken = False
         self.opened_at_seconds = clock.monotonic_seconds()
@@ -276,7 +287,15 @@ class Connection:
         refusal = None
         if command.code in _REFUSALS:
             refusal = access_refusal(command, waiting.code, waiting.fields, self.address)
+            self._tell_once(refusal)
         _settle(waiting.future, refusal or command)
+
+    def _tell_once(self, refusal: AccessRefused | None) -> None:
+        """Logs a refusal once a connection: its callers may take it for a broker that is away, and go on."""
+        if refusal is None or str(refusal) in self._told or len(self._told) >= _TOLD_MAX:
+            return
+        self._told.add(str(refusal))
+        logger.warning("access_refused: %s", refusal)
 
     def _look_after_time(self, now: float, frame_began: float | None) -> None:
         if frame_began is not None and now - frame_began > self._limits.frame_seconds:

@@ -122,10 +122,10 @@ def _acl(code: int, fields: Mapping[str, str], body: bytes) -> Iterator[Demand]:
     elif code == RequestCode.CONSUMER_SEND_MSG_BACK:
         yield _of_group(fields.get("group"), _SUB)
     elif code in _PULLS:
-        yield _of_topic(fields.get("topic"), _SUB)
+        yield _of_topic_or_retry(fields.get("topic", ""), _SUB)
         yield _of_group(fields.get("consumerGroup"), _SUB)
     elif code == RequestCode.QUERY_MESSAGE:
-        yield _of_topic(fields.get("topic"), _SUB)
+        yield _of_topic_or_retry(fields.get("topic", ""), _SUB)
     elif code == RequestCode.HEART_BEAT:
         yield from _of_heartbeat(body)
     elif code in (RequestCode.UNREGISTER_CLIENT, RequestCode.GET_CONSUMER_LIST_BY_GROUP):
@@ -133,7 +133,7 @@ def _acl(code: int, fields: Mapping[str, str], body: bytes) -> Iterator[Demand]:
             yield _of_group(fields["consumerGroup"], _SUB)
     elif code == RequestCode.UPDATE_CONSUMER_OFFSET:
         yield _of_group(fields.get("consumerGroup"), _SUB)
-        yield _of_topic(fields.get("topic"), _SUB)
+        yield _of_topic_or_retry(fields.get("topic", ""), _SUB)
 
 
 def _authorization(code: int, fields: Mapping[str, str], body: bytes, cluster: str) -> Iterator[Demand]:
