@@ -57,7 +57,7 @@ class ServerTls:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
-            # Without a password of ours OpenSSL would ask at the terminal.
+            # Without a password of ours openssl would ask at the terminal.
             context.load_cert_chain(self.certificate_file, self.key_file, self.key_password or "")
         except OSError as error:  # SSLError is one
             remedy = f"PEM files with a certificate and its key ({error})"

@@ -16,7 +16,14 @@ from reconciler.evidence.queue_scan import SCAN_GROUP
 from reconciler.rocketmq.client.offsets import Offsets
 from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.consumer.pulling import PullRequest, pull
-from reconciler.rocketmq.wire.codes import DISCARD_TOPIC, HALF_TOPIC
+from reconciler.rocketmq.wire.codes import (
+    DISCARD_TOPIC,
+    HALF_TOPIC,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    dead_letter_topic,
+    retry_topic,
+)
 from reconciler.wiring.brokers import masters
 from reconciler.wiring.connections import Connections
 
@@ -83,10 +90,14 @@ def _questions(connections: Connections, broker: str, address: str) -> Iterator[
         if connections.rocketmq.families.facts(address).has_half_topic:
             yield look_up(HALF_TOPIC)
             yield look_up(DISCARD_TOPIC)
+    for topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
+        yield look_up(topic)
     for topic in dict.fromkeys(s.topic for s in settings.subscriptions):
         yield look_up(topic)
         yield from read(topic, SCAN_GROUP)
     for s in settings.subscriptions:
+        yield look_up(retry_topic(s.group))
+        yield look_up(dead_letter_topic(s.group))
         queue = MessageQueue(topic=s.topic, broker_name=broker, queue_id=0)
         yield partial(offsets.of_group, address, queue, s.group)
         yield partial(admin.group_filter, address, s.group, s.topic)

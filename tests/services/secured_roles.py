@@ -48,9 +48,9 @@ def user_of(role: str) -> str:
     return f"user-{role.replace(' ', '-')}"
 
 
-def credentials_of(role: str) -> AclCredentials:
-    """Keys of the role's user."""
-    return AclCredentials(access_key=user_of(role), secret_key=lambda: SECRET)
+def credentials_of(role: str, *, user_suffix: str = "") -> AclCredentials:
+    """Keys of the role's user, or of another one whose name ends in `user_suffix`."""
+    return AclCredentials(access_key=user_of(role) + user_suffix, secret_key=lambda: SECRET)
 
 
 def granted(right: BrokerRight, *, is_acl: bool) -> list[tuple[str, str, str]]:
@@ -65,12 +65,12 @@ def rights_of(role: str, *, is_acl: bool) -> list[tuple[str, str, str]]:
     return list(dict.fromkeys(every))
 
 
-def settings_of(role: str, name_servers: str, folder: Path) -> Settings:
+def settings_of(role: str, name_servers: str, folder: Path, *, user_suffix: str = "") -> Settings:
     """Settings of a command that runs with the role's user."""
     path = folder / f"{user_of(role)}.toml"
     path.write_text(f"""environment = "test"
 rocketmq.name_servers = "{name_servers}"
-rocketmq.acl = {{ access_key = "{user_of(role)}", secret_key = "{SECRET}" }}
+rocketmq.acl = {{ access_key = "{user_of(role)}{user_suffix}", secret_key = "{SECRET}" }}
 unique_key_topic.queues = {QUEUES}
 redis.url = "redis://127.0.0.1:1/0"
 ledger.url = "sqlite:///{folder}/ledger.db"
@@ -87,9 +87,12 @@ group = "{GROUP}"
 class SecuredRoles:
     """One cluster with access control, and the steps of each role on it. Steps raise what the client raises."""
 
-    def __init__(self, name_servers: str, folder: Path, *, is_refused: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self, name_servers: str, folder: Path, *, is_refused: Callable[[], bool] = lambda: False, user_suffix: str = ""
+    ) -> None:
         """`is_refused`: nothing is waited for any more."""
         self._is_refused = is_refused
+        self._user_suffix = user_suffix
         self.name_servers = name_servers
         self.folder = folder
         self.taken: list[ReceivedMessage] = []
@@ -110,7 +113,7 @@ class SecuredRoles:
 
     def create_topics(self) -> None:
         """Topics and groups."""
-        create_topics(settings_of("topics create", self.name_servers, self.folder), business_queues=QUEUES)
+        create_topics(self._settings("topics create"), business_queues=QUEUES)
 
     def announce(self) -> None:
         """A transaction that commits, one whose END gets lost, and announcements of both."""
@@ -131,7 +134,10 @@ class SecuredRoles:
 
         settings = PushSettings(offset_commit_interval_seconds=0.2, suspend_seconds=1.0)
         consumer = PushConsumer(
-            GROUP, name_servers=self.name_servers, acl=credentials_of("consuming service"), settings=settings
+            GROUP,
+            name_servers=self.name_servers,
+            acl=credentials_of("consuming service", user_suffix=self._user_suffix),
+            settings=settings,
         )
         with ExitStack() as stack:
             consumer.subscribe(TOPIC).register_listener(listen).start()
@@ -146,7 +152,7 @@ class SecuredRoles:
 
     def run(self) -> None:
         """The half is found and ended, another message republished; then nothing is unknown about either."""
-        settings = settings_of("run", self.name_servers, self.folder)
+        settings = self._settings("run")
         with Connections(settings) as connections:
             assert not refusals(connections)
             half = self._witnessed(connections)
@@ -174,12 +180,12 @@ class SecuredRoles:
 
     def sweep(self) -> None:
         """An announcement for a producer that died."""
-        with Connections(settings_of("sweep", self.name_servers, self.folder)) as connections:
+        with Connections(self._settings("sweep")) as connections:
             self._announce(connections.rocketmq, "reconciler-sweeper", ["0" * 32])
 
     def pull_announcements(self) -> None:
         """What was announced."""
-        with Connections(settings_of("announcements", self.name_servers, self.folder)) as connections:
+        with Connections(self._settings("announcements")) as connections:
             source = RemotingAnnouncementSource(connections.rocketmq.client, connections.rocketmq.routes)
             pulled = 0
             for queue in source.queues(UNIQUE_KEY_TOPIC):
@@ -189,7 +195,7 @@ class SecuredRoles:
 
     def look(self, role: str) -> None:
         """What a command that only looks asks of brokers."""
-        with Connections(settings_of(role, self.name_servers, self.folder)) as connections:
+        with Connections(self._settings(role)) as connections:
             assert not refusals(connections)
             if role == "console":  # `explain` inquires into a key
                 self._witnessed(connections)
@@ -200,7 +206,10 @@ class SecuredRoles:
             assert brokers.horizon(TOPIC).at_ms  # clocks are compared by it
 
     def _instance(self, role: str) -> ClientInstance:
-        return ClientInstance(self.name_servers, acl=credentials_of(role))
+        return ClientInstance(self.name_servers, acl=credentials_of(role, user_suffix=self._user_suffix))
+
+    def _settings(self, role: str) -> Settings:
+        return settings_of(role, self.name_servers, self.folder, user_suffix=self._user_suffix)
 
     def _producer(self, instance: ClientInstance) -> TransactionMQProducer:
         return TransactionMQProducer(PRODUCERS, None, instance=instance).start(TOPIC)

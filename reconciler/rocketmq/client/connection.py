@@ -266,12 +266,11 @@ class Connection:
 
     def _lost(self, what: str, error: OSError | None) -> BrokerUnavailable:
         """Why the peer ended the connection: what it demands, where it has said so or has not answered anything."""
+        if self.has_spoken:
+            return ConnectionLost(f"{self.address}: {what}")
         settings = None if self._tls is None else self._tls.settings
         refused = None if error is None else alert_behind(error, self.address, settings)
-        if refused is not None:
-            return refused
-        demand = "" if self.has_spoken else demand_of_silent(error, settings)
-        return ConnectionLost(f"{self.address}: {what}{demand}")
+        return refused or ConnectionLost(f"{self.address}: {what}{demand_of_silent(error, settings)}")
 
     def _receive(self, command: Command) -> None:
         self.has_spoken = True
@@ -330,7 +329,11 @@ class Connection:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         for waiting in in_flight:
-            failure = ConnectionLost(f"{lost} ({waiting.what} may have been executed)")
+            failure: ReconcilerError
+            if isinstance(lost, TlsFailure):  # refused before it read anything
+                failure = TlsFailure(str(lost))
+            else:
+                failure = ConnectionLost(f"{lost} ({waiting.what} may have been executed)")
             failure.__cause__ = lost
             _settle(waiting.future, failure)
         self._on_closed(self)

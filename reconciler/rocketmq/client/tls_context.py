@@ -72,7 +72,7 @@ def _load_certificate(context: ssl.SSLContext, settings: TlsSettings) -> None:
     is_asked = False
 
     def password() -> str:
-        # Without a function of ours OpenSSL asks at the terminal.
+        # Without a function of ours openssl asks at the terminal.
         nonlocal is_asked
         is_asked = True
         given = settings.key_password

@@ -29,8 +29,10 @@ _MAY_REFUSE_CERTIFICATE = (
 _NOT_YET_VALID, _EXPIRED, _SELF_SIGNED = 9, 10, 18
 _UNKNOWN_AUTHORITY = frozenset({2, _SELF_SIGNED, 19, 20, 21})
 _OTHER_NAME = frozenset({62, 63, 64})
-#: Bytes that are no TLS record, by OpenSSL 1.1 to 3.x.
+#: Bytes that are no TLS record, by openssl 1.1 to 3.x.
 _NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"})
+#: What an orderly or disorderly end raises while something is sent or read.
+_ENDS = (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 _OTHER_VERSION = ("PROTOCOL_VERSION", "UNSUPPORTED_PROTOCOL")
 
 
@@ -62,7 +64,7 @@ def demand_of_silent(error: OSError | None, settings: TlsSettings | None) -> str
 
     `error` is None for an orderly end.
     """
-    if error is not None and not isinstance(error, ConnectionError | ssl.SSLEOFError):
+    if error is not None and not isinstance(error, _ENDS):
         return ""
     if settings is None:
         return _MAY_DEMAND_TLS

@@ -1,6 +1,6 @@
 """A socket that speaks TLS, for one thread that reads and others that write.
 
-An SSL object of OpenSSL must not be used by two threads at once, and a lock around a call that waits would let a reader
+An SSL object of openssl must not be used by two threads at once, and a lock around a call that waits would let a reader
 that waits stop every writer. So the socket does not block: each call is made under a lock, and waits outside of it.
 """
 
