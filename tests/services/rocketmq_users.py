@@ -39,8 +39,8 @@ def is_acl(version: str) -> bool:
 
 def secured_cluster(version: str, users: Mapping[str, Sequence[Right]], *, secret: str) -> RocketMQCluster:
     """A cluster, not started, whose broker lets these users in, and the administrator."""
-    properties = {"aclEnable": "true"} if is_acl(version) else dict(_AUTHORIZATION)
-    cluster = RocketMQCluster(version, properties={**properties, "autoCreateTopicEnable": "false"})
+    properties = {"aclEnable": "true"} if is_acl(version) else _AUTHORIZATION
+    cluster = RocketMQCluster(version, properties=properties)
     if is_acl(version):
         _write_plain_acl(cluster.broker(), users, secret)
     return cluster
