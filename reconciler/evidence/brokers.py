@@ -39,6 +39,7 @@ from reconciler.rocketmq.wire.codes import (
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
     dead_letter_topic,
+    pop_retry_topics,
     retry_topic,
 )
 
@@ -196,9 +197,15 @@ class RemotingBrokerEvidence:
         ]
         dead = self._lookups.copies_under(topic, dead_letter_topic(subscription.group), unique_key)
         blind = self._not_indexing(topic)
+        of_pop = pop_retry_topics(topic, subscription.group)
+
+        def named(lookup: Lookup[StoredMessage]) -> Lookup[StoredMessage]:
+            """What POP revives keeps no name of its topic, and a dead letter of it has that of the retry topic."""
+            return lookup.map(lambda copy: replace(copy, real_topic=topic) if copy.real_topic in of_pop else copy)
+
         return {
-            "retry": _unless(_proved(_merge([*waiting, *back]), horizon, 0), blind),
-            "dead-letter": _unless(_proved(dead, horizon, 0), blind),
+            "retry": _unless(_proved(_merge([*waiting, *map(named, back)]), horizon, 0), blind),
+            "dead-letter": _unless(_proved(named(dead), horizon, 0), blind),
         }
 
     def _not_indexing(self, topic: str) -> str | None:

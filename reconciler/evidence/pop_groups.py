@@ -1,6 +1,6 @@
 """Whether a group *pops*: from 5.0 on a broker may hand out messages one by one (POP_MESSAGE, code 200050).
 
-A popped message is invisible until it is acknowledged (200051), or its time is over (200052 sets another): then the
+A popped message is invisible until it is acknowledged (200051), or its time is over (200053 sets another): then the
 broker puts a copy into a retry topic of topic and group. The group's offset passes it as soon as it is handed out
 (PopMessageProcessor and PopBufferMergeService; seen on 5.1.4, 5.3.3 and 5.4.0), so an offset that is behind a copy says
 nothing about its acknowledgement. What is invisible is kept in rmq_sys_wheel_timer, rmq_sys_REVIVE_LOG_<cluster> and
