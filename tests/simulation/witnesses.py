@@ -299,9 +299,7 @@ class _AdminSeen:
         """Members that pull are always connected; who pops by a proxy is not known to its broker."""
         pops = self._cluster.groups_that_pop
         kind = None if group in pops else "CONSUME_PASSIVELY"
-        told: str | None = ask(
-            self._process, self._cluster.at(address), lambda: kind, "GET_CONSUMER_CONNECTION_LIST"
-        )
+        told: str | None = ask(self._process, self._cluster.at(address), lambda: kind, "GET_CONSUMER_CONNECTION_LIST")
         return told
 
     def topics_of_group(self, address: str, group: str) -> list[str]:

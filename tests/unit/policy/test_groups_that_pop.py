@@ -98,3 +98,11 @@ def test_what_was_handed_out_opens_the_gate_as_what_was_consumed_does() -> None:
     assert gate_of(now_ms, reached, plan=plan, rules=rules) == gate_of(
         now_ms, replace(reached, state=WatermarkState.KNOWN), plan=plan, rules=rules
     )
+
+
+def test_without_an_inbox_nothing_that_was_handed_out_is_called_delivered() -> None:
+    world = handed_out()
+    world.inbox.configured = False
+    found = judged(world, key(1))
+    assert found.verdict == "UNKNOWN"
+    assert "without an inbox there is none to be seen" in reason(found)
