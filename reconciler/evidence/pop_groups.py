@@ -3,8 +3,8 @@
 A popped message is invisible until it is acknowledged (200051), or its time is over (200053 sets another): then the
 broker puts a copy into a retry topic of topic and group. The group's offset passes it as soon as it is handed out
 (PopMessageProcessor and PopBufferMergeService; seen on 5.1.4, 5.3.3 and 5.4.0), so an offset that is behind a copy says
-nothing about its acknowledgement. What is invisible is kept in rmq_sys_wheel_timer, rmq_sys_REVIVE_LOG_<cluster> and
-memory, which no request reads by key.
+nothing about its acknowledgement. What is invisible is noted in memory, in rmq_sys_wheel_timer and in the cluster's
+revive topic, which no request reads by the key of a message.
 
 No request says "this group pops" either. A broker shows it by any of three signs: a connected member that says so
 (CONSUME_POP), the request mode that was set for topic and group (mqadmin setConsumeMode), and the group's offset in a
