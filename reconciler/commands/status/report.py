@@ -199,7 +199,7 @@ _SUBSCRIPTION = (
 
 
 def _subscription_row(s: SubscriptionStatus) -> tuple[object, ...]:
-    is_known = s.watermark.state is WatermarkState.KNOWN
+    is_known = s.watermark.state is not WatermarkState.UNKNOWN
     return (
         s.subscription.topic,
         s.subscription.group,
