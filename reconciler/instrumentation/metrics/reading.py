@@ -1,4 +1,4 @@
-"""The newest answer of something slow, for pages that are asked often: one thread reads, all wait for a bounded time."""
+"""The newest answer of something slow, for pages that are asked often: one thread reads, all wait for a while."""
 
 from __future__ import annotations
 
