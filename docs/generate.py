@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from reconciler.audit.result.classes import RULES
-from reconciler.contract import announcement, keyspace, tables, verdicts
+from reconciler.contract import announcement, keyspace, least_rights, tables, verdicts
 from reconciler.contract.announcement import AnnouncedKey, Announcement, encode_announcement, sign
 from reconciler.contract.unique_key import shard_of
 from reconciler.instrumentation.metrics import catalogue
@@ -190,6 +190,52 @@ def audit_classes_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def rights_page() -> str:
+    """Which role needs what, as lines to be pasted."""
+    roles = least_rights.ROLES
+    lines = [
+        "# Least rights",
+        "",
+        NOTE,
+        "A role is one kind of process. Each needs what is below, and nothing else. Tests run",
+        "",
+    ]
+    lines[-1:] = [
+        "each role with exactly these rights, and once without each of them. [Security](../security.md) says more.",
+        "",
+    ]
+    lines += ["| role | what it is | user of Redis | databases |", "|---|---|---|---|"]
+    for role in roles:
+        redis = f"`{role.redis.name}`" if role.redis else "none"
+        lines.append(f"| {role.name} | {role.does} | {redis} | {', '.join(role.databases) or 'none'} |")
+    lines += ["", "## Redis", "", "ENV is the setting `environment`, `...` the password.", "", "```"]
+    lines += [user.line(environment="ENV", password="...") for user in least_rights.REDIS_USERS]  # noqa: S106  # shows its place
+    in_a_cluster = " ".join(f"+{command}" for command in least_rights.IN_A_CLUSTER)
+    lines += ["```", "", f"On a Redis Cluster each user needs `{in_a_cluster}` in addition. With", ""]
+    lines[-1:] = [
+        "`~reconciler:v1:{ENV:*}:meta` and `+hget` in addition, a consuming service notices at its start that it is configured"
+    ]
+    lines += ["with another number of shards.", "", "## Databases", ""]
+    lines += [
+        "LOGIN is the role's login. On MySQL and MariaDB a LOGIN is `'name'@'host'`, and a table has its database before it.",
+        "",
+    ]
+    for role in roles:
+        for tree, rights in role.databases.items():
+            lines += [f"### {role.name}: {tree}", "", "```sql"]
+            lines += [f"{grant};" for grant in least_rights.grants(rights, login="LOGIN", is_mysql=False)]
+            of_mysql = [right for right in rights if right.only_mysql]
+            if of_mysql:
+                lines.append("-- MySQL and MariaDB in addition")
+                lines += [f"{grant};" for grant in least_rights.grants(of_mysql, login="LOGIN", is_mysql=True)]
+            lines += ["```", ""]
+            lines += [f"`{right}` only with `{right.only_with}`.\n" for right in rights if right.only_with]
+    lines += ["## Brokers", "", "| role | kind | name | rights | why |", "|---|---|---|---|---|"]
+    for role in roles:
+        lines += [f"| {role.name} | {r.kind} | {r.name} | {', '.join(r.actions)} | {r.why} |" for r in role.brokers]
+    return "\n".join(lines).rstrip() + "\n"
+
+
 #: Licences that ask something of who passes the package on or changes it.
 COPYLEFT = re.compile(r"GPL|Mozilla|MPL|EPL|CDDL|EUPL", re.IGNORECASE)
 #: Those that are known, and what they ask. A new one stops this script.
@@ -323,6 +369,7 @@ PAGES = {
     "redis-keys.md": keys_page,
     "announcement.md": announcement_page,
     "exit-codes.md": exit_codes_page,
+    "rights.md": rights_page,
 }
 
 

@@ -11,9 +11,11 @@ from checkback_consumers.message import ConsumedMessage
 from reconciler.clock import Clock
 from reconciler.errors import InvalidValue
 from reconciler.rocketmq.client.client_instance import ClientInstance
+from reconciler.rocketmq.client.tls import TlsSettings
 from reconciler.rocketmq.consumer.listener import ConsumeStatus, FailedAt
 from reconciler.rocketmq.consumer.push_consumer import PushConsumer
 from reconciler.rocketmq.consumer.settings import PushSettings
+from reconciler.rocketmq.wire.acl import AclCredentials
 
 
 class TransactionalConsumer:
@@ -22,7 +24,7 @@ class TransactionalConsumer:
     One handler for each topic, all of one group (one PushConsumer has one listener, this one dispatches by topic).
     `subscriptions` maps a topic to its tags ("a || b", "*"); without it every topic that a handler names is
     subscribed with "*". Offsets of every assigned queue are committed at the broker, also of empty ones: the
-    reconciler's watermark rests on them.
+    reconciler's watermark rests on them. `acl` (keys of a user of the brokers) and `tls` go with `name_servers`.
     """
 
     def __init__(
@@ -30,6 +32,8 @@ class TransactionalConsumer:
         *handlers: TransactionalHandler,
         name_servers: str | None = None,
         instance: ClientInstance | None = None,
+        acl: AclCredentials | None = None,
+        tls: TlsSettings | None = None,
         subscriptions: Mapping[str, str] | None = None,
         orderly: bool = False,
         settings: PushSettings | None = None,
@@ -47,7 +51,7 @@ class TransactionalConsumer:
             chosen = replace(chosen, offset_commit_interval_seconds=offset_commit_interval_seconds)
         self.group = groups.pop()
         self.consumer = PushConsumer(
-            self.group, name_servers=name_servers, instance=instance, settings=chosen, clock=clock
+            self.group, name_servers=name_servers, instance=instance, acl=acl, tls=tls, settings=chosen, clock=clock
         )
         for topic, expression in wanted.items():
             self.consumer.subscribe(topic, expression)

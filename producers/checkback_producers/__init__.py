@@ -2,8 +2,8 @@
 
     from checkback_producers import Message, open_producer
 
-The names below and the errors in `checkback_producers.errors` are public; every other module and name is private and
-may change with any release. Loads SQLAlchemy and the remoting client, nothing heavier.
+The names below and those in `checkback_producers.errors` and `checkback_producers.security` are public; every other
+module and name is private and may change with any release. Loads SQLAlchemy and the remoting client, nothing heavier.
 """
 
 from checkback_producers.announcer import AnnouncementRoute

@@ -23,8 +23,9 @@ from reconciler.errors import (
     UsageError,
 )
 from reconciler.policy.evidence import EndOutcome, SendAnswer
-from reconciler.rocketmq.client.client_instance import ClientInstance
+from reconciler.rocketmq.client.client_instance import ClientInstance, refuse_security_of_shared
 from reconciler.rocketmq.client.routes import MessageQueue
+from reconciler.rocketmq.client.tls import TlsSettings
 from reconciler.rocketmq.producer.ending import EndAnswer
 from reconciler.rocketmq.producer.transaction_listener import LocalTransactionState, TransactionListener
 from reconciler.rocketmq.producer.transaction_producer import (
@@ -34,6 +35,7 @@ from reconciler.rocketmq.producer.transaction_producer import (
     HalfStoredUnsafely,
     TransactionMQProducer,
 )
+from reconciler.rocketmq.wire.acl import AclCredentials
 from reconciler.rocketmq.wire.message import Message
 from reconciler.rocketmq.wire.properties import whole_number
 from reconciler.rocketmq.wire.received_message import ReceivedMessage
@@ -189,6 +191,8 @@ def open_producer(
     environment: str,
     name_servers: str | None = None,
     instance: ClientInstance | None = None,
+    acl: AclCredentials | None = None,
+    tls: TlsSettings | None = None,
     outbox_url: str | None = None,
     without_outbox: bool = False,
     announcements: AnnouncementRoute | None = None,
@@ -203,18 +207,20 @@ def open_producer(
 ) -> TransactionalProducer:
     """A producer over the remoting client; start it, or use it as a context manager.
 
-    `name_servers` ("a:9876;b:9876") makes a client instance of its own, `instance` shares one. `environment` and
-    `announcements` must equal the service's settings. `send_timeout_seconds`: until the half is stored;
-    `end_timeout_seconds`: how long a block waits for the answer to its END_TRANSACTION, which may never come.
+    `name_servers` ("a:9876;b:9876") makes a client instance of its own, `instance` shares one; `acl` (keys of a user of
+    the brokers) and `tls` are for the former. `environment` and `announcements` must equal the service's settings.
+    `send_timeout_seconds`: until the half is stored; `end_timeout_seconds`: how long a block waits for the answer to
+    its END_TRANSACTION, which may never come.
     Announcements follow their blocks within `announce_every_seconds`, many keys in a message; None: each is sent in its
     block, as always without an outbox.
     Raises ConfigurationError, InvalidValue, MissingDependency.
     """
     if (name_servers is None) == (instance is None):
         raise UsageError("give either name_servers or instance")
+    refuse_security_of_shared("instance", instance, acl=acl, tls=tls)
     route = AnnouncementRoute.of(environment, announcements)
     outbox = None if outbox_url is None else SqlOutbox(outbox_url, pool_size=pool_size)
-    shared = instance or ClientInstance(name_servers or "")
+    shared = instance or ClientInstance(name_servers or "", acl=acl, tls=tls)
     try:
         producer = _RemotingProducer(
             group=group,

@@ -273,8 +273,8 @@ _REDIS_PARAMETERS = {
 }
 REDIS_SCHEMES = tuple(_REDIS_PARAMETERS)
 _REDIS_PATHS = {
-    "redis": (r"(/[0-9]{0,5})?", "behind the host expected the number of the database: redis://host:6379/0"),
-    "rediss": (r"(/[0-9]{0,5})?", "behind the host expected the number of the database: rediss://host:6379/0"),
+    "redis": (r"(/[0-9]{0,5})?", "expected the number of a database behind the host: redis://host:6379/0"),
+    "rediss": (r"(/[0-9]{0,5})?", "expected the number of a database behind the host: rediss://host:6379/0"),
     "unix": (r"/.+", "expected unix:///path/of/the/socket"),
     "redis+sentinel": (
         r"/[A-Za-z0-9_.-]+(/[0-9]{0,5})?",

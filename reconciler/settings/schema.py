@@ -43,6 +43,51 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=False)
 
 
+class AclSettings(Section):
+    """Whose requests ours are, where brokers let only known users in."""
+
+    access_key: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
+        default=None,
+        description="AccessKey of ACL 1.0; the user's name from RocketMQ 5.3 on. Unset: no signatures.",
+    )
+    secret_key: Annotated[SecretStr, Field(min_length=1)] | None = Field(
+        default=None, description="SecretKey of ACL 1.0; the user's password from RocketMQ 5.3 on."
+    )
+    security_token: Annotated[SecretStr, Field(min_length=1)] | None = Field(
+        default=None, description="Only for keys that a token service lends for a while."
+    )
+
+    @model_validator(mode="after")
+    def _has_both_keys(self) -> AclSettings:
+        if (self.access_key is None) != (self.secret_key is None):
+            given, other = ("secret_key", "access_key") if self.access_key is None else ("access_key", "secret_key")
+            raise ValueError(f"has {given} and no {other}; give both, or neither")
+        if self.security_token is not None and self.access_key is None:
+            raise ValueError("has security_token and no access_key; give both keys with it, or none of them")
+        return self
+
+
+class TlsSection(Section):
+    """How connections to name servers and brokers are encrypted."""
+
+    enabled: bool = Field(default=False, description="True: TLS on every connection to name servers and brokers.")
+    ca_file: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None, description="PEM file of the authorities that are trusted; unset: those of the system."
+    )
+    certificate_file: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None, description="PEM file of our certificate, where servers ask for one."
+    )
+    key_file: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None, description="PEM file of the certificate's key; unset: it is in certificate_file."
+    )
+    key_password: Annotated[SecretStr, Field(min_length=1)] | None = Field(
+        default=None, description="Password of the key file."
+    )
+    verify_host_name: bool = Field(
+        default=True, description="False: any host with a certificate of the trusted authorities is good enough."
+    )
+
+
 class RocketmqSettings(Section):
     """How brokers are reached."""
 
@@ -54,6 +99,8 @@ class RocketmqSettings(Section):
         Field(max_length=1_000),
         BeforeValidator(no_duplicates),
     ] = Field(default_factory=list, description="Broker names that never come back: their answers are not waited for.")
+    acl: AclSettings = AclSettings()
+    tls: TlsSection = TlsSection()
 
 
 class UniqueKeyTopicSettings(Section):

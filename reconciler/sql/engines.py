@@ -50,7 +50,7 @@ _REMEDIES = tuple(
         ),
         (
             r"permission denied for|\(1044,|\(1142,|\(1143,|readonly database",
-            "GRANT the login what docs/operations.md lists; `reconciler doctor` names what is missing",
+            "GRANT the login what docs/reference/rights.md lists; `reconciler doctor` names what is missing",
         ),
         (
             r"refused|timed? ?out|could not translate|failed to resolve|\(2003,|is starting up",

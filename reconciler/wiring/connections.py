@@ -14,7 +14,9 @@ from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.remoting_client import RemotingClient
-from reconciler.settings.schema import Settings
+from reconciler.rocketmq.client.tls import TlsSettings
+from reconciler.rocketmq.wire.acl import AclCredentials
+from reconciler.settings.schema import AclSettings, Settings, TlsSection
 from reconciler.shards.access import RedisClient, open_client
 from reconciler.sql.engines import database_now_ms, open_engine, reading
 
@@ -68,7 +70,12 @@ class Connections:
         """Connections, routes and heartbeats of this process."""
         if self._rocketmq is None:
             rocketmq = self.settings.rocketmq
-            client = RemotingClient(clock=self.clock, request_timeout_seconds=rocketmq.request_timeout_seconds)
+            client = RemotingClient(
+                clock=self.clock,
+                acl=credentials(rocketmq.acl),
+                tls=tls_settings(rocketmq.tls),
+                request_timeout_seconds=rocketmq.request_timeout_seconds,
+            )
             self._stack.callback(client.close)
             self._rocketmq = self._stack.enter_context(ClientInstance(rocketmq.name_servers, client=client))
         return self._rocketmq
@@ -101,3 +108,29 @@ class Connections:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def credentials(settings: AclSettings) -> AclCredentials | None:
+    """The user of the brokers; None: nothing is signed."""
+    if settings.access_key is None or settings.secret_key is None:
+        return None
+    token = settings.security_token
+    return AclCredentials(
+        access_key=settings.access_key,
+        secret_key=settings.secret_key.get_secret_value(),
+        security_token=None if token is None else token.get_secret_value(),
+    )
+
+
+def tls_settings(settings: TlsSection) -> TlsSettings | None:
+    """How connections are encrypted; None: they are not."""
+    if not settings.enabled:
+        return None
+    password = settings.key_password
+    return TlsSettings(
+        ca_file=settings.ca_file,
+        certificate_file=settings.certificate_file,
+        key_file=settings.key_file,
+        key_password=None if password is None else password.get_secret_value(),
+        verify_host_name=settings.verify_host_name,
+    )

@@ -5,28 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from reconciler.contract.least_rights import RUN, SWEEP, Role
 from reconciler.settings.schema import Settings
 from reconciler.sql.rights import Right, refused_rights
-from reconciler.sql.tables import inbox, ledger_metadata, outbox, outbox_filter, outbox_identity
+from reconciler.sql.tables import inbox_metadata, ledger_metadata, outbox_metadata
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import ConfiguredDatabase, configured_databases
 
 #: What a database refuses, with its words.
 RefusedRights = Mapping[Right, str]
 
-_LEDGER = tuple(
-    Right(verb, table) for table in ledger_metadata.sorted_tables for verb in ("SELECT", "INSERT", "UPDATE", "DELETE")
-)
-_OUTBOX = (Right("SELECT", outbox), Right("SELECT", outbox_identity))
-_OUTBOX_OF_SWEEP = (
-    Right("UPDATE", outbox, ("state", "announced_at_ms", "settled_at_ms")),
-    Right("DELETE", outbox),
-    Right("UPDATE", outbox_identity, ("swept_at_ms",)),
-    Right("SELECT", outbox_filter),
-    Right("INSERT", outbox_filter),
-    Right("UPDATE", outbox_filter, ("tags", "version")),
-)
-_INBOX = (Right("SELECT", inbox),)
+_TABLES = {
+    table.name: table for trees in (outbox_metadata, inbox_metadata, ledger_metadata) for table in trees.sorted_tables
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,14 +38,21 @@ def needed_rights(settings: Settings) -> list[NeededRights]:
 
 
 def _needed(database: ConfiguredDatabase, *, answers_checks: bool) -> NeededRights:
-    match database.tree:
-        case "ledger":
-            return NeededRights(database=database, run=_LEDGER)
-        case "outbox":
-            tombstones = (Right("INSERT", outbox),) if answers_checks else ()
-            return NeededRights(database=database, run=_OUTBOX, sweep=(*_OUTBOX_OF_SWEEP, *tombstones))
-        case _:
-            return NeededRights(database=database, run=_INBOX)
+    run = _rights(RUN, database)
+    if database.tree != "outbox":
+        return NeededRights(database=database, run=run)
+    sweep = (right for right in _rights(SWEEP, database, answers_checks=answers_checks) if right not in run)
+    return NeededRights(database=database, run=run, sweep=tuple(sweep))
+
+
+def _rights(role: Role, database: ConfiguredDatabase, *, answers_checks: bool = False) -> tuple[Right, ...]:
+    is_mysql = database.url.startswith(("mysql", "mariadb"))
+    return tuple(
+        Right(right.verb, _TABLES[right.table], right.columns)
+        for tree, rights in role.databases.items()
+        for right in rights
+        if tree == database.tree and (is_mysql or not right.only_mysql) and (answers_checks or not right.only_with)
+    )
 
 
 def rights_refused(connections: Connections, needed: NeededRights) -> RefusedRights:

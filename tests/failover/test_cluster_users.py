@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from reconciler.contract.least_rights import IN_A_CLUSTER, RedisUser
 from reconciler.errors import ReconcilerError
 from tests.integration.test_redis_users import ENVIRONMENT, ROLES, Work
 from tests.services.redis_cluster import RedisClusterServers, ask, missing
-from tests.services.redis_users import IN_A_CLUSTER, RedisUser
 from tests.services.requirements import require
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(180)]

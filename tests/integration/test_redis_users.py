@@ -11,6 +11,7 @@ import redis
 from checkback_consumers.inbox import InboxAnswer, InboxEntry
 from checkback_consumers.redis_inbox import RedisInbox
 from reconciler.contract.keyspace import ShardKeys
+from reconciler.contract.least_rights import ANNOUNCER, BUSINESS, INBOX, RECONCILER, RedisUser
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import member_of
 from reconciler.errors import ReconcilerError
@@ -25,7 +26,6 @@ from reconciler.shards.round_leases import RedisRoundLeases
 from reconciler.shards.sets import RedisCommitSets, RedisHalfSets
 from tests.contract.ledger.rows import key
 from tests.services.redis_server import RedisServer
-from tests.services.redis_users import ANNOUNCER, BUSINESS, INBOX, RECONCILER, RedisUser
 
 pytestmark = pytest.mark.redis
 

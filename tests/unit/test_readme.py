@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from reconciler.demo.run import MEANINGS
-from tests.services.redis_users import USERS
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -63,10 +62,3 @@ def test_every_page_stands_in_the_index() -> None:
 def test_commands_of_the_readme_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"\$ make ([a-z-]+)", README)) <= targets
-
-
-def test_redis_users_of_the_operations_page_are_those_that_tests_run_with() -> None:
-    page = (ROOT / "docs/operations.md").read_text()
-    assert re.findall(r"^user .*$", page, re.MULTILINE) == [
-        user.line(environment="ENV", password="...") for user in USERS
-    ]

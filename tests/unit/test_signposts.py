@@ -35,10 +35,11 @@ _JAVA = re.compile(
 _JAVAS_METHOD = re.compile(r"\b([A-Z]\w+)[.#][a-z]+[A-Z]\w*")
 #: What else belongs to others: RocketMQ, products, types of libraries, settings of databases and servers.
 _OTHERS = """
-AllocateMessageQueueAveragely ConsumerData ConsumerSendMsgBack ExpressionType GetConsumerStatusBody GetMessageResult
+AclClientRPCHook AclException AllocateMessageQueueAveragely ConsumerData ConsumerSendMsgBack ExpressionType
+GetConsumerStatusBody GetMessageResult
 HeartbeatData MessageClientIDSetter MessageConst MessageIdCodec MessageVersion PermName PullRequestHoldService
 PullMessageResponseHeader QueueData RemoteBrokerOffsetStore RemotingSysResponseCode ResetOffsetBody
-RocketMQSerializable ScheduleMessageService
+RocketMQSerializable ScheduleMessageService SessionCredentials
 SendMessageResponseHeader SerializeType SubscriptionData SubscriptionGroupConfig TimerMessageStore TlsSystemConfig
 TopicConfigSerializeWrapper TopicRouteData TopicValidator
 RocketMQ RocketMQException PostgreSQL MariaDB PyPI GitHub JavaScript MaxScale ProxySQL PgCat SparkConf

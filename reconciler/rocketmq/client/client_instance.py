@@ -11,13 +11,15 @@ from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar, cast
 
 from reconciler.clock import Clock, SystemClock
-from reconciler.errors import BrokerRefused, TransientError
+from reconciler.errors import BrokerRefused, TransientError, UsageError
 from reconciler.rocketmq.client.families import Families
 from reconciler.rocketmq.client.heartbeat import INTERVAL_SECONDS, HeartbeatService, new_client_id
 from reconciler.rocketmq.client.offsets import Offsets
 from reconciler.rocketmq.client.remoting_client import RemotingClient, RequestHandler
 from reconciler.rocketmq.client.routes import NameServers, Routes, TopicRoute
 from reconciler.rocketmq.client.sending import Sender
+from reconciler.rocketmq.client.tls import TlsSettings
+from reconciler.rocketmq.wire.acl import AclCredentials
 from reconciler.rocketmq.wire.codes import RequestCode, ResponseCode
 from reconciler.rocketmq.wire.frame import Command, reply_to
 from reconciler.rocketmq.wire.unique_keys import UniqueKeyGenerator
@@ -40,6 +42,7 @@ class ClientInstance:
 
     A client that is given belongs to one instance: the instance takes over its handlers of brokers' requests and of
     connections that are gone. A broker forgets its clients with the connection, so it gets a heartbeat at once.
+    `acl` and `tls` are for the client that the instance makes.
     """
 
     def __init__(
@@ -47,12 +50,15 @@ class ClientInstance:
         name_servers: str,
         *,
         client: RemotingClient | None = None,
+        acl: AclCredentials | None = None,
+        tls: TlsSettings | None = None,
         clock: Clock | None = None,
         heartbeat_interval_seconds: float = INTERVAL_SECONDS,
     ) -> None:
+        refuse_security_of_shared("client", client, acl=acl, tls=tls)
         self.clock = clock or (client.clock if client is not None else SystemClock())
         self._owns_client = client is None
-        self.client = client or RemotingClient(clock=self.clock)
+        self.client = client or RemotingClient(clock=self.clock, acl=acl, tls=tls)
         self.routes = Routes(NameServers(name_servers, self.client), clock=self.clock)
         self.families = Families(self.client, clock=self.clock)
         self.offsets = Offsets(self.client)
@@ -135,3 +141,11 @@ class ClientInstance:
             )
             return reply_to(request, ResponseCode.SYSTEM_ERROR, remark=f"the consumer group[{group}] is not here")
         return handler(address, request)
+
+
+def refuse_security_of_shared(
+    name: str, shared: object | None, *, acl: AclCredentials | None, tls: TlsSettings | None
+) -> None:
+    """Raises UsageError for keys or TLS beside something shared that was made without them."""
+    if shared is not None and (acl is not None or tls is not None):
+        raise UsageError(f"{name} has its own acl and tls: give them where it is made")

@@ -20,6 +20,8 @@ from typing import TypeAlias
 from reconciler.clock import Backoff, Clock, SystemClock
 from reconciler.errors import BrokerBusy, BrokerUnavailable, ReconcilerError, RequestTimeout, UsageError
 from reconciler.rocketmq.client.connection import Connection, ConnectionLimits
+from reconciler.rocketmq.client.tls import TlsSettings
+from reconciler.rocketmq.wire.acl import AclCredentials, RequestSigner
 from reconciler.rocketmq.wire.address import parse_address
 from reconciler.rocketmq.wire.codes import ResponseCode
 from reconciler.rocketmq.wire.frame import FLAG_RESPONSE, Command, reply_to
@@ -28,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 #: Handles a request of a broker: address, request -> response, or None for none.
 RequestHandler: TypeAlias = Callable[[str, Command], Command | None]
-#: Sees every command on its way; None drops it. For fault injection and signing.
+#: Sees every command on its way; None drops it. For fault injection.
 Passage: TypeAlias = Callable[[str, Command], Command | None]
 #: Called with the address of a connection that is gone.
 Disconnected: TypeAlias = Callable[[str], None]
@@ -62,12 +64,15 @@ class RemotingClient:
 
     `outgoing` sees every request before it is sent and `incoming` every request of a broker before its handler; they
     may change a command or drop it by returning None. A dropped two-way request fails at once with RequestTimeout.
+    `acl` signs every request, to brokers and to name servers, after `outgoing` has seen it; `tls` encrypts connections.
     """
 
     def __init__(
         self,
         *,
         clock: Clock | None = None,
+        acl: AclCredentials | None = None,
+        tls: TlsSettings | None = None,
         connect_timeout_seconds: float = 3.0,
         request_timeout_seconds: float = 3.0,
         handler_threads: int = 4,
@@ -80,6 +85,9 @@ class RemotingClient:
         self.request_timeout_seconds = request_timeout_seconds
         self._connect_timeout_seconds = connect_timeout_seconds
         self._limits = limits or ConnectionLimits()
+        if tls is not None:
+            raise UsageError("this build does not speak TLS yet")
+        self._signer = None if acl is None else RequestSigner(acl)
         self._outgoing = outgoing
         self._incoming = incoming
         self._process = os.getpid()
@@ -206,7 +214,8 @@ class RemotingClient:
     # ----------------------------------------------------------------- connections
 
     def _pass_out(self, address: str, command: Command) -> Command | None:
-        return command if self._outgoing is None else self._outgoing(address, command)
+        passed = command if self._outgoing is None else self._outgoing(address, command)
+        return passed if passed is None or self._signer is None else self._signer.sign(passed)
 
     def _send_soon(self, address: str, deferred: _DeferredSend) -> None:
         peer = self._peer(address)

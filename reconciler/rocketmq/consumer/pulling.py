@@ -9,7 +9,8 @@ from enum import Enum
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.wire.answers import number_field, refusal
-from reconciler.rocketmq.wire.codes import PullFlag, RequestCode, ResponseCode
+from reconciler.rocketmq.wire.batch import unwrap
+from reconciler.rocketmq.wire.codes import PullFlag, RequestCode, ResponseCode, SystemFlag
 from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.record import MessageRecord, decode_records
 
@@ -17,6 +18,7 @@ from reconciler.rocketmq.wire.record import MessageRecord, decode_records
 DEFAULT_MAXIMUM = 32
 #: What waiting for an answer costs beyond the time a broker holds the request (it looks every few seconds).
 _HOLD_MARGIN_SECONDS = 15.0
+_NEED_UNWRAP = int(SystemFlag.NEED_UNWRAP)
 
 
 class PullStatus(Enum):
@@ -112,12 +114,20 @@ def read_pull_answer(answer: Command, queue: MessageQueue) -> PullResult:
     status = PullStatus(ResponseCode(answer.code))
     return PullResult(
         status=status,
-        records=decode_records(answer.body, queue.broker_name) if status is PullStatus.FOUND else [],
+        records=_records(answer.body, queue.broker_name) if status is PullStatus.FOUND else [],
         next_offset=number_field(answer, "nextBeginOffset"),
         min_offset=number_field(answer, "minOffset"),
         max_offset=number_field(answer, "maxOffset"),
         suggested_broker_id=number_field(answer, "suggestWhichBrokerId", 0),
     )
+
+
+def _records(body: bytes, broker_name: str) -> list[MessageRecord]:
+    """Every message of an answer; those of a topic with `queue.type=BatchCQ` come in batches."""
+    records = decode_records(body, broker_name)
+    if any(record.system_flag & _NEED_UNWRAP for record in records):
+        return [member for record in records for member in unwrap(record)]
+    return records
 
 
 def _timeout(client: RemotingClient, request: PullRequest, timeout_seconds: float | None) -> float:

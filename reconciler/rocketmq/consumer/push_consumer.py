@@ -10,9 +10,10 @@ import threading
 
 from reconciler.clock import Clock
 from reconciler.errors import InvalidValue, UsageError
-from reconciler.rocketmq.client.client_instance import ClientInstance
+from reconciler.rocketmq.client.client_instance import ClientInstance, refuse_security_of_shared
 from reconciler.rocketmq.client.heartbeat import ConsumeFrom, ConsumerMembership
 from reconciler.rocketmq.client.step_thread import StepThread
+from reconciler.rocketmq.client.tls import TlsSettings
 from reconciler.rocketmq.client.topic_subscription import EVERY_TAG, TopicSubscription, subscribe_to
 from reconciler.rocketmq.client.worker_pool import WorkerPool
 from reconciler.rocketmq.consumer.admin import AdminAnswers
@@ -26,6 +27,7 @@ from reconciler.rocketmq.consumer.pull_loop import Consumption, PullLoop
 from reconciler.rocketmq.consumer.queue_offsets import GroupOffsets
 from reconciler.rocketmq.consumer.retry import RetryRoute
 from reconciler.rocketmq.consumer.settings import PushSettings
+from reconciler.rocketmq.wire.acl import AclCredentials
 from reconciler.rocketmq.wire.codes import RequestCode, retry_topic
 from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.message import check_topic
@@ -53,7 +55,7 @@ class PushConsumer:
     """subscribe, register_listener, start, shutdown. Thread-safe from start on.
 
     `name_servers` "a;b" makes a client instance of its own; `instance` shares one (but not between two members of one
-    group). Delivery is at least once: listeners must be idempotent.
+    group). `acl` and `tls` are for the former. Delivery is at least once: listeners must be idempotent.
     """
 
     def __init__(
@@ -62,6 +64,8 @@ class PushConsumer:
         *,
         name_servers: str | None = None,
         instance: ClientInstance | None = None,
+        acl: AclCredentials | None = None,
+        tls: TlsSettings | None = None,
         settings: PushSettings | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -69,10 +73,11 @@ class PushConsumer:
             raise InvalidValue("group", group, "the name of a consumer group")
         if (name_servers is None) == (instance is None):
             raise UsageError("give either name_servers or instance")
+        refuse_security_of_shared("instance", instance, acl=acl, tls=tls)
         self.group = group
         self.settings = settings or PushSettings()
         self._owns_instance = instance is None
-        self.instance = instance or ClientInstance(name_servers or "", clock=clock)
+        self.instance = instance or ClientInstance(name_servers or "", acl=acl, tls=tls, clock=clock)
         self._clock = self.instance.clock
         self._subscriptions: dict[str, TopicSubscription] = {}
         self._listener: MessageListener | None = None

@@ -12,11 +12,13 @@ from dataclasses import dataclass, replace
 
 from reconciler.clock import Clock
 from reconciler.errors import BrokerRefused, InvalidValue, ReconcilerError, TransientError, UsageError
-from reconciler.rocketmq.client.client_instance import ClientInstance
+from reconciler.rocketmq.client.client_instance import ClientInstance, refuse_security_of_shared
 from reconciler.rocketmq.client.sending import SendStatus
+from reconciler.rocketmq.client.tls import TlsSettings
 from reconciler.rocketmq.producer.check_back import QUEUE_CAPACITY, THREADS_MAX, CheckBack, CheckRequest
 from reconciler.rocketmq.producer.ending import EndAnswer, EndRequest, EndStatus, end_transaction
 from reconciler.rocketmq.producer.transaction_listener import LocalTransactionState, TransactionListener, asked
+from reconciler.rocketmq.wire.acl import AclCredentials
 from reconciler.rocketmq.wire.codes import ResponseCode
 from reconciler.rocketmq.wire.message import Message
 
@@ -99,7 +101,8 @@ class TransactionsRejected(BrokerRefused):
 
 
 class TransactionMQProducer:
-    """Thread-safe. `name_servers` "a;b" makes a client instance of its own; `instance` shares one.
+    """Thread-safe. `name_servers` "a;b" makes a client instance of its own; `instance` shares one;
+    `acl` and `tls` are for the former.
 
     `listener` may be None for a producer that never answers check-back (another process does).
     """
@@ -111,6 +114,8 @@ class TransactionMQProducer:
         *,
         name_servers: str | None = None,
         instance: ClientInstance | None = None,
+        acl: AclCredentials | None = None,
+        tls: TlsSettings | None = None,
         send_timeout_seconds: float = SEND_TIMEOUT_SECONDS,
         end_timeout_seconds: float = END_TIMEOUT_SECONDS,
         check_threads_max: int = THREADS_MAX,
@@ -121,10 +126,11 @@ class TransactionMQProducer:
             raise InvalidValue("group", group, "the name of a producer group")
         if (name_servers is None) == (instance is None):
             raise UsageError("give either name_servers or instance")
+        refuse_security_of_shared("instance", instance, acl=acl, tls=tls)
         self.group = group
         self._listener = listener
         self._owns_instance = instance is None
-        self.instance = instance or ClientInstance(name_servers or "", clock=clock)
+        self.instance = instance or ClientInstance(name_servers or "", acl=acl, tls=tls, clock=clock)
         self._sender = self.instance.sender(group)
         self._send_timeout_seconds = send_timeout_seconds
         self._end_timeout_seconds = end_timeout_seconds

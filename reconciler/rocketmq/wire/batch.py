@@ -78,7 +78,7 @@ def unwrap(record: MessageRecord) -> list[MessageRecord]:
             body=entry.body,
             properties=entry.properties,
             flag=entry.flag,
-            system_flag=flags,
+            system_flag=int(flags),
             queue_offset=record.queue_offset + number,
             body_crc=0,
         )

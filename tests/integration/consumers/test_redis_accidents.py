@@ -19,6 +19,7 @@ from checkback_consumers.handler import transactional_handler
 from checkback_consumers.recorder import REDIS_TIMEOUT_SECONDS, WAIT_SECONDS, CommitRecorder
 from reconciler.announcing.port import StepKind
 from reconciler.contract.keyspace import ShardKeys, meta_key
+from reconciler.contract.least_rights import ANNOUNCER, BUSINESS, RedisUser
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import key_of
 from reconciler.errors import InvalidValue, InvariantViolation, RedisAway
@@ -28,7 +29,6 @@ from reconciler.shards.sets import RedisCommitSets, RedisHalfSets
 from tests.polling import eventually
 from tests.services.ports import free_port
 from tests.services.redis_server import RedisServer
-from tests.services.redis_users import ANNOUNCER, BUSINESS, RedisUser
 from tests.unit.announcing.announcement_world import QUEUE, SUBSCRIPTION, World, announcement
 from tests.unit.consumers.messages import effect_count, effects, inbox_engine, message, new_key, sqlite_url
 

@@ -14,6 +14,7 @@ import redis
 from redis.cluster import RedisCluster
 
 from reconciler.contract.keyspace import ShardKeys
+from reconciler.contract.least_rights import RECONCILER
 from reconciler.contract.unique_key import member_of
 from reconciler.errors import ConfigurationError, RedisAway
 from reconciler.shards.checks import RedisFinding, Severity, check_redis, require_room, require_safe
@@ -26,7 +27,6 @@ from tests.polling import eventually
 from tests.services.ports import free_port
 from tests.services.processes import Child
 from tests.services.redis_server import RedisServer
-from tests.services.redis_users import RECONCILER
 from tests.services.requirements import require, sentinel_missing
 
 pytestmark = pytest.mark.redis

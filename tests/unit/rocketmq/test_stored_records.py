@@ -9,10 +9,13 @@ import zstandard
 
 from reconciler.errors import MalformedInput, MissingDependency, ProtocolViolation
 from reconciler.evidence.stored_message import stored_message
+from reconciler.rocketmq.client.routes import MessageQueue
+from reconciler.rocketmq.consumer.pulling import read_pull_answer
 from reconciler.rocketmq.wire import compression
-from reconciler.rocketmq.wire.batch import BatchEntry, decode_batch, encode_batch, unwrap
-from reconciler.rocketmq.wire.codes import DISCARD_TOPIC, HALF_TOPIC, SystemFlag
+from reconciler.rocketmq.wire.batch import BatchEntry, decode_batch, encode_batch
+from reconciler.rocketmq.wire.codes import DISCARD_TOPIC, HALF_TOPIC, ResponseCode, SystemFlag
 from reconciler.rocketmq.wire.compression import OPTIONAL_MODULES, compress_zlib, decompress
+from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.received_message import received
 from reconciler.rocketmq.wire.record import (
     MAGIC_V1,
@@ -237,17 +240,20 @@ def test_a_batch_survives_both_ways() -> None:
         encode_batch([BatchEntry(body=b"x", properties={"a": "b" * 40_000})])
 
 
-def test_members_of_an_inner_batch_have_offsets_of_their_own() -> None:
+def test_a_consumer_takes_an_inner_batch_for_one_message() -> None:
     body = encode_batch(
         [BatchEntry(body=b"one", properties={"A": "1"}), BatchEntry(body=b"two", properties={"A": "2"})]
     )
     flags = int(SystemFlag.INNER_BATCH | SystemFlag.NEED_UNWRAP)
-    members = unwrap(record(body=body, system_flag=flags, queue_offset=10))
+    stored = [PLAIN, record(body=body, system_flag=flags, queue_offset=10)]
+    ends = {"nextBeginOffset": "12", "minOffset": "0", "maxOffset": "12"}
+    answer = Command(code=ResponseCode.SUCCESS, fields=ends, body=b"".join(map(encode_record, stored)))
+    plain, *members = read_pull_answer(answer, MessageQueue(topic="Orders", broker_name="b", queue_id=0)).records
+    assert plain.plain_body() == PLAIN.plain_body()
     assert [(one.queue_offset, one.plain_body(), one.properties["A"]) for one in members] == [
         (10, b"one", "1"),
         (11, b"two", "2"),
     ]
-    assert unwrap(PLAIN) == [PLAIN]
 
 
 # --------------------------------------------------------------------------- as evidence

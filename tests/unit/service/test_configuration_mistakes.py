@@ -31,7 +31,7 @@ IN_THE_FILE: list[tuple[str, str, str]] = [
     (
         REDIS,
         'url = "redis://127.0.0.1/zero"',
-        "redis.url = redis://127.0.0.1/zero: behind the host expected the number",
+        "redis.url = redis://127.0.0.1/zero: expected the number of a database behind the host",
     ),
     (REDIS, f'url = "redis://:{SECRET}@h/0?foo=bar"', "redis.url = redis://h/0: unknown parameter 'foo'"),
     (REDIS, f'url = "redis://:{SECRET}@h1:6379,h2:6379/0"', "redis.url = redis://h1:6379,h2:6379/0: several hosts are"),

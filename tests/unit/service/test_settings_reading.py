@@ -2,7 +2,9 @@
 
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -39,15 +41,16 @@ def _leaves(model: type[BaseModel], prefix: str = "") -> dict[str, object]:
 def _documented() -> dict[str, object]:
     """Settings of the example, also those in comments (`# name = value`)."""
     text = re.sub(r"^# (\w+ = .+)$", r"\1", EXAMPLE.read_text(), flags=re.MULTILINE)
-    flat: dict[str, object] = {}
-    for name, value in tomllib.loads(text).items():
-        if isinstance(value, dict):
-            flat |= {f"{name}.{k}": v for k, v in value.items()}
-        elif isinstance(value, list):
-            flat |= {f"{name}.{k}": v for k, v in value[0].items()}
+    return dict(_flat(tomllib.loads(text), ""))
+
+
+def _flat(table: dict[str, Any], prefix: str) -> Iterator[tuple[str, object]]:
+    for name, value in table.items():
+        entry = value[0] if isinstance(value, list) and value else value
+        if isinstance(entry, dict) and entry:
+            yield from _flat(entry, f"{prefix}{name}.")
         else:
-            flat[name] = value
-    return flat
+            yield f"{prefix}{name}", value
 
 
 def test_every_setting_is_documented_and_every_documented_one_exists() -> None:

@@ -193,7 +193,10 @@ def test_what_a_database_refuses_is_told_in_one_line_with_a_remedy(server: str, 
         (told(limited.set(port=1)), "; start the database, or correct its URL"),
         (told(owner.url.set(database="nowhere")), "; create the database, or correct its URL"),
         (told(limited.set(username="nobody")), "; correct user and password in its URL, or let the server admit them"),
-        (told(limited, "SELECT x FROM closed_to_it"), "; GRANT the login what docs/operations.md lists; `reconciler"),
+        (
+            told(limited, "SELECT x FROM closed_to_it"),
+            "; GRANT the login what docs/reference/rights.md lists; `reconciler",
+        ),
         (told(owner.url, "SELECT x FROM reconciler_none"), "run reconciler db upgrade"),
     ):
         assert remedy in line

@@ -1,0 +1,247 @@
+"""What each *role* may do, and needs: in Redis, in the databases, on the brokers. A role is one kind of process.
+
+`doctor`, docs/reference/rights.md and the tests that take away one right after the other read this table. Not in it:
+the tables of a service's own business, and the owner's login that `reconciler db upgrade` needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from reconciler.contract import tables
+from reconciler.contract.keyspace import INBOX_PREFIX, PREFIX
+from reconciler.contract.schema import Table
+
+#: What the keys of a shard begin with; %s stands for the environment.
+_SHARD = f"{PREFIX}{{%s:*}}:"
+
+SqlVerb = Literal["SELECT", "INSERT", "UPDATE", "DELETE"]
+Tree = Literal["outbox", "inbox", "ledger"]
+Action = Literal["PUB", "SUB", "ADMIN"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedisUser:
+    """What a login of Redis may do, beginning with nothing."""
+
+    name: str
+    #: Patterns of keys; %s stands for the environment.
+    keys: tuple[str, ...]
+    #: Names of commands, a subcommand behind a bar, as ACL SETUSER takes them behind a +.
+    commands: tuple[str, ...]
+
+    def rules(self, *, environment: str, password: str, without: str | None = None) -> list[str]:
+        """What follows `user <name>` in a configuration and ACL SETUSER <name>."""
+        keys = [f"~{pattern % environment}" for pattern in self.keys]
+        return ["on", f">{password}", *keys, "-@all", *(f"+{one}" for one in self.commands if one != without)]
+
+    def line(self, *, environment: str, password: str) -> str:
+        """The line of redis.conf or of an ACL file."""
+        return f"user {self.name} {' '.join(self.rules(environment=environment, password=password))}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqlRight:
+    """One verb on one table."""
+
+    verb: SqlVerb
+    table: str
+    #: What an UPDATE writes, for a grant by column; empty: any column.
+    columns: tuple[str, ...] = ()
+    #: Needed by MySQL and MariaDB only, whose ON DUPLICATE KEY UPDATE asks for it.
+    only_mysql: bool = False
+    #: Setting without which the right is not needed; empty: always needed.
+    only_with: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.table}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerRight:
+    """What an account of a broker with ACL may do with a topic or group, or with the cluster (ADMIN)."""
+
+    kind: Literal["topic", "group", "cluster"]
+    #: Which one, in words or as a name; a name with a setting behind it is the default of that setting.
+    name: str
+    actions: tuple[Action, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Role:
+    """One kind of process and all that it needs."""
+
+    name: str
+    does: str
+    redis: RedisUser | None = None
+    outbox: tuple[SqlRight, ...] = ()
+    inbox: tuple[SqlRight, ...] = ()
+    ledger: tuple[SqlRight, ...] = ()
+    brokers: tuple[BrokerRight, ...] = ()
+
+    @property
+    def databases(self) -> Mapping[Tree, tuple[SqlRight, ...]]:
+        """Tables -> its rights there; none: the role does not reach them."""
+        every: dict[Tree, tuple[SqlRight, ...]] = {"outbox": self.outbox, "inbox": self.inbox, "ledger": self.ledger}
+        return {tree: rights for tree, rights in every.items() if rights}
+
+
+def grants(rights: Iterable[SqlRight], *, login: str, is_mysql: bool) -> list[str]:
+    """One GRANT a table, without a semicolon. Rights that only a setting needs are among them."""
+    verbs: dict[str, list[str]] = {}
+    for right in rights:
+        if is_mysql or not right.only_mysql:
+            columns = f" ({', '.join(right.columns)})" if right.columns else ""
+            verbs.setdefault(right.table, []).append(f"{right.verb}{columns}")
+    return [f"GRANT {', '.join(granted)} ON {table} TO {login}" for table, granted in verbs.items()]
+
+
+def _on(table: Table, *verbs: SqlVerb, only_mysql: bool = False) -> tuple[SqlRight, ...]:
+    return tuple(SqlRight(verb=verb, table=table.name, only_mysql=only_mysql) for verb in verbs)
+
+
+def _updates(table: Table, *columns: str, only_with: str = "") -> SqlRight:
+    return SqlRight(verb="UPDATE", table=table.name, columns=columns, only_with=only_with)
+
+
+# ----------------------------------------------------------------- Redis
+
+#: Consuming services: CommitRecorder.
+BUSINESS = RedisUser(name="business", keys=(_SHARD + "commit",), commands=("sadd",))
+#: Consuming services that keep their inbox in Redis: RedisInbox.
+INBOX = RedisUser(
+    name="inbox",
+    keys=(f"{INBOX_PREFIX}{{%s:*}}",),
+    commands=("evalsha", "script|load", "hget", "hset", "pexpire", "unlink"),
+)
+#: `reconciler announcements`.
+ANNOUNCER = RedisUser(
+    name="announcer",
+    keys=(_SHARD + "half", _SHARD + "apart", _SHARD + "offsets", _SHARD + "announcement_lease:*"),
+    commands=("evalsha", "script|load", "hget", "hset", "sadd", "scard", "get", "set", "unlink", "ping"),
+)
+#: `reconciler run` and every other command: rounds, an announcement consumer of its own, scans after an outage.
+RECONCILER = RedisUser(
+    name="reconciler",
+    keys=(_SHARD + "*",),
+    commands=(
+        "watch", "unwatch", "multi", "exec", "discard", "get", "set", "incrby", "time", "type", "hgetall", "hget",
+        "hset", "hsetnx", "hdel", "zcard", "scard", "sdiffstore", "zunionstore", "zadd", "zinterstore", "zdiffstore",
+        "zrangebyscore", "zrange", "sadd", "srem", "smismember", "sscan", "zrem", "rename", "unlink", "pexpire", "info",
+        "role", "config|get", "script|load", "eval", "evalsha", "ping",
+    ),
+)  # fmt: skip
+#: What each of them needs on the nodes of a Redis Cluster in addition: to find the nodes, and to follow a moving slot.
+IN_A_CLUSTER = ("asking", "cluster|slots", "command")
+REDIS_USERS = (BUSINESS, INBOX, ANNOUNCER, RECONCILER)
+
+# ----------------------------------------------------------------- databases
+
+_ALL_OF_LEDGER = (
+    *(right for table in tables.LEDGER_TABLES for right in _on(table, "SELECT")),
+    *_on(tables.CANDIDATE, "INSERT", "UPDATE", "DELETE"),
+    *_on(tables.REPAIR, "INSERT", "UPDATE", "DELETE"),
+    *_on(tables.ROUND, "INSERT", "UPDATE", "DELETE"),
+    *_on(tables.FLOOR, "INSERT", "UPDATE"),
+    *_on(tables.OUTAGE, "INSERT", "UPDATE", "DELETE"),
+    *_on(tables.HOLD, "INSERT", "UPDATE", "DELETE"),
+    *_on(tables.BROKER, "INSERT", "UPDATE", "DELETE"),
+    *_on(tables.QUARANTINE, "INSERT", "DELETE"),
+    *_on(tables.QUARANTINE, "UPDATE", only_mysql=True),
+    *_on(tables.OPERATOR_ACTION, "INSERT", "UPDATE", "DELETE"),
+)
+_EVIDENCE_OF_OUTBOX = (*_on(tables.OUTBOX, "SELECT"), *_on(tables.OUTBOX_IDENTITY, "SELECT"))
+_HAND_OVERS = (*_on(tables.REPAIR, "SELECT", "UPDATE"), *_on(tables.HOLD, "SELECT"))
+_APPLYING = _on(tables.INBOX, "SELECT", "INSERT")
+
+# ----------------------------------------------------------------- roles
+
+ANNOUNCING_SERVICE = Role(
+    name="announcing service",
+    does="a service with `checkback_producers`: half, outbox row, END, announcement",
+    outbox=(
+        *_on(tables.OUTBOX, "SELECT", "INSERT"),
+        _updates(tables.OUTBOX, "state", "announced_at_ms"),
+        *_on(tables.OUTBOX_IDENTITY, "SELECT"),
+    ),
+)
+CONSUMING_SERVICE = Role(
+    name="consuming service",
+    does="a service with `checkback_consumers`: inbox row and effect, commit set",
+    redis=BUSINESS,
+    inbox=_APPLYING,
+)
+RUN = Role(
+    name="run",
+    does="`reconciler run`, `once`, and the changes by hand: `repair`, `hold`, `resume`, `dismiss`, `rebuild`",
+    redis=RECONCILER,
+    outbox=_EVIDENCE_OF_OUTBOX,
+    inbox=_on(tables.INBOX, "SELECT"),
+    ledger=_ALL_OF_LEDGER,
+)
+SWEEP = Role(
+    name="sweep",
+    does="`reconciler sweep`: announces what a dead producer could not, settles, deletes",
+    outbox=(
+        *_EVIDENCE_OF_OUTBOX,
+        _updates(tables.OUTBOX, "state", "announced_at_ms", "settled_at_ms"),
+        *_on(tables.OUTBOX, "DELETE"),
+        _updates(tables.OUTBOX_IDENTITY, "swept_at_ms"),
+        *_on(tables.OUTBOX_FILTER, "SELECT", "INSERT"),
+        _updates(tables.OUTBOX_FILTER, "tags", "version"),
+        SqlRight(verb="INSERT", table=tables.OUTBOX.name, only_with="producers.answer_checks"),
+    ),
+    inbox=_on(tables.INBOX, "SELECT"),
+)
+ANNOUNCEMENTS = Role(
+    name="announcements",
+    does="`reconciler announcements`: the announcement consumers in a process of their own",
+    redis=ANNOUNCER,
+    ledger=(
+        *_on(tables.HOLD, "SELECT"),
+        *_on(tables.FLOOR, "SELECT"),
+        *_on(tables.ROUND, "SELECT"),
+        *_on(tables.OUTAGE, "SELECT", "INSERT"),
+        *_on(tables.OUTAGE, "UPDATE", only_mysql=True),
+        *_on(tables.QUARANTINE, "SELECT", "INSERT"),
+        *_on(tables.QUARANTINE, "UPDATE", only_mysql=True),
+    ),
+)
+REPLAY = Role(
+    name="replay",
+    does="`reconciler replay`, and a ReplayWorker inside a consuming service",
+    redis=BUSINESS,
+    inbox=_APPLYING,
+    ledger=_HAND_OVERS,
+)
+TOPICS_CREATE = Role(name="topics create", does="`reconciler topics create`: makes the unique-key and probe topics")
+DOCTOR = Role(
+    name="doctor",
+    does="`reconciler doctor`: asks with the logins of the settings, and names each right that they lack",
+    redis=RECONCILER,
+    outbox=_EVIDENCE_OF_OUTBOX,
+    inbox=_on(tables.INBOX, "SELECT"),
+    ledger=_on(tables.HOLD, "SELECT"),
+)
+CONSOLE = Role(
+    name="console",
+    does="what only looks: `reconciler status`, `list`, `explain`",
+    redis=RECONCILER,
+    outbox=(*_EVIDENCE_OF_OUTBOX, *_on(tables.OUTBOX_FILTER, "SELECT")),
+    inbox=_on(tables.INBOX, "SELECT"),
+    ledger=tuple(right for table in tables.LEDGER_TABLES for right in _on(table, "SELECT")),
+)
+ROLES = (
+    ANNOUNCING_SERVICE,
+    CONSUMING_SERVICE,
+    RUN,
+    SWEEP,
+    ANNOUNCEMENTS,
+    REPLAY,
+    TOPICS_CREATE,
+    DOCTOR,
+    CONSOLE,
+)

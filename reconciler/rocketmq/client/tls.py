@@ -1,0 +1,21 @@
+"""How connections to name servers and brokers are encrypted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsSettings:
+    """TLS on every connection of a client; the password is never shown. Files are PEM."""
+
+    #: Certificates of the authorities that are trusted; None: those of the system.
+    ca_file: str | None = None
+    #: The client's own certificate and key, where servers ask for one (tls.server.need.client.auth).
+    certificate_file: str | None = None
+    key_file: str | None = None
+    #: Of the key file; what returns it is asked whenever the file is read.
+    key_password: str | Callable[[], str] | None = field(default=None, repr=False)
+    #: False: a certificate of the trusted authorities is enough, whatever host it names.
+    verify_host_name: bool = True
