@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 import sqlalchemy as sa
 
+from reconciler.contract.secret import Secret
 from reconciler.errors import BrokerRefused, BrokerUnavailable, DependencyAway, RedisAway, TransientError
 from reconciler.rocketmq.client.demands import explained
 from reconciler.shards.access import translated_errors
@@ -78,7 +79,7 @@ def ask_brokers(connections: Connections) -> dict[str, Callable[[], object]]:
 def ask_databases(connections: Connections) -> dict[str, Callable[[], object]]:
     """Whether the databases of outboxes and inboxes answer."""
 
-    def ping(url: str) -> Callable[[], object]:
+    def ping(url: Secret) -> Callable[[], object]:
         def ask() -> None:
             with reading(connections.engine(url, read_only=True)) as connection:
                 connection.execute(sa.text("SELECT 1"))

@@ -35,7 +35,8 @@ _JAVA = re.compile(
 _JAVAS_METHOD = re.compile(r"\b([A-Z]\w+)[.#][a-z]+[A-Z]\w*")
 #: What else belongs to others: RocketMQ, products, types of libraries, settings of databases and servers.
 _OTHERS = """
-AclClientRPCHook AclException AllocateMessageQueueAveragely ConsumerData ConsumerSendMsgBack ExpressionType
+AclClientRPCHook AclException AllocateMessageQueueAveragely AuthConfig AuthenticationException AuthorizationException
+ConsumerData ConsumerSendMsgBack ExpressionType MQ_INST_1_ab OffsetMovedEvent PlainAccessValidator RocketMQAction
 GetConsumerStatusBody GetMessageResult
 HeartbeatData MessageClientIDSetter MessageConst MessageIdCodec MessageVersion PermName PullRequestHoldService
 PopBufferMergeService PopReviveService
