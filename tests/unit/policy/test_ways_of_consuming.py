@@ -7,7 +7,7 @@ from tests.unit.policy.world import World, key
 
 
 def test_of_a_broadcasting_group_a_lost_message_is_found_by_the_trickle_and_nothing_is_called_acknowledged() -> None:
-    """Its instances keep their offsets for themselves: for its brokers it has consumed nothing (RemoteBrokerOffsetStore)."""
+    """Its instances keep their offsets for themselves: for its brokers it has consumed nothing."""
     world = World(shards=1)
     world.broker.watermark_known = False
     world.deliver(1)
