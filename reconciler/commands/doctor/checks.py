@@ -222,7 +222,7 @@ class _Doctor:
         for configured in self._settings.subscriptions:
             subscription = subscription_of(self._settings, configured)
             watermark = brokers.watermark(subscription)
-            is_known = watermark.state is WatermarkState.KNOWN
+            is_known = watermark.state is not WatermarkState.UNKNOWN
             findings.append(
                 Diagnosis(
                     check=f"group {subscription}",

@@ -82,6 +82,8 @@ class StatusReport:
     unproved: tuple[str, ...] = ()
     #: Damaged values, refused announcements, and recorders that write no keys, one line each.
     damaged: tuple[str, ...] = ()
+    #: The ledger's time before the first question; 0: not asked.
+    asked_ms: int = 0
 
     @property
     def exit_code(self) -> int:
@@ -199,7 +201,7 @@ _SUBSCRIPTION = (
 
 
 def _subscription_row(s: SubscriptionStatus) -> tuple[object, ...]:
-    is_known = s.watermark.state is WatermarkState.KNOWN
+    is_known = s.watermark.state is not WatermarkState.UNKNOWN
     return (
         s.subscription.topic,
         s.subscription.group,
@@ -266,6 +268,7 @@ def read_status(settings: Settings, *, rounds_within_seconds: float | None = Non
         verdicts = tuple(reports.verdict_counts(settings.environment))
         repairs = tuple(reports.repair_counts(settings.environment))
         return StatusReport(
+            asked_ms=now_ms,
             subscriptions=tuple(statuses),
             history=history,
             verdicts=verdicts,
