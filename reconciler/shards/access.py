@@ -185,7 +185,7 @@ def patience(pipe: Any, seconds: float) -> Iterator[None]:
 
 #: What openssl says, and what to do about it; the first that fits.
 _TLS_REMEDIES = {
-    "ismatch, certificate": "reach it under a name that its certificate has, or set ssl_check_hostname=false in its URL",
+    "ismatch, certificate": "reach it under a name of its certificate, or set ssl_check_hostname=false in its URL",
     "certificate verify failed": "give the certificate of its authority as ssl_ca_certs in its URL",
     "WRONG_VERSION_NUMBER": "the port does not speak TLS: correct its URL",
 }

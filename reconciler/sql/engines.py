@@ -54,8 +54,7 @@ _REMEDIES = tuple(
         ),
         (
             r"does not match host name|hostname mismatch|ip address mismatch",
-            "reach it under a name that its certificate has, or leave the comparison out in its URL "
-            "(docs/security.md#redis-and-databases)",
+            "reach it under a name of its certificate, or leave that check out (docs/security.md#redis-and-databases)",
         ),
         (
             r"certificate verify failed|root certificate file|self-signed certificate",
