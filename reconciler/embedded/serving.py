@@ -10,11 +10,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from reconciler.clock import SystemClock
+from reconciler.embedded.access_control import read_users
 from reconciler.embedded.broker import Broker
 from reconciler.embedded.families import DEFAULT_FAMILY, family_named
 from reconciler.embedded.faults import Faults
 from reconciler.embedded.listening import Listening, bind_ports, parse_address
 from reconciler.embedded.settings import BrokerSettings
+from reconciler.embedded.tls import ServerTls, TlsMode
 from reconciler.errors import InvalidValue
 
 
@@ -30,6 +32,28 @@ def turn(knob: str, faults: Faults, settings: BrokerSettings) -> None:
         raise InvalidValue("knob", name, remedy)
 
 
+def server_tls(
+    *, certificate: Path | None, key: Path | None, client_ca: Path | None, mode: str | None
+) -> ServerTls | None:
+    """TLS from arguments; clients must show a certificate where `client_ca` is given. None: no certificate is given.
+
+    Raises InvalidValue.
+    """
+    if certificate is None:
+        if key or client_ca or mode not in (None, TlsMode.DISABLED):
+            raise InvalidValue("--tls-certificate", None, "needed together with the other --tls options")
+        return None
+    if mode is not None and mode not in list(TlsMode):
+        raise InvalidValue("--tls-mode", mode, ", ".join(TlsMode))
+    return ServerTls(
+        certificate_file=certificate,
+        key_file=key,
+        client_ca_file=client_ca,
+        requires_client_certificate=client_ca is not None,
+        mode=TlsMode(mode or TlsMode.PERMISSIVE),
+    )
+
+
 def serve(
     listen: str,
     *,
@@ -39,16 +63,22 @@ def serve(
     settings: BrokerSettings | None = None,
     name_servers: str | None = None,
     advertise: str | None = None,
+    tls: ServerTls | None = None,
+    users: Path | None = None,
 ) -> int:
     """Serves name server and broker on one port (and the broker two below) until SIGTERM or SIGINT; returns 0.
 
     ``knobs`` are "NAME=VALUE": a fault (Faults.apply) or a broker property (BrokerSettings.configure).
+    ``users`` is a file of users (read_users): requests must be signed by one of them.
     When ready it prints one JSON line ``{"listen": "127.0.0.1:PORT", "family": "5.x"}``. Raises InvalidValue or
     ConfigurationError before that.
     """
     chosen = family_named(family)
     host, port = parse_address(listen)
     servers = [parse_address(text, field_name="namesrv") for text in (name_servers or "").split(";") if text]
+    if tls is not None:
+        tls.context()  # before a port is taken: its files may be wrong
+    known_users = None if users is None else read_users(users)
     faults = Faults()
     settings = settings or BrokerSettings()
     for knob in knobs:
@@ -68,12 +98,13 @@ def serve(
                 clock=SystemClock(),
                 data=data,
                 registers_itself=not servers,
+                users=known_users,
             )
         except BaseException:
             for listener in sockets:
                 listener.close()
             raise
-        listening = Listening(broker=broker, sockets=sockets, advertise=advertise, name_servers=servers)
+        listening = Listening(broker=broker, sockets=sockets, advertise=advertise, name_servers=servers, tls=tls)
         await listening.start()
         ready = {"listen": broker.services.address, "family": chosen.name}
         sys.stdout.write(json.dumps(ready, separators=(",", ":")) + "\n")

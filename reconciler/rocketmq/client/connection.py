@@ -8,14 +8,26 @@ import logging
 import socket
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from reconciler.clock import Clock
-from reconciler.errors import BrokerBusy, BrokerUnavailable, ProtocolViolation, ReconcilerError, RequestTimeout
+from reconciler.errors import (
+    AccessRefused,
+    BrokerBusy,
+    BrokerUnavailable,
+    ProtocolViolation,
+    ReconcilerError,
+    RequestTimeout,
+)
+from reconciler.rocketmq.client.tls_context import TlsContext
+from reconciler.rocketmq.client.tls_failures import TlsFailure, alert_behind, demand_of_silent, hand_shake_failure
+from reconciler.rocketmq.client.tls_socket import TlsSocket
+from reconciler.rocketmq.wire.access_refusal import access_refusal
 from reconciler.rocketmq.wire.address import parse_address
+from reconciler.rocketmq.wire.codes import ResponseCode
 from reconciler.rocketmq.wire.frame import FLAG_ONEWAY, FLAG_RESPONSE, Command, FrameReader, encode_frame
 
 logger = logging.getLogger(__name__)
@@ -24,6 +36,10 @@ _RECEIVE_BYTES = 256 * 1024
 #: How often the reader looks after time-outs when nothing arrives.
 _TICK_SECONDS = 0.25
 _OPAQUE_MASK = 0x7FFF_FFFF
+#: Refusals that are logged for one connection.
+_TOLD_MAX = 100
+#: Codes of an answer that may be a refusal by access control.
+_REFUSALS = frozenset({int(ResponseCode.SYSTEM_ERROR), int(ResponseCode.NO_PERMISSION)})
 
 Inbound: TypeAlias = Callable[["Connection", Command], None]
 #: Called once when a connection is closed, on the thread that noticed it: it must be short and must not raise.
@@ -55,11 +71,19 @@ class _Waiting:
     future: Future[Command]
     sent_seconds: float
     deadline_seconds: float
-    what: str
+    code: int
+    #: Without the body, which may be large.
+    fields: Mapping[str, str]
+
+    @property
+    def what(self) -> str:
+        return f"request {self.code}"
 
 
 class Connection:
     """Connects when it is made; raises BrokerUnavailable if that fails. Shared; confined by its own locks.
+
+    With `tls` everything is sent over TLS; TlsFailure is raised where the hand-shake fails.
 
     Every way to fail (closed, reset, bad frame, drip, write stuck) ends this connection alone: requests in flight
     fail with ConnectionLost whose text says why, and `is_closed` becomes True.
@@ -74,10 +98,12 @@ class Connection:
         on_request: Inbound,
         on_closed: Closed,
         limits: ConnectionLimits,
+        tls: TlsContext | None = None,
     ) -> None:
         self.address = address
         self._clock = clock
         self._limits = limits
+        self._tls = tls
         self._on_request = on_request
         self._on_closed = on_closed
         self._opaque = itertools.count(1)
@@ -87,6 +113,8 @@ class Connection:
         self._closed_because: BrokerUnavailable | None = None
         #: Frames that answer nothing asked, for example late answers.
         self.unmatched = 0
+        #: Refusals that the log has. Of the reader thread.
+        self._told: set[str] = set()
         #: True once the peer has sent one good frame.
         self.has_spoken = False
         self.opened_at_seconds = clock.monotonic_seconds()
@@ -99,6 +127,11 @@ class Connection:
     def is_closed(self) -> bool:
         """No request can be sent any more."""
         return self._closed_because is not None
+
+    @property
+    def closed_because(self) -> BrokerUnavailable | None:
+        """Why it is closed; None while it is open."""
+        return self._closed_because
 
     def submit(self, command: Command, timeout_seconds: float) -> Future[Command]:
         """Sends a two-way request. The future fails with RequestTimeout or ConnectionLost.
@@ -116,7 +149,7 @@ class Connection:
                 raise BrokerUnavailable(str(self._closed_because))
             if len(self._waiting) >= self._limits.in_flight:
                 raise BrokerBusy(f"{self.address}: {self._limits.in_flight} requests wait for their answer already")
-            self._waiting[opaque] = _Waiting(future, sent_seconds, deadline, f"request {command.code}")
+            self._waiting[opaque] = _Waiting(future, sent_seconds, deadline, command.code, command.fields)
         self._write(frame, timeout_seconds, opaque)
         return future
 
@@ -137,18 +170,38 @@ class Connection:
 
     # ----------------------------------------------------------------- writing
 
-    def _connect(self, timeout_seconds: float) -> socket.socket:
+    def _connect(self, timeout_seconds: float) -> socket.socket | TlsSocket:
+        deadline = self._clock.monotonic_seconds() + timeout_seconds
+        host, port = parse_address(self.address)
         try:
-            connected = socket.create_connection(parse_address(self.address), timeout=max(0.001, timeout_seconds))
+            connected = socket.create_connection((host, port), timeout=max(0.001, timeout_seconds))
         except OSError as error:
             raise BrokerUnavailable(f"{self.address}: {error}") from error
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if self._tls is not None:
+            return self._encrypt(connected, host, self._tls, deadline - self._clock.monotonic_seconds())
         # Kernel time-outs instead of settimeout: reading and writing have different ones.
         connected.settimeout(None)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(_TICK_SECONDS))
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(self._limits.write_seconds))
         return connected
+
+    def _encrypt(self, connected: socket.socket, host: str, tls: TlsContext, timeout_seconds: float) -> TlsSocket:
+        """Takes the socket over, and closes it when the hand-shake fails."""
+        connected.settimeout(max(0.001, timeout_seconds))
+        try:
+            encrypted = tls.current().wrap_socket(connected, server_hostname=host)
+        except TimeoutError as error:
+            connected.close()
+            raise TlsFailure(f"{self.address}: the TLS hand-shake was not finished in time") from error
+        except OSError as error:
+            connected.close()
+            raise hand_shake_failure(error, self.address, host, tls.settings) from error
+        except ValueError as error:  # a host that cannot be in a certificate, such as one with an empty label
+            connected.close()
+            raise TlsFailure(f"{self.address}: no certificate can name this host: {error}") from error
+        return TlsSocket(encrypted, read_seconds=_TICK_SECONDS, write_seconds=self._limits.write_seconds)
 
     def _write(self, frame: bytes, timeout_seconds: float, opaque: int | None) -> None:
         if not self._writing.acquire(timeout=max(0.0, timeout_seconds)):
@@ -162,7 +215,7 @@ class Connection:
             self._last_traffic = self._clock.monotonic_seconds()
         except OSError as error:
             self._forget(opaque)
-            lost = ConnectionLost(f"{self.address}: {error or type(error).__name__} while sending")
+            lost = self._lost(f"{error or type(error).__name__} while sending", error)
             self._fail(lost)
             raise lost from error
         finally:
@@ -188,7 +241,7 @@ class Connection:
                 now = self._clock.monotonic_seconds()
                 if data is not None:
                     if not data:
-                        raise ConnectionLost(f"{self.address}: closed by the peer")  # noqa: TRY301 - read to its end
+                        raise self._lost("closed by the peer", None)  # noqa: TRY301 - read to its end
                     self._last_traffic = self._last_received = now
                     commands = reader.feed(data)
                     for command in commands:
@@ -203,13 +256,21 @@ class Connection:
         except ReconcilerError as error:
             self._fail(error)
         except OSError as error:
-            self._fail(ConnectionLost(f"{self.address}: {error}"))
+            self._fail(self._lost(str(error), error))
         except Exception as error:  # e.g. no memory: the threads that wait for an answer must get the error
             logger.exception("connection_failed: %s: reading ended", self.address)
             self._fail(ConnectionLost(f"{self.address}: reading ended: {type(error).__name__}: {error}"))
         finally:
             with self._writing:  # a number in use must not become another file's
                 self._socket.close()
+
+    def _lost(self, what: str, error: OSError | None) -> BrokerUnavailable:
+        """Why the peer ended the connection: what it demands, where it has said so or has not answered anything."""
+        if self.has_spoken:
+            return ConnectionLost(f"{self.address}: {what}")
+        settings = None if self._tls is None else self._tls.settings
+        refused = None if error is None else alert_behind(error, self.address, settings)
+        return refused or ConnectionLost(f"{self.address}: {what}{demand_of_silent(error, settings)}")
 
     def _receive(self, command: Command) -> None:
         self.has_spoken = True
@@ -221,7 +282,19 @@ class Connection:
         if waiting is None:
             self.unmatched += 1
             return
-        _settle(waiting.future, command)
+        # Here, so that no caller can take a refusal for an answer: several codes mean "nothing there" to them.
+        refusal = None
+        if command.code in _REFUSALS:
+            refusal = access_refusal(command, waiting.code, waiting.fields, self.address)
+            self._tell_once(refusal)
+        _settle(waiting.future, refusal or command)
+
+    def _tell_once(self, refusal: AccessRefused | None) -> None:
+        """Logs a refusal once a connection: its callers may take it for a broker that is away, and go on."""
+        if refusal is None or str(refusal) in self._told or len(self._told) >= _TOLD_MAX:
+            return
+        self._told.add(str(refusal))
+        logger.warning("access_refused: %s", refusal)
 
     def _look_after_time(self, now: float, frame_began: float | None) -> None:
         if frame_began is not None and now - frame_began > self._limits.frame_seconds:
@@ -256,7 +329,11 @@ class Connection:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         for waiting in in_flight:
-            failure = ConnectionLost(f"{lost} ({waiting.what} may have been executed)")
+            failure: ReconcilerError
+            if isinstance(lost, TlsFailure):  # refused before it read anything
+                failure = TlsFailure(str(lost))
+            else:
+                failure = ConnectionLost(f"{lost} ({waiting.what} may have been executed)")
             failure.__cause__ = lost
             _settle(waiting.future, failure)
         self._on_closed(self)
