@@ -109,14 +109,27 @@ def broker(
     knob: Annotated[
         list[str] | None, typer.Option("--knob", help="NAME=VALUE, a fault or a setting of the broker; repeatable.")
     ] = None,
+    tls_certificate: Annotated[
+        Path | None, typer.Option("--tls-certificate", help="PEM file of its certificate: speak TLS on the same port.")
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option("--tls-key", help="PEM file of the key, if it is not with the certificate.")
+    ] = None,
+    tls_client_ca: Annotated[
+        Path | None, typer.Option("--tls-client-ca", help="Clients must show a certificate of these authorities.")
+    ] = None,
+    tls_mode: Annotated[
+        str | None, typer.Option("--tls-mode", help="permissive (as brokers by default), enforcing or disabled.")
+    ] = None,
 ) -> None:
     """Serve an embedded name server and broker on one port, for demos and tests, until SIGTERM.
 
     When ready it prints one JSON line that says where it listens.
     """
-    from reconciler.embedded.serving import serve
+    from reconciler.embedded.serving import serve, server_tls
 
-    raise typer.Exit(serve(listen, family=family, data=data, knobs=knob or []))
+    tls = server_tls(certificate=tls_certificate, key=tls_key, client_ca=tls_client_ca, mode=tls_mode)
+    raise typer.Exit(serve(listen, family=family, data=data, knobs=knob or [], tls=tls))
 
 
 def register(app: typer.Typer) -> None:

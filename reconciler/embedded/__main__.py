@@ -8,7 +8,7 @@ from pathlib import Path
 
 from reconciler.contract.visible_text import visible_line
 from reconciler.embedded.families import DEFAULT_FAMILY, FAMILIES
-from reconciler.embedded.serving import serve
+from reconciler.embedded.serving import serve, server_tls
 from reconciler.errors import ConfigurationError
 
 
@@ -21,6 +21,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--advertise", help="host that clients reach the broker under, if not that of --listen")
     parser.add_argument("--namesrv", help="register with these name servers instead: HOST:PORT;HOST:PORT")
     parser.add_argument("--knob", action="append", default=[], metavar="NAME=VALUE", help="a fault or a property")
+    parser.add_argument("--tls-certificate", type=Path, help="PEM file: speak TLS, too")
+    parser.add_argument("--tls-key", type=Path, help="PEM file, if the key is not with the certificate")
+    parser.add_argument("--tls-client-ca", type=Path, help="clients must show a certificate of these authorities")
+    parser.add_argument("--tls-mode", help="permissive (as brokers by default), enforcing or disabled")
     chosen = parser.parse_args(arguments)
     try:
         return serve(
@@ -30,6 +34,12 @@ def main(arguments: list[str] | None = None) -> int:
             knobs=chosen.knob,
             name_servers=chosen.namesrv,
             advertise=chosen.advertise,
+            tls=server_tls(
+                certificate=chosen.tls_certificate,
+                key=chosen.tls_key,
+                client_ca=chosen.tls_client_ca,
+                mode=chosen.tls_mode,
+            ),
         )
     except ConfigurationError as error:
         parser.exit(2, f"{visible_line(str(error))}\n")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from reconciler.embedded.broker import Broker
 from reconciler.embedded.channel import Channel
 from reconciler.embedded.registration import Registration
+from reconciler.embedded.tls import ServerTls, TlsDoor
 from reconciler.errors import ConfigurationError, InvalidValue
 
 VIP_DISTANCE = 2  # BrokerController: fastListenPort = listenPort - 2
@@ -67,7 +68,8 @@ class Listening:
     sockets: list[socket.socket]
     advertise: str | None = None
     name_servers: list[tuple[str, int]] = field(default_factory=list)
-    _servers: list[asyncio.Server] = field(default_factory=list)
+    tls: ServerTls | None = None
+    _servers: list[asyncio.Server | TlsDoor] = field(default_factory=list)
     _registration: Registration | None = None
 
     async def start(self) -> None:
@@ -76,10 +78,16 @@ class Listening:
         self.broker.start(self.advertise or host, port)
         loop = asyncio.get_running_loop()
         for listener in self.sockets:
-            self._servers.append(await loop.create_server(lambda: Channel(self.broker.channels), sock=listener))
+            if self.tls is None:
+                self._servers.append(await loop.create_server(self._channel, sock=listener))
+            else:
+                self._servers.append(TlsDoor(listener, self.tls, self._channel))
         if self.name_servers:
             self._registration = Registration(self.broker.services, self.name_servers)
             await self._registration.start()
+
+    def _channel(self) -> Channel:
+        return Channel(self.broker.channels)
 
     async def stop(self) -> None:
         """Closes everything."""

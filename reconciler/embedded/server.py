@@ -18,6 +18,7 @@ from reconciler.embedded.layout import BrokerMessage
 from reconciler.embedded.listening import Listening, bind_ports, parse_address
 from reconciler.embedded.services import BrokerServices
 from reconciler.embedded.settings import BrokerSettings
+from reconciler.embedded.tls import ServerTls
 from reconciler.errors import InvariantViolation, UsageError
 
 T = TypeVar("T")
@@ -30,7 +31,7 @@ class EmbeddedBroker:
 
     Methods may be called from any thread; all work happens in the broker's own. ``start`` after ``stop`` listens
     on the same port again, with the messages of ``data`` (a folder), or empty without one. ``name_servers``
-    ("host:port;host:port") registers it there; else it is its own name server.
+    ("host:port;host:port") registers it there, without TLS; else it is its own name server. ``tls`` is its own.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class EmbeddedBroker:
         name_servers: str | None = None,
         clock: Clock | None = None,
         is_broker: bool = True,
+        tls: ServerTls | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
         self._family = family_named(family)
@@ -55,6 +57,7 @@ class EmbeddedBroker:
             parse_address(text, field_name="name_servers") for text in (name_servers or "").split(";") if text
         ]
         self._is_broker = is_broker
+        self._tls = tls
         self.faults = faults or Faults(self._clock)
         self.settings = settings or BrokerSettings()
         self._thread: threading.Thread | None = None
@@ -115,6 +118,8 @@ class EmbeddedBroker:
         await listening.stop()
 
     async def _open(self) -> Listening:
+        if self._tls is not None:
+            self._tls.context()  # before a port is taken: its files may be wrong
         sockets = bind_ports(self._host, self._port, with_vip=self._is_broker)
         try:
             broker = Broker(
@@ -132,7 +137,7 @@ class EmbeddedBroker:
             raise
         self._port = sockets[0].getsockname()[1]
         listening = Listening(
-            broker=broker, sockets=sockets, advertise=self._advertise, name_servers=self._register_with
+            broker=broker, sockets=sockets, advertise=self._advertise, name_servers=self._register_with, tls=self._tls
         )
         await listening.start()
         return listening

@@ -15,6 +15,7 @@ from reconciler.embedded.families import DEFAULT_FAMILY, family_named
 from reconciler.embedded.faults import Faults
 from reconciler.embedded.listening import Listening, bind_ports, parse_address
 from reconciler.embedded.settings import BrokerSettings
+from reconciler.embedded.tls import ServerTls, TlsMode
 from reconciler.errors import InvalidValue
 
 
@@ -30,6 +31,28 @@ def turn(knob: str, faults: Faults, settings: BrokerSettings) -> None:
         raise InvalidValue("knob", name, remedy)
 
 
+def server_tls(
+    *, certificate: Path | None, key: Path | None, client_ca: Path | None, mode: str | None
+) -> ServerTls | None:
+    """TLS from arguments; clients must show a certificate where `client_ca` is given. None: no certificate is given.
+
+    Raises InvalidValue.
+    """
+    if certificate is None:
+        if key or client_ca or mode not in (None, TlsMode.DISABLED):
+            raise InvalidValue("--tls-certificate", None, "needed together with the other --tls options")
+        return None
+    if mode is not None and mode not in list(TlsMode):
+        raise InvalidValue("--tls-mode", mode, ", ".join(TlsMode))
+    return ServerTls(
+        certificate_file=certificate,
+        key_file=key,
+        client_ca_file=client_ca,
+        requires_client_certificate=client_ca is not None,
+        mode=TlsMode(mode or TlsMode.PERMISSIVE),
+    )
+
+
 def serve(
     listen: str,
     *,
@@ -39,6 +62,7 @@ def serve(
     settings: BrokerSettings | None = None,
     name_servers: str | None = None,
     advertise: str | None = None,
+    tls: ServerTls | None = None,
 ) -> int:
     """Serves name server and broker on one port (and the broker two below) until SIGTERM or SIGINT; returns 0.
 
@@ -49,6 +73,8 @@ def serve(
     chosen = family_named(family)
     host, port = parse_address(listen)
     servers = [parse_address(text, field_name="namesrv") for text in (name_servers or "").split(";") if text]
+    if tls is not None:
+        tls.context()  # before a port is taken: its files may be wrong
     faults = Faults()
     settings = settings or BrokerSettings()
     for knob in knobs:
@@ -73,7 +99,7 @@ def serve(
             for listener in sockets:
                 listener.close()
             raise
-        listening = Listening(broker=broker, sockets=sockets, advertise=advertise, name_servers=servers)
+        listening = Listening(broker=broker, sockets=sockets, advertise=advertise, name_servers=servers, tls=tls)
         await listening.start()
         ready = {"listen": broker.services.address, "family": chosen.name}
         sys.stdout.write(json.dumps(ready, separators=(",", ":")) + "\n")

@@ -89,7 +89,7 @@ def _sentinel(url: Url, arguments: dict[str, Any], options: dict[str, Any]) -> r
     }
     plain = {name: value for name, value in arguments.items() if name not in ("decode_responses", "redis_connect_func")}
     if options.get("ssl"):
-        sentinel_options["ssl"] = True
+        sentinel_options |= {name: value for name, value in options.items() if name == "ssl" or name.startswith("ssl_")}
     # redis-py leaves these two without annotations.
     sentinel: Any = Sentinel(_hosts(url, SENTINEL_PORT_DEFAULT), sentinel_kwargs=plain | sentinel_options)  # type: ignore[no-untyped-call]
     client: redis.Redis = sentinel.master_for(service, **(arguments | options))

@@ -1,6 +1,12 @@
 """The changes that a mutant makes to one place of a source file, found in its syntax tree.
 
-Left out is what no test should pin: docstrings, annotations, texts of errors and of logs, `__repr__`, ports.
+Left out is what no test should pin: docstrings, annotations, texts of errors and of logs, `__repr__`, ports. Left out,
+too, is what changes nothing that a run could show:
+
+- `__all__`: ruff finds a name in it that does not exist (F822);
+- `strict=` of `zip`: the lists have one length, and the argument says so to the reader;
+- the name of a thread or of a pool's threads, which people read;
+- a `TypeVar`, which mypy reads.
 """
 
 from __future__ import annotations
@@ -31,6 +37,8 @@ _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.RShift: ast.LShift,
 }
 _SILENT_CALLS = {"debug", "info", "warning", "error", "exception", "emit", "log"}
+_NAMED_THREADS = {"Thread", "threading.Thread", "ThreadPoolExecutor", "Timer", "threading.Timer"}
+_NAMES_OF_THREADS = {"name", "thread_name_prefix"}
 _SKIPPED_FUNCTIONS = {"__repr__", "__str__"}
 
 
@@ -91,6 +99,10 @@ class _Finder(ast.NodeVisitor):
         for statement in node.body:
             self.visit(statement)
 
+    def visit_Assign(self, node: ast.Assign) -> None:
+        if ast.unparse(node.targets[0]) != "__all__":
+            self.generic_visit(node)
+
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         if node.value is not None:
             self.visit(node.value)
@@ -143,14 +155,17 @@ class _Finder(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:
-        if _is_silent(node):
+        if _is_silent(node) or ast.unparse(node.func) == "TypeVar":
             return
-        for keyword in node.keywords:
+        shown = [keyword for keyword in node.keywords if not _shows_nothing(ast.unparse(node.func), keyword)]
+        for keyword in shown:
             if keyword.arg is not None and len(node.keywords) + len(node.args) > 1:
                 rest = [other for other in node.keywords if other is not keyword]
                 other = ast.Call(func=node.func, args=node.args, keywords=rest)
                 self._note(node, ast.unparse(other), f"argument {keyword.arg} left out")
-        self.generic_visit(node)
+        self.visit(node.func)
+        for value in (*node.args, *shown):
+            self.visit(value)
 
     def visit_Constant(self, node: ast.Constant) -> None:
         value = node.value
@@ -171,6 +186,13 @@ class _Finder(ast.NodeVisitor):
 
 def _is_text(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)
+
+
+def _shows_nothing(called: str, keyword: ast.keyword) -> bool:
+    """A keyword argument without an effect that a run could show."""
+    return (called == "zip" and keyword.arg == "strict") or (
+        called in _NAMED_THREADS and keyword.arg in _NAMES_OF_THREADS
+    )
 
 
 def _is_silent(node: ast.expr) -> bool:

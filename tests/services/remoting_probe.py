@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import socket
+import ssl
 import struct
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,8 +31,12 @@ class Reply:
 class RemotingProbe:
     """One connection, one request at a time; frames that answer nothing asked are kept in `unsolicited`."""
 
-    def __init__(self, port: int, *, host: str = "127.0.0.1", timeout_seconds: float = 5.0) -> None:
+    def __init__(
+        self, port: int, *, host: str = "127.0.0.1", timeout_seconds: float = 5.0, tls: ssl.SSLContext | None = None
+    ) -> None:
         self._socket = socket.create_connection((host, port), timeout=timeout_seconds)
+        if tls is not None:
+            self._socket = tls.wrap_socket(self._socket, server_hostname=host)
         self._opaque = itertools.count(1)
         self.unsolicited: list[bytes] = []
 
@@ -123,10 +128,10 @@ def decode(raw: bytes) -> tuple[Reply, bool]:
     return Reply(code=code, remark=remark, fields=fields, body=body, raw=raw), bool(flag & 1)
 
 
-def route_names(name_server_port: int, topic: str) -> set[str]:
+def route_names(name_server_port: int, topic: str, *, tls: ssl.SSLContext | None = None) -> set[str]:
     """Broker names in a topic's route; empty if there is none or no server answers."""
     try:
-        with RemotingProbe(name_server_port) as probe:
+        with RemotingProbe(name_server_port, tls=tls) as probe:
             reply = probe.ask(GET_ROUTE, {"topic": topic, "acceptStandardJsonOnly": "true"})
     except OSError:
         return set()

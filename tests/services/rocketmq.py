@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import ssl
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -13,12 +15,13 @@ from typing import Self
 import pytest
 
 from tests.brokers.jars import broker_jars
+from tests.services.certificates import Authority, Certificate
 from tests.services.ports import answers, free_port
 from tests.services.processes import Child, ServiceFailed
 from tests.services.remoting_probe import RemotingProbe, route_names
 from tests.services.requirements import java_missing as missing
 
-__all__ = ["VERSIONS", "RealBroker", "RocketMQCluster", "marks", "missing"]
+__all__ = ["VERSIONS", "ClusterTls", "RealBroker", "RocketMQCluster", "marks", "missing"]
 
 VERSIONS = ("3.2.6", "4.2.0", "4.4.0", "4.6.1", "4.9.7", "5.1.4", "5.3.3", "5.4.0")
 START_SECONDS = 90.0
@@ -52,6 +55,45 @@ _JVM = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterTls:
+    """TLS of name server and brokers: one certificate for all, and one with which brokers and probes are clients."""
+
+    authority: Authority
+    server: Certificate
+    client: Certificate
+    mode: str = "enforcing"
+    requires_client_certificate: bool = False
+
+    @property
+    def java_options(self) -> tuple[str, ...]:
+        """Names of TlsSystemConfig, for a server that is a client of other servers, too."""
+        options = {
+            "tls.server.mode": self.mode,
+            "tls.test.mode.enable": "false",
+            "tls.server.certPath": self.server.certificate,
+            "tls.server.keyPath": self.server.key,
+            "tls.enable": "true",
+            "tls.client.authServer": "true",
+            "tls.client.trustCertPath": self.authority.file,
+            "tls.client.certPath": self.client.certificate,
+            "tls.client.keyPath": self.client.key,
+        }
+        if self.requires_client_certificate:
+            options |= {
+                "tls.server.need.client.auth": "require",
+                "tls.server.authClient": "true",
+                "tls.server.trustCertPath": self.authority.file,
+            }
+        return tuple(f"-D{name}={value}" for name, value in options.items())
+
+    def context(self) -> ssl.SSLContext:
+        """For probes."""
+        context = ssl.create_default_context(cafile=self.authority.file)
+        context.load_cert_chain(self.client.certificate, self.client.key)
+        return context
+
+
 def marks(version: str) -> list[pytest.MarkDecorator]:
     """Marks of a test on a shared cluster: needs Java, and runs on the worker that has that version."""
     return [pytest.mark.broker, pytest.mark.xdist_group(f"rocketmq-{version}")]
@@ -67,6 +109,8 @@ class _JavaServer:
         self.what = what
         #: After the usual ones, so that they win.
         self.java_options: tuple[str, ...] = ()
+        #: For probes of a server that speaks TLS.
+        self.tls: ssl.SSLContext | None = None
         self._main_class = main_class
         self._child: Child | None = None
         folder.mkdir(parents=True)
@@ -179,7 +223,7 @@ class RealBroker(_JavaServer):
         if not answers(self.port):
             return False
         port = int(self.name_servers.split(";", maxsplit=1)[0].rpartition(":")[2])
-        if self.name in route_names(port, "TBW102"):
+        if self.name in route_names(port, "TBW102", tls=self.tls):
             return True
         self._register()
         return False
@@ -187,7 +231,7 @@ class RealBroker(_JavaServer):
     def update_config(self, **properties: str) -> None:
         """Changes properties of the running broker; a restart forgets them."""
         body = "".join(f"{name}={value}\n" for name, value in properties.items())
-        with RemotingProbe(self.port, timeout_seconds=20) as probe:
+        with RemotingProbe(self.port, timeout_seconds=20, tls=self.tls) as probe:
             reply = probe.ask(UPDATE_BROKER_CONFIG, {}, body.encode())
         if reply.code != 0:
             raise ServiceFailed(f"{self.what} refused {properties}: {reply.code} {reply.remark}")
@@ -237,7 +281,14 @@ class RocketMQCluster:
     ``properties`` are broker properties, over short intervals for check-back and retries (``QUICK``).
     """
 
-    def __init__(self, version: str, *, brokers: int = 1, properties: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        version: str,
+        *,
+        brokers: int = 1,
+        properties: dict[str, str] | None = None,
+        tls: ClusterTls | None = None,
+    ) -> None:
         if version not in VERSIONS:
             raise ValueError(f"RocketMQ {version}: known are {', '.join(VERSIONS)}")
         self.version = version
@@ -254,6 +305,10 @@ class RocketMQCluster:
             )
             for name in (f"broker-{number}" for number in range(1, brokers + 1))
         }
+        if tls is not None:
+            for server in (self.name_server, *self.brokers.values()):
+                server.java_options = tls.java_options
+                server.tls = tls.context()
 
     def broker(self, name: str = "broker-1") -> RealBroker:
         """One of the brokers."""

@@ -15,6 +15,9 @@ from typing import TypeAlias
 
 from reconciler.clock import Clock
 from reconciler.errors import BrokerBusy, BrokerUnavailable, ProtocolViolation, ReconcilerError, RequestTimeout
+from reconciler.rocketmq.client.tls_context import TlsContext
+from reconciler.rocketmq.client.tls_failures import TlsFailure, alert_behind, demand_of_silent, hand_shake_failure
+from reconciler.rocketmq.client.tls_socket import TlsSocket
 from reconciler.rocketmq.wire.address import parse_address
 from reconciler.rocketmq.wire.frame import FLAG_ONEWAY, FLAG_RESPONSE, Command, FrameReader, encode_frame
 
@@ -61,6 +64,8 @@ class _Waiting:
 class Connection:
     """Connects when it is made; raises BrokerUnavailable if that fails. Shared; confined by its own locks.
 
+    With `tls` everything is sent over TLS; TlsFailure is raised where the hand-shake fails.
+
     Every way to fail (closed, reset, bad frame, drip, write stuck) ends this connection alone: requests in flight
     fail with ConnectionLost whose text says why, and `is_closed` becomes True.
     """
@@ -74,10 +79,12 @@ class Connection:
         on_request: Inbound,
         on_closed: Closed,
         limits: ConnectionLimits,
+        tls: TlsContext | None = None,
     ) -> None:
         self.address = address
         self._clock = clock
         self._limits = limits
+        self._tls = tls
         self._on_request = on_request
         self._on_closed = on_closed
         self._opaque = itertools.count(1)
@@ -99,6 +106,11 @@ class Connection:
     def is_closed(self) -> bool:
         """No request can be sent any more."""
         return self._closed_because is not None
+
+    @property
+    def closed_because(self) -> BrokerUnavailable | None:
+        """Why it is closed; None while it is open."""
+        return self._closed_because
 
     def submit(self, command: Command, timeout_seconds: float) -> Future[Command]:
         """Sends a two-way request. The future fails with RequestTimeout or ConnectionLost.
@@ -137,18 +149,38 @@ class Connection:
 
     # ----------------------------------------------------------------- writing
 
-    def _connect(self, timeout_seconds: float) -> socket.socket:
+    def _connect(self, timeout_seconds: float) -> socket.socket | TlsSocket:
+        deadline = self._clock.monotonic_seconds() + timeout_seconds
+        host, port = parse_address(self.address)
         try:
-            connected = socket.create_connection(parse_address(self.address), timeout=max(0.001, timeout_seconds))
+            connected = socket.create_connection((host, port), timeout=max(0.001, timeout_seconds))
         except OSError as error:
             raise BrokerUnavailable(f"{self.address}: {error}") from error
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if self._tls is not None:
+            return self._encrypt(connected, host, self._tls, deadline - self._clock.monotonic_seconds())
         # Kernel time-outs instead of settimeout: reading and writing have different ones.
         connected.settimeout(None)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(_TICK_SECONDS))
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(self._limits.write_seconds))
         return connected
+
+    def _encrypt(self, connected: socket.socket, host: str, tls: TlsContext, timeout_seconds: float) -> TlsSocket:
+        """Takes the socket over, and closes it when the hand-shake fails."""
+        connected.settimeout(max(0.001, timeout_seconds))
+        try:
+            encrypted = tls.current().wrap_socket(connected, server_hostname=host)
+        except TimeoutError as error:
+            connected.close()
+            raise TlsFailure(f"{self.address}: the TLS hand-shake was not finished in time") from error
+        except OSError as error:
+            connected.close()
+            raise hand_shake_failure(error, self.address, host, tls.settings) from error
+        except ValueError as error:  # a host that cannot be in a certificate, such as one with an empty label
+            connected.close()
+            raise TlsFailure(f"{self.address}: no certificate can name this host: {error}") from error
+        return TlsSocket(encrypted, read_seconds=_TICK_SECONDS, write_seconds=self._limits.write_seconds)
 
     def _write(self, frame: bytes, timeout_seconds: float, opaque: int | None) -> None:
         if not self._writing.acquire(timeout=max(0.0, timeout_seconds)):
@@ -162,7 +194,7 @@ class Connection:
             self._last_traffic = self._clock.monotonic_seconds()
         except OSError as error:
             self._forget(opaque)
-            lost = ConnectionLost(f"{self.address}: {error or type(error).__name__} while sending")
+            lost = self._lost(f"{error or type(error).__name__} while sending", error)
             self._fail(lost)
             raise lost from error
         finally:
@@ -188,7 +220,7 @@ class Connection:
                 now = self._clock.monotonic_seconds()
                 if data is not None:
                     if not data:
-                        raise ConnectionLost(f"{self.address}: closed by the peer")  # noqa: TRY301 - read to its end
+                        raise self._lost("closed by the peer", None)  # noqa: TRY301 - read to its end
                     self._last_traffic = self._last_received = now
                     commands = reader.feed(data)
                     for command in commands:
@@ -203,13 +235,21 @@ class Connection:
         except ReconcilerError as error:
             self._fail(error)
         except OSError as error:
-            self._fail(ConnectionLost(f"{self.address}: {error}"))
+            self._fail(self._lost(str(error), error))
         except Exception as error:  # e.g. no memory: the threads that wait for an answer must get the error
             logger.exception("connection_failed: %s: reading ended", self.address)
             self._fail(ConnectionLost(f"{self.address}: reading ended: {type(error).__name__}: {error}"))
         finally:
             with self._writing:  # a number in use must not become another file's
                 self._socket.close()
+
+    def _lost(self, what: str, error: OSError | None) -> BrokerUnavailable:
+        """Why the peer ended the connection: what it demands, where it has said so or has not answered anything."""
+        if self.has_spoken:
+            return ConnectionLost(f"{self.address}: {what}")
+        settings = None if self._tls is None else self._tls.settings
+        refused = None if error is None else alert_behind(error, self.address, settings)
+        return refused or ConnectionLost(f"{self.address}: {what}{demand_of_silent(error, settings)}")
 
     def _receive(self, command: Command) -> None:
         self.has_spoken = True
@@ -256,7 +296,11 @@ class Connection:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         for waiting in in_flight:
-            failure = ConnectionLost(f"{lost} ({waiting.what} may have been executed)")
+            failure: ReconcilerError
+            if isinstance(lost, TlsFailure):  # refused before it read anything
+                failure = TlsFailure(str(lost))
+            else:
+                failure = ConnectionLost(f"{lost} ({waiting.what} may have been executed)")
             failure.__cause__ = lost
             _settle(waiting.future, failure)
         self._on_closed(self)

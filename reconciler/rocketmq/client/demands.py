@@ -10,12 +10,15 @@ import socket
 import ssl
 
 from reconciler.errors import BrokerRefused, BrokerUnavailable, ReconcilerError
+from reconciler.rocketmq.client.tls_failures import TlsFailure
 from reconciler.rocketmq.wire.address import parse_address
 
 WANTS_TLS = "wants TLS"
+FAILS_TLS = "TLS fails"
 WANTS_AUTHENTICATION = "wants authentication"
 REMEDIES = {
-    WANTS_TLS: "this client speaks no TLS: set tls.server.mode=permissive there, or reach it through a tunnel",
+    WANTS_TLS: "set [rocketmq.tls] enabled = true and, for an authority of your own, ca_file",
+    FAILS_TLS: "do what the text says, in [rocketmq.tls] or at the server's tls properties (docs/security.md)",
     WANTS_AUTHENTICATION: "this client signs nothing: let its address in without a signature "
     "(globalWhiteRemoteAddresses), or switch access control off there",
 }
@@ -25,10 +28,12 @@ _HANDSHAKE_SECONDS = 2.0
 
 
 def demand_behind(error: ReconcilerError, address: str) -> str | None:
-    """WANTS_TLS or WANTS_AUTHENTICATION, where that is why it did not answer; connects once more to find out."""
+    """What of REMEDIES is why it did not answer; None: something else. May connect once more to find out."""
     if isinstance(error, BrokerRefused):
         remark = error.remark or ""
         return WANTS_AUTHENTICATION if any(part in remark for part in _UNSIGNED) else None
+    if _tells_of_tls(error):
+        return FAILS_TLS
     # A server that enforces TLS closes a connection that begins without it (NettyRemotingServer.HandshakeHandler).
     return WANTS_TLS if isinstance(error, BrokerUnavailable) and _speaks_tls(address) else None
 
@@ -37,6 +42,12 @@ def explained(error: ReconcilerError, address: str) -> str:
     """The error's text, behind what the peer wants."""
     demand = demand_behind(error, address)
     return str(error) if demand is None else f"{demand}: {error}"
+
+
+def _tells_of_tls(error: BaseException | None) -> bool:
+    while error is not None and not isinstance(error, TlsFailure):
+        error = error.__cause__
+    return error is not None
 
 
 def _speaks_tls(address: str) -> bool:

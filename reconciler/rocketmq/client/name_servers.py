@@ -145,6 +145,7 @@ class NameServers:
             first = self._preferred
         failures: list[str] = []
         unknown: Command | None = None
+        last: Exception | None = None
         for step in range(len(self.addresses)):
             number = (first + step) % len(self.addresses)
             try:
@@ -156,6 +157,7 @@ class NameServers:
                     return parsed
             except (TransientError, ProtocolViolation) as error:
                 failures.append(f"{self.addresses[number]}: {error}")
+                last = error
                 continue
             if answer.code == ResponseCode.TOPIC_NOT_EXIST:
                 unknown = answer
@@ -163,7 +165,7 @@ class NameServers:
                 failures.append(str(refusal(answer, f"{what} at {self.addresses[number]}")))
         if unknown is not None:
             raise TopicNotFound(unknown.code, unknown.remark, request=what)
-        raise BrokerUnavailable(f"{what}: no name server answers: {'; '.join(failures)}")
+        raise BrokerUnavailable(f"{what}: no name server answers: {'; '.join(failures)}") from last
 
 
 def _parse_route(topic: str, route: Mapping[JsonKey, JsonValue]) -> TopicRoute:

@@ -21,6 +21,7 @@ from reconciler.clock import Backoff, Clock, SystemClock
 from reconciler.errors import BrokerBusy, BrokerUnavailable, ReconcilerError, RequestTimeout, UsageError
 from reconciler.rocketmq.client.connection import Connection, ConnectionLimits
 from reconciler.rocketmq.client.tls import TlsSettings
+from reconciler.rocketmq.client.tls_context import TlsContext
 from reconciler.rocketmq.wire.acl import AclCredentials, RequestSigner
 from reconciler.rocketmq.wire.address import parse_address
 from reconciler.rocketmq.wire.codes import ResponseCode
@@ -56,6 +57,8 @@ class _Peer:
         self.deferred: list[_DeferredSend] | None = None
         self.connection: Connection | None = None
         self.failures = 0
+        #: Why it was lost the last time.
+        self.failure: BrokerUnavailable | None = None
         self.not_before_seconds = 0.0
 
 
@@ -85,8 +88,7 @@ class RemotingClient:
         self.request_timeout_seconds = request_timeout_seconds
         self._connect_timeout_seconds = connect_timeout_seconds
         self._limits = limits or ConnectionLimits()
-        if tls is not None:
-            raise UsageError("this build does not speak TLS yet")
+        self._tls = None if tls is None else TlsContext(tls)
         self._signer = None if acl is None else RequestSigner(acl)
         self._outgoing = outgoing
         self._incoming = incoming
@@ -293,13 +295,17 @@ class RemotingClient:
             if not old.is_closed:
                 return old
             peer.connection = None
+            peer.failure = old.closed_because
             # A connection that was of no use counts as a failure: else a hostile peer is called without end. One that
             # only carried one-way requests for a while was of use.
             is_good = old.has_spoken or now - old.opened_at_seconds > RECONNECTS.longest_seconds
             self._note_outcome(peer, is_good=is_good)
         if now < peer.not_before_seconds:
             pause = peer.not_before_seconds - now
-            raise BrokerUnavailable(f"{address}: failed {peer.failures} times, next try in {pause:.1f} s")
+            text = f"{address}: failed {peer.failures} times, next try in {pause:.1f} s"
+            if peer.failure is None:
+                raise BrokerUnavailable(text)
+            raise BrokerUnavailable(f"{text}; the last failure: {peer.failure}") from peer.failure
         try:
             peer.connection = Connection(
                 address,
@@ -308,8 +314,10 @@ class RemotingClient:
                 on_request=self._dispatch,
                 on_closed=self._note_disconnected,
                 limits=self._limits,
+                tls=self._tls,
             )
-        except BrokerUnavailable:
+        except BrokerUnavailable as error:
+            peer.failure = error
             self._note_outcome(peer, is_good=False)
             raise
         with self._lock:

@@ -2,7 +2,7 @@ import java.lang.reflect.Field;
 import java.lang.reflect.Modifier;
 import java.util.TreeMap;
 
-/** Prints the whole numbers of RocketMQ's protocol classes as JSON: class name, constant, number. */
+/** Prints constants of RocketMQ's protocol classes as JSON: class name, constant, number or text. */
 public class Constants {
     private static final String[] CLASSES = {
         "org.apache.rocketmq.remoting.protocol.RequestCode",
@@ -11,6 +11,7 @@ public class Constants {
         "org.apache.rocketmq.common.sysflag.PullSysFlag",
         "org.apache.rocketmq.common.constant.PermName",
     };
+    private static final String PROPERTIES = "org.apache.rocketmq.common.message.MessageConst";
 
     public static void main(String[] arguments) throws Exception {
         StringBuilder out = new StringBuilder("{\n");
@@ -35,10 +36,18 @@ public class Constants {
             }
         }
         append(out, "org.apache.rocketmq.common.MQVersion$Version", versions);
+        TreeMap<String, String> properties = new TreeMap<>();
+        for (Field field : Class.forName(PROPERTIES).getDeclaredFields()) {
+            if (Modifier.isStatic(field.getModifiers()) && field.getType() == String.class) {
+                properties.put(field.getName(), '"' + (String) field.get(null) + '"');
+            }
+        }
+        out.append(",\n");
+        append(out, PROPERTIES, properties);
         System.out.print(out.append("\n}\n"));
     }
 
-    private static void append(StringBuilder out, String name, TreeMap<String, Integer> numbers) {
+    private static void append(StringBuilder out, String name, TreeMap<String, ?> numbers) {
         out.append(" \"").append(name).append("\": {");
         String separator = "";
         for (var entry : numbers.entrySet()) {

@@ -10,14 +10,22 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from reconciler.errors import BrokerUnavailable
+from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.client.tls import TlsSettings
+from reconciler.rocketmq.wire.codes import RequestCode
+from reconciler.rocketmq.wire.frame import Command
 from tests.polling import eventually
+from tests.services.certificates import Authority
 from tests.unit.embedded.raw_client import GROUP, HALF_TOPIC, TOPIC, RawClient, body_of, pull_fields, records
 
 START_SECONDS = 60
+ASK = Command(code=RequestCode.GET_BROKER_CLUSTER_INFO)
 
 
 @contextmanager
@@ -54,9 +62,27 @@ def test_sigterm_ends_it_while_clients_wait_for_messages() -> None:
         assert running.wait(60) == 0
 
 
+def test_arguments_make_it_speak_tls_and_ask_for_a_certificate(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    server, ours = authority.issue("server"), authority.issue("client")
+    files = ("--tls-certificate", str(server.certificate), "--tls-key", str(server.key))
+    only = ("--tls-mode", "enforcing", "--tls-client-ca", str(authority.file))
+    settings = TlsSettings(ca_file=str(authority.file))
+    with process("--listen", "127.0.0.1:0", *files, *only) as (_, address):
+        for refused in (None, settings):
+            with RemotingClient(tls=refused) as client, pytest.raises(BrokerUnavailable):
+                client.request(address, ASK)
+        whole = replace(settings, certificate_file=str(ours.certificate), key_file=str(ours.key))
+        with RemotingClient(tls=whole) as client:
+            assert client.request(address, ASK).code == 0
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
+        ("--tls-mode", "enforcing"),
+        ("--tls-certificate", "nowhere.pem"),
+        ("--tls-certificate", "nowhere.pem", "--tls-mode", "sometimes"),
         ("--listen", "nowhere"),
         ("--family", "7"),
         ("--knob", "nonsense=1"),

@@ -94,6 +94,22 @@ def test_a_full_batch_does_not_wait_for_its_time() -> None:
         assert len(sink.calls[0]) == 200
 
 
+def test_a_batch_waits_for_its_time_although_it_is_full_or_flushes_every_key_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its thread does not run here: only the time that it would wait is looked at."""
+    monkeypatch.setattr(threading.Thread, "start", lambda _thread: None)
+    recorder = recorder_of(Sink(), batch_seconds=3600.0, batch_keys=200, wait_seconds=0.0)
+    waits: list[float | None] = [recorder._seconds_until_due()]
+    for count in (199, 1):
+        recorder.record_many("ORDERS", [new_key() for _ in range(count)])
+        waits.append(recorder._seconds_until_due())
+    assert waits == [None, pytest.approx(3600.0, abs=60), 0.0]
+    other = recorder_of(Sink(), batch_seconds=3600.0, wait_seconds=0.0)
+    assert other.record("ORDERS", new_key()) is False
+    assert other._seconds_until_due() == 0.0
+
+
 def test_a_stuck_redis_holds_an_acknowledgement_up_for_50_ms_only() -> None:
     sink = Sink()
     sink.open.clear()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from reconciler.evidence.witness_role import WitnessRole
@@ -27,6 +29,7 @@ def witness(
         (witness(False), True, True),
         (witness(False, swept_seconds=WITHIN_SECONDS), False, True),
         (witness(False, swept_seconds=WITHIN_SECONDS + 1), True, True),
+        (replace(witness(False, swept_seconds=1.0), role=DatabaseRole(is_primary=False, swept_at_ms=None)), True, True),
     ],
 )
 def test_a_replica_without_a_fresh_sign_of_life_that_counts_as_a_witness(

@@ -3,12 +3,16 @@
 import ast
 
 import pytest
+from coverage import CoverageData
 
 from tests.import_path import ROOT
 from tests.mutation.operators import changes
+from tests.mutation.run import TestsOfLines, name_of_test
 
 SOURCE = '''
 """A docstring with 1 number."""
+__all__ = ["due"]
+Key = TypeVar("Key", bound="Text")
 LIMIT_SECONDS: float = 60.0
 
 class Port(Protocol):
@@ -18,6 +22,8 @@ def due(age: int, *, is_held: bool) -> bool:
     """Whether 1 is due."""
     log.info("asked", age=age)
     record(age, unit="s")
+    for old, new in zip(before, after, strict=True):
+        Thread(target=old, name="ager").start()
     if age >= 5 and not is_held:
         raise ValueError(f"age {age} is over {LIMIT_SECONDS + 1}")
     return age + 2 > 7
@@ -37,6 +43,7 @@ def difference(text: str) -> set[str]:
     [
         ("constant by 1000", {"LIMIT_SECONDS: float = 0.06"}),
         ("call left out", {"pass"}),
+        ("argument target left out", {"Thread(name='ager').start()"}),
         ("argument unit left out", {"record(age)"}),
         ("error not raised", {"pass"}),
         ("and, or", {"if (age >= 5 or not is_held):"}),
@@ -45,10 +52,53 @@ def difference(text: str) -> set[str]:
         ("arithmetic", {"return (age - 2) > 7"}),
         ("nothing returned", {"return None"}),
         ("word", {"record(age, unit='sX')"}),
+        ("argument strict left out", set()),
+        ("argument name left out", set()),
+        ("argument bound left out", set()),
     ],
 )
 def test_a_kind_of_change_is_lost(kind: str, lines: set[str]) -> None:
     assert changed(kind) == lines
+
+
+@pytest.mark.parametrize(
+    ("context", "test"),
+    [
+        ("tests/unit/test_a.py::test_b|run", "tests/unit/test_a.py::test_b"),
+        ("tests/unit/test_a.py::test_b@servers|setup", "tests/unit/test_a.py::test_b"),
+        ("tests/unit/test_a.py::test_b[sql]@servers|run", "tests/unit/test_a.py::test_b[sql]"),
+        ("tests/unit/test_a.py::test_b[x://u:p@h/d|e-1]|run", "tests/unit/test_a.py::test_b[x://u:p@h/d|e-1]"),
+    ],
+)
+def test_a_test_with_a_url_among_its_parameters_is_not_found_and_counts_as_a_dead_mutant(
+    context: str, test: str
+) -> None:
+    assert name_of_test(context) == test
+
+
+def test_a_mutant_is_tried_by_tests_of_other_rooms_while_those_of_its_own_wait() -> None:
+    data = CoverageData(no_disk=True)
+    path = "reconciler/policy/brakes.py"
+    seconds = {f"tests/{test}": took for test, took in {
+        "unit/service/test_daemon.py::test_a": 0.1,
+        "unit/policy/test_circuit_breaker.py::test_b": 2.0,
+        "contract/ledger/test_policy_rows.py::test_c": 1.0,
+        "unit/policy/test_circuit_breaker.py::test_long": 179.0,
+        "unit/service/test_daemon.py::test_d": 3.0,
+    }.items()}  # fmt: skip
+    for test in seconds:
+        data.set_context(f"{test}|run")
+        data.add_lines({str(ROOT / path): [7]})
+    assert [test.rpartition("::")[2] for test in TestsOfLines(data, seconds).of(path, 7)] == [
+        "test_c", "test_b", "test_a", "test_d"
+    ]  # fmt: skip
+
+
+def test_a_constant_is_tried_by_no_test_of_the_file_that_imports_it() -> None:
+    java = "tests/unit/rocketmq/test_java_constants.py::test_a"
+    other = "tests/unit/policy/test_circuit_breaker.py::test_b"
+    measured = TestsOfLines(CoverageData(no_disk=True), {java: 0.1, other: 0.1})
+    assert measured.of("reconciler/rocketmq/wire/codes.py", 48) == [java]
 
 
 def test_a_change_leaves_the_product_as_it_was_or_unreadable() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from pyarrow.fs import LocalFileSystem
 
 from reconciler.audit.history.chain import read_chain
-from reconciler.contract.manifest import HistoryFile
+from reconciler.contract.manifest import HistoryFile, manifest_folder
 from reconciler.errors import MalformedInput
 from reconciler.history.chain import ManifestChain
 from reconciler.history.compaction import Compactor, plan_merges
@@ -125,6 +126,8 @@ def test_days_that_are_too_old_are_retired_with_their_date_told(tmp_path: Path) 
     house.clock.advance(READERS_MS / 1000)
     house.maintenance.retain()
     assert not list(house.root.glob("*/*/date=2023-11-14"))
+    entries = sorted((house.root / manifest_folder(ENVIRONMENT)).glob("*.json"))
+    assert [json.loads(path.read_bytes())["action"] for path in entries] == ["seal"] * 4 + ["retire"]
 
 
 def test_a_clock_that_was_years_ahead_for_a_moment_retires_and_deletes_nothing(tmp_path: Path) -> None:

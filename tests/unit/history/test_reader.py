@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState, Rung
 from reconciler.contract.unique_key import key_of
 from reconciler.contract.verdicts import Verdict
 from reconciler.history.reader import HistoryReader
+from reconciler.history.tables import DAY_MS
 from reconciler.policy.events import KeysLeft, LeftKey, RepairStepped, VerdictsWritten
 from reconciler.policy.evidence import Lookup, Presence
 from reconciler.policy.life_story import LifeStory, life_story_of
@@ -155,3 +157,33 @@ def test_status_tells_watermark_gaps_and_what_waits(tmp_path: Path) -> None:
     assert mine.captured_ms[1] > first.at_ms
     assert overview.spool_bytes > 0
     assert (overview.entries, overview.problems) == (1, ())
+
+
+def test_status_counts_rounds_of_days_that_it_was_not_asked_for(tmp_path: Path) -> None:
+    """A day has 17 000 rounds of a shard: all days at once would be read for one line."""
+    house = House(tmp_path)
+    for _ in range(3):
+        newest = house.round(0)
+        house.seal()
+        house.clock.advance(DAY_MS / 1000)
+    overviews = [
+        HistoryReader(house.root, ENVIRONMENT).overview([BILLING], spool=house.spool_folder, **asked)
+        for asked in ({}, {"days": 1}, {"days": 3})
+    ]
+    assert [one.subscriptions[0].rounds for one in overviews] == [2, 1, 3]
+    assert {one.subscriptions[0].captured_until_ms for one in overviews} == {newest.at_ms}
+
+
+def test_ids_fill_the_disk_for_want_of_their_encoding(tmp_path: Path) -> None:
+    house = lived(tmp_path)
+    path = next(p for p, f in sorted(house.chain.files().items()) if f.stream == "announced")
+    columns = pq.ParquetFile(house.root / path).metadata.row_group(0)
+    encodings = {}
+    for number in range(columns.num_columns):
+        column = columns.column(number)
+        encodings[column.path_in_schema] = column.encodings
+        assert column.compression == "ZSTD"
+        assert column.is_stats_set == (column.path_in_schema != "key"), "random bytes have no range"
+    assert "DELTA_LENGTH_BYTE_ARRAY" in encodings["key"]
+    assert "DELTA_BINARY_PACKED" in encodings["at_ms"]
+    assert "RLE_DICTIONARY" in encodings["topic"]

@@ -14,6 +14,7 @@ from reconciler.history.batch import encode
 from reconciler.history.sealer import read_segment
 from reconciler.history.segment import MAGIC, Frame, SegmentWriter, frame_of, read_frames
 from reconciler.history.spool import Spool, SpoolFull, WriterFolder, adoptable
+from tests.unit.history.house import House
 
 
 def payloads(segment: Path) -> list[bytes]:
@@ -188,3 +189,15 @@ def test_a_torn_record_in_a_segment_that_was_closed_in_order_is_damage(tmp_path:
     segment.write_bytes(data)
     assert read_segment(segment).damage == ((None, None, len(frame_of(b""))),)
     spool.close()
+
+
+def test_the_lock_of_a_folder_that_was_sealed_is_closed_a_second_time_and_with_it_another_file(tmp_path: Path) -> None:
+    dead = House(tmp_path)
+    dead.round(0)
+    dead.recorder.run_pass()
+    dead.dies()
+    house = House(tmp_path, rounds=dead.rounds, writer="writer-2")
+    house.maintenance.adopt(adoptable(house.spool_folder))
+    house.maintenance.seal_all(None)
+    house.maintenance.seal_all(None)
+    assert (len(house.rows("round")), list(house.spool_folder.iterdir())) == (1, [])

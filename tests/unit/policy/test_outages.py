@@ -83,7 +83,7 @@ def test_redis_that_is_away_pauses_everything_until_it_is_back(monkeypatch: pyte
         assert str(process.run(world.subscriptions[0]).suspended).startswith("AWAY")
         report = world.recovery().run(ENVIRONMENT)
         assert report is not None
-        assert not report.is_scanned
+        assert (report.is_scanned, report.scanned) == (False, 0)
     report = world.recovery().run(ENVIRONMENT)
     assert report is not None
     assert report.is_scanned

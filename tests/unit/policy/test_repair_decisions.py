@@ -181,6 +181,36 @@ def test_message_is_taken_from_the_committed_copy_when_the_half_is_gone() -> Non
     assert (decided(climbed).act, decided(climbed).subject) == (Act.REPUBLISH, COPY)
 
 
+@pytest.mark.parametrize(
+    ("next_in_ms", "lease_in_ms", "free"),
+    [(0, None, True), (1, None, False), (0, -1, True), (0, 0, False), (0, 1, False)],
+)
+def test_a_hand_over_row_is_withdrawn_from_the_worker_that_holds_it_or_kept_for_none(
+    next_in_ms: int, lease_in_ms: int | None, free: bool
+) -> None:
+    """Two groups have the effect; the row of one is in question, that of the other was run."""
+    row = replace(
+        OPEN_ROW,
+        scope="billing",
+        next_at_ms=NOW + next_in_ms,
+        lease_until_ms=None if lease_in_ms is None else NOW + lease_in_ms,
+    )
+    decision = decided(
+        case(
+            state=RepairState.SENT,
+            rung=Rung.HAND_OVER,
+            attempts=1,
+            sent_at_ms=NOW - 50_000,
+            inboxes={"billing": EFFECT, "shipping": EFFECT},
+            hand_overs=(row, replace(row, scope="shipping", state=RepairState.DONE)),
+        )
+    )
+    assert (decision.act, decision.goes_on, decision.rows) == (
+        (Act.WITHDRAW, True, (row,)) if free else (Act.WRITE, False, ())
+    )
+    assert (decision.state, decision.rung) == (RepairState.SENT, Rung.HAND_OVER)
+
+
 def test_newest_copy_is_found_in_any_order() -> None:
     older, newer = replace(HALF, commit_log_offset=1), replace(HALF, commit_log_offset=2)
     assert newest_per_broker([newer, older]) == newest_per_broker([older, newer]) == {"broker-a": newer}

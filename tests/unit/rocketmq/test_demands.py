@@ -67,7 +67,7 @@ def test_what_fails_for_another_reason_keeps_its_own(error: ReconcilerError) -> 
 def test_peer_that_answers_tls_with_tls_wants_it() -> None:
     with server(ALERT) as address:
         assert demand_behind(LOST, address) == WANTS_TLS
-    assert "no TLS" in REMEDIES[WANTS_TLS]
+    assert "[rocketmq.tls] enabled = true" in REMEDIES[WANTS_TLS]
 
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])

@@ -118,6 +118,11 @@ def test_numbers_and_nulls_among_the_fields_become_text_or_nothing() -> None:
     assert command.fields == {"a": "1", "b": "true", "d": "x"}
 
 
+def test_a_header_without_numbers_gets_any_others_than_javas() -> None:
+    """fastjson leaves out what has Java's default: an int is 0."""
+    assert decode_frame(_json_frame({})) == Command(code=0, opaque=0, flag=0, version=0, language="JAVA")
+
+
 def test_a_frame_that_no_peer_would_take_is_not_written() -> None:
     with pytest.raises(ProtocolViolation):
         encode_frame(Command(code=10, body=b"x" * MAXIMUM_FRAME_BYTES))

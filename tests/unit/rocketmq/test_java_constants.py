@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.contract.properties import RESERVED
 from reconciler.rocketmq.wire.codes import MQVersion, Permission, PullFlag, RequestCode, ResponseCode, SystemFlag
+from reconciler.rocketmq.wire.properties import SYSTEM_PROPERTIES
 
 JAVA = json.loads((Path(__file__).parent / "java_constants.json").read_text())
 #: Flags that Java names otherwise.
@@ -57,3 +59,20 @@ def test_a_number_that_no_broker_understands(numbers: type[IntEnum | IntFlag], j
     # The mask of the transaction bits has a name in this client only; in Java it is the rollback type.
     own = {name: int(one) for name, one in numbers.__members__.items() if name != "TRANSACTION_MASK"}
     assert own == {name: of_java.get(JAVA_NAMES.get(name, name)) for name in own}
+
+
+#: Names that are no constant of that class in 5.4.0.
+NOT_IN_MESSAGE_CONST = {
+    "BORN_HOST", "KEY_CRC", "LITE_TOPIC", "LMQ_QUEUE_ID", "PROPERTY_PRODUCER_GROUP", "TAG_CRC", "TIMER_LOG_ID"
+}  # fmt: skip
+
+
+def test_a_property_that_brokers_set_is_misspelt_and_a_caller_may_set_it() -> None:
+    of_java = set(JAVA["org.apache.rocketmq.common.message.MessageConst"].values())
+    assert of_java >= SYSTEM_PROPERTIES - NOT_IN_MESSAGE_CONST
+    assert len(SYSTEM_PROPERTIES) == 60
+    assert of_java - RESERVED == {
+        " ", "E_T", "F", "K", "ORIGIN_GROUP", "PROPERTY_FORWARD_QUEUE_ID", "R", "REDIRECT", "T", "TIMER_ROLL_LABEL",
+        "TRACE_CONTEXT", "TRANS_OFFSET", "U", "_SYS_MSG_PRIORITY_", "__RMQ.TRANSIENT.",
+        "__RMQ.TRANSIENT.GROUP_SYS_FLAG", "__RMQ.TRANSIENT.TOPIC_SYS_FLAG",
+    }  # fmt: skip

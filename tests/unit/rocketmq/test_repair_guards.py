@@ -13,7 +13,14 @@ from reconciler.evidence.repairs import RemotingBrokerRepairs
 from reconciler.evidence.stored_message import stored_message
 from reconciler.policy.evidence import EndOutcome, OutboxRow, StoredMessage
 from reconciler.rocketmq.client.client_instance import ClientInstance
-from reconciler.rocketmq.wire.codes import DISCARD_TOPIC, HALF_TOPIC, ROCKSDB_HALF_TOPIC, RequestCode, SystemFlag
+from reconciler.rocketmq.wire.codes import (
+    DISCARD_TOPIC,
+    HALF_TOPIC,
+    ROCKSDB_HALF_TOPIC,
+    RequestCode,
+    ResponseCode,
+    SystemFlag,
+)
 from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.message_id import encode_offset_message_id
 from reconciler.rocketmq.wire.properties import decode_properties
@@ -183,18 +190,18 @@ def test_a_republish_carries_the_content_and_nothing_of_the_transaction(
 
 
 @pytest.mark.parametrize(
-    ("code", "outcome"),
+    ("code", "outcome", "detail"),
     [
-        (2, EndOutcome.REFUSED_FOR_NOW),
-        (13, EndOutcome.NOT_SENT),
-        (16, EndOutcome.REFUSED_FOR_NOW),
-        (17, EndOutcome.REFUSED_FOR_NOW),
-        (None, EndOutcome.NO_ANSWER),
-        (10, EndOutcome.DONE),
+        (2, EndOutcome.REFUSED_FOR_NOW, "code 2"),  # a busy broker: BrokerBusy has no code of its own
+        (13, EndOutcome.NOT_SENT, "broker-a refused with code 13"),
+        (16, EndOutcome.REFUSED_FOR_NOW, "broker-a refused with code 16"),
+        (17, EndOutcome.REFUSED_FOR_NOW, "broker-a refused with code 17"),
+        (None, EndOutcome.NO_ANSWER, "no answer"),
+        (10, EndOutcome.DONE, "broker-a/0@1: FLUSH_DISK_TIMEOUT"),
     ],
 )
 def test_answers_to_a_republish(
-    cluster: ScriptedCluster, instance: ClientInstance, code: int | None, outcome: EndOutcome
+    cluster: ScriptedCluster, instance: ClientInstance, code: int | None, outcome: EndOutcome, detail: str
 ) -> None:
     if code is None:
         cluster.be_impatient()
@@ -204,7 +211,9 @@ def test_answers_to_a_republish(
         RequestCode.SEND_MESSAGE_V2,
         lambda request: None if code is None else replace(broker.success(request, fields), code=code),
     )
-    assert RemotingBrokerRepairs(instance).republish(_half()).outcome is outcome
+    answer = RemotingBrokerRepairs(instance).republish(_half())
+    assert (answer.outcome, answer.code) == (outcome, None if code == ResponseCode.SYSTEM_BUSY else code)
+    assert detail in answer.detail
     assert sum(request.code == RequestCode.SEND_MESSAGE_V2 for request in broker.asked) == 1
 
 

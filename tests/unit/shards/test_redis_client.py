@@ -55,6 +55,7 @@ def test_the_fake_server_is_refused_unless_unverified_is_accepted_and_then_works
         require_safe(check_redis(rounds.client, environment="demo"))
     findings = check_redis(rounds.client, environment="demo", accept_unverified=True)
     require_safe(findings)
+    assert [one.name for one in findings] == ["role", "version", "eviction", "permissions"]
     assert {one.name for one in findings if one.severity is Severity.ADVICE} >= {"eviction", "version"}
     memory, of = RedisShardMemory(rounds), shard("demo")
     done = memory.take_round(of, epoch=memory.begin_epoch(of))

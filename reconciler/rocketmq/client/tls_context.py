@@ -1,0 +1,102 @@
+"""The TLS context of one client: made from its files, and made again when they were renewed."""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+import threading
+from typing import TypeAlias
+
+from reconciler.errors import ConfigurationError, InvalidValue
+from reconciler.rocketmq.client.tls import TlsSettings
+
+logger = logging.getLogger(__name__)
+
+#: Of each file: what changes when it is replaced or written.
+_Stamps: TypeAlias = tuple[tuple[int, int, int] | None, ...]
+
+
+class TlsContext:
+    """Shared; confined by its lock. Raises InvalidValue when it is made of files that cannot be used.
+
+    A renewed certificate is used by the connections that are made from then on. Files that cannot be used any more
+    (half-renewed, say) leave the former ones in use, with a warning, and are read again for the next connection.
+    """
+
+    def __init__(self, settings: TlsSettings) -> None:
+        self.settings = settings
+        self._lock = threading.Lock()
+        self._stamps = self._look()
+        self._context = client_context(settings)
+
+    def current(self) -> ssl.SSLContext:
+        """The context for a new connection."""
+        with self._lock:
+            stamps = self._look()
+            if stamps != self._stamps:
+                try:
+                    self._context = client_context(self.settings)
+                    self._stamps = stamps
+                except ConfigurationError as error:
+                    logger.warning("tls_files_unusable: the former ones stay in use: %s", error)
+            return self._context
+
+    def _look(self) -> _Stamps:
+        settings = self.settings
+        return tuple(_stamp(path) for path in (settings.ca_file, settings.certificate_file, settings.key_file))
+
+
+def client_context(settings: TlsSettings) -> ssl.SSLContext:
+    """TLS 1.2 or newer; the peer's certificate is always verified. Raises InvalidValue, naming the field."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION  # so that writing never waits for reading
+    context.check_hostname = settings.verify_host_name
+    if settings.ca_file is None:
+        context.load_default_certs()
+    else:
+        try:
+            context.load_verify_locations(settings.ca_file)
+        except OSError as error:  # SSLError is one
+            remedy = f"a PEM file with the certificates of the authorities that are trusted ({error})"
+            raise InvalidValue("rocketmq.tls.ca_file", settings.ca_file, remedy) from error
+    if settings.certificate_file is not None:
+        _load_certificate(context, settings)
+    elif settings.key_file is not None:
+        raise InvalidValue("rocketmq.tls.key_file", settings.key_file, "only together with certificate_file")
+    return context
+
+
+def _load_certificate(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    is_asked = False
+
+    def password() -> str:
+        # Without a function of ours openssl asks at the terminal.
+        nonlocal is_asked
+        is_asked = True
+        given = settings.key_password
+        return (given() if callable(given) else given) or ""
+
+    certificate, key = settings.certificate_file, settings.key_file
+    assert certificate is not None  # noqa: S101 - for the type checker; the caller looked
+    try:
+        context.load_cert_chain(certificate, key, password)
+    except OSError as error:
+        if is_asked:
+            has_one = settings.key_password is not None
+            found = "*****" if has_one else None
+            remedy = "the password of the key file" if has_one else "the key file is encrypted: give its password"
+            raise InvalidValue("rocketmq.tls.key_password", found, remedy) from error
+        remedy = f"PEM files with a certificate and its key ({error}); the key is {key or 'expected in the same file'}"
+        raise InvalidValue("rocketmq.tls.certificate_file", certificate, remedy) from error
+
+
+def _stamp(path: str | None) -> tuple[int, int, int] | None:
+    if path is None:
+        return None
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino

@@ -1,0 +1,126 @@
+"""Why a TLS connection to a name server or broker fails, in words, each with what to change.
+
+What servers do: NettyRemotingServer.TlsModeHandler closes a plain connection in enforcing mode, and one that begins
+with a TLS record (0x16) in disabled mode.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import ssl
+
+from reconciler.errors import BrokerUnavailable
+from reconciler.rocketmq.client.tls import TlsSettings
+
+_MAY_DEMAND_TLS = (
+    " before it answered anything: the port seems to demand TLS; set [rocketmq.tls] enabled = true (plug-ins: "
+    "tls=TlsSettings(...))"
+)
+_MAY_DEMAND_CERTIFICATE = (
+    " before it answered anything: it may demand a certificate of this client; set [rocketmq.tls] certificate_file and "
+    "key_file"
+)
+_MAY_REFUSE_CERTIFICATE = (
+    " before it answered anything: it may refuse the certificate of this client, [rocketmq.tls] certificate_file; look "
+    "at its log"
+)
+
+# X509_V_ERR_* of openssl/x509_vfy.h.
+_NOT_YET_VALID, _EXPIRED, _SELF_SIGNED = 9, 10, 18
+_UNKNOWN_AUTHORITY = frozenset({2, _SELF_SIGNED, 19, 20, 21})
+_OTHER_NAME = frozenset({62, 63, 64})
+#: Bytes that are no TLS record, by openssl 1.1 to 3.x.
+_NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"})
+#: What an orderly or disorderly end raises while something is sent or read.
+_ENDS = (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
+_OTHER_VERSION = ("PROTOCOL_VERSION", "UNSUPPORTED_PROTOCOL")
+
+
+class TlsFailure(BrokerUnavailable):
+    """No connection could be encrypted as the settings want it; nothing was sent over it."""
+
+
+def hand_shake_failure(error: OSError, address: str, host: str, settings: TlsSettings) -> TlsFailure:
+    """What went wrong in the hand-shake. The peer's own text is kept as the cause."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return TlsFailure(f"{address}: {_certificate(error, host, settings)}")
+    if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
+        return TlsFailure(f"{address}: {_refusal(error, settings)}")
+    return TlsFailure(f"{address}: {_NO_TLS_TEXT} ({error})")
+
+
+def alert_behind(error: OSError, address: str, settings: TlsSettings | None) -> TlsFailure | None:
+    """The failure that an alert means; None: it is none.
+
+    With TLS 1.3 our hand-shake is over when the peer refuses our certificate.
+    """
+    if settings is None or not isinstance(error, ssl.SSLError) or "ALERT" not in (error.reason or ""):
+        return None
+    return TlsFailure(f"{address}: {_refusal(error, settings)}")
+
+
+def demand_of_silent(error: OSError | None, settings: TlsSettings | None) -> str:
+    """What a peer may demand that ended the connection before it sent anything; "" where nothing points to it.
+
+    `error` is None for an orderly end.
+    """
+    if error is not None and not isinstance(error, _ENDS):
+        return ""
+    if settings is None:
+        return _MAY_DEMAND_TLS
+    return _MAY_DEMAND_CERTIFICATE if settings.certificate_file is None else _MAY_REFUSE_CERTIFICATE
+
+
+_NO_TLS_TEXT = (
+    "the port does not speak TLS; set tls.server.mode there to permissive or enforcing, or take [rocketmq.tls] enabled "
+    "out"
+)
+
+
+def _certificate(error: ssl.SSLCertVerificationError, host: str, settings: TlsSettings) -> str:
+    code = error.verify_code
+    if code == _EXPIRED:
+        return "its certificate, or one of its authorities, is expired; renew it there (tls.server.certPath)"
+    if code == _NOT_YET_VALID:
+        return "its certificate is not valid yet; compare the clocks of both hosts"
+    if code in _OTHER_NAME:
+        kind = "IP" if _is_ip(host) else "DNS"
+        return (
+            f"its certificate does not name {host}; add {kind}:{host} to the certificate's subjectAltName, or set "
+            "[rocketmq.tls] verify_host_name = false"
+        )
+    if code in _UNKNOWN_AUTHORITY:
+        trusted = f"of {settings.ca_file}" if settings.ca_file else "that this system trusts"
+        hint = " (it is self-signed: tls.test.mode.enable there?)" if code == _SELF_SIGNED else ""
+        return (
+            f"its certificate is signed by no authority {trusted}{hint}; give the certificate of its authority as "
+            "[rocketmq.tls] ca_file"
+        )
+    return f"its certificate is refused: {error.verify_message}"
+
+
+def _refusal(error: ssl.SSLError, settings: TlsSettings) -> str:
+    reason = error.reason or str(error)
+    if any(part in reason for part in _OTHER_VERSION):
+        return f"it offers no version of TLS from 1.2 on ({reason}); update what speaks TLS there"
+    if reason in _NO_TLS:
+        return f"{_NO_TLS_TEXT} ({reason})"
+    if "ALERT" not in reason:
+        return f"the TLS hand-shake failed: {reason}"
+    if settings.certificate_file is None:
+        return (
+            f"it refuses this client, which shows no certificate ({reason}); set [rocketmq.tls] certificate_file and "
+            "key_file (tls.server.need.client.auth is on there)"
+        )
+    return (
+        f"it refuses the certificate of this client ({reason}); give one in [rocketmq.tls] certificate_file that is in "
+        "date and signed by an authority of its tls.server.trustCertPath"
+    )
+
+
+def _is_ip(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,86 @@
+"""A socket that speaks TLS, for one thread that reads and others that write.
+
+An SSL object of openssl must not be used by two threads at once, and a lock around a call that waits would let a reader
+that waits stop every writer. So the socket does not block: each call is made under a lock, and waits outside of it.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import ssl
+import threading
+
+#: A TLS record holds no more.
+_RECORD_BYTES = 16 * 1024
+
+
+class TlsSocket:
+    """As much of socket.socket as Connection uses. One thread reads; writers take turns by a lock of their own."""
+
+    def __init__(self, encrypted: ssl.SSLSocket, *, read_seconds: float, write_seconds: float) -> None:
+        """recv() raises BlockingIOError after `read_seconds`, sendall() TimeoutError after `write_seconds` in vain."""
+        encrypted.settimeout(0.0)
+        self._encrypted = encrypted
+        self._read_milliseconds = max(1, int(read_seconds * 1000))
+        self._write_seconds = write_seconds
+        self._lock = threading.Lock()
+
+    def recv(self, most_bytes: int) -> bytes:
+        """What is there, after waiting for something; b"" at the end. Raises BlockingIOError, or another OSError."""
+        data = self._read_ready(most_bytes)
+        if data is None:
+            self._wait(select.POLLIN, self._read_milliseconds)
+            data = self._read_ready(most_bytes)
+        if data is None:
+            raise BlockingIOError
+        return data
+
+    def sendall(self, data: bytes) -> None:
+        """Sends everything. Raises OSError; some of it may have been sent then."""
+        rest = memoryview(data)
+        while rest:
+            try:
+                with self._lock:
+                    sent = self._encrypted.send(rest)
+            except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
+                # With renegotiation off only the peer's window makes a write wait.
+                if not self._wait(select.POLLOUT, int(self._write_seconds * 1000)):
+                    raise TimeoutError(f"takes no bytes for {self._write_seconds} s") from None
+                continue
+            rest = rest[sent:]
+
+    def shutdown(self, how: int) -> None:
+        """Ends the connection below TLS: both sides' calls return. SSLSocket's own would go on in plain text."""
+        socket.socket.shutdown(self._encrypted, how)
+
+    def close(self) -> None:
+        """Closes it; no other call may be under way."""
+        self._encrypted.close()
+
+    def _read_ready(self, most_bytes: int) -> bytes | None:
+        """None: nothing is there."""
+        parts: list[bytes] = []
+        size = 0
+        while size < most_bytes:
+            try:
+                with self._lock:
+                    part = self._encrypted.recv(min(_RECORD_BYTES, most_bytes - size))
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                break
+            except OSError:
+                if parts:  # first what came before; the next call meets it again
+                    break
+                raise
+            if not part:
+                if parts:
+                    break
+                return b""
+            parts.append(part)
+            size += len(part)
+        return b"".join(parts) if parts else None
+
+    def _wait(self, event: int, milliseconds: int) -> bool:
+        poll = select.poll()
+        poll.register(self._encrypted.fileno(), event)
+        return bool(poll.poll(milliseconds))

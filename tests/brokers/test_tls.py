@@ -1,0 +1,165 @@
+"""Real name servers and brokers that speak TLS, with an authority of the test's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from reconciler.errors import BrokerRefused, BrokerUnavailable, TransientError
+from reconciler.evidence.repairs import RemotingBrokerRepairs
+from reconciler.evidence.stored_message import stored_message
+from reconciler.policy.evidence import EndOutcome, Presence
+from reconciler.rocketmq.client.admin import Admin
+from reconciler.rocketmq.client.client_instance import ClientInstance
+from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.client.tls import TlsSettings
+from reconciler.rocketmq.consumer.listener import ConsumeStatus
+from reconciler.rocketmq.consumer.push_consumer import PushConsumer
+from reconciler.rocketmq.producer.ending import EndStatus
+from reconciler.rocketmq.wire.codes import RequestCode
+from reconciler.rocketmq.wire.frame import Command
+from reconciler.rocketmq.wire.received_message import ReceivedMessage
+from tests.conformance.steps import Steps
+from tests.conformance.targets import Target, expectation
+from tests.polling import eventually
+from tests.services.certificates import Authority
+from tests.services.rocketmq import ClusterTls, RocketMQCluster, marks
+from tests.services.topics import topic_name
+
+BODY = b"paid " * 40_000  # more than one TLS record
+
+
+@contextmanager
+def cluster_with_tls(version: str, tls: ClusterTls) -> Iterator[tuple[RocketMQCluster, TlsSettings]]:
+    """Name server and broker, and what a client of theirs needs."""
+    with RocketMQCluster(version, tls=tls) as cluster:
+        yield (
+            cluster,
+            TlsSettings(
+                ca_file=str(tls.authority.file),
+                certificate_file=str(tls.client.certificate) if tls.requires_client_certificate else None,
+                key_file=str(tls.client.key) if tls.requires_client_certificate else None,
+            ),
+        )
+
+
+@contextmanager
+def steps_over(
+    cluster: RocketMQCluster, tls: TlsSettings | None, *, request_timeout_seconds: float = 10.0
+) -> Iterator[Steps]:
+    """Calls to it."""
+    target = Target(
+        name=cluster.version,
+        name_servers=cluster.name_servers,
+        broker=cluster.broker().address,
+        broker_name=cluster.broker().name,
+        expect=expectation(cluster.version),
+        is_embedded=False,
+    )
+    with (
+        RemotingClient(tls=tls, request_timeout_seconds=request_timeout_seconds) as client,
+        ClientInstance(cluster.name_servers, client=client) as instance,
+    ):
+        yield Steps(instance, target)
+
+
+def new_topic(steps: Steps) -> str:
+    name = topic_name("tls")
+    Admin(steps.client).create_topic(steps.target.broker, name, queues=1)
+
+    def is_routed() -> bool:
+        try:
+            return bool(steps.instance.routes.refresh(name).readable_queues)
+        except (TransientError, BrokerRefused):
+            return False
+
+    eventually(is_routed, within_seconds=60, message=f"route of {name}")
+    return name
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+def tls_of(authority: Authority, *, mode: str = "enforcing", mutual: bool = False) -> ClusterTls:
+    return ClusterTls(
+        authority=authority,
+        server=authority.issue("server"),
+        client=authority.issue("client"),
+        mode=mode,
+        requires_client_certificate=mutual,
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "mutual"),
+    [
+        pytest.param("5.3.3", True, marks=marks("5.3.3")),
+        pytest.param("5.4.0", False, marks=marks("5.4.0")),
+    ],
+)
+def test_a_lost_end_is_found_and_repaired_over_tls(version: str, authority: Authority, *, mutual: bool) -> None:
+    with (
+        cluster_with_tls(version, tls_of(authority, mutual=mutual)) as (cluster, tls),
+        steps_over(cluster, tls) as steps,
+    ):
+        for address in (cluster.name_servers, steps.target.broker):
+            assert "seems to demand TLS" in refusal(address, None)
+            if mutual:
+                nameless = replace(tls, certificate_file=None, key_file=None)
+                assert "certificate_file and key_file" in refusal(address, nameless)
+        topic = new_topic(steps)
+        half = steps.send_half(topic)
+        steps.until_indexed(steps.half_topic(topic), half.unique_key)
+        lookup = steps.lookups.view_message(topic, half.unique_key)
+        assert lookup.presence is Presence.FOUND, lookup.reason
+        assert steps.end(half, from_check=True).status is EndStatus.DONE
+        repairs = RemotingBrokerRepairs(steps.instance)
+        big = replace(lookup.records[0], body=BODY)
+        assert repairs.republish(big).outcome is EndOutcome.DONE
+        bodies: list[bytes] = []
+
+        def listen(messages: Sequence[ReceivedMessage]) -> ConsumeStatus:
+            bodies.extend(message.body for message in messages)
+            return ConsumeStatus.CONSUME_SUCCESS
+
+        consumer = PushConsumer(f"CG_{topic}", name_servers=cluster.name_servers, tls=tls)
+        with consumer.subscribe(topic).register_listener(listen):
+            eventually(lambda: len(bodies) == 2, within_seconds=60, message="both copies")
+        assert sorted(bodies, key=len) == [half.message.body, BODY]
+
+
+def refusal(address: str, tls: TlsSettings | None) -> str:
+    with RemotingClient(tls=tls) as client, pytest.raises(BrokerUnavailable) as caught:
+        client.request(address, Command(code=RequestCode.GET_BROKER_CLUSTER_INFO))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("version", [pytest.param("4.9.7", marks=marks("4.9.7"))])
+def test_an_answer_that_4_9_7_cuts_off_over_tls_is_unknown_never_absent(version: str, authority: Authority) -> None:
+    """Its encoder of file regions counts too many bytes: of several records the last ones are missing."""
+    with (
+        cluster_with_tls(version, tls_of(authority)) as (cluster, tls),
+        steps_over(cluster, tls, request_timeout_seconds=2.0) as steps,
+    ):
+        topic = new_topic(steps)
+        half = steps.send_half(topic)
+        assert steps.end(half, from_check=True).status is EndStatus.DONE
+        (copy,) = steps.until_delivered(topic, 1)
+        (found,) = steps.until_indexed(topic, half.unique_key)
+        assert found.physical_offset == copy.physical_offset
+        again = RemotingBrokerRepairs(steps.instance).republish(stored_message(found))
+        assert again.outcome is EndOutcome.DONE
+        steps.until_delivered(topic, 2)
+
+        def is_cut_off() -> bool:
+            lookup = steps.lookups.find(topic, half.unique_key)
+            assert lookup.presence is not Presence.ABSENT
+            return lookup.presence is Presence.UNKNOWN
+
+        eventually(is_cut_off, within_seconds=60, message="both copies in the index")
