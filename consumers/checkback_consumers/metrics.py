@@ -2,7 +2,7 @@
 
     from checkback_consumers.metrics import register_metrics
 
-    register_metrics(prometheus_client.REGISTRY, handlers=[handle_order], recorders=[recorder])
+    register_metrics(prometheus_client.REGISTRY, handlers=[handler], recorders=[recorder])
 
 prometheus_client is no dependency of the plug-in: it is loaded by this call only. Labels are consumer groups and closed
 lists; numbers are read at the scrape, so that consumption costs nothing more.

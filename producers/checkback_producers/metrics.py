@@ -19,7 +19,7 @@ from reconciler.errors import MissingDependency
 
 __all__ = ["register_metrics"]
 
-#: Name of a count -> meaning; the metric is reconciler_producer_NAME_total.
+#: Name of a count -> meaning; the metric has the name of the count in it.
 MEANINGS: Mapping[Count, str] = {
     "halves": "Halves that were to be sent.",
     "halves_failed": "Halves whose send failed: the block was not entered.",

@@ -16,6 +16,7 @@ from reconciler.instrumentation.metrics import catalogue as c
 from reconciler.instrumentation.metrics.catalogue import Sample
 from reconciler.policy.ports import BrokerEvidence
 from reconciler.settings.schema import Settings, SubscriptionSettings
+from reconciler.wiring.subscriptions import subscription_of
 
 if TYPE_CHECKING:
     from checkback_consumers.replay_worker import ReplayWorker
@@ -110,7 +111,10 @@ def open_metering(settings: Settings, command: str, *, clock: Clock) -> Metering
     from reconciler.instrumentation.metrics.events import EventMetrics
 
     book = MetricBook(command)
-    return Metering(book, EventMetrics(book), clock=clock)
+    events = EventMetrics(book)
+    if command == "run":
+        events.begin(subscription_of(settings, configured) for configured in settings.subscriptions)
+    return Metering(book, events, clock=clock)
 
 
 def require_prometheus_client() -> None:
