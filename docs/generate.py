@@ -25,6 +25,7 @@ from reconciler.contract.announcement import AnnouncedKey, Announcement, encode_
 from reconciler.contract.unique_key import shard_of
 from reconciler.instrumentation.metrics import catalogue
 from reconciler.settings.schema import Settings
+from reconciler.settings.secret_settings import SECRET_NAMES
 
 FOLDER = Path(__file__).parent / "reference"
 NOTE = "<!-- Written by docs/generate.py; change the code and run `make docs`. -->\n"
@@ -39,7 +40,8 @@ def settings_page() -> str:
         "Flag beats environment beats file beats default. `RECONCILER_REDIS__URL` overrides `redis.url`;",
         "`RECONCILER_REDIS__URL_FILE` names a file that holds the value. Unknown settings and variables are errors,",
         "all reported at once with exit code 2. [config/reconciler.toml](../../config/reconciler.toml) tells what breaks",
-        "when a value is too small or too large.",
+        "when a value is too small or too large. A secret X may be given as `X_file` or `X_command` instead",
+        "([security](../security.md)): " + ", ".join(f"`{name}`" for name in SECRET_NAMES) + ".",
         "",
         "| setting | default | meaning |",
         "|---|---|---|",
@@ -230,9 +232,20 @@ def rights_page() -> str:
                 lines += [f"{grant};" for grant in least_rights.grants(of_mysql, login="LOGIN", is_mysql=True)]
             lines += ["```", ""]
             lines += [f"`{right}` only with `{right.only_with}`.\n" for right in rights if right.only_with]
-    lines += ["## Brokers", "", "| role | kind | name | rights | why |", "|---|---|---|---|---|"]
+    lines += [
+        "## Brokers",
+        "",
+        "TOPIC and GROUP stand for each of yours, UNIQUE_KEY_TOPIC and PROBE_TOPIC for the names in the settings. ACL 1.0 is",
+        "RocketMQ 4.4 to 5.2, authorization is RocketMQ from 5.3 on. Every request needs a signature. A producer's heartbeat and",
+        "END_TRANSACTION need no right; `replay` asks no broker.",
+        "",
+        "| role | on | name | ACL 1.0 | authorization | why |",
+        "|---|---|---|---|---|---|",
+    ]
     for role in roles:
-        lines += [f"| {role.name} | {r.kind} | {r.name} | {', '.join(r.actions)} | {r.why} |" for r in role.brokers]
+        for r in role.brokers:
+            acl, later = (", ".join(rights) or "none" for rights in (r.acl, r.authorization))
+            lines.append(f"| {role.name} | {r.kind} | `{r.name}` | {acl} | {later} | {r.why} |")
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 import sqlalchemy as sa
 
+from reconciler.contract.secret import Secret
 from reconciler.errors import (
     BrokerRefused,
     BrokerUnavailable,
@@ -98,7 +99,7 @@ def ask_brokers(connections: Connections) -> dict[str, Callable[[], object]]:
 def ask_databases(connections: Connections) -> dict[str, Callable[[], object]]:
     """Whether the databases of outboxes and inboxes answer."""
 
-    def ping(url: str) -> Callable[[], object]:
+    def ping(url: Secret) -> Callable[[], object]:
         def ask() -> None:
             with reading(connections.engine(url, read_only=True)) as connection:
                 connection.execute(sa.text("SELECT 1"))

@@ -77,7 +77,7 @@ class RoundAssembly:
         settings = connections.settings
         self.settings = settings
         self.plans = topic_plans(settings)
-        self.redis: RoundRedis = open_redis(settings.redis.url.get_secret_value())
+        self.redis: RoundRedis = open_redis(settings.redis.url)
         connections.close_at_end(self.redis.close)
         self.ledger = connections.ledger
         self.witnesses = build_witnesses(connections)
