@@ -146,6 +146,8 @@ class ReplayWorker:
         self._inbox_keep_seconds = None if inbox_keep_days is None else inbox_keep_days * 86_400
         self._clock = clock or SystemClock()
         self._jitter = jitter or random.Random()
+        #: What `run` did since the worker was made.
+        self.counts = ReplayCounts()
         self._turns = 0
         #: Topics that were held when they were last looked at: each hold is logged once.
         self._held: set[str] = set()
@@ -190,6 +192,7 @@ class ReplayWorker:
                 logger.warning("hand_overs_wait: hand-overs of %s wait: %s", self._handler.group, error)
                 done = ReplayCounts()
             counts += done
+            self.counts += done
             pause = away.pause_seconds(failures) if failures else self._poll_seconds
             self._clock.wait(stop, pause)
         return counts

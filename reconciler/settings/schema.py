@@ -20,6 +20,7 @@ from reconciler.settings.types import (
     Folder,
     GroupName,
     HostList,
+    ListenAddress,
     RedisUrl,
     SecretValue,
     SecretValues,
@@ -309,6 +310,15 @@ class HistorySettings(Section):
     )
 
 
+class MetricsSettings(Section):
+    """Metrics for Prometheus; needs the extra `metrics`."""
+
+    listen: ListenAddress | None = Field(
+        default=None,
+        description="host:port of /metrics, /livez and /readyz of run, sweep and replay; unset: none are served.",
+    )
+
+
 class LoggingSettings(Section):
     """Logs go to standard error."""
 
@@ -334,6 +344,7 @@ class Settings(Section):
     repairs: RepairSettings = RepairSettings()
     sweep: SweepSettings = SweepSettings()
     history: HistorySettings = HistorySettings()
+    metrics: MetricsSettings = MetricsSettings()
     logging: LoggingSettings = LoggingSettings()
 
     @model_validator(mode="after")

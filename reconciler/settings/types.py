@@ -117,7 +117,14 @@ def split_tags(expression: str) -> frozenset[str] | None:
     return frozenset(tag.strip() for tag in expression.split("||") if tag.strip())
 
 
+def _listen(value: str) -> str:
+    if not _is_host_and_port(value):
+        raise ValueError("expected host:port, for example 127.0.0.1:9378")
+    return value
+
+
 HostList = Annotated[str, AfterValidator(_host_list)]
+ListenAddress = Annotated[str, Field(max_length=300), AfterValidator(_listen)]
 Folder = Annotated[str, Field(min_length=1, max_length=1_000), AfterValidator(_folder)]
 TagFilter = Annotated[str, Field(max_length=2_000), AfterValidator(_tags)]
 TopicName = Annotated[str, AfterValidator(_topic)]

@@ -7,7 +7,14 @@ from collections.abc import Callable, Mapping
 import sqlalchemy as sa
 
 from reconciler.contract.secret import Secret
-from reconciler.errors import BrokerRefused, BrokerUnavailable, DependencyAway, RedisAway, TransientError
+from reconciler.errors import (
+    BrokerRefused,
+    BrokerUnavailable,
+    DependencyAway,
+    ReconcilerError,
+    RedisAway,
+    TransientError,
+)
 from reconciler.rocketmq.client.demands import explained
 from reconciler.shards.access import translated_errors
 from reconciler.shards.checks import require_room
@@ -16,7 +23,7 @@ from reconciler.wiring.brokers import masters
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import inbox_databases, outbox_databases
 
-REDIS_REMEDY = "start Redis, or correct redis.url"
+REDIS_REMEDY = "start Redis, or correct redis.url (rediss:// or ssl=true where it takes TLS only)"
 
 
 def who_is_away(asked: Mapping[str, Callable[[], object]]) -> tuple[str, ...]:
@@ -28,6 +35,19 @@ def who_is_away(asked: Mapping[str, Callable[[], object]]) -> tuple[str, ...]:
         except TransientError as error:
             away.append(f"{name}: {error}")
     return tuple(away)
+
+
+def results_of(asked: Mapping[str, Callable[[], object]]) -> dict[str, str | None]:
+    """Each with what is wrong with it, missing tables and drivers included; None: it answered. Raises nothing."""
+    return {name: _result_of(ask) for name, ask in asked.items()}
+
+
+def _result_of(ask: Callable[[], object]) -> str | None:
+    try:
+        ask()
+    except ReconcilerError as error:
+        return str(error)
+    return None
 
 
 def require_all_dependencies(connections: Connections) -> None:
