@@ -17,7 +17,7 @@ from reconciler.evidence.lookup import Lookups
 from reconciler.evidence.pop_groups import PopGroups
 from reconciler.evidence.watermark import Watermarks
 from reconciler.policy.evidence import (
-    Consumption,
+    ConsumptionKind,
     FilterKind,
     Lookup,
     OutboxRow,
@@ -98,7 +98,7 @@ class RemotingBrokerEvidence:
             skew_margin_seconds=self._skew_margin_seconds,
             pop_retry_topics=signs.retry_topics,
         )
-        if found.state is not WatermarkState.KNOWN or signs.consumption is not Consumption.POPS:
+        if found.state is not WatermarkState.KNOWN or signs.consumption is not ConsumptionKind.POPS:
             return found
         return replace(found, state=WatermarkState.REACHED, detail=f"handed out by POP, effects decide; {found.detail}")
 
@@ -107,7 +107,7 @@ class RemotingBrokerEvidence:
         signs = self._pop_groups.signs(subscription)
         return self._watermarks.positions(subscription.topic, subscription.group, pop_retry_topics=signs.retry_topics)
 
-    def consumption(self, subscription: Subscription) -> Consumption:
+    def consumption(self, subscription: Subscription) -> ConsumptionKind:
         """Whether the group pulls or pops."""
         return self._pop_groups.signs(subscription).consumption
 

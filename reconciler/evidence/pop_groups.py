@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from reconciler.clock import Clock
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import ReconcilerError
-from reconciler.policy.evidence import Consumption
+from reconciler.policy.evidence import ConsumptionKind
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.families import Families
 from reconciler.rocketmq.client.routes import Routes
@@ -29,14 +29,14 @@ from reconciler.rocketmq.wire.codes import pop_retry_topics
 #: What brokers show of a group is remembered for this long.
 _REMEMBER_SECONDS = 5.0
 #: The sign of one broker that decides for all, the first that is there.
-_BY_WEIGHT = (Consumption.POPS, Consumption.UNKNOWN)
+_BY_WEIGHT = (ConsumptionKind.POPS, ConsumptionKind.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PopSigns:
     """What brokers show of one group's consumption of one topic."""
 
-    consumption: Consumption
+    consumption: ConsumptionKind
     #: Retry topics of POP in which the group has an offset on some broker, by name.
     retry_topics: tuple[str, ...] = ()
 
@@ -63,17 +63,17 @@ class PopGroups:
         try:
             addresses = [place.master for place in self._routes.whereabouts(subscription.topic)]
         except ReconcilerError:
-            return PopSigns(consumption=Consumption.UNKNOWN)
+            return PopSigns(consumption=ConsumptionKind.UNKNOWN)
         return _together([self._of_broker(address, subscription) for address in addresses])
 
     def _of_broker(self, address: str | None, subscription: Subscription) -> PopSigns:
         topic, group = subscription.topic, subscription.group
-        unknown = PopSigns(consumption=Consumption.UNKNOWN)
+        unknown = PopSigns(consumption=ConsumptionKind.UNKNOWN)
         if address is None:
             return unknown
         try:
             if not self._families.facts(address).has_pop:
-                return PopSigns(consumption=Consumption.PULLS)
+                return PopSigns(consumption=ConsumptionKind.PULLS)
             retry_topics = tuple(
                 sorted(set(self._admin.topics_of_group(address, group)) & set(pop_retry_topics(topic, group)))
             )
@@ -87,14 +87,14 @@ class PopGroups:
         return PopSigns(consumption=_shown(pops=pops, is_connected=kind is not None), retry_topics=retry_topics)
 
 
-def _shown(*, pops: bool, is_connected: bool) -> Consumption:
+def _shown(*, pops: bool, is_connected: bool) -> ConsumptionKind:
     if pops:
-        return Consumption.POPS
-    return Consumption.PULLS if is_connected else Consumption.UNKNOWN
+        return ConsumptionKind.POPS
+    return ConsumptionKind.PULLS if is_connected else ConsumptionKind.UNKNOWN
 
 
 def _together(signs: Sequence[PopSigns]) -> PopSigns:
     kinds = {one.consumption for one in signs}
     retry_topics = {topic for one in signs for topic in one.retry_topics}
-    consumption = next((kind for kind in _BY_WEIGHT if kind in kinds), Consumption.PULLS)
+    consumption = next((kind for kind in _BY_WEIGHT if kind in kinds), ConsumptionKind.PULLS)
     return PopSigns(consumption=consumption, retry_topics=tuple(sorted(retry_topics)))

@@ -217,7 +217,7 @@ class FilterKind(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Consumption(StrEnum):
+class ConsumptionKind(StrEnum):
     """How a group takes messages, and so what its offset proves (reconciler/evidence/pop_groups.py)."""
 
     #: Its members pull: the offset passes a message that was acknowledged, or was sent back before.

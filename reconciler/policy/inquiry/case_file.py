@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from reconciler.contract.defaults import SKEW_MARGIN_SECONDS
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.evidence import (
-    Consumption,
+    ConsumptionKind,
     FilterKind,
     InboxRow,
     Lookup,
@@ -75,7 +75,7 @@ class GroupAnswers:
     #: Copies in the group's retry and dead-letter topics.
     copies: Mapping[str, Lookup[StoredMessage]] | None = None
     #: What the group's offsets prove.
-    consumption: Consumption | None = None
+    consumption: ConsumptionKind | None = None
     filter_kind: FilterKind | None = None
 
 
@@ -166,7 +166,7 @@ class CaseFile(ABC):
             return verdict
         if answers.consumption is None:
             return Question.CONSUMPTION
-        return verdict if answers.consumption is Consumption.PULLS else Verdict.UNKNOWN
+        return verdict if answers.consumption is ConsumptionKind.PULLS else Verdict.UNKNOWN
 
     def plans_asked(self, question: Question) -> tuple[SubscriptionPlan, ...]:
         """The groups that a question is about."""

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from reconciler.contract.subscription import Subscription
 from reconciler.policy.evidence import (
-    Consumption,
+    ConsumptionKind,
     FilterKind,
     InboxRow,
     Lookup,
@@ -57,7 +57,7 @@ class BrokerEvidence(Protocol):
         """Offsets of the group in every queue; None if a broker did not answer."""
         ...
 
-    def consumption(self, subscription: Subscription) -> Consumption:
+    def consumption(self, subscription: Subscription) -> ConsumptionKind:
         """Whether the group pulls or pops. PULLS only if every broker of the topic shows it."""
         ...
 

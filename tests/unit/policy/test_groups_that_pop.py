@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from reconciler.contract.tables import CandidateState, RepairState
-from reconciler.policy.evidence import Consumption, Watermark, WatermarkState
+from reconciler.policy.evidence import ConsumptionKind, Watermark, WatermarkState
 from reconciler.policy.judging.candidates import SelectionRules, gate_of
 from tests.unit.policy.judging import judged, reason
 from tests.unit.policy.world import World, key
 
 
-def handed_out(consumption: Consumption = Consumption.POPS) -> World:
+def handed_out(consumption: ConsumptionKind = ConsumptionKind.POPS) -> World:
     world = World(shards=1)
     world.broker.consumes = consumption
     world.deliver(1)
@@ -23,9 +23,9 @@ def handed_out(consumption: Consumption = Consumption.POPS) -> World:
 
 @pytest.mark.parametrize(
     ("consumption", "why"),
-    [(Consumption.POPS, "only an effect decides"), (Consumption.UNKNOWN, "whether the group pulls or pops")],
+    [(ConsumptionKind.POPS, "only an effect decides"), (ConsumptionKind.UNKNOWN, "whether the group pulls or pops")],
 )
-def test_a_message_that_is_invisible_is_not_called_acknowledged(consumption: Consumption, why: str) -> None:
+def test_a_message_that_is_invisible_is_not_called_acknowledged(consumption: ConsumptionKind, why: str) -> None:
     world = handed_out(consumption)
     world.rounds(world.process(), 6)
     row = world.candidate(key(1))
@@ -71,7 +71,7 @@ def test_a_dead_letter_is_one_however_the_group_consumes() -> None:
 def test_a_lost_message_is_repaired_once_and_its_copy_is_waited_for_while_it_is_invisible() -> None:
     """A group that pulled would be past the copy without an effect, which leads to the next rung."""
     world = World(shards=1)
-    world.broker.consumes = Consumption.POPS
+    world.broker.consumes = ConsumptionKind.POPS
     lost = world.lose(1)
     process = world.process()
     world.rounds(process, 8, consume=False)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from reconciler.contract.tables import OutboxState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
-from reconciler.policy.evidence import Consumption, EndOutcome, Lookup, Presence, QueuePosition, SendAnswer
+from reconciler.policy.evidence import ConsumptionKind, EndOutcome, Lookup, Presence, QueuePosition, SendAnswer
 from reconciler.policy.inquiry.case_file import GroupAnswers, Question
 from reconciler.policy.inquiry.delivery import newest_per_broker
 from reconciler.policy.repairing.case import ATTEMPTS_MAX, RepairCase, RepairStep, require_legal
@@ -49,7 +49,7 @@ def at(verdict: Verdict) -> GroupAnswers:
         positions=[place],
         inbox_again=again,
         copies={"retry": ABSENT, "dead-letter": dead},
-        consumption=Consumption.POPS if verdict is Verdict.UNKNOWN else Consumption.PULLS,
+        consumption=ConsumptionKind.POPS if verdict is Verdict.UNKNOWN else ConsumptionKind.PULLS,
     )
 
 
