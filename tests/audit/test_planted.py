@@ -107,6 +107,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> JudgedWindow:
     return judged
 
 
+@pytest.mark.unmeasured
 @pytest.mark.parametrize("twist", [{"files_twice": True}, {"shuffled": True}, {"compacted": False}])
 def test_files_that_are_doubled_shuffled_or_small_change_no_answer(
     plain: JudgedWindow, folder: Path, twist: dict[str, bool]
@@ -117,6 +118,7 @@ def test_files_that_are_doubled_shuffled_or_small_change_no_answer(
     assert twisted.subscriptions == plain.subscriptions
 
 
+@pytest.mark.unmeasured
 def test_a_window_without_violations_is_clean_whatever_else_happened_in_it(folder: Path) -> None:
     harmless = {name: 200 for name in OPTIONS if name not in VIOLATIONS}
     expected = generate(Plan(rows=5_000, seed=1, accidents=harmless, groups=2), folder)
@@ -125,6 +127,7 @@ def test_a_window_without_violations_is_clean_whatever_else_happened_in_it(folde
     assert (judged.verdict, judged.exit_code) == ("clean", 0)
 
 
+@pytest.mark.unmeasured
 @pytest.mark.parametrize("violation", sorted(VIOLATIONS))
 def test_one_violation_among_thousands_of_keys_is_never_clean(folder: Path, violation: str) -> None:
     expected = generate(Plan(rows=4_000, seed=7, accidents={violation: 1}), folder)
