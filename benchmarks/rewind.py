@@ -97,7 +97,7 @@ class Rewound:
         shards = self.topic.shards_of(self.subscription)
         with (
             connect(self.url) as inbox,
-            connect(self.assembly.settings.ledger.url.get_secret_value()) as ledger,
+            connect(self.assembly.settings.ledger.url.reveal()) as ledger,
         ):
             for start in range(0, len(made), PAGE):
                 page = made[start : start + PAGE]

@@ -23,7 +23,9 @@ from reconciler.audit.result.classes import RULES
 from reconciler.contract import announcement, keyspace, least_rights, tables, verdicts
 from reconciler.contract.announcement import AnnouncedKey, Announcement, encode_announcement, sign
 from reconciler.contract.unique_key import shard_of
+from reconciler.instrumentation.metrics import catalogue
 from reconciler.settings.schema import Settings
+from reconciler.settings.secret_settings import SECRET_NAMES
 
 FOLDER = Path(__file__).parent / "reference"
 NOTE = "<!-- Written by docs/generate.py; change the code and run `make docs`. -->\n"
@@ -38,7 +40,8 @@ def settings_page() -> str:
         "Flag beats environment beats file beats default. `RECONCILER_REDIS__URL` overrides `redis.url`;",
         "`RECONCILER_REDIS__URL_FILE` names a file that holds the value. Unknown settings and variables are errors,",
         "all reported at once with exit code 2. [config/reconciler.toml](../../config/reconciler.toml) tells what breaks",
-        "when a value is too small or too large.",
+        "when a value is too small or too large. A secret X may be given as `X_file` or `X_command` instead",
+        "([security](../security.md)): " + ", ".join(f"`{name}`" for name in SECRET_NAMES) + ".",
         "",
         "| setting | default | meaning |",
         "|---|---|---|",
@@ -229,9 +232,20 @@ def rights_page() -> str:
                 lines += [f"{grant};" for grant in least_rights.grants(of_mysql, login="LOGIN", is_mysql=True)]
             lines += ["```", ""]
             lines += [f"`{right}` only with `{right.only_with}`.\n" for right in rights if right.only_with]
-    lines += ["## Brokers", "", "| role | kind | name | rights | why |", "|---|---|---|---|---|"]
+    lines += [
+        "## Brokers",
+        "",
+        "TOPIC and GROUP stand for each of yours, UNIQUE_KEY_TOPIC and PROBE_TOPIC for the names in the settings. ACL 1.0 is",
+        "RocketMQ 4.4 to 5.2, authorization is RocketMQ from 5.3 on. Every request needs a signature. A producer's heartbeat and",
+        "END_TRANSACTION need no right; `replay` asks no broker.",
+        "",
+        "| role | on | name | ACL 1.0 | authorization | why |",
+        "|---|---|---|---|---|---|",
+    ]
     for role in roles:
-        lines += [f"| {role.name} | {r.kind} | {r.name} | {', '.join(r.actions)} | {r.why} |" for r in role.brokers]
+        for r in role.brokers:
+            acl, later = (", ".join(rights) or "none" for rights in (r.acl, r.authorization))
+            lines.append(f"| {role.name} | {r.kind} | `{r.name}` | {acl} | {later} | {r.why} |")
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -314,6 +328,39 @@ def _licence(name: str) -> str:
     return declared.splitlines()[0]
 
 
+def metrics_page() -> str:
+    """Every metric of run, sweep and replay."""
+    lines = [
+        "# Metrics",
+        "",
+        NOTE,
+        "`reconciler run`, `sweep` and `replay` serve them at `/metrics` of `metrics.listen`, beside `/livez` (the process",
+        "answers) and `/readyz` (each dependency with its own result; 503 and Retry-After while one does not answer). The",
+        "extra `metrics` brings what is needed: `pip install 'checkback-reconciler[metrics]'`. Two processes on one machine",
+        "need two ports: `RECONCILER_METRICS__LISTEN`.",
+        "",
+        "A value that is not known is absent; `reconciler_state_up` and `reconciler_dependency_up` say so. What is read from",
+        "the ledger is the same in every process that shows it: take `max by (topic, consumer_group)`. Counters begin at 0",
+        "with their process.",
+        "",
+    ]
+    for source in catalogue.NumberSource:
+        lines += [f"## {source.value[0].upper()}{source.value[1:]}", ""]
+        lines += ["| metric | kind | labels | by | meaning |", "|---|---|---|---|---|"]
+        for metric in catalogue.METRICS:
+            if metric.source is not source:
+                continue
+            labels = ", ".join(f"`{label}`" for label in metric.labels)
+            kind = metric.kind.value
+            if metric.buckets:
+                kind += " up to " + ", ".join(f"{bound:g}" for bound in metric.buckets)
+            lines.append(f"| `{metric.name}` | {kind} | {labels} | {', '.join(metric.shown_by)} | {metric.meaning} |")
+        lines += [""]
+    lines += ["## Labels", "", "| label | values |", "|---|---|"]
+    lines += [f"| `{label}` | {values} |" for label, values in catalogue.LABELS.items()]
+    return "\n".join(lines) + "\n"
+
+
 def test_vectors_page() -> str:
     """What other languages check themselves against."""
     vectors = runpy.run_path(str(FOLDER.parent / "test_vectors.py"))
@@ -325,6 +372,7 @@ def test_vectors_page() -> str:
 
 
 PAGES = {
+    "metrics.md": metrics_page,
     "test-vectors.md": test_vectors_page,
     "dependencies.md": dependencies_page,
     "audit-classes.md": audit_classes_page,

@@ -10,6 +10,7 @@ ReconcilerError
 │   │   ├── RedisAway
 │   │   ├── DatabaseAway
 │   │   ├── BrokerUnavailable         connection refused, reset or closed
+│   │   │   └── AccessRefused             it refuses the user: grant what the error names, and it goes on
 │   │   └── RequestTimeout            no answer in time: the request may have been executed
 │   └── BrokerBusy                the broker refused for now (SYSTEM_BUSY, FLOW_CONTROL)
 ├── PermanentError            settle or quarantine, never try again as it is
@@ -24,6 +25,8 @@ Driver errors are translated at the edge with ``raise ... from error``; policy n
 """
 
 from __future__ import annotations
+
+from enum import StrEnum
 
 
 class ReconcilerError(Exception):
@@ -78,6 +81,49 @@ class DatabaseAway(DependencyAway):
 
 class BrokerUnavailable(DependencyAway):
     """A broker or name server refused, reset or closed the connection."""
+
+
+class Lacking(StrEnum):
+    """What a broker with access control misses in a request; each with what to do."""
+
+    SIGNATURE = "SIGNATURE"
+    USER = "USER"
+    SECRET = "SECRET"  # noqa: S105  # not one
+    RIGHT = "RIGHT"
+
+
+class AccessRefused(BrokerUnavailable):
+    """A broker with access control refused a request: nothing was executed, and no answer is in it.
+
+    It is no absence, no empty list, and no end of a transaction: the broker counts as away for this user.
+    """
+
+    def __init__(
+        self, lacking: Lacking, *, request: str, user: str = "", right: str = "", code: int = 0, remark: str = ""
+    ) -> None:
+        self.lacking = lacking
+        self.user = user
+        #: As it is granted: "SUB on topic ORDERS"; empty unless a right is lacking.
+        self.right = right
+        self.code = code
+        self.remark = remark
+        named = f"user {user}" if user else "the user"
+        found, self.remedy = {
+            Lacking.SIGNATURE: (
+                "wants a signature, and got none",
+                "set rocketmq.acl, or the argument acl of the plug-in",
+            ),
+            Lacking.USER: (
+                f"does not know {named}, or has disabled it",
+                "create or enable it at every broker, or correct access_key",
+            ),
+            Lacking.SECRET: (
+                f"did not accept the signature of {named}",
+                "correct secret_key: it is not the one that the broker has",
+            ),
+            Lacking.RIGHT: (f"{named} lacks {right or 'a right'}", f"grant {named} {right or 'it'} at every broker"),
+        }[lacking]
+        super().__init__(f"{request} refused: {found}; {self.remedy} [code {code}: {remark}]")
 
 
 class RequestTimeout(DependencyAway):

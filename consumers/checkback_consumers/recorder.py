@@ -25,6 +25,7 @@ from typing import Protocol, Self
 
 from reconciler.clock import Clock, SystemClock
 from reconciler.contract.keyspace import SHARDS_DEFAULT, SHARDS_MAX
+from reconciler.contract.secret import Secret
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import InvalidValue, ReconcilerError, TransientError
 from reconciler.shards.access import open_client
@@ -192,7 +193,7 @@ class CommitRecorder:
     @classmethod
     def open(
         cls,
-        redis_url: str,
+        redis_url: Secret,
         *,
         environment: str,
         group: str,

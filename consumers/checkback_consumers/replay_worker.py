@@ -11,7 +11,7 @@ import logging
 import random
 import secrets
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,6 +21,7 @@ from checkback_consumers.handler import TransactionalHandler
 from checkback_consumers.inbox import SOURCE_HAND_OVER, InboxAnswer
 from checkback_consumers.message import HandedOverMessage
 from reconciler.clock import Backoff, Clock, SystemClock
+from reconciler.contract.secret import Secret
 from reconciler.contract.tables import HoldKind, RepairState
 from reconciler.errors import Collision, InvalidValue, PermanentError, ReconcilerError
 from reconciler.policy.evidence import StoredMessage
@@ -112,13 +113,13 @@ class ReplayWorker:
         *,
         environment: str,
         topics: str | Iterable[str],
-        ledger_url: str | None = None,
+        ledger_url: Secret | None = None,
         queue: HandOverQueue | None = None,
         lease_seconds: float = LEASE_SECONDS,
         poll_seconds: float = POLL_SECONDS,
         attempts_max: int = ATTEMPTS_MAX,
         inbox_keep_days: float | None = None,
-        signature_secret: str | None = None,
+        signature_secret: str | Callable[[], Sequence[bytes]] | None = None,
         clock: Clock | None = None,
         jitter: random.Random | None = None,
     ) -> None:
@@ -132,7 +133,7 @@ class ReplayWorker:
         if (ledger_url is None) == (queue is None):
             raise InvalidValue("ledger_url", ledger_url, "give either ledger_url or queue")
         self._engine = None if ledger_url is None else open_engine(ledger_url)
-        secret = None if signature_secret is None else signature_secret.encode()
+        secret = signature_secret.encode() if isinstance(signature_secret, str) else signature_secret
         self._queue: HandOverQueue | None = (
             queue if self._engine is None else HandOverRows(self._engine, signature_secret=secret)
         )
@@ -145,6 +146,8 @@ class ReplayWorker:
         self._inbox_keep_seconds = None if inbox_keep_days is None else inbox_keep_days * 86_400
         self._clock = clock or SystemClock()
         self._jitter = jitter or random.Random()
+        #: What `run` did since the worker was made.
+        self.counts = ReplayCounts()
         self._turns = 0
         #: Topics that were held when they were last looked at: each hold is logged once.
         self._held: set[str] = set()
@@ -189,6 +192,7 @@ class ReplayWorker:
                 logger.warning("hand_overs_wait: hand-overs of %s wait: %s", self._handler.group, error)
                 done = ReplayCounts()
             counts += done
+            self.counts += done
             pause = away.pause_seconds(failures) if failures else self._poll_seconds
             self._clock.wait(stop, pause)
         return counts

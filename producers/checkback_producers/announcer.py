@@ -11,6 +11,7 @@ from reconciler.contract.announcement import (
     UNIQUE_KEY_TOPIC_DEFAULT,
     AnnouncedKey,
     Announcement,
+    SignatureSecret,
     encode_announcement,
     sign,
     split_by_shard,
@@ -32,8 +33,8 @@ class AnnouncementRoute:
     queues: int = SHARDS_DEFAULT
     #: Business topics whose announcements have a topic of their own.
     topics: Mapping[str, str] = field(default_factory=dict)
-    #: If set, every announcement is signed with HMAC-SHA256.
-    signature_secret: bytes | None = field(default=None, repr=False)
+    #: If set, every announcement is signed with HMAC-SHA256: bytes, or what gives a list of them, the first one signs.
+    signature_secret: SignatureSecret | None = field(default=None, repr=False)
     #: Version 0: one bare key a message.
     bare_keys: bool = False
 

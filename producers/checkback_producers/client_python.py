@@ -32,6 +32,7 @@ from checkback_producers.producer import TransactionalProducer
 from checkback_producers.remoting import RemotingAnnouncements, check_timeouts
 from checkback_producers.transaction import Completion, Transaction
 from reconciler.clock import Clock
+from reconciler.contract.secret import Secret
 from reconciler.errors import InvalidValue, ReconcilerError, UsageError
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.native_client import check_group, load_library, new_instance_name, require_writable_home
@@ -124,7 +125,7 @@ def open_native_producer(
     environment: str,
     name_servers: str,
     instance: ClientInstance | None = None,
-    outbox_url: str | None = None,
+    outbox_url: Secret | None = None,
     without_outbox: bool = False,
     announcements: AnnouncementRoute | None = None,
     completion: Completion = "end",

@@ -18,6 +18,7 @@ from sqlalchemy.exc import DataError, IntegrityError
 from checkback_producers.errors import KeyTaken, RolledBackAlready
 from checkback_producers.ports import CheckedHalf, OutboxEntry, OutboxPage
 from reconciler.contract.row_values import RowReader
+from reconciler.contract.secret import Secret
 from reconciler.contract.tables import OUTBOX, OutboxState
 from reconciler.contract.unique_key import require_unique_key
 from reconciler.errors import ConfigurationError, MalformedInput
@@ -74,7 +75,7 @@ _FINISHED = (OutboxState.SETTLED.value, OutboxState.ROLLED_BACK.value)
 class SqlOutbox:
     """The port Outbox over SQLite, PostgreSQL or MariaDB/MySQL. Thread-safe; made after a fork, not before."""
 
-    def __init__(self, url: str, *, pool_size: int = 5) -> None:
+    def __init__(self, url: Secret, *, pool_size: int = 5) -> None:
         """Raises InvalidValue for a malformed URL and MissingDependency for a missing driver; connects later."""
         self.engine = open_engine(url, lock_timeout_seconds=TOMBSTONE_LOCK_SECONDS, pool_size=pool_size)
         self._single = SingleStatements(url, lock_timeout_seconds=TOMBSTONE_LOCK_SECONDS, pool_size=pool_size)

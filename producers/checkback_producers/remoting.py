@@ -14,6 +14,7 @@ from checkback_producers.ports import AnnouncementMessage, Answer, CheckedHalf, 
 from checkback_producers.producer import TransactionalProducer
 from checkback_producers.transaction import Completion
 from reconciler.contract.properties import OUTBOX_MARK
+from reconciler.contract.secret import Secret
 from reconciler.errors import (
     BrokerUnavailable,
     ConfigurationError,
@@ -193,7 +194,7 @@ def open_producer(
     instance: ClientInstance | None = None,
     acl: AclCredentials | None = None,
     tls: TlsSettings | None = None,
-    outbox_url: str | None = None,
+    outbox_url: Secret | None = None,
     without_outbox: bool = False,
     announcements: AnnouncementRoute | None = None,
     completion: Completion = "end",

@@ -7,12 +7,13 @@ would make the quarantine hard to read. An announced key is compared and stored,
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from reconciler.contract.announcement import (
     BODY_BYTES_MAX,
     VERSION,
+    SignatureSecret,
     decode_announcement,
     decode_bare_key,
     is_signed,
@@ -56,7 +57,7 @@ class AnnouncementRules:
     #: True: version 0, the body is one bare key.
     bare_keys: bool = False
     #: If set, announcements without its HMAC are refused.
-    signature_secret: bytes | None = None
+    signature_secret: SignatureSecret | None = field(default=None, repr=False)
     #: Tags that the group takes; None: it takes all, or no outbox knows the tag of a key, and no key is set apart.
     tags: frozenset[str] | None = None
 

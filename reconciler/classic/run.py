@@ -39,7 +39,7 @@ _BLIND = (
 def build_classic_round(connections: Connections) -> ClassicRound:
     """The original's job over this deployment's topics, sets and ledger."""
     settings, instance = connections.settings, connections.rocketmq
-    client = open_classic_client(settings.redis.url.get_secret_value())
+    client = open_classic_client(settings.redis.url)
     connections.close_at_end(client.close)
 
     def hand_over(subscription: Subscription, message: StoredMessage) -> None:

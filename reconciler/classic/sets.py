@@ -14,6 +14,7 @@ import redis
 from redis.connection import parse_url
 
 from reconciler.contract.keyspace import ShardKeys
+from reconciler.contract.secret import Secret, revealed
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import key_of, member_of
 from reconciler.contract.urls import read_redis_url, shown_url
@@ -21,7 +22,7 @@ from reconciler.errors import InvalidValue
 from reconciler.shards.access import translated_errors
 
 
-def open_classic_client(url: str) -> redis.Redis:
+def open_classic_client(url: Secret) -> redis.Redis:
     """A client with redis-py's defaults; the caller closes it. Raises InvalidValue for what is not one server."""
     try:
         scheme = read_redis_url(url).scheme
@@ -29,7 +30,7 @@ def open_classic_client(url: str) -> redis.Redis:
         raise InvalidValue("redis.url", shown_url(url), str(error)) from None  # the text may hold a password
     if "+" in scheme:
         raise InvalidValue("redis.url", shown_url(url), 'rounds.mode = "classic" knows one server: use redis or rediss')
-    options = dict(parse_url(url))  # type: ignore[no-untyped-call]  # redis-py leaves it without annotations
+    options = dict(parse_url(revealed(url)))  # type: ignore[no-untyped-call]  # redis-py leaves it without annotations
     options.pop("connection_class", None)
     if "path" in options:
         options["unix_socket_path"] = options.pop("path")

@@ -121,6 +121,9 @@ def broker(
     tls_mode: Annotated[
         str | None, typer.Option("--tls-mode", help="permissive (as brokers by default), enforcing or disabled.")
     ] = None,
+    users: Annotated[
+        Path | None, typer.Option("--users", help="TOML file of users: requests must be signed by one of them.")
+    ] = None,
 ) -> None:
     """Serve an embedded name server and broker on one port, for demos and tests, until SIGTERM.
 
@@ -129,7 +132,7 @@ def broker(
     from reconciler.embedded.serving import serve, server_tls
 
     tls = server_tls(certificate=tls_certificate, key=tls_key, client_ca=tls_client_ca, mode=tls_mode)
-    raise typer.Exit(serve(listen, family=family, data=data, knobs=knob or [], tls=tls))
+    raise typer.Exit(serve(listen, family=family, data=data, knobs=knob or [], tls=tls, users=users))
 
 
 def register(app: typer.Typer) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from reconciler.contract.secret import Secret
 from reconciler.errors import ConfigurationError
 from reconciler.settings.schema import Settings
 from reconciler.wiring.databases import configured_databases, named_database, tables_as_sql
 
 
-def upgrade_database(url: str, tree: str) -> str:
+def upgrade_database(url: Secret, tree: str) -> str:
     """Creates or upgrades the tables of a tree (outbox, inbox, ledger); returns the revision."""
     return named_database(url, tree).upgrade()
 

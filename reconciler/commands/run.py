@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
 from reconciler.classic.run import serve_classic
 from reconciler.clock import Clock, SystemClock
+from reconciler.commands.metrics import measuring
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import ConfigurationError, RedisAway, TransientError
 from reconciler.policy.events import OutageOpened
@@ -19,6 +20,7 @@ from reconciler.wiring.announcements import build_announcement_consumer
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.evidence import require_own_identities
 from reconciler.wiring.history import history_sink, writing_history
+from reconciler.wiring.metrics import Metering
 from reconciler.wiring.rounds import RoundAssembly
 from reconciler.wiring.scheduler import Tick, TickRunner, serve_when_possible
 
@@ -43,16 +45,19 @@ def run_service(settings: Settings, stop: threading.Event) -> None:
     can mend: a Redis that is unsafe at the start, missing tables, another number of shards.
     """
     clock = SystemClock()
-    serve = serve_classic if settings.rounds.mode == "classic" else _serve
-    serve_when_possible(lambda: serve(settings, stop, clock), stop=stop, clock=clock)
+    with measuring(settings, "run", clock=clock) as metering:
+        if settings.rounds.mode == "classic":
+            serve_when_possible(lambda: serve_classic(settings, stop, clock), stop=stop, clock=clock)
+        else:
+            serve_when_possible(lambda: _serve(settings, stop, clock, metering), stop=stop, clock=clock)
 
 
-def _serve(settings: Settings, stop: threading.Event, clock: Clock) -> None:
+def _serve(settings: Settings, stop: threading.Event, clock: Clock, metering: Metering | None) -> None:
     with Connections(settings, clock=clock) as connections:
         sink = history_sink(settings, clock)
-        assembly = RoundAssembly(connections, history=sink)
+        assembly = RoundAssembly(connections, history=sink, metering=metering)
         rounds = [(topic, assembly.rounds_of(topic)) for topic in assembly.plans]
-        ticks = [_round_tick(assembly, topic, topic_rounds) for topic, topic_rounds in rounds]
+        ticks = [_round_tick(assembly, topic, topic_rounds, metering) for topic, topic_rounds in rounds]
         recovery = assembly.recovery()
 
         def recover() -> None:
@@ -81,11 +86,17 @@ def _serve(settings: Settings, stop: threading.Event, clock: Clock) -> None:
             assembly.ledger.brokers.note(
                 settings.environment, topic.topic, None, keep_seconds=settings.rounds.retention_seconds
             )
-        with writing_history(assembly, sink=sink, clock=clock):
+        with writing_history(assembly, sink=sink, clock=clock) as history:
             consumer = build_announcement_consumer(connections)
+            runner = TickRunner(ticks, stop=stop, clock=clock)
             consumer.start()
             try:
-                TickRunner(ticks, stop=stop, clock=clock).run()
+                with (
+                    nullcontext()
+                    if metering is None
+                    else metering.reading_service(runner=runner, consumer=consumer, history=history)
+                ):
+                    runner.run()
             finally:
                 consumer.stop()
                 with suppress(TransientError):  # they run out by themselves
@@ -103,11 +114,13 @@ def delete_old_rows(delete_some: Callable[[], bool], *, stop: threading.Event, c
             return
 
 
-def _round_tick(assembly: RoundAssembly, topic: TopicPlan, rounds: ReconcileRound) -> Tick:
+def _round_tick(assembly: RoundAssembly, topic: TopicPlan, rounds: ReconcileRound, metering: Metering | None) -> Tick:
     def one(subscription: Subscription) -> None:
         with suppress(RedisAway):  # the round finds out by itself, and opens the outage
             assembly.require_shard_count(subscription)
-        rounds.run(subscription)
+        report = rounds.run(subscription)
+        if metering is not None and report.suspended is not None:
+            metering.events.suspended(subscription)
 
     return Tick(
         name=f"rounds {topic.topic}",

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import nullcontext
 
 from reconciler.clock import Clock, SystemClock
+from reconciler.commands.metrics import measuring
 from reconciler.errors import ConfigurationError
 from reconciler.settings.schema import Settings
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.evidence import require_own_identities
+from reconciler.wiring.metrics import Metering
 from reconciler.wiring.scheduler import Tick, TickRunner, serve_when_possible
 from reconciler.wiring.sweep import NOTHING_SWEPT, build_sweeper
 
@@ -21,16 +24,20 @@ def run_sweeper(settings: Settings, stop: threading.Event) -> None:
     if not any(producer.outbox_urls for producer in settings.producers):
         raise ConfigurationError("no [[producers]] section has an outbox_url: there is nothing to sweep")
     clock = SystemClock()
-    serve_when_possible(lambda: _sweep(settings, stop, clock), stop=stop, clock=clock)
+    with measuring(settings, "sweep", clock=clock) as metering:
+        serve_when_possible(lambda: _sweep(settings, stop, clock, metering), stop=stop, clock=clock)
 
 
-def _sweep(settings: Settings, stop: threading.Event, clock: Clock) -> None:
+def _sweep(settings: Settings, stop: threading.Event, clock: Clock, metering: Metering | None) -> None:
     with Connections(settings, clock=clock) as connections:
         require_own_identities(connections)
         sweeper = build_sweeper(connections, stop=stop)
 
         def turn() -> None:
+            began_seconds = clock.monotonic_seconds()
             report = sweeper.sweep_once()
+            if metering is not None:
+                metering.swept(report, took_seconds=clock.monotonic_seconds() - began_seconds)
             if report != NOTHING_SWEPT:
                 level = logging.WARNING if report.problems else logging.INFO
                 logger.log(
@@ -52,6 +59,7 @@ def _sweep(settings: Settings, stop: threading.Event, clock: Clock) -> None:
                     },
                 )
 
-        TickRunner(
-            [Tick(name="sweep", interval_seconds=settings.sweep.interval_seconds, run=turn)], stop=stop, clock=clock
-        ).run()
+        ticks = [Tick(name="sweep", interval_seconds=settings.sweep.interval_seconds, run=turn)]
+        runner = TickRunner(ticks, stop=stop, clock=clock)
+        with nullcontext() if metering is None else metering.reading_schedule(runner):
+            runner.run()

@@ -16,12 +16,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from reconciler.contract.unique_key import require_unique_key, shard_of
-from reconciler.errors import MalformedInput
+from reconciler.errors import InvalidValue, MalformedInput
 
 VERSION = 1
 BODY_BYTES_MAX = 64 * 1024
@@ -154,11 +154,30 @@ def _text(document: dict[str, Any], field: str) -> str:
     return value
 
 
-def sign(body: bytes, secret: bytes) -> str:
-    """The value of the property RECONCILER_SIGNATURE."""
-    return hmac.new(secret, body, hashlib.sha256).hexdigest()
+#: A secret, or what gives the secrets of now: the first one signs, signatures by each of them are taken.
+SignatureSecret: TypeAlias = bytes | Callable[[], Sequence[bytes]]
 
 
-def is_signed(body: bytes, signature: str | None, secret: bytes) -> bool:
-    """True if the signature belongs to the body; compares in constant time."""
-    return signature is not None and hmac.compare_digest(sign(body, secret).encode(), signature.encode())
+def signing_keys(secret: SignatureSecret) -> Sequence[bytes]:
+    """The secrets of now. Raises InvalidValue for none and for an empty one, with which any sender could sign."""
+    keys = (secret,) if isinstance(secret, bytes) else secret()
+    if not keys or not all(keys):
+        raise InvalidValue("signature_secret", "(empty)", 'a secret, or None: any sender can sign with ""')
+    return keys
+
+
+def sign(body: bytes, secret: SignatureSecret) -> str:
+    """The value of the property RECONCILER_SIGNATURE. Raises InvalidValue as signing_keys() does."""
+    return _signature(body, signing_keys(secret)[0])
+
+
+def is_signed(body: bytes, signature: str | None, secret: SignatureSecret) -> bool:
+    """True if the signature belongs to the body; compares in constant time. Raises InvalidValue as signing_keys()."""
+    if signature is None:
+        return False
+    given = signature.encode()
+    return any(hmac.compare_digest(_signature(body, key).encode(), given) for key in signing_keys(secret))
+
+
+def _signature(body: bytes, key: bytes) -> str:
+    return hmac.new(key, body, hashlib.sha256).hexdigest()

@@ -27,7 +27,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypedDict
 
-from reconciler.contract.announcement import is_signed, sign
+from reconciler.contract.announcement import SignatureSecret, is_signed, sign
 from reconciler.contract.content_digest import digest_of_message
 from reconciler.contract.unique_key import require_unique_key
 from reconciler.errors import MalformedInput
@@ -98,7 +98,7 @@ class HandOverSigner:
     """Signs the hand-over rows of one group."""
 
     #: The secret of the announcements.
-    secret: bytes
+    secret: SignatureSecret
     environment: str
     group: str
 

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from reconciler.contract import tables
+from reconciler.contract import broker_rights, tables
+from reconciler.contract.broker_rights import BrokerRight
 from reconciler.contract.keyspace import INBOX_PREFIX, PREFIX
 from reconciler.contract.schema import Table
 
@@ -19,7 +20,6 @@ _SHARD = f"{PREFIX}{{%s:*}}:"
 
 SqlVerb = Literal["SELECT", "INSERT", "UPDATE", "DELETE"]
 Tree = Literal["outbox", "inbox", "ledger"]
-Action = Literal["PUB", "SUB", "ADMIN"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,17 +57,6 @@ class SqlRight:
 
     def __str__(self) -> str:
         return f"{self.verb} {self.table}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerRight:
-    """What an account of a broker with ACL may do with a topic or group, or with the cluster (ADMIN)."""
-
-    kind: Literal["topic", "group", "cluster"]
-    #: Which one, in words or as a name; a name with a setting behind it is the default of that setting.
-    name: str
-    actions: tuple[Action, ...]
-    why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +151,7 @@ _APPLYING = _on(tables.INBOX, "SELECT", "INSERT")
 ANNOUNCING_SERVICE = Role(
     name="announcing service",
     does="a service with `checkback_producers`: half, outbox row, END, announcement",
+    brokers=broker_rights.OF_ANNOUNCING_SERVICE,
     outbox=(
         *_on(tables.OUTBOX, "SELECT", "INSERT"),
         _updates(tables.OUTBOX, "state", "announced_at_ms"),
@@ -171,12 +161,14 @@ ANNOUNCING_SERVICE = Role(
 CONSUMING_SERVICE = Role(
     name="consuming service",
     does="a service with `checkback_consumers`: inbox row and effect, commit set",
+    brokers=broker_rights.OF_CONSUMING_SERVICE,
     redis=BUSINESS,
     inbox=_APPLYING,
 )
 RUN = Role(
     name="run",
     does="`reconciler run`, `once`, and the changes by hand: `repair`, `hold`, `resume`, `dismiss`, `rebuild`",
+    brokers=broker_rights.OF_RUN,
     redis=RECONCILER,
     outbox=_EVIDENCE_OF_OUTBOX,
     inbox=_on(tables.INBOX, "SELECT"),
@@ -185,6 +177,7 @@ RUN = Role(
 SWEEP = Role(
     name="sweep",
     does="`reconciler sweep`: announces what a dead producer could not, settles, deletes",
+    brokers=broker_rights.OF_SWEEP,
     outbox=(
         *_EVIDENCE_OF_OUTBOX,
         _updates(tables.OUTBOX, "state", "announced_at_ms", "settled_at_ms"),
@@ -199,6 +192,7 @@ SWEEP = Role(
 ANNOUNCEMENTS = Role(
     name="announcements",
     does="`reconciler announcements`: the announcement consumers in a process of their own",
+    brokers=broker_rights.OF_ANNOUNCEMENTS,
     redis=ANNOUNCER,
     ledger=(
         *_on(tables.HOLD, "SELECT"),
@@ -217,10 +211,15 @@ REPLAY = Role(
     inbox=_APPLYING,
     ledger=_HAND_OVERS,
 )
-TOPICS_CREATE = Role(name="topics create", does="`reconciler topics create`: makes the unique-key and probe topics")
+TOPICS_CREATE = Role(
+    name="topics create",
+    does="`reconciler topics create`: makes the unique-key and probe topics",
+    brokers=broker_rights.OF_TOPICS_CREATE,
+)
 DOCTOR = Role(
     name="doctor",
     does="`reconciler doctor`: asks with the logins of the settings, and names each right that they lack",
+    brokers=broker_rights.OF_DOCTOR,
     redis=RECONCILER,
     outbox=_EVIDENCE_OF_OUTBOX,
     inbox=_on(tables.INBOX, "SELECT"),
@@ -229,6 +228,7 @@ DOCTOR = Role(
 CONSOLE = Role(
     name="console",
     does="what only looks: `reconciler status`, `list`, `explain`",
+    brokers=broker_rights.OF_CONSOLE,
     redis=RECONCILER,
     outbox=(*_EVIDENCE_OF_OUTBOX, *_on(tables.OUTBOX_FILTER, "SELECT")),
     inbox=_on(tables.INBOX, "SELECT"),

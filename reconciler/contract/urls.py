@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, unquote
 
+from reconciler.contract.secret import Secret, SecretText
+
 HIDDEN = "(hidden)"
 #: Longer texts are cut where they are shown.
 SHOWN_CHARACTERS_MAX = 120
@@ -76,8 +78,10 @@ def _tells_where(name: str, value: str) -> bool:
     return name in _WHERE and _PLACE.fullmatch(value) is not None
 
 
-def read_url(text: str) -> Url:
+def read_url(text: Secret) -> Url:
     """The parts of a URL of any scheme. Raises ValueError with a remedy, which repeats nothing of the text."""
+    if isinstance(text, SecretText):
+        text = text.reveal()
     if not isinstance(text, str):
         raise ValueError(f"expected the text of a URL, not {type(text).__name__}")  # noqa: TRY004 - as any wrong text
     found = _URL.fullmatch(text)
@@ -126,7 +130,7 @@ def shown_url(text: object) -> str:
         return HIDDEN
 
 
-def holds_password(text: str) -> bool:
+def holds_password(text: Secret) -> bool:
     """Whether a URL that can be read holds something secret."""
     try:
         url = read_url(text)
@@ -135,7 +139,7 @@ def holds_password(text: str) -> bool:
     return bool(url.password) or any("password" in name for name, _ in url.parameters)
 
 
-def blotted(words: str, url: str) -> str:
+def blotted(words: str, url: Secret) -> str:
     """A driver's words without what the URL keeps secret, as far as the URL can be read."""
     try:
         return read_url(url).blot(words)
@@ -225,7 +229,7 @@ _SQLITE = {
 _DATABASE_PARAMETERS = {"sqlite": _SQLITE, "postgresql": _POSTGRESQL, "mysql": _MYSQL, "mariadb": _MYSQL}
 
 
-def read_database_url(text: str) -> Url:
+def read_database_url(text: Secret) -> Url:
     """A URL of a database that can be opened. Raises ValueError with a remedy, which repeats nothing secret."""
     url = read_url(text)
     if url.scheme not in DATABASE_DRIVERS:
@@ -284,7 +288,7 @@ _REDIS_PATHS = {
 }
 
 
-def read_redis_url(text: str) -> Url:
+def read_redis_url(text: Secret) -> Url:
     """A URL of Redis that can be opened. Raises ValueError with a remedy, which repeats nothing secret."""
     url = read_url(text)
     has_place = url.scheme == "unix" or bool(url.hosts)

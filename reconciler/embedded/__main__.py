@@ -25,6 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--tls-key", type=Path, help="PEM file, if the key is not with the certificate")
     parser.add_argument("--tls-client-ca", type=Path, help="clients must show a certificate of these authorities")
     parser.add_argument("--tls-mode", help="permissive (as brokers by default), enforcing or disabled")
+    parser.add_argument("--users", type=Path, help="TOML file of users: requests must be signed by one of them")
     chosen = parser.parse_args(arguments)
     try:
         return serve(
@@ -34,6 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
             knobs=chosen.knob,
             name_servers=chosen.namesrv,
             advertise=chosen.advertise,
+            users=chosen.users,
             tls=server_tls(
                 certificate=chosen.tls_certificate,
                 key=chosen.tls_key,

@@ -10,12 +10,13 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any
 
 from reconciler.clock import Clock
 from reconciler.embedded import log_file
+from reconciler.embedded.access_control import AccessControl, BrokerUser
 from reconciler.embedded.channel import Channel, Channels
 from reconciler.embedded.check_service import CheckService
 from reconciler.embedded.consumers import ClientRegistry, ConsumerGroup, RebalanceLocks
@@ -57,8 +58,10 @@ class Broker:
         data: Path | None = None,
         is_broker: bool = True,
         registers_itself: bool = True,
+        users: Iterable[BrokerUser] | None = None,
     ) -> None:
         settings.complete(family)
+        self._access = None if users is None else AccessControl(users, family, cluster=settings.cluster_name)
         self._is_broker = is_broker
         self._registers_itself = registers_itself
         self._log = log_file.LogFolder(data, segment_bytes=settings.segment_bytes) if data is not None else None
@@ -185,6 +188,11 @@ class Broker:
         if request.code not in NAME_SERVER_HANDLERS and faults.is_refused(request.code):
             channel.reply(request, Reply(ResponseCode.NO_PERMISSION, "username cannot be null."))
             return
+        if self._access is not None and request.code not in NAME_SERVER_HANDLERS:
+            refusal = self._access.refusal(request, channel.peer)
+            if refusal is not None:
+                channel.reply(request, refusal)
+                return
         channel.reply(request, self._answer(channel, request))
 
     def _answer(self, channel: Channel, request: Command) -> Reply | None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
 from reconciler.clock import Clock, SystemClock
+from reconciler.embedded.access_control import BrokerUser
 from reconciler.embedded.broker import Broker
 from reconciler.embedded.families import DEFAULT_FAMILY, Family, family_named
 from reconciler.embedded.faults import Faults
@@ -32,6 +33,7 @@ class EmbeddedBroker:
     Methods may be called from any thread; all work happens in the broker's own. ``start`` after ``stop`` listens
     on the same port again, with the messages of ``data`` (a folder), or empty without one. ``name_servers``
     ("host:port;host:port") registers it there, without TLS; else it is its own name server. ``tls`` is its own.
+    ``users``: requests must be signed by one of them; None: every client is let in.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class EmbeddedBroker:
         clock: Clock | None = None,
         is_broker: bool = True,
         tls: ServerTls | None = None,
+        users: Iterable[BrokerUser] | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
         self._family = family_named(family)
@@ -58,6 +61,7 @@ class EmbeddedBroker:
         ]
         self._is_broker = is_broker
         self._tls = tls
+        self._users = None if users is None else tuple(users)
         self.faults = faults or Faults(self._clock)
         self.settings = settings or BrokerSettings()
         self._thread: threading.Thread | None = None
@@ -130,6 +134,7 @@ class EmbeddedBroker:
                 data=self._data,
                 is_broker=self._is_broker,
                 registers_itself=not self._register_with,
+                users=self._users,
             )
         except BaseException:
             for listener in sockets:

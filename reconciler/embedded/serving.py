@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from reconciler.clock import SystemClock
+from reconciler.embedded.access_control import read_users
 from reconciler.embedded.broker import Broker
 from reconciler.embedded.families import DEFAULT_FAMILY, family_named
 from reconciler.embedded.faults import Faults
@@ -63,10 +64,12 @@ def serve(
     name_servers: str | None = None,
     advertise: str | None = None,
     tls: ServerTls | None = None,
+    users: Path | None = None,
 ) -> int:
     """Serves name server and broker on one port (and the broker two below) until SIGTERM or SIGINT; returns 0.
 
     ``knobs`` are "NAME=VALUE": a fault (Faults.apply) or a broker property (BrokerSettings.configure).
+    ``users`` is a file of users (read_users): requests must be signed by one of them.
     When ready it prints one JSON line ``{"listen": "127.0.0.1:PORT", "family": "5.x"}``. Raises InvalidValue or
     ConfigurationError before that.
     """
@@ -75,6 +78,7 @@ def serve(
     servers = [parse_address(text, field_name="namesrv") for text in (name_servers or "").split(";") if text]
     if tls is not None:
         tls.context()  # before a port is taken: its files may be wrong
+    known_users = None if users is None else read_users(users)
     faults = Faults()
     settings = settings or BrokerSettings()
     for knob in knobs:
@@ -94,6 +98,7 @@ def serve(
                 clock=SystemClock(),
                 data=data,
                 registers_itself=not servers,
+                users=known_users,
             )
         except BaseException:
             for listener in sockets:

@@ -51,6 +51,8 @@ class BrokerState:
         self.topics: dict[str, TopicConfig] = {}
         self.groups: dict[str, GroupConfig] = {}
         self.offsets: dict[tuple[str, str], dict[int, int]] = {}
+        #: Topic -> group -> SetMessageRequestModeRequestBody.
+        self.request_modes: dict[str, dict[str, dict[str, Any]]] = {}
         self.delay_offsets: dict[int, int] = {}
         self.kv: dict[str, dict[str, str]] = {}
         self.topics_version = 0
@@ -98,6 +100,10 @@ class BrokerState:
         if self.offset_of(group, topic, queue_id) != offset:
             self._change({"t": "offset", "g": group, "n": topic, "q": queue_id, "v": offset})
 
+    def put_request_mode(self, topic: str, group: str, body: Mapping[str, Any]) -> None:
+        """Sets how the group's clients are to ask for messages of the topic (MessageRequestModeManager)."""
+        self._change({"t": "mode", "n": topic, "g": group, "v": dict(body)})
+
     def put_delay_offset(self, level: int, offset: int) -> None:
         """How far the schedule queue of a delay level has been delivered."""
         self._change({"t": "delay", "q": level, "v": offset})
@@ -129,6 +135,8 @@ class BrokerState:
             self.groups.pop(change["n"], None)
             for key in [key for key in self.offsets if key[0] == change["n"]]:
                 del self.offsets[key]
+        elif kind == "mode":
+            self.request_modes.setdefault(change["n"], {})[change["g"]] = change["v"]
         elif kind == "delay":
             self.delay_offsets[change["q"]] = change["v"]
         elif kind == "kv":
@@ -147,6 +155,10 @@ class BrokerState:
     def groups_of_topic(self, topic: str) -> list[str]:
         """Groups that committed an offset in the topic, by name."""
         return sorted(group for group, named in self.offsets if named == topic)
+
+    def topics_of_group(self, group: str) -> list[str]:
+        """Topics in which the group committed an offset, by name."""
+        return sorted(topic for named, topic in self.offsets if named == group)
 
     def group(self, name: str) -> GroupConfig | None:
         """The group, made on first use if that is allowed (SubscriptionGroupManager)."""

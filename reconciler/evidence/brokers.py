@@ -14,8 +14,10 @@ from reconciler.contract.subscription import Subscription
 from reconciler.errors import ReconcilerError
 from reconciler.evidence.horizon import PROBE_GROUP, Probes
 from reconciler.evidence.lookup import Lookups
+from reconciler.evidence.pop_groups import PopGroups
 from reconciler.evidence.watermark import Watermarks
 from reconciler.policy.evidence import (
+    Consumption,
     FilterKind,
     Lookup,
     OutboxRow,
@@ -24,6 +26,7 @@ from reconciler.policy.evidence import (
     StoredMessage,
     TransactionState,
     Watermark,
+    WatermarkState,
     WitnessAnswer,
 )
 from reconciler.policy.ports import Horizon
@@ -36,6 +39,7 @@ from reconciler.rocketmq.wire.codes import (
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
     dead_letter_topic,
+    pop_retry_topics,
     retry_topic,
 )
 
@@ -72,6 +76,7 @@ class RemotingBrokerEvidence:
             probe_topic=probe_topic,
         )
         self._admin = Admin(instance.client)
+        self._pop_groups = PopGroups(self._admin, instance.routes, instance.families, clock=instance.clock)
         self._configs: dict[str, tuple[Mapping[str, str], float]] = {}
         self._producers: dict[tuple[str, str], tuple[bool, float]] = {}
         self._filters: dict[Subscription, tuple[FilterKind, float]] = {}
@@ -85,14 +90,26 @@ class RemotingBrokerEvidence:
         self._routes.expect(topic, brokers)
 
     def watermark(self, subscription: Subscription) -> Watermark:
-        """Low watermark of the group over all queues of topic and %RETRY%, minus the skew margin."""
-        return self._watermarks.watermark(
-            subscription.topic, subscription.group, skew_margin_seconds=self._skew_margin_seconds
+        """Low watermark of the group over all queues of topic and %RETRY%, minus the skew margin. REACHED: it pops."""
+        signs = self._pop_groups.signs(subscription)
+        found = self._watermarks.watermark(
+            subscription.topic,
+            subscription.group,
+            skew_margin_seconds=self._skew_margin_seconds,
+            pop_retry_topics=signs.retry_topics,
         )
+        if found.state is not WatermarkState.KNOWN or signs.consumption is not Consumption.POPS:
+            return found
+        return replace(found, state=WatermarkState.REACHED, detail=f"handed out by POP, effects decide; {found.detail}")
 
     def positions(self, subscription: Subscription) -> Sequence[QueuePosition] | None:
         """Offsets of the group in every queue; None if a broker did not answer."""
-        return self._watermarks.positions(subscription.topic, subscription.group)
+        signs = self._pop_groups.signs(subscription)
+        return self._watermarks.positions(subscription.topic, subscription.group, pop_retry_topics=signs.retry_topics)
+
+    def consumption(self, subscription: Subscription) -> Consumption:
+        """Whether the group pulls or pops."""
+        return self._pop_groups.signs(subscription).consumption
 
     def filter_kind(self, subscription: Subscription) -> FilterKind:
         """How the group filters the topic; SQL92 if one member says so."""
@@ -174,12 +191,21 @@ class RemotingBrokerEvidence:
             self._lookups.copies_under(topic, delay_topic, unique_key, meant_for=retry)
             for delay_topic in (SCHEDULE_TOPIC, TIMER_TOPIC)
         ]
-        back = self._lookups.copies_under(topic, retry, unique_key)
+        back = [
+            self._lookups.copies_under(topic, retry_of_group, unique_key)
+            for retry_of_group in (retry, *self._pop_groups.signs(subscription).retry_topics)
+        ]
         dead = self._lookups.copies_under(topic, dead_letter_topic(subscription.group), unique_key)
         blind = self._not_indexing(topic)
+        of_pop = pop_retry_topics(topic, subscription.group)
+
+        def named(lookup: Lookup[StoredMessage]) -> Lookup[StoredMessage]:
+            """What POP revives keeps no name of its topic, and a dead letter of it has that of the retry topic."""
+            return lookup.map(lambda copy: replace(copy, real_topic=topic) if copy.real_topic in of_pop else copy)
+
         return {
-            "retry": _unless(_proved(_merge([*waiting, back]), horizon, 0), blind),
-            "dead-letter": _unless(_proved(dead, horizon, 0), blind),
+            "retry": _unless(_proved(_merge([*waiting, *map(named, back)]), horizon, 0), blind),
+            "dead-letter": _unless(_proved(named(dead), horizon, 0), blind),
         }
 
     def _not_indexing(self, topic: str) -> str | None:

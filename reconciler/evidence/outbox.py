@@ -9,6 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from reconciler.contract.row_values import RowReader
+from reconciler.contract.secret import Secret
 from reconciler.contract.tables import OUTBOX, OutboxState
 from reconciler.errors import ReconcilerError
 from reconciler.policy.evidence import Lookup, OutboxRow, Presence, WitnessAnswer
@@ -30,7 +31,7 @@ class ReadOutbox:
     producer_group: str
     topics: frozenset[str]
     #: None: the group runs without an outbox, or it cannot be reached from here.
-    url: str | None
+    url: Secret | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class SqlOutboxReader:
         self._outboxes = tuple(outboxes)
         self._databases = {
             url: WitnessDatabase(open_engine(url, pool_size=pool_size, read_only=True), outbox, has_sign_of_life=True)
-            for url in sorted({found.url for found in self._outboxes if found.url is not None})
+            for url in dict.fromkeys(found.url for found in self._outboxes if found.url is not None)
         }
 
     def is_configured(self, topic: str) -> bool:
@@ -95,14 +96,14 @@ class SqlOutboxReader:
     def _of(self, topic: str) -> list[ReadOutbox]:
         return [found for found in self._outboxes if topic in found.topics]
 
-    def _witnesses(self, topic: str) -> list[tuple[str, str | None]]:
+    def _witnesses(self, topic: str) -> list[tuple[str, Secret | None]]:
         # Groups that share a database are one witness.
-        named: dict[str | None, list[str]] = {}
+        named: dict[Secret | None, list[str]] = {}
         for found in self._of(topic):
             named.setdefault(found.url, []).append(found.producer_group)
         return [(f"outbox of {', '.join(groups)}", url) for url, groups in named.items()]
 
-    def _ask(self, url: str | None, topic: str, keys: Sequence[str]) -> _OutboxAnswer:
+    def _ask(self, url: Secret | None, topic: str, keys: Sequence[str]) -> _OutboxAnswer:
         if url is None:
             return _OutboxAnswer(problem="no outbox is configured")
         # By key alone: a row with an unreadable topic is no absence.

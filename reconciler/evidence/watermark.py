@@ -6,6 +6,7 @@ It rests on the offsets that brokers keep for the group. One queue that does not
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from reconciler.errors import BrokerUnavailable, ReconcilerError
@@ -32,15 +33,17 @@ class Watermarks:
         self._routes = routes
         self._offsets = Offsets(client)
 
-    def watermark(self, topic: str, group: str, *, skew_margin_seconds: float) -> Watermark:
-        """The group's low watermark over all readable queues of the topic and of its retry topic.
+    def watermark(
+        self, topic: str, group: str, *, skew_margin_seconds: float, pop_retry_topics: Sequence[str] = ()
+    ) -> Watermark:
+        """The group's low watermark over all readable queues of the topic and of its retry topics.
 
         Never later than now minus the margin, which is taken before the first question is asked.
         """
         caught_up_ms = self._client.clock.now_ms() - round(skew_margin_seconds * 1000)
         lowest = Watermark(state=WatermarkState.KNOWN, at_ms=caught_up_ms, detail="every queue is consumed to its end")
         try:
-            for placed in self._placed(topic, group):
+            for placed in self._placed(topic, group, pop_retry_topics):
                 at_ms = self._queue_watermark(placed, group)
                 if at_ms is not None and at_ms < lowest.at_ms:
                     lowest = Watermark(state=WatermarkState.KNOWN, at_ms=at_ms, detail=_held_back(placed.position))
@@ -48,22 +51,23 @@ class Watermarks:
             return Watermark(state=WatermarkState.UNKNOWN, at_ms=0, detail=str(error))
         return lowest
 
-    def positions(self, topic: str, group: str) -> list[QueuePosition] | None:
+    def positions(self, topic: str, group: str, *, pop_retry_topics: Sequence[str] = ()) -> list[QueuePosition] | None:
         """Offsets of the group in every queue; None if a broker did not answer."""
         try:
-            return [placed.position for placed in self._placed(topic, group)]
+            return [placed.position for placed in self._placed(topic, group, pop_retry_topics)]
         except ReconcilerError:
             return None
 
-    def _placed(self, topic: str, group: str) -> list[_QueueOnMaster]:
+    def _placed(self, topic: str, group: str, pop_retry_topics: Sequence[str]) -> list[_QueueOnMaster]:
         for place in self._routes.whereabouts(topic):
             if place.master is None:
                 raise BrokerUnavailable(f"{place.broker_name}: {place.detail}")
             if place.doubt:  # offsets would be another broker's
                 raise BrokerUnavailable(place.doubt)
         placed = self._of_topic(topic, group)
-        with contextlib.suppress(TopicNotFound):  # the group never had a retry
-            placed += self._of_topic(retry_topic(group), group)
+        for retry in (retry_topic(group), *pop_retry_topics):
+            with contextlib.suppress(TopicNotFound):  # the group never had a retry
+                placed += self._of_topic(retry, group)
         return placed
 
     def _of_topic(self, topic: str, group: str) -> list[_QueueOnMaster]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from reconciler.contract.announcement import SignatureSecret
 from reconciler.contract.hand_over import encode_hand_over
 from reconciler.contract.row_rules import bounded_text
 from reconciler.contract.tables import EVERY_GROUP, RepairState, Rung
@@ -24,7 +25,7 @@ from reconciler.sql.tables import repair as repair_table
 class SqlRepairs(RepairRows):
     """Repairs and claims in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
 
-    def __init__(self, database: LedgerDatabase, *, signature_secret: bytes | None = None) -> None:
+    def __init__(self, database: LedgerDatabase, *, signature_secret: SignatureSecret | None = None) -> None:
         super().__init__(database.engine, now=database.now, signature_secret=signature_secret)
         self._database = database
 

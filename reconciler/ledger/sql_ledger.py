@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import sqlalchemy as sa
 
+from reconciler.contract.announcement import SignatureSecret
 from reconciler.ledger.announcement_ledger import SqlAnnouncementLedger
 from reconciler.ledger.candidates import SqlCandidates
 from reconciler.ledger.database import LedgerDatabase
@@ -31,7 +32,7 @@ class SqlLedger:
         engine: sa.Engine,
         *,
         now: Callable[[str], sa.ColumnElement[int]] = now_ms,
-        signature_secret: bytes | None = None,
+        signature_secret: SignatureSecret | None = None,
     ) -> None:
         self.database = LedgerDatabase(engine, now=now)
         self.candidates = SqlCandidates(self.database)

@@ -57,6 +57,8 @@ class RoundFinished:
     clock_behind_seconds: float = 0.0
     #: How far a broker's clock is ahead of Redis' at least (negative: behind), if that is more than the skew margin.
     clocks_apart_seconds: float = 0.0
+    #: How long the round took, by the process's monotonic clock.
+    duration_seconds: float = 0.0
     #: Why the round ended early, one line each; empty when all went well.
     problems: tuple[str, ...] = ()
 
@@ -69,11 +71,22 @@ class ShardRoundRan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NewLoss:
+    """A loss that was proved for the first time."""
+
+    verdict: Verdict
+    #: From the round that first saw the key to the round that judged it, by Redis' clock.
+    waited_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictsWritten:
     """Verdicts that are committed in the ledger."""
 
     shard: Shard
     verifications: Sequence[Verification]
+    #: Of these, the losses that the ledger did not have. A key that a person asked for by hand is left out.
+    new_losses: Sequence[NewLoss] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +132,8 @@ class RepairStepped:
     after: RepairState
     attempts: int
     answer: str
+    #: From the proof of the loss until it is DONE, by the ledger's clock; None: it is not DONE.
+    took_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

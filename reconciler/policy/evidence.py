@@ -217,16 +217,29 @@ class FilterKind(StrEnum):
     UNKNOWN = "unknown"
 
 
+class Consumption(StrEnum):
+    """How a group takes messages, and so what its offset proves (reconciler/evidence/pop_groups.py)."""
+
+    #: Its members pull: the offset passes a message that was acknowledged, or was sent back before.
+    PULLS = "pulls"
+    #: It pops (5.0 and newer): the offset passes a message that was handed out, acknowledged or not.
+    POPS = "pops"
+    #: Brokers do not show which of the two.
+    UNKNOWN = "unknown"
+
+
 class WatermarkState(StrEnum):
-    """Whether the group's position is known."""
+    """Whether the group's position is known, and what it proves."""
 
     KNOWN = "KNOWN"
+    #: The group pops: everything before was handed out once, and only an effect shows what came of it.
+    REACHED = "REACHED"
     UNKNOWN = "UNKNOWN"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watermark:
-    """Everything stored before this broker time has been consumed by the group."""
+    """Everything stored before this broker time has been consumed by the group; handed out to it, where REACHED."""
 
     state: WatermarkState
     #: Milliseconds of broker store time; 0 when UNKNOWN.

@@ -4,7 +4,7 @@ token buckets and cursors: a crash between any two lines costs time and nothing 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -18,6 +18,7 @@ from reconciler.policy.events import (
     EventSink,
     KeysLeft,
     LeftKey,
+    NewLoss,
     OutageClosed,
     OutageOpened,
     RoundFinished,
@@ -343,7 +344,8 @@ class ReconcileRound:
         for number, verifications in sorted(by_shard.items()):
             shard = Shard(subscription=plan.subscription, number=number)
             self._candidates.record(shard, verifications)
-            self._events.emit(VerdictsWritten(shard=shard, verifications=tuple(verifications)))
+            new_losses = tuple(_new_losses(j for j in judged if j.suspect.shard == number))
+            self._events.emit(VerdictsWritten(shard=shard, verifications=tuple(verifications), new_losses=new_losses))
             self._repairer.open(topic, {v.unique_key: v.verdict for v in verifications if v.verdict in LOSSES})
             closed = [
                 LeftKey(unique_key=v.unique_key, state=v.state, verdict=v.verdict)
@@ -403,6 +405,7 @@ class ReconcileRound:
                 read_within_seconds=took_seconds,
                 margin_seconds=self._verifier.rules.skew_margin_seconds,
             ),
+            duration_seconds=took_seconds,
             problems=(*(r.problem for r in rounds if r.problem is not None), *running.tally.problems),
         )
 
@@ -469,3 +472,11 @@ class ReconcileRound:
         """When the outbox row was written. 0: not known, and any proved index is late enough."""
         lookup = self._outbox.look_up(topic.topic, {unique_key: WHENEVER_COMMITTED_MS}).get(unique_key)
         return lookup.records[0].created_at_ms if lookup is not None and lookup.is_found else 0
+
+
+def _new_losses(judged: Iterable[Judgement]) -> Iterator[NewLoss]:
+    for one in judged:
+        suspect, verdict = one.suspect, one.verification.verdict
+        is_new = suspect.known is None or suspect.known.loss_verdict is None
+        if verdict in LOSSES and is_new and suspect.now_ms is not None:
+            yield NewLoss(verdict=verdict, waited_seconds=max(0, suspect.now_ms - suspect.first_seen_ms) / 1000)

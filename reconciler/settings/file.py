@@ -1,7 +1,8 @@
 """Reads the settings: flag > environment > file > default; every problem is reported at once.
 
 A variable overrides one setting, with ``RECONCILER_`` before its name and ``__`` for nesting
-(``RECONCILER_REDIS__URL``). ``RECONCILER_REDIS__URL_FILE`` names a file that holds the value, for secrets.
+(``RECONCILER_REDIS__URL``). ``RECONCILER_REDIS__URL_FILE`` names a file that holds the value; a secret's is read again
+(secret_settings.py).
 ``RECONCILER_CONFIG`` names the settings file. An unknown setting or variable is an error.
 
 Two steps: `read_document` parses file, variables and secrets into plain data, and knows no setting;
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.contract.urls import HIDDEN, shown_url, shown_value
 from reconciler.errors import ConfigurationError
+from reconciler.settings.secret_settings import forget_other_sources, read_secrets, secret_at
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 ENVIRONMENT_PREFIX = "RECONCILER_"
 #: Names below this are business topics: their capitals count, and _FILE at their end means nothing.
 NAMES_TOPICS = ("unique_key_topic", "topics")
+#: Settings that are names of files: here _FILE belongs to the name.
+NAMES_FILES = frozenset({"ca_file", "certificate_file", "key_file"})
 #: Variables with our prefix that are not settings.
 NOT_SETTINGS = frozenset({"RECONCILER_CONFIG", "RECONCILER_DB_URL"})
 
@@ -66,6 +70,7 @@ def read_document(path: Path | None, environ: Mapping[str, str]) -> SettingsDocu
         except (ValueError, RecursionError) as error:  # also thousands of digits, or of nested brackets
             raise ConfigurationError(f"{path}: no valid TOML: {error}") from error
     variables, problems = _apply_environment(values, environ)
+    problems += read_secrets(values, variables)
     origin = "environment" if path is None else str(path)
     return SettingsDocument(origin=origin, values=values, variables=variables, problems=problems)
 
@@ -179,7 +184,7 @@ def _apply_environment(
         path = [part.lower() for part in parts]
         if tuple(path[:-1]) == NAMES_TOPICS:
             path[-1] = parts[-1]
-        elif path[-1].endswith("_file"):
+        elif secret_at(tuple(path)) is None and path[-1].endswith("_file") and path[-1] not in NAMES_FILES:
             path[-1] = path[-1].removesuffix("_file")
             try:
                 value = Path(value).read_text(encoding="utf-8").strip()
@@ -189,11 +194,16 @@ def _apply_environment(
                 shown = shown_value(value) if "://" in value or value.startswith(("/", "./", "../")) else HIDDEN
                 problems.append(f"{name} = {shown}: cannot be read: {why}; name a file that holds the value")
                 continue
-        problem = _set(document, path, _parsed(value))
+        secret = secret_at(tuple(path))
+        # A variable beats the file, whatever the file's source of the secret is; two variables are two sources.
+        replaced = secret[0][-1] if secret is not None and secret[0] not in variables else None
+        problem = _set(document, path, _parsed(value), replaced)
         if problem:
             problems.append(f"{name}: {problem}")
         else:
             variables[tuple(path)] = name
+            if secret is not None:
+                variables.setdefault(secret[0], name)
     return variables, problems
 
 
@@ -207,7 +217,7 @@ def _parsed(value: str) -> Any:
     return value
 
 
-def _set(document: dict[str, Any], path: list[str], value: Any) -> str | None:
+def _set(document: dict[str, Any], path: list[str], value: Any, replaced_secret: str | None) -> str | None:
     place: Any = document
     for part in path[:-1]:
         if isinstance(place, list):
@@ -220,6 +230,8 @@ def _set(document: dict[str, Any], path: list[str], value: Any) -> str | None:
             return f"{part} is no section"
     if isinstance(place, list):
         return "names a list; give the whole list as JSON"
+    if replaced_secret is not None:
+        forget_other_sources(place, replaced_secret)
     place[path[-1]] = value
     return None
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from reconciler.contract import defaults
 from reconciler.contract.announcement import UNIQUE_KEY_TOPIC_DEFAULT
 from reconciler.contract.keyspace import COMMIT_GENERATIONS_DEFAULT, SHARDS_DEFAULT, SHARDS_MAX
+from reconciler.contract.secret import SecretText
+from reconciler.contract.secret_sources import signature_secrets
 from reconciler.contract.tables import REPAIR_ORDER_DEFAULT, Rung
 from reconciler.contract.urls import shown_value
 from reconciler.settings.types import (
@@ -18,7 +20,10 @@ from reconciler.settings.types import (
     Folder,
     GroupName,
     HostList,
+    ListenAddress,
     RedisUrl,
+    SecretValue,
+    SecretValues,
     TagFilter,
     TopicName,
     no_duplicates,
@@ -49,10 +54,10 @@ class AclSettings(Section):
         default=None,
         description="AccessKey of ACL 1.0; the user's name from RocketMQ 5.3 on. Unset: no signatures.",
     )
-    secret_key: Annotated[SecretStr, Field(min_length=1)] | None = Field(
+    secret_key: SecretValue | None = Field(
         default=None, description="SecretKey of ACL 1.0; the user's password from RocketMQ 5.3 on."
     )
-    security_token: Annotated[SecretStr, Field(min_length=1)] | None = Field(
+    security_token: SecretValue | None = Field(
         default=None, description="Only for keys that a token service lends for a while."
     )
 
@@ -79,9 +84,7 @@ class TlsSection(Section):
     key_file: Annotated[str, Field(min_length=1)] | None = Field(
         default=None, description="PEM file of the certificate's key; unset: it is in certificate_file."
     )
-    key_password: Annotated[SecretStr, Field(min_length=1)] | None = Field(
-        default=None, description="Password of the key file."
-    )
+    key_password: SecretValue | None = Field(default=None, description="Password of the key file.")
     verify_host_name: bool = Field(
         default=True, description="False: any host with a certificate of the trusted authorities is good enough."
     )
@@ -113,14 +116,19 @@ class UniqueKeyTopicSettings(Section):
         default_factory=dict, description="Business topics whose announcements have a topic of their own."
     )
     bare_keys: bool = Field(default=False, description="Announcements are version 0: one bare key each.")
-    signature_secret: Annotated[SecretStr, Field(min_length=1)] | None = Field(
-        default=None, description="If set, announcements without a valid HMAC-SHA256 are refused."
+    signature_secret: SecretValues | None = Field(
+        default=None,
+        description="If set, announcements without a valid HMAC-SHA256 are refused. Of a list the first one signs, and "
+        "each is taken.",
     )
 
     @property
-    def signature_key(self) -> bytes | None:
-        """The secret's bytes; None: nothing is signed."""
-        return None if self.signature_secret is None else self.signature_secret.get_secret_value().encode()
+    def signature_key(self) -> Callable[[], Sequence[bytes]] | None:
+        """What signs and what is taken, asked for each message; None: nothing is signed."""
+        listed = self.signature_secret
+        if listed is None:
+            return None
+        return lambda: [one.encode() for secret in listed for one in signature_secrets(secret)]
 
     def name_for(self, topic: str) -> str:
         """The unique-key topic of a business topic."""
@@ -166,9 +174,9 @@ class ProducerSettings(Section):
     )
 
     @property
-    def outbox_urls(self) -> tuple[str, ...]:
-        """Every database of its outbox, with passwords; none: it has no outbox that could be read."""
-        return tuple(url.get_secret_value() for url in self.outbox_url or ())
+    def outbox_urls(self) -> tuple[SecretText, ...]:
+        """Every database of its outbox; none: it has no outbox that could be read."""
+        return tuple(self.outbox_url or ())
 
 
 class SubscriptionSettings(Section):
@@ -194,9 +202,9 @@ class SubscriptionSettings(Section):
     )
 
     @property
-    def inbox_urls(self) -> tuple[str, ...]:
-        """Every database of its inbox, with passwords; none: effects cannot be read."""
-        return tuple(url.get_secret_value() for url in self.inbox_url or ())
+    def inbox_urls(self) -> tuple[SecretText, ...]:
+        """Every database of its inbox; none: effects cannot be read."""
+        return tuple(self.inbox_url or ())
 
     @property
     def tag_set(self) -> frozenset[str] | None:
@@ -302,6 +310,15 @@ class HistorySettings(Section):
     )
 
 
+class MetricsSettings(Section):
+    """Metrics for Prometheus; needs the extra `metrics`."""
+
+    listen: ListenAddress | None = Field(
+        default=None,
+        description="host:port of /metrics, /livez and /readyz of run, sweep and replay; unset: none are served.",
+    )
+
+
 class LoggingSettings(Section):
     """Logs go to standard error."""
 
@@ -327,6 +344,7 @@ class Settings(Section):
     repairs: RepairSettings = RepairSettings()
     sweep: SweepSettings = SweepSettings()
     history: HistorySettings = HistorySettings()
+    metrics: MetricsSettings = MetricsSettings()
     logging: LoggingSettings = LoggingSettings()
 
     @model_validator(mode="after")

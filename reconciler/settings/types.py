@@ -5,8 +5,17 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, SecretStr, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import (
+    AfterValidator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    ValidatorFunctionWrapHandler,
+    WithJsonSchema,
+    WrapValidator,
+)
 
+from reconciler.contract.secret import HIDDEN_SECRET, SecretText
 from reconciler.contract.urls import read_address, read_database_url, read_redis_url
 
 # org.apache.rocketmq.common.topic.TopicValidator and client.Validators: %, |, a-z, A-Z, 0-9, _ and -.
@@ -56,14 +65,26 @@ def _folder(value: str) -> str:
     return value
 
 
-def _redis_url(value: SecretStr) -> SecretStr:
-    read_redis_url(value.get_secret_value())
+def _secret(value: Any) -> SecretText:
+    if isinstance(value, str):
+        value = SecretText(value)
+    if not isinstance(value, SecretText):
+        raise ValueError("expected a text")  # noqa: TRY004 - pydantic takes this kind
+    if not value.reveal():
+        raise ValueError("is empty")
     return value
 
 
-def _database_url(value: SecretStr) -> SecretStr:
-    read_database_url(value.get_secret_value())
-    return value
+def _redis_url(value: Any) -> SecretText:
+    secret = _secret(value)
+    read_redis_url(secret.reveal())
+    return secret
+
+
+def _database_url(value: Any) -> SecretText:
+    secret = _secret(value)
+    read_database_url(secret.reveal())
+    return secret
 
 
 def no_duplicates(value: Any) -> Any:
@@ -74,11 +95,17 @@ def no_duplicates(value: Any) -> Any:
 
 
 def _one_or_several(value: Any, several: ValidatorFunctionWrapHandler) -> Any:
-    """A single URL is a list of one; a problem names the setting, and no place in a list."""
-    if isinstance(value, str):
-        return [_database_url(SecretStr(value))]
-    urls: list[SecretStr] = several(value)
-    if len({url.get_secret_value() for url in urls}) != len(urls):
+    """A single secret is a list of one; a problem names the setting, and no place in a list."""
+    if isinstance(value, str | SecretText):
+        return [_secret(value)]
+    return several(value)
+
+
+def _one_or_several_urls(value: Any, several: ValidatorFunctionWrapHandler) -> Any:
+    if isinstance(value, str | SecretText):
+        return [_database_url(value)]
+    urls: list[SecretText] = several(value)
+    if len(set(urls)) != len(urls):
         raise ValueError("a URL is listed twice; remove one")
     return urls
 
@@ -90,13 +117,27 @@ def split_tags(expression: str) -> frozenset[str] | None:
     return frozenset(tag.strip() for tag in expression.split("||") if tag.strip())
 
 
+def _listen(value: str) -> str:
+    if not _is_host_and_port(value):
+        raise ValueError("expected host:port, for example 127.0.0.1:9378")
+    return value
+
+
 HostList = Annotated[str, AfterValidator(_host_list)]
+ListenAddress = Annotated[str, Field(max_length=300), AfterValidator(_listen)]
 Folder = Annotated[str, Field(min_length=1, max_length=1_000), AfterValidator(_folder)]
 TagFilter = Annotated[str, Field(max_length=2_000), AfterValidator(_tags)]
 TopicName = Annotated[str, AfterValidator(_topic)]
 GroupName = Annotated[str, AfterValidator(_group)]
-#: URLs carry passwords: shown masked, read with get_secret_value().
-RedisUrl = Annotated[SecretStr, AfterValidator(_redis_url)]
-DatabaseUrl = Annotated[SecretStr, AfterValidator(_database_url)]
+_MASKED = (
+    PlainSerializer(lambda _value: HIDDEN_SECRET),
+    WithJsonSchema({"type": "string", "format": "password", "writeOnly": True}),
+)
+#: Secrets are shown masked and read with reveal(). URLs are secrets: they carry passwords.
+SecretValue = Annotated[SecretText, PlainValidator(_secret), *_MASKED]
+RedisUrl = Annotated[SecretText, PlainValidator(_redis_url), *_MASKED]
+DatabaseUrl = Annotated[SecretText, PlainValidator(_database_url), *_MASKED]
 #: One URL, or a list of them: databases that hold one table in parts.
-DatabaseUrls = Annotated[list[DatabaseUrl], Field(min_length=1, max_length=1_000), WrapValidator(_one_or_several)]
+DatabaseUrls = Annotated[list[DatabaseUrl], Field(min_length=1, max_length=1_000), WrapValidator(_one_or_several_urls)]
+#: One secret, or a list of them: the first one is used, the others are still taken.
+SecretValues = Annotated[list[SecretValue], Field(min_length=1, max_length=10), WrapValidator(_one_or_several)]

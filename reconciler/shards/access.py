@@ -26,21 +26,25 @@ from redis.connection import parse_url
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
+from reconciler.contract.secret import Secret, SecretText, revealed
 from reconciler.contract.urls import Url, is_over_tls, read_redis_url, shown_url
 from reconciler.errors import ConfigurationError, InvalidValue, InvariantViolation, RedisAway
+from reconciler.shards.changing_login import ChangingLogin, has_login, without_login
 
 RedisClient: TypeAlias = redis.Redis | RedisCluster
 
 TIMEOUT_SECONDS_DEFAULT = 2.0
 #: Connections of one client (of a cluster: to one node); one more is refused with RedisAway.
 CONNECTIONS_MAX = 256
+#: What a Sentinel's own connections have not.
+_OF_THE_SERVICE = ("decode_responses", "redis_connect_func", "credential_provider")
 _TRANSLATED = (exceptions.RedisError, exceptions.RedisClusterException, OSError)
 SENTINEL_PORT_DEFAULT = 26379
 PORT_DEFAULT = 6379
 
 
 def open_client(
-    url: str,
+    url: Secret,
     *,
     timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT,
     connect_timeout_seconds: float | None = None,
@@ -49,8 +53,9 @@ def open_client(
     """A client without retries, thread-safe, that connects at first use; the caller closes it. Nothing is decoded.
 
     `timeout_seconds` is the longest wait for an answer, and for a connection unless that has a time of its own.
-    `primary_only` asks each new connection for its ROLE (the login needs +role) and refuses replicas. Raises
-    InvalidValue for a malformed URL. A cluster is asked for its nodes at once: RedisAway if none answers.
+    `primary_only` asks each new connection for its ROLE (the login needs +role) and refuses replicas. Of a URL that
+    changes, new connections take user and password as they are then. Raises InvalidValue for a malformed URL. A
+    cluster is asked for its nodes at once: RedisAway if none answers.
     """
     arguments: dict[str, Any] = {
         "socket_timeout": timeout_seconds,
@@ -65,16 +70,22 @@ def open_client(
         found = read_redis_url(url)
     except ValueError as error:
         raise InvalidValue("redis url", shown_url(url), str(error)) from None  # the text may hold a password
-    if primary_only and found.scheme != "redis+cluster":  # a cluster's replica sends every command to its primary
-        arguments["redis_connect_func"] = _PrimaryOnly()
+    text = revealed(url)
+    checks_role = primary_only and found.scheme != "redis+cluster"  # a cluster's replica sends commands to its primary
+    login = ChangingLogin(url) if isinstance(url, SecretText) and url.changes and has_login(url) else None
+    if login is not None:
+        text, arguments["credential_provider"] = without_login(text), login
+        found = read_redis_url(text)
+    if checks_role or (login is not None and found.scheme != "redis+cluster"):
+        arguments["redis_connect_func"] = _Connecting(login, checks_role=checks_role)
     match found.scheme:
         case "redis+sentinel":
-            return _sentinel(found, arguments, _options(url, found))
+            return _sentinel(found, arguments, _options(text, found))
         case "redis+cluster":
-            return _cluster(found, arguments | _options(url, found))
+            return _cluster(found, arguments | _options(text, found))
         case "unix":
             del arguments["socket_keepalive"], arguments["socket_connect_timeout"]
-    return redis.Redis.from_url(url, **arguments)
+    return redis.Redis.from_url(text, **arguments)
 
 
 def _sentinel(url: Url, arguments: dict[str, Any], options: dict[str, Any]) -> redis.Redis:
@@ -87,7 +98,7 @@ def _sentinel(url: Url, arguments: dict[str, Any], options: dict[str, Any]) -> r
         for name in ("sentinel_username", "sentinel_password")
         if name in options
     }
-    plain = {name: value for name, value in arguments.items() if name not in ("decode_responses", "redis_connect_func")}
+    plain = {name: value for name, value in arguments.items() if name not in _OF_THE_SERVICE}
     if options.get("ssl"):
         sentinel_options |= {name: value for name, value in options.items() if name == "ssl" or name.startswith("ssl_")}
     # redis-py leaves these two without annotations.
@@ -118,17 +129,23 @@ def _options(text: str, url: Url) -> dict[str, Any]:
     return found
 
 
-class _PrimaryOnly:
+class _Connecting:
     """Logs in, then asks ROLE: a replica's data is old and its pending set would be verified twice.
 
     Shared by the connections of one pool; the flag only ever goes from True to False.
     """
 
-    def __init__(self) -> None:
-        self._server_knows_role = True
+    def __init__(self, login: ChangingLogin | None, *, checks_role: bool) -> None:
+        self._login = login
+        self._server_knows_role = checks_role
 
     def __call__(self, connection: Any) -> None:
-        connection.on_connect()
+        try:
+            connection.on_connect()
+        except exceptions.AuthenticationError:
+            if self._login is None or not self._login.ask_again():
+                raise
+            connection.on_connect()  # on the same socket: servers wait for another AUTH
         if not self._server_knows_role:
             return
         connection.send_command("ROLE")

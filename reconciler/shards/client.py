@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from reconciler.contract.secret import Secret
 from reconciler.shards.access import RedisClient, open_client
 
 #: Longest wait for a round's reply: a round of 20 000 keys takes 16 ms, one of 10 000 000 under 30 s.
@@ -31,7 +32,7 @@ class RoundRedis:
 
 
 def open_redis(
-    url: str,
+    url: Secret,
     *,
     round_timeout_seconds: float = ROUND_TIMEOUT_SECONDS_DEFAULT,
     timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT,

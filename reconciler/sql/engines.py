@@ -23,9 +23,11 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from reconciler.contract.row_values import text_or_bytes
+from reconciler.contract.secret import Secret, SecretText, revealed
 from reconciler.contract.tables import INBOX_TABLES, LEDGER_TABLES, OUTBOX_TABLES
 from reconciler.contract.urls import DATABASE_DRIVERS, blotted, read_database_url, shown_url
 from reconciler.errors import ConfigurationError, DatabaseAway, InvalidValue, MissingDependency
+from reconciler.sql.changing_login import secret_of, take_login_of
 
 LOCK_TIMEOUT_SECONDS_DEFAULT = 5.0
 CONNECT_TIMEOUT_SECONDS = 5
@@ -61,7 +63,7 @@ _REMEDIES = tuple(
 
 
 def open_engine(
-    url: str,
+    url: Secret,
     *,
     lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS_DEFAULT,
     pool_size: int = 5,
@@ -77,29 +79,32 @@ def open_engine(
     neither create a SQLite file nor change its journal mode. `must_exist`: a SQLite file that is gone is away, and is
     not replaced by an empty one. `autocommit` engines are single_statements.py's: every statement is a transaction, and
     a pooled connection is not tested before its use. `silence_seconds`: longest statement that MySQL and MariaDB are
-    waited for.
+    waited for. Of a URL that changes, new connections take user and password as they are then.
     """
     parsed = _parsed(url)
     try:
         if parsed.get_backend_name() == "sqlite":
             parsed = _existing(parsed) if read_only or must_exist else parsed
             return _open_sqlite(parsed, lock_timeout_seconds, pool_size, read_only=read_only)
-        return _open_server(
+        engine = _open_server(
             parsed, lock_timeout_seconds, silence_seconds, pool_size, read_only=read_only, autocommit=autocommit
         )
     except ModuleNotFoundError as error:
         raise MissingDependency(missing_driver(url) or f"{error.name} is missing: install it") from error
+    if isinstance(url, SecretText) and url.changes:
+        take_login_of(url, engine)
+    return engine
 
 
-def _parsed(url: str) -> sa.URL:
+def _parsed(url: Secret) -> sa.URL:
     try:
         scheme = read_database_url(url).scheme
     except ValueError as error:
         raise InvalidValue("database url", shown_url(url), str(error)) from None  # the text may hold a password
-    return make_url(url).set(drivername=f"{scheme}+{DATABASE_DRIVERS[scheme][0]}")
+    return make_url(revealed(url)).set(drivername=f"{scheme}+{DATABASE_DRIVERS[scheme][0]}")
 
 
-def missing_driver(url: str) -> str | None:
+def missing_driver(url: Secret) -> str | None:
     """What to install for the database of a URL; None: its driver is there."""
     scheme = read_database_url(url).scheme
     _, package, extra = DATABASE_DRIVERS[scheme]
@@ -295,7 +300,8 @@ def away(error: BaseException | None, engine: sa.Engine) -> DatabaseAway:
 
 def _words(error: BaseException | None, engine: sa.Engine) -> str:
     text = " ".join(str(error).split())[:DRIVER_WORDS_CHARACTERS_MAX]
-    return blotted(text, engine.url.render_as_string(hide_password=False))
+    now = secret_of(engine)
+    return blotted(blotted(text, engine.url.render_as_string(hide_password=False)), "" if now is None else now)
 
 
 def lacks_schema(text: str) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import sqlalchemy as sa
 
+from reconciler.contract.announcement import SignatureSecret
 from reconciler.contract.hand_over import HandOverSigner, decode_hand_over
 from reconciler.contract.row_rules import FINISHED_REPAIRS, bounded_text, wait_ms
 from reconciler.contract.row_values import RowReader
@@ -53,7 +54,7 @@ class RepairRows:
         engine: sa.Engine,
         *,
         now: Callable[[], sa.ColumnElement[int]] | None = None,
-        signature_secret: bytes | None = None,
+        signature_secret: SignatureSecret | None = None,
     ) -> None:
         """The ledger's database, whose engine the caller disposes of; `now` makes its time as an SQL expression.
 

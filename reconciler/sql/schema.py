@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
+from reconciler.contract.secret import Secret
 from reconciler.errors import ConfigurationError, InvalidValue, MissingDependency
 from reconciler.sql.engines import open_engine, reading, shown, translated_errors, writing
 from reconciler.sql.identity import identity_sql, sign_of_life_sql
@@ -30,7 +31,7 @@ _MADE_BY_ANOTHER = ("already exists", "duplicate column name", "pg_type_typname_
 _FOLDER = Path(__file__).parent / "migrations"
 
 
-def upgrade(url: str, tree: str) -> str:
+def upgrade(url: Secret, tree: str) -> str:
     """Runs the tree's missing migrations, creating tables and the outbox's identity; returns the revision reached.
 
     One transaction a migration on SQLite and PostgreSQL; MySQL commits every statement by itself. Harmless if nothing
@@ -104,7 +105,7 @@ def _run_missing(config: Config, connection: sa.Connection, tree: str) -> None:
         ) from error
 
 
-def current(url: str, tree: str) -> str | None:
+def current(url: Secret, tree: str) -> str | None:
     """The revision that the database's tables have; None: no migration of this tree ran. Raises DatabaseAway."""
     _config(tree)
     engine = open_engine(url, read_only=True)
@@ -144,7 +145,7 @@ def version_table(tree: str) -> str:
     return f"reconciler_alembic_version_{tree}"
 
 
-def has_tables(url: str, tree: str) -> bool:
+def has_tables(url: Secret, tree: str) -> bool:
     """True if all tables of the tree exist, made by migrations or by hand. Raises DatabaseAway."""
     from reconciler.sql import tables
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from reconciler.contract.secret import Secret
 from reconciler.errors import DatabaseAway
 from reconciler.sql.engines import (
     LOCK_TIMEOUT_SECONDS_DEFAULT,
@@ -41,7 +42,7 @@ class SingleStatements:
     """
 
     def __init__(
-        self, url: str, *, lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS_DEFAULT, pool_size: int = 5
+        self, url: Secret, *, lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS_DEFAULT, pool_size: int = 5
     ) -> None:
         """Raises as open_engine() does; connects on first use only."""
         self._engine = open_engine(url, lock_timeout_seconds=lock_timeout_seconds, pool_size=pool_size, autocommit=True)

@@ -6,7 +6,15 @@ from collections.abc import Callable, Mapping
 
 import sqlalchemy as sa
 
-from reconciler.errors import BrokerRefused, BrokerUnavailable, DependencyAway, RedisAway, TransientError
+from reconciler.contract.secret import Secret
+from reconciler.errors import (
+    BrokerRefused,
+    BrokerUnavailable,
+    DependencyAway,
+    ReconcilerError,
+    RedisAway,
+    TransientError,
+)
 from reconciler.rocketmq.client.demands import explained
 from reconciler.shards.access import translated_errors
 from reconciler.shards.checks import require_room
@@ -27,6 +35,19 @@ def who_is_away(asked: Mapping[str, Callable[[], object]]) -> tuple[str, ...]:
         except TransientError as error:
             away.append(f"{name}: {error}")
     return tuple(away)
+
+
+def results_of(asked: Mapping[str, Callable[[], object]]) -> dict[str, str | None]:
+    """Each with what is wrong with it, missing tables and drivers included; None: it answered. Raises nothing."""
+    return {name: _result_of(ask) for name, ask in asked.items()}
+
+
+def _result_of(ask: Callable[[], object]) -> str | None:
+    try:
+        ask()
+    except ReconcilerError as error:
+        return str(error)
+    return None
 
 
 def require_all_dependencies(connections: Connections) -> None:
@@ -78,7 +99,7 @@ def ask_brokers(connections: Connections) -> dict[str, Callable[[], object]]:
 def ask_databases(connections: Connections) -> dict[str, Callable[[], object]]:
     """Whether the databases of outboxes and inboxes answer."""
 
-    def ping(url: str) -> Callable[[], object]:
+    def ping(url: Secret) -> Callable[[], object]:
         def ask() -> None:
             with reading(connections.engine(url, read_only=True)) as connection:
                 connection.execute(sa.text("SELECT 1"))

@@ -11,7 +11,7 @@ from reconciler.evidence.brokers import filter_kind_of
 from reconciler.evidence.queue_ends import QueueEnd, QueueEnds
 from reconciler.evidence.queue_scan import SCAN_GROUP
 from reconciler.policy.evidence import FilterKind
-from reconciler.rocketmq.client.demands import REMEDIES, demand_behind
+from reconciler.rocketmq.client.demands import demand_behind, remedy_of
 from reconciler.rocketmq.client.families import Families
 from reconciler.rocketmq.client.name_servers import NameServers
 from reconciler.rocketmq.wire.broker_facts import BrokerFacts
@@ -85,7 +85,7 @@ def group_filters(
 def demand_and_remedy(error: ReconcilerError, address: str) -> tuple[str, str] | None:
     """What a peer wants that this client does not give, and what to do; None: something else is the reason."""
     demand = demand_behind(error, address)
-    return None if demand is None else (demand, REMEDIES[demand])
+    return None if demand is None else (demand, remedy_of(error, address) or "")
 
 
 def missing_compressions() -> Iterator[tuple[str, str]]:

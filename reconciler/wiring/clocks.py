@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import partial
 
 from reconciler.contract.keyspace import ShardKeys
+from reconciler.contract.secret import Secret
 from reconciler.contract.subscription import Shard
 from reconciler.errors import ReconcilerError
 from reconciler.evidence.horizon import PROBE_GROUP, Probes
@@ -28,7 +29,7 @@ def other_clocks(connections: Connections) -> Iterator[tuple[str, ClockReading]]
 
     Each broker gets a probe, whose copy carries the broker's time and proves that its index works.
     """
-    names: dict[str, str] = {}
+    names: dict[Secret, str] = {}
     for database in configured_databases(connections.settings):
         names.setdefault(database.url, f"the {database.name}")
     for url, name in names.items():

@@ -10,6 +10,7 @@ from typing import Self
 import sqlalchemy as sa
 
 from reconciler.clock import Clock, SystemClock
+from reconciler.contract.secret import Secret
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.client_instance import ClientInstance
@@ -31,12 +32,12 @@ class Connections:
         self.settings = settings
         self.clock = clock or SystemClock()
         self._stack = ExitStack()
-        self._engines: dict[tuple[str, bool], sa.Engine] = {}
+        self._engines: dict[tuple[Secret, bool], sa.Engine] = {}
         self._rocketmq: ClientInstance | None = None
         self._redis: RedisClient | None = None
         self._ledger: SqlLedger | None = None
 
-    def engine(self, url: str, *, read_only: bool = False) -> sa.Engine:
+    def engine(self, url: Secret, *, read_only: bool = False) -> sa.Engine:
         """One engine a URL and mode; read-only ones refuse every write."""
         key = (url, read_only)
         if key not in self._engines:
@@ -50,17 +51,17 @@ class Connections:
         """The ledger's tables."""
         if self._ledger is None:
             self._ledger = SqlLedger(
-                self.engine(self.settings.ledger.url.get_secret_value()),
+                self.engine(self.settings.ledger.url),
                 signature_secret=self.settings.unique_key_topic.signature_key,
             )
         return self._ledger
 
     def ledger_now_ms(self) -> int:
         """Time by the ledger, which dates rounds: this host's clock may be wrong. Raises DatabaseAway."""
-        with reading(self.engine(self.settings.ledger.url.get_secret_value())) as connection:
+        with reading(self.engine(self.settings.ledger.url)) as connection:
             return database_now_ms(connection)
 
-    def database_now_ms(self, url: str) -> int:
+    def database_now_ms(self, url: Secret) -> int:
         """Time by a database. Raises DatabaseAway."""
         with reading(self.engine(url, read_only=True)) as connection:
             return database_now_ms(connection)
@@ -89,7 +90,7 @@ class Connections:
     def redis(self) -> RedisClient:
         """A client for short commands; it never repeats one by itself."""
         if self._redis is None:
-            self._redis = open_client(self.settings.redis.url.get_secret_value(), timeout_seconds=REDIS_TIMEOUT_SECONDS)
+            self._redis = open_client(self.settings.redis.url, timeout_seconds=REDIS_TIMEOUT_SECONDS)
             self._stack.callback(self._redis.close)
         return self._redis
 
@@ -117,8 +118,8 @@ def credentials(settings: AclSettings) -> AclCredentials | None:
     token = settings.security_token
     return AclCredentials(
         access_key=settings.access_key,
-        secret_key=settings.secret_key.get_secret_value(),
-        security_token=None if token is None else token.get_secret_value(),
+        secret_key=settings.secret_key.reveal,
+        security_token=None if token is None else token.reveal,
     )
 
 
@@ -131,6 +132,6 @@ def tls_settings(settings: TlsSection) -> TlsSettings | None:
         ca_file=settings.ca_file,
         certificate_file=settings.certificate_file,
         key_file=settings.key_file,
-        key_password=None if password is None else password.get_secret_value(),
+        key_password=None if password is None else password.reveal(),
         verify_host_name=settings.verify_host_name,
     )

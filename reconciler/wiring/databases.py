@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from reconciler.contract.secret import Secret, SecretText, secret_text
 from reconciler.settings.schema import Settings
 from reconciler.sql import schema
 from reconciler.sql.engines import missing_driver
@@ -18,8 +19,7 @@ class EvidenceDatabase:
     tree: Literal["outbox", "inbox"]
     #: Producer group, or topic/group of a subscription.
     owner: str
-    #: With its password: never shown.
-    url: str = field(repr=False)
+    url: SecretText = field(repr=False)
     #: Where the settings name it.
     setting: str
     #: For people; of several databases of one group it says which.
@@ -31,8 +31,7 @@ class ConfiguredDatabase:
     """One database and the tables that are kept there for all of their owners."""
 
     tree: str
-    #: With its password: never shown.
-    url: str = field(repr=False)
+    url: SecretText = field(repr=False)
     #: Where the settings name it first.
     setting: str
     #: For people, with every owner.
@@ -61,7 +60,7 @@ class ConfiguredDatabase:
 
 def configured_databases(settings: Settings) -> list[ConfiguredDatabase]:
     """Every database, once for each tree: the ledger first, then outboxes, then inboxes."""
-    ledger_url = settings.ledger.url.get_secret_value()
+    ledger_url = settings.ledger.url
     found = {
         ("ledger", ledger_url): ConfiguredDatabase(tree="ledger", url=ledger_url, setting="ledger.url", name="ledger")
     }
@@ -77,9 +76,9 @@ def configured_databases(settings: Settings) -> list[ConfiguredDatabase]:
     return list(found.values())
 
 
-def named_database(url: str, tree: str) -> ConfiguredDatabase:
+def named_database(url: Secret, tree: str) -> ConfiguredDatabase:
     """A database that a person names instead of the settings."""
-    return ConfiguredDatabase(tree=tree, url=url, setting="--url", name=tree)
+    return ConfiguredDatabase(tree=tree, url=secret_text(url), setting="--url", name=tree)
 
 
 def tables_as_sql(tree: str, dialect: str) -> str:
@@ -111,18 +110,20 @@ def inbox_databases(settings: Settings) -> list[EvidenceDatabase]:
     )
 
 
-def _place(place: int, urls: tuple[str, ...]) -> str:
+def _place(place: int, urls: tuple[SecretText, ...]) -> str:
     return f"[{place}]" if len(urls) > 1 else ""
 
 
-def _databases(tree: Literal["outbox", "inbox"], named: Iterable[tuple[str, str, str]]) -> list[EvidenceDatabase]:
-    owners: dict[str, dict[str, str]] = {}
+def _databases(
+    tree: Literal["outbox", "inbox"], named: Iterable[tuple[str, SecretText, str]]
+) -> list[EvidenceDatabase]:
+    owners: dict[str, dict[SecretText, str]] = {}
     for owner, url, setting in named:
         owners.setdefault(owner, {}).setdefault(url, setting)
     return [found for owner, urls in owners.items() for found in _of_owner(tree, owner, urls)]
 
 
-def _of_owner(tree: Literal["outbox", "inbox"], owner: str, urls: dict[str, str]) -> Iterator[EvidenceDatabase]:
+def _of_owner(tree: Literal["outbox", "inbox"], owner: str, urls: dict[SecretText, str]) -> Iterator[EvidenceDatabase]:
     for number, (url, setting) in enumerate(urls.items(), start=1):
         which = f" ({number} of {len(urls)})" if len(urls) > 1 else ""
         yield EvidenceDatabase(tree=tree, owner=owner, url=url, setting=setting, name=f"{tree} of {owner}{which}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from reconciler.contract.secret import Secret
 from reconciler.errors import ConfigurationError, ReconcilerError
 from reconciler.evidence.brokers import RemotingBrokerEvidence
 from reconciler.evidence.inbox import SqlInboxEvidence
@@ -75,7 +76,7 @@ def inbox_evidence(connections: Connections) -> SqlInboxEvidence:
     )
 
 
-def inspect_outbox(connections: Connections, url: str) -> OutboxInspector:
+def inspect_outbox(connections: Connections, url: Secret) -> OutboxInspector:
     """One outbox database, for what is not asked by unique key."""
     return OutboxInspector(connections.engine(url, read_only=True))
 

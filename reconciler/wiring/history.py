@@ -61,14 +61,14 @@ class RecordedRounds(Protocol):
         ...
 
 
-class LogAndHistory:
-    """An EventSink that passes each event on to both."""
+class SeveralSinks:
+    """An EventSink that passes each event on to all of them, in their order."""
 
-    def __init__(self, log: EventSink, history: EventSink) -> None:
-        self._sinks = (log, history)
+    def __init__(self, *sinks: EventSink) -> None:
+        self._sinks = sinks
 
     def emit(self, event: Event) -> None:
-        """One event, to the log first."""
+        """One event."""
         for sink in self._sinks:
             sink.emit(event)
 

@@ -11,6 +11,7 @@ from checkback_consumers.hand_over_rows import HandOverRows
 from checkback_consumers.handler import TransactionalHandler, transactional_handler
 from checkback_consumers.recorder import CommitRecorder
 from checkback_consumers.replay_worker import ReplayWorker
+from reconciler.contract.secret import SecretText
 from reconciler.errors import ConfigurationError, InvalidValue
 from reconciler.settings.schema import SubscriptionSettings
 from reconciler.wiring.connections import Connections
@@ -55,8 +56,7 @@ def build_replay_worker(connections: Connections, configured: SubscriptionSettin
     """
     topic, group = configured.topic, configured.group
     settings = connections.settings
-    secret = settings.unique_key_topic.signature_secret
-    rows = HandOverRows(connections.engine(settings.ledger.url.get_secret_value()))
+    rows = HandOverRows(connections.engine(settings.ledger.url))
     rows.claimable(settings.environment, topic, scope=group, limit=1)
     rows.active(settings.environment)
     if isinstance(handler, TransactionalHandler):
@@ -64,7 +64,7 @@ def build_replay_worker(connections: Connections, configured: SubscriptionSettin
     else:
         engine = connections.engine(_only_inbox(configured))
         recorder = CommitRecorder.open(
-            settings.redis.url.get_secret_value(),
+            settings.redis.url,
             environment=settings.environment,
             group=group,
             topics=[topic],
@@ -76,16 +76,16 @@ def build_replay_worker(connections: Connections, configured: SubscriptionSettin
         wrapped,
         environment=settings.environment,
         topics=topic,
-        ledger_url=settings.ledger.url.get_secret_value(),
+        ledger_url=settings.ledger.url,
         inbox_keep_days=configured.inbox_keep_days,
-        signature_secret=None if secret is None else secret.get_secret_value(),
+        signature_secret=settings.unique_key_topic.signature_key,
         clock=connections.clock,
     )
     connections.close_at_end(worker.close)
     return worker
 
 
-def _only_inbox(configured: SubscriptionSettings) -> str:
+def _only_inbox(configured: SubscriptionSettings) -> SecretText:
     """The inbox of a plain handler. Raises ConfigurationError where there is none, or nothing says which it is."""
     subscription = f"{configured.topic}/{configured.group}"
     if not configured.inbox_urls:

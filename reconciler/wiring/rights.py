@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from reconciler.contract.least_rights import RUN, SWEEP, Role
+from reconciler.contract.urls import read_database_url
 from reconciler.settings.schema import Settings
 from reconciler.sql.rights import Right, refused_rights
 from reconciler.sql.tables import inbox_metadata, ledger_metadata, outbox_metadata
@@ -46,7 +47,7 @@ def _needed(database: ConfiguredDatabase, *, answers_checks: bool) -> NeededRigh
 
 
 def _rights(role: Role, database: ConfiguredDatabase, *, answers_checks: bool = False) -> tuple[Right, ...]:
-    is_mysql = database.url.startswith(("mysql", "mariadb"))
+    is_mysql = read_database_url(database.url).scheme in ("mysql", "mariadb")
     return tuple(
         Right(right.verb, _TABLES[right.table], right.columns)
         for tree, rights in role.databases.items()

@@ -6,6 +6,7 @@ import os
 import secrets
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.evidence.repairs import RemotingBrokerRepairs
@@ -30,7 +31,8 @@ from reconciler.shards.round_leases import RedisRoundLeases
 from reconciler.shards.sets import RedisCommitSets
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.evidence import build_witnesses
-from reconciler.wiring.history import LogAndHistory, history_generations
+from reconciler.wiring.history import SeveralSinks, history_generations
+from reconciler.wiring.metrics import Metering
 from reconciler.wiring.redis_safety import require_safe_redis
 from reconciler.wiring.subscriptions import subscription_of
 from reconciler.wiring.workers import workers_of
@@ -68,22 +70,27 @@ def topic_plans(settings: Settings) -> list[TopicPlan]:
 class RoundAssembly:
     """The parts of the rounds, assembled. Each topic has rounds of its own, confined to the thread that runs them."""
 
-    def __init__(self, connections: Connections, *, history: HistorySink | None = None) -> None:
-        """`history`: where events go, too; sets of the last rounds are kept for it wherever history.path is set."""
+    def __init__(
+        self, connections: Connections, *, history: HistorySink | None = None, metering: Metering | None = None
+    ) -> None:
+        """`history`, `metering`: where events go, too; history.path alone lets rounds keep their sets."""
         settings = connections.settings
         self.settings = settings
         self.plans = topic_plans(settings)
-        self.redis: RoundRedis = open_redis(settings.redis.url.get_secret_value())
+        self.redis: RoundRedis = open_redis(settings.redis.url)
         connections.close_at_end(self.redis.close)
         self.ledger = connections.ledger
         self.witnesses = build_witnesses(connections)
+        if metering is not None:
+            self.witnesses = replace(self.witnesses, brokers=metering.before(self.witnesses.brokers))
         self.owner = f"{socket.gethostname()[:64]}:{os.getpid()}:{secrets.token_hex(4)}"
         self.memory = RedisShardMemory(
             self.redis,
             commit_generations=settings.rounds.commit_generations,
             history_generations=history_generations(settings),
         )
-        self.events: EventSink = EventLog() if history is None else LogAndHistory(EventLog(), history)
+        more = (history, None if metering is None else metering.events)
+        self.events: EventSink = SeveralSinks(EventLog(), *(sink for sink in more if sink is not None))
         self._connections = connections
         self._workers = workers_of(settings.rounds.concurrency)
         connections.close_at_end(self._workers.close)

@@ -128,6 +128,7 @@ class TickRunner:
         self._drain_seconds = drain_seconds
         self._running: Counter[str] = Counter()
         self._began: dict[str, float] = {}
+        self._began_at: float | None = None
         self._overlaps: Counter[str] = Counter()
         self._lock = threading.Condition()
         #: (job, why) -> turns that did not run or did not do their work: "still running" (the turn before was),
@@ -160,6 +161,7 @@ class TickRunner:
                 seconds=tick.interval_seconds,
                 jitter=min(1.0, tick.interval_seconds / 10),
             )
+        self._began_at = self._clock.monotonic_seconds()
         scheduler.start()
         for tick in self._ticks.values():
             first = random.random() * min(1.0, tick.interval_seconds)
@@ -213,6 +215,15 @@ class TickRunner:
         logger.error("daemon_stops", extra={"job": tick.name, "error": str(error)})
         self.failure = self.failure or error
         self._stop.set()
+
+    def lateness_seconds(self) -> dict[str, float]:
+        """Job -> how long its next turn is overdue, 0 if it is not; jitter of a second is no lateness."""
+        now = self._clock.monotonic_seconds()
+        began = self._began_at if self._began_at is not None else now
+        return {
+            name: max(0.0, now - self._began.get(name, began) - tick.interval_seconds - PLANNED_AHEAD_SECONDS_MAX)
+            for name, tick in self._ticks.items()
+        }
 
     def _on_overlap(self, event: JobEvent) -> None:
         self._overlaps[event.job_id] += 1

@@ -11,6 +11,7 @@ from checkback_producers.check_answer import StandIn
 from checkback_producers.outbox import SqlOutbox, settled_tags_in
 from checkback_producers.remoting import RemotingAnnouncements, RemotingHalves
 from checkback_producers.sweeper import OutboxSource, Sweeper, SweepReport
+from reconciler.contract.secret import SecretText
 from reconciler.errors import DatabaseAway
 from reconciler.policy.sweeping import SweepRules, SweptSubscription
 from reconciler.settings.schema import Settings
@@ -49,12 +50,12 @@ def build_sweeper(connections: Connections, *, stop: threading.Event) -> Sweeper
     return _build(connections, outboxes, stop)
 
 
-def open_outboxes(connections: Connections) -> dict[str, SqlOutbox]:
+def open_outboxes(connections: Connections) -> dict[SecretText, SqlOutbox]:
     """One outbox a URL. An outbox that is away does not stop the others; it is swept when it is back.
 
     Raises DatabaseAway if all are away, ConfigurationError for missing tables.
     """
-    opened: dict[str, SqlOutbox] = {}
+    opened: dict[SecretText, SqlOutbox] = {}
     away: list[DatabaseAway] = []
     for database in outbox_databases(connections.settings):
         if database.url not in opened:
@@ -71,7 +72,7 @@ def open_outboxes(connections: Connections) -> dict[str, SqlOutbox]:
     return opened
 
 
-def _build(connections: Connections, outboxes: dict[str, SqlOutbox], stop: threading.Event) -> Sweeper:
+def _build(connections: Connections, outboxes: dict[SecretText, SqlOutbox], stop: threading.Event) -> Sweeper:
     settings = connections.settings
     sweep = settings.sweep
     return Sweeper(
@@ -95,7 +96,7 @@ def _build(connections: Connections, outboxes: dict[str, SqlOutbox], stop: threa
     )
 
 
-def _answer_checks(connections: Connections, outboxes: dict[str, SqlOutbox]) -> None:
+def _answer_checks(connections: Connections, outboxes: dict[SecretText, SqlOutbox]) -> None:
     """Joins the groups that want it, so that brokers ask this process about their halves, too."""
     producers = connections.settings.producers
     for group in dict.fromkeys(p.group for p in producers if p.answer_checks):

@@ -35,7 +35,7 @@ def test_the_example_says_the_same_to_service_and_audit() -> None:
     assert audit.environment == service.environment
     assert audit.shards == service.unique_key_topic.queues
     assert audit.skew_bound_ms == service.rounds.skew_margin_seconds * 1000
-    assert audit.ledger_url == service.ledger.url.get_secret_value()
+    assert audit.ledger_url == service.ledger.url.reveal()
     for ours, theirs in zip(audit.subscriptions, service.subscriptions, strict=True):
         assert (ours.topic, ours.group) == (theirs.topic, theirs.group)
         assert (None if ours.tags is None else frozenset(ours.tags)) == theirs.tag_set

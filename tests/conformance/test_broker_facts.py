@@ -12,6 +12,9 @@ from collections.abc import Iterator
 import pytest
 
 from reconciler.errors import BrokerRefused
+from reconciler.rocketmq.client.admin import Admin
+from reconciler.rocketmq.client.offsets import Offsets
+from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.wire.codes import CLIENT_VERSION, HALF_TOPIC, OP_TOPIC, RequestCode, ResponseCode
 from reconciler.rocketmq.wire.frame import Command, Serialization
 from reconciler.rocketmq.wire.properties import StoredProperties
@@ -116,6 +119,28 @@ def heartbeat(probe: RemotingProbe) -> Reply:
     }  # fmt: skip
     body = {"clientID": "127.0.0.1@facts", "producerDataSet": [], "consumerDataSet": [consumer]}
     return probe.ask(RequestCode.HEART_BEAT, {}, json.dumps(body).encode(), version=CLIENT_VERSION)
+
+
+def test_groups_have_a_request_mode_where_they_may_pop(steps: Steps, target: Target, probe: RemotingProbe) -> None:
+    """And the topics of a group are told by every release that answers the question."""
+    if not steps.expect.answers_unknown_codes:
+        pytest.skip("a code that is not known is not answered at all")
+    topic = target.new_topic("mode")
+    body = {"topic": topic, "consumerGroup": GROUP, "mode": "POP", "popShareQueueNum": 0}
+    answer = probe.ask(RequestCode.SET_MESSAGE_REQUEST_MODE, {}, json.dumps(body).encode(), version=CLIENT_VERSION)
+    if not steps.expect.has_pop:
+        assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED, answer.remark
+        return
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    admin, address = Admin(steps.client), steps.target.broker
+    assert admin.is_pop_mode(address, GROUP, topic)
+    assert not admin.is_pop_mode(address, f"{GROUP}_2", topic)
+    assert heartbeat(probe).code == ResponseCode.SUCCESS
+    assert admin.consume_type(address, GROUP) == "CONSUME_PASSIVELY"
+    assert admin.consume_type(address, "CG_nobody") is None
+    queue = MessageQueue(topic=topic, broker_name=target.broker_name, queue_id=0)
+    Offsets(steps.client).store(address, queue, GROUP, 0)
+    assert topic in admin.topics_of_group(address, GROUP)
 
 
 def test_what_answers_look_like(steps: Steps, probe: RemotingProbe) -> None:

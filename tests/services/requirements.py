@@ -182,6 +182,11 @@ def browser_missing() -> str | None:
     return None if browser() else "a browser is missing: apt-get install --no-install-recommends chromium (Debian)"
 
 
+def promtool_missing() -> str | None:
+    """None, or how to get Prometheus' checker of metrics and rules."""
+    return None if shutil.which("promtool") else "promtool is missing: apt-get install prometheus (Debian, Ubuntu)"
+
+
 def auditor_tools_missing() -> str | None:
     """None, or how to get the common tools that an auditor has."""
     if all(map(shutil.which, ("openssl", "jq", "sha256sum"))):

@@ -14,6 +14,7 @@ from reconciler.rocketmq.wire.broker_facts import facts_of
 from reconciler.rocketmq.wire.codes import DISCARD_TOPIC, HALF_TOPIC, SCHEDULE_TOPIC, dead_letter_topic, retry_topic
 from reconciler.rocketmq.wire.record import MessageRecord
 from tests.simulation.kernel import Kernel, Link, ServerClock
+from tests.simulation.popping import PoppedMessages
 
 PREPARED, COMMIT = 4, 8
 RECORD_BYTES = 100
@@ -58,6 +59,7 @@ class Broker:
         self.index_stalled_until = 0.0
         self.indexed = 0
         self.offsets: dict[tuple[str, str, int], int] = {}
+        self.popped = PoppedMessages(self)
         self.producers: dict[str, int] = {}
         self.finished: set[int] = set()
         self.check_position = 0

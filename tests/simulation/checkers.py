@@ -402,6 +402,10 @@ class Checkers:
                 )
             if row.loss_verdict is Verdict.EXPIRED and not any(map(self._world.swarm.of, DELETING)):
                 self.judgement.other.append(f"{key} is called EXPIRED, but nothing has ever been deleted")
+            before = row.evidence.get("taken_back")
+            said = {str(row.verdict), str(before.get("verdict")) if isinstance(before, dict) else ""}
+            if self._world.pops(subscription.group) and Verdict.DELIVERED_NOT_APPLIED in said:
+                self.judgement.other.append(f"{key} was called acknowledged in {subscription.group}, which pops")
             if row.verdict is not Verdict.DELIVERED_NOT_APPLIED:
                 continue
             at = [e.at for e in self._world.inboxes[subscription.group].effects if e.unique_key == key]

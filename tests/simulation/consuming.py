@@ -14,7 +14,7 @@ from checkback_consumers.replay_worker import ReplayWorker
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import BrokerUnavailable, ReconcilerError, RedisAway, RequestTimeout
 from reconciler.rocketmq.consumer.listener import ConsumeStatus
-from reconciler.rocketmq.wire.codes import retry_topic
+from reconciler.rocketmq.wire.codes import pop_retry_topics, retry_topic
 from reconciler.rocketmq.wire.record import MessageRecord
 from reconciler.shards.sets import RedisCommitSets
 from tests.simulation.broker import THEIRS, Broker
@@ -83,7 +83,9 @@ class ConsumingService:
             recorder=world.recorder_of(client, group),
         )(self._handle)
         count = world.swarm.consumers
-        places = [(TOPIC, queue_id) for queue_id in range(world.swarm.queues)] + [(retry_topic(group), 0)]
+        self._pops = world.pops(group)
+        again = pop_retry_topics(TOPIC, group)[0] if self._pops else retry_topic(group)
+        places = [(TOPIC, queue_id) for queue_id in range(world.swarm.queues)] + [(again, 0)]
         self._mine = [
             (broker, topic, queue_id)
             for broker in world.cluster.brokers.values()
@@ -135,7 +137,8 @@ class ConsumingService:
                 if not self._has_news(broker, topic, queue_id):
                     continue
                 try:
-                    moved += self._pull(broker, topic, queue_id)
+                    take = self._pop if self._pops else self._pull
+                    moved += take(broker, topic, queue_id)
                 except (BrokerUnavailable, RequestTimeout):
                     continue
             if is_overlapping and random() < 0.5:
@@ -166,12 +169,7 @@ class ConsumingService:
         offset, records = ask(self._process, broker, pull, "PULL")
         for record in records:
             offset = record.queue_offset + 1
-            if self._tags is not None and record.tags not in self._tags:
-                self._world.kernel.saw("message filtered by its tag", record.unique_key[-4:])
-                continue
-            if record.body == THEIRS:
-                continue  # acknowledged before the handler, as a service does with what is not meant for it
-            if self.handler(Received(record)) is not ConsumeStatus.CONSUME_SUCCESS:
+            if not self._is_done(record):
                 ask(self._process, broker, partial(broker.send_back, record, self._group), "SEND_BACK")
         if records:
 
@@ -182,6 +180,32 @@ class ConsumingService:
                     broker.offsets[place] = max(offset, broker.offsets.get(place, 0))
 
             ask(self._process, broker, commit, "UPDATE_CONSUMER_OFFSET")
+        return len(records)
+
+    def _is_done(self, record: MessageRecord) -> bool:
+        """False: the message is to come again."""
+        if self._tags is not None and record.tags not in self._tags:
+            self._world.kernel.saw("message filtered by its tag", record.unique_key[-4:])
+            return True
+        if record.body == THEIRS:
+            return True  # acknowledged before the handler, as a service does with what is not meant for it
+        return self.handler(Received(record)) is ConsumeStatus.CONSUME_SUCCESS
+
+    def _pop(self, broker: Broker, topic: str, queue_id: int) -> int:
+        """What is not acknowledged comes again by itself; what failed too often is dead-lettered by the client."""
+        popped, group = broker.popped, self._group
+        records: list[MessageRecord] = ask(
+            self._process, broker, partial(popped.pop, group, topic, queue_id, maximum=16), "POP"
+        )
+        for record in records:
+            if self._is_done(record):
+                ask(self._process, broker, partial(popped.acknowledge, group, record), "ACK")
+            elif record.reconsume_times >= broker.settings.retries_max:
+                ask(self._process, broker, partial(broker.send_back, record, group), "SEND_BACK")
+                ask(self._process, broker, partial(popped.acknowledge, group, record), "ACK")
+            else:
+                pause = broker.settings.retry_delay * min(record.reconsume_times + 1, 4)
+                ask(self._process, broker, partial(popped.change, group, record, seconds=pause), "CHANGE_INVISIBLE")
         return len(records)
 
     def _hand_over(self) -> None:

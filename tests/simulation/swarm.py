@@ -100,6 +100,8 @@ def draw(
         swarm.consumers = max(2, swarm.consumers)
     if swarm.of("several outboxes"):
         swarm.producers = 2
+    if "groups that pop" in always:
+        swarm.version = "5.3.3"
     if swarm.of("route"):
         swarm.brokers = 2
     if swarm.of("pauses"):

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any
 
 from reconciler.contract.row_values import ReadRow
+from reconciler.contract.secret import Secret, revealed
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import DatabaseAway
 from reconciler.evidence.inbox import _NAMES, _answer, _combine, _place, _row
@@ -29,8 +30,8 @@ class OutboxSeen(SqlOutboxReader):
             ReadOutbox(producer_group=PRODUCER_GROUP, topics=frozenset({TOPIC}), url=name) for name in self._seen
         )
 
-    def _ask(self, url: str | None, topic: str, keys: Sequence[str]) -> _OutboxAnswer:
-        database = self._seen[url or ""]
+    def _ask(self, url: Secret | None, topic: str, keys: Sequence[str]) -> _OutboxAnswer:
+        database = self._seen[revealed(url or "")]
 
         def select() -> _OutboxAnswer:
             rows = {key: database.rows[key] for key in keys if key in database.rows and database.reading.has(key)}

@@ -13,6 +13,7 @@ from reconciler.errors import BrokerUnavailable, RequestTimeout
 from reconciler.evidence.broker_answer import Accepts, BrokerAnswer, answer_of_hits
 from reconciler.evidence.brokers import RemotingBrokerEvidence
 from reconciler.evidence.lookup import Lookups, StoreTimeWindow, _Scan
+from reconciler.evidence.pop_groups import PopGroups
 from reconciler.evidence.watermark import Watermarks
 from reconciler.policy.evidence import Lookup, Presence, StoredMessage, WitnessAnswer
 from reconciler.policy.ports import Horizon
@@ -31,6 +32,8 @@ class Cluster:
     def __init__(self, brokers: Sequence[Broker], *, queues: int) -> None:
         self.brokers = {broker.name: broker for broker in brokers}
         self.queues = queues
+        #: Consumer groups that pop.
+        self.groups_that_pop: set[str] = set()
         #: Brokers that have dropped out of the route.
         self.unrouted: set[str] = set()
         #: Brokers that a round has seen in the route.
@@ -292,6 +295,26 @@ class _AdminSeen:
         told: GroupFilter = ask(self._process, self._cluster.at(address), answer, "GET_CONSUMER_CONNECTION_LIST")
         return told
 
+    def consume_type(self, address: str, group: str) -> str | None:
+        """Members that pull are always connected; who pops by a proxy is not known to its broker."""
+        pops = self._cluster.groups_that_pop
+        kind = None if group in pops else "CONSUME_PASSIVELY"
+        told: str | None = ask(self._process, self._cluster.at(address), lambda: kind, "GET_CONSUMER_CONNECTION_LIST")
+        return told
+
+    def topics_of_group(self, address: str, group: str) -> list[str]:
+        broker = self._cluster.at(address)
+
+        def answer() -> list[str]:
+            return sorted({topic for named, topic, _ in broker.offsets if named == group})
+
+        told: list[str] = ask(self._process, broker, answer, "QUERY_TOPICS_BY_CONSUMER")
+        return told
+
+    def is_pop_mode(self, address: str, group: str, topic: str) -> bool:
+        broker = self._cluster.at(address)
+        return bool(ask(self._process, broker, lambda: False, "GET_ALL_MESSAGE_REQUEST_MODE"))
+
     def producer_connections(self, address: str, group: str) -> int:
         broker = self._cluster.at(address)
         return int(ask(self._process, broker, lambda: broker.producers.get(group, 0), "GET_PRODUCER_CONNECTION_LIST"))
@@ -301,19 +324,21 @@ class SimulatedEvidence(RemotingBrokerEvidence):
     """The product's witness for everything that brokers know."""
 
     def __init__(self, process: Process, cluster: Cluster, *, skew_margin_seconds: float) -> None:
-        routes = RoutesSeen(cluster)
+        routes, families, admin = RoutesSeen(cluster), FamiliesSeen(cluster), _AdminSeen(process, cluster)
+        pop_groups = PopGroups(admin, routes, families, clock=process.clock)  # type: ignore[arg-type]
         self.lookups = SimulatedLookups(process, cluster, routes)
         self.routes = routes
         fields: dict[str, object] = {
             "_routes": routes,
-            "_families": FamiliesSeen(cluster),
+            "_families": families,
             "_clock": process.clock,
             "_skew_margin_seconds": skew_margin_seconds,
             "_retired_brokers": frozenset(),
             "_lookups": self.lookups,
             "_watermarks": SimulatedWatermarks(process, cluster, routes),
             "_probes": _ProbesSeen(process, cluster, routes),
-            "_admin": _AdminSeen(process, cluster),
+            "_admin": admin,
+            "_pop_groups": pop_groups,
             "_configs": {},
             "_producers": {},
             "_filters": {},

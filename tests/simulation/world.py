@@ -108,6 +108,7 @@ class World:
             first, *others = self.plan.subscriptions
             self.plan = replace(self.plan, subscriptions=(replace(first, tags=WRONG_TAGS), *others))
         self.wrongly_set: list[Process] = []
+        self.cluster.groups_that_pop |= {group for group in groups if self.pops(group)}
         self.checkers = Checkers(self)
         self._watch()
         self.on_round: Callable[[str], None] = lambda _root: None
@@ -283,6 +284,11 @@ class World:
         if self.swarm.of("filtered") and group == "group-0":
             return PAID
         return None
+
+    def pops(self, group: str) -> bool:
+        """The group pops its messages, where brokers know that."""
+        brokers = self.cluster.brokers.values()
+        return bool(self.swarm.of("groups that pop")) and group == "group-0" and all(b.facts.has_pop for b in brokers)
 
     def takes(self, group: str, tag: str | None) -> bool:
         """True if the group wants messages of the tag."""

@@ -35,12 +35,15 @@ _JAVA = re.compile(
 _JAVAS_METHOD = re.compile(r"\b([A-Z]\w+)[.#][a-z]+[A-Z]\w*")
 #: What else belongs to others: RocketMQ, products, types of libraries, settings of databases and servers.
 _OTHERS = """
-AclClientRPCHook AclException AllocateMessageQueueAveragely ConsumerData ConsumerSendMsgBack ExpressionType
+AclClientRPCHook AclException AllocateMessageQueueAveragely AuthConfig AuthenticationException AuthorizationException
+ConsumerData ConsumerSendMsgBack ExpressionType MQ_INST_1_ab OffsetMovedEvent PlainAccessValidator RocketMQAction
 GetConsumerStatusBody GetMessageResult
 HeartbeatData MessageClientIDSetter MessageConst MessageIdCodec MessageVersion PermName PullRequestHoldService
+PopBufferMergeService PopReviveService
 PullMessageResponseHeader QueueData RemoteBrokerOffsetStore RemotingSysResponseCode ResetOffsetBody
 RocketMQSerializable ScheduleMessageService SessionCredentials
-SendMessageResponseHeader SerializeType SubscriptionData SubscriptionGroupConfig TimerMessageStore TlsSystemConfig
+SendMessageResponseHeader SerializeType SetMessageRequestModeRequestBody
+SubscriptionData SubscriptionGroupConfig TimerMessageStore TlsSystemConfig
 TopicConfigSerializeWrapper TopicRouteData TopicValidator
 RocketMQ RocketMQException PostgreSQL MariaDB PyPI GitHub JavaScript MaxScale ProxySQL PgCat SparkConf
 SparkSubmitCommandBuilder SplitMix64 DictCursor PGTransactionStatusType Default_Ignorable_Code_Point

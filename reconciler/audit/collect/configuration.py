@@ -18,6 +18,7 @@ from typing import Any
 from reconciler.audit.collect.sources import Source, Sources, source_at, subscription_key
 from reconciler.audit.errors import AuditError
 from reconciler.audit.result.values import AuditedSubscription
+from reconciler.contract.secret import SecretText
 from reconciler.contract.urls import read_database_url, shown_url, shown_value
 from reconciler.errors import ConfigurationError
 from reconciler.settings.file import read_document
@@ -146,7 +147,7 @@ class _Reader:
         except ValueError as error:
             self.problems.append(f"{where}{name} = {shown_url(value)}: {error}")
             return None
-        return str(value)
+        return value.reveal() if isinstance(value, SecretText) else str(value)
 
     def urls(self, table: Mapping[str, Any], name: str, where: str) -> tuple[str, ...]:
         """One URL, or a list of them."""

@@ -19,6 +19,7 @@ from reconciler.errors import ReconcilerError, TopicNotFound
 from reconciler.policy.evidence import WatermarkState
 from reconciler.settings.schema import Settings
 from reconciler.wiring.availability import REDIS_REMEDY
+from reconciler.wiring.broker_rights import refusals
 from reconciler.wiring.brokers import (
     BROKER_REMEDY,
     READER_GROUPS,
@@ -60,6 +61,7 @@ def examine(settings: Settings) -> list[Diagnosis]:
                 ("roles of databases", "", lambda: check_primaries(connections)),
                 ("name servers", BROKER_REMEDY, doctor.name_servers),
                 ("brokers", BROKER_REMEDY, doctor.brokers),
+                ("rights at brokers", BROKER_REMEDY, lambda: check_broker_rights(connections)),
                 ("topics", BROKER_REMEDY, doctor.topics),
                 ("groups", BROKER_REMEDY, doctor.groups),
                 ("clocks", REDIS_REMEDY, lambda: check_clocks(connections)),
@@ -75,6 +77,11 @@ def check_identities(connections: Connections) -> Sequence[Diagnosis]:
         return []
     remedy = "`run` and `sweep` refuse to start until each outbox has an identity of its own"
     return [Diagnosis(check="outbox identities", level="fail", found=problem, remedy=remedy)]
+
+
+def check_broker_rights(connections: Connections) -> Sequence[Diagnosis]:
+    """One line for each right that a broker refuses to our user; nothing where it refuses none."""
+    return [_fail("rights at brokers", str(error), error.remedy) for error in refusals(connections)]
 
 
 def check_packages() -> Iterator[Diagnosis]:
@@ -215,7 +222,7 @@ class _Doctor:
         for configured in self._settings.subscriptions:
             subscription = subscription_of(self._settings, configured)
             watermark = brokers.watermark(subscription)
-            is_known = watermark.state is WatermarkState.KNOWN
+            is_known = watermark.state is not WatermarkState.UNKNOWN
             findings.append(
                 Diagnosis(
                     check=f"group {subscription}",

@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import cache
 
 from reconciler.commands.status.standstill import limit_seconds
+from reconciler.contract.secret import SecretText
 from reconciler.errors import ReconcilerError, RedisAway, TopicNotFound
 from reconciler.policy.account import (
     Account,
@@ -79,10 +80,10 @@ class Accounting:
         if any(seen is not None and seen.swept_at_ms is None for _, seen, _ in self._outboxes(topic.topic)):
             yield "no sweep on record"
 
-    def _look_into_outboxes(self, topic: str) -> Sequence[tuple[str, OutboxReading | None, Link]]:
+    def _look_into_outboxes(self, topic: str) -> Sequence[tuple[SecretText, OutboxReading | None, Link]]:
         sweep = self._settings.sweep
         pace_ms = round((sweep.sweep_after_seconds + sweep.interval_seconds) * 1000)
-        found: list[tuple[str, OutboxReading | None, Link]] = []
+        found: list[tuple[SecretText, OutboxReading | None, Link]] = []
         of_topic = {(p.group, url) for p in self._settings.producers if topic in p.topics for url in p.outbox_urls}
         for database in outbox_databases(self._settings):
             if (database.owner, database.url) not in of_topic:

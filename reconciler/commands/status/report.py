@@ -29,6 +29,7 @@ from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import HeldTopic, Outage, RepairCount, StoredRound, VerdictCount
 from reconciler.settings.schema import Settings
 from reconciler.wiring.availability import ask_brokers, ask_databases, ask_redis, who_is_away
+from reconciler.wiring.broker_rights import ask_rights
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.history import read_overview
 from reconciler.wiring.rounds import RoundAssembly
@@ -81,6 +82,8 @@ class StatusReport:
     unproved: tuple[str, ...] = ()
     #: Damaged values, refused announcements, and recorders that write no keys, one line each.
     damaged: tuple[str, ...] = ()
+    #: The ledger's time before the first question; 0: not asked.
+    asked_ms: int = 0
 
     @property
     def exit_code(self) -> int:
@@ -198,7 +201,7 @@ _SUBSCRIPTION = (
 
 
 def _subscription_row(s: SubscriptionStatus) -> tuple[object, ...]:
-    is_known = s.watermark.state is WatermarkState.KNOWN
+    is_known = s.watermark.state is not WatermarkState.UNKNOWN
     return (
         s.subscription.topic,
         s.subscription.group,
@@ -228,7 +231,7 @@ def read_status(settings: Settings, *, rounds_within_seconds: float | None = Non
         assembly = RoundAssembly(connections)
         reports = connections.ledger.reports
         now_ms = connections.ledger_now_ms()
-        away = who_is_away({**ask_redis(connections), **ask_databases(connections), **ask_brokers(connections)})
+        away = _who_is_away(connections)
         statuses = []
         newest: dict[Subscription, Sequence[StoredRound]] = {}
         is_full = settings.rounds.mode == "full"
@@ -265,6 +268,7 @@ def read_status(settings: Settings, *, rounds_within_seconds: float | None = Non
         verdicts = tuple(reports.verdict_counts(settings.environment))
         repairs = tuple(reports.repair_counts(settings.environment))
         return StatusReport(
+            asked_ms=now_ms,
             subscriptions=tuple(statuses),
             history=history,
             verdicts=verdicts,
@@ -283,6 +287,11 @@ def read_status(settings: Settings, *, rounds_within_seconds: float | None = Non
                 *(_misshapen(assembly) if is_full else ()),
             ),
         )
+
+
+def _who_is_away(connections: Connections) -> tuple[str, ...]:
+    databases, brokers = ask_databases(connections), ask_brokers(connections)
+    return who_is_away({**ask_redis(connections), **databases, **brokers, **ask_rights(connections)})
 
 
 def _status_of(

@@ -1,4 +1,7 @@
-"""Topics, groups, settings and statistics (AdminBrokerProcessor): 17, 21, 25, 26, 28, 200-202, 207, 208, 215, 300."""
+"""Topics, groups, settings and statistics (AdminBrokerProcessor): 17, 21, 25, 26, 28, 200-202, 207, 208, 215, 300, 343.
+
+Request modes (QueryAssignmentProcessor, AdminBrokerProcessor; 5.0 and newer): 401, 402. POP itself is not served.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import Any
 
 from reconciler.embedded.channel import Channel
 from reconciler.embedded.handlers.client import body_of, json_body
-from reconciler.embedded.reply import BadField, Reply, boolean, integer, text
+from reconciler.embedded.reply import BadField, Reply, boolean, integer, text, unsupported
 from reconciler.embedded.services import BrokerServices
 from reconciler.embedded.state import GroupConfig, TopicConfig
 from reconciler.errors import InvalidValue
@@ -129,6 +132,32 @@ def all_groups(broker: BrokerServices, _channel: Channel, _request: Command) -> 
 def groups_of_topic(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
     """QUERY_TOPIC_CONSUME_BY_WHO: groups with an offset in the topic (ConsumerOffsetManager.whichGroupByTopic)."""
     return Reply(body=json_body({"groupList": broker.state.groups_of_topic(text(request, "topic"))}))
+
+
+def topics_of_group(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
+    """QUERY_TOPICS_BY_CONSUMER: topics with an offset of the group (ConsumerOffsetManager.whichTopicByConsumer)."""
+    return Reply(body=json_body({"topicList": broker.state.topics_of_group(text(request, "group"))}))
+
+
+def set_request_mode(broker: BrokerServices, _channel: Channel, request: Command) -> Reply | None:
+    """SET_MESSAGE_REQUEST_MODE."""
+    if not broker.family.has_pop:
+        return unsupported(request, broker.family)
+    body = body_of(request)
+    topic, group = body.get("topic"), body.get("consumerGroup")
+    if not isinstance(topic, str) or not isinstance(group, str):
+        raise BadField("topic or consumerGroup is missing")
+    if topic.startswith(RETRY_TOPIC_PREFIX):
+        return Reply(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
+    broker.state.put_request_mode(topic, group, {str(key): value for key, value in body.items()})
+    return Reply()
+
+
+def request_modes(broker: BrokerServices, _channel: Channel, request: Command) -> Reply | None:
+    """GET_ALL_MESSAGE_REQUEST_MODE."""
+    if not broker.family.has_pop:
+        return unsupported(request, broker.family)
+    return Reply(body=json_body({"messageRequestModeMap": broker.state.request_modes}))
 
 
 def delete_group(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:

@@ -14,7 +14,15 @@ from typing import Any, TypeVar
 
 from reconciler.contract.defaults import SKEW_MARGIN_SECONDS
 from reconciler.contract.verdicts import Verdict
-from reconciler.policy.evidence import FilterKind, InboxRow, Lookup, OutboxRow, QueuePosition, StoredMessage
+from reconciler.policy.evidence import (
+    Consumption,
+    FilterKind,
+    InboxRow,
+    Lookup,
+    OutboxRow,
+    QueuePosition,
+    StoredMessage,
+)
 from reconciler.policy.inquiry.delivery import group_position, of_row, own_halves, reach, row_of
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import Repair
@@ -34,6 +42,7 @@ class Question(StrEnum):
     COMMITTED_COPIES = "committed copies"
     INBOX_AGAIN = "inbox again"
     GROUP_COPIES = "group copies"
+    CONSUMPTION = "consumption"
     COPIES_AGAIN = "committed copies again"
     HALF_COPIES = "half copies"
     CHECK_BACK = "check-back"
@@ -65,6 +74,8 @@ class GroupAnswers:
     inbox_again: Lookup[InboxRow] | None = None
     #: Copies in the group's retry and dead-letter topics.
     copies: Mapping[str, Lookup[StoredMessage]] | None = None
+    #: What the group's offsets prove.
+    consumption: Consumption | None = None
     filter_kind: FilterKind | None = None
 
 
@@ -150,14 +161,19 @@ class CaseFile(ABC):
             return Verdict.CONSUMED if answers.inbox_again.is_found else Verdict.UNKNOWN
         if answers.copies is None:
             return Question.GROUP_COPIES
-        return group_position(answers.positions, {name: of_row(c, self.row) for name, c in answers.copies.items()})
+        verdict = group_position(answers.positions, {name: of_row(c, self.row) for name, c in answers.copies.items()})
+        if verdict is not Verdict.DELIVERED_NOT_APPLIED:
+            return verdict
+        if answers.consumption is None:
+            return Question.CONSUMPTION
+        return verdict if answers.consumption is Consumption.PULLS else Verdict.UNKNOWN
 
     def plans_asked(self, question: Question) -> tuple[SubscriptionPlan, ...]:
         """The groups that a question is about."""
         match question:
             case Question.INBOX:
                 return tuple(p for p in self.plans if self.of_group[p.group].has_inbox)
-            case Question.INBOX_AGAIN | Question.GROUP_COPIES:
+            case Question.INBOX_AGAIN | Question.GROUP_COPIES | Question.CONSUMPTION:
                 return tuple(p for p in self.missing if self.position_of(p) is question)
             case _:
                 return self.plans

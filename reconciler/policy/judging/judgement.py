@@ -13,7 +13,7 @@ from reconciler.clock import Backoff
 from reconciler.contract.row_rules import FINISHED_REPAIRS
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import LOSSES, QUARANTINING, SETTLING, WAITING, Verdict
-from reconciler.policy.evidence import FilterKind, StoredMessage
+from reconciler.policy.evidence import Consumption, FilterKind, StoredMessage
 from reconciler.policy.inquiry.case_file import HalfAge, Question
 from reconciler.policy.inquiry.delivery import (
     contradiction,
@@ -180,7 +180,7 @@ def _past_copies(d: Suspect, copies: Sequence[StoredMessage]) -> Ruling | Questi
     if isinstance(verdict, Question):
         return verdict
     if verdict is Verdict.UNKNOWN:
-        return _unknown("retry or dead-letter topic did not answer")
+        return _unknown(_why_in_doubt(d))
     if verdict is Verdict.DELIVERED_NOT_APPLIED:
         if not d.group.has_inbox:
             return _unknown("delivered; without an inbox its effect cannot be proved")
@@ -189,6 +189,19 @@ def _past_copies(d: Suspect, copies: Sequence[StoredMessage]) -> Ruling | Questi
         if not _are_all_there(copies, d.copies_again.records):
             return _unknown("a committed copy has gone: a copy for the group's next try may have gone with it")
     return Ruling(verdict=verdict, reason="the group's offset is behind the copy, its inbox has no row")
+
+
+def _why_in_doubt(d: Suspect) -> str:
+    match d.group.consumption:
+        case Consumption.POPS:
+            return (
+                "handed out, and the group pops: whether it was acknowledged no broker tells, so only an effect decides"
+                + ("" if d.group.has_inbox else "; without an inbox there is none to be seen")
+            )
+        case Consumption.UNKNOWN:
+            return "the group's offset is behind the copy, but whether the group pulls or pops (5.x) is not known"
+        case _:
+            return "the inbox, or the retry or dead-letter topic, did not answer"
 
 
 def _are_all_there(copies: Sequence[StoredMessage], again: Sequence[StoredMessage]) -> bool:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from reconciler.contract.subscription import Subscription
 from reconciler.policy.evidence import (
+    Consumption,
     FilterKind,
     InboxRow,
     Lookup,
@@ -49,11 +50,15 @@ class BrokerEvidence(Protocol):
         ...
 
     def watermark(self, subscription: Subscription) -> Watermark:
-        """Low watermark of the group over all queues of topic and %RETRY%, minus the skew margin."""
+        """Low watermark of the group over all queues of topic and %RETRY%, minus the skew margin. REACHED: it pops."""
         ...
 
     def positions(self, subscription: Subscription) -> Sequence[QueuePosition] | None:
         """Offsets of the group in every queue; None if a broker did not answer."""
+        ...
+
+    def consumption(self, subscription: Subscription) -> Consumption:
+        """Whether the group pulls or pops. PULLS only if every broker of the topic shows it."""
         ...
 
     def filter_kind(self, subscription: Subscription) -> FilterKind:
@@ -96,7 +101,7 @@ class BrokerEvidence(Protocol):
     def group_copies(
         self, subscription: Subscription, unique_key: str, *, horizon: Horizon
     ) -> Mapping[str, Lookup[StoredMessage]]:
-        """Copies in the group's own topics: {"retry": ..., "dead-letter": ...}."""
+        """Copies in the group's own topics, those that POP makes included: {"retry": ..., "dead-letter": ...}."""
         ...
 
 

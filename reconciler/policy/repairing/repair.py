@@ -408,6 +408,7 @@ class Repairer:
                     after=changed.state,
                     attempts=changed.attempts,
                     answer=reason,
+                    took_seconds=_took_seconds(changed),
                 )
             )
 
@@ -441,3 +442,10 @@ class Repairer:
             return decision.only_writes()
         reason = f"the effect is there; END ROLLBACK: {unsure[0].outcome} {unsure[0].detail}"
         return stay(case, reason, self._rules.verify_after_seconds)
+
+
+def _took_seconds(repair: Repair) -> float | None:
+    """From the proof of the loss to its verified repair; None: it is not DONE."""
+    if repair.done_at_ms is None or repair.state is not RepairState.DONE:
+        return None
+    return max(0, repair.done_at_ms - repair.created_at_ms) / 1000

@@ -123,6 +123,27 @@ class Admin:
             kind=str(data.get("expressionType") or "TAG"), expression=str(data.get("subString") or EVERY_TAG)
         )
 
+    def consume_type(self, address: str, group: str) -> str | None:
+        """How the group's newest member says that it consumes: CONSUME_PASSIVELY, CONSUME_ACTIVELY or CONSUME_POP.
+
+        None: no member is connected to this broker.
+        """
+        found = self._connected(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group})
+        return str(found.get("consumeType")) if found.get("connectionSet") else None
+
+    def topics_of_group(self, address: str, group: str) -> list[str]:
+        """Topics in which the group has an offset at this broker (AdminBrokerProcessor.queryTopicsByConsumer)."""
+        body = self._ask(address, RequestCode.QUERY_TOPICS_BY_CONSUMER, {"group": group}).body
+        found = parse_object(body).get("topicList")
+        return sorted(map(str, found)) if isinstance(found, list) else []
+
+    def is_pop_mode(self, address: str, group: str, topic: str) -> bool:
+        """True if the group's clients are to pop the topic (MessageRequestModeManager; 5.0 and newer)."""
+        found: JsonValue = parse_object(self._ask(address, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, {}).body)
+        for name in ("messageRequestModeMap", topic, group):
+            found = found.get(name) if isinstance(found, dict) else None
+        return isinstance(found, dict) and found.get("mode") == "POP"
+
     def groups(self, address: str) -> list[str]:
         """Names of all consumer groups that this broker has a configuration for."""
         body = self._ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, {}).body

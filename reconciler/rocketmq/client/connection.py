@@ -8,17 +8,26 @@ import logging
 import socket
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from reconciler.clock import Clock
-from reconciler.errors import BrokerBusy, BrokerUnavailable, ProtocolViolation, ReconcilerError, RequestTimeout
+from reconciler.errors import (
+    AccessRefused,
+    BrokerBusy,
+    BrokerUnavailable,
+    ProtocolViolation,
+    ReconcilerError,
+    RequestTimeout,
+)
 from reconciler.rocketmq.client.tls_context import TlsContext
 from reconciler.rocketmq.client.tls_failures import TlsFailure, alert_behind, demand_of_silent, hand_shake_failure
 from reconciler.rocketmq.client.tls_socket import TlsSocket
+from reconciler.rocketmq.wire.access_refusal import access_refusal
 from reconciler.rocketmq.wire.address import parse_address
+from reconciler.rocketmq.wire.codes import ResponseCode
 from reconciler.rocketmq.wire.frame import FLAG_ONEWAY, FLAG_RESPONSE, Command, FrameReader, encode_frame
 
 logger = logging.getLogger(__name__)
@@ -27,6 +36,10 @@ _RECEIVE_BYTES = 256 * 1024
 #: How often the reader looks after time-outs when nothing arrives.
 _TICK_SECONDS = 0.25
 _OPAQUE_MASK = 0x7FFF_FFFF
+#: Refusals that are logged for one connection.
+_TOLD_MAX = 100
+#: Codes of an answer that may be a refusal by access control.
+_REFUSALS = frozenset({int(ResponseCode.SYSTEM_ERROR), int(ResponseCode.NO_PERMISSION)})
 
 Inbound: TypeAlias = Callable[["Connection", Command], None]
 #: Called once when a connection is closed, on the thread that noticed it: it must be short and must not raise.
@@ -58,7 +71,13 @@ class _Waiting:
     future: Future[Command]
     sent_seconds: float
     deadline_seconds: float
-    what: str
+    code: int
+    #: Without the body, which may be large.
+    fields: Mapping[str, str]
+
+    @property
+    def what(self) -> str:
+        return f"request {self.code}"
 
 
 class Connection:
@@ -94,6 +113,8 @@ class Connection:
         self._closed_because: BrokerUnavailable | None = None
         #: Frames that answer nothing asked, for example late answers.
         self.unmatched = 0
+        #: Refusals that the log has. Of the reader thread.
+        self._told: set[str] = set()
         #: True once the peer has sent one good frame.
         self.has_spoken = False
         self.opened_at_seconds = clock.monotonic_seconds()
@@ -128,7 +149,7 @@ class Connection:
                 raise BrokerUnavailable(str(self._closed_because))
             if len(self._waiting) >= self._limits.in_flight:
                 raise BrokerBusy(f"{self.address}: {self._limits.in_flight} requests wait for their answer already")
-            self._waiting[opaque] = _Waiting(future, sent_seconds, deadline, f"request {command.code}")
+            self._waiting[opaque] = _Waiting(future, sent_seconds, deadline, command.code, command.fields)
         self._write(frame, timeout_seconds, opaque)
         return future
 
@@ -261,7 +282,19 @@ class Connection:
         if waiting is None:
             self.unmatched += 1
             return
-        _settle(waiting.future, command)
+        # Here, so that no caller can take a refusal for an answer: several codes mean "nothing there" to them.
+        refusal = None
+        if command.code in _REFUSALS:
+            refusal = access_refusal(command, waiting.code, waiting.fields, self.address)
+            self._tell_once(refusal)
+        _settle(waiting.future, refusal or command)
+
+    def _tell_once(self, refusal: AccessRefused | None) -> None:
+        """Logs a refusal once a connection: its callers may take it for a broker that is away, and go on."""
+        if refusal is None or str(refusal) in self._told or len(self._told) >= _TOLD_MAX:
+            return
+        self._told.add(str(refusal))
+        logger.warning("access_refused: %s", refusal)
 
     def _look_after_time(self, now: float, frame_began: float | None) -> None:
         if frame_began is not None and now - frame_began > self._limits.frame_seconds:

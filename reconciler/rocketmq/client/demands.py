@@ -1,4 +1,4 @@
-"""What a broker or name server wants that this client does not give: TLS, or signed requests.
+"""What a broker or name server wants that this client does not give: TLS, a signature, a user, a right.
 
 Answers of 4.9.7 (plain ACL) and 5.3.3 (ACL 2.0, TLS in enforcing mode).
 """
@@ -9,33 +9,40 @@ import contextlib
 import socket
 import ssl
 
-from reconciler.errors import BrokerRefused, BrokerUnavailable, ReconcilerError
+from reconciler.errors import AccessRefused, BrokerUnavailable, Lacking, ReconcilerError
 from reconciler.rocketmq.client.tls_failures import TlsFailure
 from reconciler.rocketmq.wire.address import parse_address
 
 WANTS_TLS = "wants TLS"
 FAILS_TLS = "TLS fails"
 WANTS_AUTHENTICATION = "wants authentication"
+REFUSES_ACCESS = "refuses access"
 REMEDIES = {
     WANTS_TLS: "set [rocketmq.tls] enabled = true and, for an authority of your own, ca_file",
     FAILS_TLS: "do what the text says, in [rocketmq.tls] or at the server's tls properties (docs/security.md)",
-    WANTS_AUTHENTICATION: "this client signs nothing: let its address in without a signature "
-    "(globalWhiteRemoteAddresses), or switch access control off there",
 }
-#: Parts of the remark that mean it. Code 16 alone may be a topic without write permission; up to 4.9 it is code 1.
-_UNSIGNED = ("AclException", "accessKey", "username cannot be null")
 _HANDSHAKE_SECONDS = 2.0
 
 
 def demand_behind(error: ReconcilerError, address: str) -> str | None:
-    """What of REMEDIES is why it did not answer; None: something else. May connect once more to find out."""
-    if isinstance(error, BrokerRefused):
-        remark = error.remark or ""
-        return WANTS_AUTHENTICATION if any(part in remark for part in _UNSIGNED) else None
+    """WANTS_TLS, FAILS_TLS, WANTS_AUTHENTICATION or REFUSES_ACCESS, where that is why it did not answer; else None.
+
+    Where a connection was closed it connects once more to find out.
+    """
+    if isinstance(error, AccessRefused):
+        return WANTS_AUTHENTICATION if error.lacking is Lacking.SIGNATURE else REFUSES_ACCESS
     if _tells_of_tls(error):
         return FAILS_TLS
     # A server that enforces TLS closes a connection that begins without it (NettyRemotingServer.HandshakeHandler).
     return WANTS_TLS if isinstance(error, BrokerUnavailable) and _speaks_tls(address) else None
+
+
+def remedy_of(error: ReconcilerError, address: str) -> str | None:
+    """What to do about the demand behind an error; None: it has none."""
+    if isinstance(error, AccessRefused):
+        return error.remedy
+    demand = demand_behind(error, address)
+    return None if demand is None else REMEDIES[demand]
 
 
 def explained(error: ReconcilerError, address: str) -> str:

@@ -106,7 +106,8 @@ class RemotingClient:
     def request(self, address: str, command: Command, *, timeout_seconds: float | None = None) -> Command:
         """Sends and returns the answer; an answer with an error code is returned, too.
 
-        Raises BrokerUnavailable (its kind ConnectionLost: may have been executed), RequestTimeout or BrokerBusy.
+        Raises BrokerUnavailable (its kind ConnectionLost: may have been executed; its kind AccessRefused: a refusal by
+        access control), RequestTimeout or BrokerBusy.
         """
         timeout = self.request_timeout_seconds if timeout_seconds is None else timeout_seconds
         deadline = self.clock.monotonic_seconds() + timeout

@@ -90,6 +90,8 @@ class BrokerFacts:
     #: CONSUMER_SEND_MSG_BACK fails without maxReconsumeTimes.
     requires_max_reconsume_times: bool
     dead_letters_readable: bool
+    #: Groups may pop, and have a request mode a topic: their offset passes what was handed out.
+    has_pop: bool
     #: Ext fields in replies to heartbeats and to pulls.
     heartbeat_flags: bool
     pull_flags: bool
@@ -160,6 +162,7 @@ def facts_of(version: int) -> BrokerFacts:
         reports_moved_offsets=not since(MQVersion.V5_0_0),  # PullMessageProcessor.generateOffsetMovedEvent
         requires_max_reconsume_times=since(MQVersion.V3_4_9) and not since(MQVersion.V4_9_1),  # SendMessageProcessor
         dead_letters_readable=since(MQVersion.V4_9_2),  # SendMessageProcessor: permission of %DLQ% topics
+        has_pop=since(MQVersion.V5_0_0),  # PopMessageProcessor, QueryAssignmentProcessor
         heartbeat_flags=since(MQVersion.V5_1_3),  # ClientManageProcessor
         pull_flags=since(MQVersion.V5_0_0),  # PullMessageResponseHeader
         answers_unknown_codes=since(MQVersion.V4_9_1),  # AdminBrokerProcessor returns null up to 4.9.0

@@ -75,6 +75,11 @@ class RequestCode(IntEnum):
     SEND_REPLY_MESSAGE = 324
     SEND_REPLY_MESSAGE_V2 = 325
     PUSH_REPLY_MESSAGE_TO_CLIENT = 326
+    #: Topics in which a group has an offset.
+    QUERY_TOPICS_BY_CONSUMER = 343
+    #: How clients of a group are to ask for messages of a topic: by PULL or by POP. 5.0 and newer, as the next one.
+    SET_MESSAGE_REQUEST_MODE = 401
+    GET_ALL_MESSAGE_REQUEST_MODE = 402
 
 
 class ResponseCode(IntEnum):
@@ -229,6 +234,15 @@ MASTER_ID = 0
 def retry_topic(group: str) -> str:
     """Topic of a group's messages that are to be consumed again (MixAll.getRetryTopic)."""
     return RETRY_TOPIC_PREFIX + group
+
+
+def pop_retry_topics(topic: str, group: str) -> tuple[str, str]:
+    """Topics of messages that a group popped in vain, from 5.0 on; the second one with enableRetryTopicV2.
+
+    KeyBuilder.buildPopRetryTopicV1 and buildPopRetryTopicV2.
+    """
+    prefix = retry_topic(group)
+    return f"{prefix}_{topic}", f"{prefix}+{topic}"
 
 
 def dead_letter_topic(group: str) -> str:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from reconciler.clock import ManualClock
 from reconciler.contract.subscription import Subscription
 from reconciler.policy.evidence import (
+    Consumption,
     EndOutcome,
     FilterKind,
     Lookup,
@@ -60,6 +61,7 @@ class FakeBroker:
         self.away: frozenset[str] = frozenset()
         self._log_offset = 1000
         self.group_filters = FilterKind.TAG
+        self.consumes = Consumption.PULLS
 
     # ---- what happens on a broker
 
@@ -228,6 +230,11 @@ class FakeBroker:
             )
             for kind in ("retry", "dead-letter")
         }
+
+    def consumption(self, subscription: Subscription) -> Consumption:
+        """As set."""
+        del subscription
+        return self.consumes
 
     def filter_kind(self, subscription: Subscription) -> FilterKind:
         """As set."""

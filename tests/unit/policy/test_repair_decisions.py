@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from reconciler.contract.tables import OutboxState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
-from reconciler.policy.evidence import EndOutcome, Lookup, Presence, QueuePosition, SendAnswer
+from reconciler.policy.evidence import Consumption, EndOutcome, Lookup, Presence, QueuePosition, SendAnswer
 from reconciler.policy.inquiry.case_file import GroupAnswers, Question
 from reconciler.policy.inquiry.delivery import newest_per_broker
 from reconciler.policy.repairing.case import ATTEMPTS_MAX, RepairCase, RepairStep, require_legal
@@ -45,7 +45,11 @@ def at(verdict: Verdict) -> GroupAnswers:
     dead = found(COPY) if verdict is Verdict.DEAD_LETTERED else ABSENT
     again = EFFECT if verdict is Verdict.CONSUMED else ABSENT
     return GroupAnswers(
-        inbox=ABSENT, positions=[place], inbox_again=again, copies={"retry": ABSENT, "dead-letter": dead}
+        inbox=ABSENT,
+        positions=[place],
+        inbox_again=again,
+        copies={"retry": ABSENT, "dead-letter": dead},
+        consumption=Consumption.POPS if verdict is Verdict.UNKNOWN else Consumption.PULLS,
     )
 
 
@@ -248,7 +252,7 @@ CASES = st.builds(
     halves=LOOKUP | st.just(found(HALF)),
     parked=LOOKUP | st.just(found(HALF)),
     group_positions=st.none() | st.fixed_dictionaries({g: st.sampled_from([
-        Verdict.LAGGING, Verdict.DELIVERED_NOT_APPLIED, Verdict.DEAD_LETTERED, Verdict.CONSUMED])
+        Verdict.LAGGING, Verdict.DELIVERED_NOT_APPLIED, Verdict.DEAD_LETTERED, Verdict.CONSUMED, Verdict.UNKNOWN])
         for g in ("billing", "shipping")}),
     hand_overs=st.sampled_from([None, (), (replace(OPEN_ROW, scope="billing", state=RepairState.DONE),),
                           (replace(OPEN_ROW, scope="billing", state=RepairState.FAILED),)]),
@@ -267,6 +271,7 @@ def test_whatever_is_known_nothing_is_sent_without_proof(one: RepairCase) -> Non
             Question.PARKED_COPIES: [one.parked], Question.HAND_OVERS: [one.hand_overs],
             Question.INBOX_AGAIN: [group.inbox_again for group in groups],
             Question.GROUP_COPIES: [group.copies for group in groups],
+            Question.CONSUMPTION: [group.consumption for group in groups],
         }  # fmt: skip
         assert set(map(type, asked[answer])) == {type(None)}, "a question is asked once, and about somebody"
         return

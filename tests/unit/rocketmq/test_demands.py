@@ -9,8 +9,18 @@ from contextlib import contextmanager
 
 import pytest
 
-from reconciler.errors import BrokerRefused, BrokerUnavailable, ReconcilerError, RequestTimeout
-from reconciler.rocketmq.client.demands import REMEDIES, WANTS_AUTHENTICATION, WANTS_TLS, demand_behind, explained
+from reconciler.errors import AccessRefused, BrokerRefused, BrokerUnavailable, ReconcilerError, RequestTimeout
+from reconciler.rocketmq.client.demands import (
+    REMEDIES,
+    WANTS_AUTHENTICATION,
+    WANTS_TLS,
+    demand_behind,
+    explained,
+    remedy_of,
+)
+from reconciler.rocketmq.wire.access_refusal import access_refusal
+from reconciler.rocketmq.wire.codes import RequestCode
+from reconciler.rocketmq.wire.frame import Command
 from tests.services.ports import free_port
 
 NOWHERE = "127.0.0.1:1"
@@ -44,8 +54,10 @@ def server(answer: bytes) -> Iterator[str]:
 
 @pytest.mark.parametrize(("code", "remark"), [(1, OF_4_9_7), (16, OF_5_3_3)])
 def test_broker_with_access_control_is_told_from_one_that_fails(code: int, remark: str) -> None:
-    error = BrokerRefused(code, remark, request="GET_MAX_OFFSET")
+    error = access_refusal(Command(code=code, remark=remark), RequestCode.GET_MAX_OFFSET, {"topic": "T"}, NOWHERE)
+    assert isinstance(error, AccessRefused)
     assert demand_behind(error, NOWHERE) == WANTS_AUTHENTICATION
+    assert "rocketmq.acl" in (remedy_of(error, NOWHERE) or "")
     assert explained(error, NOWHERE) == f"wants authentication: {error}"
 
 

@@ -47,7 +47,7 @@ def actions(connections: Connections) -> list[OperatorAction]:
 
 
 def drop_table(connections: Connections) -> None:
-    engine = open_engine(connections.settings.ledger.url.get_secret_value())
+    engine = open_engine(connections.settings.ledger.url.reveal())
     operator_action.drop(engine)
     engine.dispose()
 
@@ -87,7 +87,7 @@ def test_an_act_that_fails_is_written_down_with_its_error(connections: Connectio
 def test_an_act_that_was_done_is_told_though_its_end_cannot_be_written_down(
     connections: Connections, caplog: pytest.LogCaptureFixture
 ) -> None:
-    url = connections.settings.ledger.url.get_secret_value()
+    url = connections.settings.ledger.url.reveal()
     sa.event.listen(connections.engine(url), "connect", lambda raw, _record: raw.execute("PRAGMA busy_timeout = 50"))
     with (
         caplog.at_level(logging.WARNING),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.commands.status.accounting import Accounting
+from reconciler.contract.secret import SecretText
 from reconciler.errors import ConfigurationError, DatabaseAway
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
@@ -44,7 +45,7 @@ def test_one_url_and_a_list_of_one_mean_the_same() -> None:
     url = "postgresql://reader:hunter2@db/orders"
     one, several = settings_with({"outbox_url": url}), settings_with({"outbox_url": [url]})
     assert one == several
-    assert one.producers[0].outbox_urls == (url,)
+    assert one.producers[0].outbox_urls == (SecretText(url),)
     assert "hunter2" not in repr(one)
 
 
@@ -75,7 +76,7 @@ def test_each_database_of_a_group_is_named_once_however_sections_and_lists_name_
         {"outbox_url": "sqlite:////c", "topics": ["REFUNDS"]},
         {"outbox_url": "sqlite:////a", "group": "till"},
     )
-    assert [(d.name, d.url, d.setting) for d in outbox_databases(settings)] == [
+    assert [(d.name, d.url.reveal(), d.setting) for d in outbox_databases(settings)] == [
         ("outbox of shop (1 of 3)", "sqlite:////a", "producers[0].outbox_url[0]"),
         ("outbox of shop (2 of 3)", "sqlite:////b", "producers[0].outbox_url[1]"),
         ("outbox of shop (3 of 3)", "sqlite:////c", "producers[2].outbox_url"),

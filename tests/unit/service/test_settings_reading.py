@@ -224,7 +224,7 @@ def test_secret_from_a_file_is_read_and_never_shown(tmp_path: Path) -> None:
     secret = tmp_path / "redis_url"
     secret.write_text("redis://:hunter2@127.0.0.1:6379/0\n")
     settings = load_settings(EXAMPLE, {"RECONCILER_REDIS__URL_FILE": str(secret)})
-    assert settings.redis.url.get_secret_value().endswith("@127.0.0.1:6379/0")
+    assert settings.redis.url.reveal().endswith("@127.0.0.1:6379/0")
     assert "hunter2" not in repr(settings) + settings.model_dump_json()
 
 

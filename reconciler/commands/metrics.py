@@ -1,0 +1,134 @@
+"""The metrics of run, sweep and replay: what `status` says as numbers, and which dependencies answer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+from reconciler.clock import Clock
+from reconciler.commands.status.report import StatusReport, SubscriptionStatus, read_status
+from reconciler.contract.tables import CandidateState, HoldKind
+from reconciler.errors import DatabaseAway
+from reconciler.instrumentation.metrics import catalogue as c
+from reconciler.instrumentation.metrics.catalogue import Sample
+from reconciler.instrumentation.metrics.reading import LatestReading
+from reconciler.policy.evidence import WatermarkState
+from reconciler.settings.schema import Settings
+from reconciler.wiring.availability import ask_brokers, ask_databases, ask_ledger, ask_redis, results_of
+from reconciler.wiring.connections import Connections
+from reconciler.wiring.metrics import Metering, open_metering
+
+#: What each command cannot do without. The replay worker's inbox may be out of this process's reach.
+_ASKED: Mapping[str, tuple[Callable[[Connections], dict[str, Callable[[], object]]], ...]] = {
+    "run": (ask_ledger, ask_redis, ask_databases, ask_brokers),
+    "sweep": (ask_databases, ask_brokers),
+    "replay": (ask_ledger,),
+}
+
+
+@contextmanager
+def measuring(settings: Settings, command: str, *, clock: Clock) -> Iterator[Metering | None]:
+    """Serves the command's metrics within the block; None: metrics.listen is not set.
+
+    It serves before anything else is reached, so that a process that waits for its dependencies says so.
+    Raises MissingDependency, ConfigurationError for an address in use.
+    """
+    metering = open_metering(settings, command, clock=clock)
+    if metering is None or settings.metrics.listen is None:
+        yield metering
+        return
+    dependencies = LatestReading(lambda: _dependencies(settings, command), clock=clock)
+    readers: list[Callable[[], Iterable[Sample]]] = [lambda: dependency_samples(dependencies.get())]
+    if command == "run":
+        state = LatestReading(lambda: _state(settings), clock=clock)
+        readers.append(lambda: state_samples(state))
+    with metering.serving(settings.metrics.listen, readiness=dependencies.get, readers=readers):
+        yield metering
+
+
+def _dependencies(settings: Settings, command: str) -> dict[str, str | None]:
+    with Connections(settings) as connections:
+        asked: dict[str, Callable[[], object]] = {}
+        for ask in _ASKED[command]:
+            asked |= ask(connections)
+        return results_of(asked)
+
+
+def _state(settings: Settings) -> tuple[Sample, ...] | None:
+    """None: the ledger is away, and nothing can be said."""
+    try:
+        return tuple(status_samples(read_status(settings), settings))
+    except DatabaseAway:
+        return None
+
+
+def dependency_samples(results: Mapping[str, str | None] | None) -> Iterator[Sample]:
+    """None where it could not be found out: every value is absent then."""
+    for name, problem in (results or {}).items():
+        yield Sample(c.DEPENDENCY_UP, (name,), int(problem is None))
+
+
+def state_samples(state: LatestReading[tuple[Sample, ...] | None]) -> Iterator[Sample]:
+    """What was read, or that nothing could be: absent values are never shown as 0."""
+    samples = state.get()
+    yield Sample(c.STATE_UP, (), int(samples is not None))
+    if state.took_seconds is not None:
+        yield Sample(c.STATE_READ, (), state.took_seconds)
+    yield from samples or ()
+
+
+def status_samples(report: StatusReport, settings: Settings) -> Iterator[Sample]:
+    """The report of `reconciler status` as numbers."""
+    for one in report.subscriptions:
+        yield from _of_subscription(one, report)
+    yield from _verdicts(report)
+    repairs: Counter[tuple[str, str, str]] = Counter()
+    for r in report.repairs:
+        repairs[r.topic, r.rung.value, r.state.value.lower()] += r.count
+    yield from (Sample(c.REPAIR_ROWS, labels, count) for labels, count in repairs.items())
+    held = {(hold.topic, hold.kind) for hold in report.holds}
+    for topic in dict.fromkeys(s.topic for s in settings.subscriptions):
+        yield Sample(c.HOLD, (topic,), int((topic, HoldKind.HOLD) in held))
+        yield Sample(c.BREAKER_OPEN, (topic,), int((topic, HoldKind.BREAKER) in held))
+    yield Sample(c.OUTAGE_OPEN, (), int(any(outage.closed_at_ms is None for outage in report.outages)))
+    if report.history is not None:
+        yield Sample(c.HISTORY_SPOOL, (), report.history.spool_bytes)
+        for h in report.history.subscriptions:
+            if h.captured_until_ms is not None:
+                place = (h.subscription.topic, h.subscription.group)
+                yield Sample(c.HISTORY_UNTIL, place, h.captured_until_ms / 1000)
+
+
+def _of_subscription(one: SubscriptionStatus, report: StatusReport) -> Iterator[Sample]:
+    place = (one.subscription.topic, one.subscription.group)
+    if one.accounted is not None and one.accounted.until_ms is not None:
+        yield Sample(c.ACCOUNTED_UNTIL, place, one.accounted.until_ms / 1000)
+    if one.pending is not None:
+        yield Sample(c.PENDING, place, one.pending)
+        since_ms = report.asked_ms if one.oldest_pending_ms is None else one.oldest_pending_ms
+        yield Sample(c.OLDEST_PENDING, place, max(0, report.asked_ms - since_ms) / 1000)
+    if one.watermark.state is WatermarkState.KNOWN and one.watermark.at_ms is not None:
+        yield Sample(c.WATERMARK, place, one.watermark.at_ms / 1000)
+    if one.last_round_ms is not None:
+        yield Sample(c.LAST_ROUND, place, one.last_round_ms / 1000)
+
+
+def _verdicts(report: StatusReport) -> Iterator[Sample]:
+    """For every subscription: the ledger answered, so that none is a known 0."""
+    sums: Counter[tuple[c.Metric, tuple[str, ...]]] = Counter()
+    for v in report.verdicts:
+        place = (v.subscription.topic, v.subscription.group)
+        if v.state is CandidateState.OPEN:
+            sums[c.OPEN, (*place, v.verdict.value.lower())] += v.count
+            sums[c.LOST, place] += v.count if v.loss_verdict is not None else 0
+        elif v.state is CandidateState.QUARANTINED:
+            sums[c.QUARANTINED, place] += v.count
+        elif v.loss_verdict is not None:
+            sums[c.REPAIRED, place] += v.count
+    for one in report.subscriptions:
+        place = (one.subscription.topic, one.subscription.group)
+        yield from (
+            Sample(metric, place, sums.pop((metric, place), 0)) for metric in (c.LOST, c.QUARANTINED, c.REPAIRED)
+        )
+    yield from (Sample(metric, labels, count) for (metric, labels), count in sums.items())

@@ -1,0 +1,83 @@
+"""A *secret*: a text that is shown nowhere and may change while the process runs (its source: secret_sources.py)."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn, Protocol, Self, TypeAlias
+
+HIDDEN_SECRET = "**********"  # noqa: S105 - what is shown instead
+
+
+class SecretSource(Protocol):
+    """Where a secret comes from. Shared by threads."""
+
+    def current(self) -> str:
+        """The secret as it is now, or the last one that could be read. Raises nothing."""
+
+    def ask_again(self, refused: str) -> bool:
+        """After a server has refused a secret: True if there is another one now."""
+
+
+class SecretText:
+    """A secret. Two are equal if they were equal when they were read first, so that one service has one connection
+    pool; the text is neither in repr(), str(), format() nor in a pickle. Shared by threads.
+    """
+
+    __slots__ = ("_first", "_source")
+
+    def __init__(self, first: str, source: SecretSource | None = None) -> None:
+        """`first`: the text now. `source`: what is asked from now on; None: it never changes."""
+        self._first = first
+        self._source = source
+
+    @property
+    def changes(self) -> bool:
+        """Whether the text can be another one later."""
+        return self._source is not None
+
+    def reveal(self) -> str:
+        """The text as it is now."""
+        return self._first if self._source is None else self._source.current()
+
+    def ask_again(self, refused: str) -> bool:
+        """After a server has refused the text: True if there is another one now."""
+        return self._source is not None and self._source.ask_again(refused)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, SecretText):
+            return self._first == other._first
+        return self._first == other if isinstance(other, str) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._first)
+
+    def __repr__(self) -> str:
+        return f"SecretText('{HIDDEN_SECRET}')"
+
+    def __str__(self) -> str:
+        return HIDDEN_SECRET
+
+    def __format__(self, _specification: str) -> str:
+        return HIDDEN_SECRET
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, _memo: dict[int, Any]) -> Self:
+        return self
+
+    def __reduce_ex__(self, _protocol: object) -> NoReturn:
+        raise TypeError("a secret is written nowhere")
+
+
+#: What takes a secret takes a plain text, too.
+Secret: TypeAlias = str | SecretText
+
+
+def secret_text(secret: Secret) -> SecretText:
+    """A plain text as a secret that never changes."""
+    return secret if isinstance(secret, SecretText) else SecretText(secret)
+
+
+def revealed(secret: Secret) -> str:
+    """The text as it is now."""
+    return secret.reveal() if isinstance(secret, SecretText) else secret

@@ -1,0 +1,241 @@
+"""Where secrets come from: a file, or what a command prints. Both are read again while the process runs.
+
+A *file* is looked at again after FILE_KEEP_SECONDS. A *command* runs without a shell and without input; its standard
+error is thrown away, for it may hold the secret. What it printed is kept for COMMAND_KEEP_SECONDS. Both are asked again
+as soon as a server has refused the secret. What cannot be read later leaves the secret as it was, with a warning.
+
+A text may have several lines: one secret each, for settings that take a list.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import selectors
+import shlex
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from reconciler.contract.secret import SecretText
+from reconciler.errors import InvalidValue
+
+logger = logging.getLogger(__name__)
+
+FILE_KEEP_SECONDS = 1.0
+COMMAND_KEEP_SECONDS = 60.0
+#: A command that runs longer is killed.
+COMMAND_SECONDS_MAX = 10.0
+#: Refused connections may be many: a source is asked again at most once in this time.
+ASKED_AGAIN_SECONDS_MIN = 1.0
+SECRET_BYTES_MAX = 64 * 1024
+_TOO_LONG = f"gives more than {SECRET_BYTES_MAX} bytes; that is no secret"
+
+
+class UnreadableSecret(ValueError):
+    """The text says why a source gave no secret, and nothing of what it gave."""
+
+
+class KeptSecret:
+    """A source whose answer is kept for a while. Shared by threads: one asks, the others wait for it."""
+
+    def __init__(
+        self,
+        read: Callable[[], str],
+        *,
+        name: str,
+        keep_seconds: float,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`name`: what people call the secret. Reads it; raises UnreadableSecret."""
+        self._read = read
+        self._name = name
+        self._keep_seconds = keep_seconds
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._text = read()
+        self._read_at = monotonic()
+        self._problem = ""
+
+    def current(self) -> str:
+        """The secret, read again if it was kept for long enough."""
+        with self._lock:
+            if self._monotonic() - self._read_at >= self._keep_seconds:
+                self._read_again()
+            return self._text
+
+    def ask_again(self, refused: str) -> bool:
+        """True if the secret is another one than the refused one; a source that was just asked is not asked again."""
+        with self._lock:
+            if self._text == refused and self._monotonic() - self._read_at >= ASKED_AGAIN_SECONDS_MIN:
+                self._read_again()
+            return self._text != refused
+
+    def _read_again(self) -> None:
+        try:
+            text, problem = self._read(), ""
+            if not text:
+                text, problem = self._text, "it is empty"
+        except UnreadableSecret as error:
+            text, problem = self._text, str(error)
+        if problem and problem != self._problem:
+            logger.warning("secret_unreadable: %s: %s; the one of before is used", self._name, problem)
+        elif text != self._text:
+            logger.info("secret_changed: %s: another one is used from now on", self._name)
+        self._text, self._problem, self._read_at = text, problem, self._monotonic()
+
+
+class _OneOf:
+    """One secret of a source that has several."""
+
+    def __init__(self, source: KeptSecret, place: int) -> None:
+        self._source = source
+        self._place = place
+        self._last = several(source.current())[place]
+
+    def current(self) -> str:
+        """The secret at the place, or the last one that was there."""
+        found = several(self._source.current())
+        self._last = found[self._place] if self._place < len(found) else self._last
+        return self._last
+
+    def ask_again(self, refused: str) -> bool:
+        """As KeptSecret.ask_again."""
+        if self.current() == refused:
+            self._source.ask_again(self._source.current())
+        return self.current() != refused
+
+
+def secret_from_file(path: str | os.PathLike[str], *, name: str = "") -> SecretText:
+    """A secret that a file holds, without the white space around it. Raises InvalidValue without the file's content."""
+    return _secret(lambda: read_secret_file(path), name or "a secret's file", os.fspath(path), FILE_KEEP_SECONDS)
+
+
+def secret_from_command(command: str | Sequence[str], *, name: str = "") -> SecretText:
+    """A secret that a command prints. Words of a text are split as a shell would. Raises InvalidValue."""
+    words = words_of(command)
+    return _secret(
+        lambda: run_secret_command(words), name or "a secret's command", words[0] if words else "", COMMAND_KEEP_SECONDS
+    )
+
+
+def _secret(read: Callable[[], str], name: str, shown: str, keep_seconds: float) -> SecretText:
+    try:
+        source = KeptSecret(read, name=name, keep_seconds=keep_seconds)
+    except UnreadableSecret as error:
+        raise InvalidValue(name, shown, str(error)) from None
+    return SecretText(source.current(), source)
+
+
+def secrets_of(secret: SecretText) -> list[SecretText]:
+    """Each secret of a text with several; of a source that changes, how many there are must not."""
+    source = secret._source  # noqa: SLF001 - the two files are one idea
+    found = several(secret.reveal())
+    if not isinstance(source, KeptSecret):
+        return [SecretText(one) for one in found]
+    return (
+        [secret] if found == [secret.reveal()] else [SecretText(one, _OneOf(source, n)) for n, one in enumerate(found)]
+    )
+
+
+def signature_secrets(secret: SecretText) -> list[str]:
+    """What a secret of announcements is now: of a source that changes each line is one, the first one signs."""
+    text = secret.reveal()
+    return several(text) or [text] if secret.changes else [text]
+
+
+def several(text: str) -> list[str]:
+    """A JSON list of texts, or one a line."""
+    if text.startswith("["):
+        with suppress(ValueError, RecursionError):
+            listed: Any = json.loads(text)
+            return [str(one) for one in listed]
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def words_of(command: str | Sequence[str]) -> list[str]:
+    """Program and arguments. Raises InvalidValue for quotes that do not close; the text is not shown."""
+    if not isinstance(command, str):
+        return [*command]
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        raise InvalidValue("command", "(hidden)", f"{error}; give program and arguments as a list") from None
+
+
+def read_secret_file(path: str | os.PathLike[str]) -> str:
+    """Raises UnreadableSecret."""
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(SECRET_BYTES_MAX + 1)
+    except OSError as error:
+        raise UnreadableSecret(f"cannot be read: {error.strerror}; name a file that holds the value") from None
+    except ValueError:
+        raise UnreadableSecret("cannot be read: no file's name; name a file that holds the value") from None
+    return _text(content)
+
+
+def run_secret_command(words: Sequence[str]) -> str:
+    """Runs it for COMMAND_SECONDS_MAX at most. Raises UnreadableSecret."""
+    if not words:
+        raise UnreadableSecret("names no program")
+    try:
+        process = subprocess.Popen(  # noqa: S603 - the settings name it, and no shell reads it
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "no program's name"
+        raise UnreadableSecret(f"cannot be run: {why}; name a program of this machine") from None
+    with process:
+        try:
+            content = _bounded_output(process)
+        finally:
+            if process.poll() is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)  # what it has started, too
+    if process.returncode != 0:
+        raise UnreadableSecret(f"ended with {process.returncode}; run it by hand as the user of this process")
+    return _text(content)
+
+
+def _bounded_output(process: subprocess.Popen[bytes]) -> bytes:
+    """All of it, and the process has ended. Raises UnreadableSecret."""
+    assert process.stdout is not None  # noqa: S101 - a pipe was asked for
+    until = time.monotonic() + COMMAND_SECONDS_MAX
+    too_slow = f"took longer than {COMMAND_SECONDS_MAX:g} s; it must ask no questions"
+    content = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        while selector.select(max(0.0, until - time.monotonic())):
+            piece = os.read(process.stdout.fileno(), 4096)
+            content += piece
+            if len(content) > SECRET_BYTES_MAX:
+                raise UnreadableSecret(_TOO_LONG)
+            if not piece:
+                break
+        else:
+            raise UnreadableSecret(too_slow)
+    try:
+        process.wait(max(0.0, until - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        raise UnreadableSecret(too_slow) from None
+    return content
+
+
+def _text(content: bytes) -> str:
+    if len(content) > SECRET_BYTES_MAX:
+        raise UnreadableSecret(_TOO_LONG)
+    try:
+        return content.decode("utf-8").strip()
+    except UnicodeDecodeError:
+        raise UnreadableSecret("gives no UTF-8 text") from None

@@ -1,0 +1,100 @@
+"""Whether a group *pops*: from 5.0 on a broker may hand out messages one by one (POP_MESSAGE, code 200050).
+
+A popped message is invisible until it is acknowledged (200051), or its time is over (200053 sets another): then the
+broker puts a copy into a retry topic of topic and group. The group's offset passes it as soon as it is handed out
+(PopMessageProcessor and PopBufferMergeService; seen on 5.1.4, 5.3.3 and 5.4.0), so an offset that is behind a copy says
+nothing about its acknowledgement. What is invisible is noted in memory, in rmq_sys_wheel_timer and in the cluster's
+revive topic, which no request reads by the key of a message.
+
+No request says "this group pops" either. A broker shows it by any of three signs: a connected member that says so
+(CONSUME_POP), the request mode that was set for topic and group (mqadmin setConsumeMode), and the group's offset in a
+retry topic of POP, which is there from the first message on that was handed out in vain. That it pulls is shown by a
+connected member and by none of these: a proxy in cluster mode pops without registering members (code 206).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from reconciler.clock import Clock
+from reconciler.contract.subscription import Subscription
+from reconciler.errors import ReconcilerError
+from reconciler.policy.evidence import Consumption
+from reconciler.rocketmq.client.admin import Admin
+from reconciler.rocketmq.client.families import Families
+from reconciler.rocketmq.client.routes import Routes
+from reconciler.rocketmq.wire.codes import pop_retry_topics
+
+#: What brokers show of a group is remembered for this long.
+_REMEMBER_SECONDS = 5.0
+#: The sign of one broker that decides for all, the first that is there.
+_BY_WEIGHT = (Consumption.POPS, Consumption.UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PopSigns:
+    """What brokers show of one group's consumption of one topic."""
+
+    consumption: Consumption
+    #: Retry topics of POP in which the group has an offset on some broker, by name.
+    retry_topics: tuple[str, ...] = ()
+
+
+class PopGroups:
+    """Asks every master of a topic. Thread-safe; its only state is a short memory, entry by entry."""
+
+    def __init__(self, admin: Admin, routes: Routes, families: Families, *, clock: Clock) -> None:
+        self._admin = admin
+        self._routes = routes
+        self._families = families
+        self._clock = clock
+        self._known: dict[Subscription, tuple[PopSigns, float]] = {}
+
+    def signs(self, subscription: Subscription) -> PopSigns:
+        """POPS if one broker shows it, PULLS if every broker does; a broker before 5.0 shows PULLS by its version."""
+        now = self._clock.monotonic_seconds()
+        known = self._known.get(subscription)
+        if known is None or now - known[1] >= _REMEMBER_SECONDS:
+            self._known[subscription] = known = (self._ask(subscription), now)
+        return known[0]
+
+    def _ask(self, subscription: Subscription) -> PopSigns:
+        try:
+            addresses = [place.master for place in self._routes.whereabouts(subscription.topic)]
+        except ReconcilerError:
+            return PopSigns(consumption=Consumption.UNKNOWN)
+        return _together([self._of_broker(address, subscription) for address in addresses])
+
+    def _of_broker(self, address: str | None, subscription: Subscription) -> PopSigns:
+        topic, group = subscription.topic, subscription.group
+        unknown = PopSigns(consumption=Consumption.UNKNOWN)
+        if address is None:
+            return unknown
+        try:
+            if not self._families.facts(address).has_pop:
+                return PopSigns(consumption=Consumption.PULLS)
+            retry_topics = tuple(
+                sorted(set(self._admin.topics_of_group(address, group)) & set(pop_retry_topics(topic, group)))
+            )
+        except ReconcilerError:
+            return unknown
+        try:
+            kind = self._admin.consume_type(address, group)
+            pops = bool(retry_topics) or kind == "CONSUME_POP" or self._admin.is_pop_mode(address, group, topic)
+        except ReconcilerError:
+            return PopSigns(consumption=_shown(pops=bool(retry_topics), is_connected=False), retry_topics=retry_topics)
+        return PopSigns(consumption=_shown(pops=pops, is_connected=kind is not None), retry_topics=retry_topics)
+
+
+def _shown(*, pops: bool, is_connected: bool) -> Consumption:
+    if pops:
+        return Consumption.POPS
+    return Consumption.PULLS if is_connected else Consumption.UNKNOWN
+
+
+def _together(signs: Sequence[PopSigns]) -> PopSigns:
+    kinds = {one.consumption for one in signs}
+    retry_topics = {topic for one in signs for topic in one.retry_topics}
+    consumption = next((kind for kind in _BY_WEIGHT if kind in kinds), Consumption.PULLS)
+    return PopSigns(consumption=consumption, retry_topics=tuple(sorted(retry_topics)))

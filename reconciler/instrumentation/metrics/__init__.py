@@ -1,0 +1,1 @@
+"""Metrics for Prometheus: a catalogue of names, what moves them, and three pages over HTTP."""

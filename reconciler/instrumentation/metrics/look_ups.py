@@ -1,0 +1,92 @@
+"""Brokers as a witness, with each question about a key counted and timed. The answers are passed on unchanged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeVar
+
+from reconciler.clock import Clock
+from reconciler.contract.subscription import Subscription
+from reconciler.instrumentation.metrics import catalogue as c
+from reconciler.instrumentation.metrics.book import MetricBook
+from reconciler.policy.evidence import (
+    Consumption,
+    FilterKind,
+    Lookup,
+    OutboxRow,
+    QueuePosition,
+    StoredMessage,
+    Watermark,
+)
+from reconciler.policy.ports import BrokerEvidence, Horizon
+
+T = TypeVar("T")
+
+
+class MeasuredBrokerEvidence:
+    """The port BrokerEvidence before another one. Shared by the threads that the other may be shared by."""
+
+    def __init__(self, brokers: BrokerEvidence, book: MetricBook, *, clock: Clock) -> None:
+        self._brokers = brokers
+        self._book = book
+        self._clock = clock
+        # Not about one key: passed on as they are.
+        self.brokers_seen: Callable[[str], frozenset[str] | None] = brokers.brokers_seen
+        self.expect: Callable[[str, Collection[str]], None] = brokers.expect
+        self.watermark: Callable[[Subscription], Watermark] = brokers.watermark
+        self.positions: Callable[[Subscription], Sequence[QueuePosition] | None] = brokers.positions
+        self.consumption: Callable[[Subscription], Consumption] = brokers.consumption
+        self.filter_kind: Callable[[Subscription], FilterKind] = brokers.filter_kind
+        self.horizon: Callable[[str], Horizon] = brokers.horizon
+        self.check_back_wait_seconds: Callable[[StoredMessage], float] = brokers.check_back_wait_seconds
+        self.rollback_evident_after_seconds: Callable[[StoredMessage], float | None] = (
+            brokers.rollback_evident_after_seconds
+        )
+
+    def committed_copies(
+        self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int
+    ) -> Lookup[StoredMessage]:
+        """Committed copies."""
+        ask = self._brokers.committed_copies
+        return self._one(
+            topic, "committed", lambda: ask(topic, unique_key, horizon=horizon, not_before_ms=not_before_ms)
+        )
+
+    def half_copies(
+        self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int, outbox: OutboxRow | None
+    ) -> Lookup[StoredMessage]:
+        """Copies of the half."""
+        ask = self._brokers.half_copies
+        return self._one(
+            topic, "half", lambda: ask(topic, unique_key, horizon=horizon, not_before_ms=not_before_ms, outbox=outbox)
+        )
+
+    def parked_copies(
+        self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int
+    ) -> Lookup[StoredMessage]:
+        """Copies that the broker gave up."""
+        ask = self._brokers.parked_copies
+        return self._one(topic, "parked", lambda: ask(topic, unique_key, horizon=horizon, not_before_ms=not_before_ms))
+
+    def group_copies(
+        self, subscription: Subscription, unique_key: str, *, horizon: Horizon
+    ) -> Mapping[str, Lookup[StoredMessage]]:
+        """Copies in the group's own topics: each counts."""
+        found = self._timed("group", lambda: self._brokers.group_copies(subscription, unique_key, horizon=horizon))
+        for lookup in found.values():
+            self._count(subscription.topic, "group", lookup)
+        return found
+
+    def _one(self, topic: str, kind: str, ask: Callable[[], Lookup[StoredMessage]]) -> Lookup[StoredMessage]:
+        lookup = self._timed(kind, ask)
+        self._count(topic, kind, lookup)
+        return lookup
+
+    def _timed(self, kind: str, ask: Callable[[], T]) -> T:
+        began = self._clock.monotonic_seconds()
+        answer = ask()
+        self._book.observe(c.LOOK_UP_DURATION, kind, value=self._clock.monotonic_seconds() - began)
+        return answer
+
+    def _count(self, topic: str, kind: str, lookup: Lookup[StoredMessage]) -> None:
+        self._book.add(c.LOOK_UPS, topic, kind, lookup.presence.value.lower())

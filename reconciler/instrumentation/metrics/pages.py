@@ -1,0 +1,58 @@
+"""/metrics, /livez and /readyz as answers; how they travel is left to serving.py, or to a console."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+
+from reconciler.instrumentation.metrics.book import MetricBook
+
+#: When a process that is not ready is asked again.
+RETRY_AFTER_SECONDS = 10
+
+#: Dependency -> what is wrong with it; None: it answered. The mapping is None if that could not be found out in time.
+Readiness = Callable[[], Mapping[str, str | None] | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageAnswer:
+    """One answer over HTTP."""
+
+    status: HTTPStatus
+    content_type: str
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class MetricPages:
+    """The three pages of one process."""
+
+    def __init__(self, book: MetricBook, *, readiness: Readiness) -> None:
+        self._book = book
+        self._readiness = readiness
+
+    def answer(self, path: str, *, accept: str = "") -> PageAnswer:
+        """The page of a path; 404 for any other."""
+        if path == "/metrics":
+            body, content_type = self._book.page(accept)
+            return PageAnswer(status=HTTPStatus.OK, content_type=content_type, body=body)
+        if path == "/livez":
+            return _json(HTTPStatus.OK, {"status": "alive"})
+        if path == "/readyz":
+            return self._ready()
+        return _json(HTTPStatus.NOT_FOUND, {"status": "not found", "pages": ["/metrics", "/livez", "/readyz"]})
+
+    def _ready(self) -> PageAnswer:
+        found = self._readiness()
+        checks = {"dependencies": "no answer in time"} if found is None else {n: p or "ok" for n, p in found.items()}
+        if all(result == "ok" for result in checks.values()):
+            return _json(HTTPStatus.OK, {"status": "ready", "checks": checks})
+        answer = {"status": "not ready", "checks": checks}
+        return _json(HTTPStatus.SERVICE_UNAVAILABLE, answer, {"Retry-After": str(RETRY_AFTER_SECONDS)})
+
+
+def _json(status: HTTPStatus, document: object, headers: Mapping[str, str] | None = None) -> PageAnswer:
+    body = json.dumps(document, ensure_ascii=True).encode() + b"\n"
+    return PageAnswer(status=status, content_type="application/json", body=body, headers=headers or {})

@@ -1,0 +1,75 @@
+"""The newest answer of something slow, for pages that are asked often: one thread reads, all wait for a while."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from reconciler.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: An answer is shown again for this long ...
+FRESH_SECONDS = 10.0
+#: ... and for this many times as long as reading it took: reading costs a twentieth of the time at most.
+FRESH_READINGS = 20.0
+#: ... but never for longer than this: an answer that waited for what is away would hide that it is back.
+FRESH_SECONDS_MAX = 60.0
+#: A scrape waits this long for a new answer; Prometheus gives up after 10 s by default.
+WAIT_SECONDS = 4.0
+#: An older answer is shown in its place while a new one is read, up to this age after it should have been renewed.
+STALE_SECONDS = 60.0
+
+
+class LatestReading(Generic[T]):
+    """Shared by threads. No thread reads while nobody asks."""
+
+    def __init__(self, read: Callable[[], T], *, clock: Clock, wait_seconds: float = WAIT_SECONDS) -> None:
+        """`read` may raise: that is logged, and counts as no answer."""
+        self._read = read
+        self._clock = clock
+        self._wait_seconds = wait_seconds
+        self._lock = threading.Lock()
+        self._answer: T | None = None
+        self._read_at_seconds: float | None = None
+        self._ended = threading.Event()
+        self._is_reading = False
+        #: How long the last reading took, in seconds.
+        self.took_seconds: float | None = None
+
+    def get(self) -> T | None:
+        """The answer; None: there is none that is young enough, since reading fails or takes too long."""
+        with self._lock:
+            if self._age_seconds() <= self._fresh_seconds():
+                return self._answer
+            if not self._is_reading:
+                self._is_reading, self._ended = True, threading.Event()
+                threading.Thread(target=self._renew, args=(self._ended,), name="metrics reading", daemon=True).start()
+            ended = self._ended
+        self._clock.wait(ended, self._wait_seconds)
+        with self._lock:
+            return self._answer if self._age_seconds() <= self._fresh_seconds() + STALE_SECONDS else None
+
+    def _renew(self, ended: threading.Event) -> None:
+        began = self._clock.monotonic_seconds()
+        answer: T | None = None
+        try:
+            answer = self._read()
+        except Exception:  # what cannot be read is absent; the thread that asks must answer in any case
+            logger.exception("metrics_unread")
+        now = self._clock.monotonic_seconds()
+        with self._lock:
+            self._answer, self._read_at_seconds, self.took_seconds = answer, now, now - began
+            self._is_reading = False
+        ended.set()
+
+    def _age_seconds(self) -> float:
+        at = self._read_at_seconds
+        return float("inf") if at is None else self._clock.monotonic_seconds() - at
+
+    def _fresh_seconds(self) -> float:
+        return min(FRESH_SECONDS_MAX, max(FRESH_SECONDS, FRESH_READINGS * (self.took_seconds or 0.0)))

@@ -1,0 +1,101 @@
+"""A small server for the pages of one process: a thread a request, few at once, and none of them waits for ever."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+from wsgiref.simple_server import WSGIRequestHandler, make_server
+
+from prometheus_client.exposition import ThreadingWSGIServer
+
+from reconciler.contract.urls import read_address
+from reconciler.errors import ConfigurationError
+from reconciler.instrumentation.metrics.pages import MetricPages
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIEnvironment
+
+logger = logging.getLogger(__name__)
+
+#: A client that sends or takes nothing for this long is cut off.
+CLIENT_SECONDS_MAX = 10.0
+#: Requests at once; more are refused with 503.
+REQUESTS_MAX = 16
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = CLIENT_SECONDS_MAX
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the base class
+        """A scrape every few seconds is no event."""
+
+
+class _Server(ThreadingWSGIServer):
+    daemon_threads = True
+    allow_reuse_address = True
+
+
+class _Server6(_Server):
+    address_family = socket.AF_INET6
+
+
+@contextmanager
+def serving(pages: MetricPages, listen: str) -> Iterator[tuple[str, int]]:
+    """Serves within the block; yields the address that it listens on.
+
+    Raises ConfigurationError if the address cannot be had.
+    """
+    host, port = read_address(listen)
+    host = host.strip("[]")
+    kind = _Server6 if ":" in host else _Server
+    try:
+        server = make_server(host, port or 0, _application(pages), server_class=kind, handler_class=_Handler)
+    except (OSError, OverflowError) as error:
+        raise ConfigurationError(
+            f"metrics.listen = {listen!r}: {error}; if another process of the same file has it, give each its own by "
+            "RECONCILER_METRICS__LISTEN"
+        ) from error
+    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
+    thread.start()
+    try:
+        yield host, server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class _application:  # noqa: N801 - a WSGI application is called like a function
+    def __init__(self, pages: MetricPages) -> None:
+        self._pages = pages
+        self._room = threading.BoundedSemaphore(REQUESTS_MAX)
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        method = environ.get("REQUEST_METHOD", "")
+        if method not in {"GET", "HEAD"}:
+            return _bare(start_response, HTTPStatus.METHOD_NOT_ALLOWED, ("Allow", "GET, HEAD"))
+        if not self._room.acquire(blocking=False):
+            return _bare(start_response, HTTPStatus.SERVICE_UNAVAILABLE, ("Retry-After", "1"))
+        try:
+            answer = self._pages.answer(environ.get("PATH_INFO", ""), accept=environ.get("HTTP_ACCEPT", ""))
+        finally:
+            self._room.release()
+        headers = [
+            ("Content-Type", answer.content_type),
+            ("Content-Length", str(len(answer.body))),
+            ("Cache-Control", "no-store"),
+            ("X-Content-Type-Options", "nosniff"),
+            *answer.headers.items(),
+        ]
+        start_response(f"{answer.status.value} {answer.status.phrase}", headers)
+        return [] if method == "HEAD" else [answer.body]
+
+
+def _bare(start_response: StartResponse, status: HTTPStatus, header: tuple[str, str]) -> Iterable[bytes]:
+    start_response(f"{status.value} {status.phrase}", [header, ("Content-Length", "0")])
+    return []

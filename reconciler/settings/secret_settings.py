@@ -1,0 +1,131 @@
+"""Settings that are secrets: each may come as it is, from a file (`..._file`) or from a command (`..._command`).
+
+`SECRET_NAMES` is the list. Everything else that deals with secrets reads it: what may be shown, the pages, the tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+from reconciler.contract.secret import SecretText
+from reconciler.contract.secret_sources import (
+    COMMAND_KEEP_SECONDS,
+    FILE_KEEP_SECONDS,
+    KeptSecret,
+    UnreadableSecret,
+    read_secret_file,
+    run_secret_command,
+    secrets_of,
+    words_of,
+)
+from reconciler.contract.urls import HIDDEN, shown_value
+from reconciler.errors import InvalidValue
+
+#: Path of each; `[]` stands for every section of a list.
+SECRET_NAMES = (
+    "redis.url",
+    "ledger.url",
+    "producers[].outbox_url",
+    "subscriptions[].inbox_url",
+    "unique_key_topic.signature_secret",
+    "rocketmq.acl.secret_key",
+    "rocketmq.acl.security_token",
+    "rocketmq.tls.key_password",
+)
+#: Those of which there may be several.
+_LISTS = frozenset({"outbox_url", "inbox_url"})
+_SOURCES: tuple[Literal["_file", "_command"], ...] = ("_file", "_command")
+
+Place = tuple[str, ...]
+
+
+def secret_at(path: Place) -> tuple[Place, str] | None:
+    """Path of the secret that a path belongs to, and what stands behind its name: nothing, `_file` or `_command`."""
+    for source in ("", *_SOURCES):
+        if path and path[-1].endswith(source):
+            name = (*path[:-1], path[-1].removesuffix(source) if source else path[-1])
+            if ".".join("[]" if part.isdecimal() else part for part in name).replace(".[]", "[]") in SECRET_NAMES:
+                return name, source
+    return None
+
+
+def forget_other_sources(section: dict[str, Any], name: str) -> None:
+    """A variable beats the file: what the file says about the secret counts no more."""
+    for source in ("", *_SOURCES):
+        section.pop(f"{name}{source}", None)
+
+
+def read_secrets(document: dict[str, Any], variables: Mapping[Place, str]) -> Iterator[str]:
+    """Puts a SecretText in the place of every `..._file` and `..._command`. Gives a line for each that cannot be used.
+
+    `variables`: path of a setting -> the variable that it comes from.
+    """
+    for path in SECRET_NAMES:
+        for where, section in _sections(document, path.split(".")[:-1], ()):
+            yield from _read_one(section, (*where, path.rpartition(".")[2]), variables)
+
+
+def _sections(place: Any, names: list[str], where: Place) -> Iterator[tuple[Place, dict[str, Any]]]:
+    if not names:
+        if isinstance(place, dict):
+            yield where, place
+        return
+    name, rest = names[0].removesuffix("[]"), names[1:]
+    found = place.get(name) if isinstance(place, dict) else None
+    if not names[0].endswith("[]"):
+        yield from _sections(found, rest, (*where, name))
+    elif isinstance(found, list):
+        for number, one in enumerate(found):
+            yield from _sections(one, rest, (*where, name, str(number)))
+
+
+def _read_one(section: dict[str, Any], path: Place, variables: Mapping[Place, str]) -> Iterator[str]:
+    name = path[-1]
+    given = [f"{name}{source}" for source in ("", *_SOURCES) if f"{name}{source}" in section]
+    asked = [one for one in given if one != name]
+    if not asked:
+        return
+    if len(given) > 1:
+        yield f"{' and '.join(_shown((*path[:-1], one)) for one in given)}: two sources of one secret; remove one"
+        for one in asked:
+            del section[one]
+        return
+    value = section.pop(asked[0])
+    is_file = asked[0].endswith("_file")
+    called = variables.get((*path[:-1], asked[0])) or _shown((*path[:-1], asked[0]))
+    section[name] = SecretText("?")  # a place that no second line complains about; nothing starts with problems
+    try:
+        values = value if is_file and isinstance(value, list) and name in _LISTS else [value]
+        texts = [SecretText(source.current(), source) for source in (_source(one, called, is_file) for one in values)]
+    except UnreadableSecret as error:
+        del section[name]
+        yield f"{called} = {_shown_source(value, is_file)}: {error}"
+        return
+    several = [one for text in texts for one in secrets_of(text)] if name in _LISTS else texts
+    section[name] = several[0] if len(several) == 1 else several or texts[0]
+
+
+def _source(value: Any, called: str, is_file: bool) -> KeptSecret:  # noqa: FBT001 - of two kinds
+    if is_file:
+        if not isinstance(value, str):
+            raise UnreadableSecret("expected a file's name")
+        return KeptSecret(lambda: read_secret_file(value), name=called, keep_seconds=FILE_KEEP_SECONDS)
+    if not isinstance(value, str) and not (isinstance(value, list) and all(isinstance(word, str) for word in value)):
+        raise UnreadableSecret("expected a command: one text, or a list of program and arguments")
+    try:
+        words = words_of(value)
+    except InvalidValue as error:
+        raise UnreadableSecret(error.remedy) from None
+    return KeptSecret(lambda: run_secret_command(words), name=called, keep_seconds=COMMAND_KEEP_SECONDS)
+
+
+def _shown(path: Place) -> str:
+    return "".join(f"[{part}]" if part.isdecimal() else f".{part}" for part in path).lstrip(".")
+
+
+def _shown_source(value: Any, is_file: bool) -> str:  # noqa: FBT001 - of two kinds
+    """A file's name; the secret itself may have been written in its place, and a command may have one in it."""
+    if not is_file or not isinstance(value, str):
+        return HIDDEN
+    return shown_value(value) if "://" in value or value.startswith(("/", "./", "../")) else HIDDEN

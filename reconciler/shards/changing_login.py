@@ -1,0 +1,59 @@
+"""A login of Redis that changes while the process runs: each new connection takes user and password as they are then.
+
+Connections that are open stay logged in: Redis closes them only when the user is switched off or deleted.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from urllib.parse import parse_qsl, unquote, urlencode
+
+from redis.credentials import CredentialProvider
+
+from reconciler.contract.secret import SecretText
+from reconciler.contract.urls import read_redis_url
+
+#: Parameters that do what user and password before the host do.
+_PARAMETERS = ("username", "password")
+
+
+class ChangingLogin(CredentialProvider):
+    """What redis-py asks at each connection. Shared by threads."""
+
+    def __init__(self, secret: SecretText) -> None:
+        self._secret = secret
+        self._text = secret.reveal()
+        self._login = _login(self._text)
+
+    def get_credentials(self) -> tuple[str] | tuple[str, str]:
+        """User and password, or the password alone; of a URL that cannot be read the ones of before."""
+        text = self._secret.reveal()
+        if text != self._text:
+            with suppress(ValueError):  # half written
+                self._text, self._login = text, _login(text)
+        username, password = self._login
+        return (username, password) if username else (password,)
+
+    def ask_again(self) -> bool:
+        """After Redis has refused the login: True if there is another one now."""
+        return self._secret.ask_again(self._text)
+
+
+def has_login(secret: SecretText) -> bool:
+    """Whether the URL has a user or a password. One that has none now has none later."""
+    return any(_login(secret.reveal()))
+
+
+def without_login(text: str) -> str:
+    """The URL without user and password: redis-py takes them from a provider, or from the URL, and never from both."""
+    scheme, _, rest = text.partition("://")
+    place, mark, query = rest.partition("?")
+    kept = [(name, value) for name, value in parse_qsl(query, keep_blank_values=True) if name not in _PARAMETERS]
+    return f"{scheme}://{place.rpartition('@')[2]}{mark if kept else ''}{urlencode(kept)}"
+
+
+def _login(text: str) -> tuple[str, str]:
+    url = read_redis_url(text)
+    given = dict(url.parameters)
+    username = unquote(url.username or "") or given.get("username", "")
+    return username, unquote(url.password or "") or given.get("password", "")

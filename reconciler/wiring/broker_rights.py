@@ -1,0 +1,105 @@
+"""Whether brokers let us read what rounds read: each right is tried by a harmless request to every master.
+
+Rights to write (announcements, probes, republishing) are not tried: a message would be written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+
+from reconciler.announcing.source import PULL_GROUP
+from reconciler.errors import AccessRefused, BrokerUnavailable, Lacking, ReconcilerError
+from reconciler.evidence.lookup import query_messages
+from reconciler.evidence.queue_scan import SCAN_GROUP
+from reconciler.rocketmq.client.offsets import Offsets
+from reconciler.rocketmq.client.routes import MessageQueue
+from reconciler.rocketmq.consumer.pulling import PullRequest, pull
+from reconciler.rocketmq.wire.codes import (
+    DISCARD_TOPIC,
+    HALF_TOPIC,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    dead_letter_topic,
+    retry_topic,
+)
+from reconciler.wiring.brokers import masters
+from reconciler.wiring.connections import Connections
+
+#: Refusals that one line shows.
+RIGHTS_SHOWN_MAX = 5
+#: No message has this key.
+_KEY = "RECONCILER_RIGHTS"
+
+
+def refusals(connections: Connections) -> list[AccessRefused]:
+    """One for each right that is lacking, at the first master that refuses it; empty where masters are not known."""
+    found: dict[str, AccessRefused] = {}
+    try:
+        addresses = masters(connections)
+    except ReconcilerError:
+        return []  # other checks say why
+    for broker, address in addresses.items():
+        for ask in _questions(connections, broker, address):
+            try:
+                ask()
+            except AccessRefused as error:
+                found.setdefault(error.right, error)
+                if error.lacking is not Lacking.RIGHT:
+                    return [error]
+            except ReconcilerError:
+                continue  # an unknown topic, or a broker that is away: other checks say so
+    return list(found.values())
+
+
+def ask_rights(connections: Connections) -> dict[str, Callable[[], object]]:
+    """Whether brokers let us read what rounds read, for who_is_away."""
+
+    def ask() -> None:
+        found = refusals(connections)
+        if found:
+            shown = [str(error) for error in found[:RIGHTS_SHOWN_MAX]]
+            more = len(found) - len(shown)
+            raise BrokerUnavailable("; ".join([*shown, *([f"and {more} more: run reconciler doctor"] if more else [])]))
+
+    return {"rights at brokers": ask}
+
+
+def _questions(connections: Connections, broker: str, address: str) -> Iterator[Callable[[], object]]:
+    settings, client, admin = connections.settings, connections.rocketmq.client, connections.admin
+    offsets = Offsets(client)
+
+    def look_up(topic: str) -> Callable[[], object]:
+        return partial(query_messages, client, address, topic, _KEY, maximum=1, by_unique_key=True)
+
+    def read(topic: str, group: str) -> Iterator[Callable[[], object]]:
+        queue = MessageQueue(topic=topic, broker_name=broker, queue_id=0)
+
+        def pull_at_end() -> object:
+            # Anywhere else some brokers write an OffsetMovedEvent (PullMessageProcessor).
+            end = offsets.maximum(address, queue)
+            return pull(client, address, PullRequest(queue=queue, offset=end, group=group, maximum=1))
+
+        yield pull_at_end
+
+    for topic in dict.fromkeys(settings.unique_key_topic.name_for(s.topic) for s in settings.subscriptions):
+        yield from read(topic, PULL_GROUP)
+    yield look_up(settings.rocketmq.probe_topic)
+    with suppress(ReconcilerError):
+        if connections.rocketmq.families.facts(address).has_half_topic:
+            yield look_up(HALF_TOPIC)
+            yield look_up(DISCARD_TOPIC)
+    for topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
+        yield look_up(topic)
+    for topic in dict.fromkeys(s.topic for s in settings.subscriptions):
+        yield look_up(topic)
+        yield from read(topic, SCAN_GROUP)
+    for s in settings.subscriptions:
+        yield look_up(retry_topic(s.group))
+        yield look_up(dead_letter_topic(s.group))
+        queue = MessageQueue(topic=s.topic, broker_name=broker, queue_id=0)
+        yield partial(offsets.of_group, address, queue, s.group)
+        yield partial(admin.group_filter, address, s.group, s.topic)
+    for producer in settings.producers:
+        yield partial(admin.producer_connections, address, producer.group)

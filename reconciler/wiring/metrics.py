@@ -1,0 +1,164 @@
+"""Wiring of the metrics: nothing of them, and no prometheus_client, is loaded unless metrics.listen is set."""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any, Protocol
+
+from reconciler.clock import Clock
+from reconciler.errors import MissingDependency
+from reconciler.instrumentation.metrics import catalogue as c
+from reconciler.instrumentation.metrics.catalogue import Sample
+from reconciler.policy.ports import BrokerEvidence
+from reconciler.settings.schema import Settings, SubscriptionSettings
+
+if TYPE_CHECKING:
+    from checkback_consumers.replay_worker import ReplayWorker
+    from checkback_producers.sweeper import SweepReport
+    from reconciler.announcing.port import AnnouncementQueueState
+    from reconciler.history.service import HistoryService
+    from reconciler.instrumentation.metrics.book import MetricBook, Reader
+    from reconciler.instrumentation.metrics.events import EventMetrics
+    from reconciler.instrumentation.metrics.pages import Readiness
+    from reconciler.wiring.scheduler import TickRunner
+
+
+class AnnouncementStates(Protocol):
+    """What is read of an announcement consumer."""
+
+    def states(self) -> Iterable[AnnouncementQueueState]:
+        """Every queue that had a step."""
+        ...
+
+
+class Metering:
+    """What one process measures. Made once; its readers come and go with what they read."""
+
+    def __init__(self, book: MetricBook, events: EventMetrics, *, clock: Clock) -> None:
+        self.book = book
+        self.events = events
+        self._clock = clock
+
+    def before(self, brokers: BrokerEvidence) -> BrokerEvidence:
+        """The witness, with its answers counted and timed."""
+        from reconciler.instrumentation.metrics.look_ups import MeasuredBrokerEvidence
+
+        return MeasuredBrokerEvidence(brokers, self.book, clock=self._clock)
+
+    @contextmanager
+    def serving(self, listen: str, *, readiness: Readiness, readers: Iterable[Reader]) -> Iterator[tuple[str, int]]:
+        """The pages over HTTP within the block; yields where. Raises ConfigurationError for an address in use."""
+        from reconciler.instrumentation.metrics.pages import MetricPages
+        from reconciler.instrumentation.metrics.serving import serving
+
+        with (
+            self.book.reading(build_samples, *readers),
+            serving(MetricPages(self.book, readiness=readiness), listen) as where,
+        ):
+            yield where
+
+    def reading_service(
+        self, *, runner: TickRunner, consumer: AnnouncementStates, history: HistoryService | None
+    ) -> AbstractContextManager[None]:
+        """Schedule, announcements and history of `reconciler run`, within the block."""
+        return self.book.reading(
+            lambda: schedule_samples(runner),
+            lambda: announcement_samples(consumer.states()),
+            lambda: () if history is None else history_samples(history.counters.as_dict()),
+        )
+
+    def reading_schedule(self, runner: TickRunner) -> AbstractContextManager[None]:
+        """The schedule of `reconciler sweep`, within the block."""
+        return self.book.reading(lambda: schedule_samples(runner))
+
+    def reading_worker(self, worker: ReplayWorker, configured: SubscriptionSettings) -> AbstractContextManager[None]:
+        """The counts of `reconciler replay`, within the block."""
+        place = (configured.topic, configured.group)
+        return self.book.reading(
+            lambda: [Sample(c.HAND_OVERS, (*place, name), n) for name, n in asdict(worker.counts).items()]
+        )
+
+    def swept(self, report: SweepReport, *, took_seconds: float) -> None:
+        """One sweep. Times of the schedule and of the last good sweep are apart: one that fails is no sign of life."""
+        book = self.book
+        book.add(c.SWEEPS, "problems" if report.problems else "clean")
+        book.observe(c.SWEEP_DURATION, value=took_seconds)
+        if not report.failed_sources:
+            book.put(c.LAST_SWEEP, value=self._clock.now_ms() / 1000)
+        for outcome in SWEPT_OUTCOMES:
+            book.add(c.SWEPT_ROWS, outcome, amount=getattr(report, outcome))
+
+
+#: Fields of a sweep's report that are numbers of rows.
+SWEPT_OUTCOMES = (
+    "announced", "settled", "announced_again", "unsettled", "differing", "unprovable", "deleted", "doubled", "damaged",
+    "reopened",
+)  # fmt: skip
+
+
+def open_metering(settings: Settings, command: str, *, clock: Clock) -> Metering | None:
+    """None: metrics.listen is not set. Raises MissingDependency."""
+    if settings.metrics.listen is None:
+        return None
+    require_prometheus_client()
+    from reconciler.instrumentation.metrics.book import MetricBook
+    from reconciler.instrumentation.metrics.events import EventMetrics
+
+    book = MetricBook(command)
+    return Metering(book, EventMetrics(book), clock=clock)
+
+
+def require_prometheus_client() -> None:
+    """Raises MissingDependency."""
+    try:
+        import prometheus_client  # noqa: F401 - only metrics need it
+    except ImportError as error:
+        raise MissingDependency(
+            "metrics.listen is set, and prometheus-client, which writes them, is not installed: "
+            "pip install 'checkback-reconciler[metrics]', or remove metrics.listen"
+        ) from error
+
+
+def build_samples() -> Iterator[Sample]:
+    """Which release runs."""
+    try:
+        release = version("checkback-reconciler")
+    except PackageNotFoundError:
+        release = "unknown"
+    yield Sample(c.BUILD_INFO, (release, platform.python_version()), 1)
+
+
+def schedule_samples(runner: TickRunner) -> Iterator[Sample]:
+    """Turns that did no work, and those that are overdue."""
+    for (job, reason), count in tuple(runner.skipped.items()):
+        yield Sample(c.TURNS_MISSED, (job, reason), count)
+    for job, seconds in runner.lateness_seconds().items():
+        yield Sample(c.LATENESS, (job,), seconds)
+
+
+def announcement_samples(states: Iterable[AnnouncementQueueState]) -> Iterator[Sample]:
+    """Sums over the queues of each subscription: a queue is no label."""
+    sums: Counter[tuple[c.Metric, tuple[str, ...]]] = Counter()
+    for one in states:
+        place = (one.subscription.topic, one.subscription.group)
+        sums[c.ADMITTED, place] += one.admitted_keys
+        sums[c.REFUSED, place] += one.refused
+        sums[c.REWINDS, place] += one.rewinds
+        if one.behind is not None:
+            sums[c.ANNOUNCEMENTS_BEHIND, place] += one.behind
+        if one.kind is not None:
+            sums[c.ANNOUNCEMENT_QUEUES, (*place, one.kind.value.lower())] += 1
+    for (metric, labels), value in sums.items():
+        yield Sample(metric, labels, value)
+
+
+def history_samples(counters: Mapping[str, Any]) -> Iterator[Sample]:
+    """What the history's threads did."""
+    yield Sample(c.HISTORY_WRITTEN, (), counters["rows_spooled"])
+    yield Sample(c.HISTORY_DROPPED, (), counters["rows_dropped"])
+    yield Sample(c.HISTORY_MISSED, (), counters["rounds_missed"])

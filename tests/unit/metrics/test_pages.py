@@ -1,0 +1,197 @@
+"""/metrics, /livez and /readyz over HTTP: each answers within a bound, whatever is away."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import pytest
+
+from reconciler.clock import ManualClock, SystemClock
+from reconciler.errors import ConfigurationError
+from reconciler.instrumentation.metrics import catalogue as c
+from reconciler.instrumentation.metrics.book import MetricBook
+from reconciler.instrumentation.metrics.catalogue import Sample
+from reconciler.instrumentation.metrics.pages import MetricPages
+from reconciler.instrumentation.metrics.reading import FRESH_SECONDS, STALE_SECONDS, LatestReading
+from reconciler.instrumentation.metrics.serving import REQUESTS_MAX, serving
+from tests.polling import eventually
+from tests.services.ports import free_port
+from tests.unit.metrics.measured_world import scraped
+
+Answer = tuple[int, dict[str, str], bytes]
+Results = Mapping[str, str | None] | None
+
+
+@contextmanager
+def served(results: Results = None, book: MetricBook | None = None) -> Iterator[tuple[str, int]]:
+    pages = MetricPages(book or MetricBook("run"), readiness=lambda: results)
+    with serving(pages, f"127.0.0.1:{free_port()}") as where:
+        yield where
+
+
+def asked(where: tuple[str, int], path: str, method: str = "GET") -> Answer:
+    connection = http.client.HTTPConnection(*where, timeout=10)
+    try:
+        connection.request(method, path)
+        answer = connection.getresponse()
+        return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
+    finally:
+        connection.close()
+
+
+def test_a_process_that_waits_for_everything_is_alive_and_not_ready() -> None:
+    with served({"redis": None, "ledger": "connection refused"}) as where:
+        assert asked(where, "/livez")[0] == 200
+        status, headers, body = asked(where, "/readyz")
+    assert (status, headers["retry-after"]) == (503, "10")
+    checks = {"redis": "ok", "ledger": "connection refused"}
+    assert json.loads(body) == {"status": "not ready", "checks": checks}
+
+
+def test_a_process_whose_dependencies_answer_is_ready() -> None:
+    with served({"redis": None}) as where:
+        status, headers, body = asked(where, "/readyz")
+    assert (status, json.loads(body)["status"]) == (200, "ready")
+    assert "retry-after" not in headers
+
+
+def test_dependencies_that_could_not_be_asked_in_time_are_not_ready() -> None:
+    with served(None) as where:
+        assert asked(where, "/readyz")[0] == 503
+
+
+def test_metrics_are_text_for_a_browser_and_head_and_other_pages_have_their_answers() -> None:
+    book = MetricBook("run")
+    book.add(c.BREAKER_OPENINGS, "ORDERS")
+    with served(book=book) as where:
+        status, headers, body = asked(where, "/metrics")
+        assert status == 200
+        assert headers["content-type"].startswith("text/plain")
+        assert b'reconciler_breaker_openings_total{topic="ORDERS"} 1.0' in body
+        status, headers, body = asked(where, "/metrics", "HEAD")
+        assert (status, body) == (200, b"")
+        assert int(headers["content-length"]) > 0
+        assert asked(where, "/")[0] == 404
+        status, headers, _ = asked(where, "/metrics", "POST")
+        assert (status, headers["allow"]) == (405, "GET, HEAD")
+
+
+def test_a_port_in_use_names_the_setting_and_the_way_out() -> None:
+    pages = MetricPages(MetricBook("run"), readiness=dict)
+    with served() as (host, port), pytest.raises(ConfigurationError, match=r"RECONCILER_METRICS__LISTEN"):
+        serving(pages, f"{host}:{port}").__enter__()
+
+
+def test_clients_that_say_nothing_keep_no_other_from_its_answer() -> None:
+    with served() as where:
+        silent = [socket.create_connection(where) for _ in range(REQUESTS_MAX + 1)]
+        try:
+            assert asked(where, "/livez")[0] == 200
+        finally:
+            for connection in silent:
+                connection.close()
+
+
+def test_two_books_in_one_process_share_nothing() -> None:
+    first, second = MetricBook("run"), MetricBook("run")
+    first.add(c.BREAKER_OPENINGS, "ORDERS")
+    assert "reconciler_breaker_openings_total{topic=ORDERS}" in scraped(first)
+    assert "reconciler_breaker_openings_total{topic=ORDERS}" not in scraped(second)
+
+
+def test_a_reader_that_fails_costs_its_own_values_only(caplog: pytest.LogCaptureFixture) -> None:
+    def fails() -> Iterator[Sample]:
+        raise KeyError("a bug")
+
+    book = MetricBook("run")
+    with book.reading(fails), caplog.at_level(logging.ERROR):
+        assert scraped(book, [Sample(c.OUTAGE_OPEN, (), 1)])["reconciler_outage_open"] == 1
+    assert "metrics_unread" in caplog.text
+
+
+def test_readers_end_with_what_they_read() -> None:
+    book = MetricBook("run")
+    with book.reading(lambda: [Sample(c.OUTAGE_OPEN, (), 1)]):
+        assert "reconciler_outage_open" in scraped(book)
+    assert "reconciler_outage_open" not in scraped(book)
+
+
+# ---- the newest answer of something slow
+
+
+def test_a_hundred_scrapes_cost_one_reading_until_it_is_old() -> None:
+    clock, readings = ManualClock(), list[int]()
+
+    def read() -> int:
+        readings.append(1)
+        return len(readings)
+
+    latest = LatestReading(read, clock=clock)
+    assert [eventually(latest.get, within_seconds=30) for _ in range(100)] == [1] * 100
+    clock.advance(FRESH_SECONDS + 1)
+    eventually(lambda: latest.get() == 2, within_seconds=30)
+    assert len(readings) == 2
+
+
+def test_a_reading_that_hangs_is_shown_as_unknown_and_never_for_ever_as_calm() -> None:
+    clock, goes_on, readings = ManualClock(), threading.Event(), list[int]()
+
+    def read() -> str:
+        readings.append(1)
+        if len(readings) > 1:
+            goes_on.wait(60)
+        return "calm"
+
+    latest = LatestReading(read, clock=clock, wait_seconds=0.01)
+    eventually(lambda: latest.get() == "calm", within_seconds=30)
+    clock.advance(FRESH_SECONDS + 1)
+    assert latest.get() == "calm", "a moment old, while a new one is read"
+    clock.advance(STALE_SECONDS)
+    assert latest.get() is None
+    goes_on.set()
+    eventually(lambda: latest.get() == "calm", within_seconds=30)
+    assert len(readings) == 2, "one reading at a time"
+
+
+def test_a_reading_that_fails_is_unknown_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    clock, failures = ManualClock(), [ValueError("a bug")]
+
+    def read() -> str:
+        if failures:
+            raise failures.pop()
+        return "read"
+
+    latest = LatestReading(read, clock=clock, wait_seconds=0.01)
+    eventually(lambda: latest.took_seconds is not None or latest.get(), within_seconds=30)
+    assert latest.get() is None
+    clock.advance(FRESH_SECONDS + 1)
+    eventually(lambda: latest.get() == "read", within_seconds=30)
+    assert "metrics_unread" in caplog.text
+
+
+def test_a_slow_reading_is_kept_for_longer_so_that_it_costs_little() -> None:
+    class Slow(SystemClock):
+        seconds = 0.0
+
+        def monotonic_seconds(self) -> float:
+            return self.seconds
+
+    clock, readings = Slow(), list[int]()
+
+    def read() -> int:
+        readings.append(1)
+        clock.seconds += 2.0
+        return len(readings)
+
+    latest = LatestReading(read, clock=clock)
+    assert latest.get() == 1
+    clock.seconds += 35.0
+    assert latest.get() == 1
+    clock.seconds += 10.0
+    assert latest.get() == 2

@@ -1,0 +1,138 @@
+"""What brokers show of a group's consumption: signs of POP, a connected member, or nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from reconciler.contract.subscription import Subscription
+from reconciler.evidence.brokers import RemotingBrokerEvidence
+from reconciler.policy.evidence import Consumption
+from reconciler.rocketmq.client.client_instance import ClientInstance
+from reconciler.rocketmq.wire.codes import MQVersion, RequestCode, pop_retry_topics
+from tests.unit.rocketmq.scripted import ScriptedBroker, ScriptedCluster
+
+OF = Subscription(environment="test", topic="Orders", group="billing")
+V1, V2 = pop_retry_topics("Orders", "billing")
+
+
+@pytest.fixture
+def cluster() -> Iterator[ScriptedCluster]:
+    with ScriptedCluster(versions=(MQVersion.V5_3_3, MQVersion.V5_3_3)) as made:
+        for broker in made.brokers:
+            shows(broker)
+        yield made
+
+
+@pytest.fixture
+def instance(cluster: ScriptedCluster) -> Iterator[ClientInstance]:
+    with ClientInstance(cluster.name_server.address, client=cluster.client) as made:
+        yield made
+
+
+def shows(
+    broker: ScriptedBroker, *, kind: str | None = "CONSUME_PASSIVELY", topics: Sequence[str] = ("Orders",),
+    modes: Sequence[tuple[str, str, str]] = (),
+) -> None:  # fmt: skip
+    """A broker with a member (None: without), offsets in topics, and request modes by (topic, group, mode)."""
+    members = json.dumps({"connectionSet": [{"clientId": "one"}], "consumeType": kind}).encode()
+    table: dict[str, dict[str, dict[str, str]]] = {}
+    for topic, group, mode in modes:
+        table.setdefault(topic, {})[group] = {"mode": mode}
+    broker.on(
+        RequestCode.GET_CONSUMER_CONNECTION_LIST,
+        lambda request: broker.refuse(request, 206) if kind is None else broker.success(request, body=members),
+    )
+    answers = {
+        RequestCode.QUERY_TOPICS_BY_CONSUMER: {"topicList": list(topics)},
+        RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: {"messageRequestModeMap": table},
+    }
+    for code, answer in answers.items():
+        body = json.dumps(answer).encode()
+        broker.on(code, lambda request, body=body: broker.success(request, body=body))  # type: ignore[misc]
+
+
+def asked(instance: ClientInstance) -> Consumption:
+    return RemotingBrokerEvidence(instance, skew_margin_seconds=1).consumption(OF)
+
+
+def test_a_group_with_members_and_no_sign_of_pop_pulls(instance: ClientInstance) -> None:
+    assert asked(instance) is Consumption.PULLS
+
+
+@pytest.mark.parametrize(
+    "sign",
+    [
+        {"kind": "CONSUME_POP"},
+        {"topics": ("Orders", V1)},
+        {"topics": (V2,), "kind": None},
+        {"modes": [("Orders", "billing", "POP")]},
+    ],
+    ids=["a member", "retry topic", "retry topic of the second kind", "request mode"],
+)
+def test_one_sign_on_one_broker_is_enough(
+    cluster: ScriptedCluster, instance: ClientInstance, sign: dict[str, object]
+) -> None:
+    shows(cluster.brokers[1], **sign)  # type: ignore[arg-type]
+    assert asked(instance) is Consumption.POPS
+
+
+@pytest.mark.parametrize(
+    "modes", [[("Orders", "billing", "PULL")], [("Orders", "shipping", "POP")], [("Others", "billing", "POP")]]
+)
+def test_modes_of_others_are_no_sign(
+    cluster: ScriptedCluster, instance: ClientInstance, modes: list[tuple[str, str, str]]
+) -> None:
+    shows(cluster.brokers[0], modes=modes, topics=("Orders", "%RETRY%billing", "%RETRY%billing_Other"))
+    assert asked(instance) is Consumption.PULLS
+
+
+def test_a_group_without_a_member_on_one_broker_may_pop_by_a_proxy(
+    cluster: ScriptedCluster, instance: ClientInstance
+) -> None:
+    shows(cluster.brokers[1], kind=None)
+    assert asked(instance) is Consumption.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        RequestCode.GET_CONSUMER_CONNECTION_LIST,
+        RequestCode.QUERY_TOPICS_BY_CONSUMER,
+        RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
+    ],
+)
+def test_a_broker_that_refuses_one_question_shows_nothing(
+    cluster: ScriptedCluster, instance: ClientInstance, code: RequestCode
+) -> None:
+    broker = cluster.brokers[1]
+    broker.on(code, lambda request: broker.refuse(request, 16, "no permission"))
+    assert asked(instance) is Consumption.UNKNOWN
+
+
+def test_a_sign_counts_although_another_question_is_refused(cluster: ScriptedCluster, instance: ClientInstance) -> None:
+    broker = cluster.brokers[1]
+    shows(broker, topics=(V1,))
+    broker.on(RequestCode.GET_CONSUMER_CONNECTION_LIST, lambda request: broker.refuse(request, 16, "no permission"))
+    assert asked(instance) is Consumption.POPS
+
+
+def test_brokers_before_5_0_are_asked_nothing() -> None:
+    with ScriptedCluster(versions=(MQVersion.V4_9_8,)) as cluster:
+        with ClientInstance(cluster.name_server.address, client=cluster.client) as instance:
+            assert asked(instance) is Consumption.PULLS
+        assert {command.code for command in cluster.broker.asked} <= {RequestCode.HEART_BEAT}
+
+
+def test_a_topic_without_a_route_shows_nothing(instance: ClientInstance) -> None:
+    nowhere = Subscription(environment="test", topic="NOWHERE", group="billing")
+    assert RemotingBrokerEvidence(instance, skew_margin_seconds=1).consumption(nowhere) is Consumption.UNKNOWN
+
+
+def test_it_is_asked_once_for_many_keys(cluster: ScriptedCluster, instance: ClientInstance) -> None:
+    evidence = RemotingBrokerEvidence(instance, skew_margin_seconds=1)
+    assert {evidence.consumption(OF) for _ in range(50)} == {Consumption.PULLS}
+    codes = [command.code for command in cluster.broker.asked]
+    assert codes.count(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE) == 1
