@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from reconciler.contract.row_rules import DISMISSED_BY
 from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.verdicts import Verdict
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.retention import SqlRetention
-from reconciler.policy.dismissal import DISMISSED_BY
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import (
     candidate,
@@ -131,14 +131,18 @@ def test_what_is_not_finished_or_was_dismissed_is_forgotten(
 
 
 def test_the_round_that_a_shard_goes_on_from_is_deleted(engine: sa.Engine) -> None:
-    of_shard: dict[str, Any] = {"topic": "ORDERS", "consumer_group": "billing", "shard": 0}
     rounds = [
-        ("lost", 9, LIMIT_MS - 3, 0),  # of an epoch that has gone
-        ("e", 1, LIMIT_MS - 2, 0),
-        ("e", 2, LIMIT_MS - 1, 0),  # the newest that counts
-        ("e", 3, LIMIT_MS, 1),  # void: Redis fell back behind it
+        (0, "lost", 9, LIMIT_MS - 3, 0),  # of an epoch that has gone
+        (0, "e", 1, LIMIT_MS - 2, 0),
+        (0, "e", 2, LIMIT_MS, 0),  # old enough in a millisecond
+        (0, "e", 3, LIMIT_MS + 1, 0),
+        (1, "e", 1, 1, 0),  # the newest of its shard that counts
+        (1, "e", 2, 2, 1),  # void: Redis fell back behind it
+        (2, "e", 1, 3, 0),  # which of these two epochs is the later one is not known
+        (2, "f", 1, 3, 0),
     ]
-    for epoch, generation, at_ms, void in rounds:
+    for shard, epoch, generation, at_ms, void in rounds:
+        of_shard: dict[str, Any] = {"topic": "ORDERS", "consumer_group": "billing", "shard": shard}
         insert(engine, round_row, 0, epoch=epoch, generation=generation, stored_at_ms=at_ms, void=void, **of_shard)
     assert delete(engine) == {"round": 2}
-    assert times(engine, round_row.c.stored_at_ms) == [LIMIT_MS - 1, LIMIT_MS]
+    assert times(engine, round_row.c.stored_at_ms) == [1, 2, 3, 3, LIMIT_MS, LIMIT_MS + 1]
