@@ -25,7 +25,10 @@ _DOTTED = re.compile(r"(?<![\w/])checkback_(?:producers|consumers)(?:\.\w+)+")
 
 def public_names(package: str) -> dict[str, list[str]]:
     """By module: the package, its `errors`, and its `security`."""
-    return {name: import_module(name).__all__ for name in (package, f"{package}.errors", f"{package}.security")}
+    return {
+        name: import_module(name).__all__
+        for name in (package, f"{package}.errors", f"{package}.metrics", f"{package}.security")
+    }
 
 
 PUBLIC = {module: set(names) for package in PLUG_INS for module, names in public_names(package).items()}

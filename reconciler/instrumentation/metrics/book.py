@@ -32,6 +32,10 @@ class MetricBook:
         self._lock = threading.Lock()
         self.registry.register(_AtScrape(self._read))
 
+    def begin(self, metric: Metric, *labels: str) -> None:
+        """Shows a counter at 0: Prometheus sees no increase in a series that begins with its first event."""
+        self._child(metric, labels)
+
     def add(self, metric: Metric, *labels: str, amount: float = 1) -> None:
         """Adds to a counter."""
         child = self._child(metric, labels)

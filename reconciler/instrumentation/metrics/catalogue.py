@@ -314,7 +314,7 @@ SWEPT_ROWS = _counter(
 )
 HAND_OVERS = _counter(
     "reconciler_hand_overs_total",
-    "Hand-overs that this worker took: applied, already_applied, postponed, unreached, failed, lost_claims, held.",
+    "Hand-overs by what came of each look: applied, already_applied, postponed, unreached, failed, lost_claims, held.",
     *SUBSCRIPTION,
     "outcome",
     by="replay",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 from reconciler.contract.subscription import Subscription
+from reconciler.contract.verdicts import LOSSES
 from reconciler.instrumentation.metrics import catalogue as c
 from reconciler.instrumentation.metrics.book import MetricBook
 from reconciler.policy.events import (
@@ -20,12 +22,24 @@ from reconciler.policy.events import (
     VerdictsWritten,
 )
 
+#: Of OutageOpened (reconciler/policy/round.py, reconciler/commands/run.py), in lower case.
+OUTAGE_REASONS = ("away", "memory_lost", "unsafe")
+
 
 class EventMetrics:
     """An EventSink. It drops unique keys, shards and texts: they have no bound."""
 
     def __init__(self, book: MetricBook) -> None:
         self._book = book
+
+    def begin(self, subscriptions: Iterable[Subscription]) -> None:
+        """Shows at 0 what alarms are raised for: the first loss is an increase, too."""
+        for reason in OUTAGE_REASONS:
+            self._book.begin(c.OUTAGES, reason)
+        for subscription in subscriptions:
+            self._book.begin(c.ROUNDS_VOIDED, *_place(subscription))
+            for verdict in LOSSES:
+                self._book.begin(c.LOSSES, *_place(subscription), verdict.value.lower())
 
     def emit(self, event: Event) -> None:
         """Counts the event; those without a metric of their own are left out."""

@@ -15,7 +15,7 @@ from reconciler.instrumentation.metrics.catalogue import LABELS, METRICS, Metric
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
 from reconciler.wiring.metrics import SWEPT_OUTCOMES, open_metering
-from tests.unit.metrics.measured_world import EXAMPLE
+from tests.unit.metrics.measured_world import EXAMPLE, scraped
 
 
 def settings(listen: str) -> Settings:
@@ -65,3 +65,11 @@ def test_a_missing_extra_is_a_configuration_error_that_names_it(monkeypatch: pyt
 def test_an_address_that_cannot_be_listened_on_is_refused_at_once(listen: str) -> None:
     with pytest.raises(ConfigurationError, match=r"metrics\.listen"):
         settings(listen)
+
+
+def test_counters_are_one_series_each_and_alarms_are_there_before_their_first_event() -> None:
+    metering = open_metering(settings("127.0.0.1:9378"), "run", clock=ManualClock())
+    assert metering is not None
+    page = scraped(metering.book)
+    assert not [name for name in page if "_created" in name]
+    assert page["reconciler_losses_total{consumer_group=billing,topic=ORDERS,verdict=lost_confirm}"] == 0

@@ -20,8 +20,10 @@ from reconciler.instrumentation.metrics import catalogue as c
 from reconciler.instrumentation.metrics.book import MetricBook
 from reconciler.instrumentation.metrics.catalogue import METRICS, Metric, Sample
 from reconciler.instrumentation.metrics.events import EventMetrics
+from reconciler.instrumentation.metrics.look_ups import MeasuredBrokerEvidence
 from reconciler.instrumentation.metrics.reading import LatestReading
 from reconciler.policy.brakes import BreakerRules
+from reconciler.policy.ports import BrokerEvidence
 from reconciler.sql.tables import ledger_metadata
 from reconciler.wiring.availability import results_of
 from reconciler.wiring.metrics import Metering, announcement_samples, build_samples, history_samples, schedule_samples
@@ -388,3 +390,9 @@ def _forgotten() -> Iterator[None]:
     yield
     for accident in set(ACCIDENTS.values()):
         accident.cache_clear()  # type: ignore[attr-defined]  # functools.cache
+
+
+def test_a_new_question_to_brokers_is_not_lost_behind_the_measuring_witness() -> None:
+    asked = {name for name in vars(BrokerEvidence) if not name.startswith("_")}
+    witness = MeasuredBrokerEvidence(Measured().world.broker, MetricBook("run"), clock=SystemClock())
+    assert {name for name in asked if not callable(getattr(witness, name, None))} == set()

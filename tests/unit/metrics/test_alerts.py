@@ -1,0 +1,214 @@
+"""Alerts: each fires on its accident and is silent in calm, names metrics that exist, and has a runbook that helps."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from reconciler.cli.app import app
+from reconciler.contract.subscription import Subscription
+from reconciler.contract.verdicts import LOSSES
+from reconciler.instrumentation.metrics import catalogue as c
+from reconciler.instrumentation.metrics.book import MetricBook
+from reconciler.instrumentation.metrics.catalogue import LABELS, METRICS
+from reconciler.instrumentation.metrics.events import EventMetrics
+from tests.services.requirements import promtool_missing, require
+from tests.unit.metrics.measured_world import scraped
+
+ROOT = Path(__file__).parents[3]
+RULES = ROOT / "deploy/prometheus/rules.yml"
+RUNBOOKS = ROOT / "docs/runbooks"
+TEXT = RULES.read_text(encoding="utf-8")
+ALERTS = re.findall(r"^ +- alert: (\w+)$", TEXT, re.MULTILINE)
+PLACE = '{topic="ORDERS",consumer_group="billing"}'
+OF = {"topic": "ORDERS", "consumer_group": "billing"}
+TOPIC = '{topic="ORDERS"}'
+#: A value that is the time of each scrape, and one that stands still at 0.
+NOW, STANDS = "0+60x120", "0x120"
+
+
+@dataclass(frozen=True)
+class Case:
+    """Series of an accident and of calm, a value a minute; the labels and the summary of the alert after an hour."""
+
+    accident: dict[str, str]
+    calm: dict[str, str]
+    labels: dict[str, str]
+    summary: str
+
+
+def of_place(name: str, accident: str, calm: str, summary: str) -> Case:
+    series = f"{name}{PLACE}"
+    return Case({series: accident}, {series: calm}, OF, f"ORDERS/billing: {summary}")
+
+
+def of_topic(name: str, more: str, accident: str, calm: str, summary: str) -> Case:
+    series = f'{name}{{topic="ORDERS"{more}}}'
+    return Case({series: accident}, {series: calm}, {"topic": "ORDERS"}, f"ORDERS: {summary}")
+
+
+LOOK_UPS = 'reconciler_lookups_total{topic="ORDERS",kind="half",outcome="%s"}'
+CASES = {
+    "AccountedUntilStale": of_place(
+        c.ACCOUNTED_UNTIL.name, STANDS, NOW,
+        "the time until which commits are accounted for is old, or not known (value: 3.6k s)",
+    ),
+    "RoundStale": of_place(c.LAST_ROUND.name, STANDS, NOW, "no round for 1h 0m 0s, or no process shows any"),
+    "SweepStale": Case(
+        {c.LAST_SWEEP.name: STANDS}, {c.LAST_SWEEP.name: NOW}, {},
+        "no sweep finished every outbox for 1h 0m 0s, or no process shows any",
+    ),
+    "LostMessages": of_place(c.LOST.name, "3x120", STANDS, "3 lost messages have not arrived for 10 minutes"),
+    "WronglyRolledBack": Case(
+        {f'{c.LOSSES.name}{{topic="ORDERS",consumer_group="billing",verdict="rolled_back_wrongly"}}': "0x50 2x70"},
+        {f'{c.LOSSES.name}{{topic="ORDERS",consumer_group="billing",verdict="lost_confirm"}}': "0x50 2x70"}, OF,
+        "ORDERS/billing: 2 committed messages were rolled back at the broker within an hour",
+    ),
+    "OldestPendingHigh": of_place(
+        c.OLDEST_PENDING.name, "7200x120", "60x120", "the oldest key without a consumption waits for 2h 0m 0s"
+    ),
+    "RepairFailing": of_topic(
+        c.REPAIR_ROWS.name, ',rung="end",state="failed"', "2x120", STANDS,
+        "2 repairs have failed and are not tried again",
+    ),
+    "BreakerOpen": of_topic(
+        c.BREAKER_OPEN.name, "", "1x120", STANDS, "the circuit breaker is open (1), and nothing is repaired"
+    ),
+    "RedisDown": Case(
+        {f'{c.DEPENDENCY_UP.name}{{job="run",dependency="redis"}}': STANDS},
+        {f'{c.DEPENDENCY_UP.name}{{job="run",dependency="redis"}}': "1x120"}, {"job": "run"},
+        "run: Redis does not answer (up: 0), and rounds pause",
+    ),
+    "RedisMemoryLost": Case(
+        {f'{c.OUTAGES.name}{{reason="memory_lost"}}': "0x50 1x70", f"{c.ROUNDS_VOIDED.name}{PLACE}": STANDS},
+        {f'{c.OUTAGES.name}{{reason="away"}}': "0x50 1x70", f"{c.ROUNDS_VOIDED.name}{PLACE}": STANDS}, {},
+        "Redis lost what it had acknowledged: 1 outages and voided rounds within an hour",
+    ),
+    "LookupsUnknown": Case(
+        {LOOK_UPS % "unknown": "0+60x120", LOOK_UPS % "absent": "0+20x120"},
+        {LOOK_UPS % "unknown": "0+20x120", LOOK_UPS % "absent": "0+60x120"}, {"topic": "ORDERS"},
+        "ORDERS: 75% of the look-ups at brokers are unknown, and losses stay unproved",
+    ),
+    "WatermarkStuck": Case(
+        {f"{c.WATERMARK.name}{PLACE}": STANDS, f"{c.PENDING.name}{PLACE}": "5x120"},
+        {f"{c.WATERMARK.name}{PLACE}": STANDS, f"{c.PENDING.name}{PLACE}": STANDS}, OF,
+        "ORDERS/billing: the group's watermark is 1h 40m 0s old and keys wait behind it",
+    ),
+    "Quarantined": of_place(c.QUARANTINED.name, "4x120", STANDS, "4 keys wait for a person"),
+    "BacklogGrowing": of_place(
+        c.PENDING.name, "10000+100x120", "20000x120", "20k keys are pending, and more come than go"
+    ),
+}  # fmt: skip
+#: Minutes at which the alert is looked at.
+AT = dict.fromkeys(CASES, 60) | {"WatermarkStuck": 100, "BacklogGrowing": 100}
+
+
+def one_test(name: str, series: dict[str, str], *, fires: bool) -> dict[str, object]:
+    severity = re.search(rf"alert: {name}\n.*?severity: (\w+)", TEXT, re.DOTALL)
+    assert severity is not None
+    expected = {
+        "exp_labels": CASES[name].labels | {"severity": severity[1]},
+        "exp_annotations": {"summary": CASES[name].summary, "runbook_url": f"docs/runbooks/{name}.md"},
+    }
+    return {
+        "interval": "1m",
+        "input_series": [{"series": one, "values": values} for one, values in series.items()],
+        "alert_rule_test": [
+            {"eval_time": f"{AT[name]}m", "alertname": name, "exp_alerts": [expected] if fires else []}
+        ],
+    }
+
+
+def promtool(*arguments: str) -> str:
+    require(promtool_missing())
+    ran = subprocess.run(["promtool", *arguments], capture_output=True, text=True, timeout=120, check=False)
+    return "" if ran.returncode == 0 else ran.stdout + ran.stderr
+
+
+def test_the_rules_can_be_loaded() -> None:
+    assert promtool("check", "rules", str(RULES)) == ""
+
+
+@pytest.mark.parametrize("fires", [True, False], ids=["accident", "calm"])
+@pytest.mark.parametrize("name", ALERTS)
+def test_an_alert_fires_on_its_accident_and_is_silent_in_calm(name: str, fires: bool, tmp_path: Path) -> None:
+    case = CASES[name]
+    test = one_test(name, case.accident if fires else case.calm, fires=fires)
+    file = tmp_path / "test.yml"
+    file.write_text(json.dumps({"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": [test]}))
+    assert promtool("test", "rules", str(file)) == ""
+
+
+@pytest.mark.parametrize(("name", "series"), [
+    ("RoundStale", {f"{c.OUTAGE_OPEN.name}": STANDS}),
+    ("SweepStale", {f"{c.OUTAGE_OPEN.name}": STANDS}),
+    ("AccountedUntilStale", {f"{c.LOST.name}{PLACE}": STANDS}),
+    ("AccountedUntilStale", {f'{c.STATE_UP.name}{{job="run"}}': STANDS}),
+])  # fmt: skip
+def test_silence_is_no_calm(name: str, series: dict[str, str], tmp_path: Path) -> None:
+    test = one_test(name, series, fires=False)
+    file = tmp_path / "test.yml"
+    file.write_text(json.dumps({"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": [test]}))
+    assert f"alertname: {name}" in promtool("test", "rules", str(file)), "it fires where the value is absent"
+
+
+def test_every_expression_names_metrics_and_labels_that_exist() -> None:
+    named = set(re.findall(r"\breconciler_\w+", TEXT))
+    assert named <= {metric.name for metric in METRICS}
+    matched = set(re.findall(r"(\w+)=\"", TEXT)) | set(re.findall(r"\$labels\.(\w+)", TEXT))
+    assert matched <= set(LABELS), "`job` is Prometheus' own, too"
+    values = re.findall(r"verdict=\"(\w+)\"", TEXT)
+    assert values
+    assert set(values) <= {verdict.value.lower() for verdict in LOSSES}
+
+
+@pytest.mark.parametrize("name", ALERTS)
+def test_an_alert_has_all_that_the_woken_person_needs(name: str) -> None:
+    rule = TEXT.split(f"- alert: {name}\n", 1)[1].split("- alert:")[0]
+    for field in ("expr:", "for:", "severity:", "summary:", f"runbook_url: docs/runbooks/{name}.md"):
+        assert field in rule
+    assert "$value" in rule.split("summary:", 1)[1]
+    page = (RUNBOOKS / f"{name}.md").read_text(encoding="utf-8")
+    assert re.findall(r"^## (.*)$", page, re.MULTILINE) == ["Meaning", "First look", "Commands", "Whom to call"]
+
+
+def test_the_list_of_alerts_cases_and_runbooks_is_one() -> None:
+    assert len(ALERTS) == len(set(ALERTS)) == 14
+    assert set(ALERTS) == set(CASES) == {page.stem for page in RUNBOOKS.glob("*.md")}
+
+
+def commands() -> list[tuple[str, str]]:
+    found = []
+    for page in sorted(RUNBOOKS.glob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        (block,) = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
+        lines = [*block.splitlines(), *re.findall(r"`(reconciler [^`]+)`", text)]
+        found += [(page.stem, line) for line in lines]
+    return found
+
+
+@pytest.mark.parametrize(("page", "line"), commands())
+def test_a_command_of_a_runbook_is_understood(page: str, line: str) -> None:
+    program, name, *arguments = shlex.split(line)
+    assert program == "reconciler"
+    group = typer.main.get_command(app)
+    command = group.commands[name]  # type: ignore[attr-defined]  # a typer group
+    context = command.make_context(name, arguments, resilient_parsing=False)
+    assert context.params, (page, line)
+
+
+def test_the_first_loss_and_the_first_outage_are_an_increase() -> None:
+    book = MetricBook("run")
+    EventMetrics(book).begin([Subscription(environment="test", topic="ORDERS", group="billing")])
+    page = scraped(book)
+    place = "consumer_group=billing,topic=ORDERS"
+    assert page[f"reconciler_losses_total{{{place},verdict=rolled_back_wrongly}}"] == 0
+    assert page["reconciler_outages_total{reason=memory_lost}"] == 0
+    assert page[f"reconciler_voided_rounds_total{{{place}}}"] == 0
