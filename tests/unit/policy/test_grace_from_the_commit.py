@@ -133,3 +133,9 @@ def test_a_key_is_judged_a_millisecond_before_its_grace_period_is_over(
     )
     ruling = _young(look)
     assert (None if ruling is None else cast(Ruling, ruling).wait_seconds) == wait_seconds
+    assert _young(replace_in(look, row=None)) is None, "no row, no commit"
+    assert _young(replace_in(look, now_ms=None)) is None, "a person does not wait"
+
+
+def replace_in(look: Any, **changes: object) -> Any:
+    return SimpleNamespace(**{**vars(look), **changes})
