@@ -8,7 +8,7 @@ Families 4.4 and 4.9 speak ACL 1.0 (PlainPermissionManager of 4.9.7), 5.x authen
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -117,15 +117,17 @@ class AccessControl:
                 )
         return None
 
-    def _signed(self, request: Command) -> dict[str, str]:
+    def _signed(self, request: Command) -> Mapping[str, str]:
         """The fields that this release signs over (PlainAccessResource.parse)."""
         version = self._family.version
+        if _UNIQUE_KEY_QUERY not in request.fields:
+            return request.fields
         leaves_out = version >= MQVersion.of_release("4.7.0") and (
             version < MQVersion.of_release("5.1.0") or request.version <= MQVersion.of_release("4.9.3")
         )
-        if leaves_out and _UNIQUE_KEY_QUERY in request.fields:
-            return {name: value for name, value in request.fields.items() if name != _UNIQUE_KEY_QUERY}
-        return dict(request.fields)
+        if not leaves_out:
+            return request.fields
+        return {name: value for name, value in request.fields.items() if name != _UNIQUE_KEY_QUERY}
 
     def _refused(self, acl_text: str, text: str) -> Reply:
         if self._is_acl:

@@ -200,6 +200,14 @@ def patience(pipe: Any, seconds: float) -> Iterator[None]:
             channel.settimeout(before)
 
 
+#: What openssl says, and what to do about it; the first that fits.
+_TLS_REMEDIES = {
+    "ismatch, certificate": "reach it under a name of its certificate, or set ssl_check_hostname=false in its URL",
+    "certificate verify failed": "give the certificate of its authority as ssl_ca_certs in its URL",
+    "WRONG_VERSION_NUMBER": "the port does not speak TLS: correct its URL",
+}
+
+
 def translate(error: Exception) -> RedisAway | ConfigurationError | InvariantViolation:
     """What a redis-py error means here. Redis 6 wraps what fails inside a script, so texts are searched.
 
@@ -218,4 +226,5 @@ def translate(error: Exception) -> RedisAway | ConfigurationError | InvariantVio
         if "unknown command" in text.lower():
             return ConfigurationError(f"Redis is older than 6.2 or renames commands: {text}")
     # The class is named because redis-py cuts the server's word off where it has a class for it.
-    return RedisAway(f"Redis: {type(error).__name__}: {text}".removesuffix(": "))
+    remedy = next((f"; {remedy}" for said, remedy in _TLS_REMEDIES.items() if said in text), "")
+    return RedisAway(f"Redis: {type(error).__name__}: {text}".removesuffix(": ") + remedy)

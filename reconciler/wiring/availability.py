@@ -23,7 +23,7 @@ from reconciler.wiring.brokers import masters
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import inbox_databases, outbox_databases
 
-REDIS_REMEDY = "start Redis, or correct redis.url"
+REDIS_REMEDY = "start Redis, or correct redis.url (rediss:// or ssl=true where it takes TLS only)"
 
 
 def who_is_away(asked: Mapping[str, Callable[[], object]]) -> tuple[str, ...]:

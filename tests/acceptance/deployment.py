@@ -37,7 +37,9 @@ from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.offsets import Offsets
 from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.client.tls import TlsSettings
 from reconciler.rocketmq.consumer.pulling import PullRequest, pull
+from reconciler.rocketmq.wire.acl import AclCredentials
 from reconciler.rocketmq.wire.codes import RequestCode
 from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.message import Message
@@ -140,8 +142,13 @@ class Deployment:
         settings: str = "",
         grace_period_seconds: float = 2.0,
         ledger_url: str | None = None,
+        acl: AclCredentials | None = None,
+        tls: TlsSettings | None = None,
     ) -> None:
-        """`settings` is TOML that is appended: sections [rounds], [repairs], [sweep] and their like."""
+        """`settings` is TOML that is appended: sections [rounds], [repairs], [sweep] and their like.
+
+        `acl` and `tls` are for all that connects to brokers.
+        """
         self.folder = folder
         self.run_name = uuid4().hex[:8]
         self.topic = f"ORDERS_{self.run_name}"
@@ -153,6 +160,8 @@ class Deployment:
         self.name_servers = name_servers
         self.ledger_url = ledger_url or f"sqlite:///{folder / 'ledger.db'}"
         self.config = folder / "reconciler.toml"
+        self.acl = acl
+        self.tls = tls
         self._extra = settings
         self._grace_period_seconds = grace_period_seconds
         self._stack = ExitStack()
@@ -188,7 +197,7 @@ class Deployment:
             db.execute("CREATE TABLE effects (unique_key TEXT NOT NULL, applied_at_ms INTEGER NOT NULL)")
         with closing(sqlite3.connect(self.outbox)) as db:
             db.execute("CREATE TABLE orders (unique_key TEXT NOT NULL)")
-        with ClientInstance(self.name_servers) as instance:
+        with ClientInstance(self.name_servers, acl=self.acl, tls=self.tls) as instance:
             for address in instance.cluster_addresses():
                 Admin(instance.client).create_topic(address, self.topic, queues=4)
         created = self.command("topics", "create")
@@ -221,7 +230,7 @@ class Deployment:
 
     def producer(self) -> TransactionalProducer:
         """A started producer whose END_TRANSACTION and check-backs are dropped for keys in `lose`; one a deployment."""
-        client = RemotingClient(outgoing=self._pass, incoming=self._pass)
+        client = RemotingClient(outgoing=self._pass, incoming=self._pass, acl=self.acl, tls=self.tls)
         instance = ClientInstance(self.name_servers, client=client)
         producer = open_producer(
             group=self.producer_group,
@@ -278,7 +287,9 @@ class Deployment:
                 sa.insert(_EFFECTS).values(unique_key=message.unique_key, applied_at_ms=now_ms("sqlite"))
             )
 
-        consumer = TransactionalConsumer(handle, name_servers=self.name_servers, offset_commit_interval_seconds=0.5)
+        consumer = TransactionalConsumer(
+            handle, name_servers=self.name_servers, acl=self.acl, tls=self.tls, offset_commit_interval_seconds=0.5
+        )
         return self._stack.enter_context(consumer)
 
     def load(self, producer: TransactionalProducer, *, per_second: float = 20.0, lose_every: int = 10) -> Load:
@@ -308,7 +319,7 @@ class Deployment:
     def copies(self) -> Counter[str]:
         """Key -> how often the topic holds it: more than one is a repair that was not needed."""
         found: Counter[str] = Counter()
-        with ClientInstance(self.name_servers) as instance:
+        with ClientInstance(self.name_servers, acl=self.acl, tls=self.tls) as instance:
             offsets, masters = Offsets(instance.client), instance.routes.masters(self.topic)
             for queue in instance.routes.read_queues(self.topic):
                 address = masters[queue.broker_name]
@@ -325,13 +336,28 @@ class Deployment:
         with closing(sqlite3.connect(database)) as db:
             return [row[0] for row in db.execute(sql)]
 
+    def _security(self) -> str:
+        lines = []
+        if self.acl is not None:
+            keys = f'access_key = "{self.acl.access_key}"\nsecret_key = "{self.acl.secret_key}"'
+            lines.append(f"\n[rocketmq.acl]\n{keys}\n")
+        if self.tls is not None:
+            lines.append("\n[rocketmq.tls]\nenabled = true\n")
+            files = {
+                "ca_file": self.tls.ca_file,
+                "certificate_file": self.tls.certificate_file,
+                "key_file": self.tls.key_file,
+            }
+            lines += [f'{name} = "{path}"\n' for name, path in files.items() if path is not None]
+        return "".join(lines)
+
     def _toml(self) -> str:
         return f"""environment = "{self.environment}"
 
 [rocketmq]
 name_servers = "{self.name_servers}"
 probe_topic = "PROBE_{self.run_name}"
-
+{self._security()}
 [unique_key_topic]
 name = "{self.unique_key_topic}"
 queues = {SHARDS}

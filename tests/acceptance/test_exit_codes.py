@@ -16,6 +16,7 @@ import redis
 from reconciler.errors import TopicNotFound
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.client_instance import ClientInstance
+from reconciler.wiring.availability import REDIS_REMEDY
 from tests.acceptance.command import reconciler
 from tests.acceptance.conftest import DeploymentFactory
 from tests.acceptance.deployment import Deployment, Service
@@ -81,7 +82,7 @@ def test_redis_that_is_away_is_3_for_commands_and_a_wait_for_the_service(
         "resume": 0,
     }
     checks = failed(deployed.command("doctor", "-o", "json"))
-    assert checks["redis"]["remedy"] == "start Redis, or correct redis.url"
+    assert checks["redis"]["remedy"] == REDIS_REMEDY
 
     services = [deployed.run("run"), deployed.run("announcements")]
     for service in services:

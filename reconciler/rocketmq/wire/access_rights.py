@@ -94,6 +94,7 @@ _ON_GROUP: dict[int, tuple[str, tuple[Action, ...]]] = {
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: ("consumerGroup", _SUB_OR_GET),
     RequestCode.GET_CONSUMER_CONNECTION_LIST: ("consumerGroup", _GET),
     RequestCode.GET_CONSUME_STATS: ("consumerGroup", _GET),
+    RequestCode.QUERY_TOPICS_BY_CONSUMER: ("group", _GET),
     352: ("group", _GET),  # GET_SUBSCRIPTIONGROUP_CONFIG
 }
 

@@ -79,7 +79,7 @@ class RequestSigner:
     def __init__(self, credentials: AclCredentials) -> None:
         self._credentials = credentials
         self._key = _Key(credentials.current_secret_key())
-        self._orders: dict[tuple[str, ...], _Order] = {}
+        self._orders = _Orders()
 
     def sign(self, command: Command) -> Command:
         """The request with the fields of the user; one that has a signature already gets a new one."""
@@ -93,7 +93,7 @@ class RequestSigner:
         key = self._key
         if secret != key.secret:
             key = self._key = _Key(secret)
-        values = "".join(self._order(fields)(fields)).encode()
+        values = "".join(self._orders.of(fields)(fields)).encode()
         fields[SIGNATURE] = key.signature(values, command.body)
         # Not dataclasses.replace: it costs as much as the signature.
         return Command(
@@ -108,28 +108,40 @@ class RequestSigner:
             serialization=command.serialization,
         )
 
-    def _order(self, fields: Mapping[str, str]) -> _Order:
-        names = tuple(fields)
-        order = self._orders.get(names)
-        if order is None:
-            if len(self._orders) >= _ORDERS_MAX:
-                self._orders = {}
-            order = self._orders[names] = _order_of(names)
-        return order
-
 
 class SignatureVerifier:
     """Verifies what one user signed, as a broker does."""
 
     def __init__(self, secret_key: str) -> None:
         self._key = _Key(secret_key)
+        self._orders = _Orders()
 
     def accepts(self, command: Command, signed: Mapping[str, str]) -> bool:
         """Whether the request's signature is that of these fields and its body."""
-        names = tuple(name for name in signed if name != SIGNATURE)
-        values = "".join(_order_of(names)(signed)).encode(errors="surrogatepass")
+        values = "".join(self._orders.of(signed)(signed)).encode(errors="surrogatepass")
         made = self._key.signature(values, command.body)
         return compare_digest(made.encode(), signed.get(SIGNATURE, "").encode(errors="surrogatepass"))
+
+
+class _Orders:
+    """Reads the values of signed fields in their order; the order of each set of names is found once."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, ...], _Order] = {}
+
+    def of(self, fields: Mapping[str, str]) -> _Order:
+        names = tuple(fields)
+        order = self._known.get(names)
+        if order is None:
+            if len(self._known) >= _ORDERS_MAX:
+                self._known = {}
+            order = self._known[names] = _order_of(tuple(name for name in names if name != SIGNATURE))
+        return order
+
+    def __len__(self) -> int:
+        return len(self._known)
 
 
 class _Key:

@@ -101,8 +101,8 @@ def test_a_database_url_that_cannot_work_says_what_to_write(url: str, said: str)
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("redis://h/zero", "the number of the database: redis://host:6379/0"),
-        ("rediss://h/0/1", "the number of the database: rediss://host:6379/0"),
+        ("redis://h/zero", "the number of a database behind the host: redis://host:6379/0"),
+        ("rediss://h/0/1", "the number of a database behind the host: rediss://host:6379/0"),
         ("redis://h/0?db=zero", "db has a wrong value"),
         ("redis://h/0?foo=bar", "unknown parameter 'foo'"),
         ("redis://h/0?decode_responses=true", "unknown parameter 'decode_responses'"),

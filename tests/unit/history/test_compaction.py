@@ -18,7 +18,8 @@ from reconciler.errors import MalformedInput
 from reconciler.history.chain import ManifestChain
 from reconciler.history.compaction import Compactor, plan_merges
 from reconciler.history.positions import HistoryPositions
-from reconciler.history.retention import ORPHAN_MS, READERS_MS
+from reconciler.history.retention import IDLE_MS_MAX, ORPHAN_MS, READERS_MS, DeletedFiles, Retention
+from reconciler.history.tables import DAY_MS
 from tests.unit.history.house import ENVIRONMENT, START_MS, House, some_keys
 
 DAY_SECONDS = 86_400
@@ -76,10 +77,10 @@ def test_merged_files_stay_for_readers_that_have_begun(tmp_path: Path) -> None:
     house.maintenance.compact()
     house.maintenance.retain()
     assert all((house.root / path).exists() for path in old)
-    house.clock.advance(READERS_MS / 1000 - 1)
+    house.clock.advance((READERS_MS - 1) / 1000)
     house.maintenance.retain()
     assert all((house.root / path).exists() for path in old)
-    house.clock.advance(2)
+    house.clock.advance(0.001)
     house.maintenance.retain()
     assert not any((house.root / path).exists() for path in old - set(house.chain.files()))
     assert all((house.root / path).exists() for path in house.chain.files())
@@ -157,6 +158,19 @@ def test_an_entry_of_a_clock_that_was_ahead_says_no_more_than_what_it_removed(tm
     house.chain.append("retire", removed=gone, kept_from="2039-12-31")
     assert house.chain.kept_from == "2023-11-15"
     assert read_chain(LocalFileSystem(), str(house.root), ENVIRONMENT).kept_from == "2023-11-15"
+
+
+def test_a_service_that_was_idle_for_two_months_deletes_what_another_writer_is_at_work_on(tmp_path: Path) -> None:
+    """Its clock may be wrong; a millisecond earlier it is believed."""
+    house = filled(tmp_path, seals=1)
+    orphan = (house.root / min(house.chain.files())).with_name("01ORPHAN.parquet")
+    orphan.write_bytes(b"PAR1")
+    os.utime(orphan, (START_MS / 1000, START_MS / 1000))
+    idle_from_ms = (START_MS // DAY_MS + 1) * DAY_MS + IDLE_MS_MAX  # the end of the last day with rounds
+    retention = Retention(house.store, house.chain, keep_days=30)
+    assert retention.clean(now_ms=idle_from_ms + 1) == DeletedFiles(removed=0, orphans=0)
+    assert orphan.exists()
+    assert retention.clean(now_ms=idle_from_ms) == DeletedFiles(removed=0, orphans=1)
 
 
 @pytest.mark.parametrize("is_ours", [True, False])

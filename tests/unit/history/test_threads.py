@@ -131,3 +131,29 @@ def test_a_bug_in_one_turn_does_not_end_the_history(tmp_path: Path, caplog: pyte
         eventually(lambda: house.counters.rounds_captured == 1, within_seconds=60)
     assert "history_turn_failed" in caplog.text
     assert house.keys("announced") == some_keys(1)
+
+
+def test_a_bug_of_every_turn_fills_the_log_or_is_logged_once_and_never_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    house = House(tmp_path)
+    service = HistoryService(
+        sink=house.sink,
+        recorder=house.recorder,
+        maintenance=house.maintenance,
+        counters=house.counters,
+        clock=house.clock,
+        seal_seconds=1.0,
+    )
+
+    def broken(error: Exception) -> None:
+        raise error
+
+    logged = []
+    for seconds in (0.0, 59.999, 0.001):
+        house.clock.advance(seconds)
+        service._guarded(lambda: broken(ValueError("a bug")))
+        logged.append(len(caplog.records))
+    service._guarded(lambda: broken(KeyError("another one")))
+    assert [*logged, len(caplog.records)] == [1, 1, 2, 3]
+    assert {record.message for record in caplog.records} == {"history_turn_failed"}

@@ -105,6 +105,7 @@ def test_a_row_that_nobody_announced_holds_its_outbox_back_though_sweeps_go_on()
     assert link.until_ms == NOW_MS - 1_000_000
     assert f"has had {KEY} since " in link.cause
     assert outbox(oldest_key=KEY, oldest_ms=4_999_000).until_ms == NOW_MS - 2_000, "a row younger than the sweep"
+    assert "was swept last at" in outbox(oldest_key=KEY, oldest_ms=4_998_000).cause, "a row as old as the sweep"
 
 
 def test_without_a_sweep_on_record_the_rows_tell_alone() -> None:

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
-from checkback_producers import TransactionalProducer, open_producer
+from checkback_producers import TransactionalProducer, open_producer, remoting
 from checkback_producers.announcer import AnnouncementRoute, Announcer
+from checkback_producers.entry import NAME_CHARACTERS_MAX
 from checkback_producers.outbox import SqlOutbox
 from reconciler.errors import ConfigurationError, InvalidValue, UsageError
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from tests.unit.producers.world import MemoryAnnouncements, MemoryHalves, World, message
 
 
@@ -184,3 +186,44 @@ def test_the_plug_in_loads_nothing_heavy() -> None:
     code = f"import sys, checkback_producers; print([name for name in {heavy!r} if name in sys.modules])"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert shown.stdout.strip() == "[]"
+
+
+def test_an_option_of_open_producer_is_lost_on_its_way(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: dict[str, Any] = {}
+
+    class Taken(remoting._RemotingProducer):
+        def __init__(self, **options: Any) -> None:
+            taken.update(options)
+
+    monkeypatch.setattr(remoting, "_RemotingProducer", Taken)
+    options: dict[str, Any] = {
+        "group": "g",
+        "without_outbox": False,
+        "completion": "check",
+        "keep_bodies": True,
+        "local_transaction_timeout_seconds": 61.0,
+        "check_maximum": 6,
+        "announce_every_seconds": 2.0,
+    }
+    places: dict[str, Any] = {"environment": "test", "outbox_url": world.url}
+    with ClientInstance("127.0.0.1:1") as instance:
+        shared: Any = open_producer(
+            instance=instance, send_timeout_seconds=4.0, end_timeout_seconds=5.0, **options, **places
+        )
+        assert shared.owned is None
+        assert {name: taken[name] for name in options} == options
+        assert (taken["clock"], taken["halves"]._instance) == (instance.clock, instance)
+        assert (taken["halves"]._send_timeout_seconds, taken["halves"]._end_timeout_seconds) == (4.0, 5.0)
+        taken["outbox"].close()
+    own: Any = open_producer(name_servers="127.0.0.1:1", **options, **places)
+    assert own.owned is taken["halves"]._instance
+    taken["outbox"].close()
+    own.owned.close()
+
+
+def test_a_message_without_a_tag_or_with_names_as_long_as_their_column_is_refused(world: World) -> None:
+    producer = world.producer()
+    bare = producer.transaction(message(tags=None, keys=()))
+    longest = producer.transaction(message(tags="t" * NAME_CHARACTERS_MAX), business_id="b" * NAME_CHARACTERS_MAX)
+    assert bare.business_id
+    assert longest.business_id == "b" * NAME_CHARACTERS_MAX

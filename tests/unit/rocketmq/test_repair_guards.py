@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import NoReturn
 
 import pytest
 
+from reconciler.clock import ManualClock
 from reconciler.contract.tables import OutboxState
+from reconciler.errors import BrokerUnavailable
 from reconciler.evidence.brokers import RemotingBrokerEvidence
 from reconciler.evidence.repairs import RemotingBrokerRepairs
 from reconciler.evidence.stored_message import stored_message
@@ -259,7 +262,32 @@ def test_how_long_a_half_is_left_to_the_brokers_own_check(cluster: ScriptedClust
     assert wait(_half()) == 0.0
 
 
-def test_when_a_lack_of_put_back_copies_means_a_rollback(cluster: ScriptedCluster, instance: ClientInstance) -> None:
+def test_what_a_broker_said_about_itself_is_asked_for_every_half_or_never_again(cluster: ScriptedCluster) -> None:
+    clock = ManualClock()
+    _configures(cluster.broker)
+    with ClientInstance(cluster.name_server.address, client=cluster.client, clock=clock) as instance:
+        evidence = RemotingBrokerEvidence(instance, skew_margin_seconds=1)
+        asked = []
+        for seconds in (0.0, 4.999, 0.001):
+            clock.advance(seconds)
+            assert evidence.check_back_wait_seconds(_half()) == 3.0
+            codes = [request.code for request in cluster.broker.asked]
+            asked.append(
+                [
+                    codes.count(code)
+                    for code in (RequestCode.GET_BROKER_CONFIG, RequestCode.GET_PRODUCER_CONNECTION_LIST)
+                ]
+            )
+    assert asked == [[1, 1], [1, 1], [2, 2]]
+
+
+def raise_(error: Exception) -> NoReturn:
+    raise error
+
+
+def test_when_a_lack_of_put_back_copies_means_a_rollback(
+    cluster: ScriptedCluster, instance: ClientInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def after(half: StoredMessage) -> float | None:
         return RemotingBrokerEvidence(instance, skew_margin_seconds=1).rollback_evident_after_seconds(half)
 
@@ -267,6 +295,9 @@ def test_when_a_lack_of_put_back_copies_means_a_rollback(cluster: ScriptedCluste
     assert after(_half()) == 5.0
     immune = replace(_half(), properties={**PROPERTIES, "CHECK_IMMUNITY_TIME_IN_SECONDS": "60"})
     assert after(immune) == 64.0
+    with monkeypatch.context() as patch:  # it answered about its configuration, and not about its release
+        patch.setattr(instance.families, "facts", lambda _address: raise_(BrokerUnavailable("refused")))
+        assert after(_half()) is None
     cluster.broker.on(RequestCode.GET_BROKER_CONFIG, lambda request: cluster.broker.refuse(request, 16, "no"))
     assert after(_half()) is None
     cluster.broker.version = 253

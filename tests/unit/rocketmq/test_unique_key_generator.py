@@ -44,6 +44,14 @@ def test_a_clock_that_stands_still_runs_out_of_no_counters() -> None:
     assert len({generator.next_key() for _ in range(70_000)}) == 70_000
 
 
+def test_a_millisecond_is_left_before_its_counters_are_used_up_and_keys_run_ahead_of_the_clock() -> None:
+    generator = UniqueKeyGenerator(ManualClock(_ms(2026, 3, 10)))
+    now = _ms(2026, 3, 10) - _ms(2026, 3, 1)
+    keys = [generator.next_key() for _ in range(0x1_0000 + 1)]
+    assert {_since_month_ms(key) for key in keys[:-1]} == {now}
+    assert _since_month_ms(keys[-1]) == now + 1
+
+
 def test_many_threads_get_different_keys() -> None:
     generator = UniqueKeyGenerator(SystemClock())
     got: list[list[str]] = [[] for _ in range(8)]

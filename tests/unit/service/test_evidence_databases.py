@@ -16,7 +16,7 @@ from reconciler.sql.engines import open_engine
 from reconciler.sql.identity import ensure_identity
 from reconciler.sql.tables import outbox_metadata
 from reconciler.testing.memory_shards import MemoryShards
-from reconciler.wiring.availability import ask_brokers, ask_databases, ask_redis, who_is_away
+from reconciler.wiring.availability import REDIS_REMEDY, ask_brokers, ask_databases, ask_redis, who_is_away
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import inbox_databases, outbox_databases
 from reconciler.wiring.evidence import build_witnesses, inbox_evidence, witness_roles
@@ -145,5 +145,5 @@ def test_what_is_away_is_told_with_what_to_do() -> None:
     gone = {"RECONCILER_REDIS__URL": "redis://127.0.0.1:1/0", "RECONCILER_ROCKETMQ__NAME_SERVERS": "127.0.0.1:1"}
     with Connections(load_settings(EXAMPLE, gone)) as connections:
         redis, rocketmq = who_is_away(ask_redis(connections) | ask_brokers(connections))
-    assert redis.endswith("; start Redis, or correct redis.url")
+    assert redis.endswith(f"; {REDIS_REMEDY}")
     assert rocketmq.endswith("; start RocketMQ, or correct rocketmq.name_servers")

@@ -1,0 +1,219 @@
+"""The whole path on real clusters that are secured: signed requests, and enforced TLS with certificates on both sides.
+
+SECURED=all runs it on every cluster of `CLUSTERS`, SECURED=VERSION on one; without it, on 5.3.3.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from reconciler.rocketmq.client.tls import TlsSettings
+from reconciler.rocketmq.wire.acl import AclCredentials
+from tests.acceptance.command import reconciler
+from tests.acceptance.deployment import SHARDS, Deployment
+from tests.polling import eventually
+from tests.services.certificates import Authority
+from tests.services.redis_server import RedisServer
+from tests.services.rocketmq import ClusterTls, RocketMQCluster, marks
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(600)]
+
+ROOT = Path(__file__).parents[2]
+KEYS = AclCredentials(access_key="shopkeeper", secret_key="shopkeepers-secret")
+LATE_SECONDS = 2.0
+
+_PROVIDER = "org.apache.rocketmq.auth.{0}.provider.{1}"
+_USERS_5 = {
+    "authenticationEnabled": "true",
+    "authenticationProvider": _PROVIDER.format("authentication", "DefaultAuthenticationProvider"),
+    "authenticationMetadataProvider": _PROVIDER.format("authentication", "LocalAuthenticationMetadataProvider"),
+    "authorizationEnabled": "true",
+    "authorizationProvider": _PROVIDER.format("authorization", "DefaultAuthorizationProvider"),
+    "authorizationMetadataProvider": _PROVIDER.format("authorization", "LocalAuthorizationMetadataProvider"),
+    "initAuthenticationUser": f'{{"username":"{KEYS.access_key}","password":"{KEYS.secret_key}"}}',
+    "innerClientAuthenticationCredentials": (f'{{"accessKey":"{KEYS.access_key}","secretKey":"{KEYS.secret_key}"}}'),
+}
+_USERS_4 = f"accounts:\n  - accessKey: {KEYS.access_key}\n    secretKey: {KEYS.secret_key}\n    admin: true\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cluster:
+    """How one release is secured."""
+
+    properties: dict[str, str]
+    #: 4.9.7 answers look-ups over TLS in part only.
+    has_tls: bool
+
+
+CLUSTERS = {
+    "4.9.7": _Cluster(properties={"aclEnable": "true"}, has_tls=False),
+    "5.3.3": _Cluster(properties=_USERS_5, has_tls=True),
+    "5.4.0": _Cluster(properties=_USERS_5, has_tls=True),
+}
+
+
+def chosen() -> list[str]:
+    """Versions by the environment."""
+    wanted = os.environ.get("SECURED", "5.3.3")
+    return list(CLUSTERS) if wanted == "all" else [wanted]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secured:
+    """A running cluster, and what its clients need."""
+
+    name_servers: str
+    tls: TlsSettings | None
+
+
+@pytest.fixture(params=[pytest.param(version, marks=marks(version)) for version in chosen()])
+def secured(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Secured]:
+    version: str = request.param
+    wanted = CLUSTERS[version]
+    tls, ours = None, None
+    if wanted.has_tls:
+        authority = Authority(tmp_path / "certificates")
+        server, client = authority.issue("server"), authority.issue("client")
+        tls = ClusterTls(authority=authority, server=server, client=client, requires_client_certificate=True)
+        ours = TlsSettings(
+            ca_file=str(authority.file), certificate_file=str(client.certificate), key_file=str(client.key)
+        )
+    cluster = RocketMQCluster(version, properties=wanted.properties, tls=tls)
+    (cluster.broker().folder / "conf" / "plain_acl.yml").write_text(_USERS_4)
+    with cluster:
+        yield Secured(name_servers=cluster.name_servers, tls=ours)
+
+
+_DIES_AFTER_COMMIT = """
+import os, signal, sys
+import sqlalchemy as sa
+from checkback_producers.announcer import AnnouncementRoute
+from checkback_producers.remoting import open_producer
+from checkback_producers.security import AclCredentials, TlsSettings
+from reconciler.rocketmq.wire.message import Message
+from reconciler.sql.engines import open_engine
+group, environment, name_servers, outbox, unique_key_topic, queues, topic, user, secret, *files = sys.argv[1:]
+url = f"sqlite:///{outbox}"
+producer = open_producer(
+    group=group, environment=environment, name_servers=name_servers, outbox_url=url,
+    announcements=AnnouncementRoute(environment=environment, unique_key_topic=unique_key_topic, queues=int(queues)),
+    acl=AclCredentials(access_key=user, secret_key=secret),
+    tls=TlsSettings(ca_file=files[0], certificate_file=files[1], key_file=files[2]) if files else None,
+).start()
+with producer.transaction(Message(topic=topic, body=b"order")) as tx:
+    with open_engine(url).begin() as connection:
+        tx.record(connection)
+        connection.execute(sa.text("INSERT INTO orders VALUES (:key)"), {"key": tx.unique_key})
+    print(tx.unique_key, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def commit_and_die(deployed: Deployment) -> str:
+    """A producer that is killed between its commit and END: neither END nor announcement are ever sent."""
+    tls = deployed.tls
+    files = [] if tls is None else [str(tls.ca_file), str(tls.certificate_file), str(tls.key_file)]
+    arguments = (
+        *(deployed.producer_group, deployed.environment, deployed.name_servers, str(deployed.outbox)),
+        *(deployed.unique_key_topic, str(SHARDS), deployed.topic, KEYS.access_key, str(KEYS.secret_key), *files),
+    )
+    killed = subprocess.run(
+        [sys.executable, "-c", _DIES_AFTER_COMMIT, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=ROOT,
+        check=False,
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    return killed.stdout.strip()
+
+
+_HANDLERS = """
+import sqlalchemy as sa
+
+def bill(message, connection):
+    connection.execute(sa.text("INSERT INTO effects VALUES (:key, 0)"), {"key": message.unique_key})
+"""
+
+
+def test_every_loss_is_found_and_repaired_by_every_rung(
+    secured: Secured, redis_server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shop_handlers.py").write_text(textwrap.dedent(_HANDLERS))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    for rung in ("end", "republish", "hand-over"):
+        folder = tmp_path / rung
+        made = Deployment(
+            folder, redis_url=redis_server.url, name_servers=secured.name_servers, acl=KEYS, tls=secured.tls
+        )
+        with made as deployed:
+            text = deployed.config.read_text()
+            own = f'late_after_seconds = {LATE_SECONDS}\nrepair_order = ["{rung}"]\ninbox_url'
+            deployed.config.write_text(text.replace("inbox_url", own))
+            repaired_by(rung, deployed)
+            if rung == "end":
+                audited(deployed)
+
+
+def repaired_by(rung: str, deployed: Deployment) -> None:
+    """Commits, loses ENDs, kills a producer, and waits until everything took effect once."""
+    deployed.consume()
+    services = [deployed.run("run"), deployed.run("sweep")]
+    if rung == "hand-over":
+        handler = ("--handler", "shop_handlers:bill", "--topic", deployed.topic, "--group", deployed.group)
+        services.append(deployed.run("replay", *handler))
+    producer = deployed.producer()
+    consumed = deployed.commit(3, producer=producer)
+    lost = deployed.commit(2, lose=True, producer=producer)
+    killed = commit_and_die(deployed)
+    everything = sorted([*consumed, *lost, killed])
+    eventually(lambda: deployed.effects() == everything, within_seconds=120, message=f"repairs by {rung}")
+    eventually(lambda: set(repairs(deployed).values()) == {(rung, "DONE")}, within_seconds=60)
+    # The sweep answers check-backs of killed producers: their message may need no repair.
+    assert set(lost) <= repairs(deployed).keys() <= {*lost, killed}
+
+    def is_settled() -> bool:
+        with closing(sqlite3.connect(deployed.outbox)) as db:
+            return dict(db.execute("SELECT state, count(*) FROM reconciler_outbox GROUP BY 1")) == {"SETTLED": 6}
+
+    eventually(is_settled, within_seconds=60)
+    doctor = deployed.command("doctor", "-o", "json")
+    assert doctor.exit_code == 0, doctor.stdout
+    status = deployed.command("status", "-o", "json")
+    assert status.exit_code == 0, status.stdout
+    assert [service.end() for service in services] == [0] * len(services)
+
+
+def repairs(deployed: Deployment) -> dict[str, tuple[str, str]]:
+    """Key -> rung and state of its repair."""
+    with closing(sqlite3.connect(deployed.ledger)) as db:
+        rows = db.execute("SELECT unique_key, rung, state FROM reconciler_repair").fetchall()
+    return {key: (rung, state) for key, rung, state in rows}
+
+
+def audited(deployed: Deployment) -> None:
+    """The audit of what the deployment left says that nothing is missing."""
+    with closing(sqlite3.connect(deployed.outbox)) as db:
+        times = [row[0] for row in db.execute("SELECT created_at_ms FROM reconciler_outbox")]
+    start = datetime.fromtimestamp(min(times) / 1000, UTC) - timedelta(seconds=1)
+    end = datetime.fromtimestamp(max(times) / 1000, UTC) + timedelta(seconds=2 * LATE_SECONDS, milliseconds=1)
+    closes = end + timedelta(seconds=LATE_SECONDS)
+    eventually(lambda: datetime.now(UTC) > closes, within_seconds=60)
+    window = "/".join(at.isoformat(timespec="milliseconds") for at in (start, end))
+    asked = ("--window", window, "--subscriptions", str(deployed.config), "--from-configuration", "--no-history")
+    ended = reconciler("audit", *asked, "--out", deployed.folder / "audit", "--engine", "here", "-o", "json")
+    assert ended.exit_code == 0, ended.stdout + ended.stderr
+    assert ended.document["verdict"] == "clean"

@@ -1,0 +1,41 @@
+"""What `doctor` and the start of `run` find out about a real Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import redis
+
+from reconciler.errors import RedisAway
+from reconciler.shards.checks import Severity, check_redis, require_room
+from tests.services.redis_server import RedisServer
+
+pytestmark = pytest.mark.redis
+
+
+def test_a_finding_about_a_good_redis_is_missing_or_says_otherwise(
+    new_redis_server: Callable[..., RedisServer],
+) -> None:
+    with redis.Redis.from_url(new_redis_server(options={"maxmemory-policy": "noeviction"}).url) as client:
+        client.config_set("lazyfree-lazy-server-del", "no")
+        client.config_set("appendonly", "yes")
+        found = {one.name: (one.severity, one.detail) for one in check_redis(client, environment="findings")}
+        version = found.pop("version")
+        assert version[0] is Severity.OK
+        assert found == {
+            "role": (Severity.OK, "primary"),
+            "eviction": (Severity.OK, "noeviction"),
+            "persistence": (Severity.OK, "append-only file"),
+            "lazy-free": (
+                Severity.ADVICE,
+                "lazyfree-lazy-server-del is no: replacing a big set frees it in place",
+            ),
+            "permissions": (Severity.OK, "every command is allowed"),
+        }
+        client.config_set("lazyfree-lazy-server-del", "yes")
+        assert "lazy-free" not in {one.name for one in check_redis(client, environment="findings")}
+        require_room(client)
+        client.config_set("maxmemory", 1)
+        with pytest.raises(RedisAway, match=r"it is full, .* of maxmemory 1: raise maxmemory"):
+            require_room(client)

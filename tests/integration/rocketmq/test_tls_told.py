@@ -1,0 +1,81 @@
+"""Doctor and status name what TLS fails at: it is neither calm nor a topic that is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reconciler.commands.doctor.checks import examine
+from reconciler.commands.status.report import read_status
+from reconciler.embedded.server import EmbeddedBroker
+from reconciler.embedded.tls import ServerTls, TlsMode
+from reconciler.rocketmq.client.demands import FAILS_TLS, REMEDIES, WANTS_TLS
+from reconciler.settings.file import load_settings
+from reconciler.settings.schema import Settings
+from reconciler.sql import schema
+from tests.services.certificates import Authority
+from tests.services.ports import free_port
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    made = Authority(tmp_path_factory.mktemp("certificates"))
+    made.issue("server")
+    Authority(made.folder, "stranger")
+    return made
+
+
+@pytest.fixture(scope="module")
+def broker(authority: Authority) -> Iterator[EmbeddedBroker]:
+    folder = authority.folder
+    tls = ServerTls(certificate_file=folder / "server.pem", key_file=folder / "server.key", mode=TlsMode.ENFORCING)
+    with EmbeddedBroker(tls=tls) as running:
+        yield running
+
+
+def settings(folder: Path, broker: EmbeddedBroker, tls: str) -> Settings:
+    ledger_url = f"sqlite:///{folder}/ledger.db"
+    schema.upgrade(ledger_url, "ledger")
+    config = folder / "reconciler.toml"
+    config.write_text(f"""environment = "test"
+        rocketmq.name_servers = "{broker.name_servers}"
+        {tls}
+        redis.url = "redis://127.0.0.1:{free_port()}/0"
+        ledger.url = "{ledger_url}"
+        [[producers]]
+        group = "shop"
+        topics = ["ORDERS"]
+        [[subscriptions]]
+        topic = "ORDERS"
+        group = "billing"
+    """)
+    return load_settings(config, {})
+
+
+@pytest.mark.parametrize(
+    ("ca_file", "demand", "said"),
+    [
+        (None, WANTS_TLS, "seems to demand TLS"),
+        ("stranger.pem", FAILS_TLS, "signed by no authority of"),
+        ("authority.pem", None, "knows embedded"),
+    ],
+)
+def test_doctor_and_status_name_it(
+    tmp_path: Path, authority: Authority, broker: EmbeddedBroker, ca_file: str | None, demand: str | None, said: str
+) -> None:
+    tls = ""
+    if ca_file is not None:
+        tls = f'rocketmq.tls = {{ enabled = true, ca_file = "{authority.folder / ca_file}" }}'
+    chosen = settings(tmp_path, broker, tls)
+    (finding,) = (f for f in examine(chosen) if f.check.startswith("name server"))
+    assert said in finding.found
+    if demand is None:
+        assert finding.level == "ok"
+        return
+    assert (finding.level, finding.remedy) == ("fail", REMEDIES[demand])
+    assert finding.found.startswith(f"{demand}: ")
+    report = read_status(chosen)
+    assert report.exit_code == 3
+    assert any(said in line for line in report.late_lines), report.late_lines

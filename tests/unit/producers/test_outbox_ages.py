@@ -1,0 +1,76 @@
+"""A row of exactly an age limit is read by both of two sweeps, or by neither."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import sqlalchemy as sa
+
+from checkback_producers import outbox as outbox_module
+from checkback_producers.outbox import SqlOutbox
+from checkback_producers.ports import OutboxPage
+from tests.unit.producers.world import GROUP, World, new_key
+
+NOW_MS = 1_000_000
+LIMIT_SECONDS = 60.0
+AGES_MS = (59_999, 60_000, 60_001)
+
+
+@pytest.fixture
+def outbox(world: World, monkeypatch: pytest.MonkeyPatch) -> SqlOutbox:
+    """An outbox whose database time stands still."""
+    monkeypatch.setattr(outbox_module, "now_ms", lambda _dialect: sa.literal(NOW_MS, sa.BigInteger()))
+    return world.outbox()
+
+
+def rows(world: World, state: str, **times: Callable[[int], int]) -> dict[int, str]:
+    """Age -> key of a row whose times are that long ago."""
+    keys = {age: new_key() for age in AGES_MS}
+    for age, key in keys.items():
+        world.insert_row(key, state=state, **{name: at(age) for name, at in times.items()})
+    return keys
+
+
+def ago(age_ms: int) -> int:
+    return NOW_MS - age_ms
+
+
+def read(page: OutboxPage) -> list[str]:
+    return [fact.unique_key for fact in page.facts]
+
+
+def test_a_new_row_waits_for_its_producer_a_millisecond_too_long_or_too_short(world: World, outbox: SqlOutbox) -> None:
+    keys = rows(world, "NEW", created_at_ms=ago)
+    page = outbox.unannounced(GROUP, older_than_seconds=LIMIT_SECONDS, limit=10)
+    assert read(page) == [keys[60_001], keys[60_000]]
+
+
+def test_an_announced_row_is_looked_at_by_the_age_of_its_record(world: World, outbox: SqlOutbox) -> None:
+    keys = rows(world, "ANNOUNCED", created_at_ms=lambda _: 1, announced_at_ms=ago)
+    page = outbox.announced(GROUP, older_than_seconds=LIMIT_SECONDS, limit=10, after=None)
+    assert read(page) == [keys[60_001], keys[60_000]]
+    following = outbox.announced(GROUP, older_than_seconds=LIMIT_SECONDS, limit=10, after=page.facts[0])
+    assert read(following) == [keys[60_000]]
+
+
+def test_a_row_that_no_broker_can_ask_for_is_looked_at_again_and_one_that_it_can_is_not(
+    world: World, outbox: SqlOutbox
+) -> None:
+    keys = rows(world, "SETTLED", created_at_ms=ago, settled_at_ms=lambda _: NOW_MS)
+    page = outbox.written(GROUP, younger_than_seconds=LIMIT_SECONDS, limit=10, after=None)
+    assert read(page) == [keys[59_999]]
+
+
+@pytest.mark.parametrize("state", ["SETTLED", "ROLLED_BACK"])
+def test_a_finished_row_is_deleted_before_its_time(world: World, outbox: SqlOutbox, state: str) -> None:
+    keys = rows(world, state, created_at_ms=ago, settled_at_ms=ago)
+    late = new_key()
+    world.insert_row(late, state="SETTLED", created_at_ms=ago(70_000), settled_at_ms=ago(59_999))
+    for open_state in ("NEW", "ANNOUNCED"):
+        world.insert_row(new_key(), state=open_state, created_at_ms=1, announced_at_ms=1)
+    assert outbox.delete_finished(GROUP, older_than_seconds=LIMIT_SECONDS, limit=1) == 1
+    assert outbox.delete_finished(GROUP, older_than_seconds=LIMIT_SECONDS, limit=10) == 1
+    assert outbox.delete_finished(GROUP, older_than_seconds=LIMIT_SECONDS, limit=10) == 0
+    assert [world.state(keys[age]) for age in AGES_MS] == [state, None, None]
+    assert world.state(late) == "SETTLED"
