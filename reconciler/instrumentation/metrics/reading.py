@@ -18,7 +18,7 @@ FRESH_SECONDS = 10.0
 #: ... and for this many times as long as reading it took: reading costs a twentieth of the time at most.
 FRESH_READINGS = 20.0
 #: ... but never for longer than this: an answer that waited for what is away would hide that it is back.
-FRESH_SECONDS_MAX = 60.0
+FRESH_SECONDS_MAX = 30.0
 #: A scrape waits this long for a new answer; Prometheus gives up after 10 s by default.
 WAIT_SECONDS = 4.0
 #: An older answer is shown in its place while a new one is read, up to this age after it should have been renewed.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import socket
+import socketserver
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 from prometheus_client.exposition import ThreadingWSGIServer
@@ -24,8 +25,10 @@ logger = logging.getLogger(__name__)
 
 #: A client that sends or takes nothing for this long is cut off.
 CLIENT_SECONDS_MAX = 10.0
-#: Requests at once; more are refused with 503.
+#: Pages made at once; more are refused with 503.
 REQUESTS_MAX = 16
+#: Connections at once, silent ones included; more are closed.
+CONNECTIONS_MAX = 64
 
 
 class _Handler(WSGIRequestHandler):
@@ -38,6 +41,31 @@ class _Handler(WSGIRequestHandler):
 class _Server(ThreadingWSGIServer):
     daemon_threads = True
     allow_reuse_address = True
+    request_queue_size = CONNECTIONS_MAX
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        self._room = threading.BoundedSemaphore(CONNECTIONS_MAX)
+        super().__init__(*arguments, **more)
+
+    def server_bind(self) -> None:
+        """Without HTTPServer's question to DNS for the name of the address, which can take many seconds."""
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+        self.setup_environ()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """A thread a connection; the connection is closed where there is no room."""
+        if not self._room.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """One connection."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
 
 
 class _Server6(_Server):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import http.client
 import json
 import logging
+import select
 import socket
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
@@ -19,7 +20,7 @@ from reconciler.instrumentation.metrics.book import MetricBook
 from reconciler.instrumentation.metrics.catalogue import Sample
 from reconciler.instrumentation.metrics.pages import MetricPages
 from reconciler.instrumentation.metrics.reading import FRESH_SECONDS, STALE_SECONDS, LatestReading
-from reconciler.instrumentation.metrics.serving import REQUESTS_MAX, serving
+from reconciler.instrumentation.metrics.serving import CONNECTIONS_MAX, REQUESTS_MAX, serving
 from tests.polling import eventually
 from tests.services.ports import free_port
 from tests.unit.metrics.measured_world import scraped
@@ -96,6 +97,34 @@ def test_clients_that_say_nothing_keep_no_other_from_its_answer() -> None:
         finally:
             for connection in silent:
                 connection.close()
+
+
+def test_a_crowd_of_silent_clients_is_bounded_and_leaves_room_when_it_goes() -> None:
+    with served() as where:
+        with ExitStack() as crowd:
+            silent, peaks = list[socket.socket](), list[int]()
+            for _ in range(2 * CONNECTIONS_MAX):
+                silent.append(crowd.enter_context(socket.create_connection(where)))
+                peaks.append(len(serving_threads()))
+
+            def are_turned_away() -> bool:
+                peaks.append(len(serving_threads()))
+                return len(select.select(silent, [], [], 0)[0]) >= CONNECTIONS_MAX
+
+            eventually(are_turned_away, within_seconds=30)
+            assert max(peaks) <= CONNECTIONS_MAX
+        eventually(lambda: answered(where), within_seconds=30)
+
+
+def serving_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if "process_request_thread" in thread.name]
+
+
+def answered(where: tuple[str, int]) -> bool:
+    try:
+        return asked(where, "/livez")[0] == 200
+    except (OSError, http.client.HTTPException):
+        return False
 
 
 def test_two_books_in_one_process_share_nothing() -> None:
@@ -191,7 +220,7 @@ def test_a_slow_reading_is_kept_for_longer_so_that_it_costs_little() -> None:
 
     latest = LatestReading(read, clock=clock)
     assert latest.get() == 1
-    clock.seconds += 35.0
+    clock.seconds += 25.0
     assert latest.get() == 1
     clock.seconds += 10.0
     assert latest.get() == 2
