@@ -7,6 +7,9 @@ how to get it; with CI=true that is a failure.
 from __future__ import annotations
 
 import os
+import sys
+import threading
+from collections.abc import Generator
 
 import pytest
 
@@ -36,6 +39,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=without)
         items[:] = [item for item in items if not item.get_closest_marker("librocketmq2")]
     config.stash[_DESELECTED] = len(without)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Coverage's trace function is taken away for the length of a test marked `unmeasured`.
+
+    The mark of pytest-cov stops and starts coverage, which patches os._exit once more each time.
+    """
+    if item.get_closest_marker("unmeasured") is None:
+        return (yield)
+    tracing, tracing_threads = sys.gettrace(), threading.gettrace()
+    sys.settrace(None)
+    threading.settrace(None)
+    try:
+        return (yield)
+    finally:
+        threading.settrace(tracing_threads)
+        sys.settrace(tracing)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

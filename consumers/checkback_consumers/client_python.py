@@ -43,6 +43,7 @@ from reconciler.rocketmq.client.native_client import (
     require_writable_home,
 )
 from reconciler.rocketmq.consumer.listener import ConsumeStatus
+from reconciler.rocketmq.wire.acl import AclCredentials
 from reconciler.rocketmq.wire.message import check_topic
 
 logger = logging.getLogger(__name__)
@@ -112,6 +113,7 @@ class NativeConsumer:
         self,
         *handlers: TransactionalHandler,
         name_servers: str,
+        acl: AclCredentials | None = None,
         subscriptions: Mapping[str, str] | None = None,
         orderly: bool = False,
         threads: int | None = None,
@@ -121,6 +123,7 @@ class NativeConsumer:
         clock: Clock | None = None,
     ) -> None:
         """`subscriptions`: a topic's tags ("a || b", "*"); without it each handler's topics with "*".
+        `acl`: the library signs with the keys as they are now; it speaks no TLS here.
 
         Raises InvalidValue if handlers, subscriptions or name servers do not fit, MissingDependency that says what to
         install, ConfigurationError for a HOME that cannot be written, BrokerUnavailable if the library refuses.
@@ -148,6 +151,7 @@ class NativeConsumer:
             clock=clock,
         )
         self._library.set_name_servers(made, name_servers)
+        self._library.set_credentials(made, acl)
         made.set_instance_name(instance_name)
         if threads is not None:
             made.set_thread_count(threads)

@@ -36,6 +36,7 @@ from reconciler.contract.secret import Secret
 from reconciler.errors import InvalidValue, ReconcilerError, UsageError
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.native_client import check_group, load_library, new_instance_name, require_writable_home
+from reconciler.rocketmq.wire.acl import AclCredentials
 from reconciler.rocketmq.wire.codes import PROBE_TOPIC
 from reconciler.rocketmq.wire.message import Message
 
@@ -125,6 +126,7 @@ def open_native_producer(
     environment: str,
     name_servers: str,
     instance: ClientInstance | None = None,
+    acl: AclCredentials | None = None,
     outbox_url: Secret | None = None,
     without_outbox: bool = False,
     announcements: AnnouncementRoute | None = None,
@@ -144,8 +146,9 @@ def open_native_producer(
     `instance`: announcements go over this remoting client instead of the library. That is better: the client knows the
     queue, tries other brokers, and sees whether the group is registered. The caller closes it. `warm_up_topic`: one
     message goes there at start, so that brokers register the group. `max_body_bytes`: of a half, uncompressed.
-    `send_timeout_seconds`: until the half is stored. Others as in `open_producer`. Raises MissingDependency that says
-    what to install, ConfigurationError (also for a HOME that cannot be written), InvalidValue.
+    `acl`: the library signs with the keys as they are at start; it speaks no TLS here. `send_timeout_seconds`: until
+    the half is stored. Others as in `open_producer`. Raises MissingDependency that says what to install,
+    ConfigurationError (also for a HOME that cannot be written), InvalidValue, UsageError.
     """
     check_group(group)
     check_timeouts(send_timeout_seconds=send_timeout_seconds, end_timeout_seconds=end_timeout_seconds)
@@ -160,6 +163,7 @@ def open_native_producer(
         name_servers=name_servers,
         instance_name=instance_name,
         instance=instance,
+        acl=acl,
         max_body_bytes=max_body_bytes,
         send_timeout_seconds=send_timeout_seconds,
         end_timeout_seconds=end_timeout_seconds,

@@ -47,6 +47,7 @@ from reconciler.rocketmq.client.native_client import (
     inside_callback,
     translated,
 )
+from reconciler.rocketmq.wire.acl import AclCredentials
 from reconciler.rocketmq.wire.codes import PROBE_TOPIC
 from reconciler.rocketmq.wire.message import Message
 
@@ -81,6 +82,7 @@ class NativeHalves:
         name_servers: str,
         instance_name: str,
         instance: ClientInstance | None = None,
+        acl: AclCredentials | None = None,
         max_body_bytes: int = MAX_BODY_BYTES_DEFAULT,
         send_timeout_seconds: float = SEND_TIMEOUT_SECONDS,
         end_timeout_seconds: float = END_TIMEOUT_SECONDS,
@@ -102,7 +104,14 @@ class NativeHalves:
         self.check_failure: BaseException | None = None
         # By position: with keywords the package makes a second native producer of another kind.
         made = library.client.TransactionMQProducer(group, self._check)
-        configure(library, made, name_servers=name_servers, instance_name=instance_name, max_body_bytes=max_body_bytes)
+        configure(
+            library,
+            made,
+            name_servers=name_servers,
+            instance_name=instance_name,
+            acl=acl,
+            max_body_bytes=max_body_bytes,
+        )
         self._native = NativeObject(made, f"transactional producer {group}")
         self.plain, self._second = (
             PlainProducer(
@@ -110,6 +119,7 @@ class NativeHalves:
                 group=f"{group}-{role}",
                 name_servers=name_servers,
                 instance_name=instance_name,
+                acl=acl,
                 send_timeout_seconds=send_timeout_seconds,
                 clock=self._clock,
             )

@@ -24,6 +24,7 @@ from reconciler.rocketmq.client.native_client import (
     check_group,
     translated,
 )
+from reconciler.rocketmq.wire.acl import AclCredentials
 from reconciler.rocketmq.wire.message import Message
 
 logger = logging.getLogger(__name__)
@@ -97,6 +98,7 @@ class PlainProducer:
         group: str,
         name_servers: str,
         instance_name: str,
+        acl: AclCredentials | None = None,
         send_timeout_seconds: float = SEND_TIMEOUT_SECONDS,
         clock: Clock | None = None,
     ) -> None:
@@ -106,7 +108,7 @@ class PlainProducer:
         self._clock = clock or SystemClock()
         made = library.client.Producer(check_group(group))
         self._native = NativeObject(made, f"producer {group}")
-        configure(library, made, name_servers=name_servers, instance_name=instance_name)
+        configure(library, made, name_servers=name_servers, instance_name=instance_name, acl=acl)
 
     def start(self) -> None:
         """Raises UsageError, RequestTimeout, BrokerUnavailable."""
@@ -206,10 +208,17 @@ class NativeAnnouncements:
 
 
 def configure(
-    library: NativeLibrary, made: Any, *, name_servers: str, instance_name: str, max_body_bytes: int | None = None
+    library: NativeLibrary,
+    made: Any,
+    *,
+    name_servers: str,
+    instance_name: str,
+    acl: AclCredentials | None,
+    max_body_bytes: int | None = None,
 ) -> None:
     """Settings of a producer before its start."""
     library.set_name_servers(made, name_servers)
+    library.set_credentials(made, acl)
     # Neither version has a method for it on producers.
     library.exceptions.ffi_check(
         library.ffi.dll.SetProducerInstanceName(made._handle, instance_name.encode("ascii"))  # noqa: SLF001

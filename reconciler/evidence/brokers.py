@@ -17,7 +17,7 @@ from reconciler.evidence.lookup import Lookups
 from reconciler.evidence.pop_groups import PopGroups
 from reconciler.evidence.watermark import Watermarks
 from reconciler.policy.evidence import (
-    ConsumptionKind,
+    ConsumeMode,
     FilterKind,
     Lookup,
     OutboxRow,
@@ -98,7 +98,7 @@ class RemotingBrokerEvidence:
             skew_margin_seconds=self._skew_margin_seconds,
             pop_retry_topics=signs.retry_topics,
         )
-        if found.state is not WatermarkState.KNOWN or signs.consumption is not ConsumptionKind.POPS:
+        if found.state is not WatermarkState.KNOWN or signs.consume_mode is not ConsumeMode.POP:
             return found
         return replace(found, state=WatermarkState.REACHED, detail=f"handed out by POP, effects decide; {found.detail}")
 
@@ -107,9 +107,9 @@ class RemotingBrokerEvidence:
         signs = self._pop_groups.signs(subscription)
         return self._watermarks.positions(subscription.topic, subscription.group, pop_retry_topics=signs.retry_topics)
 
-    def consumption(self, subscription: Subscription) -> ConsumptionKind:
+    def consume_mode(self, subscription: Subscription) -> ConsumeMode:
         """Whether the group pulls or pops."""
-        return self._pop_groups.signs(subscription).consumption
+        return self._pop_groups.signs(subscription).consume_mode
 
     def filter_kind(self, subscription: Subscription) -> FilterKind:
         """How the group filters the topic; SQL92 if one member says so."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from reconciler.clock import Clock
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import ReconcilerError
-from reconciler.policy.evidence import ConsumptionKind
+from reconciler.policy.evidence import ConsumeMode
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.families import Families
 from reconciler.rocketmq.client.routes import Routes
@@ -29,14 +29,14 @@ from reconciler.rocketmq.wire.codes import pop_retry_topics
 #: What brokers show of a group is remembered for this long.
 _REMEMBER_SECONDS = 5.0
 #: The sign of one broker that decides for all, the first that is there.
-_BY_WEIGHT = (ConsumptionKind.POPS, ConsumptionKind.UNKNOWN)
+_BY_WEIGHT = (ConsumeMode.POP, ConsumeMode.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PopSigns:
     """What brokers show of one group's consumption of one topic."""
 
-    consumption: ConsumptionKind
+    consume_mode: ConsumeMode
     #: Retry topics of POP in which the group has an offset on some broker, by name.
     retry_topics: tuple[str, ...] = ()
 
@@ -52,7 +52,7 @@ class PopGroups:
         self._known: dict[Subscription, tuple[PopSigns, float]] = {}
 
     def signs(self, subscription: Subscription) -> PopSigns:
-        """POPS if one broker shows it, PULLS if every broker does; a broker before 5.0 shows PULLS by its version."""
+        """POP if one broker shows it, PULL if every broker does; a broker before 5.0 shows PULL by its version."""
         now = self._clock.monotonic_seconds()
         known = self._known.get(subscription)
         if known is None or now - known[1] >= _REMEMBER_SECONDS:
@@ -63,17 +63,17 @@ class PopGroups:
         try:
             addresses = [place.master for place in self._routes.whereabouts(subscription.topic)]
         except ReconcilerError:
-            return PopSigns(consumption=ConsumptionKind.UNKNOWN)
+            return PopSigns(consume_mode=ConsumeMode.UNKNOWN)
         return _together([self._of_broker(address, subscription) for address in addresses])
 
     def _of_broker(self, address: str | None, subscription: Subscription) -> PopSigns:
         topic, group = subscription.topic, subscription.group
-        unknown = PopSigns(consumption=ConsumptionKind.UNKNOWN)
+        unknown = PopSigns(consume_mode=ConsumeMode.UNKNOWN)
         if address is None:
             return unknown
         try:
             if not self._families.facts(address).has_pop:
-                return PopSigns(consumption=ConsumptionKind.PULLS)
+                return PopSigns(consume_mode=ConsumeMode.PULL)
             retry_topics = tuple(
                 sorted(set(self._admin.topics_of_group(address, group)) & set(pop_retry_topics(topic, group)))
             )
@@ -83,18 +83,18 @@ class PopGroups:
             kind = self._admin.consume_type(address, group)
             pops = bool(retry_topics) or kind == "CONSUME_POP" or self._admin.is_pop_mode(address, group, topic)
         except ReconcilerError:
-            return PopSigns(consumption=_shown(pops=bool(retry_topics), is_connected=False), retry_topics=retry_topics)
-        return PopSigns(consumption=_shown(pops=pops, is_connected=kind is not None), retry_topics=retry_topics)
+            return PopSigns(consume_mode=_shown(pops=bool(retry_topics), is_connected=False), retry_topics=retry_topics)
+        return PopSigns(consume_mode=_shown(pops=pops, is_connected=kind is not None), retry_topics=retry_topics)
 
 
-def _shown(*, pops: bool, is_connected: bool) -> ConsumptionKind:
+def _shown(*, pops: bool, is_connected: bool) -> ConsumeMode:
     if pops:
-        return ConsumptionKind.POPS
-    return ConsumptionKind.PULLS if is_connected else ConsumptionKind.UNKNOWN
+        return ConsumeMode.POP
+    return ConsumeMode.PULL if is_connected else ConsumeMode.UNKNOWN
 
 
 def _together(signs: Sequence[PopSigns]) -> PopSigns:
-    kinds = {one.consumption for one in signs}
+    kinds = {one.consume_mode for one in signs}
     retry_topics = {topic for one in signs for topic in one.retry_topics}
-    consumption = next((kind for kind in _BY_WEIGHT if kind in kinds), ConsumptionKind.PULLS)
-    return PopSigns(consumption=consumption, retry_topics=tuple(sorted(retry_topics)))
+    consume_mode = next((kind for kind in _BY_WEIGHT if kind in kinds), ConsumeMode.PULL)
+    return PopSigns(consume_mode=consume_mode, retry_topics=tuple(sorted(retry_topics)))

@@ -217,13 +217,13 @@ class FilterKind(StrEnum):
     UNKNOWN = "unknown"
 
 
-class ConsumptionKind(StrEnum):
+class ConsumeMode(StrEnum):
     """How a group takes messages, and so what its offset proves (reconciler/evidence/pop_groups.py)."""
 
     #: Its members pull: the offset passes a message that was acknowledged, or was sent back before.
-    PULLS = "pulls"
+    PULL = "pull"
     #: It pops (5.0 and newer): the offset passes a message that was handed out, acknowledged or not.
-    POPS = "pops"
+    POP = "pop"
     #: Brokers do not show which of the two.
     UNKNOWN = "unknown"
 

@@ -1,10 +1,8 @@
-"""What the demo does besides counting: a Redis of its own where none is installed, consumers killed on purpose."""
+"""What the demo does besides counting: a Redis of its own where none is installed."""
 
 from __future__ import annotations
 
 import os
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -35,15 +33,3 @@ def test_fakeredis_is_refused_with_a_real_broker(without_redis: dict[str, str]) 
     ended = reconciler("demo", "--namesrv", "127.0.0.1:9", environment=without_redis, timeout_seconds=60)
     assert ended.exit_code == 2, ended.stderr
     assert "--redis-url" in ended.stderr
-
-
-@pytest.mark.slow
-def test_consumers_die_between_effect_and_acknowledgement_and_nothing_happens_twice(tmp_path: Path) -> None:
-    folder = tmp_path / "demo"
-    numbers = ("--messages", "100", "--lose", "5", "--seed", "12", "--output", "json")
-    ended = reconciler("demo", *numbers, "--no-audit", "--keep", folder)
-    assert ended.exit_code == 0, ended.stderr
-    with closing(sqlite3.connect(folder / "truth.db")) as db:
-        killed = db.execute("SELECT count(*) FROM marks WHERE name LIKE 'killed after %'").fetchone()[0]
-    assert killed >= 1
-    assert ended.document["double_effects"] == 0

@@ -11,7 +11,7 @@ import pytest
 from reconciler.contract.tables import RepairState
 from reconciler.contract.verdicts import Verdict
 from reconciler.evidence.repairs import RemotingBrokerRepairs
-from reconciler.policy.evidence import ConsumptionKind, WatermarkState
+from reconciler.policy.evidence import ConsumeMode, WatermarkState
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.wire.codes import pop_retry_topics
 from tests.brokers.popping import Popped, PoppingConsumer
@@ -104,12 +104,12 @@ def test_invisible_nacked_expired_and_dead_lettered_messages_are_left_alone_and_
     assert {key: service.verdict(key) for key in (applied, invisible, dead)} == {
         applied: Verdict.CONSUMED, invisible: Verdict.UNKNOWN, dead: Verdict.DEAD_LETTERED,
     }  # fmt: skip
-    assert evidence.consumption(subscription) in (ConsumptionKind.UNKNOWN, ConsumptionKind.POPS)
+    assert evidence.consume_mode(subscription) in (ConsumeMode.UNKNOWN, ConsumeMode.POP)
     # What comes again does so in a topic of POP, which shows the group for what it is.
     for key in (nacked, expired):
         eventually(lambda key=key: service.verdict(key) is Verdict.RETRYING, within_seconds=120)  # type: ignore[misc]
     eventually(lambda: evidence.watermark(subscription).state is WatermarkState.REACHED, within_seconds=60)
-    eventually(lambda: evidence.consumption(subscription) is ConsumptionKind.POPS, within_seconds=60)
+    eventually(lambda: evidence.consume_mode(subscription) is ConsumeMode.POP, within_seconds=60)
     # A broker tells its name servers of such a topic every 30 s only, or when its permission was written.
     service.broker.update_config(brokerPermission="6")
     eventually(

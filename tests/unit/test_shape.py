@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.unmeasured  # reads the text of the product
+
 ROOT = Path(__file__).parents[2]
 PRODUCT = [p for top in ("reconciler", "producers", "consumers") for p in sorted((ROOT / top).rglob("*.py"))]
 #: Alembic fixes the layout of its revisions.

@@ -10,7 +10,7 @@ from reconciler.contract.subscription import Subscription
 from reconciler.instrumentation.metrics import catalogue as c
 from reconciler.instrumentation.metrics.book import MetricBook
 from reconciler.policy.evidence import (
-    ConsumptionKind,
+    ConsumeMode,
     FilterKind,
     Lookup,
     OutboxRow,
@@ -35,7 +35,7 @@ class MeasuredBrokerEvidence:
         self.expect: Callable[[str, Collection[str]], None] = brokers.expect
         self.watermark: Callable[[Subscription], Watermark] = brokers.watermark
         self.positions: Callable[[Subscription], Sequence[QueuePosition] | None] = brokers.positions
-        self.consumption: Callable[[Subscription], ConsumptionKind] = brokers.consumption
+        self.consume_mode: Callable[[Subscription], ConsumeMode] = brokers.consume_mode
         self.filter_kind: Callable[[Subscription], FilterKind] = brokers.filter_kind
         self.horizon: Callable[[str], Horizon] = brokers.horizon
         self.check_back_wait_seconds: Callable[[StoredMessage], float] = brokers.check_back_wait_seconds

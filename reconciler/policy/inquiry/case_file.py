@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from reconciler.contract.defaults import SKEW_MARGIN_SECONDS
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.evidence import (
-    ConsumptionKind,
+    ConsumeMode,
     FilterKind,
     InboxRow,
     Lookup,
@@ -42,7 +42,7 @@ class Question(StrEnum):
     COMMITTED_COPIES = "committed copies"
     INBOX_AGAIN = "inbox again"
     GROUP_COPIES = "group copies"
-    CONSUMPTION = "consumption"
+    CONSUME_MODE = "consume_mode"
     COPIES_AGAIN = "committed copies again"
     HALF_COPIES = "half copies"
     CHECK_BACK = "check-back"
@@ -75,7 +75,7 @@ class GroupAnswers:
     #: Copies in the group's retry and dead-letter topics.
     copies: Mapping[str, Lookup[StoredMessage]] | None = None
     #: What the group's offsets prove.
-    consumption: ConsumptionKind | None = None
+    consume_mode: ConsumeMode | None = None
     filter_kind: FilterKind | None = None
 
 
@@ -164,16 +164,16 @@ class CaseFile(ABC):
         verdict = group_position(answers.positions, {name: of_row(c, self.row) for name, c in answers.copies.items()})
         if verdict is not Verdict.DELIVERED_NOT_APPLIED:
             return verdict
-        if answers.consumption is None:
-            return Question.CONSUMPTION
-        return verdict if answers.consumption is ConsumptionKind.PULLS else Verdict.UNKNOWN
+        if answers.consume_mode is None:
+            return Question.CONSUME_MODE
+        return verdict if answers.consume_mode is ConsumeMode.PULL else Verdict.UNKNOWN
 
     def plans_asked(self, question: Question) -> tuple[SubscriptionPlan, ...]:
         """The groups that a question is about."""
         match question:
             case Question.INBOX:
                 return tuple(p for p in self.plans if self.of_group[p.group].has_inbox)
-            case Question.INBOX_AGAIN | Question.GROUP_COPIES | Question.CONSUMPTION:
+            case Question.INBOX_AGAIN | Question.GROUP_COPIES | Question.CONSUME_MODE:
                 return tuple(p for p in self.missing if self.position_of(p) is question)
             case _:
                 return self.plans

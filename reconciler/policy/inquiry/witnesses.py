@@ -177,9 +177,9 @@ class Witnesses:
                 }
                 lookups = [lookup for copies_of in of_group.values() for lookup in copies_of.values()]
                 return file.with_group_answers("copies", of_group), lookups
-            case Question.CONSUMPTION:
-                found = {p.group: self._brokers.consumption(p.subscription) for p in file.plans_asked(question)}
-                return file.with_group_answers("consumption", found), []
+            case Question.CONSUME_MODE:
+                found = {p.group: self._brokers.consume_mode(p.subscription) for p in file.plans_asked(question)}
+                return file.with_group_answers("consume_mode", found), []
             case Question.HALF_COPIES:
                 halves = self._brokers.half_copies(
                     topic, key, horizon=horizon, not_before_ms=not_before_ms, outbox=file.row

@@ -13,7 +13,7 @@ from reconciler.clock import Backoff
 from reconciler.contract.row_rules import FINISHED_REPAIRS
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import LOSSES, QUARANTINING, SETTLING, WAITING, Verdict
-from reconciler.policy.evidence import ConsumptionKind, FilterKind, StoredMessage
+from reconciler.policy.evidence import ConsumeMode, FilterKind, StoredMessage
 from reconciler.policy.inquiry.case_file import HalfAge, Question
 from reconciler.policy.inquiry.delivery import (
     contradiction,
@@ -192,13 +192,13 @@ def _past_copies(d: Suspect, copies: Sequence[StoredMessage]) -> Ruling | Questi
 
 
 def _why_in_doubt(d: Suspect) -> str:
-    match d.group.consumption:
-        case ConsumptionKind.POPS:
+    match d.group.consume_mode:
+        case ConsumeMode.POP:
             return (
                 "handed out, and the group pops: whether it was acknowledged no broker tells, so only an effect decides"
                 + ("" if d.group.has_inbox else "; without an inbox there is none to be seen")
             )
-        case ConsumptionKind.UNKNOWN:
+        case ConsumeMode.UNKNOWN:
             return "the group's offset is behind the copy, but whether the group pulls or pops (5.x) is not known"
         case _:
             return "the inbox, or the retry or dead-letter topic, did not answer"

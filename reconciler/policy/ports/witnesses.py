@@ -8,7 +8,7 @@ from typing import Protocol
 
 from reconciler.contract.subscription import Subscription
 from reconciler.policy.evidence import (
-    ConsumptionKind,
+    ConsumeMode,
     FilterKind,
     InboxRow,
     Lookup,
@@ -57,8 +57,8 @@ class BrokerEvidence(Protocol):
         """Offsets of the group in every queue; None if a broker did not answer."""
         ...
 
-    def consumption(self, subscription: Subscription) -> ConsumptionKind:
-        """Whether the group pulls or pops. PULLS only if every broker of the topic shows it."""
+    def consume_mode(self, subscription: Subscription) -> ConsumeMode:
+        """Whether the group pulls or pops. PULL only if every broker of the topic shows it."""
         ...
 
     def filter_kind(self, subscription: Subscription) -> FilterKind:

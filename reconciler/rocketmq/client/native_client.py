@@ -31,6 +31,7 @@ from reconciler.errors import (
     RequestTimeout,
     UsageError,
 )
+from reconciler.rocketmq.wire.acl import AclCredentials
 from reconciler.rocketmq.wire.address import parse_addresses
 
 logger = logging.getLogger(__name__)
@@ -74,6 +75,21 @@ class NativeLibrary:
     def set_name_servers(self, made: Any, name_servers: str) -> None:
         """set_name_server_address, in 0.4.4 set_namesrv_addr."""
         (getattr(made, "set_name_server_address", None) or made.set_namesrv_addr)(name_servers)
+
+    def set_credentials(self, made: Any, acl: AclCredentials | None) -> None:
+        """Keys of a producer or consumer before its start; the library keeps them as they are then.
+
+        Raises MissingDependency where the package cannot sign, UsageError for keys with a security token.
+        """
+        if acl is None:
+            return
+        if acl.security_token is not None:
+            raise UsageError("librocketmq takes no security token: use open_producer or TransactionalConsumer")
+        take = getattr(made, "set_session_credentials", None)
+        if take is None:
+            raise MissingDependency(f"this rocketmq-client-python signs no requests: {_INSTALL}")
+        # The third one is the channel of Alibaba's cloud, "ALIYUN" by default there.
+        take(acl.access_key, acl.current_secret_key(), "")
 
 
 def load_library(*, transactions: bool) -> NativeLibrary:

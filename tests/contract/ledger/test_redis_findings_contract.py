@@ -17,7 +17,8 @@ pytestmark = pytest.mark.redis
 def test_a_finding_about_a_good_redis_is_missing_or_says_otherwise(
     new_redis_server: Callable[..., RedisServer],
 ) -> None:
-    with redis.Redis.from_url(new_redis_server(options={"maxmemory-policy": "noeviction"}).url) as client:
+    server = new_redis_server(options={"maxmemory-policy": "noeviction"})
+    with redis.Redis.from_url(server.url) as client:
         client.config_set("lazyfree-lazy-server-del", "no")
         client.config_set("appendonly", "yes")
         found = {one.name: (one.severity, one.detail) for one in check_redis(client, environment="findings")}
@@ -34,6 +35,8 @@ def test_a_finding_about_a_good_redis_is_missing_or_says_otherwise(
             "permissions": (Severity.OK, "every command is allowed"),
         }
         client.config_set("lazyfree-lazy-server-del", "yes")
+    with redis.Redis.from_url(server.url, max_connections=1) as client:  # each check gives its connection back
+        assert "lazy-free" not in {one.name for one in check_redis(client, environment="findings")}
         assert "lazy-free" not in {one.name for one in check_redis(client, environment="findings")}
         require_room(client)
         client.config_set("maxmemory", 1)

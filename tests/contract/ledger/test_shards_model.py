@@ -227,11 +227,13 @@ def test_histories_in_memory() -> None:
     run(lambda: InMemory(MemoryShards(clock), clock), tries=150, steps=40)
 
 
+@pytest.mark.unmeasured
 def test_histories_in_fakeredis() -> None:
     with fakeredis.FakeRedis() as client:
         run(lambda: InRedis(client, RoundRedis(client=client)), tries=25, steps=40)
 
 
+@pytest.mark.unmeasured
 @pytest.mark.redis
 def test_histories_in_redis(redis_server: RedisServer) -> None:
     rounds = open_redis(redis_server.url)

@@ -196,6 +196,7 @@ class Histories(RuleBasedStateMachine):
         assert self.model.is_conserved
 
 
+@pytest.mark.unmeasured
 @pytest.mark.parametrize("retries", [0, 3], ids=["no-retry", "redis-py-retries"])
 def test_histories_with_lost_replies_agree_with_the_model(redis_server: RedisServer, retries: int) -> None:
     plain = open_redis(redis_server.url)

@@ -117,6 +117,7 @@ class Broker:
 SWEPT = ("topic", "tag", "created_at_ms", "announced_at_ms")
 
 
+@pytest.mark.unmeasured
 @pytest.mark.parametrize("page_rows", [1, 3, 100])
 @pytest.mark.parametrize(
     ("table", "column", "value"),

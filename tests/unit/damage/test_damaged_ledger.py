@@ -104,6 +104,7 @@ ROW = {
 }
 
 
+@pytest.mark.unmeasured
 @pytest.mark.parametrize(("table", "column", "value"), cases(*LEDGER_TABLES, without=WITHOUT))
 def test_a_damaged_ledger_row_stops_no_reader(
     path: Path, ledger: SqlLedger, table: Table, column: Column, value: Any

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.unmeasured  # reads the text of the product
+
 ROOT = Path(__file__).parents[3]
 PACKAGES = ("producers", "consumers", "reconciler")
 METHODS = frozenset({"debug", "info", "warning", "error", "exception", "critical", "log"})

@@ -8,7 +8,7 @@ from dataclasses import replace
 from reconciler.clock import ManualClock
 from reconciler.contract.subscription import Subscription
 from reconciler.policy.evidence import (
-    ConsumptionKind,
+    ConsumeMode,
     EndOutcome,
     FilterKind,
     Lookup,
@@ -61,7 +61,7 @@ class FakeBroker:
         self.away: frozenset[str] = frozenset()
         self._log_offset = 1000
         self.group_filters = FilterKind.TAG
-        self.consumes = ConsumptionKind.PULLS
+        self.consumes = ConsumeMode.PULL
 
     # ---- what happens on a broker
 
@@ -231,7 +231,7 @@ class FakeBroker:
             for kind in ("retry", "dead-letter")
         }
 
-    def consumption(self, subscription: Subscription) -> ConsumptionKind:
+    def consume_mode(self, subscription: Subscription) -> ConsumeMode:
         """As set."""
         del subscription
         return self.consumes

@@ -65,6 +65,7 @@ def lost_by_hand_over() -> tuple[World, str]:
     return world, world.lose(1)
 
 
+@pytest.mark.unmeasured
 @pytest.mark.parametrize("make", [lost_by_end, lost_by_republish, lost_by_hand_over])
 def test_dying_at_any_call_repairs_once_and_loses_nothing(make: Callable[[], tuple[World, str]]) -> None:
     # To die after a call is to die before the next one.

@@ -55,6 +55,7 @@ def test_a_quarter_of_the_retention_opens_every_gate(watermark: Watermark, first
 # ---- what a stopped group costs
 
 
+@pytest.mark.unmeasured
 def test_stopped_consumers_cost_a_trickle_of_look_ups_and_no_repair() -> None:
     world = World()
     world.deliver(0)
@@ -104,6 +105,7 @@ def test_key_that_is_lagging_is_not_asked_again_while_the_gate_is_shut() -> None
     assert asked <= 60 * 20
 
 
+@pytest.mark.unmeasured
 @pytest.mark.parametrize("shards", [1, 2])
 def test_a_flood_of_forged_keys_holds_up_no_loss_of_a_lagging_group(shards: int) -> None:
     world, calm = World(shards=shards), World(shards=shards)
@@ -174,6 +176,7 @@ def test_an_outbox_that_is_away_lets_the_trickle_go_on_and_rejects_nothing() -> 
     assert len(world.ledger.rows.candidates) <= 20
 
 
+@pytest.mark.unmeasured
 def test_trickle_walks_past_pages_of_known_keys() -> None:
     world = World(shards=1)
     process = world.process()
@@ -253,6 +256,7 @@ def test_more_due_keys_than_a_round_may_verify_are_all_verified_in_turn() -> Non
     assert {world.verdict(k) for k in lost} == {"LOST_CONFIRM"}
 
 
+@pytest.mark.unmeasured
 def test_walk_over_many_known_keys_is_bounded_and_reaches_the_new_ones() -> None:
     world = World(
         shards=1,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.events import KeysLeft
-from reconciler.policy.judging.judgement import OWN_ANNOUNCEMENT_SECONDS_MAX
+from reconciler.policy.judging.judgement import OWN_ANNOUNCEMENT_SECONDS_MAX, Ruling, _young
 from reconciler.policy.round import ReconcileRound
 from tests.unit.policy.world import World, key
 
@@ -96,3 +98,44 @@ def test_a_message_announced_before_its_commit_and_acknowledged_without_an_effec
     assert world.pending() == []
     left = [key for event in world.events.of(KeysLeft) for key in event.keys]
     assert (left[-1].state, left[-1].verdict) == (row.state, row.verdict)
+
+
+#: One look at a row: grace period 10 s, clocks may differ by 500 ms.
+NOW_MS = 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("written_ms", "announced_ms", "wait_seconds"),
+    [
+        (NOW_MS - 10_000, NOW_MS - 10_000, None),
+        (NOW_MS - 9_999, NOW_MS - 9_999, 0.001),
+        # Announced long after it was written: by its own service within a minute, else it is a repetition.
+        (NOW_MS - 30_000, NOW_MS - 4_000, 6.0),
+        (NOW_MS - 69_999, NOW_MS - 1_000, 0.001),
+        (NOW_MS - 70_000, NOW_MS - 1_000, None),
+        # Not announced: the commit may have come just now.
+        (NOW_MS - 30_000, None, 10.0),
+        (NOW_MS - 70_000, None, None),
+        # Ahead by as much as clocks may differ, and by more, which proves nothing.
+        (NOW_MS + 500, NOW_MS + 500, 10.5),
+        (NOW_MS + 501, NOW_MS + 501, None),
+        (NOW_MS - 30_000, NOW_MS + 501, None),
+    ],
+)
+def test_a_key_is_judged_a_millisecond_before_its_grace_period_is_over(
+    written_ms: int, announced_ms: int | None, wait_seconds: float | None
+) -> None:
+    look: Any = SimpleNamespace(
+        row=SimpleNamespace(created_at_ms=written_ms, announced_at_ms=announced_ms),
+        now_ms=NOW_MS,
+        plan=SimpleNamespace(grace_period_seconds=10.0),
+        skew_margin_seconds=0.5,
+    )
+    ruling = _young(look)
+    assert (None if ruling is None else cast(Ruling, ruling).wait_seconds) == wait_seconds
+    assert _young(replace_in(look, row=None)) is None, "no row, no commit"
+    assert _young(replace_in(look, now_ms=None)) is None, "a person does not wait"
+
+
+def replace_in(look: Any, **changes: object) -> Any:
+    return SimpleNamespace(**{**vars(look), **changes})

@@ -7,26 +7,26 @@ from dataclasses import replace
 import pytest
 
 from reconciler.contract.tables import CandidateState, RepairState
-from reconciler.policy.evidence import ConsumptionKind, Watermark, WatermarkState
+from reconciler.policy.evidence import ConsumeMode, Watermark, WatermarkState
 from reconciler.policy.judging.candidates import SelectionRules, gate_of
 from tests.unit.policy.judging import judged, reason
 from tests.unit.policy.world import World, key
 
 
-def handed_out(consumption: ConsumptionKind = ConsumptionKind.POPS) -> World:
+def handed_out(consume_mode: ConsumeMode = ConsumeMode.POP) -> World:
     world = World(shards=1)
-    world.broker.consumes = consumption
+    world.broker.consumes = consume_mode
     world.deliver(1)
     world.consume(effects=False)
     return world
 
 
 @pytest.mark.parametrize(
-    ("consumption", "why"),
-    [(ConsumptionKind.POPS, "only an effect decides"), (ConsumptionKind.UNKNOWN, "whether the group pulls or pops")],
+    ("consume_mode", "why"),
+    [(ConsumeMode.POP, "only an effect decides"), (ConsumeMode.UNKNOWN, "whether the group pulls or pops")],
 )
-def test_a_message_that_is_invisible_is_not_called_acknowledged(consumption: ConsumptionKind, why: str) -> None:
-    world = handed_out(consumption)
+def test_a_message_that_is_invisible_is_not_called_acknowledged(consume_mode: ConsumeMode, why: str) -> None:
+    world = handed_out(consume_mode)
     world.rounds(world.process(), 6)
     row = world.candidate(key(1))
     assert row is not None
@@ -71,7 +71,7 @@ def test_a_dead_letter_is_one_however_the_group_consumes() -> None:
 def test_a_lost_message_is_repaired_once_and_its_copy_is_waited_for_while_it_is_invisible() -> None:
     """A group that pulled would be past the copy without an effect, which leads to the next rung."""
     world = World(shards=1)
-    world.broker.consumes = ConsumptionKind.POPS
+    world.broker.consumes = ConsumeMode.POP
     lost = world.lose(1)
     process = world.process()
     world.rounds(process, 8, consume=False)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from unittest import mock
 
+import pytest
+
 from tests.unit.policy.world import World
 
 SECONDS = 200
 BURST = 10
 
 
+@pytest.mark.unmeasured
 def test_probes_of_the_index_count_as_look_ups_of_the_trickle() -> None:
     world = World()
     world.deliver(0)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from reconciler.contract.tables import OutboxState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
-from reconciler.policy.evidence import ConsumptionKind, EndOutcome, Lookup, Presence, QueuePosition, SendAnswer
+from reconciler.policy.evidence import ConsumeMode, EndOutcome, Lookup, Presence, QueuePosition, SendAnswer
 from reconciler.policy.inquiry.case_file import GroupAnswers, Question
 from reconciler.policy.inquiry.delivery import newest_per_broker
 from reconciler.policy.repairing.case import ATTEMPTS_MAX, RepairCase, RepairStep, require_legal
@@ -49,7 +49,7 @@ def at(verdict: Verdict) -> GroupAnswers:
         positions=[place],
         inbox_again=again,
         copies={"retry": ABSENT, "dead-letter": dead},
-        consumption=ConsumptionKind.POPS if verdict is Verdict.UNKNOWN else ConsumptionKind.PULLS,
+        consume_mode=ConsumeMode.POP if verdict is Verdict.UNKNOWN else ConsumeMode.PULL,
     )
 
 
@@ -271,7 +271,7 @@ def test_whatever_is_known_nothing_is_sent_without_proof(one: RepairCase) -> Non
             Question.PARKED_COPIES: [one.parked], Question.HAND_OVERS: [one.hand_overs],
             Question.INBOX_AGAIN: [group.inbox_again for group in groups],
             Question.GROUP_COPIES: [group.copies for group in groups],
-            Question.CONSUMPTION: [group.consumption for group in groups],
+            Question.CONSUME_MODE: [group.consume_mode for group in groups],
         }  # fmt: skip
         assert set(map(type, asked[answer])) == {type(None)}, "a question is asked once, and about somebody"
         return

@@ -1,4 +1,4 @@
-"""What brokers show of a group's consumption: signs of POP, a connected member, or nothing."""
+"""What brokers show of a group's consume mode: signs of POP, a connected member, or nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.contract.subscription import Subscription
 from reconciler.evidence.brokers import RemotingBrokerEvidence
-from reconciler.policy.evidence import ConsumptionKind
+from reconciler.policy.evidence import ConsumeMode
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.wire.codes import MQVersion, RequestCode, pop_retry_topics
 from tests.unit.rocketmq.scripted import ScriptedBroker, ScriptedCluster
@@ -54,12 +54,12 @@ def shows(
         broker.on(code, lambda request, body=body: broker.success(request, body=body))  # type: ignore[misc]
 
 
-def asked(instance: ClientInstance) -> ConsumptionKind:
-    return RemotingBrokerEvidence(instance, skew_margin_seconds=1).consumption(OF)
+def asked(instance: ClientInstance) -> ConsumeMode:
+    return RemotingBrokerEvidence(instance, skew_margin_seconds=1).consume_mode(OF)
 
 
 def test_a_group_with_members_and_no_sign_of_pop_pulls(instance: ClientInstance) -> None:
-    assert asked(instance) is ConsumptionKind.PULLS
+    assert asked(instance) is ConsumeMode.PULL
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_one_sign_on_one_broker_is_enough(
     cluster: ScriptedCluster, instance: ClientInstance, sign: dict[str, object]
 ) -> None:
     shows(cluster.brokers[1], **sign)  # type: ignore[arg-type]
-    assert asked(instance) is ConsumptionKind.POPS
+    assert asked(instance) is ConsumeMode.POP
 
 
 @pytest.mark.parametrize(
@@ -86,14 +86,14 @@ def test_modes_of_others_are_no_sign(
     cluster: ScriptedCluster, instance: ClientInstance, modes: list[tuple[str, str, str]]
 ) -> None:
     shows(cluster.brokers[0], modes=modes, topics=("Orders", "%RETRY%billing", "%RETRY%billing_Other"))
-    assert asked(instance) is ConsumptionKind.PULLS
+    assert asked(instance) is ConsumeMode.PULL
 
 
 def test_a_group_without_a_member_on_one_broker_may_pop_by_a_proxy(
     cluster: ScriptedCluster, instance: ClientInstance
 ) -> None:
     shows(cluster.brokers[1], kind=None)
-    assert asked(instance) is ConsumptionKind.UNKNOWN
+    assert asked(instance) is ConsumeMode.UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -109,30 +109,30 @@ def test_a_broker_that_refuses_one_question_shows_nothing(
 ) -> None:
     broker = cluster.brokers[1]
     broker.on(code, lambda request: broker.refuse(request, 16, "no permission"))
-    assert asked(instance) is ConsumptionKind.UNKNOWN
+    assert asked(instance) is ConsumeMode.UNKNOWN
 
 
 def test_a_sign_counts_although_another_question_is_refused(cluster: ScriptedCluster, instance: ClientInstance) -> None:
     broker = cluster.brokers[1]
     shows(broker, topics=(V1,))
     broker.on(RequestCode.GET_CONSUMER_CONNECTION_LIST, lambda request: broker.refuse(request, 16, "no permission"))
-    assert asked(instance) is ConsumptionKind.POPS
+    assert asked(instance) is ConsumeMode.POP
 
 
 def test_brokers_before_5_0_are_asked_nothing() -> None:
     with ScriptedCluster(versions=(MQVersion.V4_9_8,)) as cluster:
         with ClientInstance(cluster.name_server.address, client=cluster.client) as instance:
-            assert asked(instance) is ConsumptionKind.PULLS
+            assert asked(instance) is ConsumeMode.PULL
         assert {command.code for command in cluster.broker.asked} <= {RequestCode.HEART_BEAT}
 
 
 def test_a_topic_without_a_route_shows_nothing(instance: ClientInstance) -> None:
     nowhere = Subscription(environment="test", topic="NOWHERE", group="billing")
-    assert RemotingBrokerEvidence(instance, skew_margin_seconds=1).consumption(nowhere) is ConsumptionKind.UNKNOWN
+    assert RemotingBrokerEvidence(instance, skew_margin_seconds=1).consume_mode(nowhere) is ConsumeMode.UNKNOWN
 
 
 def test_it_is_asked_once_for_many_keys(cluster: ScriptedCluster, instance: ClientInstance) -> None:
     evidence = RemotingBrokerEvidence(instance, skew_margin_seconds=1)
-    assert {evidence.consumption(OF) for _ in range(50)} == {ConsumptionKind.PULLS}
+    assert {evidence.consume_mode(OF) for _ in range(50)} == {ConsumeMode.PULL}
     codes = [command.code for command in cluster.broker.asked]
     assert codes.count(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE) == 1

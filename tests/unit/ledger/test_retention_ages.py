@@ -1,0 +1,148 @@
+"""A row of the ledger is deleted a millisecond before its time, before it is finished, or never."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from reconciler.contract.row_rules import DISMISSED_BY
+from reconciler.contract.tables import CandidateState, RepairState
+from reconciler.contract.verdicts import Verdict
+from reconciler.ledger.database import LedgerDatabase
+from reconciler.ledger.retention import SqlRetention
+from reconciler.sql.engines import open_engine
+from reconciler.sql.tables import (
+    candidate,
+    ledger_metadata,
+    operator_action,
+    outage,
+    quarantine,
+    repair,
+    round_row,
+)
+
+NOW_MS = 200 * 86_400_000
+KEEP_DAYS = 90
+LIMIT_MS = NOW_MS - KEEP_DAYS * 86_400_000
+TIMES_MS = (LIMIT_MS - 1, LIMIT_MS, LIMIT_MS + 1)
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[sa.Engine]:
+    made = open_engine(f"sqlite:///{tmp_path}/ledger.db")
+    ledger_metadata.create_all(made)
+    yield made
+    made.dispose()
+
+
+def insert(engine: sa.Engine, table: sa.Table, number: int, **values: Any) -> None:
+    """A row whose other columns that may not be NULL have any value; texts of the primary key are its number."""
+    values["environment"] = "test"
+    for column in table.columns:
+        if column.name in values or (column.nullable and not column.primary_key):
+            continue
+        if isinstance(column.type, sa.String):
+            values[column.name] = f"{number:032X}"
+        else:
+            values[column.name] = b"" if isinstance(column.type, sa.LargeBinary) else number
+    with engine.begin() as connection:
+        connection.execute(sa.insert(table).values(**values))
+
+
+def delete(engine: sa.Engine) -> dict[str, int]:
+    """What one pass deleted, by table; nothing of another environment."""
+    database = LedgerDatabase(engine, now=lambda _: sa.literal(NOW_MS, sa.BigInteger()))
+    assert not SqlRetention(database, keep_days=KEEP_DAYS).delete_old("another").has_more
+    deleted = SqlRetention(database, keep_days=KEEP_DAYS).delete_old("test")
+    assert not deleted.has_more
+    counts = {
+        "candidate": deleted.candidates,
+        "repair": deleted.repairs,
+        "round": deleted.rounds,
+        "quarantined": deleted.quarantined,
+        "outage": deleted.outages,
+        "action": deleted.actions,
+    }
+    return {name: count for name, count in counts.items() if count}
+
+
+def times(engine: sa.Engine, column: sa.Column[Any]) -> list[Any]:
+    with engine.begin() as connection:
+        return sorted(connection.execute(sa.select(column)).scalars(), key=lambda value: value or 0)
+
+
+@pytest.mark.parametrize(
+    ("table", "name", "column", "others"),
+    [
+        (
+            candidate,
+            "candidate",
+            "updated_at_ms",
+            {"state": CandidateState.SETTLED.value, "verdict": Verdict.CONSUMED.value, "next_at_ms": 0},
+        ),
+        (
+            candidate,
+            "candidate",
+            "next_at_ms",
+            {"state": CandidateState.SETTLED.value, "verdict": Verdict.CONSUMED.value, "updated_at_ms": 0},
+        ),
+        (repair, "repair", "done_at_ms", {"state": RepairState.DONE.value, "next_at_ms": 0, "answer": "healed"}),
+        (repair, "repair", "next_at_ms", {"state": RepairState.DONE.value, "done_at_ms": 0, "answer": None}),
+        (quarantine, "quarantined", "seen_at_ms", {}),
+        (outage, "outage", "closed_at_ms", {}),
+        (operator_action, "action", "started_at_ms", {}),
+    ],
+)
+def test_a_row_is_deleted_before_its_time_or_kept_behind_it(
+    engine: sa.Engine, table: sa.Table, name: str, column: str, others: dict[str, Any]
+) -> None:
+    for number, at_ms in enumerate(TIMES_MS):
+        insert(engine, table, number, **{column: at_ms}, **others)
+    assert delete(engine) == {name: 1}
+    assert times(engine, table.c[column]) == [LIMIT_MS, LIMIT_MS + 1]
+
+
+@pytest.mark.parametrize(
+    ("table", "values"),
+    [
+        (candidate, {"state": CandidateState.OPEN.value, "verdict": Verdict.UNKNOWN.value}),
+        (candidate, {"state": CandidateState.SETTLED.value, "verdict": Verdict.DELIVERED_NOT_APPLIED.value}),
+        (candidate, {"state": CandidateState.QUARANTINED.value, "verdict": Verdict.COLLISION.value}),
+        (repair, {"state": RepairState.SENT.value, "answer": None}),
+        (repair, {"state": RepairState.FAILED.value, "answer": "refused"}),
+        (repair, {"state": RepairState.DONE.value, "answer": f"{DISMISSED_BY}anna: refunded"}),
+        (outage, {"closed_at_ms": None}),
+    ],
+)
+def test_what_is_not_finished_or_was_dismissed_is_forgotten(
+    engine: sa.Engine, table: sa.Table, values: dict[str, Any]
+) -> None:
+    old = {
+        name: 1
+        for name in ("next_at_ms", "updated_at_ms", "done_at_ms")
+        if name in table.columns and name not in values
+    }
+    insert(engine, table, 1, **old, **values)
+    assert delete(engine) == {}
+
+
+def test_the_round_that_a_shard_goes_on_from_is_deleted(engine: sa.Engine) -> None:
+    rounds = [
+        (0, "lost", 9, LIMIT_MS - 3, 0),  # of an epoch that has gone
+        (0, "e", 1, LIMIT_MS - 2, 0),
+        (0, "e", 2, LIMIT_MS, 0),  # old enough in a millisecond
+        (0, "e", 3, LIMIT_MS + 1, 0),
+        (1, "e", 1, 1, 0),  # the newest of its shard that counts
+        (1, "e", 2, 2, 1),  # void: Redis fell back behind it
+        (2, "e", 1, 3, 0),  # which of these two epochs is the later one is not known
+        (2, "f", 1, 3, 0),
+    ]
+    for shard, epoch, generation, at_ms, void in rounds:
+        of_shard: dict[str, Any] = {"topic": "ORDERS", "consumer_group": "billing", "shard": shard}
+        insert(engine, round_row, 0, epoch=epoch, generation=generation, stored_at_ms=at_ms, void=void, **of_shard)
+    assert delete(engine) == {"round": 2}
+    assert times(engine, round_row.c.stored_at_ms) == [1, 2, 3, 3, LIMIT_MS, LIMIT_MS + 1]
