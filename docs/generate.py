@@ -195,30 +195,30 @@ def audit_classes_page() -> str:
 def rights_page() -> str:
     """Which role needs what, as lines to be pasted."""
     roles = least_rights.ROLES
+    in_a_cluster = " ".join(f"+{command}" for command in least_rights.IN_A_CLUSTER)
     lines = [
         "# Least rights",
         "",
         NOTE,
-        "A role is one kind of process. Each needs what is below, and nothing else. Tests run",
+        "A role is one kind of process. Each needs what is listed here, and nothing else. Tests give processes exactly these",
+        "rights, and take away one after the other. [Security](../security.md#least-rights) says more.",
         "",
+        "| role | what it is | user of Redis | databases |",
+        "|---|---|---|---|",
     ]
-    lines[-1:] = [
-        "each role with exactly these rights, and once without each of them. [Security](../security.md) says more.",
-        "",
-    ]
-    lines += ["| role | what it is | user of Redis | databases |", "|---|---|---|---|"]
     for role in roles:
         redis = f"`{role.redis.name}`" if role.redis else "none"
         lines.append(f"| {role.name} | {role.does} | {redis} | {', '.join(role.databases) or 'none'} |")
     lines += ["", "## Redis", "", "ENV is the setting `environment`, `...` the password.", "", "```"]
     lines += [user.line(environment="ENV", password="...") for user in least_rights.REDIS_USERS]  # noqa: S106  # shows its place
-    in_a_cluster = " ".join(f"+{command}" for command in least_rights.IN_A_CLUSTER)
-    lines += ["```", "", f"On a Redis Cluster each user needs `{in_a_cluster}` in addition. With", ""]
-    lines[-1:] = [
-        "`~reconciler:v1:{ENV:*}:meta` and `+hget` in addition, a consuming service notices at its start that it is configured"
-    ]
-    lines += ["with another number of shards.", "", "## Databases", ""]
     lines += [
+        "```",
+        "",
+        f"On a Redis Cluster each user needs `{in_a_cluster}`, too. A consuming service that also has",
+        "`~reconciler:v1:{ENV:*}:meta` and `+hget` notices at its start that it is configured with another number of shards.",
+        "",
+        "## Databases",
+        "",
         "LOGIN is the role's login. On MySQL and MariaDB a LOGIN is `'name'@'host'`, and a table has its database before it.",
         "",
     ]
