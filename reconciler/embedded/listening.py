@@ -94,5 +94,8 @@ class Listening:
         if self._registration is not None:
             await self._registration.stop()
         for server in self._servers:
-            server.close()
+            if isinstance(server, TlsDoor):
+                await server.close()
+            else:
+                server.close()
         await self.broker.stop()

@@ -82,18 +82,22 @@ class TlsDoor:
         self._protocol = protocol
         self._loop = asyncio.get_running_loop()
         self._silent: set[socket.socket] = set()
-        self._admitting: set[asyncio.Task[None]] = set()
+        self._admitting: dict[asyncio.Task[None], socket.socket] = {}
         listener.setblocking(False)  # noqa: FBT003 - its only parameter
         self._loop.add_reader(listener, self._accept)
 
-    def close(self) -> None:
-        """Takes no more connections, and closes those that have not said what they are."""
+    async def close(self) -> None:
+        """Takes no more connections; closes those that have not said what they are, or are shaking hands."""
         self._loop.remove_reader(self._listener)
         self._listener.close()
-        for task in list(self._admitting):
-            task.cancel()
         for silent in list(self._silent):
             self._turn_away(silent)
+        admitting = dict(self._admitting)
+        for task in admitting:
+            task.cancel()
+        await asyncio.gather(*admitting, return_exceptions=True)
+        for connected in admitting.values():  # a task that was cancelled before it began has closed nothing
+            connected.close()
 
     def _accept(self) -> None:
         try:
@@ -123,8 +127,8 @@ class TlsDoor:
         self._loop.remove_reader(connected)
         self._silent.discard(connected)
         task = self._loop.create_task(self._admit(connected, is_tls=is_tls))
-        self._admitting.add(task)
-        task.add_done_callback(self._admitting.discard)
+        self._admitting[task] = connected
+        task.add_done_callback(self._admitting.pop)
 
     async def _admit(self, connected: socket.socket, *, is_tls: bool) -> None:
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import socket
 import ssl
@@ -12,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.embedded.listening import parse_address
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.embedded.tls import ServerTls, TlsMode
 from reconciler.errors import BrokerUnavailable, InvalidValue
@@ -158,6 +161,18 @@ def test_a_peer_that_never_shakes_hands_costs_the_time_for_connecting(authority:
         pytest.raises(TlsFailure, match="hand-shake was not finished in time"),
     ):
         remoting.request(peer.address, ASK)
+
+
+def test_a_broker_that_stops_leaves_the_sockets_of_hand_shakes_open(authority: Authority) -> None:
+    with EmbeddedBroker(tls=server(authority)) as broker:
+        began = [socket.create_connection(parse_address(broker.address)) for _ in range(20)]
+        for connected in began:
+            connected.sendall(b"\x16")  # and no more of its first record
+    gc.collect()  # an open transport warns when it goes, and a warning is an error here
+    for connected in began:
+        connected.settimeout(5.0)
+        with connected, contextlib.suppress(ConnectionResetError):
+            assert connected.recv(1) == b""
 
 
 def encrypted(authority: Authority, script: Script) -> Script:
