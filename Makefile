@@ -42,16 +42,16 @@ demo: $(VENV)/.demo ## lost messages found and repaired, everything embedded
 
 STRESS := tests/chaos tests/failover tests/fuzz tests/model tests/simulation
 
-# Three workers on two cores: half of their time is waiting, for brokers, grace periods and leases.
+# Four workers on two cores: half of their time is waiting, for brokers, grace periods and leases.
 test: setup ## everything but test-spark and test-stress; a missing service is skipped on a laptop and fails with CI=true
-	$(PYTEST) -n 3 --dist loadgroup -m "not spark" $(STRESS:%=--ignore=%) $(if $(IN_CI),--cov --cov-report=)
+	$(PYTEST) -n 4 --dist loadgroup -m "not spark" $(STRESS:%=--ignore=%) $(if $(IN_CI),--cov --cov-report=)
 	$(if $(IN_CI),$(BIN)/python tests/coverage_gate.py)
 
 test-spark: setup ## the audit on PySpark: planted accidents, faults, a standalone cluster, the demo's last step
 	$(BIN)/python -m tests.services.spark_start \
 		$(PYTEST) -n 2 --dist loadgroup -m spark tests/audit tests/acceptance/test_demo_audit.py tests/acceptance/test_classic_audit.py
 
-test-stress: setup ## a short run each of chaos, failover, fuzz and model; 10 000 simulated histories, all planted bugs
+test-stress: setup ## a short run each of chaos, failover, fuzz and model; 5 000 simulated histories, all planted bugs
 	$(PYTEST) -n 2 --dist loadgroup $(STRESS)
 
 # Three workers on two cores: half of their time is waiting.
