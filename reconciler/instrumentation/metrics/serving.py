@@ -82,7 +82,7 @@ def serving(pages: MetricPages, listen: str) -> Iterator[tuple[str, int]]:
     host = host.strip("[]")
     kind = _Server6 if ":" in host else _Server
     try:
-        server = make_server(host, port or 0, _application(pages), server_class=kind, handler_class=_Handler)
+        server = make_server(host, port or 0, _Application(pages), server_class=kind, handler_class=_Handler)
     except (OSError, OverflowError) as error:
         raise ConfigurationError(
             f"metrics.listen = {listen!r}: {error}; if another process of the same file has it, give each its own by "
@@ -98,7 +98,7 @@ def serving(pages: MetricPages, listen: str) -> Iterator[tuple[str, int]]:
         thread.join()
 
 
-class _application:  # noqa: N801 - a WSGI application is called like a function
+class _Application:
     def __init__(self, pages: MetricPages) -> None:
         self._pages = pages
         self._room = threading.BoundedSemaphore(REQUESTS_MAX)
