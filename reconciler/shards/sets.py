@@ -94,7 +94,7 @@ class RedisHalfSets:
                     raise
                 self._sets_apart, arguments[3] = False, 0
                 _log.warning(
-                    "right_missing: this login may not write %s: see the Redis users in docs/operations.md", keys.apart
+                    "right_missing: this login may not write %s: see the Redis users in docs/reference/rights.md", keys.apart
                 )
                 answer = _ADMIT.run(self._client, names, arguments)
         return Admission(admitted=int(answer[0]) == 1, offset=_offset(answer[1]))

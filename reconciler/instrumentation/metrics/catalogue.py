@@ -281,7 +281,7 @@ DETECTION = _histogram(
 LOOK_UPS = _counter(
     "reconciler_lookups_total",
     "Look-ups: questions to all brokers about the copies of one key. Outcomes: found, absent, unknown (a broker did "
-    "not answer).",
+    "not answer, or its index does not reach back far enough).",
     "topic",
     "kind",
     "outcome",
