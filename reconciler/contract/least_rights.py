@@ -218,7 +218,7 @@ TOPICS_CREATE = Role(
 )
 DOCTOR = Role(
     name="doctor",
-    does="`reconciler doctor`: tries the logins of the settings, and names each right that they lack for `run` and `sweep`",
+    does="`reconciler doctor`: tries the settings' logins, names each right that they lack for `run` and `sweep`",
     brokers=broker_rights.OF_DOCTOR,
     redis=RECONCILER,
     outbox=(*_EVIDENCE_OF_OUTBOX, *_on(tables.OUTBOX_FILTER, "SELECT")),
