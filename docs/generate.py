@@ -245,7 +245,7 @@ def rights_page() -> str:
         "TOPIC and GROUP stand for each of your business topics and consumer groups, UNIQUE_KEY_TOPIC for",
         "`unique_key_topic.name` (and each name in `unique_key_topic.topics`), PROBE_TOPIC for `rocketmq.probe_topic`. ACL 1.0",
         "is RocketMQ 4.4 to 5.2; authorization is RocketMQ from 5.3 on. Every request needs a signature. A producer's heartbeat",
-        "and END_TRANSACTION need no right. `replay` asks no broker, so it is not in the table. For",
+        "and END_TRANSACTION need no right. `replay` asks no broker, so it is not in the table. A name `*` is any name. For",
         "[groups that pop](../operations.md#groups-that-pop) `run` needs one right more.",
         "",
         "| role | on | name | ACL 1.0 | authorization | why |",
