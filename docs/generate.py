@@ -200,8 +200,8 @@ def rights_page() -> str:
         "# Least rights",
         "",
         NOTE,
-        "A role is one kind of process. Each needs what is listed here, and nothing else. Tests give processes exactly these",
-        "rights, and take away one after the other. [Security](../security.md#least-rights) says more.",
+        "A role is one kind of process. Each role needs the rights that are listed here, and no others. Tests give processes",
+        "exactly these rights, and take away one after the other. [Security](../security.md#least-rights) says more.",
         "",
         "| role | what it is | user of Redis | databases |",
         "|---|---|---|---|",
@@ -209,17 +209,24 @@ def rights_page() -> str:
     for role in roles:
         redis = f"`{role.redis.name}`" if role.redis else "none"
         lines.append(f"| {role.name} | {role.does} | {redis} | {', '.join(role.databases) or 'none'} |")
-    lines += ["", "## Redis", "", "ENV is the setting `environment`, `...` the password.", "", "```"]
+    lines += ["", "## Redis", ""]
+    lines += [
+        "Lines for redis.conf or an ACL file. ENV stands for the setting `environment`, `...` for the password. The user"
+    ]
+    lines += ["`inbox` is for a consuming service that keeps its inbox in Redis.", "", "```"]
     lines += [user.line(environment="ENV", password="...") for user in least_rights.REDIS_USERS]  # noqa: S106  # shows its place
     lines += [
         "```",
         "",
-        f"On a Redis Cluster each user needs `{in_a_cluster}`, too. A consuming service that also has",
-        "`~reconciler:v1:{ENV:*}:meta` and `+hget` notices at its start that it is configured with another number of shards.",
+        f"On a Redis Cluster each user needs `{in_a_cluster}`, too.",
+        "",
+        "A consuming service may have `~reconciler:v1:{ENV:*}:meta` and `+hget` besides: then it notices at its start if it is",
+        "configured with another number of shards than the reconciler.",
         "",
         "## Databases",
         "",
-        "LOGIN is the role's login. On MySQL and MariaDB a LOGIN is `'name'@'host'`, and a table has its database before it.",
+        "LOGIN stands for the role's login. On MySQL and MariaDB write LOGIN as `'name'@'host'`, and the database before each",
+        "table (`orders.reconciler_outbox`). A heading names the role and the tables that its login reaches.",
         "",
     ]
     for role in roles:
@@ -228,16 +235,18 @@ def rights_page() -> str:
             lines += [f"{grant};" for grant in least_rights.grants(rights, login="LOGIN", is_mysql=False)]
             of_mysql = [right for right in rights if right.only_mysql]
             if of_mysql:
-                lines.append("-- MySQL and MariaDB in addition")
+                lines.append("-- on MySQL and MariaDB also")
                 lines += [f"{grant};" for grant in least_rights.grants(of_mysql, login="LOGIN", is_mysql=True)]
             lines += ["```", ""]
-            lines += [f"`{right}` only with `{right.only_with}`.\n" for right in rights if right.only_with]
+            lines += [f"`{right}` is needed only with `{right.only_with}`.\n" for right in rights if right.only_with]
     lines += [
         "## Brokers",
         "",
-        "TOPIC and GROUP stand for each of yours, UNIQUE_KEY_TOPIC and PROBE_TOPIC for the names in the settings. ACL 1.0 is",
-        "RocketMQ 4.4 to 5.2, authorization is RocketMQ from 5.3 on. Every request needs a signature. A producer's heartbeat and",
-        "END_TRANSACTION need no right; `replay` asks no broker.",
+        "TOPIC and GROUP stand for each of your business topics and consumer groups, UNIQUE_KEY_TOPIC for",
+        "`unique_key_topic.name` (and each name in `unique_key_topic.topics`), PROBE_TOPIC for `rocketmq.probe_topic`. ACL 1.0",
+        "is RocketMQ 4.4 to 5.2; authorization is RocketMQ from 5.3 on. Every request needs a signature. A producer's heartbeat",
+        "and END_TRANSACTION need no right. `replay` asks no broker, so it is not in the table. A name `*` is any name. For",
+        "[groups that pop](../operations.md#groups-that-pop) `run` needs one right more.",
         "",
         "| role | on | name | ACL 1.0 | authorization | why |",
         "|---|---|---|---|---|---|",
@@ -334,14 +343,14 @@ def metrics_page() -> str:
         "# Metrics",
         "",
         NOTE,
-        "`reconciler run`, `sweep` and `replay` serve them at `/metrics` of `metrics.listen`, beside `/livez` (the process",
-        "answers) and `/readyz` (each dependency with its own result; 503 and Retry-After while one does not answer). The",
-        "extra `metrics` brings what is needed: `pip install 'checkback-reconciler[metrics]'`. Two processes on one machine",
-        "need two ports: `RECONCILER_METRICS__LISTEN`.",
+        "`reconciler run`, `sweep` and `replay` serve these metrics at `/metrics` of the address in `metrics.listen`. The",
+        "same address has `/livez` (the process answers) and `/readyz` (the result of each dependency; 503 and Retry-After",
+        "while one does not answer). The extra `metrics` is needed: `pip install 'checkback-reconciler[metrics]'`. Two",
+        "processes on one machine need two ports: set `RECONCILER_METRICS__LISTEN` for each.",
         "",
-        "A value that is not known is absent; `reconciler_state_up` and `reconciler_dependency_up` say so. What is read from",
-        "the ledger is the same in every process that shows it: take `max by (topic, consumer_group)`. Counters begin at 0",
-        "with their process.",
+        "A value that is not known is absent, never 0. `reconciler_state_up` and `reconciler_dependency_up` say whether what it",
+        "is read from answered. What is read from the ledger is the same in every process that shows it: take `max by (topic,",
+        "consumer_group)`, and no sum. Counters begin at 0 when their process starts.",
         "",
     ]
     for source in catalogue.NumberSource:

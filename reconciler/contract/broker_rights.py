@@ -40,21 +40,23 @@ class BrokerRight:
         return self.name
 
 
-_ANNOUNCES = BrokerRight(kind="topic", name=UNIQUE_KEY_TOPIC, acl=("PUB",), authorization=("PUB",), why="announcements")
+_ANNOUNCES = BrokerRight(
+    kind="topic", name=UNIQUE_KEY_TOPIC, acl=("PUB",), authorization=("PUB",), why="announcements are sent"
+)
 _TAKES_ANNOUNCEMENTS = (
     BrokerRight(
         kind="topic",
         name=UNIQUE_KEY_TOPIC,
         acl=("SUB",),
         authorization=("SUB", "GET"),
-        why="announcements, ends of queues",
+        why="announcements are pulled, ends of queues are asked for",
     ),
     BrokerRight(
         kind="group",
         name="RECONCILER_ANNOUNCEMENTS",
         acl=("SUB",),
         authorization=("SUB",),
-        why="announcements are pulled",
+        why="announcements are pulled under this group",
     ),
 )
 _ENDS_OF_ANNOUNCEMENTS = (
@@ -63,14 +65,14 @@ _ENDS_OF_ANNOUNCEMENTS = (
         name=UNIQUE_KEY_TOPIC,
         acl=("SUB",),
         authorization=("SUB", "GET"),
-        why="ends of queues, what waits there",
+        why="ends of queues are asked for, and what waits there",
     ),
     BrokerRight(
         kind="group",
         name="RECONCILER_SCAN",
         acl=("SUB",),
         authorization=("SUB",),
-        why="queues are read without a group of yours",
+        why="queues are read under this group, not under one of yours",
     ),
 )
 _LOOKS = (
@@ -79,45 +81,64 @@ _LOOKS = (
         name=BUSINESS_TOPIC,
         acl=("SUB",),
         authorization=("SUB", "GET"),
-        why="committed copies, ends of queues",
+        why="committed copies are looked up, ends of queues are asked for",
     ),
     *(
         BrokerRight(kind="topic", name=name, acl=("SUB",), authorization=("SUB",), why=why)
         for name, why in (
-            ("RMQ_SYS_TRANS_HALF_TOPIC", "half messages"),
-            ("TRANS_CHECK_MAX_TIME_TOPIC", "half messages that the broker gave up"),
+            ("RMQ_SYS_TRANS_HALF_TOPIC", "half messages are looked up"),
+            ("TRANS_CHECK_MAX_TIME_TOPIC", "half messages that the broker has given up are looked up"),
         )
     ),
-    BrokerRight(kind="group", name=GROUP, acl=("SUB",), authorization=("GET",), why="offsets, filters, retries"),
-    BrokerRight(kind="cluster", name="*", authorization=("GET",), why="whether a producer could answer check-backs"),
+    BrokerRight(
+        kind="group", name=GROUP, acl=("SUB",), authorization=("GET",), why="offsets, filters and retries of the group"
+    ),
+    BrokerRight(
+        kind="cluster",
+        name="*",
+        authorization=("GET",),
+        why="whether a producer is connected that could answer check-backs",
+    ),
 )
 #: Of keys that are inquired into.
 _INQUIRES = (
     *(
         BrokerRight(kind="topic", name=name, acl=("SUB",), authorization=("SUB",), why=why)
         for name, why in (
-            ("RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "half messages of 5.4"),
-            ("SCHEDULE_TOPIC_XXXX", "retries that wait"),
-            ("rmq_sys_wheel_timer", "retries that wait, 5.x"),
-            (f"%DLQ%{GROUP}", "dead letters"),
+            ("RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "half messages are looked up, on 5.4"),
+            ("SCHEDULE_TOPIC_XXXX", "retries that wait for their delay"),
+            ("rmq_sys_wheel_timer", "retries that wait for their delay, on 5.x"),
+            (f"%DLQ%{GROUP}", "dead letters are looked up"),
         )
     ),
-    BrokerRight(kind="topic", name=f"%RETRY%{GROUP}", authorization=("SUB",), why="retries"),
+    BrokerRight(kind="topic", name=f"%RETRY%{GROUP}", authorization=("SUB",), why="retries are looked up"),
 )
 _PROBES = BrokerRight(
-    kind="topic", name=PROBE_TOPIC, acl=("PUB", "SUB"), authorization=("PUB", "SUB"), why="horizon of each index"
+    kind="topic",
+    name=PROBE_TOPIC,
+    acl=("PUB", "SUB"),
+    authorization=("PUB", "SUB"),
+    why="probes show how far the index of each broker reaches back",
 )
 
 OF_ANNOUNCING_SERVICE = (
-    BrokerRight(kind="topic", name=BUSINESS_TOPIC, acl=("PUB",), authorization=("PUB",), why="half messages"),
+    BrokerRight(kind="topic", name=BUSINESS_TOPIC, acl=("PUB",), authorization=("PUB",), why="half messages are sent"),
     _ANNOUNCES,
 )
 OF_CONSUMING_SERVICE = (
     BrokerRight(
-        kind="topic", name=BUSINESS_TOPIC, acl=("SUB",), authorization=("SUB", "GET"), why="messages, where queues end"
+        kind="topic",
+        name=BUSINESS_TOPIC,
+        acl=("SUB",),
+        authorization=("SUB", "GET"),
+        why="messages are pulled, ends of queues are asked for",
     ),
     BrokerRight(
-        kind="group", name=GROUP, acl=("SUB",), authorization=("SUB", "GET"), why="membership, offsets, retries"
+        kind="group",
+        name=GROUP,
+        acl=("SUB",),
+        authorization=("SUB", "GET"),
+        why="membership, offsets and retries of the group",
     ),
 )
 OF_RUN = (
@@ -126,7 +147,9 @@ OF_RUN = (
     *_LOOKS,
     *_INQUIRES,
     _PROBES,
-    BrokerRight(kind="topic", name=BUSINESS_TOPIC, acl=("PUB",), authorization=("PUB",), why="republishing"),
+    BrokerRight(
+        kind="topic", name=BUSINESS_TOPIC, acl=("PUB",), authorization=("PUB",), why="lost messages are republished"
+    ),
 )
 OF_SWEEP = (_ANNOUNCES,)
 OF_ANNOUNCEMENTS = _TAKES_ANNOUNCEMENTS
@@ -135,9 +158,9 @@ OF_TOPICS_CREATE = (
     *(
         BrokerRight(kind="topic", name=name, authorization=("CREATE",), why=why)
         for name, why in (
-            (UNIQUE_KEY_TOPIC, "is made"),
-            (PROBE_TOPIC, "is made"),
-            (BUSINESS_TOPIC, "is made with --business"),
+            (UNIQUE_KEY_TOPIC, "the topic is made"),
+            (PROBE_TOPIC, "the topic is made"),
+            (BUSINESS_TOPIC, "the topic is made, with --business"),
         )
     ),
 )

@@ -150,7 +150,7 @@ _APPLYING = _on(tables.INBOX, "SELECT", "INSERT")
 
 ANNOUNCING_SERVICE = Role(
     name="announcing service",
-    does="a service with `checkback_producers`: half, outbox row, END, announcement",
+    does="a service with `checkback_producers`: sends half, END and announcement, writes the outbox row",
     brokers=broker_rights.OF_ANNOUNCING_SERVICE,
     outbox=(
         *_on(tables.OUTBOX, "SELECT", "INSERT"),
@@ -160,7 +160,7 @@ ANNOUNCING_SERVICE = Role(
 )
 CONSUMING_SERVICE = Role(
     name="consuming service",
-    does="a service with `checkback_consumers`: inbox row and effect, commit set",
+    does="a service with `checkback_consumers`: writes inbox row and effect, adds keys to the commit set",
     brokers=broker_rights.OF_CONSUMING_SERVICE,
     redis=BUSINESS,
     inbox=_APPLYING,
@@ -176,7 +176,7 @@ RUN = Role(
 )
 SWEEP = Role(
     name="sweep",
-    does="`reconciler sweep`: announces what a dead producer could not, settles, deletes",
+    does="`reconciler sweep`: announces what a dead producer could not, settles and deletes outbox rows",
     brokers=broker_rights.OF_SWEEP,
     outbox=(
         *_EVIDENCE_OF_OUTBOX,
@@ -218,7 +218,7 @@ TOPICS_CREATE = Role(
 )
 DOCTOR = Role(
     name="doctor",
-    does="`reconciler doctor`: asks with the logins of the settings, and names each right that they lack",
+    does="`reconciler doctor`: tries the settings' logins, names each right that they lack for `run` and `sweep`",
     brokers=broker_rights.OF_DOCTOR,
     redis=RECONCILER,
     outbox=(*_EVIDENCE_OF_OUTBOX, *_on(tables.OUTBOX_FILTER, "SELECT")),
@@ -227,7 +227,7 @@ DOCTOR = Role(
 )
 CONSOLE = Role(
     name="console",
-    does="what only looks: `reconciler status`, `list`, `explain`",
+    does="`reconciler status`, `list`, `explain`: they only look",
     brokers=broker_rights.OF_CONSOLE,
     redis=RECONCILER,
     outbox=_EVIDENCE_OF_OUTBOX,

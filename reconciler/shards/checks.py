@@ -257,7 +257,7 @@ def _permissions(client: redis.Redis, environment: str) -> RedisFinding:
         name="permissions",
         severity=Severity.REFUSED,
         detail="refused: " + ", ".join(refused)[:1_000],
-        remedy="give the user the commands and keys of the ACL in docs/operations.md, section Redis",
+        remedy="give the user the commands and keys of its line in docs/reference/rights.md",
     )
 
 

@@ -93,9 +93,7 @@ class RedisHalfSets:
                 if not apart or not self._sets_apart:
                     raise
                 self._sets_apart, arguments[3] = False, 0
-                _log.warning(
-                    "right_missing: this login may not write %s: see the Redis users in docs/operations.md", keys.apart
-                )
+                _log.warning("right_missing: this login may not write %s: see docs/reference/rights.md", keys.apart)
                 answer = _ADMIT.run(self._client, names, arguments)
         return Admission(admitted=int(answer[0]) == 1, offset=_offset(answer[1]))
 

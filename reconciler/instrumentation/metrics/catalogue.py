@@ -70,14 +70,14 @@ LABELS: Mapping[str, str] = {
     "topic": "business topic of the settings",
     "consumer_group": "consumer group of the settings",
     "verdict": "a verdict, in lower case",
-    "outcome": "what became of it; the meaning lists the words",
-    "reason": "why; the meaning lists the words",
-    "rung": "rung of the repair ladder",
-    "state": "state; the meaning lists the words",
+    "outcome": "what came of it; the metric's meaning lists the words",
+    "reason": "why it happened; the metric's meaning lists the words",
+    "rung": "rung of the repair ladder: a word of `repair_order`",
+    "state": "state; the metric's meaning lists the words",
     "job": "job of the process's schedule: `rounds TOPIC`, outage, safety, retention, sweep",
-    "dependency": "ledger, redis, rocketmq, and each database of the settings by its owner",
-    "kind": "kind of evidence or brake; the meaning lists the words",
-    "version": "release",
+    "dependency": "ledger, redis, rocketmq, and each outbox and inbox of the settings by its owner",
+    "kind": "kind of copies that are looked up: committed, half, parked, group (retries and dead letters)",
+    "version": "release of the reconciler",
     "python": "version of Python",
 }
 
@@ -114,56 +114,67 @@ def _histogram(name: str, meaning: str, *labels: str, buckets: tuple[float, ...]
 
 ACCOUNTED_UNTIL = _gauge(
     "reconciler_accounted_until_timestamp_seconds",
-    "Until when every commit is accounted for, as `status` says it. Absent: not known.",
+    "Time until which every commit is accounted for, as in `status`. Absent: it is not known.",
     *SUBSCRIPTION,
 )
 STATE_UP = _gauge(
     "reconciler_state_up",
-    "1: what is read from ledger, Redis, brokers and outboxes is shown; 0: the ledger is away or the reading took too "
-    "long, and all of it is absent.",
+    "1: the process has read ledger, Redis, brokers and outboxes, and shows what it read. 0: the ledger is away or "
+    "the reading took too long, and every metric that is read there is absent.",
 )
-STATE_READ = _gauge("reconciler_state_read_duration_seconds", "How long the last reading took.")
+STATE_READ = _gauge(
+    "reconciler_state_read_duration_seconds", "Time that the last reading of ledger, Redis, brokers and outboxes took."
+)
 DEPENDENCY_UP = _gauge(
     "reconciler_dependency_up",
-    "1: it answered at the last reading; 0: it did not.",
+    "1: the dependency answered at the last reading; 0: it did not.",
     "dependency",
     by="run sweep replay",
 )
 PENDING = _gauge("reconciler_pending_ids", "Announced keys without a recorded consumption.", *SUBSCRIPTION)
 OLDEST_PENDING = _gauge(
-    "reconciler_oldest_pending_age_seconds", "Age of the oldest of them by the ledger's clock; 0: there is none.",
+    "reconciler_oldest_pending_age_seconds",
+    "Age of the oldest announced key without a recorded consumption, by the ledger's clock. 0: there is none.",
     *SUBSCRIPTION,
-)  # fmt: skip
+)
 WATERMARK = _gauge(
     "reconciler_watermark_timestamp_seconds",
-    "The group has passed every message that brokers stored until then. Absent: not known.",
+    "The group has passed every message that brokers stored until this time. Absent: it is not known.",
     *SUBSCRIPTION,
 )
 LAST_ROUND = _gauge(
-    "reconciler_last_round_timestamp_seconds", "Redis' time of the newest round of any process.", *SUBSCRIPTION
-)
-OPEN = _gauge("reconciler_open_ids", "Keys with a verdict that are not settled.", *SUBSCRIPTION, "verdict")
-LOST = _gauge(
-    "reconciler_lost_ids", "Of these, keys whose loss was proved and that have not arrived yet.", *SUBSCRIPTION
-)
-REPAIRED = _gauge(
-    "reconciler_repaired_ids", "Settled keys in the ledger whose loss had been proved (kept for ledger.keep_days).",
+    "reconciler_last_round_timestamp_seconds",
+    "Time of the newest round that any process ran, by Redis' clock.",
     *SUBSCRIPTION,
-)  # fmt: skip
+)
+OPEN = _gauge(
+    "reconciler_open_ids",
+    "Keys that have this verdict and are open: neither settled nor quarantined.",
+    *SUBSCRIPTION,
+    "verdict",
+)
+LOST = _gauge("reconciler_lost_ids", "Open keys whose loss was proved and that have not arrived yet.", *SUBSCRIPTION)
+REPAIRED = _gauge(
+    "reconciler_repaired_ids",
+    "Settled keys in the ledger whose loss had been proved. The ledger keeps them for ledger.keep_days.",
+    *SUBSCRIPTION,
+)
 QUARANTINED = _gauge("reconciler_quarantined_ids", "Keys that wait for a person.", *SUBSCRIPTION)
 REPAIR_ROWS = _gauge(
     "reconciler_ledger_repairs",
-    "Rows of repairs by state: open, sending, sent, done, failed.",
+    "Repairs in the ledger by state: open, sending, sent, done, failed.",
     "topic",
     "rung",
     "state",
 )
-HOLD = _gauge("reconciler_hold", "1: a person holds the topic's repairs.", "topic")
-BREAKER_OPEN = _gauge("reconciler_breaker_open", "1: the circuit breaker holds the topic's repairs.", "topic")
-OUTAGE_OPEN = _gauge("reconciler_outage_open", "1: an outage of Redis is open, and no round runs.")
-HISTORY_SPOOL = _gauge("reconciler_history_spool_bytes", "Rows of the history that wait to be sealed.")
+HOLD = _gauge("reconciler_hold", "1: a person holds the topic's repairs (`reconciler hold`); 0: nobody does.", "topic")
+BREAKER_OPEN = _gauge(
+    "reconciler_breaker_open", "1: the circuit breaker holds the topic's repairs; 0: it is closed.", "topic"
+)
+OUTAGE_OPEN = _gauge("reconciler_outage_open", "1: an outage of Redis is open, and no round runs; 0: none is open.")
+HISTORY_SPOOL = _gauge("reconciler_history_spool_bytes", "Size of the history's rows that wait to be sealed.")
 HISTORY_UNTIL = _gauge(
-    "reconciler_history_captured_until_timestamp_seconds", "Until when rounds are in the history.", *SUBSCRIPTION
+    "reconciler_history_captured_until_timestamp_seconds", "Time until which rounds are in the history.", *SUBSCRIPTION
 )
 
 # ----------------------------------------------------------------- announcements and rounds
@@ -175,7 +186,7 @@ ADMITTED = _counter(
     source=NumberSource.PROCESS,
 )
 REFUSED = _counter(
-    "reconciler_announcements_refused_total", "Announcements that were quarantined.", *SUBSCRIPTION,
+    "reconciler_announcements_refused_total", "Announcements that were refused and quarantined.", *SUBSCRIPTION,
     source=NumberSource.PROCESS,
 )  # fmt: skip
 REWINDS = _counter(
@@ -186,51 +197,62 @@ REWINDS = _counter(
 )
 ANNOUNCEMENT_QUEUES = _gauge(
     "reconciler_announcement_queues",
-    "Queues of the unique-key topic by the kind of this process's last step: moved_on, idle, not_mine, suspended.",
+    "Queues of the unique-key topic by what this process did with them last: moved_on (it read announcements), idle "
+    "(there were none), not_mine (another process has the lease), suspended (the queue must wait).",
     *SUBSCRIPTION,
     "state",
     source=NumberSource.PROCESS,
 )
 ANNOUNCEMENTS_BEHIND = _gauge(
     "reconciler_announcements_behind_messages",
-    "Messages of the unique-key topic that this process has not read, as of its last pulls.",
+    "Messages of the unique-key topic that this process had not read at its last pulls.",
     *SUBSCRIPTION,
     source=NumberSource.PROCESS,
 )
 ROUNDS = _counter(
     "reconciler_rounds_total",
-    "Rounds of this process: clean, problems (it ended early in part), suspended (an outage is open).",
+    "Rounds of this process: clean, problems (a part of the round ended early), suspended (an outage is open).",
     *SUBSCRIPTION,
     "outcome",
 )
 ROUND_DURATION = _histogram(
-    "reconciler_round_duration_seconds", "Time of a round over all its shards.", *SUBSCRIPTION, buckets=TURN_SECONDS
+    "reconciler_round_duration_seconds",
+    "Time that a round took over all its shards.",
+    *SUBSCRIPTION,
+    buckets=TURN_SECONDS,
 )
 SHARDS_OWNED = _gauge(
     "reconciler_shards_owned",
-    "Shards whose round ran here at the last round; the others have another owner, or did not run.",
+    "Shards whose last round this process ran. The others belong to another process, or their round did not run.",
     *SUBSCRIPTION,
     source=NumberSource.EVENTS,
 )
-ANNOUNCED = _counter("reconciler_announced_ids_total", "Announced keys that rounds took.", *SUBSCRIPTION)
+ANNOUNCED = _counter(
+    "reconciler_announced_ids_total", "Announced keys that rounds of this process took out of half sets.", *SUBSCRIPTION
+)
 MATCHED = _counter("reconciler_matched_ids_total", "Keys that rounds matched with a consumption.", *SUBSCRIPTION)
 NOT_TAKEN = _counter(
     "reconciler_not_taken_ids_total", "Keys that left pending because the group does not take their tag.", *SUBSCRIPTION
 )
 SHARDS_STOPPED = _counter(
-    "reconciler_shard_stops_total", "Times that a shard's memory was not what it must be.", *SUBSCRIPTION
+    "reconciler_shard_stops_total",
+    "Times that a shard was stopped, because its keys in Redis were not what they must be.",
+    *SUBSCRIPTION,
 )
 ROUNDS_VOIDED = _counter(
-    "reconciler_voided_rounds_total", "Rounds that Redis fell back behind: it lost what it had acknowledged.",
+    "reconciler_voided_rounds_total", "Rounds that were voided, because Redis had lost what it had acknowledged.",
     *SUBSCRIPTION,
 )  # fmt: skip
-OUTAGES = _counter("reconciler_outages_total", "Outages that this process opened: away, memory_lost, unsafe.", "reason")
+OUTAGES = _counter(
+    "reconciler_outages_total", "Outages of Redis that this process opened: away, memory_lost, unsafe.", "reason"
+)
 RECOVERED = _counter(
     "reconciler_recovered_ids_total", "Inbox rows that were put back into commit sets after an outage.", *SUBSCRIPTION
 )
 TURNS_MISSED = _counter(
     "reconciler_schedule_missed_total",
-    "Turns that did no work: still running, missed, away, or the class of an unexpected error.",
+    "Turns of a job that did no work: still running (the turn before was), missed (the process was stopped or had no "
+    "processor time), away (a dependency was), or the class of an unexpected error.",
     "job",
     "reason",
     by="run sweep",
@@ -247,81 +269,92 @@ LATENESS = _gauge(
 # ----------------------------------------------------------------- verdicts and repairs
 
 VERDICTS = _counter(
-    "reconciler_verdicts_total", "Verdicts that were written; a key can get several.", *SUBSCRIPTION, "verdict"
+    "reconciler_verdicts_total", "Verdicts that were written. A key can get several.", *SUBSCRIPTION, "verdict"
 )
 LOSSES = _counter("reconciler_losses_total", "Keys whose loss was proved for the first time.", *SUBSCRIPTION, "verdict")
 DETECTION = _histogram(
     "reconciler_time_to_detection_seconds",
-    "From the round that first saw a key to the proof of its loss, both by Redis' clock.",
+    "Time from the round that first saw a key to the proof of its loss, by Redis' clock.",
     *SUBSCRIPTION,
     buckets=LOSS_SECONDS,
 )
 LOOK_UPS = _counter(
     "reconciler_lookups_total",
-    "Questions to brokers about one key: found, absent, unknown; kind: committed, half, parked, group.",
+    "Look-ups: questions to all brokers about the copies of one key. Outcomes: found, absent, unknown (a broker did "
+    "not answer, or its index does not reach back far enough).",
     "topic",
     "kind",
     "outcome",
 )
 LOOK_UP_DURATION = _histogram(
-    "reconciler_lookup_duration_seconds", "Time of such a question over all brokers.", "kind", buckets=QUICK_SECONDS
+    "reconciler_lookup_duration_seconds", "Time that a look-up took over all brokers.", "kind", buckets=QUICK_SECONDS
 )
 REPAIR_STEPS = _counter(
     "reconciler_repairs_total",
-    "Repairs that came into a state by this process: sending, sent, open (another rung follows), done, failed.",
+    "Repairs that this process brought into a state: sending, sent, open (another rung follows), done, failed.",
     "topic",
     "rung",
     "outcome",
 )
 REPAIR_TIME = _histogram(
     "reconciler_time_to_verified_repair_seconds",
-    "From the proof of a loss to its verified repair, by the ledger's clock.",
+    "Time from the proof of a loss to its verified repair, by the ledger's clock.",
     "topic",
     buckets=LOSS_SECONDS,
 )
-BREAKER_OPENINGS = _counter("reconciler_breaker_openings_total", "Times that this process opened the breaker.", "topic")
+BREAKER_OPENINGS = _counter(
+    "reconciler_breaker_openings_total", "Times that this process opened the circuit breaker.", "topic"
+)
 
 # ----------------------------------------------------------------- history, sweep, replay
 
 HISTORY_WRITTEN = _counter(
-    "reconciler_history_rows_written_total", "Rows that went into the spool.", source=NumberSource.PROCESS
+    "reconciler_history_rows_written_total",
+    "Rows of the history that went into the spool.",
+    source=NumberSource.PROCESS,
 )
 HISTORY_DROPPED = _counter(
-    "reconciler_history_rows_dropped_total", "Rows that found no room, and became a gap.", source=NumberSource.PROCESS
+    "reconciler_history_rows_dropped_total",
+    "Rows of the history that found no room in the spool, and became a gap.",
+    source=NumberSource.PROCESS,
 )
 HISTORY_MISSED = _counter(
-    "reconciler_history_rounds_missed_total", "Rounds whose sets were gone before they were captured.",
+    "reconciler_history_rounds_missed_total",
+    "Rounds that are missing in the history, because their sets were gone before they were captured.",
     source=NumberSource.PROCESS,
-)  # fmt: skip
+)
 SWEEPS = _counter(
     "reconciler_sweeps_total", "Sweeps of this process: clean, problems (the log names them).", "outcome", by="sweep"
 )
 SWEEP_DURATION = _histogram(
-    "reconciler_sweep_duration_seconds", "Time of a sweep over all outboxes.", buckets=TURN_SECONDS, by="sweep"
+    "reconciler_sweep_duration_seconds", "Time that a sweep took over all outboxes.", buckets=TURN_SECONDS, by="sweep"
 )
 LAST_SWEEP = _gauge(
     "reconciler_last_sweep_timestamp_seconds",
-    "When this process last ended a sweep that finished every outbox.",
+    "Time at which this process last ended a sweep that finished every outbox.",
     by="sweep",
     source=NumberSource.EVENTS,
 )
 SWEPT_ROWS = _counter(
     "reconciler_swept_rows_total",
-    "Outbox rows: announced, settled, announced_again, unsettled, differing, unprovable, deleted, doubled, damaged, "
-    "reopened.",
+    "Outbox rows by what a sweep did with them or found: announced, settled, announced_again, unsettled (no inbox has "
+    "them yet), differing (an inbox has other content), unprovable (a group has no inbox), deleted, doubled (two "
+    "inboxes have them), damaged, reopened (a group takes their tag now).",
     "outcome",
     by="sweep",
 )
 HAND_OVERS = _counter(
     "reconciler_hand_overs_total",
-    "Hand-overs by what came of each look: applied, already_applied, postponed, unreached, failed, lost_claims, held.",
+    "Hand-overs by what came of each attempt: applied, already_applied (the inbox had the key), postponed (tried "
+    "again later), unreached (the handler's database was away), failed (given up), lost_claims (another worker has "
+    "it), held (the topic's repairs are on hold).",
     *SUBSCRIPTION,
     "outcome",
     by="replay",
     source=NumberSource.PROCESS,
 )
 BUILD_INFO = _gauge(
-    "reconciler_build_info", "1; the labels say which release runs.", "version", "python", by="run sweep replay",
+    "reconciler_build_info", "Always 1; the labels say which release runs.", "version", "python", by="run sweep replay",
     source=NumberSource.PROCESS,
 )  # fmt: skip
 
