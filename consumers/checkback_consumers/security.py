@@ -1,6 +1,7 @@
-"""What a constructor takes to reach brokers that let only known users in, or speak TLS."""
+"""What a constructor takes to reach services that let only known users in, or speak TLS."""
 
+from reconciler.contract.secret_sources import secret_from_command, secret_from_file
 from reconciler.rocketmq.client.tls import TlsSettings
 from reconciler.rocketmq.wire.acl import AclCredentials
 
-__all__ = ["AclCredentials", "TlsSettings"]
+__all__ = ["AclCredentials", "TlsSettings", "secret_from_command", "secret_from_file"]

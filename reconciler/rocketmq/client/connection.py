@@ -49,6 +49,9 @@ Closed: TypeAlias = Callable[["Connection"], None]
 class ConnectionLost(BrokerUnavailable):
     """The connection broke after the request was written: it may have been executed."""
 
+    #: The peer ended it before it sent anything, and over TLS: it may refuse the certificate of this client.
+    is_silent_over_tls = False
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
@@ -146,7 +149,7 @@ class Connection:
         frame = encode_frame(command, opaque=opaque, flag=command.flag & ~(FLAG_RESPONSE | FLAG_ONEWAY))
         with self._lock:
             if self._closed_because is not None:
-                raise BrokerUnavailable(str(self._closed_because))
+                raise BrokerUnavailable(str(self._closed_because)) from self._closed_because
             if len(self._waiting) >= self._limits.in_flight:
                 raise BrokerBusy(f"{self.address}: {self._limits.in_flight} requests wait for their answer already")
             self._waiting[opaque] = _Waiting(future, sent_seconds, deadline, command.code, command.fields)
@@ -210,7 +213,7 @@ class Connection:
         try:
             if self._closed_because is not None:
                 self._forget(opaque)
-                raise BrokerUnavailable(str(self._closed_because))
+                raise BrokerUnavailable(str(self._closed_because)) from self._closed_because
             self._socket.sendall(frame)
             self._last_traffic = self._clock.monotonic_seconds()
         except OSError as error:
@@ -270,7 +273,12 @@ class Connection:
             return ConnectionLost(f"{self.address}: {what}")
         settings = None if self._tls is None else self._tls.settings
         refused = None if error is None else alert_behind(error, self.address, settings)
-        return refused or ConnectionLost(f"{self.address}: {what}{demand_of_silent(error, settings)}")
+        if refused is not None:
+            return refused
+        demand = demand_of_silent(error, settings)
+        lost = ConnectionLost(f"{self.address}: {what}{demand}")
+        lost.is_silent_over_tls = settings is not None and bool(demand)
+        return lost
 
     def _receive(self, command: Command) -> None:
         self.has_spoken = True

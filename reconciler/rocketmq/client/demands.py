@@ -10,6 +10,7 @@ import socket
 import ssl
 
 from reconciler.errors import AccessRefused, BrokerUnavailable, Lacking, ReconcilerError
+from reconciler.rocketmq.client.connection import ConnectionLost
 from reconciler.rocketmq.client.tls_failures import TlsFailure
 from reconciler.rocketmq.wire.address import parse_address
 
@@ -52,9 +53,11 @@ def explained(error: ReconcilerError, address: str) -> str:
 
 
 def _tells_of_tls(error: BaseException | None) -> bool:
-    while error is not None and not isinstance(error, TlsFailure):
+    while error is not None:
+        if isinstance(error, TlsFailure) or (isinstance(error, ConnectionLost) and error.is_silent_over_tls):
+            return True
         error = error.__cause__
-    return error is not None
+    return False
 
 
 def _speaks_tls(address: str) -> bool:

@@ -23,6 +23,7 @@ from reconciler.contract.secret_sources import (
     secret_from_file,
 )
 from reconciler.errors import InvalidValue
+from reconciler.rocketmq.wire.acl import AclCredentials
 
 MARK = "hunter2-MARK"
 
@@ -63,6 +64,13 @@ def test_two_settings_of_one_service_share_a_pool_also_after_one_of_them_changed
     assert changing.reveal() == "redis://b"
     assert pools[SecretText("redis://a")] == 1
     assert changing == "redis://a"
+
+
+def test_keys_of_brokers_take_a_secret_as_they_take_a_function(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text(f"{MARK}\n")
+    credentials = AclCredentials(access_key="a", secret_key=secret_from_file(tmp_path / "key"))
+    assert credentials.current_secret_key() == MARK
+    assert MARK not in repr(credentials)
 
 
 def test_source_is_asked_again_when_its_time_is_over_and_not_before() -> None:

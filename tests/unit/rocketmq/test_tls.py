@@ -122,6 +122,15 @@ def test_a_certificate_that_is_not_good_enough_is_named_with_its_fault(
         assert demand_behind(error, broker.address) == FAILS_TLS
 
 
+@pytest.mark.parametrize("shown", [None, "stranger"])
+def test_a_server_that_refuses_our_certificate_is_told_as_one_without_tls(
+    authority: Authority, shown: str | None
+) -> None:
+    with EmbeddedBroker(tls=mutual(authority)) as broker:
+        error = failure(broker.address, client(authority, shown))
+        assert demand_behind(error, broker.address) == FAILS_TLS
+
+
 def test_without_the_host_name_check_the_authority_is_still_checked(authority: Authority) -> None:
     lax = replace(client(authority), verify_host_name=False)
     with EmbeddedBroker(tls=server(authority, "elsewhere")) as broker:
