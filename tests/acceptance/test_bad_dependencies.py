@@ -85,7 +85,8 @@ def test_redis_that_refuses_pauses_the_daemon_until_it_takes_part_again(
         # The one that looks first: a round that writes, or the check of the role.
         (("ReadOnly", "this server is a slave", "is not the primary"), read_only),
         (("OutOfMemory",), out_of_memory),
-        (("Authentication",), wrong_password),
+        # The one that comes first: a log-in, or a command that was under way when its session was ended.
+        (("Authentication", "ConnectionError"), wrong_password),
     ]
     for reasons, fault in faults:
         mark = work.mark()
