@@ -13,7 +13,7 @@ from reconciler.history import spool as spool_module
 from reconciler.history.batch import encode
 from reconciler.history.sealer import read_segment
 from reconciler.history.segment import MAGIC, Frame, SegmentWriter, frame_of, read_frames
-from reconciler.history.spool import Spool, SpoolFull, WriterFolder, adoptable
+from reconciler.history.spool import LOCK_NAME, Spool, SpoolFull, WriterFolder, adoptable
 from tests.unit.history.house import House
 
 
@@ -127,6 +127,15 @@ def test_a_lock_server_that_is_away_costs_no_descriptor_a_pass(tmp_path: Path, m
     for _ in range(5):
         with pytest.raises(OSError, match="No locks available"):
             WriterFolder.create(tmp_path, "mine")
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_folder_that_went_away_while_it_was_taken_costs_no_descriptor_a_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fcntl, "flock", lambda *_: (tmp_path / LOCK_NAME).unlink())
+    before = len(os.listdir("/proc/self/fd"))
+    assert [WriterFolder.take(tmp_path) for _ in range(5)] == [None] * 5
     assert len(os.listdir("/proc/self/fd")) == before
 
 

@@ -61,6 +61,12 @@ def test_a_proved_loss_waits_while_the_gate_is_shut() -> None:
     assert {s.unique_key: s.gate_open for s in selected(world, AWAY).due} == {key(1): True, key(2): False}
 
 
+def test_a_walk_without_room_stops_counting_before_the_breaker_has_its_figure() -> None:
+    world = World(shards=1)
+    pending(world, *range(1, 301))
+    assert selected(world, keys_max=1).became_due > 100
+
+
 def test_a_walk_that_saw_everything_asks_for_another_one() -> None:
     world = World(shards=1)
     pending(world, 1, 2)

@@ -48,7 +48,7 @@ class ScriptedBroker:
         """Code 0."""
         return reply_to(request, 0, fields=fields or {}, body=body, language="JAVA", version=self.version)
 
-    def refuse(self, request: Command, code: int, remark: str = "") -> Command:
+    def refuse(self, request: Command, code: int, remark: str | None = "") -> Command:
         """Any other code."""
         return reply_to(request, code, remark=remark, language="JAVA", version=self.version)
 

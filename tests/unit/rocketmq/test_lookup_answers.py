@@ -196,9 +196,10 @@ def test_the_window_allows_for_whole_seconds() -> None:
     [
         ("can not find message by the offset, 5", Presence.ABSENT),
         ("java.lang.IllegalArgumentException: newLimit < 0", Presence.UNKNOWN),
+        (None, Presence.UNKNOWN),
     ],
 )
-def test_only_one_remark_says_that_nothing_is_at_an_offset(remark: str, presence: Presence) -> None:
+def test_only_one_remark_says_that_nothing_is_at_an_offset(remark: str | None, presence: Presence) -> None:
     with ScriptedCluster() as cluster:
         cluster.broker.on(RequestCode.VIEW_MESSAGE_BY_ID, lambda request: cluster.broker.refuse(request, 1, remark))
         assert cluster.lookups.at_offset("Orders", "broker-a", 5, KEY).presence is presence
