@@ -21,7 +21,7 @@ from tests.simulation.planting import Found, Search, find_all
 from tests.simulation.swarm import draw
 from tests.simulation.world import run_history
 
-ON, OFF = 400, 40
+ON, OFF = 1_000, 40
 HISTORIES_MAX = 2_000
 
 
