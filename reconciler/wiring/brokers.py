@@ -85,7 +85,7 @@ def group_filters(
 def demand_and_remedy(error: ReconcilerError, address: str) -> tuple[str, str] | None:
     """What a peer wants that this client does not give, and what to do; None: something else is the reason."""
     demand = demand_behind(error, address)
-    return None if demand is None else (demand, remedy_of(error, address) or "")
+    return None if demand is None else (demand, remedy_of(demand, error))
 
 
 def missing_compressions() -> Iterator[tuple[str, str]]:

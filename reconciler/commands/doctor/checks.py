@@ -172,8 +172,9 @@ class _Doctor:
         try:
             config = admin.broker_config(address)
         except ReconcilerError as error:  # refusing its configuration is its right, refusing every request is not
-            if demand_and_remedy(error, address) is not None:
-                yield _silent(check, error, address, "")
+            wanted = demand_and_remedy(error, address)
+            if wanted is not None:
+                yield _wanting(check, error, wanted)
                 return
         how = "check-back" if facts.has_check_back else "no check-back: only the reconciler finds lost commits"
         yield Diagnosis(check=check, level="ok", found=f"{address}, family {facts.family}, {how}")
@@ -302,7 +303,12 @@ def _counted(queues: Mapping[str, int]) -> str:
 def _silent(check: str, error: ReconcilerError, address: str, remedy: str) -> Diagnosis:
     """A peer that does not answer, or refuses: what it wants, where that is the reason."""
     wanted = demand_and_remedy(error, address)
-    return _fail(check, str(error), remedy) if wanted is None else _fail(check, f"{wanted[0]}: {error}", wanted[1])
+    return _fail(check, str(error), remedy) if wanted is None else _wanting(check, error, wanted)
+
+
+def _wanting(check: str, error: ReconcilerError, wanted: tuple[str, str]) -> Diagnosis:
+    demand, remedy = wanted
+    return _fail(check, f"{demand}: {error}", remedy)
 
 
 def _fail(check: str, found: str, remedy: str) -> Diagnosis:

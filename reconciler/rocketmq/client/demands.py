@@ -38,12 +38,9 @@ def demand_behind(error: ReconcilerError, address: str) -> str | None:
     return WANTS_TLS if isinstance(error, BrokerUnavailable) and _speaks_tls(address) else None
 
 
-def remedy_of(error: ReconcilerError, address: str) -> str | None:
-    """What to do about the demand behind an error; None: it has none."""
-    if isinstance(error, AccessRefused):
-        return error.remedy
-    demand = demand_behind(error, address)
-    return None if demand is None else REMEDIES[demand]
+def remedy_of(demand: str, error: ReconcilerError) -> str:
+    """What to do about the demand that was found behind an error."""
+    return error.remedy if isinstance(error, AccessRefused) else REMEDIES[demand]
 
 
 def explained(error: ReconcilerError, address: str) -> str:

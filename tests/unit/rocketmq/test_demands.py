@@ -57,7 +57,7 @@ def test_broker_with_access_control_is_told_from_one_that_fails(code: int, remar
     error = access_refusal(Command(code=code, remark=remark), RequestCode.GET_MAX_OFFSET, {"topic": "T"}, NOWHERE)
     assert isinstance(error, AccessRefused)
     assert demand_behind(error, NOWHERE) == WANTS_AUTHENTICATION
-    assert "rocketmq.acl" in (remedy_of(error, NOWHERE) or "")
+    assert "rocketmq.acl" in remedy_of(WANTS_AUTHENTICATION, error)
     assert explained(error, NOWHERE) == f"wants authentication: {error}"
 
 
