@@ -40,59 +40,34 @@ class BrokerRight:
         return self.name
 
 
-_ANNOUNCES = BrokerRight(
-    kind="topic", name=UNIQUE_KEY_TOPIC, acl=("PUB",), authorization=("PUB",), why="announcements are sent"
-)
+def _topic(name: str, *rights: Right, authorization: tuple[Right, ...] | None = None, why: str) -> BrokerRight:
+    """A right on a topic; `authorization`: where that generation demands others than ACL 1.0."""
+    return BrokerRight(kind="topic", name=name, acl=rights, authorization=authorization or rights, why=why)
+
+
+def _group(name: str, *rights: Right, authorization: tuple[Right, ...] | None = None, why: str) -> BrokerRight:
+    return BrokerRight(kind="group", name=name, acl=rights, authorization=authorization or rights, why=why)
+
+
+_SUB_OR_GET: tuple[Right, ...] = ("SUB", "GET")
+_ANNOUNCES = _topic(UNIQUE_KEY_TOPIC, "PUB", why="announcements are sent")
 _TAKES_ANNOUNCEMENTS = (
-    BrokerRight(
-        kind="topic",
-        name=UNIQUE_KEY_TOPIC,
-        acl=("SUB",),
-        authorization=("SUB", "GET"),
-        why="announcements are pulled, ends of queues are asked for",
+    _topic(
+        UNIQUE_KEY_TOPIC, "SUB", authorization=_SUB_OR_GET, why="announcements are pulled, ends of queues are asked for"
     ),
-    BrokerRight(
-        kind="group",
-        name="RECONCILER_ANNOUNCEMENTS",
-        acl=("SUB",),
-        authorization=("SUB",),
-        why="announcements are pulled under this group",
-    ),
-)
-_ENDS_OF_ANNOUNCEMENTS = (
-    BrokerRight(
-        kind="topic",
-        name=UNIQUE_KEY_TOPIC,
-        acl=("SUB",),
-        authorization=("SUB", "GET"),
-        why="ends of queues are asked for, and what waits there",
-    ),
-    BrokerRight(
-        kind="group",
-        name="RECONCILER_SCAN",
-        acl=("SUB",),
-        authorization=("SUB",),
-        why="queues are read under this group, not under one of yours",
-    ),
+    _group("RECONCILER_ANNOUNCEMENTS", "SUB", why="announcements are pulled under this group"),
 )
 _LOOKS = (
-    BrokerRight(
-        kind="topic",
-        name=BUSINESS_TOPIC,
-        acl=("SUB",),
-        authorization=("SUB", "GET"),
+    _group("RECONCILER_SCAN", "SUB", why="queues are read under this group, not under one of yours"),
+    _topic(
+        BUSINESS_TOPIC,
+        "SUB",
+        authorization=_SUB_OR_GET,
         why="committed copies are looked up, ends of queues are asked for",
     ),
-    *(
-        BrokerRight(kind="topic", name=name, acl=("SUB",), authorization=("SUB",), why=why)
-        for name, why in (
-            ("RMQ_SYS_TRANS_HALF_TOPIC", "half messages are looked up"),
-            ("TRANS_CHECK_MAX_TIME_TOPIC", "half messages that the broker has given up are looked up"),
-        )
-    ),
-    BrokerRight(
-        kind="group", name=GROUP, acl=("SUB",), authorization=("GET",), why="offsets, filters and retries of the group"
-    ),
+    _topic("RMQ_SYS_TRANS_HALF_TOPIC", "SUB", why="half messages are looked up"),
+    _topic("TRANS_CHECK_MAX_TIME_TOPIC", "SUB", why="half messages that the broker has given up are looked up"),
+    _group(GROUP, "SUB", authorization=("GET",), why="offsets, filters and retries of the group"),
     BrokerRight(
         kind="cluster",
         name="*",
@@ -102,67 +77,27 @@ _LOOKS = (
 )
 #: Of keys that are inquired into.
 _INQUIRES = (
-    *(
-        BrokerRight(kind="topic", name=name, acl=("SUB",), authorization=("SUB",), why=why)
-        for name, why in (
-            ("RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "half messages are looked up, on 5.4"),
-            ("SCHEDULE_TOPIC_XXXX", "retries that wait for their delay"),
-            ("rmq_sys_wheel_timer", "retries that wait for their delay, on 5.x"),
-            (f"%DLQ%{GROUP}", "dead letters are looked up"),
-        )
-    ),
-    BrokerRight(kind="topic", name=f"%RETRY%{GROUP}", authorization=("SUB",), why="retries are looked up"),
+    _topic("RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "SUB", why="half messages are looked up, on 5.4"),
+    _topic("SCHEDULE_TOPIC_XXXX", "SUB", why="retries that wait for their delay"),
+    _topic("rmq_sys_wheel_timer", "SUB", why="retries that wait for their delay, on 5.x"),
+    _topic(f"%DLQ%{GROUP}", "SUB", why="dead letters are looked up"),
+    _topic(f"%RETRY%{GROUP}", authorization=("SUB",), why="retries are looked up"),
 )
-_PROBES = BrokerRight(
-    kind="topic",
-    name=PROBE_TOPIC,
-    acl=("PUB", "SUB"),
-    authorization=("PUB", "SUB"),
-    why="probes show how far the index of each broker reaches back",
-)
+_PROBES = _topic(PROBE_TOPIC, "PUB", "SUB", why="probes show how far the index of each broker reaches back")
 
-OF_ANNOUNCING_SERVICE = (
-    BrokerRight(kind="topic", name=BUSINESS_TOPIC, acl=("PUB",), authorization=("PUB",), why="half messages are sent"),
-    _ANNOUNCES,
-)
+OF_ANNOUNCING_SERVICE = (_topic(BUSINESS_TOPIC, "PUB", why="half messages are sent"), _ANNOUNCES)
 OF_CONSUMING_SERVICE = (
-    BrokerRight(
-        kind="topic",
-        name=BUSINESS_TOPIC,
-        acl=("SUB",),
-        authorization=("SUB", "GET"),
-        why="messages are pulled, ends of queues are asked for",
-    ),
-    BrokerRight(
-        kind="group",
-        name=GROUP,
-        acl=("SUB",),
-        authorization=("SUB", "GET"),
-        why="membership, offsets and retries of the group",
-    ),
+    _topic(BUSINESS_TOPIC, "SUB", authorization=_SUB_OR_GET, why="messages are pulled, ends of queues are asked for"),
+    _group(GROUP, "SUB", authorization=_SUB_OR_GET, why="membership, offsets and retries of the group"),
 )
-OF_RUN = (
-    *_TAKES_ANNOUNCEMENTS,
-    *_ENDS_OF_ANNOUNCEMENTS[1:],
-    *_LOOKS,
-    *_INQUIRES,
-    _PROBES,
-    BrokerRight(
-        kind="topic", name=BUSINESS_TOPIC, acl=("PUB",), authorization=("PUB",), why="lost messages are republished"
-    ),
-)
+OF_DOCTOR = (*_TAKES_ANNOUNCEMENTS, *_LOOKS, *_INQUIRES, _PROBES)
+OF_CONSOLE = OF_DOCTOR
+OF_RUN = (*OF_DOCTOR, _topic(BUSINESS_TOPIC, "PUB", why="lost messages are republished"))
 OF_SWEEP = (_ANNOUNCES,)
 OF_ANNOUNCEMENTS = _TAKES_ANNOUNCEMENTS
 OF_TOPICS_CREATE = (
     BrokerRight(kind="broker", name="*", acl=("ADMIN",), why="topics and groups are made"),
-    *(
-        BrokerRight(kind="topic", name=name, authorization=("CREATE",), why=why)
-        for name, why in (
-            (UNIQUE_KEY_TOPIC, "the topic is made"),
-            (PROBE_TOPIC, "the topic is made"),
-            (BUSINESS_TOPIC, "the topic is made, with --business"),
-        )
-    ),
+    _topic(UNIQUE_KEY_TOPIC, authorization=("CREATE",), why="the topic is made"),
+    _topic(PROBE_TOPIC, authorization=("CREATE",), why="the topic is made"),
+    _topic(BUSINESS_TOPIC, authorization=("CREATE",), why="the topic is made, with --business"),
 )
-OF_DOCTOR = (*_TAKES_ANNOUNCEMENTS, *_ENDS_OF_ANNOUNCEMENTS[1:], *_LOOKS, *_INQUIRES, _PROBES)
-OF_CONSOLE = OF_DOCTOR

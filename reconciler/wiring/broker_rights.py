@@ -13,7 +13,6 @@ from reconciler.announcing.source import PULL_GROUP
 from reconciler.errors import AccessRefused, BrokerUnavailable, Lacking, ReconcilerError
 from reconciler.evidence.lookup import query_messages
 from reconciler.evidence.queue_scan import SCAN_GROUP
-from reconciler.rocketmq.client.offsets import Offsets
 from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.consumer.pulling import PullRequest, pull
 from reconciler.rocketmq.wire.codes import (
@@ -68,12 +67,12 @@ def ask_rights(connections: Connections) -> dict[str, Callable[[], object]]:
 
 def _questions(connections: Connections, broker: str, address: str) -> Iterator[Callable[[], object]]:
     settings, client, admin = connections.settings, connections.rocketmq.client, connections.admin
-    offsets = Offsets(client)
+    offsets = connections.rocketmq.offsets
 
     def look_up(topic: str) -> Callable[[], object]:
         return partial(query_messages, client, address, topic, _KEY, maximum=1, by_unique_key=True)
 
-    def read(topic: str, group: str) -> Iterator[Callable[[], object]]:
+    def read(topic: str, group: str) -> Callable[[], object]:
         queue = MessageQueue(topic=topic, broker_name=broker, queue_id=0)
 
         def pull_at_end() -> object:
@@ -81,10 +80,10 @@ def _questions(connections: Connections, broker: str, address: str) -> Iterator[
             end = offsets.maximum(address, queue)
             return pull(client, address, PullRequest(queue=queue, offset=end, group=group, maximum=1))
 
-        yield pull_at_end
+        return pull_at_end
 
     for topic in dict.fromkeys(settings.unique_key_topic.name_for(s.topic) for s in settings.subscriptions):
-        yield from read(topic, PULL_GROUP)
+        yield read(topic, PULL_GROUP)
     yield look_up(settings.rocketmq.probe_topic)
     with suppress(ReconcilerError):
         if connections.rocketmq.families.facts(address).has_half_topic:
@@ -94,7 +93,7 @@ def _questions(connections: Connections, broker: str, address: str) -> Iterator[
         yield look_up(topic)
     for topic in dict.fromkeys(s.topic for s in settings.subscriptions):
         yield look_up(topic)
-        yield from read(topic, SCAN_GROUP)
+        yield read(topic, SCAN_GROUP)
     for s in settings.subscriptions:
         yield look_up(retry_topic(s.group))
         yield look_up(dead_letter_topic(s.group))
