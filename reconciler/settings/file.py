@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.contract.urls import HIDDEN, shown_url, shown_value
 from reconciler.errors import ConfigurationError
-from reconciler.settings.secret_settings import forget_other_sources, read_secrets, secret_at
+from reconciler.settings.secret_settings import forget_other_sources, read_secrets, secret_at, shown_file
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -191,8 +191,9 @@ def _apply_environment(
             except (OSError, ValueError) as error:
                 # The variable may hold the secret itself instead of a file's name; an OSError's text repeats it.
                 why = error.strerror if isinstance(error, OSError) else "no UTF-8 text, or no file's name"
-                shown = shown_value(value) if "://" in value or value.startswith(("/", "./", "../")) else HIDDEN
-                problems.append(f"{name} = {shown}: cannot be read: {why}; name a file that holds the value")
+                problems.append(
+                    f"{name} = {shown_file(value)}: cannot be read: {why}; name a file that holds the value"
+                )
                 continue
         secret = secret_at(tuple(path))
         # A variable beats the file, whatever the file's source of the secret is; two variables are two sources.

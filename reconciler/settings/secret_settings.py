@@ -100,7 +100,7 @@ def _read_one(section: dict[str, Any], path: Place, variables: Mapping[Place, st
         texts = [SecretText(source.current(), source) for source in (_source(one, called, is_file) for one in values)]
     except UnreadableSecret as error:
         del section[name]
-        yield f"{called} = {_shown_source(value, is_file)}: {error}"
+        yield f"{called} = {shown_file(value) if is_file and isinstance(value, str) else HIDDEN}: {error}"
         return
     several = [one for text in texts for one in secrets_of(text)] if name in _LISTS else texts
     section[name] = several[0] if len(several) == 1 else several or texts[0]
@@ -124,8 +124,6 @@ def _shown(path: Place) -> str:
     return "".join(f"[{part}]" if part.isdecimal() else f".{part}" for part in path).lstrip(".")
 
 
-def _shown_source(value: Any, is_file: bool) -> str:  # noqa: FBT001 - of two kinds
-    """A file's name; the secret itself may have been written in its place, and a command may have one in it."""
-    if not is_file or not isinstance(value, str):
-        return HIDDEN
+def shown_file(value: str) -> str:
+    """A file's name for people; hidden where it may be the secret itself, written in the place of the name."""
     return shown_value(value) if "://" in value or value.startswith(("/", "./", "../")) else HIDDEN
