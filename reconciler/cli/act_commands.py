@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,7 +23,6 @@ from reconciler.instrumentation.console import ask, people, remark, say
 
 if TYPE_CHECKING:
     from reconciler.commands.repair import ManualRepairReport
-    from reconciler.settings.schema import Settings
 
 #: Exit code where the operator declined: nothing was repaired.
 DECLINED = 4
@@ -48,14 +48,18 @@ def repair(
     unique keys; --dry-run judges all. Exit code 4: some repairs failed, wait or are held; 2: a key is unknown or cannot
     be judged.
     """
+    from reconciler.commands.operator_actions import operator
     from reconciler.commands.repair import repair_now
+    from reconciler.wiring.connections import Connections
 
     settings = read_settings(config)
     if bool(keys) == all_open:
         raise InvalidValue("KEYS", keys or [], "name messages, or give --all, not both")
-    if all_open and not dry_run and not yes:
-        _ask_first(settings, topic, group)
-    report = repair_now(settings, keys or [], topic=topic, group=group, dry_run=dry_run)
+    with Connections(settings) as connections:
+        repair_wanted = partial(repair_now, connections, keys or [], topic=topic, group=group, by=operator())
+        if all_open and not dry_run and not yes:
+            _ask_first(repair_wanted(dry_run=True))
+        report = repair_wanted(dry_run=dry_run)
     notes = [f"note: {note}" for note in report.notes]
     if output is Output.JSON:
         print_json(report.as_dict())
@@ -66,10 +70,7 @@ def repair(
     raise typer.Exit(report.exit_code)
 
 
-def _ask_first(settings: Settings, topic: str | None, group: str | None) -> None:
-    from reconciler.commands.repair import repair_now
-
-    preview = repair_now(settings, [], topic=topic, group=group, dry_run=True)
+def _ask_first(preview: ManualRepairReport) -> None:
     if not preview.keys:
         return
     print_table("Would be repaired", preview.columns, preview.rows(), first=_FIRST, to_people=True)
@@ -102,11 +103,14 @@ def dismiss(
     Exit code 4: the service still works on a key, which stays; 2: a key is unknown.
     """
     from reconciler.commands.dismiss import dismiss_keys
+    from reconciler.commands.operator_actions import operator
+    from reconciler.wiring.connections import Connections
 
     if not reason.strip():
         raise InvalidValue("--reason", reason, "say what was done instead")
     wanted = [require_key(key) for key in keys]
-    report = dismiss_keys(read_settings(config), wanted, topic=topic, group=group, reason=reason)
+    with Connections(read_settings(config)) as connections:
+        report = dismiss_keys(connections, wanted, topic=topic, group=group, reason=reason, by=operator())
     if output is Output.JSON:
         print_json(report.as_dict())
     else:
@@ -122,8 +126,11 @@ def hold(
 ) -> None:
     """Stop the repairs of a topic; verification goes on."""
     from reconciler.commands.hold import place_hold
+    from reconciler.commands.operator_actions import operator
+    from reconciler.wiring.connections import Connections
 
-    placed = place_hold(read_settings(config), topic, reason=reason)
+    with Connections(read_settings(config)) as connections:
+        placed = place_hold(connections, topic, reason=reason, by=operator())
     if output is Output.JSON:
         print_json({"topic": topic, "held": True, "changed": placed})
     else:
@@ -138,8 +145,11 @@ def resume(
 ) -> None:
     """Let the repairs of a topic go on."""
     from reconciler.commands.hold import lift_hold
+    from reconciler.commands.operator_actions import operator
+    from reconciler.wiring.connections import Connections
 
-    done = lift_hold(read_settings(config), topic, breaker=breaker)
+    with Connections(read_settings(config)) as connections:
+        done = lift_hold(connections, topic, breaker=breaker, by=operator())
     if output is Output.JSON:
         lifted, left = [str(kind) for kind in done.lifted], [str(kind) for kind in done.left]
         print_json({"topic": topic, "held": bool(left), "lifted": lifted, "left": left})
@@ -162,15 +172,22 @@ def rebuild(
     """Put what the inboxes hold back into Redis after an outage (the service does it by itself, too)."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # slow to load
 
+    from reconciler.commands.operator_actions import operator
     from reconciler.commands.rebuild import put_back
+    from reconciler.wiring.connections import Connections
 
     settings = read_settings(config)
     since_ms = int(since.replace(tzinfo=UTC).timestamp() * 1000) if since else None
     console = people()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+    with (
+        Connections(settings) as connections,
+        Progress(*columns, console=console, disable=not console.is_terminal) as progress,
+    ):
         task = progress.add_task("inbox rows", total=None)
-        scanned = put_back(settings, since_ms=since_ms, progress=lambda n: progress.update(task, completed=n))
+        scanned = put_back(
+            connections, since_ms=since_ms, by=operator(), progress=lambda n: progress.update(task, completed=n)
+        )
     if output is Output.JSON:
         print_json({"scanned": scanned})
     else:

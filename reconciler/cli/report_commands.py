@@ -77,8 +77,10 @@ def status(
     values need a person; 3: a dependency is away, or commits of long ago are not accounted for.
     """
     from reconciler.commands.status.report import read_status
+    from reconciler.wiring.connections import Connections
 
-    report = read_status(read_settings(config), rounds_within_seconds=rounds_within)
+    with Connections(read_settings(config)) as connections:
+        report = read_status(connections, rounds_within_seconds=rounds_within)
     remarks = {
         "away": report.away,
         "late": report.late_lines,
@@ -121,6 +123,7 @@ def list_rows(
     """List candidates, repairs, refused announcements, outages, floors, or what people did by hand (actions)."""
     from reconciler.commands.list import list_rows
     from reconciler.policy.ports import LedgerFilter  # slow to load
+    from reconciler.wiring.connections import Connections
 
     given = {"--state": state, "--verdict": verdict, "--topic": topic, "--group": group, "--key": key}
     for name, value in given.items():
@@ -133,7 +136,8 @@ def list_rows(
         repair_state=_state(RepairState, state) if what is Listing.REPAIRS else None,
         verdict=verdict,
     )
-    found = list_rows(read_settings(config), what.value, only=only, limit=limit + 1, name=key)
+    with Connections(read_settings(config)) as connections:
+        found = list_rows(connections, what.value, only=only, limit=limit + 1, name=key)
     rows, has_more = found.rows[:limit], len(found.rows) > limit
     lines = [f"note: {note}" for note in found.notes]
     lines += [f"only the first {limit}: there are more, see --limit"] if has_more else []
@@ -156,8 +160,10 @@ def explain(
     Exit code 2: it is unknown; 3: a dependency is away that might know more.
     """
     from reconciler.commands.explain import life_stories
+    from reconciler.wiring.connections import Connections
 
-    explanation = life_stories(read_settings(config), key)
+    with Connections(read_settings(config)) as connections:
+        explanation = life_stories(connections, key)
     heard = [*([] if explanation.is_known else [explanation.unheard]), *(f"note: {note}" for note in explanation.notes)]
     gaps = [*(f"away: {line}" for line in explanation.away), *(f"no answer: {line}" for line in explanation.silent)]
     if output is Output.JSON:

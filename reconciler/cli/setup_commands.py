@@ -194,8 +194,10 @@ def topics_create(
 def doctor(config: ConfigOption = None, output: OutputOption = Output.TABLE) -> None:
     """Check every dependency and say what to do about each failure; exit code 1 if a check failed."""
     from reconciler.commands.doctor.checks import examine
+    from reconciler.wiring.connections import Connections
 
-    findings = examine(read_settings(config))
+    with Connections(read_settings(config)) as connections:
+        findings = examine(connections)
     failed = [f for f in findings if f.level == "fail"]
     if output is Output.JSON:
         print_json({"healthy": not failed, "findings": [f.as_dict() for f in findings]})

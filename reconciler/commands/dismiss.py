@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from reconciler.commands.operator_actions import operator, recorded
+from reconciler.commands.operator_actions import recorded
 from reconciler.errors import InvalidValue
 from reconciler.policy.dismissal import CLOSED, Dismissals
 from reconciler.policy.ports import Candidate
-from reconciler.settings.schema import Settings
 from reconciler.wiring.availability import ask_ledger, require
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.rounds import topic_plans
@@ -35,29 +34,28 @@ class DismissalReport:
 
 
 def dismiss_keys(
-    settings: Settings, unique_keys: Sequence[str], *, topic: str | None, group: str | None, reason: str
+    connections: Connections, unique_keys: Sequence[str], *, topic: str | None, group: str | None, reason: str, by: str
 ) -> DismissalReport:
     """Takes keys off the list of what needs a person. Raises InvalidValue for a key without a verdict, DatabaseAway."""
-    with Connections(settings) as connections:
-        require(ask_ledger(connections))
-        ledger = connections.ledger
-        configured = {plan.subscription for t in topic_plans(settings) for plan in t.subscriptions}
-        dismissals = Dismissals(candidates=ledger.candidates, repairs=ledger.repairs, configured=configured)
-        # From the ledger, not from the settings: what is not configured any more needs a person, too.
-        keys = {key: _candidates_by_topic(connections, key, topic=topic) for key in dict.fromkeys(unique_keys)}
-        unheard = [key for key, topics in keys.items() if not any(_has(rows, group) for rows in topics.values())]
-        if unheard:
-            raise InvalidValue("KEYS", ", ".join(sorted(unheard)), "no verdict has it: see reconciler explain")
-        done: list[tuple[str, str, str, str]] = []
-        for key, topics in keys.items():
-            for name, rows in topics.items():
-                with recorded(
-                    connections, "dismiss", topic=name, group=group, unique_key=key, detail=reason
-                ) as outcome:
-                    groups = dismissals.dismiss(rows, group=group, by=operator(), reason=reason)
-                    outcome.result = ", ".join(f"{of}: {what}" for of, what in groups.items())
-                done += ((name, of, key, what) for of, what in groups.items())
-        return DismissalReport(keys=tuple(done))
+    require(ask_ledger(connections))
+    ledger = connections.ledger
+    configured = {plan.subscription for t in topic_plans(connections.settings) for plan in t.subscriptions}
+    dismissals = Dismissals(candidates=ledger.candidates, repairs=ledger.repairs, configured=configured)
+    # From the ledger, not from the settings: what is not configured any more needs a person, too.
+    keys = {key: _candidates_by_topic(connections, key, topic=topic) for key in dict.fromkeys(unique_keys)}
+    unheard = [key for key, topics in keys.items() if not any(_has(rows, group) for rows in topics.values())]
+    if unheard:
+        raise InvalidValue("KEYS", ", ".join(sorted(unheard)), "no verdict has it: see reconciler explain")
+    done: list[tuple[str, str, str, str]] = []
+    for key, topics in keys.items():
+        for name, rows in topics.items():
+            with recorded(
+                connections, "dismiss", by=by, topic=name, group=group, unique_key=key, detail=reason
+            ) as outcome:
+                groups = dismissals.dismiss(rows, group=group, by=by, reason=reason)
+                outcome.result = ", ".join(f"{of}: {what}" for of, what in groups.items())
+            done += ((name, of, key, what) for of, what in groups.items())
+    return DismissalReport(keys=tuple(done))
 
 
 def _candidates_by_topic(connections: Connections, unique_key: str, *, topic: str | None) -> dict[str, list[Candidate]]:

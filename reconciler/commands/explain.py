@@ -12,7 +12,6 @@ from reconciler.contract.subscription import Subscription
 from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, StoredMessage
 from reconciler.policy.life_story import LifeStory, life_story_of
 from reconciler.policy.ports import WHENEVER_COMMITTED_MS, Horizon
-from reconciler.settings.schema import Settings
 from reconciler.wiring.availability import ask_brokers, ask_databases, who_is_away
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.history import rows_of_key
@@ -89,30 +88,29 @@ class Explanation:
             yield from getattr(story, lines)
 
 
-def life_stories(settings: Settings, name: str) -> Explanation:
+def life_stories(connections: Connections, name: str) -> Explanation:
     """Asks every witness about a unique key, else about each message of a business id.
 
     A text that is both is taken as the unique key. Raises InvalidValue for a name that nothing can have.
     """
     require_name(name)
-    with Connections(settings) as connections:
-        witnesses = _Witnesses(connections)
-        key = key_shaped(name)
-        story = None if key is None else witnesses.story(key)
-        business = messages_of(connections, name, limit=STORIES_MAX)
-        if story is not None and (story.is_known or not business.messages):
-            return Explanation(stories=(story,), notes=_also(business))
-        configured = {plan.topic for plan in witnesses.assembly.plans}
-        shown = [message for message in business.messages if message.topic in configured]
-        notes = [f"no message has the unique key {key}: it is taken as a business id"] if key is not None else []
-        notes += [
-            f"{message.unique_key} is of topic {message.topic}, which no [[subscriptions]] section has"
-            for message in business.messages
-            if message.topic not in configured
-        ]
-        notes += [business.older_text] if business.older else []
-        stories = tuple(witnesses.story(message.unique_key) for message in shown)
-        return Explanation(stories=stories, notes=tuple(notes), business=business)
+    witnesses = _Witnesses(connections)
+    key = key_shaped(name)
+    story = None if key is None else witnesses.story(key)
+    business = messages_of(connections, name, limit=STORIES_MAX)
+    if story is not None and (story.is_known or not business.messages):
+        return Explanation(stories=(story,), notes=_also(business))
+    configured = {plan.topic for plan in witnesses.assembly.plans}
+    shown = [message for message in business.messages if message.topic in configured]
+    notes = [f"no message has the unique key {key}: it is taken as a business id"] if key is not None else []
+    notes += [
+        f"{message.unique_key} is of topic {message.topic}, which no [[subscriptions]] section has"
+        for message in business.messages
+        if message.topic not in configured
+    ]
+    notes += [business.older_text] if business.older else []
+    stories = tuple(witnesses.story(message.unique_key) for message in shown)
+    return Explanation(stories=stories, notes=tuple(notes), business=business)
 
 
 def _also(business: BusinessMessages) -> tuple[str, ...]:

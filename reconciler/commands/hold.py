@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reconciler.commands.operator_actions import operator, recorded
+from reconciler.commands.operator_actions import recorded
 from reconciler.contract.tables import HoldKind
-from reconciler.settings.schema import Settings
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.subscriptions import require_topic
 
 
-def place_hold(settings: Settings, topic: str, *, reason: str) -> bool:
+def place_hold(connections: Connections, topic: str, *, reason: str, by: str) -> bool:
     """Stops the repairs of a topic; False if they were stopped by hand already."""
+    settings = connections.settings
     require_topic(settings, topic)
-    with Connections(settings) as connections:
-        holds = connections.ledger.holds
-        with recorded(connections, "hold", topic=topic, detail=reason) as outcome:
-            placed = holds.place(settings.environment, topic, HoldKind.HOLD, by=operator(), reason=reason)
-            outcome.result = "held" if placed else "was on hold already"
-        return placed
+    holds = connections.ledger.holds
+    with recorded(connections, "hold", by=by, topic=topic, detail=reason) as outcome:
+        placed = holds.place(settings.environment, topic, HoldKind.HOLD, by=by, reason=reason)
+        outcome.result = "held" if placed else "was on hold already"
+    return placed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,15 +30,14 @@ class LiftedHolds:
     left: tuple[HoldKind, ...]
 
 
-def lift_hold(settings: Settings, topic: str, *, breaker: bool) -> LiftedHolds:
+def lift_hold(connections: Connections, topic: str, *, breaker: bool, by: str) -> LiftedHolds:
     """Lets the repairs go on; with `breaker` closes the circuit breaker, too. A topic that is stopped may have left
     the settings meanwhile."""
     kinds = (HoldKind.HOLD, HoldKind.BREAKER) if breaker else (HoldKind.HOLD,)
-    with Connections(settings) as connections:
-        holds = connections.ledger.holds
-        if topic not in holds.active(settings.environment):
-            require_topic(settings, topic)
-        with recorded(connections, "resume", topic=topic, detail="--breaker" if breaker else "") as outcome:
-            lifted = tuple(kind for kind in kinds if holds.lift(settings.environment, topic, kind))
-            outcome.result = f"lifted {', '.join(lifted)}" if lifted else "was not on hold"
-        return LiftedHolds(lifted=lifted, left=tuple(holds.active(settings.environment).get(topic, ())))
+    settings, holds = connections.settings, connections.ledger.holds
+    if topic not in holds.active(settings.environment):
+        require_topic(settings, topic)
+    with recorded(connections, "resume", by=by, topic=topic, detail="--breaker" if breaker else "") as outcome:
+        lifted = tuple(kind for kind in kinds if holds.lift(settings.environment, topic, kind))
+        outcome.result = f"lifted {', '.join(lifted)}" if lifted else "was not on hold"
+    return LiftedHolds(lifted=lifted, left=tuple(holds.active(settings.environment).get(topic, ())))

@@ -92,7 +92,7 @@ class LedgerListing:
 
 
 def list_rows(
-    settings: Settings, what: str, *, only: LedgerFilter, limit: int, name: str | None = None
+    connections: Connections, what: str, *, only: LedgerFilter, limit: int, name: str | None = None
 ) -> LedgerListing:
     """Rows of the ledger; `name`: of a unique key, or of the newest messages of a business id, only.
 
@@ -101,13 +101,12 @@ def list_rows(
     if what not in LISTINGS:
         raise InvalidValue("what", what, f"one of {', '.join(LISTINGS)}")
     columns, rows = LISTINGS[what]
-    with Connections(settings) as connections:
-        notes: Sequence[str] = ()
-        if name is not None:
-            named = keys_named(connections, name, limit=KEYS_MAX)
-            only, notes = replace(only, unique_keys=named.unique_keys), named.notes
-        notes = [*notes, *_not_configured(settings, only)]
-        return LedgerListing(columns=columns.split(), rows=list(rows(connections, only, limit)), notes=notes)
+    notes: Sequence[str] = ()
+    if name is not None:
+        named = keys_named(connections, name, limit=KEYS_MAX)
+        only, notes = replace(only, unique_keys=named.unique_keys), named.notes
+    notes = [*notes, *_not_configured(connections.settings, only)]
+    return LedgerListing(columns=columns.split(), rows=list(rows(connections, only, limit)), notes=notes)
 
 
 def _not_configured(settings: Settings, only: LedgerFilter) -> Iterator[str]:

@@ -58,7 +58,8 @@ def _dependencies(settings: Settings, command: str) -> dict[str, str | None]:
 def _state(settings: Settings) -> tuple[Sample, ...] | None:
     """None: the ledger is away, and nothing can be said."""
     try:
-        return tuple(status_samples(read_status(settings), settings))
+        with Connections(settings) as connections:
+            return tuple(status_samples(read_status(connections), settings))
     except DatabaseAway:
         return None
 

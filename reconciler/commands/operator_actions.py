@@ -37,17 +37,18 @@ def recorded(
     connections: Connections,
     command: str,
     *,
+    by: str,
     topic: str | None = None,
     group: str | None = None,
     unique_key: str | None = None,
     detail: str = "",
 ) -> Iterator[ActionResult]:
-    """The act is the block. Raises DatabaseAway before it: what cannot be written down is not done.
+    """The act is the block, `by` who does it. Raises DatabaseAway before it: what cannot be written down is not done.
 
     A block that ends with an exception, ^C included, has that for its result.
     """
     actions = connections.ledger.actions
-    intent = Intent(by=operator(), command=command, topic=topic, group=group, unique_key=unique_key, detail=detail)
+    intent = Intent(by=by, command=command, topic=topic, group=group, unique_key=unique_key, detail=detail)
     action_id = actions.begin(connections.settings.environment, intent)
     outcome = ActionResult()
     try:

@@ -6,19 +6,17 @@ from collections.abc import Callable
 
 from reconciler.clock import utc_text
 from reconciler.commands.operator_actions import recorded
-from reconciler.settings.schema import Settings
 from reconciler.wiring.availability import ask_databases, ask_ledger, ask_redis, require
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.rounds import RoundAssembly
 
 
-def put_back(settings: Settings, *, since_ms: int | None, progress: Callable[[int], None]) -> int:
+def put_back(connections: Connections, *, since_ms: int | None, by: str, progress: Callable[[int], None]) -> int:
     """Scans inboxes into the commit sets; returns the rows. Raises UsageError, RedisAway, DatabaseAway."""
-    with Connections(settings) as connections:
-        require(ask_redis(connections) | ask_ledger(connections) | ask_databases(connections))
-        recovery = RoundAssembly(connections).recovery()
-        detail = "" if since_ms is None else f"since {utc_text(since_ms)}"
-        with recorded(connections, "rebuild", detail=detail) as outcome:
-            scanned = recovery.rebuild(settings.environment, since_ms=since_ms, progress=progress)
-            outcome.result = f"{scanned} inbox rows put back"
-        return scanned
+    require(ask_redis(connections) | ask_ledger(connections) | ask_databases(connections))
+    recovery = RoundAssembly(connections).recovery()
+    detail = "" if since_ms is None else f"since {utc_text(since_ms)}"
+    with recorded(connections, "rebuild", by=by, detail=detail) as outcome:
+        scanned = recovery.rebuild(connections.settings.environment, since_ms=since_ms, progress=progress)
+        outcome.result = f"{scanned} inbox rows put back"
+    return scanned

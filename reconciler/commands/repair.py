@@ -79,41 +79,41 @@ class ManualRepairReport:
 
 
 def repair_now(
-    settings: Settings, names: Sequence[str], *, topic: str | None, group: str | None, dry_run: bool
+    connections: Connections, names: Sequence[str], *, topic: str | None, group: str | None, dry_run: bool, by: str
 ) -> ManualRepairReport:
     """Verifies and repairs messages (none named: every open loss) through the same brakes as the service.
 
     A name is a unique key, or the business id of one message: of several, only a dry run looks at all. Raises
     InvalidValue for what neither an outbox nor the ledger knows and for an open choice, and DependencyAway.
     """
+    settings = connections.settings
     require_subscription(settings, topic, group)
-    with Connections(settings) as connections:
-        assembly = RoundAssembly(connections)
-        require_all_dependencies(connections)
-        named = [_named(connections, name, topic=topic, dry_run=dry_run) for name in dict.fromkeys(names)]
-        unique_keys = [key for one in named for key in one.unique_keys]
-        work = list(_work(assembly, unique_keys, topic=topic, group=group))
-        unheard = sorted(set(unique_keys).difference(*(keys for _, _, keys in work)))
-        if unheard:
-            raise InvalidValue("KEYS", ", ".join(unheard), "no outbox and no verdict has it: see reconciler explain")
-        done: list[RepairLine] = []
-        detail = "" if unique_keys else "--all"
-        for plan, subscription, keys in work:
-            rounds = assembly.rounds_of(plan)
-            if dry_run:
-                done += (_repair(rounds, plan, subscription, key, dry_run=True) for key in keys)
-                continue
-            about = {"topic": subscription.topic, "group": subscription.group}
-            for key in keys:
-                with recorded(connections, "repair", **about, unique_key=key, detail=detail) as outcome:
-                    done.append(_repair(rounds, plan, subscription, key, dry_run=False))
-                    outcome.result = done[-1].summary
+    assembly = RoundAssembly(connections)
+    require_all_dependencies(connections)
+    named = [_named(connections, name, topic=topic, dry_run=dry_run) for name in dict.fromkeys(names)]
+    unique_keys = [key for one in named for key in one.unique_keys]
+    work = list(_work(assembly, unique_keys, topic=topic, group=group))
+    unheard = sorted(set(unique_keys).difference(*(keys for _, _, keys in work)))
+    if unheard:
+        raise InvalidValue("KEYS", ", ".join(unheard), "no outbox and no verdict has it: see reconciler explain")
+    done: list[RepairLine] = []
+    detail = "" if unique_keys else "--all"
+    for plan, subscription, keys in work:
+        rounds = assembly.rounds_of(plan)
         if dry_run:
-            brakes = connections.ledger.holds.active(settings.environment)
-            done = [_held(key, _brake(settings, brakes.get(key.topic, ()))) for key in done]
-        return ManualRepairReport(
-            keys=tuple(done), dry_run=dry_run, notes=tuple(note for one in named for note in one.notes)
-        )
+            done += (_repair(rounds, plan, subscription, key, dry_run=True) for key in keys)
+            continue
+        about = {"topic": subscription.topic, "group": subscription.group}
+        for key in keys:
+            with recorded(connections, "repair", by=by, **about, unique_key=key, detail=detail) as outcome:
+                done.append(_repair(rounds, plan, subscription, key, dry_run=False))
+                outcome.result = done[-1].summary
+    if dry_run:
+        brakes = connections.ledger.holds.active(settings.environment)
+        done = [_held(key, _brake(settings, brakes.get(key.topic, ()))) for key in done]
+    return ManualRepairReport(
+        keys=tuple(done), dry_run=dry_run, notes=tuple(note for one in named for note in one.notes)
+    )
 
 
 def _named(connections: Connections, name: str, *, topic: str | None, dry_run: bool) -> NamedMessages:

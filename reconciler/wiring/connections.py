@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from types import TracebackType
@@ -26,11 +27,12 @@ REDIS_TIMEOUT_SECONDS = 2.0
 
 
 class Connections:
-    """Opened lazily, closed together, youngest first. Used by the thread that wires; what it returns may be shared."""
+    """Opened lazily, closed together, youngest first. Shared by threads, and so is what it returns."""
 
     def __init__(self, settings: Settings, *, clock: Clock | None = None) -> None:
         self.settings = settings
         self.clock = clock or SystemClock()
+        self._opening = threading.RLock()
         self._stack = ExitStack()
         self._engines: dict[tuple[Secret, bool], sa.Engine] = {}
         self._rocketmq: ClientInstance | None = None
@@ -40,21 +42,23 @@ class Connections:
     def engine(self, url: Secret, *, read_only: bool = False) -> sa.Engine:
         """One engine a URL and mode; read-only ones refuse every write."""
         key = (url, read_only)
-        if key not in self._engines:
-            engine = open_engine(url, read_only=read_only, must_exist=True)
-            self._stack.callback(engine.dispose)
-            self._engines[key] = engine
-        return self._engines[key]
+        with self._opening:
+            if key not in self._engines:
+                engine = open_engine(url, read_only=read_only, must_exist=True)
+                self._stack.callback(engine.dispose)
+                self._engines[key] = engine
+            return self._engines[key]
 
     @property
     def ledger(self) -> SqlLedger:
         """The ledger's tables."""
-        if self._ledger is None:
-            self._ledger = SqlLedger(
-                self.engine(self.settings.ledger.url),
-                signature_secret=self.settings.unique_key_topic.signature_key,
-            )
-        return self._ledger
+        with self._opening:
+            if self._ledger is None:
+                self._ledger = SqlLedger(
+                    self.engine(self.settings.ledger.url),
+                    signature_secret=self.settings.unique_key_topic.signature_key,
+                )
+            return self._ledger
 
     def ledger_now_ms(self) -> int:
         """Time by the ledger, which dates rounds: this host's clock may be wrong. Raises DatabaseAway."""
@@ -69,17 +73,18 @@ class Connections:
     @property
     def rocketmq(self) -> ClientInstance:
         """Connections, routes and heartbeats of this process."""
-        if self._rocketmq is None:
-            rocketmq = self.settings.rocketmq
-            client = RemotingClient(
-                clock=self.clock,
-                acl=credentials(rocketmq.acl),
-                tls=tls_settings(rocketmq.tls),
-                request_timeout_seconds=rocketmq.request_timeout_seconds,
-            )
-            self._stack.callback(client.close)
-            self._rocketmq = self._stack.enter_context(ClientInstance(rocketmq.name_servers, client=client))
-        return self._rocketmq
+        with self._opening:
+            if self._rocketmq is None:
+                rocketmq = self.settings.rocketmq
+                client = RemotingClient(
+                    clock=self.clock,
+                    acl=credentials(rocketmq.acl),
+                    tls=tls_settings(rocketmq.tls),
+                    request_timeout_seconds=rocketmq.request_timeout_seconds,
+                )
+                self._stack.callback(client.close)
+                self._rocketmq = self._stack.enter_context(ClientInstance(rocketmq.name_servers, client=client))
+            return self._rocketmq
 
     @property
     def admin(self) -> Admin:
@@ -89,14 +94,16 @@ class Connections:
     @property
     def redis(self) -> RedisClient:
         """A client for short commands; it never repeats one by itself."""
-        if self._redis is None:
-            self._redis = open_client(self.settings.redis.url, timeout_seconds=REDIS_TIMEOUT_SECONDS)
-            self._stack.callback(self._redis.close)
-        return self._redis
+        with self._opening:
+            if self._redis is None:
+                self._redis = open_client(self.settings.redis.url, timeout_seconds=REDIS_TIMEOUT_SECONDS)
+                self._stack.callback(self._redis.close)
+            return self._redis
 
     def close_at_end(self, close: Callable[[], object]) -> None:
         """Closes something else together with the connections."""
-        self._stack.callback(close)
+        with self._opening:
+            self._stack.callback(close)
 
     def close(self) -> None:
         """Closes everything that was opened."""

@@ -11,6 +11,7 @@ from reconciler.commands.doctor.checks import examine
 from reconciler.commands.status.report import read_status
 from reconciler.errors import ReconcilerError
 from reconciler.sql import schema
+from reconciler.wiring.connections import Connections
 from tests.services.rocketmq import marks
 from tests.services.rocketmq_users import create_users, is_acl, secured_cluster
 from tests.services.secured_roles import (
@@ -47,7 +48,8 @@ def test_every_role_runs_with_exactly_its_rights_and_names_one_that_is_lost(vers
             roles = SecuredRoles(cluster.name_servers, tmp_path)
             for step in roles.steps().values():
                 step()
-            doctor = examine(settings_of("doctor", cluster.name_servers, tmp_path))
+            with Connections(settings_of("doctor", cluster.name_servers, tmp_path)) as connections:
+                doctor = examine(connections)
         assert not told.lines
         of_brokers = [f for f in doctor if f.check.startswith(("broker", "rights", "topic", "group ", "name server"))]
         assert of_brokers
@@ -61,6 +63,7 @@ def test_every_role_runs_with_exactly_its_rights_and_names_one_that_is_lost(vers
                     poorer.steps()[role]()
             assert any(f"lacks {action}" in line and f" on {kind} {name};" in line for line in told.lines), told.lines
         settings = settings_of("run", cluster.name_servers, tmp_path, user_suffix="-lacking")
-        status = read_status(settings)
+        with Connections(settings) as connections:
+            status = read_status(connections)
         assert status.exit_code == 3
         assert any("rights at brokers" in line and "RMQ_SYS_TRANS_HALF_TOPIC" in line for line in status.away)

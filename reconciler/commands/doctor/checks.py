@@ -17,7 +17,6 @@ from reconciler.commands.doctor.rocksdb import check_rocksdb
 from reconciler.commands.status.primaries import check_primaries
 from reconciler.errors import ReconcilerError, TopicNotFound
 from reconciler.policy.evidence import WatermarkState
-from reconciler.settings.schema import Settings
 from reconciler.wiring.availability import REDIS_REMEDY
 from reconciler.wiring.broker_rights import refusals
 from reconciler.wiring.brokers import (
@@ -46,28 +45,27 @@ _OWN_GROUPS = ("RECONCILER_", "TOOLS_CONSUMER", "CID_RMQ_SYS_")
 _LEVELS: dict[str, Level] = {"OK": "ok", "ADVICE": "note", "REFUSED": "fail"}
 
 
-def examine(settings: Settings) -> list[Diagnosis]:
+def examine(connections: Connections) -> list[Diagnosis]:
     """Runs every check; never raises for a dependency that is away."""
-    with Connections(settings) as connections:
-        doctor = _Doctor(connections)
-        return run_checks(
-            [
-                ("packages", "", lambda: [*check_packages()]),
-                ("redis", REDIS_REMEDY, doctor.redis),
-                *doctor.database_checks(),
-                ("outbox identities", "", lambda: check_identities(connections)),
-                ("inboxes", "start the database, or correct inbox_url", lambda: check_inbox_lists(connections)),
-                ("tags of settled rows", "", lambda: check_kept_tags(connections)),
-                ("roles of databases", "", lambda: check_primaries(connections)),
-                ("name servers", BROKER_REMEDY, doctor.name_servers),
-                ("brokers", BROKER_REMEDY, doctor.brokers),
-                ("rights at brokers", BROKER_REMEDY, lambda: check_broker_rights(connections)),
-                ("topics", BROKER_REMEDY, doctor.topics),
-                ("groups", BROKER_REMEDY, doctor.groups),
-                ("clocks", REDIS_REMEDY, lambda: check_clocks(connections)),
-                ("history", "", lambda: check_history_folders(settings)),
-            ]
-        )
+    doctor = _Doctor(connections)
+    return run_checks(
+        [
+            ("packages", "", lambda: [*check_packages()]),
+            ("redis", REDIS_REMEDY, doctor.redis),
+            *doctor.database_checks(),
+            ("outbox identities", "", lambda: check_identities(connections)),
+            ("inboxes", "start the database, or correct inbox_url", lambda: check_inbox_lists(connections)),
+            ("tags of settled rows", "", lambda: check_kept_tags(connections)),
+            ("roles of databases", "", lambda: check_primaries(connections)),
+            ("name servers", BROKER_REMEDY, doctor.name_servers),
+            ("brokers", BROKER_REMEDY, doctor.brokers),
+            ("rights at brokers", BROKER_REMEDY, lambda: check_broker_rights(connections)),
+            ("topics", BROKER_REMEDY, doctor.topics),
+            ("groups", BROKER_REMEDY, doctor.groups),
+            ("clocks", REDIS_REMEDY, lambda: check_clocks(connections)),
+            ("history", "", lambda: check_history_folders(connections.settings)),
+        ]
+    )
 
 
 def check_identities(connections: Connections) -> Sequence[Diagnosis]:

@@ -27,7 +27,6 @@ from reconciler.policy.account import Account, sentence
 from reconciler.policy.evidence import Watermark, WatermarkState
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import HeldTopic, Outage, RepairCount, StoredRound, VerdictCount
-from reconciler.settings.schema import Settings
 from reconciler.wiring.availability import ask_brokers, ask_databases, ask_redis, who_is_away
 from reconciler.wiring.broker_rights import ask_rights
 from reconciler.wiring.connections import Connections
@@ -220,73 +219,73 @@ def _history_rows(history: HistoryOverview) -> Iterator[tuple[object, ...]]:
         yield (*about, history.spool_bytes, "; ".join(history.problems[:3]))
 
 
-def read_status(settings: Settings, *, rounds_within_seconds: float | None = None) -> StatusReport:
+def read_status(connections: Connections, *, rounds_within_seconds: float | None = None) -> StatusReport:
     """Asks ledger, Redis, brokers and the services' databases; only the ledger may not be away (DatabaseAway).
 
     Commits that are not accounted for until `rounds_within_seconds` ago are late; None: five minutes, and sixty
     intervals; a subscription that never had a round is late only if the time is given.
     """
+    settings = connections.settings
     late: list[str] = []
-    with Connections(settings) as connections:
-        assembly = RoundAssembly(connections)
-        reports = connections.ledger.reports
-        now_ms = connections.ledger_now_ms()
-        away = _who_is_away(connections)
-        statuses = []
-        newest: dict[Subscription, Sequence[StoredRound]] = {}
-        is_full = settings.rounds.mode == "full"
-        accounting = None
-        if is_full:
-            accounting = Accounting(
-                connections,
-                assembly.memory,
-                assembly.witnesses.inbox,
-                asked_ms=now_ms,
-                within_seconds=rounds_within_seconds,
-            )
-            late += open_outage(connections.ledger.outages.current(settings.environment))
-        for topic in assembly.plans:
-            for plan in topic.subscriptions:
-                last = reports.last_rounds(plan.subscription)
-                newest[plan.subscription] = [r for r in last if r.done.shard.number < topic.shards]
-                if is_full:
-                    late += unrepaired(
-                        settings,
-                        plan.subscription,
-                        candidates=connections.ledger.candidates,
-                        repairs=connections.ledger.repairs,
-                        now_ms=now_ms,
-                        within_seconds=rounds_within_seconds,
-                    )
-                statuses.append(_status_of(assembly, topic, plan, last, accounting))
-        doubted = unproved(connections)
-        late += blind(doubted, within_seconds=limit_seconds(settings, rounds_within_seconds))
-        history, history_away = read_overview(settings, assembly.subscriptions)
-        for captured in history.subscriptions if history is not None and is_full else ():
-            of = captured.subscription
-            late += history_behind(settings, of, newest[of], captured.captured_ms, within_seconds=rounds_within_seconds)
-        verdicts = tuple(reports.verdict_counts(settings.environment))
-        repairs = tuple(reports.repair_counts(settings.environment))
-        return StatusReport(
+    assembly = RoundAssembly(connections)
+    reports = connections.ledger.reports
+    now_ms = connections.ledger_now_ms()
+    away = _who_is_away(connections)
+    statuses = []
+    newest: dict[Subscription, Sequence[StoredRound]] = {}
+    is_full = settings.rounds.mode == "full"
+    accounting = None
+    if is_full:
+        accounting = Accounting(
+            connections,
+            assembly.memory,
+            assembly.witnesses.inbox,
             asked_ms=now_ms,
-            subscriptions=tuple(statuses),
-            history=history,
-            verdicts=verdicts,
-            repairs=repairs,
-            holds=tuple(reports.holds(settings.environment)),
-            outages=tuple(reports.outages(settings.environment, limit=5)),
-            away=(*away, *([history_away] if history_away is not None else [])),
-            late=tuple(late),
-            undecided=tuple(undecided(verdicts, now_ms, settings.rounds.retention_seconds)),
-            rejected=tuple(rejected(verdicts)),
-            doubled=tuple(double_effects(reports, verdicts, settings.environment)),
-            unproved=tuple(f"{d.name}: {d.found}" for d in doubted),
-            damaged=(
-                *damaged_rows(verdicts, repairs),
-                *(_refused(connections, newest, now_ms=now_ms) if is_full else ()),
-                *(_misshapen(assembly) if is_full else ()),
-            ),
+            within_seconds=rounds_within_seconds,
         )
+        late += open_outage(connections.ledger.outages.current(settings.environment))
+    for topic in assembly.plans:
+        for plan in topic.subscriptions:
+            last = reports.last_rounds(plan.subscription)
+            newest[plan.subscription] = [r for r in last if r.done.shard.number < topic.shards]
+            if is_full:
+                late += unrepaired(
+                    settings,
+                    plan.subscription,
+                    candidates=connections.ledger.candidates,
+                    repairs=connections.ledger.repairs,
+                    now_ms=now_ms,
+                    within_seconds=rounds_within_seconds,
+                )
+            statuses.append(_status_of(assembly, topic, plan, last, accounting))
+    doubted = unproved(connections)
+    late += blind(doubted, within_seconds=limit_seconds(settings, rounds_within_seconds))
+    history, history_away = read_overview(settings, assembly.subscriptions)
+    for captured in history.subscriptions if history is not None and is_full else ():
+        of = captured.subscription
+        late += history_behind(settings, of, newest[of], captured.captured_ms, within_seconds=rounds_within_seconds)
+    verdicts = tuple(reports.verdict_counts(settings.environment))
+    repairs = tuple(reports.repair_counts(settings.environment))
+    return StatusReport(
+        asked_ms=now_ms,
+        subscriptions=tuple(statuses),
+        history=history,
+        verdicts=verdicts,
+        repairs=repairs,
+        holds=tuple(reports.holds(settings.environment)),
+        outages=tuple(reports.outages(settings.environment, limit=5)),
+        away=(*away, *([history_away] if history_away is not None else [])),
+        late=tuple(late),
+        undecided=tuple(undecided(verdicts, now_ms, settings.rounds.retention_seconds)),
+        rejected=tuple(rejected(verdicts)),
+        doubled=tuple(double_effects(reports, verdicts, settings.environment)),
+        unproved=tuple(f"{d.name}: {d.found}" for d in doubted),
+        damaged=(
+            *damaged_rows(verdicts, repairs),
+            *(_refused(connections, newest, now_ms=now_ms) if is_full else ()),
+            *(_misshapen(assembly) if is_full else ()),
+        ),
+    )
 
 
 def _who_is_away(connections: Connections) -> tuple[str, ...]:

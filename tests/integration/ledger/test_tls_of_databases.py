@@ -18,6 +18,7 @@ from reconciler.settings.file import load_settings
 from reconciler.shards.access import open_client, translated_errors
 from reconciler.sql.engines import open_engine, reading
 from reconciler.wiring.availability import REDIS_REMEDY
+from reconciler.wiring.connections import Connections
 from tests.polling import eventually
 from tests.services import mariadb, postgres
 from tests.services.certificates import Authority, Certificate
@@ -105,7 +106,8 @@ def test_doctor_names_what_a_database_wants(postgres_over_tls: str, tmp_path: Pa
         topic = "ORDERS"
         group = "billing"
     """)
-    findings = {finding.check: finding for finding in examine(load_settings(config, {}))}
+    with Connections(load_settings(config, {})) as connections:
+        findings = {finding.check: finding for finding in examine(connections)}
     assert findings["ledger"].level == "fail"
     assert f"the server takes TLS only: ask for it in its URL {SEE}" in findings["ledger"].found
     assert findings["redis"].remedy == REDIS_REMEDY

@@ -27,6 +27,7 @@ from reconciler.sql import schema
 from reconciler.sql.engines import open_engine, reading, writing
 from reconciler.sql.single_statements import SingleStatements
 from reconciler.sql.tables import inbox, inbox_metadata, outbox
+from reconciler.wiring.connections import Connections
 from tests.services.pgbouncer import SESSIONS, PgBouncer
 from tests.services.postgres import PostgresServer
 from tests.unit.producers.world import GROUP, TOPIC, MemoryAnnouncements, World, checked, new_key
@@ -140,7 +141,8 @@ def test_doctor_finds_the_databases_and_does_not_wait(pgbouncer_server: PgBounce
             "subscriptions": [{"topic": TOPIC, "group": "billing", "inbox_url": urls["inbox"]}],
         }
     )
-    found = {finding.check: finding.level for finding in examine(settings)}
+    with Connections(settings) as connections:
+        found = {finding.check: finding.level for finding in examine(connections)}
     assert [found[name] for name in ("ledger", f"outbox of {GROUP}", f"inbox of {TOPIC}/billing")] == ["ok"] * 3
     assert "ledger rights" not in found
 

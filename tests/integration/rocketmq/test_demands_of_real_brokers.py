@@ -12,6 +12,7 @@ from reconciler.errors import AccessRefused, Lacking
 from reconciler.rocketmq.client.demands import REMEDIES, WANTS_AUTHENTICATION, WANTS_TLS
 from reconciler.settings.file import load_settings
 from reconciler.sql import schema
+from reconciler.wiring.connections import Connections
 from tests.services.ports import free_port
 from tests.services.rocketmq import RocketMQCluster, marks
 
@@ -66,12 +67,14 @@ def test_broker_that_wants_more_than_this_client_gives_is_not_merely_away(
             group = "billing"
         """)
         settings = load_settings(config, {})
-        (finding,) = (f for f in examine(settings) if f.check == "broker broker-1")
+        with Connections(settings) as connections:
+            (finding,) = (f for f in examine(connections) if f.check == "broker broker-1")
         assert (finding.level, finding.remedy) == (
             "fail",
             _UNSIGNED.remedy if wants == WANTS_AUTHENTICATION else REMEDIES[wants],
         )
         assert finding.found.startswith(f"{wants}: ")
-        report = read_status(settings)
+        with Connections(settings) as connections:
+            report = read_status(connections)
         assert report.exit_code == 3
         assert any(f"broker-1 gives no offsets of TBW102: {wants}: " in line for line in report.late_lines)

@@ -15,6 +15,7 @@ from reconciler.rocketmq.client.demands import FAILS_TLS, REMEDIES, WANTS_TLS
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
 from reconciler.sql import schema
+from reconciler.wiring.connections import Connections
 from tests.services.certificates import Authority
 from tests.services.ports import free_port
 
@@ -69,13 +70,15 @@ def test_doctor_and_status_name_it(
     if ca_file is not None:
         tls = f'rocketmq.tls = {{ enabled = true, ca_file = "{authority.folder / ca_file}" }}'
     chosen = settings(tmp_path, broker, tls)
-    (finding,) = (f for f in examine(chosen) if f.check.startswith("name server"))
+    with Connections(chosen) as connections:
+        (finding,) = (f for f in examine(connections) if f.check.startswith("name server"))
     assert said in finding.found
     if demand is None:
         assert finding.level == "ok"
         return
     assert (finding.level, finding.remedy) == ("fail", REMEDIES[demand])
     assert finding.found.startswith(f"{demand}: ")
-    report = read_status(chosen)
+    with Connections(chosen) as connections:
+        report = read_status(connections)
     assert report.exit_code == 3
     assert any(said in line for line in report.late_lines), report.late_lines

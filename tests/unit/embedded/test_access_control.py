@@ -23,6 +23,7 @@ from reconciler.rocketmq.wire.acl import AclCredentials, RequestSigner
 from reconciler.rocketmq.wire.codes import RequestCode, retry_topic
 from reconciler.rocketmq.wire.frame import Command
 from reconciler.sql import schema
+from reconciler.wiring.connections import Connections
 from tests.services.secured_roles import GROUP, SECRET, TOPIC, settings_of, user_of
 
 FAMILIES = ("4.4", "4.9", "5.x")
@@ -135,12 +136,14 @@ def test_doctor_and_status_name_every_right_to_read_that_is_lacking(family: str,
             for topic in (TOPIC, "RECONCILER_UNIQUE_KEY"):
                 Admin(client).create_topic(opened.address, topic, queues=1)
         settings = settings_of("run", opened.name_servers, tmp_path)
-        found = [f for f in examine(settings) if f.check == "rights at brokers"]
+        with Connections(settings) as connections:
+            found = [f for f in examine(connections) if f.check == "rights at brokers"]
         named = "\n".join(f.remedy for f in found)
         for resource in ("topic RMQ_SYS_TRANS_HALF_TOPIC", f"topic {TOPIC}", "topic RECONCILER_PROBE"):
             assert f" on {resource} at every broker" in named
         assert {f.level for f in found} == {"fail"}
-        status = read_status(settings)
+        with Connections(settings) as connections:
+            status = read_status(connections)
         assert status.exit_code == 3
         assert any(
             line.startswith("rights at brokers: ") and f"user {POOR.access_key} lacks" in line for line in status.away

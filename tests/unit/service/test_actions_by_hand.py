@@ -53,29 +53,29 @@ def drop_table(connections: Connections) -> None:
 
 
 def test_a_resume_leaves_who_when_and_what_it_lifted(settings: Settings, connections: Connections) -> None:
-    assert place_hold(settings, TOPIC, reason="drill")
-    assert lift_hold(settings, TOPIC, breaker=False).lifted == (HoldKind.HOLD,)
-    lift_hold(settings, TOPIC, breaker=True)
+    assert place_hold(connections, TOPIC, reason="drill", by="anna")
+    assert lift_hold(connections, TOPIC, breaker=False, by="anna").lifted == (HoldKind.HOLD,)
+    lift_hold(connections, TOPIC, breaker=True, by="anna")
     found = [(a.intent.command, a.intent.topic, a.intent.detail, a.result) for a in actions(connections)]
     assert found == [
         ("resume", TOPIC, "--breaker", "was not on hold"),
         ("resume", TOPIC, "", "lifted HOLD"),
         ("hold", TOPIC, "drill", "held"),
     ]
-    assert {a.intent.by for a in actions(connections)} == {operator()}
+    assert {a.intent.by for a in actions(connections)} == {"anna"}
     assert all(a.started_at_ms <= (a.ended_at_ms or 0) for a in actions(connections))
 
 
 def test_what_cannot_be_written_down_is_not_done(settings: Settings, connections: Connections) -> None:
     drop_table(connections)
     with pytest.raises(ConfigurationError, match="reconciler db upgrade"):
-        place_hold(settings, TOPIC, reason="drill")
+        place_hold(connections, TOPIC, reason="drill", by="anna")
     assert connections.ledger.holds.active(settings.environment) == {}
 
 
 def test_an_act_that_fails_is_written_down_with_its_error(connections: Connections) -> None:
     for error in (InvalidValue("KEYS", "A0", "nobody has it"), KeyboardInterrupt()):
-        with pytest.raises(type(error)), recorded(connections, "repair", topic=TOPIC):
+        with pytest.raises(type(error)), recorded(connections, "repair", by="anna", topic=TOPIC):
             raise error
     interrupted, failed = (action.result for action in actions(connections))
     assert interrupted == "ended by KeyboardInterrupt"
@@ -92,7 +92,7 @@ def test_an_act_that_was_done_is_told_though_its_end_cannot_be_written_down(
     with (
         caplog.at_level(logging.WARNING),
         closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)) as other,
-        recorded(connections, "rebuild") as outcome,
+        recorded(connections, "rebuild", by="anna") as outcome,
     ):
         outcome.result = "4 inbox rows put back"
         other.execute("BEGIN IMMEDIATE")

@@ -174,18 +174,20 @@ def test_a_listing_of_a_business_id_shows_the_rows_of_its_messages_alone(tmp_pat
                 by="anna", command="repair", topic="ORDERS", group="billing", unique_key=key(number), detail=""
             )
             connections.ledger.actions.begin(settings.environment, intent)
-    listed = list_rows(settings, "actions", only=LedgerFilter(), limit=9, name="order-1")
-    assert [row[5] for row in listed.rows] == [key(1)]
-    assert len(list_rows(settings, "actions", only=LedgerFilter(), limit=9).rows) == 2
+        listed = list_rows(connections, "actions", only=LedgerFilter(), limit=9, name="order-1")
+        assert [row[5] for row in listed.rows] == [key(1)]
+        assert len(list_rows(connections, "actions", only=LedgerFilter(), limit=9).rows) == 2
 
 
 def test_a_listing_of_a_misspelt_topic_or_group_is_no_calm(tmp_path: Path) -> None:
     settings = settings_of(tmp_path, f"sqlite:///{tmp_path}/orders.db")
-    found = list_rows(settings, "candidates", only=LedgerFilter(topic="ODERS", group="biling"), limit=9)
+    with Connections(settings) as connections:
+        found = list_rows(connections, "candidates", only=LedgerFilter(topic="ODERS", group="biling"), limit=9)
+        right = list_rows(connections, "candidates", only=LedgerFilter(topic="ORDERS", group="billing"), limit=9)
     assert found.notes == [
         f"no [[subscriptions]] section has the {what}" for what in ("topic 'ODERS'", "group 'biling'")
     ]
-    assert list_rows(settings, "candidates", only=LedgerFilter(topic="ORDERS", group="billing"), limit=9).notes == []
+    assert right.notes == []
 
 
 def test_a_text_longer_than_any_name_is_neither_asked_for_nor_repeated_in_full() -> None:
