@@ -16,7 +16,15 @@ import typer
 from typer.exceptions import Abort, TyperException
 from typer.main import get_command
 
-from reconciler.cli import act_commands, audit_command, daemon_commands, demo_command, report_commands, setup_commands
+from reconciler.cli import (
+    act_commands,
+    audit_command,
+    daemon_commands,
+    demo_command,
+    report_commands,
+    setup_commands,
+    web_command,
+)
 from reconciler.errors import ReconcilerError
 from reconciler.instrumentation.console import remark, say
 
@@ -54,6 +62,7 @@ act_commands.register(app)
 setup_commands.register(app)
 demo_command.register(app)
 audit_command.register(app)
+web_command.register(app)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +10,7 @@ import typer
 
 from reconciler.cli.options import ConfigOption, OutputOption, read_settings
 from reconciler.cli.output import Output, print_json, print_table
+from reconciler.cli.web_command import web_serving
 
 if TYPE_CHECKING:
     from reconciler.settings.schema import Settings
@@ -33,7 +35,10 @@ def run(config: ConfigOption = None) -> None:
     from reconciler.commands.run import run_service
 
     settings, stop = _start(config)
-    run_service(settings, stop.requested)
+    with ExitStack() as beside:
+        if settings.web.listen is not None:
+            beside.enter_context(web_serving(settings, settings.web.listen))
+        run_service(settings, stop.requested)
     raise typer.Exit(stop.exit_code)
 
 

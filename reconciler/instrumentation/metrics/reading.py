@@ -28,11 +28,19 @@ STALE_SECONDS = 60.0
 class LatestReading(Generic[T]):
     """Shared by threads. No thread reads while nobody asks."""
 
-    def __init__(self, read: Callable[[], T], *, clock: Clock, wait_seconds: float = WAIT_SECONDS) -> None:
+    def __init__(
+        self,
+        read: Callable[[], T],
+        *,
+        clock: Clock,
+        wait_seconds: float = WAIT_SECONDS,
+        fresh_seconds: float = FRESH_SECONDS,
+    ) -> None:
         """`read` may raise: that is logged, and counts as no answer."""
         self._read = read
         self._clock = clock
         self._wait_seconds = wait_seconds
+        self._fresh_seconds_min = fresh_seconds
         self._lock = threading.Lock()
         self._answer: T | None = None
         self._read_at_seconds: float | None = None
@@ -72,4 +80,4 @@ class LatestReading(Generic[T]):
         return float("inf") if at is None else self._clock.monotonic_seconds() - at
 
     def _fresh_seconds(self) -> float:
-        return min(FRESH_SECONDS_MAX, max(FRESH_SECONDS, FRESH_READINGS * (self.took_seconds or 0.0)))
+        return min(FRESH_SECONDS_MAX, max(self._fresh_seconds_min, FRESH_READINGS * (self.took_seconds or 0.0)))

@@ -1,0 +1,1 @@
+"""/api/v1: JSON documents over the functions of the commands."""

@@ -1,0 +1,15 @@
+"""The page of a request that is not served: what is wrong, and what to do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from reconciler.web.console.rendering import page
+from reconciler.web.exchange import WebRefusal, WebRequest, WebResponse
+from reconciler.web.services import WebServices
+
+
+def trouble_page(services: WebServices, request: WebRequest, refusal: WebRefusal) -> WebResponse:
+    """With the status and headers of the refusal."""
+    answer = page(services, request, "trouble.html", refusal=refusal, request_id=request.request_id)
+    return replace(answer, status=refusal.status, headers=refusal.headers)

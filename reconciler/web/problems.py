@@ -1,0 +1,60 @@
+"""What went wrong, as a status and a problem document (RFC 9457)."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from reconciler.contract.visible_text import visible
+from reconciler.errors import (
+    ConfigurationError,
+    InvalidValue,
+    PermanentError,
+    ReconcilerError,
+    TransientError,
+    UsageError,
+)
+from reconciler.web.exchange import WebRefusal, WebResponse, json_response
+
+PROBLEM_JSON = "application/problem+json"
+#: When a dependency that is away is asked for again.
+RETRY_AFTER_SECONDS = 10
+
+
+def refusal_of(error: ReconcilerError) -> WebRefusal:
+    """By what the caller does next: correct the value, ask later, or tell a person."""
+    text = str(error)
+    match error:
+        case InvalidValue():
+            status = HTTPStatus.UNPROCESSABLE_ENTITY
+            return WebRefusal(status, text, kind="invalid-value", field=error.field, remedy=error.remedy)
+        case TransientError():
+            headers = {"Retry-After": str(RETRY_AFTER_SECONDS)}
+            return WebRefusal(HTTPStatus.SERVICE_UNAVAILABLE, text, kind="dependency-away", headers=headers)
+        case UsageError():
+            return WebRefusal(HTTPStatus.CONFLICT, text, kind="not-now")
+        case PermanentError():
+            return WebRefusal(HTTPStatus.UNPROCESSABLE_ENTITY, text, kind="refused")
+        case ConfigurationError():
+            return WebRefusal(HTTPStatus.INTERNAL_SERVER_ERROR, text, kind="configuration")
+        case _:
+            return WebRefusal(HTTPStatus.INTERNAL_SERVER_ERROR, text, kind="bug")
+
+
+def problem_document(refusal: WebRefusal, *, request_id: str, prefix: str) -> dict[str, object]:
+    """Members of RFC 9457, and `request_id`."""
+    kind = refusal.kind if ":" in refusal.kind else f"{prefix}/api/v1/problems/{refusal.kind}"
+    document = {
+        "type": kind,
+        "title": refusal.status.phrase,
+        "status": refusal.status.value,
+        "detail": visible(refusal.detail),
+        "request_id": request_id,
+    }
+    return document | refusal.more
+
+
+def problem_response(refusal: WebRefusal, *, request_id: str, prefix: str) -> WebResponse:
+    """The document of a refusal."""
+    document = problem_document(refusal, request_id=request_id, prefix=prefix)
+    found = json_response(document, status=refusal.status, headers=refusal.headers)
+    return WebResponse(status=found.status, content_type=PROBLEM_JSON, body=found.body, headers=found.headers)

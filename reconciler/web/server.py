@@ -1,0 +1,80 @@
+"""The server: uvicorn in a thread of its own, on an address that is bound before anything else begins."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvicorn
+
+from reconciler.clock import Clock
+from reconciler.contract.urls import read_address
+from reconciler.errors import ConfigurationError
+from reconciler.settings.schema import Settings
+from reconciler.web.application import build_application
+from reconciler.web.services import build_services
+from reconciler.wiring.connections import Connections
+
+logger = logging.getLogger(__name__)
+
+#: Connections at once; more are refused with 503.
+CONNECTIONS_MAX = 512
+#: An idle connection is kept for this long.
+KEEP_ALIVE_SECONDS = 30
+#: Answers under way are waited for at the stop.
+STOP_SECONDS_MAX = 5
+
+
+@contextmanager
+def serving_web(settings: Settings, listen: str, *, clock: Clock) -> Iterator[tuple[str, int]]:
+    """Serves API and console within the block; yields host and port.
+
+    Raises ConfigurationError if the address cannot be had, or must not be served without users or TLS.
+    """
+    bound = _bound(listen)
+    host, port = bound.getsockname()[:2]
+    with bound, Connections(settings, clock=clock) as connections:
+        application = build_application(build_services(settings, connections, clock=clock))
+        server = uvicorn.Server(
+            uvicorn.Config(
+                application,
+                log_config=None,
+                access_log=False,
+                log_level="warning",
+                server_header=False,
+                date_header=True,
+                proxy_headers=False,
+                lifespan="off",
+                loop="asyncio",
+                http="h11",
+                ws="none",
+                limit_concurrency=CONNECTIONS_MAX,
+                timeout_keep_alive=KEEP_ALIVE_SECONDS,
+                timeout_graceful_shutdown=STOP_SECONDS_MAX,
+            )
+        )
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, name="web", daemon=True)
+        thread.start()
+        logger.info("web_listening", extra={"address": f"{host}:{port}", "prefix": settings.web.url_prefix})
+        try:
+            yield host, port
+        finally:
+            server.should_exit = True
+            thread.join(2 * STOP_SECONDS_MAX)
+
+
+def _bound(listen: str) -> socket.socket:
+    host, port = read_address(listen)
+    host = host.strip("[]")
+    try:
+        return socket.create_server(
+            (host, port or 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET, reuse_port=False
+        )
+    except (OSError, OverflowError) as error:
+        raise ConfigurationError(
+            f"web.listen = {listen!r}: {error}; if another process of the same file has it, give each its own by "
+            "RECONCILER_WEB__LISTEN"
+        ) from error

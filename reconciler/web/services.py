@@ -1,0 +1,50 @@
+"""What handlers work with: the connections of this process, the gate, and what is read once for many browsers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reconciler.clock import Clock
+from reconciler.commands.status.report import StatusReport, read_status
+from reconciler.errors import DependencyAway
+from reconciler.instrumentation.metrics.reading import LatestReading
+from reconciler.settings.schema import Settings
+from reconciler.web.access.gate import Gate
+from reconciler.wiring.connections import Connections
+
+#: What many browsers look at is read this often at most.
+STATUS_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebServices:
+    """Shared by the threads of all requests."""
+
+    settings: Settings
+    connections: Connections
+    clock: Clock
+    gate: Gate
+    status: LatestReading[StatusReport]
+
+    @property
+    def prefix(self) -> str:
+        """What stands before every path: empty, or begins with a slash and ends without one."""
+        return self.settings.web.url_prefix
+
+    def newest_status(self) -> StatusReport:
+        """A few seconds old at most. Raises DependencyAway: the ledger did not answer in time."""
+        found = self.status.get()
+        if found is None:
+            raise DependencyAway("the ledger did not answer in time, so nothing can be said about any message")
+        return found
+
+
+def build_services(settings: Settings, connections: Connections, *, clock: Clock) -> WebServices:
+    """Nothing is opened before the first request needs it."""
+    return WebServices(
+        settings=settings,
+        connections=connections,
+        clock=clock,
+        gate=Gate(settings.web),
+        status=LatestReading(lambda: read_status(connections), clock=clock, fresh_seconds=STATUS_SECONDS),
+    )
