@@ -44,7 +44,7 @@ class BrokerView:
 
     def is_at_end(self, group: str) -> bool:
         """True if the group's stored offset is the maximum in every queue of the topic and of its retry topic."""
-        watermarks = Watermarks(self._instance.client, self._instance.routes)
+        watermarks = Watermarks(self._instance.client, self._instance.routes, self._instance.families)
         positions = watermarks.positions(self._topic, group)
         return positions is not None and all(
             position.max_offset == 0 or (position.consumer_offset or 0) >= position.max_offset for position in positions

@@ -67,7 +67,7 @@ class RemotingBrokerEvidence:
         self._clock = instance.clock
         self._skew_margin_seconds = skew_margin_seconds
         self._lookups = Lookups(instance.client, instance.routes, instance.families)
-        self._watermarks = Watermarks(instance.client, instance.routes)
+        self._watermarks = Watermarks(instance.client, instance.routes, instance.families)
         self._probes = Probes(
             instance.client,
             instance.routes,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from reconciler.errors import BrokerUnavailable, ReconcilerError
 from reconciler.evidence.queue_scan import first_stored_ms
 from reconciler.policy.evidence import QueuePosition, Watermark, WatermarkState
+from reconciler.rocketmq.client.families import Families
 from reconciler.rocketmq.client.offsets import Offsets
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.client.routes import MessageQueue, Routes, TopicNotFound
@@ -28,9 +29,10 @@ class _QueueOnMaster:
 class Watermarks:
     """Thread-safe, holds no state."""
 
-    def __init__(self, client: RemotingClient, routes: Routes) -> None:
+    def __init__(self, client: RemotingClient, routes: Routes, families: Families) -> None:
         self._client = client
         self._routes = routes
+        self._families = families
         self._offsets = Offsets(client)
 
     def watermark(
@@ -98,11 +100,20 @@ class Watermarks:
         position = placed.position
         if position.max_offset <= position.min_offset:
             return None
-        if not position.consumer_offset:
+        offset = position.consumer_offset
+        if offset is None or (offset == 0 and not self._stores_zero(placed.address)):
             raise BrokerUnavailable(f"{group} has stored no offset for {_named(position)}, where messages wait")
-        if position.consumer_offset >= position.max_offset:
+        if offset >= position.max_offset:
             return None
-        return self._store_time_ms(placed, position.consumer_offset)
+        return self._store_time_ms(placed, offset)
+
+    def _stores_zero(self, address: str) -> bool:
+        """Whether 0 is an offset there. Up to 4.9 a broker answers it for a group that it never heard of, too.
+
+        From 5.0 on it is: in POP's retry topics with the first copy, before anybody pops it again
+        (PopReviveService.initPopRetryOffset; seen on 5.1.4, 5.3.3 and 5.4.0).
+        """
+        return self._families.facts(address).checks_offset_topics
 
     def _store_time_ms(self, placed: _QueueOnMaster, offset: int) -> int | None:
         end_offset = placed.position.max_offset

@@ -234,7 +234,7 @@ def test_a_committed_transaction_arrives_once_and_names_its_half(steps: Steps) -
 def test_the_watermark_stands_before_what_the_group_has_not_consumed(steps: Steps) -> None:
     topic = steps.target.new_topic("watermark")
     group = f"CG_{topic}"
-    watermarks = Watermarks(steps.client, steps.instance.routes)
+    watermarks = Watermarks(steps.client, steps.instance.routes, steps.instance.families)
     with consumer(steps, topic, Received()) as member:
         send_all(steps, topic, [b"1", b"2", b"3", b"4"])
         eventually(lambda: numbers(member, topic) == [0, 1, 2, 3], within_seconds=60)

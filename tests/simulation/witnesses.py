@@ -219,9 +219,10 @@ class ClientSeen:
 class SimulatedWatermarks(Watermarks):
     """The product's watermarks over simulated offsets."""
 
-    def __init__(self, process: Process, cluster: Cluster, routes: RoutesSeen) -> None:
+    def __init__(self, process: Process, cluster: Cluster, routes: RoutesSeen, families: FamiliesSeen) -> None:
         self._client = ClientSeen(process, cluster)  # type: ignore[assignment]
         self._routes = routes  # type: ignore[assignment]
+        self._families = families  # type: ignore[assignment]
         self._offsets = _OffsetsSeen(process, cluster)  # type: ignore[assignment]
         self._process = process
         self._cluster = cluster
@@ -335,7 +336,7 @@ class SimulatedEvidence(RemotingBrokerEvidence):
             "_skew_margin_seconds": skew_margin_seconds,
             "_retired_brokers": frozenset(),
             "_lookups": self.lookups,
-            "_watermarks": SimulatedWatermarks(process, cluster, routes),
+            "_watermarks": SimulatedWatermarks(process, cluster, routes, families),
             "_probes": _ProbesSeen(process, cluster, routes),
             "_admin": admin,
             "_pop_groups": pop_groups,

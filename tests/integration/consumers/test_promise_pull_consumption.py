@@ -58,7 +58,7 @@ class PullingService:
         Offsets(self._instance.client).store(self._address, self.queue, GROUP, self.offset)
 
     def watermark(self) -> Watermark:
-        watermarks = Watermarks(self._instance.client, self._instance.routes)
+        watermarks = Watermarks(self._instance.client, self._instance.routes, self._instance.families)
         return watermarks.watermark(self.topic, GROUP, skew_margin_seconds=0.0)
 
 

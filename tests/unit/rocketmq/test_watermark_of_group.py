@@ -9,7 +9,7 @@ import pytest
 from reconciler.clock import ManualClock
 from reconciler.evidence.watermark import Watermarks
 from reconciler.policy.evidence import WatermarkState
-from reconciler.rocketmq.wire.codes import RequestCode
+from reconciler.rocketmq.wire.codes import MQVersion, RequestCode, pop_retry_topics
 from reconciler.rocketmq.wire.frame import Command, reply_to
 from reconciler.rocketmq.wire.record import encode_record
 from tests.unit.rocketmq.records import record
@@ -18,6 +18,7 @@ from tests.unit.rocketmq.scripted import ScriptedBroker, ScriptedCluster
 NOW_MS = 1_700_000_000_000
 MARGIN_SECONDS = 10.0
 CAUGHT_UP_MS = NOW_MS - 10_000
+POP_RETRY_TOPIC = pop_retry_topics("Orders", "CG")[0]
 
 #: (topic, queue) -> (consumer offset or None, minimum, maximum)
 Positions = dict[tuple[str, int], tuple[int | None, int, int]]
@@ -45,8 +46,8 @@ def _keeps(broker: ScriptedBroker, positions: Positions, *, store_time_ms: Calla
     broker.on(RequestCode.PULL_MESSAGE, pull)
 
 
-def _cluster(positions: Positions, *, brokers: int = 1) -> ScriptedCluster:
-    cluster = ScriptedCluster(versions=(479,) * brokers, clock=ManualClock(NOW_MS))
+def _cluster(positions: Positions, *, brokers: int = 1, version: int = MQVersion.V5_3_3) -> ScriptedCluster:
+    cluster = ScriptedCluster(versions=(version,) * brokers, clock=ManualClock(NOW_MS))
     for broker in cluster.brokers:
         for topic in {topic for topic, _ in positions}:
             cluster.name_server.place(topic, broker, queues=sum(topic == other for other, _ in positions))
@@ -54,8 +55,14 @@ def _cluster(positions: Positions, *, brokers: int = 1) -> ScriptedCluster:
     return cluster
 
 
+def _watermarks(cluster: ScriptedCluster) -> Watermarks:
+    return Watermarks(cluster.client, cluster.routes, cluster.families)
+
+
 def _watermark(cluster: ScriptedCluster) -> tuple[WatermarkState, int]:
-    found = Watermarks(cluster.client, cluster.routes).watermark("Orders", "CG", skew_margin_seconds=MARGIN_SECONDS)
+    found = _watermarks(cluster).watermark(
+        "Orders", "CG", skew_margin_seconds=MARGIN_SECONDS, pop_retry_topics=[POP_RETRY_TOPIC]
+    )
     return found.state, found.at_ms
 
 
@@ -74,7 +81,12 @@ def _watermark(cluster: ScriptedCluster) -> tuple[WatermarkState, int]:
         pytest.param({("Orders", 0): (7, 0, 7), ("%RETRY%CG", 0): (1, 0, 2)}, NOW_MS - 59_999, id="retries wait"),
         pytest.param({("Orders", 0): (7, 0, 7), ("%RETRY%CG", 0): (2, 0, 2)}, CAUGHT_UP_MS, id="retries consumed"),
         pytest.param({("Orders", 0): (None, 0, 7)}, None, id="no offset where messages wait"),
-        pytest.param({("Orders", 0): (0, 0, 7)}, None, id="offset 0 where messages wait"),
+        pytest.param({("Orders", 0): (0, 0, 7)}, NOW_MS - 60_000, id="offset 0 where messages wait"),
+        pytest.param(
+            {("Orders", 0): (7, 0, 7), (POP_RETRY_TOPIC, 0): (0, 0, 2)},
+            NOW_MS - 60_000,
+            id="nothing of POP's popped again",
+        ),
         pytest.param({("Orders", 0): (7, 0, 7), ("%RETRY%CG", 0): (None, 0, 2)}, None, id="no offset for retries"),
     ],
 )
@@ -82,6 +94,11 @@ def test_the_watermark_follows_the_slowest_queue(positions: Positions, expected_
     with _cluster(positions) as cluster:
         expected = (WatermarkState.UNKNOWN, 0) if expected_ms is None else (WatermarkState.KNOWN, expected_ms)
         assert _watermark(cluster) == expected
+
+
+def test_offset_0_of_an_older_broker_is_no_offset() -> None:
+    with _cluster({("Orders", 0): (0, 0, 7)}, version=MQVersion.V4_9_8) as cluster:
+        assert _watermark(cluster) == (WatermarkState.UNKNOWN, 0)
 
 
 @pytest.mark.parametrize(
@@ -110,12 +127,12 @@ def test_a_broker_that_is_away_makes_it_unknown() -> None:
         del cluster.name_server.routes["Orders"]["broker-b"]
         del cluster.name_server.cluster["broker-b"]
         assert _watermark(cluster)[0] is WatermarkState.UNKNOWN
-        assert Watermarks(cluster.client, cluster.routes).positions("Orders", "CG") is None
+        assert _watermarks(cluster).positions("Orders", "CG") is None
 
 
 def test_positions_name_every_queue() -> None:
     with _cluster({("Orders", 0): (7, 0, 7), ("%RETRY%CG", 0): (None, 0, 0)}) as cluster:
-        positions = Watermarks(cluster.client, cluster.routes).positions("Orders", "CG")
+        positions = _watermarks(cluster).positions("Orders", "CG")
         assert positions is not None
         assert [(one.topic, one.queue_id, one.consumer_offset, one.max_offset) for one in positions] == [
             ("Orders", 0, 7, 7),
