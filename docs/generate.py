@@ -226,7 +226,8 @@ def rights_page() -> str:
         "## Databases",
         "",
         "LOGIN stands for the role's login. On MySQL and MariaDB write LOGIN as `'name'@'host'`, and the database before each",
-        "table (`orders.reconciler_outbox`). A heading names the role and the tables that its login reaches.",
+        "table (`orders.reconciler_outbox`). A heading names the role and the tables that its login reaches. Tables that no",
+        "`reconciler db` made have no `reconciler_alembic_version_` table: leave its line out.",
         "",
     ]
     for role in roles:

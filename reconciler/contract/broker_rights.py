@@ -17,7 +17,9 @@ BUSINESS_TOPIC = "TOPIC"
 GROUP = "GROUP"
 UNIQUE_KEY_TOPIC = "UNIQUE_KEY_TOPIC"
 PROBE_TOPIC = "PROBE_TOPIC"
-_PLACES = (UNIQUE_KEY_TOPIC, PROBE_TOPIC, BUSINESS_TOPIC, GROUP)
+#: What a group that pops has its retries under.
+POP_GROUP = f"{GROUP}_{BUSINESS_TOPIC}"
+_PLACES = (UNIQUE_KEY_TOPIC, PROBE_TOPIC, POP_GROUP, BUSINESS_TOPIC, GROUP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +35,7 @@ class BrokerRight:
 
     def filled(self, *, topic: str, group: str, unique_key_topic: str, probe_topic: str) -> str:
         """The name with those of the settings."""
-        named = dict(zip(_PLACES, (unique_key_topic, probe_topic, topic, group), strict=True))
+        named = dict(zip(_PLACES, (unique_key_topic, probe_topic, f"{group}_{topic}", topic, group), strict=True))
         for place in _PLACES:
             if self.name == place or self.name.endswith(f"%{place}"):
                 return self.name.removesuffix(place) + named[place]
@@ -82,6 +84,11 @@ _INQUIRES = (
     _topic("rmq_sys_wheel_timer", "SUB", why="retries that wait for their delay, on 5.x"),
     _topic(f"%DLQ%{GROUP}", "SUB", why="dead letters are looked up"),
     _topic(f"%RETRY%{GROUP}", authorization=("SUB",), why="retries are looked up"),
+)
+#: Of groups that pop, by whoever looks: it is no right of a role, because few groups pop.
+OF_GROUPS_THAT_POP = (
+    _group(POP_GROUP, "SUB", authorization=("GET",), why="offsets of retries; ACL 1.0: retries are looked up"),
+    _topic(f"%RETRY%{POP_GROUP}", authorization=("SUB",), why="retries are looked up"),
 )
 _PROBES = _topic(PROBE_TOPIC, "PUB", "SUB", why="probes show how far the index of each broker reaches back")
 

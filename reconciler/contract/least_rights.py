@@ -143,6 +143,7 @@ _ALL_OF_LEDGER = (
     *_on(tables.OPERATOR_ACTION, "INSERT", "UPDATE", "DELETE"),
 )
 _EVIDENCE_OF_OUTBOX = (*_on(tables.OUTBOX, "SELECT"), *_on(tables.OUTBOX_IDENTITY, "SELECT"))
+_REVISION = {tree: SqlRight(verb="SELECT", table=table) for tree, table in tables.VERSION_TABLES.items()}
 _HAND_OVERS = (*_on(tables.REPAIR, "SELECT", "UPDATE"), *_on(tables.HOLD, "SELECT"))
 _APPLYING = _on(tables.INBOX, "SELECT", "INSERT")
 
@@ -221,9 +222,9 @@ DOCTOR = Role(
     does="`reconciler doctor`: tries the settings' logins, names each right that they lack for `run` and `sweep`",
     brokers=broker_rights.OF_DOCTOR,
     redis=RECONCILER,
-    outbox=(*_EVIDENCE_OF_OUTBOX, *_on(tables.OUTBOX_FILTER, "SELECT")),
-    inbox=_on(tables.INBOX, "SELECT"),
-    ledger=_on(tables.HOLD, "SELECT"),
+    outbox=(*_on(tables.OUTBOX_IDENTITY, "SELECT"), *_on(tables.OUTBOX_FILTER, "SELECT"), _REVISION["outbox"]),
+    inbox=(*_on(tables.INBOX, "SELECT"), _REVISION["inbox"]),
+    ledger=(_REVISION["ledger"],),
 )
 CONSOLE = Role(
     name="console",

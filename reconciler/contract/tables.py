@@ -316,3 +316,6 @@ OPERATOR_ACTION = Table(
 OUTBOX_TABLES = (OUTBOX, OUTBOX_IDENTITY, OUTBOX_FILTER)
 INBOX_TABLES = (INBOX,)
 LEDGER_TABLES = (CANDIDATE, REPAIR, ROUND, FLOOR, OUTAGE, HOLD, BROKER, QUARANTINE, OPERATOR_ACTION)
+
+#: Where migrations keep the revision of the tables above, each tree in a table of its own.
+VERSION_TABLES = {tree: f"reconciler_alembic_version_{tree}" for tree in ("outbox", "inbox", "ledger")}

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from reconciler.contract.secret import Secret
+from reconciler.contract.tables import VERSION_TABLES
 from reconciler.errors import ConfigurationError, InvalidValue, MissingDependency
 from reconciler.sql.engines import open_engine, reading, shown, translated_errors, writing
 from reconciler.sql.identity import identity_sql, sign_of_life_sql
+from reconciler.sql.rights import Right, refused_rights
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -73,8 +75,8 @@ def _position(engine: sa.Engine, tree: str) -> tuple[bool, str | None]:
     from alembic.runtime.migration import MigrationContext
 
     with reading(engine) as connection:
-        context = MigrationContext.configure(connection, opts={"version_table": version_table(tree)})
-        return sa.inspect(connection).has_table(version_table(tree)), context.get_current_revision()
+        context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLES[tree]})
+        return sa.inspect(connection).has_table(VERSION_TABLES[tree]), context.get_current_revision()
 
 
 def _wait_for_other_upgrades(connection: sa.Connection) -> None:
@@ -101,7 +103,7 @@ def _run_missing(config: Config, connection: sa.Connection, tree: str) -> None:
             raise
         raise ConfigurationError(
             f"{shown(connection.engine)}: tables of the {tree} exist that no migration made "
-            f"({str(error.orig)[:120]}); keep making them yourself, or stamp {version_table(tree)} with {head(tree)!r}"
+            f"({str(error.orig)[:120]}); keep making them yourself, or stamp {VERSION_TABLES[tree]} with {head(tree)!r}"
         ) from error
 
 
@@ -140,13 +142,11 @@ def ddl(tree: str, dialect: str) -> str:
     return output.getvalue()
 
 
-def version_table(tree: str) -> str:
-    """Name of the tree's version table."""
-    return f"reconciler_alembic_version_{tree}"
-
-
 def has_tables(url: Secret, tree: str) -> bool:
-    """True if all tables of the tree exist, made by migrations or by hand. Raises DatabaseAway."""
+    """True if all tables of the tree exist, made by migrations or by hand. Raises DatabaseAway.
+
+    MySQL and MariaDB list no table on which the login has no right: one that refuses to be read counts as there.
+    """
     from reconciler.sql import tables
 
     metadata = {
@@ -158,9 +158,10 @@ def has_tables(url: Secret, tree: str) -> bool:
     try:
         with translated_errors(engine), engine.connect() as connection:
             present = set(sa.inspect(connection).get_table_names())
+        unseen = [Right("SELECT", table) for name, table in metadata.tables.items() if name not in present]
+        return len(refused_rights(engine, unseen)) == len(unseen)
     finally:
         engine.dispose()
-    return set(metadata.tables) <= present
 
 
 def _config(tree: str) -> Config:

@@ -12,12 +12,14 @@ from functools import partial
 from reconciler.announcing.source import PULL_GROUP
 from reconciler.errors import AccessRefused, BrokerUnavailable, Lacking, ReconcilerError
 from reconciler.evidence.lookup import query_messages
+from reconciler.evidence.pop_groups import PopGroups
 from reconciler.evidence.queue_scan import SCAN_GROUP
 from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.consumer.pulling import PullRequest, pull
 from reconciler.rocketmq.wire.codes import (
     DISCARD_TOPIC,
     HALF_TOPIC,
+    ROCKSDB_HALF_TOPIC,
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
     dead_letter_topic,
@@ -25,6 +27,7 @@ from reconciler.rocketmq.wire.codes import (
 )
 from reconciler.wiring.brokers import masters
 from reconciler.wiring.connections import Connections
+from reconciler.wiring.subscriptions import subscription_of
 
 #: Refusals that one line shows.
 RIGHTS_SHOWN_MAX = 5
@@ -39,8 +42,10 @@ def refusals(connections: Connections) -> list[AccessRefused]:
         addresses = masters(connections)
     except ReconcilerError:
         return []  # other checks say why
+    rocketmq = connections.rocketmq
+    pop_groups = PopGroups(connections.admin, rocketmq.routes, rocketmq.families, clock=connections.clock)
     for broker, address in addresses.items():
-        for ask in _questions(connections, broker, address):
+        for ask in _questions(connections, pop_groups, broker, address):
             try:
                 ask()
             except AccessRefused as error:
@@ -65,7 +70,9 @@ def ask_rights(connections: Connections) -> dict[str, Callable[[], object]]:
     return {"rights at brokers": ask}
 
 
-def _questions(connections: Connections, broker: str, address: str) -> Iterator[Callable[[], object]]:
+def _questions(
+    connections: Connections, pop_groups: PopGroups, broker: str, address: str
+) -> Iterator[Callable[[], object]]:
     settings, client, admin = connections.settings, connections.rocketmq.client, connections.admin
     offsets = connections.rocketmq.offsets
 
@@ -86,9 +93,12 @@ def _questions(connections: Connections, broker: str, address: str) -> Iterator[
         yield read(topic, PULL_GROUP)
     yield look_up(settings.rocketmq.probe_topic)
     with suppress(ReconcilerError):
-        if connections.rocketmq.families.facts(address).has_half_topic:
+        facts = connections.rocketmq.families.facts(address)
+        if facts.has_half_topic:
             yield look_up(HALF_TOPIC)
             yield look_up(DISCARD_TOPIC)
+        if facts.may_keep_halves_in_rocksdb:
+            yield look_up(ROCKSDB_HALF_TOPIC)
     for topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
         yield look_up(topic)
     for topic in dict.fromkeys(s.topic for s in settings.subscriptions):
@@ -100,5 +110,8 @@ def _questions(connections: Connections, broker: str, address: str) -> Iterator[
         queue = MessageQueue(topic=s.topic, broker_name=broker, queue_id=0)
         yield partial(offsets.of_group, address, queue, s.group)
         yield partial(admin.group_filter, address, s.group, s.topic)
+        for retry in pop_groups.signs(subscription_of(settings, s)).retry_topics:
+            yield look_up(retry)
+            yield partial(offsets.maximum, address, MessageQueue(topic=retry, broker_name=broker, queue_id=0))
     for producer in settings.producers:
         yield partial(admin.producer_connections, address, producer.group)

@@ -31,6 +31,7 @@ LOST = {
     "announcing service": ("PUB", "topic", "RECONCILER_UNIQUE_KEY"),
     "run": ("SUB", "topic", "RMQ_SYS_TRANS_HALF_TOPIC"),
     "consuming service": ("SUB", "group", "billing-group"),
+    "doctor": ("SUB", "topic", "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"),
 }
 
 
@@ -55,6 +56,8 @@ def test_every_role_runs_with_exactly_its_rights_and_names_one_that_is_lost(vers
         assert of_brokers
         assert not [finding for finding in of_brokers if finding.level == "fail"]
         for role, (action, kind, name) in LOST.items():
+            if role == "doctor" and version != "5.4.0":
+                continue  # it needs this right on brokers of 5.4
             with RefusalLog() as told:
                 poorer = SecuredRoles(
                     cluster.name_servers, tmp_path, is_refused=lambda: bool(told.lines), user_suffix="-lacking"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from itertools import count
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -14,33 +15,45 @@ from checkback_consumers.hand_over_rows import HandOverRows
 from checkback_consumers.inbox import InboxEntry
 from checkback_producers.outbox import SqlOutbox
 from checkback_producers.ports import CheckedHalf, OutboxEntry
+from reconciler.commands.diagnosis import Diagnosis
+from reconciler.commands.doctor.checks import examine
 from reconciler.commands.doctor.rights import diagnosis_of
+from reconciler.commands.topics import create_topics
 from reconciler.contract.least_rights import (
     ANNOUNCEMENTS,
     ANNOUNCING_SERVICE,
     CONSOLE,
     CONSUMING_SERVICE,
+    DOCTOR,
     REPLAY,
     RUN,
     SWEEP,
+    TOPICS_CREATE,
     Role,
     SqlRight,
     Tree,
     grants,
 )
 from reconciler.contract.subscription import Subscription
+from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
+from reconciler.contract.verdicts import Verdict
+from reconciler.embedded.server import EmbeddedBroker
 from reconciler.errors import ReconcilerError
 from reconciler.evidence.inbox import SqlInboxEvidence
+from reconciler.evidence.outbox import ReadOutbox, SqlOutboxReader
 from reconciler.evidence.outbox_inspection import OutboxInspector
+from reconciler.ledger.retention import SqlRetention
 from reconciler.ledger.sql_ledger import SqlLedger
-from reconciler.policy.ports import AnnouncementQueue, LedgerFilter, RefusedAnnouncement
+from reconciler.policy.ports import AnnouncementQueue, Intent, LedgerFilter, RefusedAnnouncement, RepairChange
+from reconciler.settings.file import load_settings
+from reconciler.settings.schema import Settings
+from reconciler.sql import schema
 from reconciler.sql.engines import open_engine
-from reconciler.sql.identity import ensure_identity
 from reconciler.sql.rights import Right, refused_rights
 from reconciler.sql.tables import inbox_metadata, ledger_metadata, outbox_metadata, repair
 from reconciler.wiring.databases import named_database
 from reconciler.wiring.rights import NeededRights
-from tests.contract.ledger.rows import key, new_environment
+from tests.contract.ledger.rows import key, new_environment, round_done, shard, verification
 
 LOGIN, PASSWORD = "role", "role"
 TABLES = {
@@ -62,9 +75,8 @@ class Server:
         self.is_mysql = self.owner.dialect.name != "postgresql"
         self.login = f"'{LOGIN}'@'127.0.0.1'" if self.is_mysql else LOGIN
         self.url = self.owner.url.set(username=LOGIN, password=PASSWORD).render_as_string(hide_password=False)
-        for metadata in (outbox_metadata, inbox_metadata, ledger_metadata):
-            metadata.create_all(self.owner)
-        ensure_identity(self.owner)
+        for tree in schema.TREES:
+            schema.upgrade(url, tree)
         self.run(f"CREATE {'USER' if self.is_mysql else 'ROLE'} {self.login} {self._password()}")
 
     def _password(self) -> str:
@@ -173,6 +185,80 @@ def sweep(url: str) -> None:
         ask_inbox(url, stack)
 
 
+def run(url: str) -> None:
+    with ExitStack() as stack:
+        engine, environment = opened(url, stack), new_environment()
+        ledger = SqlLedger(engine)
+        judge(ledger, environment)
+        repair_one(ledger, environment)
+        keep_rounds(ledger, environment)
+        brake(ledger, environment)
+        get_over_an_outage(ledger, environment)
+        for seen in (["broker-a", "broker-b"], ["broker-a"], ["broker-a", "broker-b"], ["broker-a"]):
+            ledger.brokers.note(environment, "ORDERS", seen, keep_seconds=60)
+        assert ledger.brokers.note(environment, "ORDERS", ["broker-a"], keep_seconds=-1) == {"broker-a"}
+        refused = RefusedAnnouncement(queue=QUEUE, queue_offset=1, reason="SHAPE", detail="no key", body=b"x")
+        ledger.announcements.quarantine(environment, [refused])
+        ledger.actions.end(ledger.actions.begin(environment, Intent(by="test", command="hold")), "done")
+        # Rows of a day to come are old, too.
+        deleted = SqlRetention(ledger.database, keep_days=-1).delete_old(environment)
+        counts = (deleted.candidates, deleted.repairs, deleted.rounds, deleted.quarantined, deleted.outages)
+        assert (*counts, deleted.actions) == (1, 1, 1, 1, 1, 1)
+        outbox = SqlOutboxReader([ReadOutbox(producer_group=GROUP, topics=frozenset({"ORDERS"}), url=url)])
+        stack.callback(outbox.close)
+        for found in outbox.look_up("ORDERS", {next_key(): 0}).values():
+            assert "denied" not in str(found), str(found)
+        ask_inbox(url, stack)
+
+
+def judge(ledger: SqlLedger, environment: str) -> None:
+    """One key: looked at twice, settled, and to be asked about again."""
+    number, of = next(_numbers), shard(environment)
+    ledger.candidates.record(of, [verification(number)])
+    ledger.candidates.record(of, [verification(number)])
+    assert ledger.candidates.open_due(of.subscription, shards=[of.number], limit=1)
+    settled = verification(number, Verdict.REJECTED, CandidateState.SETTLED, ask_again_seconds=0)
+    ledger.candidates.record(of, [settled])
+    assert ledger.candidates.to_ask_again(of.subscription, limit=1)
+    ledger.candidates.ask_later(of.subscription, [key(number)], seconds=None)
+
+
+def repair_one(ledger: SqlLedger, environment: str) -> None:
+    unique_key = next_key()
+    ledger.repairs.open(environment, "ORDERS", unique_key, rung=Rung.END)
+    (row,) = ledger.repairs.claimable(environment, "ORDERS", scope="*", limit=1)
+    assert ledger.repairs.claim(row, token="t", lease_seconds=9) is not None
+    assert ledger.repairs.change(row, RepairChange(state=RepairState.DONE, rung=Rung.END), token="t") is not None
+
+
+def keep_rounds(ledger: SqlLedger, environment: str) -> None:
+    """A round, the one after it, and the undone one that Redis took back."""
+    of = shard(environment)
+    for generation in (1, 2, 3):
+        ledger.rounds.store(round_done(of, generation, at_ms=generation))
+    assert ledger.rounds.void_after(of, epoch="test:one", generation=2) == 1
+    last = ledger.rounds.last(of)
+    assert last is not None
+    assert last.generation == 2
+    for offset in (7, 8):
+        ledger.rounds.raise_floor(of.subscription, {"broker-a/0": offset})
+    assert ledger.announcements.floor(of.subscription, QUEUE) == 8
+
+
+def brake(ledger: SqlLedger, environment: str) -> None:
+    assert ledger.holds.place(environment, "ORDERS", HoldKind.BREAKER, by="test", reason="many")
+    assert ledger.holds.renew(environment, "ORDERS")
+    assert ledger.holds.active(environment)
+    assert ledger.holds.lift(environment, "ORDERS", HoldKind.BREAKER)
+
+
+def get_over_an_outage(ledger: SqlLedger, environment: str) -> None:
+    outage = ledger.outages.open(environment, reason="MEMORY_LOST", noticed_by="test")
+    ledger.outages.advance(outage, scan_position={"complete": True}, scanned=1)
+    ledger.outages.finish(outage)
+    assert ledger.outages.current(environment) is None
+
+
 def ask_inbox(url: str, stack: ExitStack) -> None:
     of = Subscription(environment="test", topic="ORDERS", group="billing")
     evidence = SqlInboxEvidence({of: [opened(url, stack)]})
@@ -222,10 +308,11 @@ def look(url: str) -> None:
         ask_inbox(url, stack)
 
 
-#: Of `console` what is only read where another row asks for it is left to the test of doctor, below.
+#: Of `run` and `console` what is only read where another row asks for it is left to the test of doctor, below.
 ROLES: list[tuple[Role, Work, frozenset[str]]] = [
     (ANNOUNCING_SERVICE, announce_and_answer, frozenset()),
     (CONSUMING_SERVICE, apply_once, frozenset()),
+    (RUN, run, frozenset({"reconciler_outbox_identity"})),
     (SWEEP, sweep, frozenset()),
     (ANNOUNCEMENTS, announcements, frozenset()),
     (REPLAY, replay, frozenset()),
@@ -300,3 +387,72 @@ def test_doctor_names_every_right_of_run_and_sweep_that_is_missing(server: Serve
 
 def as_asked(rights: list[SqlRight]) -> tuple[Right, ...]:
     return tuple(Right(right.verb, TABLES[right.table], right.columns) for right in rights)
+
+
+def settings_of(server: Server, folder: Path, *, name_servers: str = "127.0.0.1:1") -> Settings:
+    """The login for everything; each group has the one database twice, so that doctor compares them."""
+    again = f"{server.url}{'&' if '?' in server.url else '?'}connect_timeout=3"
+    twice = f'["{server.url}", "{again}"]'
+    path = folder / "reconciler.toml"
+    path.write_text(f"""environment = "test"
+rocketmq.name_servers = "{name_servers}"
+redis.url = "redis://127.0.0.1:1/0"
+ledger.url = "{server.url}"
+[[producers]]
+group = "{GROUP}"
+topics = ["ORDERS"]
+outbox_url = {twice}
+[[subscriptions]]
+topic = "ORDERS"
+group = "billing"
+tags = "a"
+inbox_url = {twice}
+""")
+    return load_settings(path, {})
+
+
+def of_databases(findings: list[Diagnosis]) -> list[Diagnosis]:
+    """What doctor found in databases besides the lines on the rights of `run` and `sweep`."""
+    trees = ("ledger", "outbox", "inbox")
+    return [f for f in findings if any(t in f.check for t in trees) and not f.check.startswith("rights in")]
+
+
+def test_doctor_reads_with_exactly_its_rights_and_names_each_that_is_taken_away(server: Server, tmp_path: Path) -> None:
+    rights, settings = server.rights(DOCTOR), settings_of(server, tmp_path)
+    server.allow(rights)
+    try:
+        before = of_databases(examine(settings))
+        assert not [f for f in before if "denied" in f.found or "GRANT" in f.remedy]
+        for right in rights:
+            server.take(right)
+            findings = examine(settings)
+            assert of_databases(findings) != before, f"{right} is not needed"
+            told = [f for f in findings if right.table in f"{f.found}{f.remedy}"]
+            assert any("GRANT SELECT" in f.remedy for f in told), f"{right} is not named: {told}"
+            server.allow([right])
+    finally:
+        for right in rights:
+            server.take(right)
+
+
+def test_doctor_with_the_login_of_run_finds_nothing_to_mend_in_databases(server: Server, tmp_path: Path) -> None:
+    rights, settings = server.rights(RUN), settings_of(server, tmp_path)
+    server.allow(rights)
+    try:
+        found = {f.check: f for f in examine(settings)}
+        assert found["ledger"].level == "note"
+        assert found["ledger"].remedy == "GRANT SELECT ON reconciler_alembic_version_ledger"
+        assert found["rights in the ledger"].level == "ok"
+        # MariaDB hides the tables that only a sweep needs.
+        outboxes = [f for check, f in found.items() if check.startswith("rights in the outbox")]
+        assert [f.level for f in outboxes] == ["note", "note"]
+    finally:
+        for right in rights:
+            server.take(right)
+
+
+def test_topics_are_made_by_a_login_without_any_right_in_a_database(server: Server, tmp_path: Path) -> None:
+    assert (TOPICS_CREATE.redis, TOPICS_CREATE.databases) == (None, {})
+    with EmbeddedBroker() as broker:
+        made = create_topics(settings_of(server, tmp_path, name_servers=broker.name_servers), business_queues=1)
+    assert {one.topic for one in made} == {"RECONCILER_UNIQUE_KEY", "RECONCILER_PROBE", "ORDERS"}

@@ -15,7 +15,8 @@ from reconciler.commands.doctor.inboxes import check_inbox_lists
 from reconciler.commands.doctor.rights import check_rights
 from reconciler.commands.doctor.rocksdb import check_rocksdb
 from reconciler.commands.status.primaries import check_primaries
-from reconciler.errors import ReconcilerError, TopicNotFound
+from reconciler.contract.tables import VERSION_TABLES
+from reconciler.errors import DatabaseAway, ReconcilerError, TopicNotFound
 from reconciler.policy.evidence import WatermarkState
 from reconciler.wiring.availability import REDIS_REMEDY
 from reconciler.wiring.broker_rights import refusals
@@ -31,7 +32,7 @@ from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import ConfiguredDatabase
 from reconciler.wiring.evidence import broker_evidence, shared_identity
 from reconciler.wiring.redis_safety import redis_findings
-from reconciler.wiring.rights import NeededRights, needed_rights
+from reconciler.wiring.rights import NeededRights, lacks_right, needed_rights
 from reconciler.wiring.subscriptions import subscription_of
 
 #: Property, value that does not work, value that does, why.
@@ -280,7 +281,13 @@ def _weaker(name: str, setting: str) -> Check:
 
 def _revision(database: ConfiguredDatabase) -> Diagnosis:
     name, tree = database.name, database.tree
-    found, newest = database.revision(), database.newest_revision()
+    try:
+        found, newest = database.revision(), database.newest_revision()
+    except DatabaseAway as error:
+        if not lacks_right(error):
+            raise
+        text, remedy = "its revision cannot be read", f"GRANT SELECT ON {VERSION_TABLES[tree]}"
+        return Diagnosis(check=name, level="note", found=text, remedy=remedy)
     if found is not None and found > newest:  # revisions are numbered
         text = f"revision {found} is newer than this release, which has {newest}"
         return Diagnosis(check=name, level="note", found=text, remedy="install the release that upgraded the database")

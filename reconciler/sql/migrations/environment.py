@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
-VERSION_TABLES = {
-    "outbox": "reconciler_alembic_version_outbox",
-    "inbox": "reconciler_alembic_version_inbox",
-    "ledger": "reconciler_alembic_version_ledger",
-}
+from reconciler.contract.tables import VERSION_TABLES
 
 
 def run(tree: str) -> None:
