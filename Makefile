@@ -133,7 +133,7 @@ load-lag: setup ## a group that stops while IDS=10000000 are announced; BROKER=5
 	$(BIN)/python -m benchmarks.load.lag --ids $(IDS) --seconds $(SECONDS) --broker $(BROKER) \
 		--out benchmarks/results/load-lag.json
 
-docs: setup ## writes docs/reference from the code
+docs: setup ## writes docs/reference and the dashboard from the code
 	$(BIN)/python docs/generate.py
 
 EXTRAS := daemon demo audit postgres mysql compression metrics web

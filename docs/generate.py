@@ -1,4 +1,4 @@
-"""Writes docs/reference from the code: `make docs`. A test fails when a page is not what this script writes."""
+"""Writes docs/reference and the dashboard from the code: `make docs`. A test fails when a page is not what this script writes."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from packaging.utils import canonicalize_name
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
+from deploy.grafana import dashboard
 from reconciler.audit.result.classes import RULES
 from reconciler.contract import announcement, keyspace, least_rights, tables, verdicts
 from reconciler.contract.announcement import AnnouncedKey, Announcement, encode_announcement, sign
@@ -28,6 +29,7 @@ from reconciler.settings.schema import Settings
 from reconciler.settings.secret_settings import SECRET_NAMES
 
 FOLDER = Path(__file__).parent / "reference"
+DASHBOARD = FOLDER.parents[1] / "deploy/grafana/reconciler.json"
 NOTE = "<!-- Written by docs/generate.py; change the code and run `make docs`. -->\n"
 
 
@@ -417,6 +419,7 @@ def main() -> int:
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name, page in PAGES.items():
         (FOLDER / name).write_text(page(), encoding="utf-8")
+    DASHBOARD.write_text(dashboard.text(), encoding="utf-8")
     return 0
 
 
