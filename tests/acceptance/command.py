@@ -16,9 +16,12 @@ RECONCILER = Path(sys.executable).parent / "reconciler"
 
 
 def reconciler(
-    *arguments: str | Path, timeout_seconds: float = 600, environment: dict[str, str] | None = None
+    *arguments: str | Path,
+    timeout_seconds: float = 600,
+    environment: dict[str, str] | None = None,
+    answer: str = "",
 ) -> Ended:
-    """Runs `reconciler ...` and waits; the product's variables come from `environment` only."""
+    """Runs `reconciler ...` and waits; the product's variables come from `environment` only, its input is `answer`."""
     require_unmarked(*map(str, arguments))
     variables = {k: v for k, v in os.environ.items() if not k.startswith("RECONCILER_")} | (environment or {})
     ended = subprocess.run(
@@ -27,7 +30,7 @@ def reconciler(
         text=True,
         timeout=timeout_seconds * PATIENCE,
         env=variables,
-        stdin=subprocess.DEVNULL,
+        input=answer,
         check=False,
     )
     require_unmarked(ended.stdout, ended.stderr)

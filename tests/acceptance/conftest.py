@@ -10,7 +10,19 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.deployment import Deployment
-from tests.acceptance.marked_secrets import REDIS_OPTIONS, with_login
+from tests.acceptance.leak_watch import (  # noqa: F401 - fixtures and a hook
+    nothing_written_holds_a_secret,
+    process_lists,
+    pytest_runtest_makereport,
+)
+from tests.acceptance.marked_secrets import (
+    marked,
+    redis_options,
+    require_no_secret_in_files,
+    require_unmarked,
+    with_login,
+)
+from tests.services import postgres
 from tests.services.embedded_broker import EmbeddedBroker
 from tests.services.fixtures import RedisFactory
 from tests.services.redis_server import RedisServer, missing
@@ -32,12 +44,22 @@ def embedded_broker() -> Iterator[EmbeddedBroker]:
     """An embedded broker of family 5.x as a process of the test's own."""
     with EmbeddedBroker() as broker:
         yield broker
+        require_no_secret_in_files(broker.log.parent)
 
 
 @pytest.fixture(name="redis_server")
-def _redis_server(new_redis_server: RedisFactory) -> RedisServer:
+def _redis_server(new_redis_server: RedisFactory, tmp_path: Path) -> RedisServer:
     """One redis-server of the test's own, with a marked login beside the one without a password."""
-    return new_redis_server(options=REDIS_OPTIONS)
+    return new_redis_server(options=redis_options(tmp_path))
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[postgres.PostgresServer]:
+    """A PostgreSQL server of the test's own, with a marked password. A deployment on it comes later in the list."""
+    require(postgres.missing())
+    with postgres.PostgresServer(password=marked("postgres")) as server:
+        yield server
+        require_unmarked(server.log.read_text())
 
 
 @pytest.fixture
@@ -66,11 +88,14 @@ def new_deployment(
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     """URL of a redis-server and address of an embedded broker that parks a half after one unanswered question."""
     require(missing())
+    folder = tmp_path_factory.mktemp("redis")
     with (
-        RedisServer(tmp_path_factory.mktemp("redis"), options=REDIS_OPTIONS) as redis,
+        RedisServer(folder, options=redis_options(folder)) as redis,
         EmbeddedBroker(properties={"transactionCheckMax": "1", "transactionCheckInterval": "1000"}) as broker,
     ):
         yield with_login(redis.url), broker.name_servers
+        require_no_secret_in_files(folder)
+        require_no_secret_in_files(broker.log.parent)
 
 
 @pytest.fixture

@@ -27,12 +27,10 @@ from tests.acceptance.deployment import SHARDS, Deployment
 from tests.acceptance.marked_secrets import REDIS_LOGIN, REDIS_PASSWORD
 from tests.acceptance.work import Work, repairs, rounds_go_on, rounds_run
 from tests.polling import eventually
-from tests.services import postgres
 from tests.services.embedded_broker import EmbeddedBroker
 from tests.services.ports import free_port
 from tests.services.postgres import PostgresServer
 from tests.services.redis_server import RedisServer
-from tests.services.requirements import require
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -234,21 +232,21 @@ def test_locked_and_missing_databases_are_waited_for(new_deployment: DeploymentF
 
 
 @pytest.mark.sql
-def test_ledger_server_that_stops_and_comes_back_is_waited_for(new_deployment: DeploymentFactory) -> None:
-    require(postgres.missing())
-    with PostgresServer() as server:
-        deployed = new_deployment(ledger_url=server.create_database())
-        work = Work(deployed)
-        work.commit()
-        eventually(lambda: repairs(deployed), within_seconds=60)
-        mark = work.mark()
-        server.stop()
-        work.tells(mark, "turn_skipped", "postgresql")
-        assert deployed.command("status").exit_code == 3
-        work.commit()
-        server.start()
-        work.is_whole()
-        assert work.service.end() == 0
+def test_ledger_server_that_stops_and_comes_back_is_waited_for(
+    own_postgres: PostgresServer, new_deployment: DeploymentFactory
+) -> None:
+    deployed = new_deployment(ledger_url=own_postgres.create_database())
+    work = Work(deployed)
+    work.commit()
+    eventually(lambda: repairs(deployed), within_seconds=60)
+    mark = work.mark()
+    own_postgres.stop()
+    work.tells(mark, "turn_skipped", "postgresql")
+    assert deployed.command("status").exit_code == 3
+    work.commit()
+    own_postgres.start()
+    work.is_whole()
+    assert work.service.end() == 0
 
 
 # ----------------------------------------------------------------------------------- brokers

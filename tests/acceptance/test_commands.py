@@ -136,15 +136,7 @@ def ledger_of(deployed: Deployment) -> list[Any]:
 
 
 def answered(deployed: Deployment, answer: str) -> Ended:
-    ended = subprocess.run(
-        [str(RECONCILER), "repair", "--all", "-o", "json", "--config", str(deployed.config)],
-        input=answer,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    return Ended(ended.returncode, ended.stdout, ended.stderr)
+    return reconciler("repair", "--all", "-o", "json", "--config", deployed.config, answer=answer)
 
 
 def test_open_breaker_freezes_repairs_while_verification_goes_on(tmp_path: Path, services: tuple[str, str]) -> None:

@@ -18,6 +18,7 @@ import pytest
 from reconciler.rocketmq.wire.message import Message
 from tests.acceptance.command import RECONCILER, one_object, reconciler
 from tests.acceptance.deployment import Deployment
+from tests.acceptance.marked_secrets import require_no_secret_in_files
 from tests.ended import Ended
 
 pytestmark = [
@@ -44,11 +45,10 @@ class Lived:
 @pytest.fixture(scope="module")
 def lived(tmp_path_factory: pytest.TempPathFactory, services: tuple[str, str]) -> Iterator[Lived]:
     """Two messages delivered, two lost and repaired by `once`, one rolled back; no process works on it any more."""
+    folder = tmp_path_factory.mktemp("lived")
     with (
         ExitStack() as stack,
-        Deployment(
-            tmp_path_factory.mktemp("lived"), redis_url=services[0], name_servers=services[1], has_marked_secrets=True
-        ) as deployment,
+        Deployment(folder, redis_url=services[0], name_servers=services[1], has_marked_secrets=True) as deployment,
     ):
         consumer = deployment.consume()
         producer = deployment.producer()
@@ -70,6 +70,7 @@ def lived(tmp_path_factory: pytest.TempPathFactory, services: tuple[str, str]) -
         once = deployment.command("once", "--output", "json")
         stack.callback(consumer.shutdown)
         yield Lived(deployed=deployment, delivered=delivered, repaired=lost, rolled_back=rolled_back[0], once=once)
+        require_no_secret_in_files(folder)
 
 
 def test_once_finds_repairs_and_verifies_and_ends_with_0(lived: Lived) -> None:

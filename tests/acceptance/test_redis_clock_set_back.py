@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.deployment import Deployment
+from tests.acceptance.marked_secrets import redis_options, with_login
 from tests.chaos.hosts import CLOCK_FILE, PRELOADED, build_clock, set_clock_file
 from tests.polling import eventually
 from tests.services.embedded_broker import EmbeddedBroker
@@ -31,8 +32,13 @@ def test_losses_are_found_as_soon_as_ever_while_redis_is_an_hour_behind(
     set_clock_file(clock, 0.0)
     stepped = {PRELOADED: str(library), CLOCK_FILE: str(clock)}
     with (
-        RedisServer(tmp_path / "redis", environment=stepped) as redis,
-        Deployment(tmp_path / "job", redis_url=redis.url, name_servers=embedded_broker.name_servers) as deployed,
+        RedisServer(tmp_path / "redis", options=redis_options(tmp_path), environment=stepped) as redis,
+        Deployment(
+            tmp_path / "job",
+            redis_url=with_login(redis.url),
+            name_servers=embedded_broker.name_servers,
+            has_marked_secrets=True,
+        ) as deployed,
     ):
         service = deployed.run("run")
         deployed.consume()

@@ -23,6 +23,7 @@ from reconciler.rocketmq.client.tls import TlsSettings
 from reconciler.rocketmq.wire.acl import AclCredentials
 from tests.acceptance.command import reconciler
 from tests.acceptance.deployment import SHARDS, Deployment
+from tests.acceptance.marked_secrets import marked, require_unmarked, with_login
 from tests.polling import eventually
 from tests.services.certificates import Authority
 from tests.services.redis_server import RedisServer
@@ -31,7 +32,7 @@ from tests.services.rocketmq import ClusterTls, RocketMQCluster, marks
 pytestmark = [pytest.mark.acceptance, pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
-KEYS = AclCredentials(access_key="shopkeeper", secret_key="shopkeepers-secret")
+KEYS = AclCredentials(access_key="shopkeeper", secret_key=marked("shopkeeper"))
 LATE_SECONDS = 2.0
 
 _PROVIDER = "org.apache.rocketmq.auth.{0}.provider.{1}"
@@ -101,7 +102,7 @@ import os, signal, sys
 import sqlalchemy as sa
 from checkback_producers.announcer import AnnouncementRoute
 from checkback_producers.remoting import open_producer
-from checkback_producers.security import AclCredentials, TlsSettings
+from checkback_producers.security import AclCredentials, TlsSettings, secret_from_file
 from reconciler.rocketmq.wire.message import Message
 from reconciler.sql.engines import open_engine
 group, environment, name_servers, outbox, unique_key_topic, queues, topic, user, secret, *files = sys.argv[1:]
@@ -109,7 +110,7 @@ url = f"sqlite:///{outbox}"
 producer = open_producer(
     group=group, environment=environment, name_servers=name_servers, outbox_url=url,
     announcements=AnnouncementRoute(environment=environment, unique_key_topic=unique_key_topic, queues=int(queues)),
-    acl=AclCredentials(access_key=user, secret_key=secret),
+    acl=AclCredentials(access_key=user, secret_key=secret_from_file(secret)),
     tls=TlsSettings(ca_file=files[0], certificate_file=files[1], key_file=files[2]) if files else None,
 ).start()
 with producer.transaction(Message(topic=topic, body=b"order")) as tx:
@@ -127,7 +128,8 @@ def commit_and_die(deployed: Deployment) -> str:
     files = [] if tls is None else [str(tls.ca_file), str(tls.certificate_file), str(tls.key_file)]
     arguments = (
         *(deployed.producer_group, deployed.environment, deployed.name_servers, str(deployed.outbox)),
-        *(deployed.unique_key_topic, str(SHARDS), deployed.topic, KEYS.access_key, str(KEYS.secret_key), *files),
+        *(deployed.unique_key_topic, str(SHARDS), deployed.topic),
+        *(KEYS.access_key, str(deployed.file_of("secret_key")), *files),
     )
     killed = subprocess.run(
         [sys.executable, "-c", _DIES_AFTER_COMMIT, *arguments],
@@ -137,6 +139,7 @@ def commit_and_die(deployed: Deployment) -> str:
         cwd=ROOT,
         check=False,
     )
+    require_unmarked(killed.stdout, killed.stderr)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     return killed.stdout.strip()
 
@@ -157,7 +160,12 @@ def test_every_loss_is_found_and_repaired_by_every_rung(
     for rung in ("end", "republish", "hand-over"):
         folder = tmp_path / rung
         made = Deployment(
-            folder, redis_url=redis_server.url, name_servers=secured.name_servers, acl=KEYS, tls=secured.tls
+            folder,
+            redis_url=with_login(redis_server.url),
+            name_servers=secured.name_servers,
+            acl=KEYS,
+            tls=secured.tls,
+            has_marked_secrets=True,
         )
         with made as deployed:
             text = deployed.config.read_text()

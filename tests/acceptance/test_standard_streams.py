@@ -12,6 +12,7 @@ import pytest
 from tests.acceptance.command import RECONCILER
 from tests.acceptance.conftest import DeploymentFactory
 from tests.acceptance.deployment import Deployment
+from tests.acceptance.marked_secrets import require_unmarked
 from tests.services.ports import free_port
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.redis]
@@ -24,7 +25,7 @@ def deployed(new_deployment: DeploymentFactory) -> Deployment:
 
 def shell(deployed: Deployment, line: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """One line of bash; $R is the command, $C its settings."""
-    return subprocess.run(
+    ended = subprocess.run(
         ["/bin/bash", "-c", line],
         env={**os.environ, "R": str(RECONCILER), "C": str(deployed.config), **environment},
         capture_output=True,
@@ -32,6 +33,8 @@ def shell(deployed: Deployment, line: str, **environment: str) -> subprocess.Com
         timeout=120,
         check=False,
     )
+    require_unmarked(ended.stdout, ended.stderr)
+    return ended
 
 
 @pytest.mark.parametrize("output", ["table", "json"])

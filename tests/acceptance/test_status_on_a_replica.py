@@ -9,6 +9,7 @@ import pytest
 from reconciler.sql import schema
 from reconciler.sql.witness_database import NOT_PROVED
 from tests.acceptance.conftest import DeploymentFactory
+from tests.acceptance.marked_secrets import marked
 from tests.polling import eventually
 from tests.services.mariadb import MariaDBServer
 
@@ -20,11 +21,16 @@ def test_status_and_doctor_are_not_calm_while_an_inbox_is_read_from_a_replica(
 ) -> None:
     deployed = new_deployment()
     assert json.loads(deployed.command("status", "--output", "json").stdout)["unproved"] == []
-    with MariaDBServer(options={"read-only": "1"}) as replica:  # as a replica is; the login here may write all the same
+    # Read-only as a replica is; the login here may write all the same.
+    with MariaDBServer(options={"read-only": "1"}, password=marked("mariadb")) as replica:
         url = replica.create_database()
         schema.upgrade(url, "inbox")
+        file = deployed.file_of("inbox")
+        file.write_text(url)
         settings = deployed.config.read_text()
-        deployed.config.write_text(settings.replace(f"sqlite:///{deployed.inbox}", url))
+        sqlite = f'inbox_url = "sqlite:///{deployed.inbox}"'
+        assert sqlite in settings
+        deployed.config.write_text(settings.replace(sqlite, f'inbox_url_file = "{file}"'))
         status = deployed.command("status", "--output", "json")
         inbox = f"inbox of {deployed.topic}/{deployed.group}"
         told = json.loads(status.stdout)

@@ -28,8 +28,9 @@ class MariaDBServer(PrivateServer):
     ``create_database`` makes a fresh database; ``url`` is SQLAlchemy's, over PyMySQL.
     """
 
-    def __init__(self, *, options: dict[str, str] | None = None) -> None:
+    def __init__(self, *, options: dict[str, str] | None = None, password: str = PASSWORD) -> None:
         super().__init__("reconciler-my-", options=options)
+        self._password = password
 
     @property
     def log(self) -> Path:
@@ -48,7 +49,7 @@ class MariaDBServer(PrivateServer):
 
     def url(self, database: str = "mysql") -> str:
         """For SQLAlchemy with PyMySQL."""
-        return f"mysql+pymysql://{USER}:{PASSWORD}@127.0.0.1:{self.port}/{database}?charset=utf8mb4"
+        return f"mysql+pymysql://{USER}:{self._password}@127.0.0.1:{self.port}/{database}?charset=utf8mb4"
 
     def start(self) -> Self:
         """Creates the data folder the first time, starts the server, returns when it accepts logins."""
@@ -82,8 +83,8 @@ class MariaDBServer(PrivateServer):
         self._child.until(self._ready, within_seconds=START_SECONDS, what="mariadbd")
         if fresh:
             self._execute(
-                f"CREATE USER '{USER}'@'127.0.0.1' IDENTIFIED BY '{PASSWORD}'",
-                f"CREATE USER '{USER}'@'localhost' IDENTIFIED BY '{PASSWORD}'",
+                f"CREATE USER '{USER}'@'127.0.0.1' IDENTIFIED BY '{self._password}'",
+                f"CREATE USER '{USER}'@'localhost' IDENTIFIED BY '{self._password}'",
                 f"GRANT ALL ON *.* TO '{USER}'@'127.0.0.1' WITH GRANT OPTION",
                 f"GRANT ALL ON *.* TO '{USER}'@'localhost' WITH GRANT OPTION",
             )
@@ -167,7 +168,7 @@ class MariaDBReplica(MariaDBServer):
             "RESET MASTER",  # what made its users
             f"SET GLOBAL gtid_slave_pos = '{position}'",
             f"CHANGE MASTER '{self._name}' TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {self._primary.port}, "
-            f"MASTER_USER = '{USER}', MASTER_PASSWORD = '{PASSWORD}', MASTER_USE_GTID = slave_pos",
+            f"MASTER_USER = '{USER}', MASTER_PASSWORD = '{self._primary._password}', MASTER_USE_GTID = slave_pos",
             f"START SLAVE '{self._name}'",
         )
         return self

@@ -25,17 +25,18 @@ USER = "reconciler"
 
 
 class PostgresServer(PrivateServer):
-    """initdb and postgres on a free loopback port, trust authentication, no fsync.
+    """initdb and postgres on a free loopback port, no fsync; trust authentication unless there is a password.
 
     ``create_database`` makes a fresh database in milliseconds, so tests share one server and no tables.
     As root it runs under the system's `postgres` user. ``url`` is SQLAlchemy's, over psycopg.
     """
 
-    def __init__(self, *, options: dict[str, str] | None = None) -> None:
+    def __init__(self, *, options: dict[str, str] | None = None, password: str | None = None) -> None:
         programs = requirements.postgres_programs()
         if programs is None:
             raise ServiceFailed(missing() or "no PostgreSQL")
         self._programs = programs
+        self._password = password
         super().__init__("reconciler-pg-", options=options)
         self._as_user = without_root(self.folder)
 
@@ -46,7 +47,8 @@ class PostgresServer(PrivateServer):
 
     def url(self, database: str = "postgres") -> str:
         """For SQLAlchemy with psycopg."""
-        return f"postgresql+psycopg://{USER}@127.0.0.1:{self.port}/{database}"
+        login = USER if self._password is None else f"{USER}:{self._password}"
+        return f"postgresql+psycopg://{login}@127.0.0.1:{self.port}/{database}"
 
     def start(self) -> Self:
         """Creates the cluster the first time, starts it, returns when it accepts logins."""
@@ -72,7 +74,13 @@ class PostgresServer(PrivateServer):
         return self
 
     def _create(self, data: Path) -> None:
-        self._run("initdb", "-D", data, "-U", USER, "--auth=trust", "-E", "UTF8", "--locale=C", "--no-sync")
+        login = ["--auth=trust"]
+        if self._password is not None:
+            file = self.folder / "password"
+            file.write_text(self._password)
+            login = ["--auth=scram-sha-256", f"--pwfile={file}"]
+        self._run("initdb", "-D", data, "-U", USER, *login, "-E", "UTF8", "--locale=C", "--no-sync")
+        (self.folder / "password").unlink(missing_ok=True)
 
     def stop(self) -> None:
         """Fast shutdown: clients are disconnected, work is rolled back."""
@@ -95,7 +103,13 @@ class PostgresServer(PrivateServer):
 
     def _login(self) -> psycopg.Connection[tuple[object, ...]]:
         return psycopg.connect(
-            host="127.0.0.1", port=self.port, user=USER, dbname="postgres", autocommit=True, connect_timeout=5
+            host="127.0.0.1",
+            port=self.port,
+            user=USER,
+            password=self._password,
+            dbname="postgres",
+            autocommit=True,
+            connect_timeout=5,
         )
 
     def _ready(self) -> bool:
