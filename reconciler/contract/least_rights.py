@@ -141,6 +141,8 @@ _ALL_OF_LEDGER = (
     *_on(tables.QUARANTINE, "INSERT", "DELETE"),
     *_on(tables.QUARANTINE, "UPDATE", only_mysql=True),
     *_on(tables.OPERATOR_ACTION, "INSERT", "UPDATE", "DELETE"),
+    *_on(tables.JOB, "INSERT", "UPDATE", "DELETE"),
+    *_on(tables.IDEMPOTENCY_KEY, "INSERT", "UPDATE", "DELETE"),
 )
 _EVIDENCE_OF_OUTBOX = (*_on(tables.OUTBOX, "SELECT"), *_on(tables.OUTBOX_IDENTITY, "SELECT"))
 _HAND_OVERS = (*_on(tables.REPAIR, "SELECT", "UPDATE"), *_on(tables.HOLD, "SELECT"))
