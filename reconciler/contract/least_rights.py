@@ -234,7 +234,9 @@ CONSOLE = Role(
     redis=RECONCILER,
     outbox=_EVIDENCE_OF_OUTBOX,
     inbox=_on(tables.INBOX, "SELECT"),
-    ledger=tuple(right for table in tables.LEDGER_TABLES for right in _on(table, "SELECT")),
+    ledger=tuple(
+        right for table in tables.LEDGER_TABLES if table is not tables.IDEMPOTENCY_KEY for right in _on(table, "SELECT")
+    ),
 )
 ROLES = (
     ANNOUNCING_SERVICE,

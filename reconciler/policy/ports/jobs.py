@@ -20,7 +20,7 @@ class WantedJob:
     #: At most 64 ASCII characters. The same id again is the same job.
     job_id: str
     kind: JobKind
-    #: JSON-ready; its shape is of the kind (reconciler/commands/jobs).
+    #: JSON-ready; each kind has its shape.
     request: Mapping[str, object]
     by: str
 
