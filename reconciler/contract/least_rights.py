@@ -141,6 +141,8 @@ _ALL_OF_LEDGER = (
     *_on(tables.QUARANTINE, "INSERT", "DELETE"),
     *_on(tables.QUARANTINE, "UPDATE", only_mysql=True),
     *_on(tables.OPERATOR_ACTION, "INSERT", "UPDATE", "DELETE"),
+    *_on(tables.JOB, "INSERT", "UPDATE", "DELETE"),
+    *_on(tables.IDEMPOTENCY_KEY, "INSERT", "UPDATE", "DELETE"),
 )
 _EVIDENCE_OF_OUTBOX = (*_on(tables.OUTBOX, "SELECT"), *_on(tables.OUTBOX_IDENTITY, "SELECT"))
 _REVISION = {tree: SqlRight(verb="SELECT", table=table) for tree, table in tables.VERSION_TABLES.items()}
@@ -233,7 +235,9 @@ CONSOLE = Role(
     redis=RECONCILER,
     outbox=_EVIDENCE_OF_OUTBOX,
     inbox=_on(tables.INBOX, "SELECT"),
-    ledger=tuple(right for table in tables.LEDGER_TABLES for right in _on(table, "SELECT")),
+    ledger=tuple(
+        right for table in tables.LEDGER_TABLES if table is not tables.IDEMPOTENCY_KEY for right in _on(table, "SELECT")
+    ),
 )
 ROLES = (
     ANNOUNCING_SERVICE,

@@ -58,6 +58,30 @@ class HoldKind(StrEnum):
     BREAKER = "BREAKER"
 
 
+class JobKind(StrEnum):
+    """What a job does."""
+
+    REPAIR = "REPAIR"
+    REBUILD = "REBUILD"
+
+
+class JobState(StrEnum):
+    """State of a job row. The last three are final."""
+
+    QUEUED = "QUEUED"
+    RUNNING = "RUNNING"
+    DONE = "DONE"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+
+class PostState(StrEnum):
+    """State of a request that changes something and came with an idempotency key."""
+
+    UNDER_WAY = "UNDER_WAY"
+    ANSWERED = "ANSWERED"
+
+
 #: Scope of repairs that every group sees (END, republish); a hand-over has the group's name instead.
 EVERY_GROUP = "*"
 
@@ -313,9 +337,72 @@ OPERATOR_ACTION = Table(
     indexes=(("environment", "started_at_ms"), ("unique_key",)),
 )
 
+JOB = Table(
+    name="reconciler_job",
+    doc="One row a job: a long action that a person asked for, done by one process at a time, by any that can.",
+    columns=(
+        Column("job_id", "key", "Random, or made of the idempotency key of the request."),
+        Column("environment", "name", "Environment."),
+        Column("kind", "short", "REPAIR or REBUILD.", words=tuple(JobKind)),
+        Column(
+            "request", "json", "What was asked for: keys, topic and group or a time, and the reason.", members="any"
+        ),
+        Column("by", "name", "User."),
+        Column("state", "short", "QUEUED, RUNNING, DONE, FAILED or CANCELLED.", words=tuple(JobState)),
+        Column("token", "name", "Owner of the claim.", nullable=True),
+        Column(
+            "lease_until_ms", "bigint", "End of the claim; before it no other process takes the job.", nullable=True
+        ),
+        Column("attempts", "integer", "Claims since the job last came forward: an owner that dies gives none back."),
+        Column("work", "json", "Repair: topic, group and key of each message, in order.", nullable=True, members="any"),
+        Column("done", "bigint", "Repair: keys that are finished, from the first on. Rebuild: inbox rows."),
+        Column("total", "bigint", "Repair: keys. NULL: not known.", nullable=True),
+        Column("counts", "json", "Repair: finished keys by outcome.", nullable=True, members="number"),
+        Column("lines", "json", "Repair: the first keys that did not end well, and why.", nullable=True, members="any"),
+        Column("error", "text", "Why it failed, or what it waits for.", nullable=True),
+        Column("cancelled_by", "name", "Who wished that it ends before its time.", nullable=True),
+        Column("created_at_ms", "bigint", "When it was asked for."),
+        Column("started_at_ms", "bigint", "First claim.", nullable=True),
+        Column("ended_at_ms", "bigint", "When it was DONE, FAILED or CANCELLED.", nullable=True),
+    ),
+    primary_key=("job_id",),
+    indexes=(("environment", "created_at_ms"), ("environment", "state", "created_at_ms")),
+)
+
+IDEMPOTENCY_KEY = Table(
+    name="reconciler_idempotency_key",
+    doc="One row a request with an idempotency key: the same request again is answered from here. Kept for a day.",
+    columns=(
+        Column("environment", "name", "Environment."),
+        Column("by", "name", "User: the keys of two users are not the same key."),
+        Column("idempotency_key", "name", "As the client made it."),
+        Column("digest", "digest", "SHA-256 of the request: another request with the same key is refused."),
+        Column("state", "short", "UNDER_WAY or ANSWERED.", words=tuple(PostState)),
+        Column("token", "name", "Who works on it.", nullable=True),
+        Column("lease_until_ms", "bigint", "After it a request that is UNDER_WAY counts as dead.", nullable=True),
+        Column("status", "integer", "Status of the answer.", nullable=True),
+        Column("answer", "text", "The answer.", nullable=True),
+        Column("created_at_ms", "bigint", "First request."),
+    ),
+    primary_key=("environment", "by", "idempotency_key"),
+    indexes=(("environment", "created_at_ms"),),
+)
+
 OUTBOX_TABLES = (OUTBOX, OUTBOX_IDENTITY, OUTBOX_FILTER)
 INBOX_TABLES = (INBOX,)
-LEDGER_TABLES = (CANDIDATE, REPAIR, ROUND, FLOOR, OUTAGE, HOLD, BROKER, QUARANTINE, OPERATOR_ACTION)
+LEDGER_TABLES = (
+    CANDIDATE,
+    REPAIR,
+    ROUND,
+    FLOOR,
+    OUTAGE,
+    HOLD,
+    BROKER,
+    QUARANTINE,
+    OPERATOR_ACTION,
+    JOB,
+    IDEMPOTENCY_KEY,
+)
 
 #: Where migrations keep the revision of the tables above, each tree in a table of its own.
 VERSION_TABLES = {tree: f"reconciler_alembic_version_{tree}" for tree in ("outbox", "inbox", "ledger")}

@@ -12,10 +12,22 @@ from reconciler.contract.row_rules import DISMISSED_BY
 from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.verdicts import QUARANTINING
 from reconciler.ledger.database import LedgerDatabase
-from reconciler.sql.tables import candidate, operator_action, outage, quarantine, repair, round_row
+from reconciler.policy.ports import ENDED_JOBS
+from reconciler.sql.tables import (
+    candidate,
+    idempotency_key,
+    job,
+    operator_action,
+    outage,
+    quarantine,
+    repair,
+    round_row,
+)
 
 ROWS_A_TRANSACTION = 500
 TRANSACTIONS_A_CALL = 200
+#: How long a request is answered from its idempotency key.
+IDEMPOTENCY_KEEP_MS = 86_400_000
 
 
 #: The time that an index of the table ends with. Without an order a planner that knows little of a time reads the whole
@@ -25,6 +37,8 @@ _INDEXED = {
     repair.name: repair.c.next_at_ms,
     round_row.name: round_row.c.stored_at_ms,
     operator_action.name: operator_action.c.started_at_ms,
+    job.name: job.c.created_at_ms,
+    idempotency_key.name: idempotency_key.c.created_at_ms,
 }
 
 
@@ -38,12 +52,15 @@ class DeletedRows:
     quarantined: int
     outages: int
     actions: int
+    jobs: int
+    idempotency_keys: int
     #: True: the bound of a call was met; call again.
     has_more: bool
 
 
 class SqlRetention:
-    """Deletes SETTLED candidates, DONE repairs, old rounds, refused announcements, closed outages, actions by hand.
+    """Deletes SETTLED candidates, DONE repairs, old rounds, refused announcements, closed outages, actions by hand, and
+    jobs that have ended; after a day, requests by their idempotency keys.
 
     QUARANTINED candidates and FAILED repairs wait for a person and stay. Dismissed repairs stay, too: their outbox rows
     are announced again and again, and without the dismissal the key would be sent. The newest round of each shard
@@ -90,6 +107,8 @@ class SqlRetention:
             quarantine: quarantine.c.seen_at_ms < before,
             outage: outage.c.closed_at_ms < before,
             operator_action: operator_action.c.started_at_ms < before,
+            job: job.c.state.in_(sorted(ENDED_JOBS)) & (job.c.created_at_ms < before) & (job.c.ended_at_ms < before),
+            idempotency_key: idempotency_key.c.created_at_ms < self._database.before(IDEMPOTENCY_KEEP_MS),
         }
         counts: dict[str, int] = {}
         has_more = False
@@ -104,6 +123,8 @@ class SqlRetention:
             quarantined=counts[quarantine.name],
             outages=counts[outage.name],
             actions=counts[operator_action.name],
+            jobs=counts[job.name],
+            idempotency_keys=counts[idempotency_key.name],
             has_more=has_more,
         )
 

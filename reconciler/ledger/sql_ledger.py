@@ -11,6 +11,8 @@ from reconciler.ledger.announcement_ledger import SqlAnnouncementLedger
 from reconciler.ledger.candidates import SqlCandidates
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.holds import SqlHolds
+from reconciler.ledger.idempotency_keys import SqlIdempotencyKeys
+from reconciler.ledger.jobs import SqlJobs
 from reconciler.ledger.known_brokers import SqlKnownBrokers
 from reconciler.ledger.operator_actions import SqlOperatorActions
 from reconciler.ledger.outages import SqlOutages
@@ -21,7 +23,8 @@ from reconciler.sql.engines import now_ms
 
 
 class SqlLedger:
-    """ports.Ledger over one engine (reconciler.sql.engines.open_engine), whose owner disposes of it.
+    """ports.Ledger over one engine (reconciler.sql.engines.open_engine), whose owner disposes of it; jobs and keys of
+    requests, too.
 
     Shared by threads. `now` is for the simulator: it makes the SQL expression of database time for a dialect.
     `signature_secret` signs the messages of hand-overs.
@@ -44,4 +47,6 @@ class SqlLedger:
         self.outages = SqlOutages(self.database)
         self.announcements = SqlAnnouncementLedger(self.database, self.outages)
         self.actions = SqlOperatorActions(self.database)
+        self.jobs = SqlJobs(self.database)
+        self.idempotency_keys = SqlIdempotencyKeys(self.database)
         self.reports = SqlReports(self.database)

@@ -291,7 +291,9 @@ def replay(url: str) -> None:
 def look(url: str) -> None:
     with ExitStack() as stack:
         engine = opened(url, stack)
-        reports, environment = SqlLedger(engine).reports, new_environment()
+        ledger, environment = SqlLedger(engine), new_environment()
+        reports = ledger.reports
+        ledger.jobs.page(environment, limit=1)
         of = Subscription(environment=environment, topic="ORDERS", group="billing")
         reports.life(environment, next_key())
         reports.verdict_counts(environment)

@@ -16,6 +16,16 @@ from reconciler.policy.ports.announcing import (
     RefusedAnnouncement,
 )
 from reconciler.policy.ports.history import Capture, CapturedRound, PendingSnapshot, RoundCapture, RoundMark
+from reconciler.policy.ports.idempotency import IdempotencyKeys, KeyAnswer, KeyedRequest, KeyUse
+from reconciler.policy.ports.jobs import (
+    ATTEMPTS_MAX,
+    ENDED_JOBS,
+    ClaimedJob,
+    Job,
+    JobChange,
+    Jobs,
+    WantedJob,
+)
 from reconciler.policy.ports.ledger import (
     Candidate,
     Candidates,
@@ -61,6 +71,8 @@ from reconciler.policy.ports.witnesses import (
 from reconciler.policy.ports.workers import OneByOne, Workers
 
 __all__ = [
+    "ATTEMPTS_MAX",
+    "ENDED_JOBS",
     "WHENEVER_COMMITTED_MS",
     "Admission",
     "AnnouncementLedger",
@@ -71,6 +83,7 @@ __all__ = [
     "Candidates",
     "Capture",
     "CapturedRound",
+    "ClaimedJob",
     "CommitSets",
     "Floor",
     "HalfSets",
@@ -78,8 +91,15 @@ __all__ = [
     "HeldTopic",
     "Holds",
     "Horizon",
+    "IdempotencyKeys",
     "InboxEvidence",
     "Intent",
+    "Job",
+    "JobChange",
+    "Jobs",
+    "KeyAnswer",
+    "KeyUse",
+    "KeyedRequest",
     "KnownBrokers",
     "Ledger",
     "LedgerFilter",
@@ -110,5 +130,6 @@ __all__ = [
     "StoredRound",
     "VerdictCount",
     "Verification",
+    "WantedJob",
     "Workers",
 ]

@@ -35,6 +35,15 @@ class World:
     environment: str
 
 
+@dataclass(frozen=True, slots=True)
+class DatabaseWorld:
+    """The same, in a database: what no policy asks for has no twin in memory."""
+
+    ledger: SqlLedger
+    clock: ManualClock
+    environment: str
+
+
 class ClockTime:
     """Database time from the test's clock: exact times just before, at and after a limit."""
 
@@ -72,6 +81,21 @@ def world(
     if request.param == "memory":
         clock = ManualClock()
         return World(MemoryLedger(clock), clock, new_environment())
+    made = _in_database(request, engines, tmp_path_factory)
+    return World(made.ledger, made.clock, made.environment)
+
+
+@pytest.fixture(params=BACKENDS[1:])
+def database_world(
+    request: pytest.FixtureRequest, engines: dict[str, sa.Engine], tmp_path_factory: pytest.TempPathFactory
+) -> DatabaseWorld:
+    """The ledger of each database in turn."""
+    return _in_database(request, engines, tmp_path_factory)
+
+
+def _in_database(
+    request: pytest.FixtureRequest, engines: dict[str, sa.Engine], tmp_path_factory: pytest.TempPathFactory
+) -> DatabaseWorld:
     time = ClockTime()
     engine = _engine(request.param, engines, request, tmp_path_factory.mktemp("ledger"))
-    return World(SqlLedger(engine, now=time), time.clock, new_environment())
+    return DatabaseWorld(SqlLedger(engine, now=time), time.clock, new_environment())

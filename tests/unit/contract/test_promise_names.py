@@ -32,6 +32,8 @@ def test_tables_have_their_names() -> None:
         "broker",
         "quarantine",
         "operator_action",
+        "job",
+        "idempotency_key",
     )
     assert [table.name for table in every] == [f"reconciler_{name}" for name in names]
 

@@ -11,18 +11,22 @@ import pytest
 
 from reconciler.contract.schema import Column, Table
 from reconciler.contract.subscription import Shard, Subscription
-from reconciler.contract.tables import LEDGER_TABLES, CandidateState, HoldKind, RepairState, Rung
+from reconciler.contract.tables import LEDGER_TABLES, CandidateState, HoldKind, JobKind, JobState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import MalformedInput
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.ports import (
     AnnouncementQueue,
     Intent,
+    JobChange,
+    KeyedRequest,
+    KeyUse,
     LedgerFilter,
     RefusedAnnouncement,
     RoundCounts,
     RoundDone,
     Verification,
+    WantedJob,
 )
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import ledger_metadata
@@ -34,8 +38,10 @@ SHARD = Shard(subscription=SUBSCRIPTION, number=0)
 QUEUE = AnnouncementQueue(unique_key_topic="UNIQUE", broker="broker-a", queue_id=0)
 
 #: Whose row it is: a row of another environment, topic or key is not this one's, and nobody could know.
-PLACE = ("environment", "topic", "consumer_group", "scope", "unique_key", "unique_key_topic", "action_id")
-WITHOUT = {table.name: PLACE for table in LEDGER_TABLES}
+PLACE = ("environment", "topic", "consumer_group", "scope", "unique_key", "unique_key_topic", "action_id", "job_id")
+WITHOUT: dict[str, tuple[str, ...]] = {table.name: PLACE for table in LEDGER_TABLES}
+WITHOUT["reconciler_idempotency_key"] = (*PLACE, "by", "idempotency_key")
+POSTS = {name: KeyedRequest(by="me", key=name, digest=bytes(32)) for name in (BAD, GOOD)}
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +94,14 @@ def fill(ledger: SqlLedger) -> None:
         ledger.actions.begin(
             "test", Intent(by="me", command="hold", topic=None, group=None, unique_key=None, detail="")
         )
+    for name in (BAD, GOOD):
+        ledger.jobs.place("test", WantedJob(job_id=name, kind=JobKind.REPAIR, request={}, by="me"))
+        first = ledger.idempotency_keys.begin("test", POSTS[name], lease_seconds=60)
+        ledger.idempotency_keys.answer("test", POSTS[name], token=first.token, status=200, answer="{}")
+    claimed = ledger.jobs.claim("test", token="dead", lease_seconds=-1)
+    assert claimed is not None
+    assert claimed.job.job_id == BAD
+    ledger.jobs.change(claimed, JobChange(work={"keys": []}, counts={"sent": 1}, lines=[{}]), lease_seconds=-1)
 
 
 #: Which of the rows of a table is damaged.
@@ -101,6 +115,8 @@ ROW = {
     "reconciler_broker": ("broker = ?", ("broker-a",)),
     "reconciler_quarantine": ("queue_offset = ?", (1,)),
     "reconciler_operator_action": ("rowid = ?", (1,)),
+    "reconciler_job": ("job_id = ?", (BAD,)),
+    "reconciler_idempotency_key": ("idempotency_key = ?", (BAD,)),
 }
 
 
@@ -148,6 +164,17 @@ def test_a_damaged_ledger_row_stops_no_reader(
         assert again.is_scanned
         ledger.outages.finish(again)
     assert ledger.outages.current("test") is None
+    is_damaged = table.name == "reconciler_job" and column.name != "work"  # what is to be done is asked for again
+    if is_damaged:
+        shown = ledger.jobs.find("test", BAD)
+        assert shown is not None
+        assert shown.state is JobState.FAILED
+        assert f"reconciler_job.{column.name} " in (shown.error or "")
+    claimed = [ledger.jobs.claim("test", token=token, lease_seconds=60) for token in ("a", "b")]
+    assert [one.job.job_id for one in claimed if one is not None] == ([GOOD] if is_damaged else [BAD, GOOD])
+    assert ledger.idempotency_keys.begin("test", POSTS[GOOD], lease_seconds=60).use is KeyUse.ANSWERED
+    posted_again = ledger.idempotency_keys.begin("test", POSTS[BAD], lease_seconds=60)
+    assert posted_again.use is not KeyUse.FIRST, "what may have been done is not done again"
     show_all(ledger)
 
 
@@ -183,3 +210,4 @@ def show_all(ledger: SqlLedger) -> None:
     assert reports.floors(SUBSCRIPTION)
     assert len(reports.outages("test", limit=10)) == 1
     assert len(reports.actions("test", only=everything, limit=10)) == 2
+    assert len(ledger.jobs.page("test", limit=10)) == 2

@@ -10,13 +10,15 @@ import pytest
 import sqlalchemy as sa
 
 from reconciler.contract.row_rules import DISMISSED_BY
-from reconciler.contract.tables import CandidateState, RepairState
+from reconciler.contract.tables import CandidateState, JobState, PostState, RepairState
 from reconciler.contract.verdicts import Verdict
 from reconciler.ledger.database import LedgerDatabase
-from reconciler.ledger.retention import SqlRetention
+from reconciler.ledger.retention import IDEMPOTENCY_KEEP_MS, SqlRetention
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import (
     candidate,
+    idempotency_key,
+    job,
     ledger_metadata,
     operator_action,
     outage,
@@ -66,6 +68,8 @@ def delete(engine: sa.Engine) -> dict[str, int]:
         "quarantined": deleted.quarantined,
         "outage": deleted.outages,
         "action": deleted.actions,
+        "job": deleted.jobs,
+        "idempotency key": deleted.idempotency_keys,
     }
     return {name: count for name, count in counts.items() if count}
 
@@ -95,6 +99,8 @@ def times(engine: sa.Engine, column: sa.Column[Any]) -> list[Any]:
         (quarantine, "quarantined", "seen_at_ms", {}),
         (outage, "outage", "closed_at_ms", {}),
         (operator_action, "action", "started_at_ms", {}),
+        (job, "job", "ended_at_ms", {"state": JobState.FAILED.value, "created_at_ms": 0}),
+        (job, "job", "created_at_ms", {"state": JobState.CANCELLED.value, "ended_at_ms": 0}),
     ],
 )
 def test_a_row_is_deleted_before_its_time_or_kept_behind_it(
@@ -104,6 +110,15 @@ def test_a_row_is_deleted_before_its_time_or_kept_behind_it(
         insert(engine, table, number, **{column: at_ms}, **others)
     assert delete(engine) == {name: 1}
     assert times(engine, table.c[column]) == [LIMIT_MS, LIMIT_MS + 1]
+
+
+def test_a_request_is_done_again_within_a_day_or_remembered_for_longer(engine: sa.Engine) -> None:
+    day_ago_ms = NOW_MS - IDEMPOTENCY_KEEP_MS
+    for number, at_ms in enumerate((day_ago_ms - 1, day_ago_ms, day_ago_ms + 1)):
+        state = PostState.UNDER_WAY.value if number == 1 else PostState.ANSWERED.value
+        insert(engine, idempotency_key, number, created_at_ms=at_ms, state=state)
+    assert delete(engine) == {"idempotency key": 1}
+    assert times(engine, idempotency_key.c.created_at_ms) == [day_ago_ms, day_ago_ms + 1]
 
 
 @pytest.mark.parametrize(
@@ -116,6 +131,8 @@ def test_a_row_is_deleted_before_its_time_or_kept_behind_it(
         (repair, {"state": RepairState.FAILED.value, "answer": "refused"}),
         (repair, {"state": RepairState.DONE.value, "answer": f"{DISMISSED_BY}anna: refunded"}),
         (outage, {"closed_at_ms": None}),
+        (job, {"state": JobState.QUEUED.value, "created_at_ms": 1, "ended_at_ms": None}),
+        (job, {"state": JobState.RUNNING.value, "created_at_ms": 1, "ended_at_ms": None}),
     ],
 )
 def test_what_is_not_finished_or_was_dismissed_is_forgotten(

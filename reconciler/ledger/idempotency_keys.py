@@ -1,0 +1,107 @@
+"""reconciler_idempotency_key: requests that change something, by their keys (ports.IdempotencyKeys)."""
+
+from __future__ import annotations
+
+import secrets
+
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+
+from reconciler.contract.row_rules import NAME_CHARACTERS, bounded_text, wait_ms
+from reconciler.contract.row_values import RowReader
+from reconciler.contract.tables import IDEMPOTENCY_KEY, PostState
+from reconciler.errors import InvalidValue
+from reconciler.ledger.database import LedgerDatabase
+from reconciler.policy.ports import KeyAnswer, KeyedRequest, KeyUse
+from reconciler.sql.tables import idempotency_key
+
+_NAMES = ("digest", "state", "status", "answer")
+_ROWS = RowReader(IDEMPOTENCY_KEY, _NAMES)
+_UNDER_WAY, _ANSWERED = PostState.UNDER_WAY.value, PostState.ANSWERED.value
+
+
+class SqlIdempotencyKeys:
+    """Keys in SQL. Shared by threads; every write is one transaction. Raises DatabaseAway."""
+
+    def __init__(self, database: LedgerDatabase) -> None:
+        self._database = database
+
+    def begin(self, environment: str, request: KeyedRequest, *, lease_seconds: float) -> KeyAnswer:
+        """Inserts, or reads what is there."""
+        for name, text in (("Idempotency-Key", request.key), ("by", request.by)):
+            if not text or bounded_text(text, NAME_CHARACTERS) != text:
+                raise InvalidValue(name, text[:NAME_CHARACTERS], f"1 to {NAME_CHARACTERS} characters, without NUL")
+        token = secrets.token_hex(16)
+        while True:
+            if self._insert(environment, request, token=token, lease_seconds=lease_seconds):
+                return KeyAnswer(use=KeyUse.FIRST, token=token)
+            found = self._read(environment, request)
+            if found is None:
+                continue  # freed, or deleted by age, between the two statements
+            if found.use is KeyUse.UNDER_WAY and self._take_over(environment, request, token, lease_seconds):
+                return KeyAnswer(use=KeyUse.FIRST, token=token)
+            return found
+
+    def answer(self, environment: str, request: KeyedRequest, *, token: str, status: int, answer: str) -> bool:
+        """Under the token."""
+        c = idempotency_key.c
+        update = sa.update(idempotency_key).where(_is(environment, request), c.token == token, c.state == _UNDER_WAY)
+        with self._database.writing() as connection:
+            done = connection.execute(
+                update.values(state=_ANSWERED, token=None, lease_until_ms=None, status=status, answer=answer)
+            )
+            return done.rowcount == 1
+
+    def forget(self, environment: str, request: KeyedRequest, *, token: str) -> None:
+        """Under the token."""
+        c = idempotency_key.c
+        delete = sa.delete(idempotency_key).where(_is(environment, request), c.token == token, c.state == _UNDER_WAY)
+        with self._database.writing() as connection:
+            connection.execute(delete)
+
+    def _insert(self, environment: str, request: KeyedRequest, *, token: str, lease_seconds: float) -> bool:
+        now = self._database.now()
+        try:
+            with self._database.writing() as connection:
+                connection.execute(
+                    sa.insert(idempotency_key).values(
+                        environment=environment,
+                        by=request.by,
+                        idempotency_key=request.key,
+                        digest=request.digest,
+                        state=_UNDER_WAY,
+                        token=token,
+                        lease_until_ms=now + wait_ms(lease_seconds),
+                        created_at_ms=now,
+                    )
+                )
+        except IntegrityError:
+            return False
+        return True
+
+    def _read(self, environment: str, request: KeyedRequest) -> KeyAnswer | None:
+        query = sa.select(*(idempotency_key.c[name] for name in _NAMES)).where(_is(environment, request))
+        with self._database.reading() as connection:
+            row = connection.execute(query).one_or_none()
+        if row is None:
+            return None
+        read = _ROWS.parse(row)
+        values = read.values
+        if read.damage is not None or values["digest"] != request.digest:
+            return KeyAnswer(use=KeyUse.OTHER_REQUEST)  # what a damaged row was about nobody knows: nothing is done
+        if values["state"] == _UNDER_WAY or values["status"] is None or values["answer"] is None:
+            return KeyAnswer(use=KeyUse.UNDER_WAY)
+        return KeyAnswer(use=KeyUse.ANSWERED, status=values["status"], answer=values["answer"])
+
+    def _take_over(self, environment: str, request: KeyedRequest, token: str, lease_seconds: float) -> bool:
+        c, now = idempotency_key.c, self._database.now()
+        is_dead = (c.state == _UNDER_WAY) & (c.digest == request.digest) & (c.lease_until_ms < now)
+        update = sa.update(idempotency_key).where(_is(environment, request), is_dead)
+        with self._database.writing() as connection:
+            taken = connection.execute(update.values(token=token, lease_until_ms=now + wait_ms(lease_seconds)))
+            return taken.rowcount == 1
+
+
+def _is(environment: str, request: KeyedRequest) -> sa.ColumnElement[bool]:
+    c = idempotency_key.c
+    return (c.environment == environment) & (c.by == request.by) & (c.idempotency_key == request.key)
