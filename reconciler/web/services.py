@@ -46,5 +46,5 @@ def build_services(settings: Settings, connections: Connections, *, clock: Clock
         connections=connections,
         clock=clock,
         gate=Gate(settings.web),
-        status=LatestReading(lambda: read_status(connections), clock=clock, fresh_seconds=STATUS_SECONDS),
+        status=LatestReading(lambda: read_status(connections), clock=clock, interval_seconds=STATUS_SECONDS),
     )
