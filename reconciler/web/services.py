@@ -13,7 +13,7 @@ from reconciler.web.access.gate import Gate
 from reconciler.wiring.connections import Connections
 
 #: What many browsers look at is read this often at most.
-STATUS_SECONDS = 2.0
+STATUS_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
