@@ -38,11 +38,12 @@ def measuring(settings: Settings, command: str, *, clock: Clock) -> Iterator[Met
     if metering is None or settings.metrics.listen is None:
         yield metering
         return
-    dependencies = LatestReading(lambda: _dependencies(settings, command), clock=clock)
+    interval = settings.metrics.read_interval_seconds
+    dependencies = LatestReading(lambda: _dependencies(settings, command), clock=clock, interval_seconds=interval)
     readers: list[Callable[[], Iterable[Sample]]] = [lambda: dependency_samples(dependencies.get())]
     if command == "run":
-        state = LatestReading(lambda: _state(settings), clock=clock)
-        readers.append(lambda: state_samples(state))
+        state = LatestReading(lambda: _state(settings), clock=clock, interval_seconds=interval)
+        readers += [lambda: state_samples(state), lambda: mode_samples(settings)]
     with metering.serving(settings.metrics.listen, readiness=dependencies.get, readers=readers):
         yield metering
 
@@ -79,11 +80,17 @@ def state_samples(state: LatestReading[tuple[Sample, ...] | None]) -> Iterator[S
     yield from samples or ()
 
 
+def mode_samples(settings: Settings) -> Iterator[Sample]:
+    """Which algorithm runs."""
+    yield Sample(c.CLASSIC_MODE, (), int(settings.rounds.mode == "classic"))
+
+
 def status_samples(report: StatusReport, settings: Settings) -> Iterator[Sample]:
     """The report of `reconciler status` as numbers."""
-    for one in report.subscriptions:
-        yield from _of_subscription(one, report)
-    yield from _verdicts(report)
+    if settings.rounds.mode == "full":  # the original algorithm knows nothing of a subscription, not even "0 lost"
+        for one in report.subscriptions:
+            yield from _of_subscription(one, report)
+        yield from _verdicts(report)
     repairs: Counter[tuple[str, str, str]] = Counter()
     for r in report.repairs:
         repairs[r.topic, r.rung.value, r.state.value.lower()] += r.count

@@ -319,6 +319,11 @@ class MetricsSettings(Section):
         default=None,
         description="host:port of /metrics, /livez and /readyz of run, sweep and replay; unset: none are served.",
     )
+    read_interval_seconds: Annotated[float, Field(gt=0, le=60)] = Field(
+        default=10.0,
+        description="Ledger, Redis, brokers and databases are read for a scrape at most this often; slow ones more "
+        "rarely.",
+    )
 
 
 class WebSettings(Section):

@@ -13,7 +13,7 @@ from reconciler.web.access.gate import Gate
 from reconciler.wiring.connections import Connections
 
 #: What many browsers look at is read this often at most.
-STATUS_SECONDS = 2.0
+STATUS_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,5 +46,5 @@ def build_services(settings: Settings, connections: Connections, *, clock: Clock
         connections=connections,
         clock=clock,
         gate=Gate(settings.web),
-        status=LatestReading(lambda: read_status(connections), clock=clock, fresh_seconds=STATUS_SECONDS),
+        status=LatestReading(lambda: read_status(connections), clock=clock, interval_seconds=STATUS_SECONDS),
     )

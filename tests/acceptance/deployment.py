@@ -16,8 +16,9 @@ import sqlite3
 import subprocess
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -39,6 +40,7 @@ from reconciler.rocketmq.client.offsets import Offsets
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.client.tls import TlsSettings
 from reconciler.rocketmq.consumer.pulling import PullRequest, pull
+from reconciler.rocketmq.producer.ending import EndDecision
 from reconciler.rocketmq.wire.acl import AclCredentials
 from reconciler.rocketmq.wire.codes import RequestCode
 from reconciler.rocketmq.wire.frame import Command
@@ -58,9 +60,17 @@ _EFFECTS = sa.table("effects", sa.column("unique_key"), sa.column("applied_at_ms
 class Service:
     """A `reconciler ...` process; its output goes to a file."""
 
-    def __init__(self, log: Path, arguments: Iterable[str], *, program: str = str(RECONCILER)) -> None:
+    def __init__(
+        self,
+        log: Path,
+        arguments: Iterable[str],
+        *,
+        program: str = str(RECONCILER),
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
+        """`variables`: of the product; what the test process has is not passed on."""
         self.log = log
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("RECONCILER_")}
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("RECONCILER_")} | dict(variables or {})
         with log.open("ab") as output:
             self.process = subprocess.Popen(
                 [program, *arguments], stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=environment
@@ -176,6 +186,7 @@ class Deployment:
         self._grace_period_seconds = grace_period_seconds
         self._stack = ExitStack()
         self._dropped: set[str] = set()
+        self._rolled_back: set[str] = set()
         self._keys = UniqueKeyGenerator(SystemClock())
         self.services: list[Service] = []
 
@@ -247,10 +258,11 @@ class Deployment:
         """Runs `reconciler ... --config` and waits for its end."""
         return reconciler(*arguments, "--config", self.config, timeout_seconds=timeout_seconds)
 
-    def run(self, *arguments: str) -> Service:
-        """Starts `reconciler ... --config` as a process."""
+    def run(self, *arguments: str, variables: Mapping[str, str] | None = None) -> Service:
+        """Starts `reconciler ... --config` as a process; `variables` beat the file."""
         name = f"{arguments[0]}-{len(self.services)}"
-        service = Service(self.folder / f"{name}.log", [*arguments, "--config", str(self.config)])
+        log, config = self.folder / f"{name}.log", str(self.config)
+        service = Service(log, [*arguments, "--config", config], variables=variables)
         self.services.append(service)
         return service
 
@@ -277,13 +289,25 @@ class Deployment:
         self._stack.callback(instance.close)
         return self._stack.enter_context(producer)
 
-    def commit(self, count: int, *, lose: bool = False, producer: TransactionalProducer | None = None) -> list[str]:
-        """Commits so many messages and returns their keys; `lose` drops END and check-backs."""
+    def commit(
+        self,
+        count: int,
+        *,
+        lose: bool = False,
+        roll_back: bool = False,
+        producer: TransactionalProducer | None = None,
+    ) -> list[str]:
+        """Commits so many messages and returns their keys.
+
+        `lose` drops END and check-backs; with `roll_back` END says ROLLBACK for what was committed.
+        """
         sender = producer or self.producer()
         engine = open_engine(f"sqlite:///{self.outbox}", lock_timeout_seconds=30)
         keys = [self._keys.next_key() for _ in range(count)]
         if lose:
             self._dropped.update(keys)
+        if roll_back:
+            self._rolled_back.update(keys)
         try:
             for key in keys:
                 message = Message(topic=self.topic, body=key.encode(), unique_key=key)
@@ -329,7 +353,11 @@ class Deployment:
 
     def _pass(self, _address: str, command: Command) -> Command | None:
         is_decisive = command.code in {RequestCode.END_TRANSACTION, RequestCode.CHECK_TRANSACTION_STATE}
-        return None if is_decisive and command.fields.get("msgId") in self._dropped else command
+        key = command.fields.get("msgId")
+        if command.code == RequestCode.END_TRANSACTION and key in self._rolled_back:
+            fields = {**command.fields, "commitOrRollback": str(int(EndDecision.ROLLBACK))}
+            return replace(command, fields=fields)
+        return None if is_decisive and key in self._dropped else command
 
     # ----------------------------------------------------------------- looking
 

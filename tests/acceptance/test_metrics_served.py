@@ -12,7 +12,6 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.acceptance.conftest import DeploymentFactory
-from tests.acceptance.deployment import Deployment, Service
 from tests.polling import eventually
 from tests.services.ports import free_port
 from tests.services.redis_server import RedisServer
@@ -69,12 +68,6 @@ def values(port: int, name: str) -> dict[str, float]:
     }
 
 
-def sweeping_elsewhere(deployed: Deployment, port: int, own: int) -> Service:
-    eventually(lambda: fetched(port, "/livez")[0] == 200, within_seconds=60)  # `run` has read its settings
-    deployed.config.write_text(deployed.config.read_text().replace(f"127.0.0.1:{port}", f"127.0.0.1:{own}"))
-    return deployed.run("sweep")
-
-
 def complaints(text: str) -> str:
     checked = subprocess.run(
         ["promtool", "check", "metrics"], input=text, capture_output=True, text=True, timeout=60, check=False
@@ -90,7 +83,7 @@ def test_a_loss_and_a_redis_that_is_away_are_seen_by_a_scraper(
     deployed = new_deployment(settings=settings(port, tmp_path / "history"))
     assert deployed.command("hold", deployed.topic).exit_code == 0
     service = deployed.run("run")
-    sweeper = sweeping_elsewhere(deployed, port, sweep_port)
+    sweeper = deployed.run("sweep", variables={"RECONCILER_METRICS__LISTEN": f"127.0.0.1:{sweep_port}"})
     (lost,) = deployed.commit(1, lose=True)
     eventually(lambda: deployed.verdicts() == {lost: "LOST_CONFIRM"}, within_seconds=60)
     place = f"{deployed.group},{deployed.topic}"

@@ -187,6 +187,11 @@ def promtool_missing() -> str | None:
     return None if shutil.which("promtool") else "promtool is missing: apt-get install prometheus (Debian, Ubuntu)"
 
 
+def prometheus_missing() -> str | None:
+    """None, or how to get Prometheus."""
+    return None if shutil.which("prometheus") else "prometheus is missing: apt-get install prometheus (Debian, Ubuntu)"
+
+
 def auditor_tools_missing() -> str | None:
     """None, or how to get the common tools that an auditor has."""
     if all(map(shutil.which, ("openssl", "jq", "sha256sum"))):

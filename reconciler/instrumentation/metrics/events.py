@@ -33,11 +33,12 @@ class EventMetrics:
         self._book = book
 
     def begin(self, subscriptions: Iterable[Subscription]) -> None:
-        """Shows at 0 what alarms are raised for: the first loss is an increase, too."""
+        """Shows at 0 what alerts are raised for: the first loss is an increase, too."""
         for reason in OUTAGE_REASONS:
             self._book.begin(c.OUTAGES, reason)
         for subscription in subscriptions:
             self._book.begin(c.ROUNDS_VOIDED, *_place(subscription))
+            self._book.begin(c.BREAKER_OPENINGS, subscription.topic)
             for verdict in LOSSES:
                 self._book.begin(c.LOSSES, *_place(subscription), verdict.value.lower())
 

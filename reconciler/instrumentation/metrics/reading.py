@@ -13,14 +13,15 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: An answer is shown again for this long ...
-FRESH_SECONDS = 10.0
-#: ... and for this many times as long as reading it took: reading costs a twentieth of the time at most.
+#: An answer is shown again for the interval, and for this many times as long as reading it took: reading costs a
+#: twentieth of the time at most ...
 FRESH_READINGS = 20.0
-#: ... but never for longer than this: an answer that waited for what is away would hide that it is back.
-FRESH_SECONDS_MAX = 30.0
-#: A scrape waits this long for a new answer; Prometheus gives up after 10 s by default.
-WAIT_SECONDS = 4.0
+#: ... but never for longer than so many intervals: an answer that waited for what is away would hide that it is back.
+FRESH_INTERVALS_MAX = 3.0
+#: A scrape waits this part of the interval for a new answer ...
+WAIT_INTERVALS = 0.4
+#: ... and never for longer: Prometheus gives up after 10 s by default.
+WAIT_SECONDS_MAX = 4.0
 #: An older answer is shown in its place while a new one is read, up to this age after it should have been renewed.
 STALE_SECONDS = 60.0
 
@@ -28,19 +29,12 @@ STALE_SECONDS = 60.0
 class LatestReading(Generic[T]):
     """Shared by threads. No thread reads while nobody asks."""
 
-    def __init__(
-        self,
-        read: Callable[[], T],
-        *,
-        clock: Clock,
-        wait_seconds: float = WAIT_SECONDS,
-        fresh_seconds: float = FRESH_SECONDS,
-    ) -> None:
-        """`read` may raise: that is logged, and counts as no answer."""
+    def __init__(self, read: Callable[[], T], *, clock: Clock, interval_seconds: float) -> None:
+        """`read` may raise: that is logged, and counts as no answer. It is called at most once an interval."""
         self._read = read
         self._clock = clock
-        self._wait_seconds = wait_seconds
-        self._fresh_seconds_min = fresh_seconds
+        self._interval_seconds = interval_seconds
+        self._wait_seconds = min(WAIT_SECONDS_MAX, WAIT_INTERVALS * interval_seconds)
         self._lock = threading.Lock()
         self._answer: T | None = None
         self._read_at_seconds: float | None = None
@@ -80,4 +74,5 @@ class LatestReading(Generic[T]):
         return float("inf") if at is None else self._clock.monotonic_seconds() - at
 
     def _fresh_seconds(self) -> float:
-        return min(FRESH_SECONDS_MAX, max(self._fresh_seconds_min, FRESH_READINGS * (self.took_seconds or 0.0)))
+        slow_seconds = FRESH_READINGS * (self.took_seconds or 0.0)
+        return min(FRESH_INTERVALS_MAX * self._interval_seconds, max(self._interval_seconds, slow_seconds))

@@ -79,7 +79,7 @@ CASES = {
         "2 repairs have failed and are not tried again",
     ),
     "BreakerOpen": of_topic(
-        c.BREAKER_OPEN.name, "", "1x120", STANDS, "the circuit breaker is open (1), and nothing is repaired"
+        c.BREAKER_OPEN.name, "", "1x120", STANDS, "the circuit breaker is open, or was within 10 minutes (openings: 1)"
     ),
     "RedisDown": Case(
         {f'{c.DEPENDENCY_UP.name}{{job="run",dependency="redis"}}': STANDS},
@@ -148,15 +148,25 @@ def test_an_alert_fires_on_its_accident_and_is_silent_in_calm(name: str, fires: 
 
 @pytest.mark.parametrize(("name", "series"), [
     ("RoundStale", {f"{c.OUTAGE_OPEN.name}": STANDS}),
+    ("RoundStale", {f"{c.CLASSIC_MODE.name}": STANDS}),
     ("SweepStale", {f"{c.OUTAGE_OPEN.name}": STANDS}),
     ("AccountedUntilStale", {f"{c.LOST.name}{PLACE}": STANDS}),
     ("AccountedUntilStale", {f'{c.STATE_UP.name}{{job="run"}}': STANDS}),
+    ("BreakerOpen", {f'{c.BREAKER_OPENINGS.name}{{topic="ORDERS"}}': "0x55 1x60"}),
 ])  # fmt: skip
-def test_silence_is_no_calm(name: str, series: dict[str, str], tmp_path: Path) -> None:
+def test_silence_and_what_was_short_are_no_calm(name: str, series: dict[str, str], tmp_path: Path) -> None:
     test = one_test(name, series, fires=False)
     file = tmp_path / "test.yml"
     file.write_text(json.dumps({"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": [test]}))
-    assert f"alertname: {name}" in promtool("test", "rules", str(file)), "it fires where the value is absent"
+    assert f"alertname: {name}" in promtool("test", "rules", str(file)), "it fires where the value is absent, or was there between two scrapes"
+
+
+def test_the_original_algorithm_is_no_accident(tmp_path: Path) -> None:
+    classic = {c.CLASSIC_MODE.name: "1x120", f"{c.STATE_UP.name}{{job=\"run\"}}": "1x120"}
+    tests = [one_test(name, classic, fires=False) for name in ("AccountedUntilStale", "RoundStale")]
+    file = tmp_path / "test.yml"
+    file.write_text(json.dumps({"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": tests}))
+    assert promtool("test", "rules", str(file)) == ""
 
 
 def test_every_expression_names_metrics_and_labels_that_exist() -> None:
@@ -211,4 +221,5 @@ def test_the_first_loss_and_the_first_outage_are_an_increase() -> None:
     place = "consumer_group=billing,topic=ORDERS"
     assert page[f"reconciler_losses_total{{{place},verdict=rolled_back_wrongly}}"] == 0
     assert page["reconciler_outages_total{reason=memory_lost}"] == 0
+    assert page["reconciler_breaker_openings_total{topic=ORDERS}"] == 0
     assert page[f"reconciler_voided_rounds_total{{{place}}}"] == 0

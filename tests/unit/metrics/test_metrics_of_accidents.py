@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from reconciler.clock import SystemClock
-from reconciler.commands.metrics import dependency_samples, state_samples, status_samples
+from reconciler.commands.metrics import dependency_samples, mode_samples, state_samples, status_samples
 from reconciler.contract.tables import HoldKind
 from reconciler.errors import DatabaseAway, InvariantViolation, RedisAway
 from reconciler.history.reader import HistoryOverview, SubscriptionHistory
@@ -259,9 +259,18 @@ def process() -> Page:
         return ()
 
     clock = SystemClock()
-    state: LatestReading[tuple[Sample, ...] | None] = LatestReading(slowly, clock=clock)
+    state: LatestReading[tuple[Sample, ...] | None] = LatestReading(slowly, clock=clock, interval_seconds=10)
     samples = [*build_samples(), *dependency_samples({"redis": None}), *state_samples(state)]
     return scraped(MetricBook("run"), samples)
+
+
+@cache
+def original() -> Page:
+    """The original algorithm runs beside a ledger that has losses of an earlier time."""
+    measured = Measured()
+    measured.world.deliver(1)
+    classic = settings().model_copy(update={"rounds": settings().rounds.model_copy(update={"mode": "classic"})})
+    return measured.page([*status_samples(measured.report(), classic), *mode_samples(classic)])
 
 
 ACCIDENTS: dict[Metric, Callable[[], Page]] = {
@@ -317,6 +326,7 @@ ACCIDENTS: dict[Metric, Callable[[], Page]] = {
     c.SWEPT_ROWS: dead_producer,
     c.HAND_OVERS: handed_over,
     c.BUILD_INFO: process,
+    c.CLASSIC_MODE: original,
 }
 
 
@@ -360,7 +370,7 @@ def test_a_ledger_that_is_away_is_told_and_shows_no_zero() -> None:
     def away() -> tuple[Sample, ...] | None:
         return None
 
-    page = scraped(MetricBook("run"), state_samples(LatestReading(away, clock=SystemClock())))
+    page = scraped(MetricBook("run"), state_samples(LatestReading(away, clock=SystemClock(), interval_seconds=10)))
     assert page["reconciler_state_up"] == 0
     assert not {name.partition("{")[0] for name in page} & {c.LOST.name, c.PENDING.name, c.ACCOUNTED_UNTIL.name}
 
@@ -372,6 +382,14 @@ def test_what_is_not_known_of_a_subscription_is_absent() -> None:
     page = measured.page(status_samples(replace(measured.report(), subscriptions=(unknown,)), settings()))
     absent = {c.PENDING.name, c.OLDEST_PENDING.name, c.LAST_ROUND.name, c.ACCOUNTED_UNTIL.name}
     assert not {name.partition("{")[0] for name in page} & absent
+
+
+def test_the_original_algorithm_has_no_zero_for_what_it_does_not_know() -> None:
+    of_subscriptions = {metric.name for metric in METRICS if metric.labels[:2] == c.SUBSCRIPTION}
+    shown = {name.partition("{")[0] for name, value in original().items()}
+    events = {name for name in shown if name.endswith("_total")}
+    assert not (shown - events) & of_subscriptions
+    assert {c.CLASSIC_MODE.name, c.BREAKER_OPEN.name} <= shown
 
 
 def test_a_dependency_that_raises_is_0_and_its_word_is_kept_for_readyz() -> None:

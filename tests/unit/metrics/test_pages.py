@@ -19,7 +19,7 @@ from reconciler.instrumentation.metrics import catalogue as c
 from reconciler.instrumentation.metrics.book import MetricBook
 from reconciler.instrumentation.metrics.catalogue import Sample
 from reconciler.instrumentation.metrics.pages import MetricPages
-from reconciler.instrumentation.metrics.reading import FRESH_SECONDS, STALE_SECONDS, LatestReading
+from reconciler.instrumentation.metrics.reading import STALE_SECONDS, LatestReading
 from reconciler.instrumentation.metrics.serving import CONNECTIONS_MAX, REQUESTS_MAX, serving
 from tests.polling import eventually
 from tests.services.ports import free_port
@@ -27,6 +27,9 @@ from tests.unit.metrics.measured_world import scraped
 
 Answer = tuple[int, dict[str, str], bytes]
 Results = Mapping[str, str | None] | None
+INTERVAL_SECONDS = 10.0
+#: Nobody waits for long: waiting advances the clock.
+SHORT_SECONDS = 0.025
 
 
 @contextmanager
@@ -161,9 +164,9 @@ def test_a_hundred_scrapes_cost_one_reading_until_it_is_old() -> None:
         readings.append(1)
         return len(readings)
 
-    latest = LatestReading(read, clock=clock)
+    latest = LatestReading(read, clock=clock, interval_seconds=INTERVAL_SECONDS)
     assert [eventually(latest.get, within_seconds=30) for _ in range(100)] == [1] * 100
-    clock.advance(FRESH_SECONDS + 1)
+    clock.advance(INTERVAL_SECONDS + 1)
     eventually(lambda: latest.get() == 2, within_seconds=30)
     assert len(readings) == 2
 
@@ -177,9 +180,9 @@ def test_a_reading_that_hangs_is_shown_as_unknown_and_never_for_ever_as_calm() -
             goes_on.wait(60)
         return "calm"
 
-    latest = LatestReading(read, clock=clock, wait_seconds=0.01)
+    latest = LatestReading(read, clock=clock, interval_seconds=SHORT_SECONDS)
     eventually(lambda: latest.get() == "calm", within_seconds=30)
-    clock.advance(FRESH_SECONDS + 1)
+    clock.advance(SHORT_SECONDS + 1)
     assert latest.get() == "calm", "a moment old, while a new one is read"
     clock.advance(STALE_SECONDS)
     assert latest.get() is None
@@ -196,10 +199,10 @@ def test_a_reading_that_fails_is_unknown_and_tried_again(caplog: pytest.LogCaptu
             raise failures.pop()
         return "read"
 
-    latest = LatestReading(read, clock=clock, wait_seconds=0.01)
+    latest = LatestReading(read, clock=clock, interval_seconds=SHORT_SECONDS)
     eventually(lambda: latest.took_seconds is not None or latest.get(), within_seconds=30)
     assert latest.get() is None
-    clock.advance(FRESH_SECONDS + 1)
+    clock.advance(SHORT_SECONDS + 1)
     eventually(lambda: latest.get() == "read", within_seconds=30)
     assert "metrics_unread" in caplog.text
 
@@ -218,7 +221,7 @@ def test_a_slow_reading_is_kept_for_longer_so_that_it_costs_little() -> None:
         clock.seconds += 2.0
         return len(readings)
 
-    latest = LatestReading(read, clock=clock)
+    latest = LatestReading(read, clock=clock, interval_seconds=INTERVAL_SECONDS)
     assert latest.get() == 1
     clock.seconds += 25.0
     assert latest.get() == 1

@@ -1,0 +1,165 @@
+"""A deployment that a real Prometheus watches, and the proof that an alert comes and goes with its accident.
+
+with World(tmp_path) as world, world.proving("SweepStale") as alerts:
+    world.sweeper.end(SIGKILL)
+    alerts.fires("SweepStale", "no sweep finished every outbox for")
+    world.start_sweeper()
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tests.acceptance.deployment import Deployment, Service
+from tests.alerts.scaled_rules import FACTOR, scaled_rules
+from tests.polling import eventually
+from tests.services import prometheus, redis_server
+from tests.services.embedded_broker import EmbeddedBroker
+from tests.services.ports import free_port
+from tests.services.prometheus import PrometheusServer
+from tests.services.redis_server import RedisServer
+from tests.services.requirements import require
+
+RULES = Path(__file__).parents[2] / "deploy/prometheus/rules.yml"
+#: The longest an alert is waited for: an hour and ten minutes of the rules, and a busy machine.
+WAIT_SECONDS = 4_200 / FACTOR + 60
+
+
+class World:
+    """Broker, Redis, `reconciler run` and `sweep`, a consumer and a producer. Confined to one test."""
+
+    def __init__(self, folder: Path, *, settings: str = "") -> None:
+        """`settings`: more sections of the settings."""
+        for service in (prometheus, redis_server):
+            require(service.missing())
+        self._folder = folder
+        self._settings = settings
+        self._ports = {"run": free_port(), "sweep": free_port()}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            self.redis = stack.enter_context(RedisServer(self._folder / "redis"))
+            self.broker = stack.enter_context(EmbeddedBroker())
+            self.deployed = stack.enter_context(
+                Deployment(
+                    self._folder / "deployment",
+                    redis_url=self.redis.url,
+                    name_servers=self.broker.name_servers,
+                    settings=_QUICK + self._settings,
+                )
+            )
+            self.start_service()
+            self.start_sweeper()
+            self.producer = self.deployed.producer()
+            self.prometheus = stack.enter_context(
+                PrometheusServer(self._folder / "prometheus", rules=self._rules(), targets=self._ports)
+            )
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def _rules(self) -> Path:
+        with PrometheusServer(self._folder / "reader", rules=RULES) as reader:
+            groups = reader.rules()
+        quick = self._folder / "rules.yml"
+        quick.write_text(json.dumps(scaled_rules(groups, FACTOR)))
+        return quick
+
+    def start_service(self) -> None:
+        """`reconciler run`."""
+        self.service = self._started("run")
+
+    def start_sweeper(self) -> None:
+        """`reconciler sweep`."""
+        self.sweeper = self._started("sweep")
+
+    def _started(self, command: str) -> Service:
+        return self.deployed.run(
+            command, variables={"RECONCILER_METRICS__LISTEN": f"127.0.0.1:{self._ports[command]}"}
+        )
+
+    def command(self, *arguments: str) -> None:
+        """A command of a person, which succeeds."""
+        ended = self.deployed.command(*arguments)
+        assert ended.exit_code == 0, ended.stderr
+
+    @property
+    def place(self) -> dict[str, str]:
+        """Labels of the only subscription."""
+        return {"topic": self.deployed.topic, "consumer_group": self.deployed.group}
+
+    @contextmanager
+    def proving(self, *names: str) -> Iterator[Alerts]:
+        """None of the alerts is there before the block; each fires within it, and is gone some time after it."""
+        alerts = Alerts(self.prometheus)
+        for name in names:
+            alerts.are_gone(name)
+        yield alerts
+        assert alerts.fired == set(names)
+        for name in names:
+            alerts.are_gone(name)
+
+
+class Alerts:
+    """What Prometheus says of alerts."""
+
+    def __init__(self, server: PrometheusServer) -> None:
+        self._server = server
+        #: Names of those that were seen firing.
+        self.fired: set[str] = set()
+
+    def fires(self, name: str, summary: str, *, labels: Mapping[str, str] | None = None) -> re.Match[str]:
+        """Waits until the alert fires with these labels and a summary that the pattern describes; returns the match."""
+
+        def found() -> re.Match[str] | None:
+            matches = (
+                re.search(summary, alert["annotations"]["summary"])
+                for alert in self._server.alerts(name)
+                if alert["state"] == "firing" and (labels or {}).items() <= alert["labels"].items()
+            )
+            return next((match for match in matches if match is not None), None)
+
+        match = self._eventually(found, name, f"{name} fires")
+        self.fired.add(name)
+        return match
+
+    def are_gone(self, name: str) -> None:
+        """Waits until the alert neither fires nor is pending."""
+        self._eventually(lambda: self._server.is_evaluated() and not self._server.alerts(name), name, f"{name} is gone")
+
+    def _eventually(self, predicate: Any, name: str, what: str) -> Any:
+        try:
+            return eventually(predicate, within_seconds=WAIT_SECONDS, message=what)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; Prometheus has {self._server.alerts(name)}") from None
+
+
+#: The product's own intervals are short, too: its values must be younger than the thresholds.
+_QUICK = """
+[rounds]
+interval_seconds = 0.5
+skew_margin_seconds = 0.5
+lease_seconds = 2.0
+
+[repairs]
+check_back_wait_seconds = 0
+breaker_candidates_min = 10
+
+[sweep]
+interval_seconds = 0.5
+sweep_after_seconds = 2.0
+
+[metrics]
+read_interval_seconds = 0.2
+"""
