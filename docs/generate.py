@@ -268,13 +268,10 @@ ASKS = {
     "psycopg": "the extra `postgres` only; your code may import it under any licence; who ships it ships its licence and lets it be replaced",
     "psycopg-binary": "as psycopg",
     "hypothesis": "tests only, never shipped",
-    "axe-playwright-python": "development only, never shipped",
     "pathspec": "development only, never shipped",
 }
 #: Not installed here: it needs a native library that no registry carries.
 NOT_INSTALLED = {"rocketmq-client-python": "Apache Software License 2.0"}
-#: Its metadata names none; its licence is in the file LICENSE of the package. axe-core itself, inside, is MPL-2.0.
-UNDECLARED = {"axe-playwright-python": "MIT, with axe-core under MPL-2.0"}
 
 
 def dependencies_page() -> str:
@@ -288,8 +285,7 @@ def dependencies_page() -> str:
         for requirement in requirements:
             _follow(Requirement(requirement), name, brought)
     names = [name for name in sorted(brought) if name != canonicalize_name(project["name"])]
-    known = NOT_INSTALLED | UNDECLARED
-    licences = {name: known.get(name) or _licence(name) for name in names}
+    licences = {name: NOT_INSTALLED.get(name) or _licence(name) for name in names}
     copyleft = {name for name, licence in licences.items() if COPYLEFT.search(licence)}
     if copyleft != ASKS.keys():
         raise SystemExit(f"licences that ask something: say of each in ASKS what: {copyleft ^ ASKS.keys()}")

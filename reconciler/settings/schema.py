@@ -21,7 +21,6 @@ from reconciler.settings.types import (
     GroupName,
     HostList,
     ListenAddress,
-    NetworkName,
     RedisUrl,
     SecretValue,
     SecretValues,
@@ -336,37 +335,6 @@ class WebSettings(Section):
     url_prefix: UrlPrefix = Field(
         default="", description="Stands before every path, for example /reconciler, where a proxy serves more."
     )
-    read_only: bool = Field(default=False, description="True: nothing can be changed by console or API.")
-    local_role: Literal["viewer", "operator", "admin"] = Field(
-        default="viewer",
-        description="Role of everybody who reaches the loopback address while no users are configured.",
-    )
-    tls_certificate: Annotated[str, Field(min_length=1)] | None = Field(
-        default=None, description="PEM file of the certificate: pages are served by https."
-    )
-    tls_key: Annotated[str, Field(min_length=1)] | None = Field(
-        default=None, description="PEM file of the certificate's key; unset: it is in tls_certificate."
-    )
-    behind_proxy: bool = Field(
-        default=False, description="True: a proxy speaks https with browsers, so that plain http is served to it."
-    )
-    users_file: Annotated[str, Field(min_length=1)] | None = Field(
-        default=None,
-        description="File of users and tokens, written by `reconciler web user` and `web token`.",
-    )
-    proxy_addresses: Annotated[list[NetworkName], Field(max_length=100)] = Field(
-        default_factory=list, description="Addresses or networks of proxies whose user header is believed."
-    )
-    proxy_user_header: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,64}$")] | None = Field(
-        default=None, description="Header in which these proxies name the user; unset: none is believed."
-    )
-    bulk_max: Annotated[int, Field(ge=1, le=10_000)] = Field(
-        default=100, description="Messages that an operator may repair at once; more need an admin."
-    )
-    session_idle_minutes: Annotated[int, Field(ge=1, le=1_440)] = Field(
-        default=30, description="A session without a request ends after this."
-    )
-    session_hours: Annotated[int, Field(ge=1, le=168)] = Field(default=12, description="Every session ends after this.")
 
 
 class LoggingSettings(Section):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from typing import Annotated, Any
 
@@ -130,17 +129,9 @@ def _prefix(value: str) -> str:
     return value
 
 
-def _network(value: str) -> str:
-    try:
-        return str(ipaddress.ip_network(value))
-    except ValueError:
-        raise ValueError("expected an address or a network, for example 10.0.0.5 or 10.0.0.0/24") from None
-
-
 HostList = Annotated[str, AfterValidator(_host_list)]
 ListenAddress = Annotated[str, Field(max_length=300), AfterValidator(_listen)]
 UrlPrefix = Annotated[str, Field(max_length=600), AfterValidator(_prefix)]
-NetworkName = Annotated[str, Field(max_length=64), AfterValidator(_network)]
 Folder = Annotated[str, Field(min_length=1, max_length=1_000), AfterValidator(_folder)]
 TagFilter = Annotated[str, Field(max_length=2_000), AfterValidator(_tags)]
 TopicName = Annotated[str, AfterValidator(_topic)]

@@ -1,6 +1,6 @@
 """The ASGI application: one way for every request, from bytes to a handler and back.
 
-Request id, size, host, person, role, handler, problem document, headers: each request passes all of them, and a route
+Request id, size, host, person, handler, problem document, headers: each request passes all of them, and a route
 cannot leave one out.
 """
 
@@ -21,14 +21,13 @@ from starlette.routing import Mount, Route
 from reconciler.errors import ReconcilerError
 from reconciler.web.console.trouble import trouble_page
 from reconciler.web.exchange import WebRefusal, WebRequest, WebResponse
+from reconciler.web.exposure import require_own_name
 from reconciler.web.problems import problem_response, refusal_of
 from reconciler.web.routes import ROUTES, Surface, WebRoute
 from reconciler.web.services import WebServices
 
 logger = logging.getLogger(__name__)
 
-#: No request needs more: a thousand keys and a reason.
-BODY_BYTES_MAX = 256 * 1024
 #: A client's own X-Request-ID is taken if it is this plain.
 REQUEST_ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 REQUEST_ID_LENGTH_MAX = 64
@@ -52,14 +51,14 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 def build_application(services: WebServices, routes: Iterable[WebRoute] = ROUTES) -> Starlette:
     """Serves the table of routes below the prefix."""
-    served = [Route(r.path, _endpoint(services, r), methods=[r.method], name=r.name) for r in routes]
+    served = [Route(r.path, _endpoint(services, r), methods=["GET"], name=r.name) for r in routes]
 
     async def not_found(request: Request, error: Exception) -> Response:
         status = HTTPStatus(error.status_code) if isinstance(error, HTTPException) else HTTPStatus.NOT_FOUND
         below = request.url.path.removeprefix(services.prefix)
         surface = Surface.API if below.startswith("/api/") else Surface.PAGE
         refusal = WebRefusal(status, f"nothing is served for {request.method} here")
-        wanted = await _request_of(request, services, body=b"")
+        wanted = _request_of(request, services)
         return _framework_response(_told(services, wanted, refusal, surface), wanted)
 
     return Starlette(
@@ -70,10 +69,7 @@ def build_application(services: WebServices, routes: Iterable[WebRoute] = ROUTES
 
 def _endpoint(services: WebServices, route: WebRoute) -> Endpoint:
     async def serve(request: Request) -> Response:
-        body, refusal = await _body_of(request)
-        wanted = await _request_of(request, services, body=body)
-        if refusal is not None:
-            return _framework_response(_told(services, wanted, refusal, route.surface), wanted)
+        wanted = _request_of(request, services)
         answer = await run_in_threadpool(answer_of, services, route, wanted)
         return _framework_response(answer, wanted)
 
@@ -83,9 +79,7 @@ def _endpoint(services: WebServices, route: WebRoute) -> Endpoint:
 def answer_of(services: WebServices, route: WebRoute, request: WebRequest) -> WebResponse:
     """The whole way of one request, in a thread. Raises nothing."""
     try:
-        request = request.of(services.gate.person_of(request))
-        if route.role is not None:
-            services.gate.admit(request, needed=route.role, changes=route.changes)
+        require_own_name(request)
         return route.handler(services, request)
     except WebRefusal as refusal:
         return _told(services, request, refusal, route.surface)
@@ -104,33 +98,14 @@ def answer_of(services: WebServices, route: WebRoute, request: WebRequest) -> We
 def _told(services: WebServices, request: WebRequest, refusal: WebRefusal, surface: Surface) -> WebResponse:
     if surface is Surface.PAGE:
         return trouble_page(services, request, refusal)
-    return problem_response(refusal, request_id=request.request_id, prefix=services.prefix)
+    return problem_response(refusal, request_id=request.request_id)
 
 
-async def _body_of(request: Request) -> tuple[bytes, WebRefusal | None]:
-    too_large = WebRefusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body has {BODY_BYTES_MAX} bytes at most")
-    body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > BODY_BYTES_MAX:
-            return b"", too_large
-    return bytes(body), None
-
-
-async def _request_of(request: Request, services: WebServices, *, body: bytes) -> WebRequest:
-    query: dict[str, tuple[str, ...]] = {}
-    for name, value in request.query_params.multi_items():
-        query[name] = (*query.get(name, ()), value)
+def _request_of(request: Request, services: WebServices) -> WebRequest:
     return WebRequest(
         method=request.method,
         path=request.url.path.removeprefix(services.prefix),
-        parts={name: str(value) for name, value in request.path_params.items()},
-        query=query,
         headers=dict(request.headers),
-        cookies=request.cookies,
-        body=body,
-        peer=request.client.host if request.client else "",
-        is_encrypted=request.url.scheme == "https",
         request_id=_request_id(request.headers.get("x-request-id", "")),
     )
 
@@ -144,6 +119,4 @@ def _framework_response(answer: WebResponse, request: WebRequest) -> Response:
     headers = HEADERS | {"X-Request-ID": request.request_id} | dict(answer.headers)
     response = Response(answer.body, status_code=answer.status.value, media_type=None, headers=headers)
     response.headers["Content-Type"] = answer.content_type
-    for cookie in answer.cookies:
-        response.headers.append("Set-Cookie", cookie)
     return response

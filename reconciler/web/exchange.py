@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from reconciler.contract.visible_text import visible_json
-from reconciler.web.access.person import Person
 
 if TYPE_CHECKING:
     from reconciler.web.services import WebServices
@@ -25,29 +24,10 @@ class WebRequest:
     method: str
     #: Without the prefix.
     path: str
-    #: Named parts of the path.
-    parts: Mapping[str, str]
-    #: Name -> values in their order.
-    query: Mapping[str, tuple[str, ...]]
     #: Name in lower case -> value.
     headers: Mapping[str, str]
-    cookies: Mapping[str, str]
-    body: bytes
-    #: Address of the peer, which may be a proxy; empty: a socket without addresses.
-    peer: str
-    is_encrypted: bool
-    #: In every line of the log and in every problem document about this request.
+    #: In the log and in every problem document about this request.
     request_id: str
-    #: None: nobody that is known. Set by the gate.
-    person: Person | None = None
-
-    def first(self, name: str) -> str | None:
-        """The first value of a query parameter; None: it is not there, or empty."""
-        return next((value for value in self.query.get(name, ()) if value), None)
-
-    def of(self, person: Person | None) -> WebRequest:
-        """The same request, from a person."""
-        return replace(self, person=person)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +38,6 @@ class WebResponse:
     content_type: str = JSON
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
-    #: Whole Set-Cookie values, for there may be several.
-    cookies: tuple[str, ...] = ()
 
 
 class WebRefusal(Exception):
@@ -76,7 +54,7 @@ class WebRefusal(Exception):
     ) -> None:
         self.status = status
         self.detail = detail
-        #: The problem's type, a name below /api/v1/problems/; about:blank: the status says it all.
+        #: The problem's type, one word; about:blank: the status says it all.
         self.kind = kind
         self.headers = headers or {}
         self.more = more

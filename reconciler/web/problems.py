@@ -40,9 +40,9 @@ def refusal_of(error: ReconcilerError) -> WebRefusal:
             return WebRefusal(HTTPStatus.INTERNAL_SERVER_ERROR, text, kind="bug")
 
 
-def problem_document(refusal: WebRefusal, *, request_id: str, prefix: str) -> dict[str, object]:
+def problem_document(refusal: WebRefusal, *, request_id: str) -> dict[str, object]:
     """Members of RFC 9457, and `request_id`."""
-    kind = refusal.kind if ":" in refusal.kind else f"{prefix}/api/v1/problems/{refusal.kind}"
+    kind = refusal.kind if ":" in refusal.kind else f"urn:checkback-reconciler:problem:{refusal.kind}"
     document = {
         "type": kind,
         "title": refusal.status.phrase,
@@ -53,8 +53,8 @@ def problem_document(refusal: WebRefusal, *, request_id: str, prefix: str) -> di
     return document | refusal.more
 
 
-def problem_response(refusal: WebRefusal, *, request_id: str, prefix: str) -> WebResponse:
+def problem_response(refusal: WebRefusal, *, request_id: str) -> WebResponse:
     """The document of a refusal."""
-    document = problem_document(refusal, request_id=request_id, prefix=prefix)
+    document = problem_document(refusal, request_id=request_id)
     found = json_response(document, status=refusal.status, headers=refusal.headers)
     return WebResponse(status=found.status, content_type=PROBLEM_JSON, body=found.body, headers=found.headers)

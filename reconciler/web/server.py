@@ -15,6 +15,7 @@ from reconciler.contract.urls import read_address
 from reconciler.errors import ConfigurationError
 from reconciler.settings.schema import Settings
 from reconciler.web.application import build_application
+from reconciler.web.exposure import require_loopback
 from reconciler.web.services import build_services
 from reconciler.wiring.connections import Connections
 
@@ -32,8 +33,9 @@ STOP_SECONDS_MAX = 5
 def serving_web(settings: Settings, listen: str, *, clock: Clock) -> Iterator[tuple[str, int]]:
     """Serves API and console within the block; yields host and port.
 
-    Raises ConfigurationError if the address cannot be had, or must not be served without users or TLS.
+    Raises ConfigurationError if the address cannot be had, or is no loopback address.
     """
+    require_loopback(listen)
     bound = _bound(listen)
     host, port = bound.getsockname()[:2]
     with bound, Connections(settings, clock=clock) as connections:

@@ -1,4 +1,4 @@
-"""What handlers work with: the connections of this process, the gate, and what is read once for many browsers."""
+"""What handlers work with: the connections of this process, and what is read once for many browsers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from reconciler.commands.status.report import StatusReport, read_status
 from reconciler.errors import DependencyAway
 from reconciler.instrumentation.metrics.reading import LatestReading
 from reconciler.settings.schema import Settings
-from reconciler.web.access.gate import Gate
 from reconciler.wiring.connections import Connections
 
 #: What many browsers look at is read this often at most.
@@ -23,7 +22,6 @@ class WebServices:
     settings: Settings
     connections: Connections
     clock: Clock
-    gate: Gate
     status: LatestReading[StatusReport]
 
     @property
@@ -45,6 +43,5 @@ def build_services(settings: Settings, connections: Connections, *, clock: Clock
         settings=settings,
         connections=connections,
         clock=clock,
-        gate=Gate(settings.web),
         status=LatestReading(lambda: read_status(connections), clock=clock, interval_seconds=STATUS_SECONDS),
     )

@@ -85,9 +85,7 @@ class World:
         self.sweeper = self._started("sweep")
 
     def _started(self, command: str) -> Service:
-        return self.deployed.run(
-            command, variables={"RECONCILER_METRICS__LISTEN": f"127.0.0.1:{self._ports[command]}"}
-        )
+        return self.deployed.run(command, variables={"RECONCILER_METRICS__LISTEN": f"127.0.0.1:{self._ports[command]}"})
 
     def command(self, *arguments: str) -> None:
         """A command of a person, which succeeds."""
@@ -130,7 +128,7 @@ class Alerts:
             )
             return next((match for match in matches if match is not None), None)
 
-        match = self._eventually(found, name, f"{name} fires")
+        match: re.Match[str] = self._eventually(found, name, f"{name} fires")
         self.fired.add(name)
         return match
 

@@ -51,6 +51,7 @@ from reconciler.sql import schema
 from reconciler.sql.engines import open_engine
 from reconciler.sql.rights import Right, refused_rights
 from reconciler.sql.tables import inbox_metadata, ledger_metadata, outbox_metadata, repair
+from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import named_database
 from reconciler.wiring.rights import NeededRights
 from tests.contract.ledger.rows import key, new_environment, round_done, shard, verification
@@ -413,6 +414,12 @@ inbox_url = {twice}
     return load_settings(path, {})
 
 
+def examined(settings: Settings) -> list[Diagnosis]:
+    """What doctor finds."""
+    with Connections(settings) as connections:
+        return examine(connections)
+
+
 def of_databases(findings: list[Diagnosis]) -> list[Diagnosis]:
     """What doctor found in databases besides the lines on the rights of `run` and `sweep`."""
     trees = ("ledger", "outbox", "inbox")
@@ -423,11 +430,11 @@ def test_doctor_reads_with_exactly_its_rights_and_names_each_that_is_taken_away(
     rights, settings = server.rights(DOCTOR), settings_of(server, tmp_path)
     server.allow(rights)
     try:
-        before = of_databases(examine(settings))
+        before = of_databases(examined(settings))
         assert not [f for f in before if "denied" in f.found or "GRANT" in f.remedy]
         for right in rights:
             server.take(right)
-            findings = examine(settings)
+            findings = examined(settings)
             assert of_databases(findings) != before, f"{right} is not needed"
             told = [f for f in findings if right.table in f"{f.found}{f.remedy}"]
             assert any("GRANT SELECT" in f.remedy for f in told), f"{right} is not named: {told}"
@@ -441,7 +448,7 @@ def test_doctor_with_the_login_of_run_finds_nothing_to_mend_in_databases(server:
     rights, settings = server.rights(RUN), settings_of(server, tmp_path)
     server.allow(rights)
     try:
-        found = {f.check: f for f in examine(settings)}
+        found = {f.check: f for f in examined(settings)}
         assert found["ledger"].level == "note"
         assert found["ledger"].remedy == "GRANT SELECT ON reconciler_alembic_version_ledger"
         assert found["rights in the ledger"].level == "ok"

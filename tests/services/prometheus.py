@@ -47,7 +47,7 @@ class PrometheusServer:
         }
 
     def rules(self) -> list[dict[str, Any]]:
-        """The groups of rules as Prometheus has understood them: `query`, `duration` in seconds, labels, annotations."""
+        """Groups of rules as Prometheus understood them: `query`, `duration` in seconds, labels, annotations."""
         groups: list[dict[str, Any]] = self._asked("rules")["groups"]
         return groups
 

@@ -25,6 +25,6 @@ def _environment() -> jinja2.Environment:
 
 def page(services: WebServices, request: WebRequest, template: str, **values: object) -> WebResponse:
     """A page, or a part of one; `values` are the names that the template uses."""
-    about = {"prefix": services.prefix, "person": request.person, "environment": services.settings.environment}
+    about = {"environment": services.settings.environment, "request_id": request.request_id}
     text = _environment().get_template(template).render(about | values)
     return WebResponse(content_type=HTML, body=text.encode("utf-8", "backslashreplace"))

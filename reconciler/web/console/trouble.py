@@ -11,5 +11,5 @@ from reconciler.web.services import WebServices
 
 def trouble_page(services: WebServices, request: WebRequest, refusal: WebRefusal) -> WebResponse:
     """With the status and headers of the refusal."""
-    answer = page(services, request, "trouble.html", refusal=refusal, request_id=request.request_id)
+    answer = page(services, request, "trouble.html", refusal=refusal)
     return replace(answer, status=refusal.status, headers=refusal.headers)

@@ -158,11 +158,13 @@ def test_silence_and_what_was_short_are_no_calm(name: str, series: dict[str, str
     test = one_test(name, series, fires=False)
     file = tmp_path / "test.yml"
     file.write_text(json.dumps({"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": [test]}))
-    assert f"alertname: {name}" in promtool("test", "rules", str(file)), "it fires where the value is absent, or was there between two scrapes"
+    assert f"alertname: {name}" in promtool("test", "rules", str(file)), (
+        "it fires where the value is absent, or was there between two scrapes"
+    )
 
 
 def test_the_original_algorithm_is_no_accident(tmp_path: Path) -> None:
-    classic = {c.CLASSIC_MODE.name: "1x120", f"{c.STATE_UP.name}{{job=\"run\"}}": "1x120"}
+    classic = {c.CLASSIC_MODE.name: "1x120", f'{c.STATE_UP.name}{{job="run"}}': "1x120"}
     tests = [one_test(name, classic, fires=False) for name in ("AccountedUntilStale", "RoundStale")]
     file = tmp_path / "test.yml"
     file.write_text(json.dumps({"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": tests}))

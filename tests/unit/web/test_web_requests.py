@@ -1,0 +1,193 @@
+"""Requests over HTTP, to a server whose dependencies are all away: what is told, and to whom."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reconciler.clock import SystemClock
+from reconciler.commands.status.report import StatusReport
+from reconciler.errors import (
+    BrokerBusy,
+    ConfigurationError,
+    InvalidValue,
+    InvariantViolation,
+    MalformedInput,
+    ReconcilerError,
+    UsageError,
+)
+from reconciler.settings.file import load_settings
+from reconciler.web.problems import PROBLEM_JSON, refusal_of
+from reconciler.web.routes import ROUTES, Surface
+from reconciler.web.server import serving_web
+from reconciler.web.services import WebServices
+from tests.services.ports import free_port
+
+ROOT = Path(__file__).parents[3]
+#: Markup, a cursor that moves, text turned round, and half of a surrogate pair.
+HOSTILE = "<script>alert(1)</script> & \"'\x1b[2J\u202egnp.exe \ud800"
+
+
+def status_of(line: str) -> StatusReport:
+    return StatusReport(subscriptions=(), verdicts=(), repairs=(), holds=(), outages=(), away=(line,))
+
+
+class Server:
+    """Asked by its address."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    def get(
+        self, path: str, *, method: str = "GET", host: str = "", headers: dict[str, str] | None = None
+    ) -> tuple[int, dict[str, str], str]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        try:
+            connection.request(method, path, headers={"Host": host or f"127.0.0.1:{self.port}", **(headers or {})})
+            answer = connection.getresponse()
+            told = {name.lower(): value for name, value in answer.getheaders()}
+            return answer.status, told, answer.read().decode()
+        finally:
+            connection.close()
+
+
+@pytest.fixture(params=["", "/reconciler"], ids=["at the root", "below a prefix"])
+def prefix(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def server(prefix: str, tmp_path: Path) -> Iterator[Server]:
+    variables = {"RECONCILER_LEDGER__URL": f"sqlite:///{tmp_path}/none.db", "RECONCILER_WEB__URL_PREFIX": prefix}
+    settings = load_settings(ROOT / "config" / "reconciler.toml", variables)
+    with serving_web(settings, f"127.0.0.1:{free_port()}", clock=SystemClock()) as (_, port):
+        yield Server(port)
+
+
+@pytest.fixture
+def status(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(WebServices, "newest_status", lambda _services: status_of(HOSTILE))
+
+
+@pytest.mark.usefixtures("status")
+def test_hostile_text_is_shown_and_not_obeyed(server: Server, prefix: str) -> None:
+    code, told, page = server.get(f"{prefix}/")
+    assert (code, told["content-type"]) == (200, "text/html; charset=utf-8")
+    assert "<script" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    for seen in ("\\u{001B}", "\\u{202E}", "\\u{D800}"):
+        assert seen in page
+    code, told, text = server.get(f"{prefix}/api/v1/status")
+    assert (code, told["content-type"]) == (200, "application/json")
+    assert not set(text) & {"\x1b", "\u202e"}
+    document = json.loads(text)
+    assert document["away"] == [HOSTILE]
+    assert document["exit_code"] == 3
+
+
+@pytest.mark.usefixtures("status")
+def test_every_answer_forbids_scripts_frames_guesses_and_copies(server: Server, prefix: str) -> None:
+    for path in ("/", "/api/v1/status", "/nothing", "/api/v1/nothing"):
+        _, told, page = server.get(prefix + path)
+        policy = told["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert "unsafe" not in policy
+        assert (told["x-content-type-options"], told["referrer-policy"]) == ("nosniff", "no-referrer")
+        assert told["cache-control"] == "no-store"
+        assert "server" not in told
+        assert " style=" not in page
+        assert "<script" not in page or told["content-type"].endswith("json")
+
+
+@pytest.mark.usefixtures("status")
+@pytest.mark.parametrize("host", ["reconciler.example:8378", "127.0.0.1.example", "10.0.0.1", "a b", "[::2]"])
+def test_a_page_of_another_site_whose_name_leads_here_sees_nothing(server: Server, prefix: str, host: str) -> None:
+    for route in ROUTES:
+        code, _, text = server.get(prefix + route.path, host=host)
+        assert code == 421
+        assert "alert" not in text
+
+
+@pytest.mark.usefixtures("status")
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8378", "127.0.0.1", "127.0.0.1:1", "[::1]:8378"])
+def test_names_of_this_machine_are_served(server: Server, prefix: str, host: str) -> None:
+    assert server.get(f"{prefix}/api/v1/status", host=host)[0] == 200
+
+
+def test_a_ledger_without_tables_is_told_in_the_form_of_the_surface(server: Server, prefix: str) -> None:
+    for route in ROUTES:
+        code, told, text = server.get(prefix + route.path, headers={"X-Request-ID": "a-1.b_2"})
+        assert (code, told["retry-after"]) == (503, "10")
+        assert told["x-request-id"] == "a-1.b_2"
+        if route.surface is Surface.PAGE:
+            assert "Service Unavailable" in text
+            assert "a-1.b_2" in text
+        else:
+            assert told["content-type"] == PROBLEM_JSON
+            problem = json.loads(text)
+            assert (problem["status"], problem["request_id"]) == (503, "a-1.b_2")
+            assert problem["type"].endswith(":dependency-away")
+
+
+@pytest.mark.parametrize("given", ["", "a b", "<b>", "x" * 65, "\xe9"])
+def test_a_request_id_that_is_not_plain_is_not_repeated(server: Server, prefix: str, given: str) -> None:
+    _, told, _ = server.get(f"{prefix}/nothing", headers={"X-Request-ID": given})
+    assert told["x-request-id"] != given
+    assert len(told["x-request-id"]) == 16
+
+
+def test_what_is_not_there_is_told_in_the_form_of_the_surface(server: Server, prefix: str) -> None:
+    code, told, text = server.get(f"{prefix}/api/v1/nothing")
+    assert (code, told["content-type"]) == (404, PROBLEM_JSON)
+    assert json.loads(text)["type"] == "about:blank"
+    code, told, _ = server.get(f"{prefix}/<b>nothing")
+    assert (code, told["content-type"]) == (404, "text/html; charset=utf-8")
+    assert server.get(f"{prefix}/api/v1/status", method="POST")[0] == 405
+    assert server.get("/elsewhere/api/v1/status")[0] == 404
+
+
+@pytest.mark.usefixtures("status")
+def test_a_bug_is_told_by_its_number_and_not_by_its_text(
+    server: Server, prefix: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(WebServices, "newest_status", lambda _services: 1 / 0)
+    code, told, text = server.get(f"{prefix}/api/v1/status")
+    assert code == 500
+    assert "division" not in text
+    assert told["x-request-id"] in text
+    assert any(getattr(record, "request_id", "") == told["x-request-id"] for record in caplog.records)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "kind"),
+    [
+        (InvalidValue("topic", "ODERS", "correct it"), 422, "invalid-value"),
+        (MalformedInput("no key"), 422, "refused"),
+        (BrokerBusy("later"), 503, "dependency-away"),
+        (UsageError("not now"), 409, "not-now"),
+        (ConfigurationError("no tables"), 500, "configuration"),
+        (InvariantViolation("a bug"), 500, "bug"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, ReconcilerError) else None,
+)
+def test_an_error_is_answered_by_what_the_caller_does_next(error: ReconcilerError, status: int, kind: str) -> None:
+    refusal = refusal_of(error)
+    assert (refusal.status, refusal.kind) == (status, kind)
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:8378", "10.0.0.1:8378", "reconciler.example:8378", "[::]:8378"])
+def test_pages_are_not_served_to_other_machines(listen: str, tmp_path: Path) -> None:
+    settings = load_settings(ROOT / "config" / "reconciler.toml", {})
+    with pytest.raises(ConfigurationError, match="everybody who reaches this address could look"):
+        serving_web(settings, listen, clock=SystemClock()).__enter__()
+
+
+def test_an_address_in_use_is_told_before_anything_begins(server: Server) -> None:
+    settings = load_settings(ROOT / "config" / "reconciler.toml", {})
+    with pytest.raises(ConfigurationError, match="RECONCILER_WEB__LISTEN"):
+        serving_web(settings, f"127.0.0.1:{server.port}", clock=SystemClock()).__enter__()
