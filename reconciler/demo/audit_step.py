@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from reconciler.demo.job import LATE_AFTER_SECONDS, Job
+from reconciler.demo.job import LATE_AFTER_SECONDS, DemoJob
 from reconciler.demo.processes import Child, Children, DemoFailed
 from reconciler.demo.truth import LAGGING, REFERENCE, connect
 from reconciler.instrumentation.console import remark
@@ -32,14 +32,14 @@ class AuditAnswer:
     classes: dict[str, int]
 
 
-def window_of(job: Job) -> tuple[int, int]:
+def window_of(job: DemoJob) -> tuple[int, int]:
     """From the first row of the outbox to the last one, in milliseconds."""
     with closing(connect(job.files.outbox)) as db:
         first, last = db.execute("SELECT min(created_at_ms), max(created_at_ms) FROM reconciler_outbox").fetchone()
     return int(first), int(last) + 1
 
 
-def is_closed(job: Job, end_ms: int) -> bool:
+def is_closed(job: DemoJob, end_ms: int) -> bool:
     """Whether every shard has had a round after which no effect of the window is in time any more."""
     closes_ms = end_ms + round(LATE_AFTER_SECONDS * 1000)
     with closing(connect(job.files.ledger)) as db:
@@ -50,7 +50,7 @@ def is_closed(job: Job, end_ms: int) -> bool:
 
 
 def audit(
-    job: Job, children: Children, window: tuple[int, int], wait: Callable[[Callable[[], bool], str], None]
+    job: DemoJob, children: Children, window: tuple[int, int], wait: Callable[[Callable[[], bool], str], None]
 ) -> AuditAnswer:
     """Runs it after the service has stopped; raises DemoFailed if it has no answer."""
     start, end = (datetime.fromtimestamp(ms / 1000, tz=UTC).isoformat(timespec="milliseconds") for ms in window)

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from reconciler.clock import Clock
-from reconciler.demo.job import Job
+from reconciler.demo.job import DemoJob
 from reconciler.evidence.watermark import Watermarks
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.client_instance import ClientInstance
@@ -24,7 +24,7 @@ VIEW_GROUP = "demo-view"
 class BrokerView:
     """Used by one thread; closes its connections at the end of the block."""
 
-    def __init__(self, job: Job, clock: Clock) -> None:
+    def __init__(self, job: DemoJob, clock: Clock) -> None:
         self._topic = job.topic
         self._instance = ClientInstance(job.name_servers, clock=clock)
 

@@ -19,7 +19,7 @@ from checkback_consumers.push import TransactionalConsumer
 from checkback_consumers.recorder import CommitRecorder
 from reconciler.clock import SystemClock
 from reconciler.demo.effect import apply_effect, die
-from reconciler.demo.job import Job
+from reconciler.demo.job import DemoJob
 from reconciler.demo.plan import consumer_kills
 from reconciler.demo.truth import LAGGING, connect
 from reconciler.rocketmq.consumer.listener import ConsumeStatus
@@ -80,7 +80,7 @@ def main(job_path: str, group: str, number: int) -> int:
     del number  # only names the process
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    job = Job.read(Path(job_path))
+    job = DemoJob.read(Path(job_path))
     inbox = job.files.inbox(group)
     engine = open_engine(f"sqlite:///{inbox}", lock_timeout_seconds=30)
     name = job.consumer_group(group)

@@ -13,7 +13,7 @@ LATE_AFTER_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class DemoJob:
     """One demo run. Topics and groups carry the run's name: a real broker keeps them apart from earlier runs."""
 
     run: str
@@ -74,13 +74,13 @@ class Job:
         self.path.write_text(json.dumps(asdict(self)))
 
     @staticmethod
-    def read(path: Path) -> Job:
+    def read(path: Path) -> DemoJob:
         """The job that was kept."""
         document = json.loads(path.read_text())
-        return Job(**{**document, "repair_order": tuple(document["repair_order"])})
+        return DemoJob(**{**document, "repair_order": tuple(document["repair_order"])})
 
 
-def settings_toml(job: Job, *, reference: str, lagging: str) -> str:
+def settings_toml(job: DemoJob, *, reference: str, lagging: str) -> str:
     """The reconciler's settings for the run: short intervals, nothing else out of the ordinary."""
     order = json.dumps(list(job.repair_order) or ["end"])
     files = job.files

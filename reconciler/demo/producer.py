@@ -24,7 +24,7 @@ from checkback_producers.remoting import RemotingAnnouncements, RemotingHalves
 from reconciler.clock import SystemClock
 from reconciler.contract.announcement import decode_announcement
 from reconciler.demo.effect import die
-from reconciler.demo.job import Job
+from reconciler.demo.job import DemoJob
 from reconciler.demo.plan import PRODUCERS, MessageFate, PlannedMessage, plan_messages
 from reconciler.demo.truth import attempted_numbers, connect, is_loss, write_attempt
 from reconciler.rocketmq.client.client_instance import ClientInstance
@@ -85,7 +85,7 @@ class DemoProducer:
     """Sends what the plan wants of one process."""
 
     def __init__(
-        self, job: Job, number: int, producer: TransactionalProducer, announcements: DeadlyAnnouncements
+        self, job: DemoJob, number: int, producer: TransactionalProducer, announcements: DeadlyAnnouncements
     ) -> None:
         self._job = job
         self._number = number
@@ -135,7 +135,7 @@ def _change_mind(planned: PlannedMessage) -> None:
 
 def main(job_path: str, number: int) -> int:
     """Runs one process; 0 when its share is sent."""
-    job = Job.read(Path(job_path))
+    job = DemoJob.read(Path(job_path))
     with ExitStack() as stack:
         transport = LossyTransport(job.files.truth)
         stack.callback(transport.close)

@@ -15,7 +15,7 @@ from ulid import ULID
 from reconciler.clock import SystemClock
 from reconciler.contract.tables import Rung
 from reconciler.demo.audit_step import AuditAnswer
-from reconciler.demo.job import Job
+from reconciler.demo.job import DemoJob
 from reconciler.demo.plan import plan_messages
 from reconciler.demo.processes import Children, start_redis, wait_for_line
 from reconciler.demo.scenario import Scenario
@@ -93,7 +93,7 @@ def run_demo(
                 _, redis_url, is_real_redis = start_redis(children)
             if not is_real_redis:
                 _admit_fake_redis(embedded=embedded)
-            job = Job(
+            job = DemoJob(
                 run=str(ULID())[-10:],
                 folder=str(folder),
                 name_servers=name_servers,

@@ -14,7 +14,7 @@ from reconciler.clock import Clock
 from reconciler.contract.tables import Rung
 from reconciler.demo.audit_step import AuditAnswer, audit, is_closed, window_of
 from reconciler.demo.broker_view import BrokerView
-from reconciler.demo.job import Job, settings_toml
+from reconciler.demo.job import DemoJob, settings_toml
 from reconciler.demo.patience import Patience
 from reconciler.demo.plan import PRODUCERS
 from reconciler.demo.processes import Child, Children, DemoFailed
@@ -43,7 +43,7 @@ CONSUMERS = 2
 class Scenario:
     """One run. Used by one thread."""
 
-    def __init__(self, job: Job, children: Children, clock: Clock) -> None:
+    def __init__(self, job: DemoJob, children: Children, clock: Clock) -> None:
         self._job = job
         self._files = job.files
         self._children = children

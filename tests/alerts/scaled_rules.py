@@ -11,7 +11,8 @@ FACTOR = 60.0
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
 _RANGE = re.compile(r"\[((?:\d+(?:ms|[smhdw]))+)\]")
-_TERM = re.compile(r"(\s(?:or|and|unless)\s)")
+#: Between terms, and not within a label's value.
+_TERM = re.compile(r'(\s(?:or|and|unless)\s)(?=(?:[^"]*"[^"]*")*[^"]*$)')
 _COMPARISON = re.compile(r"^(?P<left>.*\s(?:>=|<=|==|!=|>|<)\s+)(?P<number>\d+(?:\.\d+)?)(?P<end>\s*)$", re.DOTALL)
 _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?\w*")
 #: A metric in seconds: ages, and times that `time() - ...` makes an age of.

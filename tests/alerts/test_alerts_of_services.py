@@ -12,26 +12,23 @@ from tests.alerts.world import World
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.unmeasured, pytest.mark.timeout(400)]
 
 
-def test_a_redis_that_was_killed_and_lost_its_memory_and_killed_processes(tmp_path: Path) -> None:
+def test_killed_redis_sweeper_and_service(tmp_path: Path) -> None:
     with World(tmp_path) as world:
         world.deployed.consume()
         world.deployed.commit(8, producer=world.producer)
-        with world.proving("RedisMemoryLost") as memory:
-            with world.proving("RedisDown", "RoundStale") as alerts:
-                world.redis.kill()
-                alerts.fires("RedisDown", r"^run: Redis does not answer \(up: 0\)", labels={"job": "run"})
-                age = alerts.fires("RoundStale", r"no round for (\d+)\.\d+s", labels=world.place)
-                assert 5 <= int(age[1]) < 60
-                world.redis.erase()
-                world.redis.start()
-            memory.fires("RedisMemoryLost", "lost what it had acknowledged: 1 outages and voided rounds")
-            with world.proving("SweepStale", "AccountedUntilStale") as alerts:
-                world.sweeper.end(SIGKILL)
-                alerts.fires("SweepStale", "no process shows any")
-                age = alerts.fires("AccountedUntilStale", r"\(value: (\d+)\.\d+ s\)$", labels=world.place)
-                assert 10 <= int(age[1]) < 60
-                world.start_sweeper()
-            with world.proving("RoundStale") as alerts:
-                world.service.end(SIGKILL)
-                alerts.fires("RoundStale", "no process shows any")
-                world.start_service()
+        with world.proving("RedisDown", "RoundStale") as alerts:
+            world.redis.kill()
+            alerts.fires("RedisDown", r"^run: Redis does not answer \(up: 0\)", labels={"job": "run"})
+            age = alerts.fires("RoundStale", r"no round for (\d+)\.\d+s", labels=world.place)
+            assert 5 <= int(age[1]) < 60
+            world.redis.start()
+        with world.proving("SweepStale", "AccountedUntilStale") as alerts:
+            world.sweeper.end(SIGKILL)
+            alerts.fires("SweepStale", "no process shows any")
+            age = alerts.fires("AccountedUntilStale", r"\(value: (\d+)\.\d+ s\)$", labels=world.place)
+            assert 10 <= int(age[1]) < 60
+            world.start_sweeper()
+        with world.proving("RoundStale") as alerts:
+            world.service.end(SIGKILL)
+            alerts.fires("RoundStale", "no process shows any")
+            world.start_service()

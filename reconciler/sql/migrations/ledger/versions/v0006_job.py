@@ -15,6 +15,11 @@ depends_on = None
 
 def upgrade() -> None:
     """Makes both tables; an older release neither writes nor reads them."""
+    _make_jobs()
+    _make_idempotency_keys()
+
+
+def _make_jobs() -> None:
     op.create_table(
         "reconciler_job",
         sa.Column("job_id", KEY, nullable=False, comment="Random, or made of the idempotency key of the request."),
@@ -64,6 +69,9 @@ def upgrade() -> None:
     op.create_index(
         "ix_reconciler_job_environment_state_created", "reconciler_job", ["environment", "state", "created_at_ms"]
     )
+
+
+def _make_idempotency_keys() -> None:
     op.create_table(
         "reconciler_idempotency_key",
         sa.Column("environment", NAME, nullable=False, comment="Environment."),
