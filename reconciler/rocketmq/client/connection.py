@@ -42,6 +42,8 @@ _TOLD_MAX = 100
 _REFUSALS = frozenset({int(ResponseCode.SYSTEM_ERROR), int(ResponseCode.NO_PERMISSION)})
 
 Inbound: TypeAlias = Callable[["Connection", Command], None]
+#: Called on the reader thread, for each refusal by access control: it must be short and must not raise.
+Refused: TypeAlias = Callable[[AccessRefused], None]
 #: Called once when a connection is closed, on the thread that noticed it: it must be short and must not raise.
 Closed: TypeAlias = Callable[["Connection"], None]
 
@@ -100,6 +102,7 @@ class Connection:
         connect_timeout_seconds: float,
         on_request: Inbound,
         on_closed: Closed,
+        on_refused: Refused,
         limits: ConnectionLimits,
         tls: TlsContext | None = None,
     ) -> None:
@@ -109,6 +112,7 @@ class Connection:
         self._tls = tls
         self._on_request = on_request
         self._on_closed = on_closed
+        self._on_refused = on_refused
         self._opaque = itertools.count(1)
         self._lock = threading.Lock()
         self._writing = threading.Lock()
@@ -294,12 +298,14 @@ class Connection:
         refusal = None
         if command.code in _REFUSALS:
             refusal = access_refusal(command, waiting.code, waiting.fields, self.address)
+        if refusal is not None:
+            self._on_refused(refusal)
             self._tell_once(refusal)
         _settle(waiting.future, refusal or command)
 
-    def _tell_once(self, refusal: AccessRefused | None) -> None:
+    def _tell_once(self, refusal: AccessRefused) -> None:
         """Logs a refusal once a connection: its callers may take it for a broker that is away, and go on."""
-        if refusal is None or str(refusal) in self._told or len(self._told) >= _TOLD_MAX:
+        if str(refusal) in self._told or len(self._told) >= _TOLD_MAX:
             return
         self._told.add(str(refusal))
         logger.warning("access_refused: %s", refusal)
