@@ -12,6 +12,7 @@ Retry(NoBackoff(), 0). URLs:
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -201,12 +202,23 @@ def patience(pipe: Any, seconds: float) -> Iterator[None]:
             channel.settimeout(before)
 
 
-#: What openssl says, and what to do about it; the first that fits.
-_TLS_REMEDIES = {
-    "ismatch, certificate": "reach it under a name of its certificate, or set ssl_check_hostname=false in its URL",
-    "certificate verify failed": "give the certificate of its authority as ssl_ca_certs in its URL",
-    "WRONG_VERSION_NUMBER": "the port does not speak TLS: correct its URL",
-}
+#: What openssl says, and what to do about it; the first that fits. ENOENT and EACCES are none of a TCP connection: a
+#: file of ours could not be read.
+_TLS_REMEDIES = tuple(
+    (re.compile(said), remedy)
+    for said, remedy in (
+        (
+            "ismatch, certificate",
+            "reach it under a name of its certificate, or set ssl_check_hostname=false in its URL",
+        ),
+        ("certificate verify failed", "give the certificate of its authority as ssl_ca_certs in its URL"),
+        ("WRONG_VERSION_NUMBER", "the port does not speak TLS: correct its URL"),
+        (
+            r"Error (2|13) connecting to \S+:\d+\. |NO_CERTIFICATE_OR_CRL_FOUND|PEM lib|KEY_VALUES_MISMATCH",
+            "a TLS file of its URL cannot be used: correct ssl_ca_certs, ssl_certfile or ssl_keyfile",
+        ),
+    )
+)
 
 
 def translate(error: Exception) -> RedisAway | ConfigurationError | InvariantViolation:
@@ -227,5 +239,5 @@ def translate(error: Exception) -> RedisAway | ConfigurationError | InvariantVio
         if "unknown command" in text.lower():
             return ConfigurationError(f"Redis is older than 6.2 or renames commands: {text}")
     # The class is named because redis-py cuts the server's word off where it has a class for it.
-    remedy = next((f"; {remedy}" for said, remedy in _TLS_REMEDIES.items() if said in text), "")
-    return RedisAway(f"Redis: {type(error).__name__}: {text}".removesuffix(": ") + remedy)
+    remedy = next((remedy for said, remedy in _TLS_REMEDIES if said.search(text)), "")
+    return RedisAway(f"Redis: {type(error).__name__}: {text}".removesuffix(": "), remedy=remedy)

@@ -23,7 +23,13 @@ from reconciler.errors import (
     RequestTimeout,
 )
 from reconciler.rocketmq.client.tls_context import TlsContext
-from reconciler.rocketmq.client.tls_failures import TlsFailure, alert_behind, demand_of_silent, hand_shake_failure
+from reconciler.rocketmq.client.tls_failures import (
+    DO_AS_SAID,
+    TlsFailure,
+    alert_behind,
+    demand_of_silent,
+    hand_shake_failure,
+)
 from reconciler.rocketmq.client.tls_socket import TlsSocket
 from reconciler.rocketmq.wire.access_refusal import access_refusal
 from reconciler.rocketmq.wire.address import parse_address
@@ -282,6 +288,7 @@ class Connection:
         demand = demand_of_silent(error, settings)
         lost = ConnectionLost(f"{self.address}: {what}{demand}")
         lost.is_silent_over_tls = settings is not None and bool(demand)
+        lost.remedy = DO_AS_SAID if demand else ""
         return lost
 
     def _receive(self, command: Command) -> None:
