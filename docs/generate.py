@@ -21,7 +21,7 @@ from pydantic_core import PydanticUndefined
 
 from deploy.grafana import dashboard
 from reconciler.audit.result.classes import RULES
-from reconciler.contract import announcement, keyspace, least_rights, tables, verdicts
+from reconciler.contract import announcement, broker_rights, keyspace, least_rights, tables, verdicts
 from reconciler.contract.announcement import AnnouncedKey, Announcement, encode_announcement, sign
 from reconciler.contract.unique_key import shard_of
 from reconciler.instrumentation.metrics import catalogue
@@ -249,7 +249,7 @@ def rights_page() -> str:
         "`unique_key_topic.name` (and each name in `unique_key_topic.topics`), PROBE_TOPIC for `rocketmq.probe_topic`. ACL 1.0",
         "is RocketMQ 4.4 to 5.2; authorization is RocketMQ from 5.3 on. Every request needs a signature. A producer's heartbeat",
         "and END_TRANSACTION need no right. `replay` asks no broker, so it is not in the table. A name `*` is any name. For",
-        "[groups that pop](../operations.md#groups-that-pop) `run` needs one right more.",
+        "[groups that pop](../operations.md#groups-that-pop) there is a table of its own.",
         "",
         "| role | on | name | ACL 1.0 | authorization | why |",
         "|---|---|---|---|---|---|",
@@ -258,6 +258,19 @@ def rights_page() -> str:
         for r in role.brokers:
             acl, later = (", ".join(rights) or "none" for rights in (r.acl, r.authorization))
             lines.append(f"| {role.name} | {r.kind} | `{r.name}` | {acl} | {later} | {r.why} |")
+    lines += [
+        "",
+        "### Groups that pop",
+        "",
+        "What `run`, `doctor` and `console` need besides for each group that pops a topic. With `enableRetryTopicV2` of the",
+        "broker the names have `+` in place of `_`.",
+        "",
+        "| on | name | ACL 1.0 | authorization | why |",
+        "|---|---|---|---|---|",
+    ]
+    for r in broker_rights.OF_GROUPS_THAT_POP:
+        acl, later = (", ".join(rights) or "none" for rights in (r.acl, r.authorization))
+        lines.append(f"| {r.kind} | `{r.name}` | {acl} | {later} | {r.why} |")
     return "\n".join(lines).rstrip() + "\n"
 
 

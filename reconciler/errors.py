@@ -33,6 +33,8 @@ class ReconcilerError(Exception):
     """Something the reconciler knows how to name went wrong."""
 
     exit_code = 70
+    #: What to do, where the error knows it. Its text says it, too.
+    remedy = ""
 
 
 class ConfigurationError(ReconcilerError):
@@ -69,6 +71,10 @@ class TransientError(ReconcilerError):
 
 class DependencyAway(TransientError):
     """Something outside the process does not answer."""
+
+    def __init__(self, found: str = "", *, remedy: str = "") -> None:
+        self.remedy = remedy
+        super().__init__(f"{found}; {remedy}" if remedy else found)
 
 
 class RedisAway(DependencyAway):
@@ -108,7 +114,7 @@ class AccessRefused(BrokerUnavailable):
         self.code = code
         self.remark = remark
         named = f"user {user}" if user else "the user"
-        found, self.remedy = {
+        found, remedy = {
             Lacking.SIGNATURE: (
                 "wants a signature, and got none",
                 "set rocketmq.acl, or the argument acl of the plug-in",
@@ -123,7 +129,8 @@ class AccessRefused(BrokerUnavailable):
             ),
             Lacking.RIGHT: (f"{named} lacks {right or 'a right'}", f"grant {named} {right or 'it'} at every broker"),
         }[lacking]
-        super().__init__(f"{request} refused: {found}; {self.remedy} [code {code}: {remark}]")
+        super().__init__(f"{request} refused: {found}; {remedy} [code {code}: {remark}]")
+        self.remedy = remedy
 
 
 class RequestTimeout(DependencyAway):
@@ -167,3 +174,12 @@ class Collision(PermanentError):
 
 class InvariantViolation(ReconcilerError):
     """A promise of the code itself does not hold: a bug; stop this step and alarm."""
+
+
+def known_remedy(error: BaseException | None) -> str:
+    """The remedy of the error, or of what it came from; empty: none of them knows one."""
+    while error is not None:
+        if isinstance(error, ReconcilerError) and error.remedy:
+            return error.remedy
+        error = error.__cause__
+    return ""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from reconciler.errors import ReconcilerError
+from reconciler.errors import ConfigurationError, InvalidValue, ReconcilerError, known_remedy
 
 Level = Literal["ok", "note", "fail"]
 
@@ -33,6 +33,18 @@ class Diagnosis:
 Check = Callable[[], Iterable[Diagnosis]]
 
 
+def failed(check: str, error: ReconcilerError, otherwise: str) -> Diagnosis:
+    """A check that ended with an error. What to do is said once: by the error itself, or else `otherwise`."""
+    match error:
+        case InvalidValue():
+            return Diagnosis(check=check, level="fail", found=str(error), remedy=f"correct {error.field}")
+        case ConfigurationError():
+            return Diagnosis(check=check, level="fail", found=str(error), remedy="do what the text says")
+    remedy = known_remedy(error)
+    found = str(error).replace(f"; {remedy}", "", 1) if remedy else str(error)
+    return Diagnosis(check=check, level="fail", found=found, remedy=remedy or otherwise)
+
+
 def run_checks(checks: Sequence[tuple[str, str, Check]]) -> list[Diagnosis]:
     """Runs (name, remedy where the check cannot ask, check) in order.
 
@@ -43,5 +55,5 @@ def run_checks(checks: Sequence[tuple[str, str, Check]]) -> list[Diagnosis]:
         try:
             diagnoses.extend(check())
         except ReconcilerError as error:
-            diagnoses.append(Diagnosis(check=name, level="fail", found=str(error), remedy=remedy))
+            diagnoses.append(failed(name, error, remedy))
     return diagnoses

@@ -15,7 +15,10 @@ BUSINESS_ID = "BUSINESS_ID"
 #: like BUSINESS_ID, so that plug-ins of every release compute the same digest.
 OUTBOX_MARK = "RECONCILER_OUTBOX"
 
-#: Never copied by a republish and never part of the content digest.
+#: Never copied by a republish and never part of the content digest. A name that a service may have set must not be
+#: added: plug-ins of two releases would compute two digests of one message. TRACE_CONTEXT is such a name: proxies set
+#: it for gRPC producers, and callers of other clients may. Names that begin with __RMQ.TRANSIENT. are set by Java
+#: clients on what they have pulled, and TRANS_OFFSET by brokers on OP records: no copy that is compared has them.
 RESERVED = frozenset(
     {
         "KEYS", "TAGS", "UNIQ_KEY", "WAIT", "DELAY", "RETRY_TOPIC", "REAL_TOPIC", "REAL_QID", "TRAN_MSG", "PGROUP",
@@ -28,7 +31,7 @@ RESERVED = frozenset(
         "TIMER_DELAY_LEVEL", "TIMER_LOG_ID", "__SHARDINGKEY", "__transactionId__", "__BORNHOST", "BORN_HOST",
         "BORN_TIMESTAMP", "__CRC32#", "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID", "INNER_NUM", "INNER_BASE",
         "DUP_INFO", "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET", "TAG_CRC", "LMQ_QUEUE_ID", "KEY_CRC",
-        "RECONCILER_SIGNATURE", "PROPERTY_PRODUCER_GROUP", "LITE_TOPIC", "ORIGIN_GROUP",
+        "RECONCILER_SIGNATURE", "PROPERTY_PRODUCER_GROUP", "LITE_TOPIC", "ORIGIN_GROUP", "TIMER_ROLL_LABEL",
     }
 )  # fmt: skip
 

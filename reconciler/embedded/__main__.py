@@ -8,7 +8,7 @@ from pathlib import Path
 
 from reconciler.contract.visible_text import visible_line
 from reconciler.embedded.families import DEFAULT_FAMILY, FAMILIES
-from reconciler.embedded.serving import serve, server_tls
+from reconciler.embedded.serving import client_tls, serve, server_tls
 from reconciler.errors import ConfigurationError
 
 
@@ -20,6 +20,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, help="folder of the log that survives kill -9; else in memory")
     parser.add_argument("--advertise", help="host that clients reach the broker under, if not that of --listen")
     parser.add_argument("--namesrv", help="register with these name servers instead: HOST:PORT;HOST:PORT")
+    parser.add_argument(
+        "--namesrv-ca", type=Path, help="register over TLS: name servers' authorities; shows --tls-certificate"
+    )
     parser.add_argument("--knob", action="append", default=[], metavar="NAME=VALUE", help="a fault or a property")
     parser.add_argument("--tls-certificate", type=Path, help="PEM file: speak TLS, too")
     parser.add_argument("--tls-key", type=Path, help="PEM file, if the key is not with the certificate")
@@ -34,6 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
             data=chosen.data,
             knobs=chosen.knob,
             name_servers=chosen.namesrv,
+            name_server_tls=client_tls(ca=chosen.namesrv_ca, certificate=chosen.tls_certificate, key=chosen.tls_key),
             advertise=chosen.advertise,
             users=chosen.users,
             tls=server_tls(

@@ -11,6 +11,7 @@ from reconciler.embedded.channel import Channel
 from reconciler.embedded.registration import Registration
 from reconciler.embedded.tls import ServerTls, TlsDoor
 from reconciler.errors import ConfigurationError, InvalidValue
+from reconciler.rocketmq.client.tls_context import TlsContext
 
 VIP_DISTANCE = 2  # BrokerController: fastListenPort = listenPort - 2
 _TRIES = 64
@@ -68,6 +69,7 @@ class Listening:
     sockets: list[socket.socket]
     advertise: str | None = None
     name_servers: list[tuple[str, int]] = field(default_factory=list)
+    name_server_tls: TlsContext | None = None
     tls: ServerTls | None = None
     _servers: list[asyncio.Server | TlsDoor] = field(default_factory=list)
     _registration: Registration | None = None
@@ -83,7 +85,7 @@ class Listening:
             else:
                 self._servers.append(TlsDoor(listener, self.tls, self._channel))
         if self.name_servers:
-            self._registration = Registration(self.broker.services, self.name_servers)
+            self._registration = Registration(self.broker.services, self.name_servers, self.name_server_tls)
             await self._registration.start()
 
     def _channel(self) -> Channel:

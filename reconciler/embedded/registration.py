@@ -1,4 +1,4 @@
-"""Registers a broker with a name server in another process or thread: REGISTER_BROKER over TCP.
+"""Registers a broker with a name server in another process or thread: REGISTER_BROKER over TCP or TLS.
 
 Confined to the broker's loop.
 """
@@ -12,6 +12,7 @@ import logging
 
 from reconciler.embedded.handlers.admin import topics_json
 from reconciler.embedded.services import BrokerServices
+from reconciler.rocketmq.client.tls_context import TlsContext
 from reconciler.rocketmq.wire.codes import RequestCode
 from reconciler.rocketmq.wire.frame import FLAG_ONEWAY, Command, encode_frame
 
@@ -21,14 +22,19 @@ _PERIOD_SECONDS = 10.0
 _POLL_SECONDS = 0.02  # how soon a new topic is announced
 _RETRY_SECONDS = 0.5
 _FIRST_SECONDS = 3.0
+_GOODBYE_SECONDS = 1.0
 
 
 class Registration:
     """Keeps one broker registered with each of its name servers."""
 
-    def __init__(self, broker: BrokerServices, name_servers: list[tuple[str, int]]) -> None:
+    def __init__(
+        self, broker: BrokerServices, name_servers: list[tuple[str, int]], tls: TlsContext | None = None
+    ) -> None:
+        """`tls`: how name servers are spoken to (tls.enable of a real broker); None: without TLS."""
         self._broker = broker
         self._name_servers = name_servers
+        self._tls = tls
         self._tasks: list[asyncio.Task[None]] = []
         self._ready = asyncio.Event()
 
@@ -55,7 +61,8 @@ class Registration:
             await asyncio.sleep(_RETRY_SECONDS)
 
     async def _stay_registered(self, host: str, port: int) -> None:
-        reader, writer = await asyncio.open_connection(host, port)
+        context = None if self._tls is None else self._tls.current()
+        reader, writer = await asyncio.open_connection(host, port, ssl=context)
         try:
             sent_version, waited = -1, 0.0
             while True:
@@ -74,7 +81,7 @@ class Registration:
         finally:
             if not writer.is_closing():
                 writer.write(self._unregister_frame())
-            writer.close()
+            await _close(writer)
 
     def _fields(self) -> dict[str, str]:
         settings = self._broker.settings
@@ -107,3 +114,12 @@ class Registration:
                 fields=self._fields(),
             )
         )
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    """What was written has left, unless the name server takes nothing; TLS says goodbye before it closes."""
+    writer.close()
+    with contextlib.suppress(OSError, TimeoutError):
+        async with asyncio.timeout(_GOODBYE_SECONDS):
+            await writer.wait_closed()
+    writer.transport.abort()

@@ -21,6 +21,8 @@ from reconciler.embedded.services import BrokerServices
 from reconciler.embedded.settings import BrokerSettings
 from reconciler.embedded.tls import ServerTls
 from reconciler.errors import InvariantViolation, UsageError
+from reconciler.rocketmq.client.tls import TlsSettings
+from reconciler.rocketmq.client.tls_context import TlsContext
 
 T = TypeVar("T")
 
@@ -32,7 +34,8 @@ class EmbeddedBroker:
 
     Methods may be called from any thread; all work happens in the broker's own. ``start`` after ``stop`` listens
     on the same port again, with the messages of ``data`` (a folder), or empty without one. ``name_servers``
-    ("host:port;host:port") registers it there, without TLS; else it is its own name server. ``tls`` is its own.
+    ("host:port;host:port") registers it there, over ``name_server_tls`` where that is given; else it is its own name
+    server. ``tls`` is how it speaks to clients.
     ``users``: requests must be signed by one of them; None: every client is let in.
     """
 
@@ -46,6 +49,7 @@ class EmbeddedBroker:
         listen: str = "127.0.0.1:0",
         advertise: str | None = None,
         name_servers: str | None = None,
+        name_server_tls: TlsSettings | None = None,
         clock: Clock | None = None,
         is_broker: bool = True,
         tls: ServerTls | None = None,
@@ -59,6 +63,7 @@ class EmbeddedBroker:
         self._register_with = [
             parse_address(text, field_name="name_servers") for text in (name_servers or "").split(";") if text
         ]
+        self._name_server_tls = name_server_tls
         self._is_broker = is_broker
         self._tls = tls
         self._users = None if users is None else tuple(users)
@@ -124,6 +129,7 @@ class EmbeddedBroker:
     async def _open(self) -> Listening:
         if self._tls is not None:
             self._tls.context()  # before a port is taken: its files may be wrong
+        name_server_tls = None if self._name_server_tls is None else TlsContext(self._name_server_tls)
         sockets = bind_ports(self._host, self._port, with_vip=self._is_broker)
         try:
             broker = Broker(
@@ -142,7 +148,12 @@ class EmbeddedBroker:
             raise
         self._port = sockets[0].getsockname()[1]
         listening = Listening(
-            broker=broker, sockets=sockets, advertise=self._advertise, name_servers=self._register_with, tls=self._tls
+            broker=broker,
+            sockets=sockets,
+            advertise=self._advertise,
+            name_servers=self._register_with,
+            name_server_tls=name_server_tls,
+            tls=self._tls,
         )
         await listening.start()
         return listening

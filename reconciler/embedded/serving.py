@@ -18,6 +18,8 @@ from reconciler.embedded.listening import Listening, bind_ports, parse_address
 from reconciler.embedded.settings import BrokerSettings
 from reconciler.embedded.tls import ServerTls, TlsMode
 from reconciler.errors import InvalidValue
+from reconciler.rocketmq.client.tls import TlsSettings
+from reconciler.rocketmq.client.tls_context import TlsContext
 
 
 def turn(knob: str, faults: Faults, settings: BrokerSettings) -> None:
@@ -54,6 +56,14 @@ def server_tls(
     )
 
 
+def client_tls(*, ca: Path | None, certificate: Path | None, key: Path | None) -> TlsSettings | None:
+    """How the broker registers, from arguments: it shows its own certificate to who asks. None: without TLS."""
+    if ca is None:
+        return None
+    files = [None if path is None else str(path) for path in (ca, certificate, key)]
+    return TlsSettings(ca_file=files[0], certificate_file=files[1], key_file=files[2])
+
+
 def serve(
     listen: str,
     *,
@@ -62,6 +72,7 @@ def serve(
     knobs: Iterable[str] = (),
     settings: BrokerSettings | None = None,
     name_servers: str | None = None,
+    name_server_tls: TlsSettings | None = None,
     advertise: str | None = None,
     tls: ServerTls | None = None,
     users: Path | None = None,
@@ -69,6 +80,7 @@ def serve(
     """Serves name server and broker on one port (and the broker two below) until SIGTERM or SIGINT; returns 0.
 
     ``knobs`` are "NAME=VALUE": a fault (Faults.apply) or a broker property (BrokerSettings.configure).
+    ``name_server_tls``: TLS for the connections to ``name_servers``.
     ``users`` is a file of users (read_users): requests must be signed by one of them.
     When ready it prints one JSON line ``{"listen": "127.0.0.1:PORT", "family": "5.x"}``. Raises InvalidValue or
     ConfigurationError before that.
@@ -76,8 +88,11 @@ def serve(
     chosen = family_named(family)
     host, port = parse_address(listen)
     servers = [parse_address(text, field_name="namesrv") for text in (name_servers or "").split(";") if text]
+    if name_server_tls is not None and not servers:
+        raise InvalidValue("namesrv", name_servers, "the name servers that are to be registered with over TLS")
     if tls is not None:
         tls.context()  # before a port is taken: its files may be wrong
+    registering = None if name_server_tls is None else TlsContext(name_server_tls)
     known_users = None if users is None else read_users(users)
     faults = Faults()
     settings = settings or BrokerSettings()
@@ -85,10 +100,7 @@ def serve(
         turn(knob, faults, settings)
 
     async def run() -> None:
-        stopping = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stopping.set)
+        stopping = _set_by_signals()
         sockets = bind_ports(host, port, with_vip=True)
         try:
             broker = Broker(
@@ -104,7 +116,14 @@ def serve(
             for listener in sockets:
                 listener.close()
             raise
-        listening = Listening(broker=broker, sockets=sockets, advertise=advertise, name_servers=servers, tls=tls)
+        listening = Listening(
+            broker=broker,
+            sockets=sockets,
+            advertise=advertise,
+            name_servers=servers,
+            name_server_tls=registering,
+            tls=tls,
+        )
         await listening.start()
         ready = {"listen": broker.services.address, "family": chosen.name}
         sys.stdout.write(json.dumps(ready, separators=(",", ":")) + "\n")
@@ -114,3 +133,11 @@ def serve(
 
     asyncio.run(run())
     return 0
+
+
+def _set_by_signals() -> asyncio.Event:
+    """Set by SIGTERM and SIGINT, in the running loop."""
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    return stopping

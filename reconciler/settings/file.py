@@ -50,8 +50,10 @@ class SettingsDocument:
     values: dict[str, Any] = field(repr=False)
     #: Path of a setting -> the variable that it comes from; all others come from the file.
     variables: Mapping[tuple[str, ...], str]
-    #: Variables that cannot be used, one line each with the remedy.
+    #: Variables and secrets that cannot be used, one line each with the remedy.
     problems: list[str]
+    #: Paths of these secrets, which are left out of the values.
+    unread: frozenset[tuple[str, ...]] = frozenset()
 
 
 def read_document(path: Path | None, environ: Mapping[str, str]) -> SettingsDocument:
@@ -70,9 +72,14 @@ def read_document(path: Path | None, environ: Mapping[str, str]) -> SettingsDocu
         except (ValueError, RecursionError) as error:  # also thousands of digits, or of nested brackets
             raise ConfigurationError(f"{path}: no valid TOML: {error}") from error
     variables, problems = _apply_environment(values, environ)
-    problems += read_secrets(values, variables)
-    origin = "environment" if path is None else str(path)
-    return SettingsDocument(origin=origin, values=values, variables=variables, problems=problems)
+    unread = list(read_secrets(values, variables))
+    return SettingsDocument(
+        origin="environment" if path is None else str(path),
+        values=values,
+        variables=variables,
+        problems=problems + [line for _, line in unread],
+        unread=frozenset(secret for secret, _ in unread),
+    )
 
 
 def load_settings(
@@ -92,6 +99,7 @@ def load_settings(
         problems += [
             f"{_variable(detail['loc'], document.variables)}{line}"
             for detail in error.errors()
+            if not _follows_from(document.unread, detail["loc"])
             for line in describe(detail)
         ]
         problems += _contradictions_of_the_rest(document.values, error)
@@ -120,6 +128,12 @@ def _contradictions_of_the_rest(document: Mapping[str, Any], first: ValidationEr
     except type(first) as error:
         return [line for detail in error.errors() if not detail["loc"] for line in describe(detail)]
     return []
+
+
+def _follows_from(unread: frozenset[tuple[str, ...]], location: Sequence[int | str]) -> bool:
+    """Whether what is said of a place may be true only because a secret there could not be read."""
+    path = tuple(map(str, location))
+    return any(path in (secret, secret[:-1]) for secret in unread)
 
 
 def _holds(place: Any, part: int | str) -> bool:

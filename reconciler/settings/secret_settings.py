@@ -56,14 +56,17 @@ def forget_other_sources(section: dict[str, Any], name: str) -> None:
         section.pop(f"{name}{source}", None)
 
 
-def read_secrets(document: dict[str, Any], variables: Mapping[Place, str]) -> Iterator[str]:
-    """Puts a SecretText in the place of every `..._file` and `..._command`. Gives a line for each that cannot be used.
+def read_secrets(document: dict[str, Any], variables: Mapping[Place, str]) -> Iterator[tuple[Place, str]]:
+    """Puts a SecretText in the place of every `..._file` and `..._command`. Gives path and line of each that cannot be
+    used, which is left out.
 
     `variables`: path of a setting -> the variable that it comes from.
     """
     for path in SECRET_NAMES:
         for where, section in _sections(document, path.split(".")[:-1], ()):
-            yield from _read_one(section, (*where, path.rpartition(".")[2]), variables)
+            secret = (*where, path.rpartition(".")[2])
+            for problem in _read_one(section, secret, variables):
+                yield secret, problem
 
 
 def _sections(place: Any, names: list[str], where: Place) -> Iterator[tuple[Place, dict[str, Any]]]:

@@ -12,6 +12,7 @@ Retry(NoBackoff(), 0). URLs:
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,10 +27,10 @@ from redis.connection import parse_url
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
-from reconciler.contract.secret import Secret, SecretText, revealed
+from reconciler.contract.secret import Secret, revealed
 from reconciler.contract.urls import Url, is_over_tls, read_redis_url, shown_url
 from reconciler.errors import ConfigurationError, InvalidValue, InvariantViolation, RedisAway
-from reconciler.shards.changing_login import ChangingLogin, has_login, without_login
+from reconciler.shards.changing_login import SENTINEL_PARAMETERS, ChangingLogin, changing_login, without_login
 
 RedisClient: TypeAlias = redis.Redis | RedisCluster
 
@@ -72,7 +73,7 @@ def open_client(
         raise InvalidValue("redis url", shown_url(url), str(error)) from None  # the text may hold a password
     text = revealed(url)
     checks_role = primary_only and found.scheme != "redis+cluster"  # a cluster's replica sends commands to its primary
-    login = ChangingLogin(url) if isinstance(url, SecretText) and url.changes and has_login(url) else None
+    login = changing_login(url)
     if login is not None:
         text, arguments["credential_provider"] = without_login(text), login
         found = read_redis_url(text)
@@ -80,7 +81,8 @@ def open_client(
         arguments["redis_connect_func"] = _Connecting(login, checks_role=checks_role)
     match found.scheme:
         case "redis+sentinel":
-            return _sentinel(found, arguments, _options(text, found))
+            at_sentinels = changing_login(url, is_of_sentinels=True)
+            return _sentinel(found, arguments, _options(text, found), at_sentinels)
         case "redis+cluster":
             return _cluster(found, arguments | _options(text, found))
         case "unix":
@@ -88,16 +90,16 @@ def open_client(
     return redis.Redis.from_url(text, **arguments)
 
 
-def _sentinel(url: Url, arguments: dict[str, Any], options: dict[str, Any]) -> redis.Redis:
+def _sentinel(url: Url, arguments: dict[str, Any], options: dict[str, Any], login: ChangingLogin | None) -> redis.Redis:
+    """`login`: at the Sentinels themselves, where it changes."""
     service, _, database = url.path.strip("/").partition("/")
     if database:
         options["db"] = int(database)
-    # sentinel_username and sentinel_password log in at the Sentinels themselves.
     sentinel_options = {
-        name.removeprefix("sentinel_"): options.pop(name)
-        for name in ("sentinel_username", "sentinel_password")
-        if name in options
+        name.removeprefix("sentinel_"): options.pop(name) for name in SENTINEL_PARAMETERS if name in options
     }
+    if login is not None:
+        sentinel_options = {"credential_provider": login, "redis_connect_func": _Connecting(login, checks_role=False)}
     plain = {name: value for name, value in arguments.items() if name not in _OF_THE_SERVICE}
     if options.get("ssl"):
         sentinel_options |= {name: value for name, value in options.items() if name == "ssl" or name.startswith("ssl_")}
@@ -200,12 +202,23 @@ def patience(pipe: Any, seconds: float) -> Iterator[None]:
             channel.settimeout(before)
 
 
-#: What openssl says, and what to do about it; the first that fits.
-_TLS_REMEDIES = {
-    "ismatch, certificate": "reach it under a name of its certificate, or set ssl_check_hostname=false in its URL",
-    "certificate verify failed": "give the certificate of its authority as ssl_ca_certs in its URL",
-    "WRONG_VERSION_NUMBER": "the port does not speak TLS: correct its URL",
-}
+#: What openssl says, and what to do about it; the first that fits. ENOENT and EACCES are none of a TCP connection: a
+#: file of ours could not be read.
+_TLS_REMEDIES = tuple(
+    (re.compile(said), remedy)
+    for said, remedy in (
+        (
+            "ismatch, certificate",
+            "reach it under a name of its certificate, or set ssl_check_hostname=false in its URL",
+        ),
+        ("certificate verify failed", "give the certificate of its authority as ssl_ca_certs in its URL"),
+        ("WRONG_VERSION_NUMBER", "the port does not speak TLS: correct its URL"),
+        (
+            r"Error (2|13) connecting to \S+:\d+\. |NO_CERTIFICATE_OR_CRL_FOUND|PEM lib|KEY_VALUES_MISMATCH",
+            "a TLS file of its URL cannot be used: correct ssl_ca_certs, ssl_certfile or ssl_keyfile",
+        ),
+    )
+)
 
 
 def translate(error: Exception) -> RedisAway | ConfigurationError | InvariantViolation:
@@ -226,5 +239,5 @@ def translate(error: Exception) -> RedisAway | ConfigurationError | InvariantVio
         if "unknown command" in text.lower():
             return ConfigurationError(f"Redis is older than 6.2 or renames commands: {text}")
     # The class is named because redis-py cuts the server's word off where it has a class for it.
-    remedy = next((f"; {remedy}" for said, remedy in _TLS_REMEDIES.items() if said in text), "")
-    return RedisAway(f"Redis: {type(error).__name__}: {text}".removesuffix(": ") + remedy)
+    remedy = next((remedy for said, remedy in _TLS_REMEDIES if said.search(text)), "")
+    return RedisAway(f"Redis: {type(error).__name__}: {text}".removesuffix(": "), remedy=remedy)

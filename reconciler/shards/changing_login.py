@@ -10,27 +10,30 @@ from urllib.parse import parse_qsl, unquote, urlencode
 
 from redis.credentials import CredentialProvider
 
-from reconciler.contract.secret import SecretText
+from reconciler.contract.secret import Secret, SecretText
 from reconciler.contract.urls import read_redis_url
 
 #: Parameters that do what user and password before the host do.
 _PARAMETERS = ("username", "password")
+#: Those of the login at the Sentinels, which is none before the host.
+SENTINEL_PARAMETERS = ("sentinel_username", "sentinel_password")
 
 
 class ChangingLogin(CredentialProvider):
     """What redis-py asks at each connection. Shared by threads."""
 
-    def __init__(self, secret: SecretText) -> None:
+    def __init__(self, secret: SecretText, *, is_of_sentinels: bool = False) -> None:
         self._secret = secret
+        self._read = _login_at_sentinels if is_of_sentinels else _login
         self._text = secret.reveal()
-        self._login = _login(self._text)
+        self._login = self._read(self._text)
 
     def get_credentials(self) -> tuple[str] | tuple[str, str]:
         """User and password, or the password alone; of a URL that cannot be read the ones of before."""
         text = self._secret.reveal()
         if text != self._text:
             with suppress(ValueError):  # half written
-                self._text, self._login = text, _login(text)
+                self._text, self._login = text, self._read(text)
         username, password = self._login
         return (username, password) if username else (password,)
 
@@ -39,9 +42,12 @@ class ChangingLogin(CredentialProvider):
         return self._secret.ask_again(self._text)
 
 
-def has_login(secret: SecretText) -> bool:
-    """Whether the URL has a user or a password. One that has none now has none later."""
-    return any(_login(secret.reveal()))
+def changing_login(url: Secret, *, is_of_sentinels: bool = False) -> ChangingLogin | None:
+    """The login of a URL that changes. None: it never changes, or has neither user nor password, and will have none."""
+    if not isinstance(url, SecretText) or not url.changes:
+        return None
+    login = ChangingLogin(url, is_of_sentinels=is_of_sentinels)
+    return login if any(login.get_credentials()) else None
 
 
 def without_login(text: str) -> str:
@@ -50,6 +56,12 @@ def without_login(text: str) -> str:
     place, mark, query = rest.partition("?")
     kept = [(name, value) for name, value in parse_qsl(query, keep_blank_values=True) if name not in _PARAMETERS]
     return f"{scheme}://{place.rpartition('@')[2]}{mark if kept else ''}{urlencode(kept)}"
+
+
+def _login_at_sentinels(text: str) -> tuple[str, str]:
+    given = dict(read_redis_url(text).parameters)
+    username, password = (given.get(name, "") for name in SENTINEL_PARAMETERS)
+    return username, password
 
 
 def _login(text: str) -> tuple[str, str]:

@@ -310,8 +310,8 @@ def translate_driver_error(error: BaseException | None, engine: sa.Engine) -> Ex
 def away(error: BaseException | None, engine: sa.Engine) -> DatabaseAway:
     """In one line: which database, what its driver says, what to do about it."""
     text = _words(error, engine)
-    remedy = next((f"; {remedy}" for said, remedy in _REMEDIES if said.search(text)), "")
-    return DatabaseAway(f"{shown(engine)}: {text}{remedy}")
+    remedy = next((remedy for said, remedy in _REMEDIES if said.search(text)), "")
+    return DatabaseAway(f"{shown(engine)}: {text}", remedy=remedy)
 
 
 def _words(error: BaseException | None, engine: sa.Engine) -> str:

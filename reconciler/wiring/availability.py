@@ -75,7 +75,9 @@ def ask_redis(connections: Connections) -> dict[str, Callable[[], object]]:
             with translated_errors():
                 connections.redis.ping()
         except RedisAway as error:
-            raise RedisAway(f"{str(error).rstrip('.')}; {REDIS_REMEDY}") from error
+            if error.remedy:
+                raise
+            raise RedisAway(str(error).rstrip("."), remedy=REDIS_REMEDY) from error
         require_room(connections.redis)
 
     return {"redis": ping}

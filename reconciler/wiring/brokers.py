@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 
 from reconciler.announcing.source import PULL_GROUP
-from reconciler.errors import BrokerUnavailable, ReconcilerError
+from reconciler.errors import BrokerUnavailable, ReconcilerError, known_remedy
 from reconciler.evidence.brokers import filter_kind_of
 from reconciler.evidence.queue_ends import QueueEnd, QueueEnds
 from reconciler.evidence.queue_scan import SCAN_GROUP
@@ -44,16 +44,18 @@ def masters(connections: Connections) -> dict[str, str]:
     try:
         brokers = connections.rocketmq.routes.brokers()
     except BrokerUnavailable as error:
-        raise BrokerUnavailable(f"{error}; {BROKER_REMEDY}") from error
+        if known_remedy(error):
+            raise
+        raise BrokerUnavailable(str(error), remedy=BROKER_REMEDY) from error
     if not brokers:
         raise BrokerUnavailable(
-            "no broker is registered at the name servers; start one with their addresses (namesrvAddr), or correct "
-            "rocketmq.name_servers"
+            "no broker is registered at the name servers",
+            remedy="start one with their addresses (namesrvAddr), or correct rocketmq.name_servers",
         )
     found: dict[str, str] = {}
     for name, addresses in sorted(brokers.items()):
         if addresses.master is None:
-            raise BrokerUnavailable(f"broker {name} has no master; start it, and try again")
+            raise BrokerUnavailable(f"broker {name} has no master", remedy="start it, and try again")
         found[name] = addresses.master
     return found
 

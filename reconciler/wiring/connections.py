@@ -122,11 +122,10 @@ def credentials(settings: AclSettings) -> AclCredentials | None:
     """The user of the brokers; None: nothing is signed."""
     if settings.access_key is None or settings.secret_key is None:
         return None
-    token = settings.security_token
     return AclCredentials(
         access_key=settings.access_key,
-        secret_key=settings.secret_key.reveal,
-        security_token=None if token is None else token.reveal,
+        secret_key=settings.secret_key,
+        security_token=settings.security_token,
     )
 
 
@@ -134,11 +133,10 @@ def tls_settings(settings: TlsSection) -> TlsSettings | None:
     """How connections are encrypted; None: they are not."""
     if not settings.enabled:
         return None
-    password = settings.key_password
     return TlsSettings(
         ca_file=settings.ca_file,
         certificate_file=settings.certificate_file,
         key_file=settings.key_file,
-        key_password=None if password is None else password.reveal(),
+        key_password=settings.key_password,
         verify_host_name=settings.verify_host_name,
     )

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.embedded.server import EmbeddedBroker
 from reconciler.errors import BrokerRefused, BrokerUnavailable, TransientError
 from reconciler.evidence.repairs import RemotingBrokerRepairs
 from reconciler.evidence.stored_message import stored_message
 from reconciler.policy.evidence import EndOutcome, Presence
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.client_instance import ClientInstance
+from reconciler.rocketmq.client.name_servers import NameServers
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.client.tls import TlsSettings
 from reconciler.rocketmq.consumer.listener import ConsumeStatus
@@ -132,6 +134,18 @@ def test_a_lost_end_is_found_and_repaired_over_tls(version: str, authority: Auth
         with consumer.subscribe(topic).register_listener(listen):
             eventually(lambda: len(bodies) == 2, within_seconds=60, message="both copies")
         assert sorted(bodies, key=len) == [half.message.body, BODY]
+
+
+@pytest.mark.parametrize("version", [pytest.param("5.3.3", marks=marks("5.3.3"))])
+def test_an_embedded_broker_registers_at_a_real_name_server_that_enforces_tls(
+    version: str, authority: Authority
+) -> None:
+    with cluster_with_tls(version, tls_of(authority, mutual=True)) as (cluster, tls), RemotingClient(tls=tls) as client:
+        names = NameServers(cluster.name_servers, client)
+        with EmbeddedBroker(name_servers=cluster.name_servers, name_server_tls=tls) as broker:
+            found = eventually(lambda: names.brokers().get("embedded"), within_seconds=30)
+            assert found.master == broker.address
+        assert eventually(lambda: "embedded" not in names.brokers(), within_seconds=30)
 
 
 def refusal(address: str, tls: TlsSettings | None) -> str:

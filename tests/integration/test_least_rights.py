@@ -35,7 +35,7 @@ from reconciler.contract.least_rights import (
     grants,
 )
 from reconciler.contract.subscription import Subscription
-from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
+from reconciler.contract.tables import CandidateState, HoldKind, JobKind, JobState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.errors import ReconcilerError
@@ -44,7 +44,16 @@ from reconciler.evidence.outbox import ReadOutbox, SqlOutboxReader
 from reconciler.evidence.outbox_inspection import OutboxInspector
 from reconciler.ledger.retention import SqlRetention
 from reconciler.ledger.sql_ledger import SqlLedger
-from reconciler.policy.ports import AnnouncementQueue, Intent, LedgerFilter, RefusedAnnouncement, RepairChange
+from reconciler.policy.ports import (
+    AnnouncementQueue,
+    Intent,
+    JobChange,
+    KeyedRequest,
+    LedgerFilter,
+    RefusedAnnouncement,
+    RepairChange,
+    WantedJob,
+)
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
 from reconciler.sql import schema
@@ -195,6 +204,7 @@ def run(url: str) -> None:
         keep_rounds(ledger, environment)
         brake(ledger, environment)
         get_over_an_outage(ledger, environment)
+        work_on_a_job(ledger, environment)
         for seen in (["broker-a", "broker-b"], ["broker-a"], ["broker-a", "broker-b"], ["broker-a"]):
             ledger.brokers.note(environment, "ORDERS", seen, keep_seconds=60)
         assert ledger.brokers.note(environment, "ORDERS", ["broker-a"], keep_seconds=-1) == {"broker-a"}
@@ -204,7 +214,7 @@ def run(url: str) -> None:
         # Rows of a day to come are old, too.
         deleted = SqlRetention(ledger.database, keep_days=-1).delete_old(environment)
         counts = (deleted.candidates, deleted.repairs, deleted.rounds, deleted.quarantined, deleted.outages)
-        assert (*counts, deleted.actions) == (1, 1, 1, 1, 1, 1)
+        assert (*counts, deleted.actions, deleted.jobs) == (1, 1, 1, 1, 1, 1, 1)
         outbox = SqlOutboxReader([ReadOutbox(producer_group=GROUP, topics=frozenset({"ORDERS"}), url=url)])
         stack.callback(outbox.close)
         for found in outbox.look_up("ORDERS", {next_key(): 0}).values():
@@ -258,6 +268,21 @@ def get_over_an_outage(ledger: SqlLedger, environment: str) -> None:
     ledger.outages.advance(outage, scan_position={"complete": True}, scanned=1)
     ledger.outages.finish(outage)
     assert ledger.outages.current(environment) is None
+
+
+def work_on_a_job(ledger: SqlLedger, environment: str) -> None:
+    """Placed by a request with a key, claimed, and done; a request that nobody answers is forgotten."""
+    request = KeyedRequest(by="test", key=next_key(), digest=b"1")
+    noted = ledger.idempotency_keys.begin(environment, request, lease_seconds=9)
+    wanted = WantedJob(job_id=next_key(), kind=JobKind.REPAIR, request={}, by="test")
+    assert ledger.jobs.place(environment, wanted).state is JobState.QUEUED
+    assert ledger.idempotency_keys.answer(environment, request, token=noted.token, status=202, answer="{}")
+    claimed = ledger.jobs.claim(environment, token="t", lease_seconds=9)
+    assert claimed is not None
+    assert ledger.jobs.change(claimed, JobChange(ends=JobState.DONE), lease_seconds=9) is not None
+    other = KeyedRequest(by="test", key=next_key(), digest=b"2")
+    noted = ledger.idempotency_keys.begin(environment, other, lease_seconds=9)
+    ledger.idempotency_keys.forget(environment, other, token=noted.token)
 
 
 def ask_inbox(url: str, stack: ExitStack) -> None:

@@ -19,14 +19,18 @@ from reconciler.contract.secret import SecretText
 from reconciler.contract.secret_sources import secret_from_command, secret_from_file
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import ConfigurationError, DatabaseAway, RedisAway
+from reconciler.shards.access import RedisClient, open_client
 from reconciler.shards.client import open_redis
 from reconciler.shards.round_leases import RedisRoundLeases
 from reconciler.sql.changing_login import secret_of
 from reconciler.sql.engines import open_engine, reading, writing
 from tests.polling import eventually
+from tests.services import redis_sentinel
 from tests.services.mariadb import MariaDBServer
 from tests.services.postgres import PostgresServer
+from tests.services.redis_sentinel import RedisSentinelServers
 from tests.services.redis_server import RedisServer
+from tests.services.requirements import require
 
 #: Leases that writers take in turn.
 SHARDS = 1_000
@@ -213,6 +217,40 @@ def test_secret_that_names_another_database_is_refused_and_a_half_written_one_is
 def shows(engine: sa.Engine, text: str) -> bool:
     secret = secret_of(engine)
     return secret is not None and secret.reveal() == text
+
+
+@pytest.mark.redis
+def test_password_at_sentinels_changes_and_the_primary_is_found_without_a_restart(tmp_path: Path) -> None:
+    require(redis_sentinel.missing())
+    file = tmp_path / "url"
+    with RedisSentinelServers(tmp_path / "servers", replicas=0) as servers:
+
+        def rotate(password: str) -> None:
+            for port in servers.sentinel_ports:
+                assert servers.ask_sentinel(port, "ACL", "SETUSER", LOGIN, "reset", "on", f">{password}", "+@all", "~*")
+                servers.ask_sentinel(port, "CLIENT", "KILL", "USER", LOGIN)
+
+        def url_with(password: str) -> str:
+            return f"{servers.url}?sentinel_username={LOGIN}&sentinel_password={password}"
+
+        rotate("first-0")
+        file.write_text(url_with("first-0"))
+        with closing(open_client(a_secret("command", file))) as client:
+            assert client.ping()
+            for number in range(ROTATIONS):
+                rotate(f"word-{number}")
+                replace(file, url_with(f"word-{number}"))
+                client.close()  # the next command connects again
+                assert eventually(lambda: pings(client), within_seconds=20)
+        with closing(open_client(url_with("first-0"))) as old:
+            assert not pings(old)
+
+
+def pings(client: RedisClient) -> bool:
+    try:
+        return bool(client.ping())
+    except redis.RedisError:
+        return False
 
 
 @pytest.mark.redis

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import socket
+from contextlib import closing
+
 import pytest
 import redis
 from redis import exceptions
@@ -96,3 +100,25 @@ def test_a_client_that_may_only_sadd_is_not_made_to_ask_its_role() -> None:
         assert guarded.connection_pool.connection_kwargs["redis_connect_func"] is not None
         plain.close()
         guarded.close()
+
+
+@pytest.mark.parametrize(
+    "parameter", ["ssl_ca_certs=/no/such.pem", f"ssl_ca_certs={os.devnull}", f"ssl_certfile={os.devnull}"]
+)
+def test_tls_file_of_a_url_that_cannot_be_used_is_no_redis_that_is_away(parameter: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"rediss://127.0.0.1:{listener.getsockname()[1]}/0?{parameter}"
+        with closing(open_client(url)) as client, pytest.raises(RedisAway) as caught, translated_errors():
+            client.ping()
+    assert caught.value.remedy.endswith("correct ssl_ca_certs, ssl_certfile or ssl_keyfile")
+
+
+def test_socket_file_that_is_not_there_is_a_redis_that_is_away() -> None:
+    with (
+        closing(open_client("unix:///no/such.sock")) as client,
+        pytest.raises(RedisAway) as caught,
+        translated_errors(),
+    ):
+        client.ping()
+    assert "No such file" in str(caught.value)
+    assert caught.value.remedy == ""

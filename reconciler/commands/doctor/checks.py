@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import packages_distributions
 
-from reconciler.commands.diagnosis import Check, Diagnosis, Level, run_checks
+from reconciler.commands.diagnosis import Check, Diagnosis, Level, failed, run_checks
 from reconciler.commands.doctor.clocks import check_clocks
 from reconciler.commands.doctor.filters import check_filters, check_kept_tags
 from reconciler.commands.doctor.history import check_history_folders
@@ -16,7 +17,7 @@ from reconciler.commands.doctor.rights import check_rights
 from reconciler.commands.doctor.rocksdb import check_rocksdb
 from reconciler.commands.status.primaries import check_primaries
 from reconciler.contract.tables import VERSION_TABLES
-from reconciler.errors import DatabaseAway, ReconcilerError, TopicNotFound
+from reconciler.errors import ConfigurationError, DatabaseAway, ReconcilerError, TopicNotFound
 from reconciler.policy.evidence import WatermarkState
 from reconciler.wiring.availability import REDIS_REMEDY
 from reconciler.wiring.broker_rights import refusals
@@ -80,7 +81,7 @@ def check_identities(connections: Connections) -> Sequence[Diagnosis]:
 
 def check_broker_rights(connections: Connections) -> Sequence[Diagnosis]:
     """One line for each right that a broker refuses to our user; nothing where it refuses none."""
-    return [_fail("rights at brokers", str(error), error.remedy) for error in refusals(connections)]
+    return [failed("rights at brokers", error, "") for error in refusals(connections)]
 
 
 def check_packages() -> Iterator[Diagnosis]:
@@ -119,8 +120,7 @@ class _Doctor:
         settings = self._settings
         for needed in needed_rights(settings):
             database = needed.database
-            remedy = f"start the database, or correct {database.setting}"
-            yield database.name, remedy, partial(self._database, needed)
+            yield database.name, "", partial(self._database, needed)
         for producer in settings.producers:
             if not producer.outbox_urls:
                 yield f"outbox of {producer.group}", "", _weaker(f"outbox of {producer.group}", "outbox_url")
@@ -129,6 +129,14 @@ class _Doctor:
                 yield f"inbox of {s.topic}/{s.group}", "", _weaker(f"inbox of {s.topic}/{s.group}", "inbox_url")
 
     def _database(self, needed: NeededRights) -> Iterator[Diagnosis]:
+        database = needed.database
+        try:
+            yield from self._tables(needed)
+        except DatabaseAway as error:
+            away = failed(database.name, error, "start the database, or correct its URL")
+            yield replace(away, remedy=away.remedy.replace("its URL", database.setting))
+
+    def _tables(self, needed: NeededRights) -> Iterator[Diagnosis]:
         database = needed.database
         if not database.has_tables():
             yield _fail(database.name, "tables are missing", f"run reconciler db upgrade {database.tree}")
@@ -307,13 +315,15 @@ def _counted(queues: Mapping[str, int]) -> str:
 
 def _silent(check: str, error: ReconcilerError, address: str, remedy: str) -> Diagnosis:
     """A peer that does not answer, or refuses: what it wants, where that is the reason."""
+    if isinstance(error, ConfigurationError):
+        return failed(check, error, "")
     wanted = demand_and_remedy(error, address)
     return _fail(check, str(error), remedy) if wanted is None else _wanting(check, error, wanted)
 
 
 def _wanting(check: str, error: ReconcilerError, wanted: tuple[str, str]) -> Diagnosis:
     demand, remedy = wanted
-    return _fail(check, f"{demand}: {error}", remedy)
+    return _fail(check, f"{demand}: {error}".replace(f"; {remedy}", "", 1), remedy)
 
 
 def _fail(check: str, found: str, remedy: str) -> Diagnosis:

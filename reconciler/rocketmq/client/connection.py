@@ -23,7 +23,13 @@ from reconciler.errors import (
     RequestTimeout,
 )
 from reconciler.rocketmq.client.tls_context import TlsContext
-from reconciler.rocketmq.client.tls_failures import TlsFailure, alert_behind, demand_of_silent, hand_shake_failure
+from reconciler.rocketmq.client.tls_failures import (
+    DO_AS_SAID,
+    TlsFailure,
+    alert_behind,
+    demand_of_silent,
+    hand_shake_failure,
+)
 from reconciler.rocketmq.client.tls_socket import TlsSocket
 from reconciler.rocketmq.wire.access_refusal import access_refusal
 from reconciler.rocketmq.wire.address import parse_address
@@ -42,6 +48,8 @@ _TOLD_MAX = 100
 _REFUSALS = frozenset({int(ResponseCode.SYSTEM_ERROR), int(ResponseCode.NO_PERMISSION)})
 
 Inbound: TypeAlias = Callable[["Connection", Command], None]
+#: Called on the reader thread, for each refusal by access control: it must be short and must not raise.
+Refused: TypeAlias = Callable[[AccessRefused], None]
 #: Called once when a connection is closed, on the thread that noticed it: it must be short and must not raise.
 Closed: TypeAlias = Callable[["Connection"], None]
 
@@ -100,6 +108,7 @@ class Connection:
         connect_timeout_seconds: float,
         on_request: Inbound,
         on_closed: Closed,
+        on_refused: Refused,
         limits: ConnectionLimits,
         tls: TlsContext | None = None,
     ) -> None:
@@ -109,6 +118,7 @@ class Connection:
         self._tls = tls
         self._on_request = on_request
         self._on_closed = on_closed
+        self._on_refused = on_refused
         self._opaque = itertools.count(1)
         self._lock = threading.Lock()
         self._writing = threading.Lock()
@@ -278,6 +288,7 @@ class Connection:
         demand = demand_of_silent(error, settings)
         lost = ConnectionLost(f"{self.address}: {what}{demand}")
         lost.is_silent_over_tls = settings is not None and bool(demand)
+        lost.remedy = DO_AS_SAID if demand else ""
         return lost
 
     def _receive(self, command: Command) -> None:
@@ -294,12 +305,14 @@ class Connection:
         refusal = None
         if command.code in _REFUSALS:
             refusal = access_refusal(command, waiting.code, waiting.fields, self.address)
+        if refusal is not None:
+            self._on_refused(refusal)
             self._tell_once(refusal)
         _settle(waiting.future, refusal or command)
 
-    def _tell_once(self, refusal: AccessRefused | None) -> None:
+    def _tell_once(self, refusal: AccessRefused) -> None:
         """Logs a refusal once a connection: its callers may take it for a broker that is away, and go on."""
-        if refusal is None or str(refusal) in self._told or len(self._told) >= _TOLD_MAX:
+        if str(refusal) in self._told or len(self._told) >= _TOLD_MAX:
             return
         self._told.add(str(refusal))
         logger.warning("access_refused: %s", refusal)

@@ -11,7 +11,7 @@ import ssl
 
 from reconciler.errors import AccessRefused, BrokerUnavailable, Lacking, ReconcilerError
 from reconciler.rocketmq.client.connection import ConnectionLost
-from reconciler.rocketmq.client.tls_failures import TlsFailure
+from reconciler.rocketmq.client.tls_failures import DO_AS_SAID, SWITCH_TLS_ON, TlsFailure
 from reconciler.rocketmq.wire.address import parse_address
 
 WANTS_TLS = "wants TLS"
@@ -19,8 +19,8 @@ FAILS_TLS = "TLS fails"
 WANTS_AUTHENTICATION = "wants authentication"
 REFUSES_ACCESS = "refuses access"
 REMEDIES = {
-    WANTS_TLS: "set [rocketmq.tls] enabled = true and, for an authority of your own, ca_file",
-    FAILS_TLS: "do what the text says, in [rocketmq.tls] or at the server's tls properties (docs/security.md)",
+    WANTS_TLS: f"{SWITCH_TLS_ON} and, for an authority of your own, ca_file",
+    FAILS_TLS: DO_AS_SAID,
 }
 _HANDSHAKE_SECONDS = 2.0
 

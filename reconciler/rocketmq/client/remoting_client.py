@@ -18,7 +18,15 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from reconciler.clock import Backoff, Clock, SystemClock
-from reconciler.errors import BrokerBusy, BrokerUnavailable, ReconcilerError, RequestTimeout, UsageError
+from reconciler.errors import (
+    AccessRefused,
+    BrokerBusy,
+    BrokerUnavailable,
+    Lacking,
+    ReconcilerError,
+    RequestTimeout,
+    UsageError,
+)
 from reconciler.rocketmq.client.connection import Connection, ConnectionLimits
 from reconciler.rocketmq.client.tls import TlsSettings
 from reconciler.rocketmq.client.tls_context import TlsContext
@@ -314,6 +322,7 @@ class RemotingClient:
                 connect_timeout_seconds=min(self._connect_timeout_seconds, timeout_seconds),
                 on_request=self._dispatch,
                 on_closed=self._note_disconnected,
+                on_refused=self._note_refused,
                 limits=self._limits,
                 tls=self._tls,
             )
@@ -331,6 +340,10 @@ class RemotingClient:
     def _note_disconnected(self, connection: Connection) -> None:
         if not self._is_closed:
             self._disconnected(connection.address)
+
+    def _note_refused(self, refusal: AccessRefused) -> None:
+        if self._signer is not None and refusal.lacking is Lacking.SECRET:
+            self._signer.note_refusal()
 
     def _note_outcome(self, peer: _Peer, *, is_good: bool) -> None:
         if is_good:

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from reconciler.errors import ConfigurationError, InvalidValue
 from reconciler.rocketmq.client.tls import TlsSettings
+from reconciler.rocketmq.wire.acl import ask_again
 
 logger = logging.getLogger(__name__)
 
@@ -69,21 +70,26 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
 
 
 def _load_certificate(context: ssl.SSLContext, settings: TlsSettings) -> None:
-    is_asked = False
+    given = settings.key_password
+    used: str | None = None
 
     def password() -> str:
         # Without a function of ours openssl asks at the terminal.
-        nonlocal is_asked
-        is_asked = True
-        given = settings.key_password
-        return (given() if callable(given) else given) or ""
+        nonlocal used
+        used = (given() if callable(given) else given) or ""
+        return used
 
     certificate, key = settings.certificate_file, settings.key_file
     assert certificate is not None  # noqa: S101 - for the type checker; the caller looked
     try:
-        context.load_cert_chain(certificate, key, password)
+        try:
+            context.load_cert_chain(certificate, key, password)
+        except OSError:
+            if used is None or not ask_again(given, used):
+                raise
+            context.load_cert_chain(certificate, key, password)
     except OSError as error:
-        if is_asked:
+        if used is not None:
             has_one = settings.key_password is not None
             found = "*****" if has_one else None
             remedy = "the password of the key file" if has_one else "the key file is encrypted: give its password"

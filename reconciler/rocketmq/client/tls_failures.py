@@ -12,9 +12,11 @@ import ssl
 from reconciler.errors import BrokerUnavailable
 from reconciler.rocketmq.client.tls import TlsSettings
 
+#: What to do where a failure says it.
+DO_AS_SAID = "do what the text says, in [rocketmq.tls] or at the server's tls properties (docs/security.md)"
+SWITCH_TLS_ON = "set [rocketmq.tls] enabled = true"
 _MAY_DEMAND_TLS = (
-    " before it answered anything: the port seems to demand TLS; set [rocketmq.tls] enabled = true (plug-ins: "
-    "tls=TlsSettings(...))"
+    f" before it answered anything: the port seems to demand TLS; {SWITCH_TLS_ON} (plug-ins: tls=TlsSettings(...))"
 )
 _MAY_DEMAND_CERTIFICATE = (
     " before it answered anything: it may demand a certificate of this client; set [rocketmq.tls] certificate_file and "
@@ -38,6 +40,10 @@ _OTHER_VERSION = ("PROTOCOL_VERSION", "UNSUPPORTED_PROTOCOL")
 
 class TlsFailure(BrokerUnavailable):
     """No connection could be encrypted as the settings want it; nothing was sent over it."""
+
+    def __init__(self, found: str) -> None:
+        super().__init__(found)
+        self.remedy = DO_AS_SAID
 
 
 def hand_shake_failure(error: OSError, address: str, host: str, settings: TlsSettings) -> TlsFailure:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hmac import compare_digest
 from operator import itemgetter
-from typing import TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from reconciler.errors import InvalidValue
 from reconciler.rocketmq.wire.frame import Command
@@ -29,6 +29,20 @@ SECURITY_TOKEN = "SecurityToken"  # noqa: S105  # a field's name
 
 #: A secret, or what returns it: asked at each request, so that a changed one is used without a restart.
 Secret: TypeAlias = str | Callable[[], str]
+
+
+@runtime_checkable
+class _KeptSource(Protocol):
+    """A function that returns a secret, keeps it for a while, and can be asked again before."""
+
+    def ask_again(self, refused: str) -> bool:
+        """After a server has refused a secret: True if there is another one now. May take as long as its source."""
+
+
+def ask_again(secret: object, refused: str) -> bool:
+    """After a server has refused a Secret: True if its source has another one now. May take as long as the source."""
+    return isinstance(secret, _KeptSource) and secret.ask_again(refused)
+
 
 #: HMAC (RFC 2104) over SHA-1, whose block is 64 bytes.
 _BLOCK_BYTES = 64
@@ -63,6 +77,12 @@ class AclCredentials:
         """The secret key as it is now. Raises what its source raises."""
         return self.secret_key if isinstance(self.secret_key, str) else self.secret_key()
 
+    def ask_again(self, refused: str) -> None:
+        """After a broker has refused what was signed with the secret key: its source is read again, and the token's."""
+        ask_again(self.secret_key, refused)
+        if self.security_token is not None:
+            ask_again(self.security_token, self.current_security_token() or "")
+
     def current_security_token(self) -> str | None:
         """The token as it is now; None: requests carry none. Raises what its source raises."""
         token = self.security_token
@@ -72,6 +92,9 @@ class AclCredentials:
 class RequestSigner:
     """Signs requests for one user. Thread-safe: what is kept is replaced as a whole.
 
+    After a refusal the sources of the user's secrets are read again, by the thread that signs next: a source may be a
+    command, and the thread that reads a connection must not wait for one.
+
     The two states of the HMAC behind its key, and the order of each set of field names, are computed once: a signature
     then costs two copies of a hash and no sorting.
     """
@@ -80,10 +103,18 @@ class RequestSigner:
         self._credentials = credentials
         self._key = _Key(credentials.current_secret_key())
         self._orders = _Orders()
+        self._is_refused = False
+
+    def note_refusal(self) -> None:
+        """A broker did not accept a signature. Does not block."""
+        self._is_refused = True
 
     def sign(self, command: Command) -> Command:
         """The request with the fields of the user; one that has a signature already gets a new one."""
         credentials = self._credentials
+        if self._is_refused:
+            self._is_refused = False
+            credentials.ask_again(self._key.secret)
         fields = dict(command.fields)
         fields.pop(SIGNATURE, None)
         fields[ACCESS_KEY] = credentials.access_key

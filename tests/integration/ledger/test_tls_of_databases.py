@@ -109,7 +109,7 @@ def test_doctor_names_what_a_database_wants(postgres_over_tls: str, tmp_path: Pa
     with Connections(load_settings(config, {})) as connections:
         findings = {finding.check: finding for finding in examine(connections)}
     assert findings["ledger"].level == "fail"
-    assert f"the server takes TLS only: ask for it in its URL {SEE}" in findings["ledger"].found
+    assert findings["ledger"].remedy == f"the server takes TLS only: ask for it in ledger.url {SEE}"
     assert findings["redis"].remedy == REDIS_REMEDY
 
 

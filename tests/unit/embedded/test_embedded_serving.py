@@ -8,6 +8,9 @@ import logging
 import os
 import random
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,9 +21,14 @@ from reconciler.embedded.handlers.dispatch import BROKER_HANDLERS, NAME_SERVER_H
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.embedded.serving import serve, turn
 from reconciler.embedded.settings import BrokerSettings
+from reconciler.embedded.tls import ServerTls, TlsMode
 from reconciler.errors import ConfigurationError, InvalidValue, ProtocolViolation
+from reconciler.rocketmq.client.name_servers import NameServers
+from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.client.tls import TlsSettings
 from reconciler.rocketmq.wire.frame import Command, decode_frame, encode_frame
 from tests.polling import eventually
+from tests.services.certificates import Authority
 from tests.services.ports import free_port
 from tests.unit.embedded.raw_client import RawClient, body_of
 
@@ -81,6 +89,66 @@ def test_a_broker_starts_without_its_name_server_and_registers_when_it_comes(mon
                 eventually(lambda: asking.call(105, topic="TopicA").code == 0, within_seconds=60)
                 assert broker.name_servers == names.address
                 assert list(body_of(asking.call(106))["brokerAddrTable"]) == ["embedded"]
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    made = Authority(tmp_path)
+    made.issue("server")
+    made.issue("client")
+    return made
+
+
+@contextmanager
+def an_enforcing_name_server(authority: Authority) -> Iterator[tuple[EmbeddedBroker, TlsSettings]]:
+    """One that wants certificates of its clients; and how to speak to it."""
+    folder = authority.folder
+    served = ServerTls(
+        certificate_file=folder / "server.pem",
+        key_file=folder / "server.key",
+        client_ca_file=authority.file,
+        requires_client_certificate=True,
+        mode=TlsMode.ENFORCING,
+    )
+    ours = [str(folder / name) for name in ("client.pem", "client.key")]
+    with EmbeddedBroker(is_broker=False, tls=served) as names:
+        yield names, TlsSettings(ca_file=str(authority.file), certificate_file=ours[0], key_file=ours[1])
+
+
+def brokers_known_to(names: EmbeddedBroker, tls: TlsSettings) -> list[str]:
+    with RemotingClient(tls=tls) as client:
+        return sorted(NameServers(names.address, client).brokers())
+
+
+def test_a_broker_registers_over_tls_where_the_name_server_demands_it(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("reconciler.embedded.registration._FIRST_SECONDS", 0.05)
+    caplog.set_level(logging.INFO, logger="reconciler.embedded.registration")
+    with an_enforcing_name_server(authority) as (names, tls):
+        with EmbeddedBroker(name_servers=names.address):
+            eventually(lambda: "name_server_away" in caplog.text, within_seconds=20)
+            assert brokers_known_to(names, tls) == []
+        with EmbeddedBroker(name_servers=names.address, name_server_tls=tls):
+            assert eventually(lambda: brokers_known_to(names, tls) == ["embedded"], within_seconds=20)
+        assert eventually(lambda: brokers_known_to(names, tls) == [], within_seconds=20), "it has said goodbye"
+        stranger = replace(tls, ca_file=None)
+        with EmbeddedBroker(name_servers=names.address, name_server_tls=stranger):
+            eventually(lambda: "CERTIFICATE_VERIFY_FAILED" in caplog.text, within_seconds=20)
+            assert brokers_known_to(names, tls) == []
+
+
+def test_a_broker_that_cannot_register_over_tls_says_so_before_it_takes_a_port(
+    authority: Authority, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for given, part in (
+        (["--namesrv-ca", str(authority.file)], "namesrv"),
+        (["--namesrv-ca", str(authority.folder / "nowhere.pem"), "--namesrv", "127.0.0.1:1"], "nowhere.pem"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main(["--listen", "127.0.0.1:0", *given])
+        assert ended.value.code == 2
+        assert part in capsys.readouterr().err
 
 
 def test_a_name_server_list_that_is_none_is_refused() -> None:

@@ -70,9 +70,9 @@ NOT_IN_MESSAGE_CONST = {
 def test_a_property_that_brokers_set_is_misspelt_and_a_caller_may_set_it() -> None:
     of_java = set(JAVA["org.apache.rocketmq.common.message.MessageConst"].values())
     assert of_java >= SYSTEM_PROPERTIES - NOT_IN_MESSAGE_CONST
-    assert len(SYSTEM_PROPERTIES) == 61
+    assert len(SYSTEM_PROPERTIES) == 62
     assert of_java - RESERVED == {
-        " ", "E_T", "F", "K", "PROPERTY_FORWARD_QUEUE_ID", "R", "REDIRECT", "T", "TIMER_ROLL_LABEL",
-        "TRACE_CONTEXT", "TRANS_OFFSET", "U", "_SYS_MSG_PRIORITY_", "__RMQ.TRANSIENT.",
+        " ", "E_T", "F", "K", "PROPERTY_FORWARD_QUEUE_ID", "R", "REDIRECT", "T", "TRACE_CONTEXT", "TRANS_OFFSET",
+        "U", "_SYS_MSG_PRIORITY_", "__RMQ.TRANSIENT.",
         "__RMQ.TRANSIENT.GROUP_SYS_FLAG", "__RMQ.TRANSIENT.TOPIC_SYS_FLAG",
     }  # fmt: skip

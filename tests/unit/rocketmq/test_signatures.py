@@ -8,8 +8,14 @@ import hmac
 
 import pytest
 
-from reconciler.errors import InvalidValue
+from reconciler.contract.secret import SecretText
+from reconciler.contract.secret_sources import KeptSecret
+from reconciler.embedded.access_control import BrokerUser
+from reconciler.embedded.server import EmbeddedBroker
+from reconciler.errors import AccessRefused, InvalidValue
+from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.wire.acl import AclCredentials, RequestSigner, SignatureVerifier
+from reconciler.rocketmq.wire.codes import RequestCode
 from reconciler.rocketmq.wire.frame import Command
 
 SECRET = "marked-secret-4711"
@@ -68,6 +74,32 @@ def test_a_key_that_changes_under_way_signs_the_next_request() -> None:
     after = signer.sign(request)
     assert before.fields["Signature"] == by_the_book(before, "old")
     assert after.fields["Signature"] == by_the_book(after, "new")
+
+
+def test_refused_key_is_read_again_for_the_next_request_and_a_storm_of_refusals_asks_once_a_second() -> None:
+    text, now, asked = "old-secret", 0.0, 0
+
+    def read() -> str:
+        nonlocal asked
+        asked += 1
+        return text
+
+    source = KeptSecret(read, name="secret_key", keep_seconds=60, monotonic=lambda: now)
+    credentials = AclCredentials(access_key="ann", secret_key=SecretText(text, source))
+    user = BrokerUser(access_key="ann", secret_key="new-secret")
+    with EmbeddedBroker(users=[user]) as broker, RemotingClient(acl=credentials) as client:
+
+        def request() -> int:
+            return client.request(broker.address, Command(code=RequestCode.GET_BROKER_CONFIG)).code
+
+        now = 5.0
+        for _ in range(20):
+            with pytest.raises(AccessRefused, match="did not accept the signature"):
+                request()
+        assert asked == 2
+        text, now = "new-secret", 7.0
+        assert request() == 0
+        assert asked == 3
 
 
 def test_orders_of_fields_that_a_peer_thinks_up_are_not_kept_for_ever() -> None:

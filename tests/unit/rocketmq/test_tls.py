@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.contract.secret_sources import secret_from_command
 from reconciler.embedded.listening import parse_address
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.embedded.tls import ServerTls, TlsMode
@@ -27,6 +28,8 @@ from reconciler.rocketmq.client.tls_context import TlsContext
 from reconciler.rocketmq.client.tls_failures import TlsFailure
 from reconciler.rocketmq.wire.codes import RequestCode
 from reconciler.rocketmq.wire.frame import Command
+from reconciler.settings.schema import TlsSection
+from reconciler.wiring.connections import tls_settings
 from tests.polling import eventually
 from tests.services.certificates import Authority
 from tests.unit.rocketmq.peers import Peer, Script, answering, drain, echo
@@ -273,6 +276,28 @@ def test_an_encrypted_key_is_opened_by_its_password(authority: Authority, form: 
     given = replace(client(authority, "locked"), key_password=password if form == "text" else lambda: password)
     with EmbeddedBroker(tls=mutual(authority)) as broker, RemotingClient(tls=given) as remoting:
         assert remoting.request(broker.address, ASK).code == 0
+
+
+def test_renewed_key_with_another_password_is_opened_without_a_restart(authority: Authority, tmp_path: Path) -> None:
+    ours = Authority(tmp_path, "ours")
+    ours.issue("client", key_password="first")
+    word = tmp_path / "password"
+    word.write_text("first")
+    # The answer of a command is kept for a minute: a password that opens nothing is asked for again at once.
+    settings = TlsSection(
+        enabled=True,
+        certificate_file=str(tmp_path / "client.pem"),
+        key_file=str(tmp_path / "client.key"),
+        key_password=secret_from_command(["cat", str(word)]),
+    )
+    found = tls_settings(settings)
+    assert found is not None
+    context = TlsContext(found)
+    former = context.current()
+    ours.issue("client", key_password="second")
+    assert context.current() is former, "the password is still the first one"
+    word.write_text("second")
+    assert eventually(lambda: context.current() is not former, within_seconds=20)
 
 
 @pytest.mark.parametrize(

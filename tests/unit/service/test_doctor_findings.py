@@ -1,12 +1,27 @@
 """Doctor runs to its end: what is away is a failed check with its remedy, and the next check still runs."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from reconciler.commands.diagnosis import Diagnosis, run_checks
-from reconciler.commands.doctor.checks import check_packages
-from reconciler.errors import BrokerUnavailable, ConfigurationError
+from reconciler.commands.doctor.checks import check_packages, examine
+from reconciler.errors import (
+    AccessRefused,
+    BrokerUnavailable,
+    ConfigurationError,
+    DatabaseAway,
+    InvalidValue,
+    Lacking,
+    ReconcilerError,
+    RedisAway,
+)
+from reconciler.rocketmq.client.demands import FAILS_TLS, REMEDIES
+from reconciler.rocketmq.client.tls_failures import TlsFailure
+from reconciler.settings.file import load_settings
+from reconciler.wiring.availability import ask_brokers, require
+from reconciler.wiring.connections import Connections
 from tests.unit.rocketmq.missing_packages import without_package
 
 
@@ -14,19 +29,23 @@ def fine() -> Sequence[Diagnosis]:
     return [Diagnosis(check="ledger", level="ok", found="revision 1")]
 
 
+def caused(by: ReconcilerError) -> ReconcilerError:
+    error = BrokerUnavailable("no name server answers")
+    error.__cause__ = by
+    return error
+
+
 def test_check_that_cannot_be_asked_is_a_failure_with_its_remedy() -> None:
     def away() -> Sequence[Diagnosis]:
         raise BrokerUnavailable("connection refused")
 
     def unsuitable() -> Sequence[Diagnosis]:
-        raise ConfigurationError("no such table")
+        raise ConfigurationError("no such table: run reconciler db upgrade")
 
-    findings = run_checks(
-        [("brokers", "start RocketMQ", away), ("tables", "run db upgrade", unsuitable), ("x", "", fine)]
-    )
+    findings = run_checks([("brokers", "start RocketMQ", away), ("tables", "start it", unsuitable), ("x", "", fine)])
     assert [f.as_row() for f in findings] == [
         ("brokers", "fail", "connection refused", "start RocketMQ"),
-        ("tables", "fail", "no such table", "run db upgrade"),
+        ("tables", "fail", "no such table: run reconciler db upgrade", "do what the text says"),
         ("ledger", "ok", "revision 1", ""),
     ]
     assert findings[0].as_dict() == {
@@ -35,6 +54,64 @@ def test_check_that_cannot_be_asked_is_a_failure_with_its_remedy() -> None:
         "found": "connection refused",
         "remedy": "start RocketMQ",
     }
+
+
+@pytest.mark.parametrize(
+    ("error", "found", "remedy"),
+    [
+        (
+            InvalidValue("rocketmq.tls.ca_file", "a.pem", "a PEM file"),
+            "a.pem': a PEM file",
+            "correct rocketmq.tls.ca_file",
+        ),
+        (DatabaseAway("db: denied", remedy="GRANT it"), "db: denied", "GRANT it"),
+        (
+            AccessRefused(Lacking.RIGHT, request="A", user="ann", right="SUB on topic T", code=16, remark="no"),
+            "A refused: user ann lacks SUB on topic T [code 16: no]",
+            "grant user ann SUB on topic T at every broker",
+        ),
+        (TlsFailure("a:1: expired; renew it"), "a:1: expired; renew it", REMEDIES[FAILS_TLS]),
+        (caused(TlsFailure("a:1: expired; renew it")), "no name server answers", REMEDIES[FAILS_TLS]),
+        (RedisAway("Redis: refused"), "Redis: refused", "start Redis"),
+    ],
+    ids=["a file of ours", "a right in a database", "a right at a broker", "TLS", "TLS behind another error", "away"],
+)
+def test_what_to_do_is_said_once_and_by_the_error_where_it_knows(
+    error: ReconcilerError, found: str, remedy: str
+) -> None:
+    def check() -> Sequence[Diagnosis]:
+        raise error
+
+    (finding,) = run_checks([("clocks", "start Redis", check)])
+    assert finding.found.endswith(found)
+    assert finding.remedy == remedy
+    assert remedy not in finding.found
+
+
+@pytest.mark.parametrize("asked", ["doctor", "status"])
+def test_tls_file_that_cannot_be_used_sends_nobody_to_start_a_server(asked: str, tmp_path: Path) -> None:
+    path = tmp_path / "reconciler.toml"
+    path.write_text(f"""environment = "test"
+rocketmq.name_servers = "127.0.0.1:1"
+rocketmq.tls = {{ enabled = true, ca_file = "{tmp_path}/nowhere.pem" }}
+redis.url = "redis://127.0.0.1:1/0"
+ledger.url = "sqlite:///{tmp_path}/ledger.db"
+[[producers]]
+group = "order-service"
+topics = ["ORDERS"]
+[[subscriptions]]
+topic = "ORDERS"
+group = "billing"
+""")
+    with Connections(load_settings(path, {})) as connections:
+        if asked == "status":
+            with pytest.raises(InvalidValue, match=r"rocketmq\.tls\.ca_file") as caught:
+                require(ask_brokers(connections))
+            assert "start" not in str(caught.value)
+            return
+        of_brokers = [f for f in examine(connections) if "ca_file" in f.found]
+    assert {f.check for f in of_brokers} >= {"name server 127.0.0.1:1", "brokers", "topics", "groups"}
+    assert {f.remedy for f in of_brokers} == {"correct rocketmq.tls.ca_file"}
 
 
 def test_bug_in_a_check_is_not_dressed_up_as_a_finding() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -92,6 +93,26 @@ def test_source_that_cannot_be_used_is_told_by_name(lines: str, told: str, tmp_p
         load_settings(with_redis(tmp_path, lines), {})
     assert told in str(refused.value)
     assert "hunter2" not in str(refused.value)
+
+
+def test_secret_that_cannot_be_read_is_not_called_missing_too_nor_blamed_for_what_it_would_have_allowed(
+    tmp_path: Path,
+) -> None:
+    text = EXAMPLE.read_text().replace("answer_checks = false", "answer_checks = true")
+    path = tmp_path / "reconciler.toml"
+    path.write_text(re.sub(r"^outbox_url = .*$", 'outbox_url_file = "/no/outbox"', text, flags=re.MULTILINE))
+    files = {"RECONCILER_REDIS__URL_FILE": "/no/redis", "RECONCILER_LEDGER__URL_FILE": "/no/ledger"}
+    with pytest.raises(ConfigurationError, match=r"problem\(s\)") as refused:
+        load_settings(path, files | {"RECONCILER_LEDGER__KEEP_DAYS": "none"})
+    first, *lines = str(refused.value).splitlines()
+    said = sorted(line.split(" = ")[0].strip() for line in lines)
+    assert said == [
+        "RECONCILER_LEDGER__KEEP_DAYS: ledger.keep_days",
+        "RECONCILER_LEDGER__URL_FILE",
+        "RECONCILER_REDIS__URL_FILE",
+        "producers[0].outbox_url_file",
+    ]
+    assert f"{len(lines)} problem(s)" in first
 
 
 def test_two_variables_of_one_secret_are_refused_and_one_beats_the_file(tmp_path: Path) -> None:
