@@ -35,7 +35,7 @@ from reconciler.contract.least_rights import (
     grants,
 )
 from reconciler.contract.subscription import Subscription
-from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
+from reconciler.contract.tables import CandidateState, HoldKind, JobKind, JobState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.errors import ReconcilerError
@@ -44,7 +44,17 @@ from reconciler.evidence.outbox import ReadOutbox, SqlOutboxReader
 from reconciler.evidence.outbox_inspection import OutboxInspector
 from reconciler.ledger.retention import SqlRetention
 from reconciler.ledger.sql_ledger import SqlLedger
-from reconciler.policy.ports import AnnouncementQueue, Intent, LedgerFilter, RefusedAnnouncement, RepairChange
+from reconciler.policy.ports import (
+    AnnouncementQueue,
+    Intent,
+    JobChange,
+    KeyedRequest,
+    KeyUse,
+    LedgerFilter,
+    RefusedAnnouncement,
+    RepairChange,
+    WantedJob,
+)
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
 from reconciler.sql import schema
@@ -201,10 +211,12 @@ def run(url: str) -> None:
         refused = RefusedAnnouncement(queue=QUEUE, queue_offset=1, reason="SHAPE", detail="no key", body=b"x")
         ledger.announcements.quarantine(environment, [refused])
         ledger.actions.end(ledger.actions.begin(environment, Intent(by="test", command="hold")), "done")
+        do_a_job(ledger, environment)
+        answer_requests(ledger, environment)
         # Rows of a day to come are old, too.
         deleted = SqlRetention(ledger.database, keep_days=-1).delete_old(environment)
         counts = (deleted.candidates, deleted.repairs, deleted.rounds, deleted.quarantined, deleted.outages)
-        assert (*counts, deleted.actions) == (1, 1, 1, 1, 1, 1)
+        assert (*counts, deleted.actions, deleted.jobs) == (1, 1, 1, 1, 1, 1, 1)
         outbox = SqlOutboxReader([ReadOutbox(producer_group=GROUP, topics=frozenset({"ORDERS"}), url=url)])
         stack.callback(outbox.close)
         for found in outbox.look_up("ORDERS", {next_key(): 0}).values():
@@ -258,6 +270,23 @@ def get_over_an_outage(ledger: SqlLedger, environment: str) -> None:
     ledger.outages.advance(outage, scan_position={"complete": True}, scanned=1)
     ledger.outages.finish(outage)
     assert ledger.outages.current(environment) is None
+
+
+def do_a_job(ledger: SqlLedger, environment: str) -> None:
+    ledger.jobs.place(environment, WantedJob(job_id=next_key(), kind=JobKind.REPAIR, request={}, by="test"))
+    claimed = ledger.jobs.claim(environment, token="t", lease_seconds=60)
+    assert claimed is not None
+    assert ledger.jobs.change(claimed, JobChange(ends=JobState.DONE), lease_seconds=60) is not None
+
+
+def answer_requests(ledger: SqlLedger, environment: str) -> None:
+    """One request is answered twice, and one has changed nothing."""
+    keys = ledger.idempotency_keys
+    answered, unchanged = (KeyedRequest(by="test", key=next_key(), digest=bytes(32)) for _ in range(2))
+    first = keys.begin(environment, answered, lease_seconds=60)
+    assert keys.answer(environment, answered, token=first.token, status=200, answer="{}")
+    assert keys.begin(environment, answered, lease_seconds=60).use is KeyUse.ANSWERED
+    keys.forget(environment, unchanged, token=keys.begin(environment, unchanged, lease_seconds=60).token)
 
 
 def ask_inbox(url: str, stack: ExitStack) -> None:

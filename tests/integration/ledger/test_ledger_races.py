@@ -114,7 +114,7 @@ def test_of_eight_workers_two_do_the_same_job(ledger: SqlLedger) -> None:
         ledger.jobs.place(ENVIRONMENT, WantedJob(job_id=job_id, kind=JobKind.REPAIR, request={}, by="anna"))
 
     def work(worker: int) -> list[str]:
-        mine = []
+        mine: list[str] = []
         while claimed := ledger.jobs.claim(ENVIRONMENT, token=f"{worker}/{len(mine)}", lease_seconds=60):
             mine.append(claimed.job.job_id)
         return mine
