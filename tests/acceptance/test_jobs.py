@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +27,15 @@ pytestmark = [
 ]
 
 LOST = 60
+#: The claim on the key that was in hand runs out soon.
+SETTINGS = """
+[rounds]
+interval_seconds = 0.5
+skew_margin_seconds = 0.5
+[repairs]
+check_back_wait_seconds = 0
+claim_lease_seconds = 10
+"""
 
 
 @contextmanager
@@ -56,9 +66,19 @@ def proved_losses(deployed: Deployment, count: int) -> list[str]:
     return lost
 
 
+@pytest.fixture
+def with_short_claims(tmp_path: Path, services: tuple[str, str]) -> Iterator[Deployment]:
+    redis_url, name_servers = services
+    with Deployment(
+        tmp_path, redis_url=redis_url, name_servers=name_servers, settings=SETTINGS, has_marked_secrets=True
+    ) as deployment:
+        yield deployment
+
+
 def test_a_bulk_repair_ends_with_the_process_that_was_killed_in_it_or_sends_a_message_twice(
-    deployed: Deployment,
+    with_short_claims: Deployment,
 ) -> None:
+    deployed = with_short_claims
     lost = proved_losses(deployed, LOST)
     deployed.consume()
     with connected(deployed) as connections:
