@@ -21,6 +21,7 @@ from reconciler.cli import (
     audit_command,
     daemon_commands,
     demo_command,
+    job_commands,
     report_commands,
     setup_commands,
     web_command,
@@ -62,6 +63,7 @@ act_commands.register(app)
 setup_commands.register(app)
 demo_command.register(app)
 audit_command.register(app)
+job_commands.register(app)
 web_command.register(app)
 
 

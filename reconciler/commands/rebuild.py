@@ -11,11 +11,22 @@ from reconciler.wiring.connections import Connections
 from reconciler.wiring.rounds import RoundAssembly
 
 
-def put_back(connections: Connections, *, since_ms: int | None, by: str, progress: Callable[[int], None]) -> int:
-    """Scans inboxes into the commit sets; returns the rows. Raises UsageError, RedisAway, DatabaseAway."""
+def put_back(
+    connections: Connections,
+    *,
+    since_ms: int | None,
+    by: str,
+    progress: Callable[[int], None],
+    reason: str = "",
+    assembly: RoundAssembly | None = None,
+) -> int:
+    """Scans inboxes into the commit sets; returns the rows. Raises UsageError, RedisAway, DatabaseAway.
+
+    `assembly`: that of a process that does so more than once; None: one of its own.
+    """
     require(ask_redis(connections) | ask_ledger(connections) | ask_databases(connections))
-    recovery = RoundAssembly(connections).recovery()
-    detail = "" if since_ms is None else f"since {utc_text(since_ms)}"
+    recovery = (assembly or RoundAssembly(connections)).recovery()
+    detail = ", ".join(text for text in ("" if since_ms is None else f"since {utc_text(since_ms)}", reason) if text)
     with recorded(connections, "rebuild", by=by, detail=detail) as outcome:
         scanned = recovery.rebuild(connections.settings.environment, since_ms=since_ms, progress=progress)
         outcome.result = f"{scanned} inbox rows put back"

@@ -47,6 +47,11 @@ class RepairLine:
         done = " ".join(word for word in (self.outcome, self.rung) if word)
         return ": ".join(word for word in (self.verdict, done, self.reason) if word)
 
+    @property
+    def ended_well(self) -> bool:
+        """Nothing is left to a person or to a later try; a key that could not be judged is not well."""
+        return self.outcome in {"sent", "done"} or (not self.outcome and self.verdict != Verdict.UNKNOWN)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManualRepairReport:
@@ -92,7 +97,7 @@ def repair_now(
     require_all_dependencies(connections)
     named = [_named(connections, name, topic=topic, dry_run=dry_run) for name in dict.fromkeys(names)]
     unique_keys = [key for one in named for key in one.unique_keys]
-    work = list(_work(assembly, unique_keys, topic=topic, group=group))
+    work = list(keys_by_subscription(assembly, unique_keys, topic=topic, group=group))
     unheard = sorted(set(unique_keys).difference(*(keys for _, _, keys in work)))
     if unheard:
         raise InvalidValue("KEYS", ", ".join(unheard), "no outbox and no verdict has it: see reconciler explain")
@@ -102,12 +107,8 @@ def repair_now(
         rounds = assembly.rounds_of(plan)
         if dry_run:
             done += (_repair(rounds, plan, subscription, key, dry_run=True) for key in keys)
-            continue
-        about = {"topic": subscription.topic, "group": subscription.group}
-        for key in keys:
-            with recorded(connections, "repair", by=by, **about, unique_key=key, detail=detail) as outcome:
-                done.append(_repair(rounds, plan, subscription, key, dry_run=False))
-                outcome.result = done[-1].summary
+        else:
+            done += (repair_key(connections, rounds, plan, subscription, key, by=by, detail=detail) for key in keys)
     if dry_run:
         brakes = connections.ledger.holds.active(settings.environment)
         done = [_held(key, _brake(settings, brakes.get(key.topic, ()))) for key in done]
@@ -147,16 +148,34 @@ def _held(key: RepairLine, brake: str) -> RepairLine:
     return replace(key, outcome="held", reason=f"held: {brake}; then {key.reason}")
 
 
-def _work(
+def keys_by_subscription(
     assembly: RoundAssembly, unique_keys: Sequence[str], *, topic: str | None, group: str | None
 ) -> Iterator[tuple[TopicPlan, Subscription, list[str]]]:
-    """Keys by subscription, in the order of the settings."""
+    """Keys (none named: every open loss) that an outbox or the ledger knows, in the order of the settings."""
     for plan in assembly.plans:
         for subscription in (p.subscription for p in plan.subscriptions):
             if topic in (None, subscription.topic) and group in (None, subscription.group):
                 wanted = unique_keys or _open_losses(assembly, subscription)
                 known = _known(assembly, subscription, wanted)
                 yield plan, subscription, [key for key in dict.fromkeys(wanted) if key in known]
+
+
+def repair_key(
+    connections: Connections,
+    rounds: ReconcileRound,
+    plan: TopicPlan,
+    subscription: Subscription,
+    unique_key: str,
+    *,
+    by: str,
+    detail: str,
+) -> RepairLine:
+    """Verifies and repairs one key, on record. Raises DatabaseAway, RedisAway."""
+    about = {"topic": subscription.topic, "group": subscription.group}
+    with recorded(connections, "repair", by=by, **about, unique_key=unique_key, detail=detail) as outcome:
+        line = _repair(rounds, plan, subscription, unique_key, dry_run=False)
+        outcome.result = line.summary
+    return line
 
 
 def _repair(

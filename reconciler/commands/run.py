@@ -9,6 +9,7 @@ from contextlib import nullcontext, suppress
 
 from reconciler.classic.run import serve_classic
 from reconciler.clock import Clock, SystemClock
+from reconciler.commands.job_worker import working_on_jobs
 from reconciler.commands.metrics import measuring
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import ConfigurationError, RedisAway, TransientError
@@ -86,7 +87,11 @@ def _serve(settings: Settings, stop: threading.Event, clock: Clock, metering: Me
             assembly.ledger.brokers.note(
                 settings.environment, topic.topic, None, keep_seconds=settings.rounds.retention_seconds
             )
-        with writing_history(assembly, sink=sink, clock=clock) as history:
+        assembly.ledger.jobs.page(settings.environment, limit=1)
+        with (
+            writing_history(assembly, sink=sink, clock=clock) as history,
+            working_on_jobs(connections, stop=stop, assembly=assembly),
+        ):
             consumer = build_announcement_consumer(connections)
             runner = TickRunner(ticks, stop=stop, clock=clock)
             consumer.start()

@@ -170,7 +170,8 @@ CONSUMING_SERVICE = Role(
 )
 RUN = Role(
     name="run",
-    does="`reconciler run`, `once`, and the changes by hand: `repair`, `hold`, `resume`, `dismiss`, `rebuild`",
+    does="`reconciler run`, `once`, and the changes by hand: `repair`, `hold`, `resume`, `dismiss`, `rebuild`, "
+    "`jobs cancel`",
     brokers=broker_rights.OF_RUN,
     redis=RECONCILER,
     outbox=_EVIDENCE_OF_OUTBOX,
@@ -230,7 +231,7 @@ DOCTOR = Role(
 )
 CONSOLE = Role(
     name="console",
-    does="`reconciler status`, `list`, `explain`: they only look",
+    does="`reconciler status`, `list`, `explain`, `jobs list`: they only look",
     brokers=broker_rights.OF_CONSOLE,
     redis=RECONCILER,
     outbox=_EVIDENCE_OF_OUTBOX,

@@ -11,13 +11,13 @@ import pytest
 import sqlalchemy as sa
 
 from reconciler.contract.row_rules import DISMISSED_BY
-from reconciler.contract.tables import EVERY_GROUP, CandidateState, HoldKind, RepairState, Rung
+from reconciler.contract.tables import EVERY_GROUP, CandidateState, HoldKind, JobKind, RepairState, Rung
 from reconciler.contract.verdicts import QUARANTINING, Verdict
 from reconciler.errors import ConfigurationError, DatabaseAway
 from reconciler.ledger.holds import SqlHolds
 from reconciler.ledger.retention import SqlRetention
 from reconciler.ledger.sql_ledger import SqlLedger
-from reconciler.policy.ports import Intent, RepairChange
+from reconciler.policy.ports import Intent, RepairChange, WantedJob
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import ledger_metadata, operator_action, outage, repair, round_row
 from tests.contract.ledger.rows import key, message, round_done, shard, subscription, verification
@@ -106,6 +106,24 @@ def test_owners_whose_batches_overlap_neither_share_a_row_nor_wait_for_each_othe
 
     sent = [one for mine in _together(4, work) for one in mine]  # type: ignore[attr-defined]  # lists of keys
     assert sorted(sent) == [key(number) for number in range(ROWS)], "each by one owner, none twice"
+
+
+def test_of_eight_workers_two_do_the_same_job(ledger: SqlLedger) -> None:
+    ids = [f"{number:032x}" for number in range(10)]
+    for job_id in ids:
+        ledger.jobs.place(ENVIRONMENT, WantedJob(job_id=job_id, kind=JobKind.REPAIR, request={}, by="anna"))
+
+    def work(worker: int) -> list[str]:
+        mine: list[str] = []
+        while claimed := ledger.jobs.claim(ENVIRONMENT, token=f"{worker}/{len(mine)}", lease_seconds=60):
+            mine.append(claimed.job.job_id)
+        return mine
+
+    done = [one for mine in _together(8, work) for one in mine]  # type: ignore[attr-defined]  # lists of ids
+    assert sorted(done) == sorted(set(done)), "each by one owner"
+    while claimed := ledger.jobs.claim(ENVIRONMENT, token="last", lease_seconds=60):  # what losers had looked past
+        done.append(claimed.job.job_id)
+    assert sorted(done) == ids
 
 
 def test_of_eight_threads_exactly_one_claims_a_row(ledger: SqlLedger) -> None:

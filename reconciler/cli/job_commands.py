@@ -1,0 +1,97 @@
+"""Long actions that were asked for in the console or over the API: reconciler jobs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from reconciler.cli.options import ConfigOption, OutputOption, read_settings
+from reconciler.cli.output import Output, print_json, print_table, time_text
+from reconciler.contract.tables import JobState
+from reconciler.instrumentation.console import say
+
+if TYPE_CHECKING:
+    from reconciler.policy.ports import Job
+
+jobs_app = typer.Typer(help="Long actions that people asked for: progress, result, cancel.", no_args_is_help=True)
+
+JobArgument = Annotated[str, typer.Argument(help="Id of the job.", show_default=False)]
+_COLUMNS = ("job", "kind", "state", "done", "total", "by", "created", "ended", "error")
+_LINE_COLUMNS = ("topic", "group", "unique_key", "verdict", "outcome", "rung", "reason")
+
+
+@jobs_app.command("list")
+def jobs_list(
+    state: Annotated[JobState | None, typer.Option("--state", help="Only this state.", show_default=False)] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Most rows.")] = 100,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """The newest jobs first."""
+    from reconciler.commands.jobs import job_document, list_jobs
+    from reconciler.wiring.connections import Connections
+
+    with Connections(read_settings(config)) as connections:
+        found = list_jobs(connections, state=state, limit=limit)
+    if output is Output.JSON:
+        print_json({"jobs": [job_document(job) for job in found]})
+    else:
+        print_table("Jobs", _COLUMNS, [_row(job) for job in found], first=("job", "kind", "state"))
+
+
+@jobs_app.command("show")
+def jobs_show(job_id: JobArgument, config: ConfigOption = None, output: OutputOption = Output.TABLE) -> None:
+    """One job, and the first keys that did not end well.
+
+    Exit code 1: it failed; 4: it was cancelled, or keys did not end well; 2: no job has this id.
+    """
+    from reconciler.commands.jobs import find_job, job_document
+    from reconciler.wiring.connections import Connections
+
+    with Connections(read_settings(config)) as connections:
+        job = find_job(connections, job_id)
+    if output is Output.JSON:
+        print_json({"job": job_document(job)})
+    else:
+        print_table("Job", _COLUMNS, [_row(job)], first=("job", "kind", "state"))
+        print_table("Outcomes", ("outcome", "keys"), sorted(job.counts.items()))
+        lines = [tuple(line.get(name) for name in _LINE_COLUMNS) for line in job.lines]
+        print_table("Not ended well", _LINE_COLUMNS, lines, first=("unique_key", "outcome"))
+    if job.state is JobState.FAILED:
+        raise typer.Exit(1)
+    raise typer.Exit(4 if job.lines or job.state is JobState.CANCELLED else 0)
+
+
+@jobs_app.command("cancel")
+def jobs_cancel(job_id: JobArgument, config: ConfigOption = None, output: OutputOption = Output.TABLE) -> None:
+    """End a job before its next key; what is done stays done.
+
+    Exit code 4: it had ended by itself; 2: no job has this id.
+    """
+    from reconciler.commands.jobs import cancel_job, job_document
+    from reconciler.commands.operator_actions import operator
+    from reconciler.policy.ports import ENDED_JOBS
+    from reconciler.wiring.connections import Connections
+
+    with Connections(read_settings(config)) as connections:
+        job = cancel_job(connections, job_id, by=operator())
+    if output is Output.JSON:
+        print_json({"job": job_document(job)})
+    elif job.state is JobState.CANCELLED:
+        say(f"job {job.job_id} is cancelled")
+    elif job.state in ENDED_JOBS:
+        say(f"job {job.job_id} had ended: {job.state}")
+    else:
+        say(f"job {job.job_id} ends before its next key")
+    raise typer.Exit(4 if job.state in ENDED_JOBS and job.state is not JobState.CANCELLED else 0)
+
+
+def _row(job: Job) -> tuple[object, ...]:
+    times = (time_text(job.created_at_ms), time_text(job.ended_at_ms))
+    return (job.job_id, str(job.kind), str(job.state), job.done, job.total, job.by, *times, job.error)
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands of this module."""
+    app.add_typer(jobs_app, name="jobs")

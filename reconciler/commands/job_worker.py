@@ -1,0 +1,324 @@
+"""Does jobs, one at a time, beside whatever else its process does.
+
+An owner that dies costs its lease: then another worker goes on with the first key that is not finished. That key may
+have been sent; the claim on its repair decides, so it is not sent again.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, replace
+
+from reconciler.clock import Clock
+from reconciler.commands.jobs import RebuildRequest, RepairRequest
+from reconciler.commands.rebuild import put_back
+from reconciler.commands.repair import REPAIR_KEYS_MAX, RepairLine, keys_by_subscription, repair_key
+from reconciler.contract.subscription import Subscription
+from reconciler.contract.tables import JobKind, JobState
+from reconciler.errors import MalformedInput, ReconcilerError, TransientError
+from reconciler.policy.plan import TopicPlan
+from reconciler.policy.ports import ClaimedJob, JobChange, Jobs
+from reconciler.policy.round import ReconcileRound
+from reconciler.wiring.availability import require_all_dependencies
+from reconciler.wiring.connections import Connections
+from reconciler.wiring.rounds import RoundAssembly
+
+logger = logging.getLogger(__name__)
+
+#: A claim lasts this long without a sign of life of its owner, which gives three in that time.
+LEASE_SECONDS = 30.0
+#: How often a worker without a job looks for one.
+LOOK_SECONDS = 1.0
+#: A job that met a dependency that was away is taken again after this.
+AGAIN_SECONDS = 10.0
+#: How long the end of a process waits for the key in hand.
+STOP_SECONDS_MAX = 20.0
+#: Keys of one job that are kept with the reason why they did not end well.
+LINES_MAX = 500
+_REASON_CHARACTERS = 300
+
+
+class _Ends(Exception):
+    """The work on a job ends before the job does."""
+
+
+class _ClaimLost(_Ends):
+    """Another worker may have the job: nothing more is done, and nothing written."""
+
+
+class _Cancelled(_Ends):
+    """A person wished so."""
+
+
+class _Stopped(_Ends):
+    """The process ends: the next worker goes on at once."""
+
+
+@contextmanager
+def working_on_jobs(
+    connections: Connections,
+    *,
+    stop: threading.Event | None = None,
+    assembly: RoundAssembly | None = None,
+    lease_seconds: float = LEASE_SECONDS,
+) -> Iterator[None]:
+    """Jobs are done on a thread of its own within the block; its end waits for the key in hand, within a bound.
+
+    `stop` may come before the end of the block: it ends the work on jobs, too. `assembly`: that of the process, if it
+    has one.
+    """
+    over = threading.Event()
+    worker = JobWorker(
+        connections,
+        is_over=lambda: over.is_set() or (stop is not None and stop.is_set()),
+        assembly=assembly,
+        lease_seconds=lease_seconds,
+    )
+
+    def run() -> None:
+        while not connections.clock.wait(over, worker.work_all()):
+            pass
+
+    thread = threading.Thread(target=run, name="jobs", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(STOP_SECONDS_MAX)
+
+
+class JobWorker:
+    """Claims jobs and does them. Confined to one thread, but for the sign of life of the job in hand."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        *,
+        is_over: Callable[[], bool],
+        assembly: RoundAssembly | None = None,
+        lease_seconds: float = LEASE_SECONDS,
+    ) -> None:
+        self._connections = connections
+        self._is_over = is_over
+        self._assembly = assembly
+        self._lease_seconds = lease_seconds
+        self._rounds: dict[str, ReconcileRound] = {}
+
+    def work_all(self) -> float:
+        """Does the jobs that there are; returns how long to wait for the next look. Raises nothing: it is logged."""
+        try:
+            while not self._is_over() and self.work_one():
+                pass
+        except TransientError as error:
+            logger.warning("jobs_wait", extra={"error": str(error)})
+            return AGAIN_SECONDS
+        except Exception:
+            logger.exception("jobs_failed")
+            return AGAIN_SECONDS
+        return LOOK_SECONDS
+
+    def work_one(self) -> bool:
+        """Takes one job and does it to its end, if nothing interrupts it; False: there is none. Raises DatabaseAway."""
+        jobs, token = self._connections.ledger.jobs, secrets.token_hex(16)
+        asked_at = self._connections.clock.monotonic_seconds()
+        claimed = jobs.claim(self._connections.settings.environment, token=token, lease_seconds=self._lease_seconds)
+        if claimed is None:
+            return False
+        about = {"job_id": claimed.job.job_id, "kind": str(claimed.job.kind), "by": claimed.job.by}
+        logger.info("job_taken", extra=about | {"done": claimed.job.done})
+        claim = _Claim(jobs, claimed, self._connections.clock, is_over=self._is_over, lease_seconds=self._lease_seconds)
+        try:
+            with claim.kept_alive(since_seconds=asked_at):
+                change = self._outcome(claim, about)
+                claim.write(change)
+        except _ClaimLost:
+            logger.warning("job_lost", extra=about)
+            return True
+        logger.info("job_left", extra=about | {"ends": str(change.ends or "no"), "error": change.error})
+        return True
+
+    def _outcome(self, claim: _Claim, about: Mapping[str, str]) -> JobChange:
+        """Does the job; what is to be written of its end. Raises _ClaimLost."""
+        try:
+            claim.check()
+            if claim.claimed.job.kind is JobKind.REPAIR:
+                self._repair(claim)
+                return JobChange(ends=JobState.DONE)
+            return JobChange(ends=JobState.DONE, done=self._rebuild(claim))
+        except _Cancelled:
+            return JobChange(ends=JobState.CANCELLED)
+        except _Stopped:
+            return JobChange(free_in_seconds=0.0)
+        except TransientError as error:
+            return JobChange(free_in_seconds=AGAIN_SECONDS, error=f"waits: {error}")
+        except ReconcilerError as error:
+            return JobChange(ends=JobState.FAILED, error=str(error))
+        except _ClaimLost:
+            raise
+        except Exception as error:
+            logger.exception("job_failed", extra=about)
+            return JobChange(ends=JobState.FAILED, error=f"a bug, see the log: {type(error).__name__}: {error}")
+
+    # ---- repairs
+
+    def _repair(self, claim: _Claim) -> None:
+        job = claim.claimed.job
+        request = RepairRequest.of(job.request)
+        assembly = self._assembled()
+        keys = self._planned(claim, request, assembly)
+        plans = {plan.subscription: topic for topic in assembly.plans for plan in topic.subscriptions}
+        counts, lines = Counter(job.counts), list(job.lines)
+        for number, (topic, group, key) in enumerate(keys[job.done :], start=job.done + 1):
+            claim.check()
+            subscription = Subscription(environment=self._connections.settings.environment, topic=topic, group=group)
+            detail = ", ".join(text for text in (f"job {job.job_id}", request.reason) if text)
+            line = self._repair_one(plans.get(subscription), subscription, key, by=job.by, detail=detail)
+            counts[line.outcome or ("well" if line.ended_well else "unknown")] += 1
+            is_kept = not line.ended_well and len(lines) < LINES_MAX
+            if is_kept:
+                lines.append(asdict(line))
+            claim.write(
+                JobChange(done=number, counts=dict(counts), lines=lines if is_kept else None, comes_forward=True)
+            )
+
+    def _planned(
+        self, claim: _Claim, request: RepairRequest, assembly: RoundAssembly
+    ) -> Sequence[tuple[str, str, str]]:
+        """Topic, group and key of each message, as they were found when the job began."""
+        if claim.claimed.work is not None:
+            return _keys_of(claim.claimed.work)
+        if claim.claimed.job.total is not None:
+            raise MalformedInput("what this job has to do is damaged: ask for it again")
+        require_all_dependencies(self._connections)
+        keys: list[tuple[str, str, str]] = []
+        found = keys_by_subscription(assembly, request.unique_keys, topic=request.topic, group=request.group)
+        for _, subscription, of_subscription in found:
+            keys += ((subscription.topic, subscription.group, key) for key in of_subscription)
+        heard = {key for _, _, key in keys}
+        # Nobody's keys are in the result, too, with the reason.
+        keys += ((request.topic or "", request.group or "", key) for key in request.unique_keys if key not in heard)
+        keys = keys[:REPAIR_KEYS_MAX]
+        claim.write(JobChange(work={"keys": keys}, total=len(keys)))
+        return keys
+
+    def _repair_one(
+        self, plan: TopicPlan | None, subscription: Subscription, key: str, *, by: str, detail: str
+    ) -> RepairLine:
+        about = {"topic": subscription.topic, "group": subscription.group, "unique_key": key}
+        failed = RepairLine(**about, verdict="", outcome="failed", rung="", reason="")
+        if plan is None:
+            why = "no outbox and no verdict has it, or its [[subscriptions]] section has gone"
+            return replace(failed, outcome="unheard", reason=why)
+        try:
+            if plan.topic not in self._rounds:
+                self._rounds[plan.topic] = self._assembled().rounds_of(plan)
+            line = repair_key(
+                self._connections, self._rounds[plan.topic], plan, subscription, key, by=by, detail=detail
+            )
+        except TransientError:
+            raise  # the job waits, and goes on with this key
+        except Exception as error:  # the keys behind it are not to blame
+            logger.exception("job_key_failed", extra=about)
+            line = replace(failed, reason=f"{type(error).__name__}: {error}")
+        return replace(line, reason=line.reason[:_REASON_CHARACTERS])
+
+    # ---- rebuilding
+
+    def _rebuild(self, claim: _Claim) -> int:
+        """Inbox rows put back; a scan begins again where its owner died, which is harmless."""
+        job = claim.claimed.job
+        request = RebuildRequest.of(job.request)
+        if (
+            request.since_ms is None
+            and self._connections.ledger.outages.current(self._connections.settings.environment) is None
+        ):
+            return job.done  # the service has scanned them meanwhile, and closed the outage
+
+        def progress(rows: int) -> None:
+            claim.check()
+            claim.write(JobChange(done=rows))
+
+        return put_back(
+            self._connections,
+            since_ms=request.since_ms,
+            by=job.by,
+            progress=progress,
+            reason=f"job {job.job_id}" + (f", {request.reason}" if request.reason else ""),
+            assembly=self._assembled(),
+        )
+
+    def _assembled(self) -> RoundAssembly:
+        if self._assembly is None:
+            self._assembly = RoundAssembly(self._connections)
+        return self._assembly
+
+
+class _Claim:
+    """The claim on the job in hand. Shared by the worker and the thread that gives the sign of life."""
+
+    def __init__(
+        self, jobs: Jobs, claimed: ClaimedJob, clock: Clock, *, is_over: Callable[[], bool], lease_seconds: float
+    ) -> None:
+        self.claimed = claimed
+        self._jobs = jobs
+        self._clock = clock
+        self._is_over = is_over
+        self._lease_seconds = lease_seconds
+        self._is_cancelled = claimed.job.cancelled_by is not None
+        self._is_lost = False
+        self._until_seconds = 0.0
+
+    @contextmanager
+    def kept_alive(self, *, since_seconds: float) -> Iterator[None]:
+        """Renews the lease three times in its time until the end of the block; `since_seconds`: when it was asked for,
+        monotonic.
+        """
+        self._until_seconds = since_seconds + self._lease_seconds
+        left = threading.Event()
+
+        def renew() -> None:
+            while not self._clock.wait(left, self._lease_seconds / 3) and not self._is_lost:
+                with suppress(TransientError, _ClaimLost):  # it runs out if the ledger stays away
+                    self.write(JobChange())
+
+        thread = threading.Thread(target=renew, name="job-lease", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            left.set()
+
+    def check(self) -> None:
+        """Before each step. Raises _ClaimLost, _Cancelled, _Stopped."""
+        if self._is_lost or self._clock.monotonic_seconds() >= self._until_seconds:
+            raise _ClaimLost
+        if self._is_cancelled:
+            raise _Cancelled
+        if self._is_over():
+            raise _Stopped
+
+    def write(self, change: JobChange) -> None:
+        """Raises _ClaimLost, DatabaseAway."""
+        asked_at = self._clock.monotonic_seconds()
+        job = self._jobs.change(self.claimed, change, lease_seconds=self._lease_seconds)
+        if job is None:
+            self._is_lost = True
+            raise _ClaimLost
+        self._until_seconds = asked_at + self._lease_seconds
+        self._is_cancelled = self._is_cancelled or job.cancelled_by is not None
+
+
+def _keys_of(work: Mapping[str, object]) -> list[tuple[str, str, str]]:
+    """Raises MalformedInput for what no worker has written."""
+    rows = work.get("keys")
+    if isinstance(rows, list):
+        keys = [(row[0], row[1], row[2]) for row in rows if isinstance(row, list) and list(map(type, row)) == 3 * [str]]
+        if len(keys) == len(rows):
+            return keys
+    raise MalformedInput("what this job has to do is damaged: ask for it again")

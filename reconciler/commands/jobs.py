@@ -1,0 +1,147 @@
+"""Jobs as people ask for them: place, look, cancel. What does them: reconciler/commands/job_worker.py."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from reconciler.commands.repair import REPAIR_KEYS_MAX
+from reconciler.contract.tables import JobKind, JobState
+from reconciler.contract.unique_key import is_unique_key
+from reconciler.errors import InvalidValue, MalformedInput, UsageError
+from reconciler.policy.ports import Job, WantedJob
+from reconciler.wiring.availability import ask_ledger, require
+from reconciler.wiring.connections import Connections
+from reconciler.wiring.subscriptions import require_subscription
+
+#: Characters of a reason.
+REASON_CHARACTERS_MAX = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairRequest:
+    """What a REPAIR job was asked for; none named: every open loss."""
+
+    unique_keys: tuple[str, ...] = ()
+    topic: str | None = None
+    group: str | None = None
+    reason: str = ""
+
+    @classmethod
+    def of(cls, request: Mapping[str, object]) -> RepairRequest:
+        """That of a job. Raises MalformedInput."""
+        keys = request.get("unique_keys")
+        texts = [request.get(name) for name in ("topic", "group")]
+        if not isinstance(keys, list) or not all(map(is_unique_key, keys)) or not all(map(_is_name, texts)):
+            raise MalformedInput("the request of this job is damaged: ask for it again")
+        topic, group = (text if isinstance(text, str) else None for text in texts)
+        return cls(unique_keys=tuple(keys), topic=topic, group=group, reason=str(request.get("reason") or ""))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebuildRequest:
+    """What a REBUILD job was asked for; without a time: since the open outage began."""
+
+    since_ms: int | None = None
+    reason: str = ""
+
+    @classmethod
+    def of(cls, request: Mapping[str, object]) -> RebuildRequest:
+        """That of a job. Raises MalformedInput."""
+        since_ms = request.get("since_ms")
+        if since_ms is not None and type(since_ms) is not int:
+            raise MalformedInput("the request of this job is damaged: ask for it again")
+        return cls(since_ms=since_ms, reason=str(request.get("reason") or ""))
+
+
+def place_repair(
+    connections: Connections,
+    unique_keys: Sequence[str],
+    *,
+    topic: str | None,
+    group: str | None,
+    reason: str,
+    by: str,
+    job_id: str | None = None,
+) -> Job:
+    """Asks for the repair of keys, or, where none are named, of every open loss that there is when the job begins.
+
+    `job_id` as of `job_id_of`; None: a new job. Raises InvalidValue, DependencyAway.
+    """
+    require_subscription(connections.settings, topic, group)
+    wanted = tuple(dict.fromkeys(unique_keys))
+    if len(wanted) > REPAIR_KEYS_MAX:
+        raise InvalidValue("unique_keys", len(wanted), f"at most {REPAIR_KEYS_MAX} keys a job: ask for several")
+    for key in wanted:
+        if not is_unique_key(key):
+            raise InvalidValue("unique_keys", key[:80], "a unique key has 32 to 64 upper-case hexadecimal digits")
+    request = RepairRequest(unique_keys=wanted, topic=topic, group=group, reason=_checked(reason))
+    return _place(connections, JobKind.REPAIR, asdict(request), by=by, job_id=job_id)
+
+
+def place_rebuild(
+    connections: Connections, *, since_ms: int | None, reason: str, by: str, job_id: str | None = None
+) -> Job:
+    """Asks for a scan of the inboxes into Redis. Raises UsageError without a time and an outage, DependencyAway."""
+    request = RebuildRequest(since_ms=since_ms, reason=_checked(reason))
+    require(ask_ledger(connections))
+    if since_ms is None and connections.ledger.outages.current(connections.settings.environment) is None:
+        raise UsageError("no outage is open: say since when the inboxes are to be scanned")
+    return _place(connections, JobKind.REBUILD, asdict(request), by=by, job_id=job_id)
+
+
+def job_id_of(environment: str, by: str, idempotency_key: str) -> str:
+    """The id of the job of a request with an idempotency key: the same request again is the same job."""
+    parts = "\n".join(f"{len(part)}:{part}" for part in (environment, by, idempotency_key))
+    return hashlib.sha256(parts.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def list_jobs(
+    connections: Connections, *, state: JobState | None = None, limit: int, before: tuple[int, str] | None = None
+) -> Sequence[Job]:
+    """The newest first; `before`: created_at_ms and id of the last one of the page before. Raises DependencyAway."""
+    return connections.ledger.jobs.page(connections.settings.environment, state=state, limit=limit, before=before)
+
+
+def find_job(connections: Connections, job_id: str) -> Job:
+    """Raises InvalidValue for an id that no job has, DependencyAway."""
+    return _found(connections.ledger.jobs.find(connections.settings.environment, job_id), job_id)
+
+
+def cancel_job(connections: Connections, job_id: str, *, by: str) -> Job:
+    """Ends a job before its next key; one that has ended stays as it is. Raises as find_job()."""
+    return _found(connections.ledger.jobs.cancel(connections.settings.environment, job_id, by=by), job_id)
+
+
+def job_document(job: Job) -> dict[str, Any]:
+    """Plain data for JSON: everything but the claim, and of the request's keys the number."""
+    document = asdict(job)
+    del document["token"], document["lease_until_ms"], document["attempts"]
+    keys = document["request"].pop("unique_keys", None)
+    if isinstance(keys, list):
+        document["request"]["named_keys"] = len(keys)
+    return document | {"kind": str(job.kind), "state": str(job.state)}
+
+
+def _place(connections: Connections, kind: JobKind, request: dict[str, Any], *, by: str, job_id: str | None) -> Job:
+    wanted = WantedJob(job_id=job_id or secrets.token_hex(16), kind=kind, request=request, by=by)
+    return connections.ledger.jobs.place(connections.settings.environment, wanted)
+
+
+def _found(job: Job | None, job_id: str) -> Job:
+    if job is None:
+        raise InvalidValue("job", job_id[:80], "no job has this id: see reconciler jobs list")
+    return job
+
+
+def _checked(reason: str) -> str:
+    if len(reason) > REASON_CHARACTERS_MAX:
+        raise InvalidValue("reason", f"{reason[:40]}...", f"at most {REASON_CHARACTERS_MAX} characters")
+    return reason
+
+
+def _is_name(value: object) -> bool:
+    return value is None or isinstance(value, str)
