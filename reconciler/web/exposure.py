@@ -5,14 +5,14 @@ from __future__ import annotations
 import ipaddress
 from http import HTTPStatus
 
-from reconciler.contract.urls import read_address
 from reconciler.errors import ConfigurationError
+from reconciler.instrumentation.listening import host_and_port
 from reconciler.web.exchange import WebRefusal, WebRequest
 
 
 def require_loopback(listen: str) -> None:
     """Nobody proves who they are, so only this machine may ask. Raises ConfigurationError for another address."""
-    if not _is_loopback(_host_of(listen)):
+    if not _is_loopback(listen):
         raise ConfigurationError(
             f"web.listen = {listen!r}: everybody who reaches this address could look; listen on 127.0.0.1, and let a "
             "proxy in front of it ask who they are"
@@ -23,7 +23,7 @@ def require_own_name(request: WebRequest) -> None:
     """Raises WebRefusal: a page of another site asks, whose name leads here by DNS."""
     asked = request.headers.get("host", "")
     try:
-        is_own = _is_loopback(_host_of(asked))
+        is_own = _is_loopback(asked)
     except ValueError:
         is_own = False
     if not is_own:
@@ -34,11 +34,9 @@ def require_own_name(request: WebRequest) -> None:
         )
 
 
-def _host_of(address: str) -> str:
-    return read_address(address)[0].strip("[]")
-
-
-def _is_loopback(host: str) -> bool:
+def _is_loopback(address: str) -> bool:
+    """Raises ValueError for what is no address."""
+    host, _ = host_and_port(address)
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

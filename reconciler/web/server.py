@@ -11,8 +11,7 @@ from contextlib import contextmanager
 import uvicorn
 
 from reconciler.clock import Clock
-from reconciler.contract.urls import read_address
-from reconciler.errors import ConfigurationError
+from reconciler.instrumentation.listening import address_refused, host_and_port
 from reconciler.settings.schema import Settings
 from reconciler.web.application import build_application
 from reconciler.web.exposure import require_loopback
@@ -69,14 +68,10 @@ def serving_web(settings: Settings, listen: str, *, clock: Clock) -> Iterator[tu
 
 
 def _bound(listen: str) -> socket.socket:
-    host, port = read_address(listen)
-    host = host.strip("[]")
+    host, port = host_and_port(listen)
     try:
         return socket.create_server(
-            (host, port or 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET, reuse_port=False
+            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, reuse_port=False
         )
     except (OSError, OverflowError) as error:
-        raise ConfigurationError(
-            f"web.listen = {listen!r}: {error}; if another process of the same file has it, give each its own by "
-            "RECONCILER_WEB__LISTEN"
-        ) from error
+        raise address_refused("web.listen", listen, error) from error

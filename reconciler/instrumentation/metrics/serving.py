@@ -14,8 +14,7 @@ from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 from prometheus_client.exposition import ThreadingWSGIServer
 
-from reconciler.contract.urls import read_address
-from reconciler.errors import ConfigurationError
+from reconciler.instrumentation.listening import address_refused, host_and_port
 from reconciler.instrumentation.metrics.pages import MetricPages
 
 if TYPE_CHECKING:
@@ -78,16 +77,12 @@ def serving(pages: MetricPages, listen: str) -> Iterator[tuple[str, int]]:
 
     Raises ConfigurationError if the address cannot be had.
     """
-    host, port = read_address(listen)
-    host = host.strip("[]")
+    host, port = host_and_port(listen)
     kind = _Server6 if ":" in host else _Server
     try:
-        server = make_server(host, port or 0, _Application(pages), server_class=kind, handler_class=_Handler)
+        server = make_server(host, port, _Application(pages), server_class=kind, handler_class=_Handler)
     except (OSError, OverflowError) as error:
-        raise ConfigurationError(
-            f"metrics.listen = {listen!r}: {error}; if another process of the same file has it, give each its own by "
-            "RECONCILER_METRICS__LISTEN"
-        ) from error
+        raise address_refused("metrics.listen", listen, error) from error
     thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
     thread.start()
     try:
