@@ -1,6 +1,6 @@
 """The ASGI application: one way for every request, from bytes to a handler and back.
 
-Request id, size, host, person, handler, problem document, headers: each request passes all of them, and a route
+Request id, name of the host, handler, problem document, headers: each request passes all of them, and a route
 cannot leave one out.
 """
 
@@ -58,7 +58,7 @@ def build_application(services: WebServices, routes: Iterable[WebRoute] = ROUTES
         below = request.url.path.removeprefix(services.prefix)
         surface = Surface.API if below.startswith("/api/") else Surface.PAGE
         refusal = WebRefusal(status, f"nothing is served for {request.method} here")
-        wanted = _request_of(request, services)
+        wanted = _request_of(request)
         return _framework_response(_told(services, wanted, refusal, surface), wanted)
 
     return Starlette(
@@ -69,7 +69,7 @@ def build_application(services: WebServices, routes: Iterable[WebRoute] = ROUTES
 
 def _endpoint(services: WebServices, route: WebRoute) -> Endpoint:
     async def serve(request: Request) -> Response:
-        wanted = _request_of(request, services)
+        wanted = _request_of(request)
         answer = await run_in_threadpool(answer_of, services, route, wanted)
         return _framework_response(answer, wanted)
 
@@ -101,10 +101,8 @@ def _told(services: WebServices, request: WebRequest, refusal: WebRefusal, surfa
     return problem_response(refusal, request_id=request.request_id)
 
 
-def _request_of(request: Request, services: WebServices) -> WebRequest:
+def _request_of(request: Request) -> WebRequest:
     return WebRequest(
-        method=request.method,
-        path=request.url.path.removeprefix(services.prefix),
         headers=dict(request.headers),
         request_id=_request_id(request.headers.get("x-request-id", "")),
     )

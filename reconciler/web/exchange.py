@@ -21,9 +21,6 @@ JSON = "application/json"
 class WebRequest:
     """What came in. Every text of it is hostile."""
 
-    method: str
-    #: Without the prefix.
-    path: str
     #: Name in lower case -> value.
     headers: Mapping[str, str]
     #: In the log and in every problem document about this request.

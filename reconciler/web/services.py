@@ -1,4 +1,4 @@
-"""What handlers work with: the connections of this process, and what is read once for many browsers."""
+"""What handlers work with: the settings, and what is read once for many browsers."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ class WebServices:
     """Shared by the threads of all requests."""
 
     settings: Settings
-    connections: Connections
-    clock: Clock
     status: LatestReading[StatusReport]
 
     @property
@@ -30,7 +28,7 @@ class WebServices:
         return self.settings.web.url_prefix
 
     def newest_status(self) -> StatusReport:
-        """A few seconds old at most. Raises DependencyAway: the ledger did not answer in time."""
+        """The newest reading. Raises DependencyAway: the ledger did not answer in time."""
         found = self.status.get()
         if found is None:
             raise DependencyAway("the ledger did not answer in time, so nothing can be said about any message")
@@ -41,7 +39,5 @@ def build_services(settings: Settings, connections: Connections, *, clock: Clock
     """Nothing is opened before the first request needs it."""
     return WebServices(
         settings=settings,
-        connections=connections,
-        clock=clock,
         status=LatestReading(lambda: read_status(connections), clock=clock, interval_seconds=STATUS_SECONDS),
     )
