@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,7 +19,6 @@ jobs_app = typer.Typer(help="Long actions that people asked for: progress, resul
 
 JobArgument = Annotated[str, typer.Argument(help="Id of the job.", show_default=False)]
 _COLUMNS = ("job", "kind", "state", "done", "total", "by", "created", "ended", "error")
-_LINE_COLUMNS = ("topic", "group", "unique_key", "verdict", "outcome", "rung", "reason")
 
 
 @jobs_app.command("list")
@@ -47,6 +47,7 @@ def jobs_show(job_id: JobArgument, config: ConfigOption = None, output: OutputOp
     Exit code 1: it failed; 4: it was cancelled, or keys did not end well; 2: no job has this id.
     """
     from reconciler.commands.jobs import find_job, job_document
+    from reconciler.commands.repair import RepairLine
     from reconciler.wiring.connections import Connections
 
     with Connections(read_settings(config)) as connections:
@@ -56,8 +57,9 @@ def jobs_show(job_id: JobArgument, config: ConfigOption = None, output: OutputOp
     else:
         print_table("Job", _COLUMNS, [_row(job)], first=("job", "kind", "state"))
         print_table("Outcomes", ("outcome", "keys"), sorted(job.counts.items()))
-        lines = [tuple(line.get(name) for name in _LINE_COLUMNS) for line in job.lines]
-        print_table("Not ended well", _LINE_COLUMNS, lines, first=("unique_key", "outcome"))
+        columns = [field.name for field in fields(RepairLine)]
+        lines = [tuple(line.get(name) for name in columns) for line in job.lines]
+        print_table("Not ended well", columns, lines, first=("unique_key", "outcome"))
     if job.state is JobState.FAILED:
         raise typer.Exit(1)
     raise typer.Exit(4 if job.lines or job.state is JobState.CANCELLED else 0)

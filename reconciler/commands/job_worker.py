@@ -15,14 +15,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 
 from reconciler.clock import Clock
-from reconciler.commands.jobs import RebuildRequest, RepairRequest
+from reconciler.commands.jobs import RebuildRequest, RepairRequest, damaged_job
 from reconciler.commands.rebuild import put_back
 from reconciler.commands.repair import REPAIR_KEYS_MAX, RepairLine, keys_by_subscription, repair_key
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import JobKind, JobState
-from reconciler.errors import MalformedInput, ReconcilerError, TransientError
+from reconciler.errors import ReconcilerError, TransientError
 from reconciler.policy.plan import TopicPlan
-from reconciler.policy.ports import ClaimedJob, JobChange, Jobs
+from reconciler.policy.ports import ClaimedJob, Job, JobChange, Jobs
 from reconciler.policy.round import ReconcileRound
 from reconciler.wiring.availability import require_all_dependencies
 from reconciler.wiring.connections import Connections
@@ -174,10 +174,10 @@ class JobWorker:
         keys = self._planned(claim, request, assembly)
         plans = {plan.subscription: topic for topic in assembly.plans for plan in topic.subscriptions}
         counts, lines = Counter(job.counts), list(job.lines)
+        detail = _detail(job, request.reason)
         for number, (topic, group, key) in enumerate(keys[job.done :], start=job.done + 1):
             claim.check()
             subscription = Subscription(environment=self._connections.settings.environment, topic=topic, group=group)
-            detail = ", ".join(text for text in (f"job {job.job_id}", request.reason) if text)
             line = self._repair_one(plans.get(subscription), subscription, key, by=job.by, detail=detail)
             counts[line.outcome or ("well" if line.ended_well else "unknown")] += 1
             is_kept = not line.ended_well and len(lines) < LINES_MAX
@@ -194,7 +194,7 @@ class JobWorker:
         if claim.claimed.work is not None:
             return _keys_of(claim.claimed.work)
         if claim.claimed.job.total is not None:
-            raise MalformedInput("what this job has to do is damaged: ask for it again")
+            raise damaged_job("what this job has to do")
         require_all_dependencies(self._connections)
         keys: list[tuple[str, str, str]] = []
         found = keys_by_subscription(assembly, request.unique_keys, topic=request.topic, group=request.group)
@@ -249,7 +249,7 @@ class JobWorker:
             since_ms=request.since_ms,
             by=job.by,
             progress=progress,
-            reason=f"job {job.job_id}" + (f", {request.reason}" if request.reason else ""),
+            reason=_detail(job, request.reason),
             assembly=self._assembled(),
         )
 
@@ -314,6 +314,11 @@ class _Claim:
         self._is_cancelled = self._is_cancelled or job.cancelled_by is not None
 
 
+def _detail(job: Job, reason: str) -> str:
+    """What stands in the rows of the actions that belong to a job."""
+    return f"job {job.job_id}, {reason}" if reason else f"job {job.job_id}"
+
+
 def _keys_of(work: Mapping[str, object]) -> list[tuple[str, str, str]]:
     """Raises MalformedInput for what no worker has written."""
     rows = work.get("keys")
@@ -321,4 +326,4 @@ def _keys_of(work: Mapping[str, object]) -> list[tuple[str, str, str]]:
         keys = [(row[0], row[1], row[2]) for row in rows if isinstance(row, list) and list(map(type, row)) == 3 * [str]]
         if len(keys) == len(rows):
             return keys
-    raise MalformedInput("what this job has to do is damaged: ask for it again")
+    raise damaged_job("what this job has to do")

@@ -21,6 +21,11 @@ from reconciler.wiring.subscriptions import require_subscription
 REASON_CHARACTERS_MAX = 500
 
 
+def damaged_job(what: str) -> MalformedInput:
+    """What the ledger holds of a job is none that this code has written; `what`: the part."""
+    return MalformedInput(f"{what} is damaged: ask for it again")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairRequest:
     """What a REPAIR job was asked for; none named: every open loss."""
@@ -36,7 +41,7 @@ class RepairRequest:
         keys = request.get("unique_keys")
         texts = [request.get(name) for name in ("topic", "group")]
         if not isinstance(keys, list) or not all(map(is_unique_key, keys)) or not all(map(_is_name, texts)):
-            raise MalformedInput("the request of this job is damaged: ask for it again")
+            raise damaged_job("the request of this job")
         topic, group = (text if isinstance(text, str) else None for text in texts)
         return cls(unique_keys=tuple(keys), topic=topic, group=group, reason=str(request.get("reason") or ""))
 
@@ -53,7 +58,7 @@ class RebuildRequest:
         """That of a job. Raises MalformedInput."""
         since_ms = request.get("since_ms")
         if since_ms is not None and type(since_ms) is not int:
-            raise MalformedInput("the request of this job is damaged: ask for it again")
+            raise damaged_job("the request of this job")
         return cls(since_ms=since_ms, reason=str(request.get("reason") or ""))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 
 from reconciler.clock import utc_text
 from reconciler.commands.business_ids import NamedMessages, keys_named
@@ -74,13 +74,11 @@ class ManualRepairReport:
 
     def rows(self) -> list[tuple[str, ...]]:
         """Rows for people."""
-        return [(k.topic, k.group, k.unique_key, k.verdict, k.outcome, k.rung, k.reason) for k in self.keys]
+        return [astuple(key) for key in self.keys]
 
     def as_dict(self) -> dict[str, object]:
         """Plain data for JSON."""
-        names = ("topic", "group", "unique_key", "verdict", "outcome", "rung", "reason")
-        keys = [dict(zip(names, row, strict=True)) for row in self.rows()]
-        return {"dry_run": self.dry_run, "keys": keys, "notes": list(self.notes)}
+        return {"dry_run": self.dry_run, "keys": [asdict(key) for key in self.keys], "notes": list(self.notes)}
 
 
 def repair_now(
