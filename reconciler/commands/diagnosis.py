@@ -41,8 +41,12 @@ def failed(check: str, error: ReconcilerError, otherwise: str) -> Diagnosis:
         case ConfigurationError():
             return Diagnosis(check=check, level="fail", found=str(error), remedy="do what the text says")
     remedy = known_remedy(error)
-    found = str(error).replace(f"; {remedy}", "", 1) if remedy else str(error)
-    return Diagnosis(check=check, level="fail", found=found, remedy=remedy or otherwise)
+    return Diagnosis(check=check, level="fail", found=without_remedy(str(error), remedy), remedy=remedy or otherwise)
+
+
+def without_remedy(text: str, remedy: str) -> str:
+    """What an error says, less the remedy, which has a column of its own."""
+    return text.replace(f"; {remedy}", "", 1) if remedy else text
 
 
 def run_checks(checks: Sequence[tuple[str, str, Check]]) -> list[Diagnosis]:

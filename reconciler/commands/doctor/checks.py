@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from importlib.metadata import packages_distributions
 
-from reconciler.commands.diagnosis import Check, Diagnosis, Level, failed, run_checks
+from reconciler.commands.diagnosis import Check, Diagnosis, Level, failed, run_checks, without_remedy
 from reconciler.commands.doctor.clocks import check_clocks
 from reconciler.commands.doctor.filters import check_filters, check_kept_tags
 from reconciler.commands.doctor.history import check_history_folders
@@ -323,7 +323,7 @@ def _silent(check: str, error: ReconcilerError, address: str, remedy: str) -> Di
 
 def _wanting(check: str, error: ReconcilerError, wanted: tuple[str, str]) -> Diagnosis:
     demand, remedy = wanted
-    return _fail(check, f"{demand}: {error}".replace(f"; {remedy}", "", 1), remedy)
+    return _fail(check, without_remedy(f"{demand}: {error}", remedy), remedy)
 
 
 def _fail(check: str, found: str, remedy: str) -> Diagnosis:
