@@ -233,15 +233,7 @@ def rights_page() -> str:
         "",
     ]
     for role in roles:
-        for tree, rights in role.databases.items():
-            lines += [f"### {role.name}: {tree}", "", "```sql"]
-            lines += [f"{grant};" for grant in least_rights.grants(rights, login="LOGIN", is_mysql=False)]
-            of_mysql = [right for right in rights if right.only_mysql]
-            if of_mysql:
-                lines.append("-- on MySQL and MariaDB also")
-                lines += [f"{grant};" for grant in least_rights.grants(of_mysql, login="LOGIN", is_mysql=True)]
-            lines += ["```", ""]
-            lines += [f"`{right}` is needed only with `{right.only_with}`.\n" for right in rights if right.only_with]
+        lines += _grants_of(role)
     lines += [
         "## Brokers",
         "",
@@ -254,10 +246,7 @@ def rights_page() -> str:
         "| role | on | name | ACL 1.0 | authorization | why |",
         "|---|---|---|---|---|---|",
     ]
-    for role in roles:
-        for r in role.brokers:
-            acl, later = (", ".join(rights) or "none" for rights in (r.acl, r.authorization))
-            lines.append(f"| {role.name} | {r.kind} | `{r.name}` | {acl} | {later} | {r.why} |")
+    lines += [f"| {role.name} {_broker_right(right)}" for role in roles for right in role.brokers]
     lines += [
         "",
         "### Groups that pop",
@@ -268,10 +257,25 @@ def rights_page() -> str:
         "| on | name | ACL 1.0 | authorization | why |",
         "|---|---|---|---|---|",
     ]
-    for r in broker_rights.OF_GROUPS_THAT_POP:
-        acl, later = (", ".join(rights) or "none" for rights in (r.acl, r.authorization))
-        lines.append(f"| {r.kind} | `{r.name}` | {acl} | {later} | {r.why} |")
+    lines += map(_broker_right, broker_rights.OF_GROUPS_THAT_POP)
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _grants_of(role: least_rights.Role) -> Iterator[str]:
+    for tree, rights in role.databases.items():
+        yield from (f"### {role.name}: {tree}", "", "```sql")
+        yield from (f"{grant};" for grant in least_rights.grants(rights, login="LOGIN", is_mysql=False))
+        of_mysql = [right for right in rights if right.only_mysql]
+        if of_mysql:
+            yield "-- on MySQL and MariaDB also"
+            yield from (f"{grant};" for grant in least_rights.grants(of_mysql, login="LOGIN", is_mysql=True))
+        yield from ("```", "")
+        yield from (f"`{right}` is needed only with `{right.only_with}`.\n" for right in rights if right.only_with)
+
+
+def _broker_right(right: broker_rights.BrokerRight) -> str:
+    acl, later = (", ".join(rights) or "none" for rights in (right.acl, right.authorization))
+    return f"| {right.kind} | `{right.name}` | {acl} | {later} | {right.why} |"
 
 
 #: Licences that ask something of who passes the package on or changes it.
