@@ -18,7 +18,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -40,7 +39,6 @@ from reconciler.rocketmq.client.offsets import Offsets
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.client.tls import TlsSettings
 from reconciler.rocketmq.consumer.pulling import PullRequest, pull
-from reconciler.rocketmq.producer.ending import EndDecision
 from reconciler.rocketmq.wire.acl import AclCredentials
 from reconciler.rocketmq.wire.codes import RequestCode
 from reconciler.rocketmq.wire.frame import Command
@@ -186,7 +184,6 @@ class Deployment:
         self._grace_period_seconds = grace_period_seconds
         self._stack = ExitStack()
         self._dropped: set[str] = set()
-        self._rolled_back: set[str] = set()
         self._keys = UniqueKeyGenerator(SystemClock())
         self.services: list[Service] = []
 
@@ -289,25 +286,13 @@ class Deployment:
         self._stack.callback(instance.close)
         return self._stack.enter_context(producer)
 
-    def commit(
-        self,
-        count: int,
-        *,
-        lose: bool = False,
-        roll_back: bool = False,
-        producer: TransactionalProducer | None = None,
-    ) -> list[str]:
-        """Commits so many messages and returns their keys.
-
-        `lose` drops END and check-backs; with `roll_back` END says ROLLBACK for what was committed.
-        """
+    def commit(self, count: int, *, lose: bool = False, producer: TransactionalProducer | None = None) -> list[str]:
+        """Commits so many messages and returns their keys; `lose` drops END and check-backs."""
         sender = producer or self.producer()
         engine = open_engine(f"sqlite:///{self.outbox}", lock_timeout_seconds=30)
         keys = [self._keys.next_key() for _ in range(count)]
         if lose:
             self._dropped.update(keys)
-        if roll_back:
-            self._rolled_back.update(keys)
         try:
             for key in keys:
                 message = Message(topic=self.topic, body=key.encode(), unique_key=key)
@@ -353,11 +338,7 @@ class Deployment:
 
     def _pass(self, _address: str, command: Command) -> Command | None:
         is_decisive = command.code in {RequestCode.END_TRANSACTION, RequestCode.CHECK_TRANSACTION_STATE}
-        key = command.fields.get("msgId")
-        if command.code == RequestCode.END_TRANSACTION and key in self._rolled_back:
-            fields = {**command.fields, "commitOrRollback": str(int(EndDecision.ROLLBACK))}
-            return replace(command, fields=fields)
-        return None if is_decisive and key in self._dropped else command
+        return None if is_decisive and command.fields.get("msgId") in self._dropped else command
 
     # ----------------------------------------------------------------- looking
 

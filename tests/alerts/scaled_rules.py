@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from tests.services.prometheus import milliseconds
+
 #: A minute of the rules is a second of the tests.
 FACTOR = 60.0
 
@@ -33,7 +35,7 @@ def _scaled_rule(rule: dict[str, Any], factor: float) -> dict[str, Any]:
     return {
         "alert": rule["name"],
         "expr": scaled_expression(rule["query"], factor),
-        "for": _milliseconds(rule["duration"] / factor),
+        "for": milliseconds(rule["duration"] / factor),
         "labels": rule["labels"],
         "annotations": rule["annotations"],
     }
@@ -55,12 +57,8 @@ def _scaled_term(term: str, factor: float) -> str:
         raise ValueError(f"{term.strip()}: only ranges and a number at the end of a comparison can be divided")
     if number and _IN_SECONDS.search(bare):
         number = f"{float(number) / factor:g}"
-    return _RANGE.sub(lambda range_: f"[{_milliseconds(_seconds(range_[1]) / factor)}]", left) + number + end
+    return _RANGE.sub(lambda range_: f"[{milliseconds(_seconds(range_[1]) / factor)}]", left) + number + end
 
 
 def _seconds(duration: str) -> float:
     return sum(int(count) * _SECONDS[unit] for count, unit in re.findall(r"(\d+)(ms|[smhdw])", duration))
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{round(seconds * 1000)}ms"

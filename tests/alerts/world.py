@@ -34,12 +34,10 @@ WAIT_SECONDS = 4_200 / FACTOR + 60
 class World:
     """Broker, Redis, `reconciler run` and `sweep`, a consumer and a producer. Confined to one test."""
 
-    def __init__(self, folder: Path, *, settings: str = "") -> None:
-        """`settings`: more sections of the settings."""
+    def __init__(self, folder: Path) -> None:
         for service in (prometheus, redis_server):
             require(service.missing())
         self._folder = folder
-        self._settings = settings
         self._ports = {"run": free_port(), "sweep": free_port()}
         self._stack = ExitStack()
 
@@ -52,7 +50,7 @@ class World:
                     self._folder / "deployment",
                     redis_url=self.redis.url,
                     name_servers=self.broker.name_servers,
-                    settings=_QUICK + self._settings,
+                    settings=_QUICK,
                 )
             )
             self.start_service()
@@ -86,11 +84,6 @@ class World:
 
     def _started(self, command: str) -> Service:
         return self.deployed.run(command, variables={"RECONCILER_METRICS__LISTEN": f"127.0.0.1:{self._ports[command]}"})
-
-    def command(self, *arguments: str) -> None:
-        """A command of a person, which succeeds."""
-        ended = self.deployed.command(*arguments)
-        assert ended.exit_code == 0, ended.stderr
 
     @property
     def place(self) -> dict[str, str]:

@@ -13,7 +13,7 @@ from tests.services.ports import free_port
 from tests.services.processes import Child
 from tests.services.requirements import prometheus_missing as missing
 
-__all__ = ["PrometheusServer", "missing"]
+__all__ = ["PrometheusServer", "milliseconds", "missing"]
 
 START_SECONDS = 60.0
 
@@ -35,9 +35,9 @@ class PrometheusServer:
         self._folder = folder
         self._configuration = {
             "global": {
-                "scrape_interval": _milliseconds(scrape_interval_seconds),
-                "scrape_timeout": _milliseconds(scrape_interval_seconds),
-                "evaluation_interval": _milliseconds(evaluation_interval_seconds),
+                "scrape_interval": milliseconds(scrape_interval_seconds),
+                "scrape_timeout": milliseconds(scrape_interval_seconds),
+                "evaluation_interval": milliseconds(evaluation_interval_seconds),
             },
             "rule_files": [str(rules)],
             "scrape_configs": [
@@ -99,5 +99,6 @@ class PrometheusServer:
         self._child.kill()
 
 
-def _milliseconds(seconds: float) -> str:
+def milliseconds(seconds: float) -> str:
+    """A duration as Prometheus writes it."""
     return f"{round(seconds * 1000)}ms"

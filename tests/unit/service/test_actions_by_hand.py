@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -16,29 +15,13 @@ from reconciler.commands.operator_actions import operator, recorded
 from reconciler.contract.tables import HoldKind
 from reconciler.errors import ConfigurationError, InvalidValue
 from reconciler.policy.ports import LedgerFilter, OperatorAction
-from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
 from reconciler.sql.engines import open_engine
-from reconciler.sql.tables import ledger_metadata, operator_action
+from reconciler.sql.tables import operator_action
 from reconciler.wiring.connections import Connections
 
 ROOT = Path(__file__).parents[3]
 TOPIC = "ORDERS"
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    url = f"sqlite:///{tmp_path}/ledger.db"
-    engine = open_engine(url)
-    ledger_metadata.create_all(engine)
-    engine.dispose()
-    return load_settings(ROOT / "config" / "reconciler.toml", {"RECONCILER_LEDGER__URL": url})
-
-
-@pytest.fixture
-def connections(settings: Settings) -> Iterator[Connections]:
-    with Connections(settings) as opened:
-        yield opened
 
 
 def actions(connections: Connections) -> list[OperatorAction]:

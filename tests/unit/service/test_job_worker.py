@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -29,32 +29,15 @@ from reconciler.contract.verdicts import Verdict
 from reconciler.errors import DatabaseAway, InvalidValue, UsageError
 from reconciler.policy.plan import TopicPlan
 from reconciler.policy.ports import Job
-from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import job as job_table
-from reconciler.sql.tables import ledger_metadata
 from reconciler.wiring.connections import Connections
 from tests.polling import eventually
 
 ROOT = Path(__file__).parents[3]
 KEYS = [f"{number:032X}" for number in range(4)]
 LEASE_SECONDS = 60.0
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    url = f"sqlite:///{tmp_path}/ledger.db"
-    engine = open_engine(url)
-    ledger_metadata.create_all(engine)
-    engine.dispose()
-    return load_settings(ROOT / "config" / "reconciler.toml", {"RECONCILER_LEDGER__URL": url})
-
-
-@pytest.fixture
-def connections(settings: Settings) -> Iterator[Connections]:
-    with Connections(settings) as opened:
-        yield opened
 
 
 class PausedClock(SystemClock):
