@@ -1,14 +1,15 @@
 """The ASGI application: one way for every request, from bytes to a handler and back.
 
-Request id, name of the host, handler, problem document, headers: each request passes all of them, and a route
-cannot leave one out.
+Request id, name of the host, visitor, role, handler, problem document, headers: each request passes all of them, and a
+route cannot leave one out.
 """
 
 from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from http import HTTPStatus
 
 from starlette.applications import Starlette
@@ -17,8 +18,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount, Route
+from starlette.types import Receive, Scope, Send
 
 from reconciler.errors import ReconcilerError
+from reconciler.web.access.visitors import require_role, visitor_of
 from reconciler.web.console.trouble import trouble_page
 from reconciler.web.exchange import WebRefusal, WebRequest, WebResponse
 from reconciler.web.exposure import require_own_name
@@ -31,6 +34,8 @@ logger = logging.getLogger(__name__)
 #: A client's own X-Request-ID is taken if it is this plain.
 REQUEST_ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 REQUEST_ID_LENGTH_MAX = 64
+#: A bulk selection of some ten thousand keys.
+BODY_BYTES_MAX = 1 << 20
 #: On every answer. Pages hold no inline script or style, and nothing of another host.
 HEADERS = {
     "Content-Security-Policy": (
@@ -46,19 +51,17 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 
-Endpoint = Callable[[Request], Awaitable[Response]]
-
 
 def build_application(services: WebServices, routes: Iterable[WebRoute] = ROUTES) -> Starlette:
     """Serves the table of routes below the prefix."""
-    served = [Route(r.path, _endpoint(services, r), methods=["GET"], name=r.name) for r in routes]
+    served = [Route(path, _Endpoint(services, by_method)) for path, by_method in _by_path(routes).items()]
 
     async def not_found(request: Request, error: Exception) -> Response:
         status = HTTPStatus(error.status_code) if isinstance(error, HTTPException) else HTTPStatus.NOT_FOUND
         below = request.url.path.removeprefix(services.prefix)
         surface = Surface.API if below.startswith("/api/") else Surface.PAGE
         refusal = WebRefusal(status, f"nothing is served for {request.method} here")
-        wanted = _request_of(request)
+        wanted = _request_of(services, request)
         return _framework_response(_told(services, wanted, refusal, surface), wanted)
 
     return Starlette(
@@ -67,20 +70,52 @@ def build_application(services: WebServices, routes: Iterable[WebRoute] = ROUTES
     )
 
 
-def _endpoint(services: WebServices, route: WebRoute) -> Endpoint:
-    async def serve(request: Request) -> Response:
-        wanted = _request_of(request)
-        answer = await run_in_threadpool(answer_of, services, route, wanted)
-        return _framework_response(answer, wanted)
+def _by_path(routes: Iterable[WebRoute]) -> dict[str, dict[str, WebRoute]]:
+    found: dict[str, dict[str, WebRoute]] = {}
+    for route in routes:
+        found.setdefault(route.path, {})[route.method] = route
+    return found
 
-    return serve
+
+class _Endpoint:
+    """The routes of one path, by method; a class, since Starlette hands a class's instance every method."""
+
+    def __init__(self, services: WebServices, by_method: Mapping[str, WebRoute]) -> None:
+        self._services = services
+        self._by_method = by_method
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        route = self._by_method.get("GET" if request.method == "HEAD" else request.method)
+        if route is None:
+            raise HTTPException(HTTPStatus.METHOD_NOT_ALLOWED, headers={"Allow": ", ".join(self._by_method)})
+        body = await _body_of(request)
+        wanted = replace(_request_of(self._services, request), body=body or b"")
+        if body is None:
+            refusal = WebRefusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body has more than {BODY_BYTES_MAX} bytes")
+            answer = _told(self._services, wanted, refusal, route.surface)
+        else:
+            answer = await run_in_threadpool(answer_of, self._services, route, wanted)
+        await _framework_response(answer, wanted)(scope, receive, send)
+
+
+async def _body_of(request: Request) -> bytes | None:
+    """None: it is larger than what is read."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > BODY_BYTES_MAX:
+            return None
+    return bytes(body)
 
 
 def answer_of(services: WebServices, route: WebRoute, request: WebRequest) -> WebResponse:
     """The whole way of one request, in a thread. Raises nothing."""
     try:
         require_own_name(request)
-        return route.handler(services, request)
+        known = replace(request, visitor=visitor_of(request))
+        require_role(known, route.role)
+        return route.handler(services, known)
     except WebRefusal as refusal:
         return _told(services, request, refusal, route.surface)
     except ReconcilerError as error:
@@ -101,10 +136,16 @@ def _told(services: WebServices, request: WebRequest, refusal: WebRefusal, surfa
     return problem_response(refusal, request_id=request.request_id)
 
 
-def _request_of(request: Request) -> WebRequest:
+def _request_of(services: WebServices, request: Request) -> WebRequest:
     return WebRequest(
+        method=request.method,
+        path=request.url.path.removeprefix(services.prefix),
         headers=dict(request.headers),
         request_id=_request_id(request.headers.get("x-request-id", "")),
+        peer=request.client.host if request.client is not None else "",
+        parts={name: str(value) for name, value in request.path_params.items()},
+        query={name: request.query_params.getlist(name) for name in request.query_params},
+        cookies=request.cookies,
     )
 
 

@@ -3,28 +3,72 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qs
 
 from reconciler.contract.visible_text import visible_json
+from reconciler.web.access.roles import ANYBODY, Visitor
 
 if TYPE_CHECKING:
     from reconciler.web.services import WebServices
 
 HTML = "text/html; charset=utf-8"
 JSON = "application/json"
+FORM = "application/x-www-form-urlencoded"
+#: Fields of one form or query; a bulk selection has a field a key.
+FIELDS_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebRequest:
     """What came in. Every text of it is hostile."""
 
+    #: GET or POST.
+    method: str
+    #: Below the prefix, as it was asked for.
+    path: str
     #: Name in lower case -> value.
     headers: Mapping[str, str]
     #: In the log and in every problem document about this request.
     request_id: str
+    #: Address of who connected: a browser, or the proxy in front of it.
+    peer: str = ""
+    #: What stands in the places of the route's path, for example `unique_key`.
+    parts: Mapping[str, str] = field(default_factory=dict)
+    #: Name -> its values, in order.
+    query: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    cookies: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    visitor: Visitor = ANYBODY
+
+    def asked(self, name: str, default: str = "") -> str:
+        """The value of a name in the query; the last of several."""
+        return (self.query.get(name) or (default,))[-1]
+
+    def form(self) -> Mapping[str, Sequence[str]]:
+        """Name -> values of a form that a page sent. Raises WebRefusal for a body that is none."""
+        if self.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
+            raise WebRefusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"the body must be {FORM}")
+        try:
+            text = self.body.decode("ascii")
+            return parse_qs(text, keep_blank_values=True, strict_parsing=bool(text), max_num_fields=FIELDS_MAX)
+        except ValueError as error:
+            raise WebRefusal(HTTPStatus.BAD_REQUEST, "the body is no form, or one with too many fields") from error
+
+    def document(self) -> dict[str, object]:
+        """The JSON object in the body. Raises WebRefusal for a body that is none."""
+        if self.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
+            raise WebRefusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"the body must be {JSON}")
+        try:
+            found = json.loads(self.body)
+        except (ValueError, RecursionError) as error:
+            raise WebRefusal(HTTPStatus.BAD_REQUEST, "the body is no JSON") from error
+        if not isinstance(found, dict):
+            raise WebRefusal(HTTPStatus.BAD_REQUEST, "the body must be a JSON object")
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

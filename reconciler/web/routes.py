@@ -1,11 +1,13 @@
-"""The table of everything that is served, all of it by GET."""
+"""The table of everything that is served, and who may ask for it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal
 
+from reconciler.web.access.roles import WebRole
 from reconciler.web.api import status
 from reconciler.web.console import overview
 from reconciler.web.exchange import Handler
@@ -27,9 +29,12 @@ class WebRoute:
     name: str
     handler: Handler
     surface: Surface
+    role: WebRole
+    #: POST changes something, and is proven to come from a page or a program of the visitor's own will.
+    method: Literal["GET", "POST"] = "GET"
 
 
 ROUTES: Sequence[WebRoute] = (
-    WebRoute(path="/", name="overview", handler=overview.show, surface=Surface.PAGE),
-    WebRoute(path="/api/v1/status", name="status", handler=status.show, surface=Surface.API),
+    WebRoute(path="/", name="overview", handler=overview.show, surface=Surface.PAGE, role=WebRole.VIEWER),
+    WebRoute(path="/api/v1/status", name="status", handler=status.show, surface=Surface.API, role=WebRole.VIEWER),
 )

@@ -20,6 +20,9 @@ class WebServices:
     """Shared by the threads of all requests."""
 
     settings: Settings
+    #: What the commands work over.
+    connections: Connections
+    clock: Clock
     status: LatestReading[StatusReport]
 
     @property
@@ -39,5 +42,7 @@ def build_services(settings: Settings, connections: Connections, *, clock: Clock
     """Nothing is opened before the first request needs it."""
     return WebServices(
         settings=settings,
+        connections=connections,
+        clock=clock,
         status=LatestReading(lambda: read_status(connections), clock=clock, interval_seconds=STATUS_SECONDS),
     )
