@@ -284,11 +284,14 @@ COPYLEFT = re.compile(r"GPL|Mozilla|MPL|EPL|CDDL|EUPL", re.IGNORECASE)
 ASKS = {
     "psycopg": "the extra `postgres` only; your code may import it under any licence; who ships it ships its licence and lets it be replaced",
     "psycopg-binary": "as psycopg",
+    "axe-playwright-python": "tests only, never shipped",
     "hypothesis": "tests only, never shipped",
     "pathspec": "development only, never shipped",
 }
 #: Not installed here: it needs a native library that no registry carries.
 NOT_INSTALLED = {"rocketmq-client-python": "Apache Software License 2.0"}
+#: Read in their files: the packages declare none.
+UNDECLARED = {"axe-playwright-python": "MIT, and MPL-2.0 for the axe-core in it"}
 
 
 def dependencies_page() -> str:
@@ -352,6 +355,7 @@ def _licence(name: str) -> str:
     metadata = distribution(name).metadata
     classified = [line.rpartition(" :: ")[2] for line in metadata.get_all("Classifier", ()) if "License ::" in line]
     declared = metadata.get("License-Expression") or " or ".join(classified) or metadata.get("License")
+    declared = declared or UNDECLARED.get(name)
     if not declared:
         raise SystemExit(f"{name} declares no licence: look it up")
     return declared.splitlines()[0]
