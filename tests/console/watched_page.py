@@ -1,0 +1,109 @@
+"""A page of a browser that is watched: dialogs, errors of scripts, and requests to other hosts are troubles.
+
+with opened(chromium, url, language="zh-CN", dark=True, width=360) as watched:
+    watched.page.goto(f"{url}/")
+    assert not watched.troubles
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, ConsoleMessage, Dialog, Error, Page, Playwright, Request, Response, Route
+
+from tests.services.requirements import browser
+
+#: What a browser asks of its maker's hosts when it starts is switched off.
+_QUIET = (
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+def launched(playwright: Playwright) -> Browser:
+    """The distribution's browser, without a screen."""
+    sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
+    return playwright.chromium.launch(executable_path=browser(), args=[*sandbox, *_QUIET])
+
+
+@dataclass(slots=True, kw_only=True)
+class WatchedPage:
+    """One page, and what went wrong on it."""
+
+    page: Page
+    #: One line each; empty: nothing.
+    troubles: list[str] = field(default_factory=list)
+
+    def violations(self) -> list[str]:
+        """What axe-core finds: rule, how bad, and the elements."""
+        found = Axe().run(self.page)
+        return [
+            f"{one['id']} ({one['impact']}): {one['help']}: {', '.join(str(node['target']) for node in one['nodes'])}"
+            for one in found.response["violations"]
+        ]
+
+    def overflow_pixels(self) -> int:
+        """How much wider than the window the page is."""
+        measured: Any = self.page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+        return int(measured)
+
+
+@contextmanager
+def opened(
+    browser: Browser, url: str, *, language: str = "en", dark: bool = False, width: int = 1280, scripts: bool = True
+) -> Iterator[WatchedPage]:
+    """A page with cookies of its own; requests that do not begin with `url` are refused and told."""
+    context = browser.new_context(
+        locale=language,
+        color_scheme="dark" if dark else "light",
+        viewport={"width": width, "height": 900},
+        java_script_enabled=scripts,
+        timezone_id="UTC",
+    )
+    try:
+        watched = WatchedPage(page=context.new_page())
+        _watch(watched, url)
+        yield watched
+    finally:
+        context.close()
+
+
+def _watch(watched: WatchedPage, url: str) -> None:
+    told = watched.troubles
+
+    def on_dialog(dialog: Dialog) -> None:
+        told.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def on_console(message: ConsoleMessage) -> None:
+        if message.type in {"error", "warning"}:
+            told.append(f"console: {message.text}")
+
+    def on_request(route: Route, request: Request) -> None:
+        if request.url.startswith((url, "data:", "blob:")):
+            route.continue_()
+        else:
+            told.append(f"request: {request.url}")
+            route.abort()
+
+    def on_error(error: Error) -> None:
+        told.append(f"script: {error.message}")
+
+    def on_response(response: Response) -> None:
+        if response.status >= 500:
+            told.append(f"{response.status}: {response.url}")
+
+    watched.page.on("dialog", on_dialog)
+    watched.page.on("console", on_console)
+    watched.page.on("pageerror", on_error)
+    watched.page.on("response", on_response)
+    watched.page.route("**/*", on_request)
