@@ -14,8 +14,9 @@ from reconciler.policy.life_story import LifeStory, life_story_of
 from reconciler.policy.ports import WHENEVER_COMMITTED_MS, Horizon
 from reconciler.wiring.availability import ask_brokers, ask_databases, who_is_away
 from reconciler.wiring.connections import Connections
+from reconciler.wiring.evidence import build_witnesses
 from reconciler.wiring.history import rows_of_key
-from reconciler.wiring.rounds import RoundAssembly
+from reconciler.wiring.rounds import topic_plans
 
 #: Messages of one business id that are shown; each costs questions to every broker of its topic.
 STORIES_MAX = 10
@@ -100,7 +101,7 @@ def life_stories(connections: Connections, name: str) -> Explanation:
     business = messages_of(connections, name, limit=STORIES_MAX)
     if story is not None and (story.is_known or not business.messages):
         return Explanation(stories=(story,), notes=_also(business))
-    configured = {plan.topic for plan in witnesses.assembly.plans}
+    configured = {plan.topic for plan in witnesses.plans}
     shown = [message for message in business.messages if message.topic in configured]
     notes = [f"no message has the unique key {key}: it is taken as a business id"] if key is not None else []
     notes += [
@@ -124,34 +125,35 @@ class _Witnesses:
     """The witnesses of one command, each asked once about its state."""
 
     def __init__(self, connections: Connections) -> None:
-        self.assembly = RoundAssembly(connections)
+        self.plans = topic_plans(connections.settings)
+        self._asked = build_witnesses(connections)
         self._connections = connections
         self._away = who_is_away({**ask_databases(connections), **ask_brokers(connections)})
         #: One probe a topic proves absences for all its messages, which were named before.
-        self._horizon = cache(self.assembly.witnesses.brokers.horizon)
+        self._horizon = cache(self._asked.brokers.horizon)
 
     def story(self, unique_key: str) -> LifeStory:
         """One message's life."""
-        settings, assembly = self._connections.settings, self.assembly
+        settings, asked = self._connections.settings, self._asked
         ledger = self._connections.ledger.reports.life(settings.environment, unique_key)
         topics = dict.fromkeys(c.subscription.topic for c in ledger.candidates)
         outbox: Lookup[OutboxRow] = Lookup.unknown("outbox", "no topic is configured")
-        for topic in [*topics, *(plan.topic for plan in assembly.plans if plan.topic not in topics)]:
-            outbox = assembly.witnesses.outbox.look_up(topic, {unique_key: WHENEVER_COMMITTED_MS})[unique_key]
+        for topic in [*topics, *(plan.topic for plan in self.plans if plan.topic not in topics)]:
+            outbox = asked.outbox.look_up(topic, {unique_key: WHENEVER_COMMITTED_MS})[unique_key]
             if outbox.is_found:
                 topics = {topic: None}
                 break
         copies: dict[str, Lookup[StoredMessage]] = {}
         inboxes: dict[Subscription, Lookup[InboxRow]] = {}
-        for plan in assembly.plans:
+        for plan in self.plans:
             if topics and plan.topic not in topics:
                 continue
             horizon = self._horizon(plan.topic)
             copies |= self._copies(plan.topic, unique_key, outbox, horizon)
             for subscription in (p.subscription for p in plan.subscriptions):
-                groups = assembly.witnesses.brokers.group_copies(subscription, unique_key, horizon=horizon)
+                groups = asked.brokers.group_copies(subscription, unique_key, horizon=horizon)
                 copies |= {f"{subscription} {name}": lookup for name, lookup in groups.items()}
-                inboxes[subscription] = assembly.witnesses.inbox.look_up(subscription, [unique_key])[unique_key]
+                inboxes[subscription] = asked.inbox.look_up(subscription, [unique_key])[unique_key]
         history, history_problems = rows_of_key(settings, unique_key)
         return life_story_of(
             unique_key,
@@ -168,7 +170,7 @@ class _Witnesses:
     def _copies(
         self, topic: str, unique_key: str, outbox: Lookup[OutboxRow], horizon: Horizon
     ) -> Mapping[str, Lookup[StoredMessage]]:
-        brokers = self.assembly.witnesses.brokers
+        brokers = self._asked.brokers
         row = outbox.records[0] if outbox.is_found else None
         since = row.created_at_ms if row is not None else 0
         return {

@@ -10,7 +10,7 @@ from reconciler.errors import InvalidValue
 from reconciler.policy.ports import LedgerFilter, Outage
 from reconciler.settings.schema import Settings
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.rounds import RoundAssembly
+from reconciler.wiring.rounds import topic_plans
 
 Row = tuple[object, ...]
 #: Rows of one listing; the number is the most of them.
@@ -59,7 +59,8 @@ def _outages(connections: Connections, _only: LedgerFilter, limit: int) -> Itera
 
 
 def _floors(connections: Connections, only: LedgerFilter, limit: int) -> Iterator[Row]:
-    wanted = [s for s in RoundAssembly(connections).subscriptions if only.topic in (None, s.topic)]
+    subscriptions = [plan.subscription for topic in topic_plans(connections.settings) for plan in topic.subscriptions]
+    wanted = [s for s in subscriptions if only.topic in (None, s.topic)]
     floors = [f for s in wanted if only.group in (None, s.group) for f in connections.ledger.reports.floors(s)]
     for f in floors[:limit]:
         yield f.subscription.topic, f.subscription.group, f.broker, f.queue_id, f.queue_offset, f.updated_at_ms

@@ -12,6 +12,7 @@ never count; nor do subscriptions without shards. Each process compares its own 
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ from reconciler.policy.ports import Holds
 ABSENT_LADDERS_MIN = 50
 ABSENT_SHARE_MAX = 0.2
 CALM_ROUNDS_TO_CLOSE = 3
+#: Repairs of a topic at once; the average stays repairs.rate_per_second.
+REPAIRS_AT_ONCE = 1_000.0
 
 
 class TokenBucket:
@@ -52,22 +55,25 @@ class TokenBucket:
 
 
 class RateLimit:
-    """A bucket for each topic, in the time of a clock. Confined to one thread."""
+    """A bucket for each topic, in the time of a clock. Shared by threads: each that asks at once may send one more."""
 
     def __init__(self, rate_per_second: float, *, burst: float, clock: Clock) -> None:
         self._rate = rate_per_second
         self._burst = burst
         self._clock = clock
         self._buckets: dict[str, TokenBucket] = {}
+        self._one_at_a_time = threading.Lock()
 
     def brake(self, topic: str) -> str | None:
         """Why nothing may be sent now; None if something may."""
-        has_token = self._bucket(topic).available(self._clock.monotonic_seconds()) > 0
+        with self._one_at_a_time:
+            has_token = self._bucket(topic).available(self._clock.monotonic_seconds()) > 0
         return None if has_token else "rate limit"
 
     def charge(self, topic: str) -> None:
         """Something is sent."""
-        self._bucket(topic).charge(1)
+        with self._one_at_a_time:
+            self._bucket(topic).charge(1)
 
     def _bucket(self, topic: str) -> TokenBucket:
         if topic not in self._buckets:

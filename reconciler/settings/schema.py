@@ -252,7 +252,8 @@ class RepairSettings(Section):
 
     enabled: bool = Field(default=True, description="False: shadow mode; verdicts are written, nothing is sent.")
     rate_per_second: Annotated[float, Field(gt=0, le=10_000)] = Field(
-        default=defaults.REPAIRS_PER_SECOND, description="Repairs a second and topic."
+        default=defaults.REPAIRS_PER_SECOND,
+        description="Repairs a second and topic of each process that repairs; several processes: their sum.",
     )
     breaker_candidates_min: Annotated[int, Field(ge=1)] = Field(
         default=defaults.BREAKER_CANDIDATES_MIN, description="Fewer new losses in a round never open the breaker."

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeVar
 
 import sqlalchemy as sa
 
@@ -25,6 +25,8 @@ from reconciler.sql.engines import database_now_ms, open_engine, reading
 #: Redis answers the announcement consumer and the commands within this, or counts as away.
 REDIS_TIMEOUT_SECONDS = 2.0
 
+T = TypeVar("T")
+
 
 class Connections:
     """Opened lazily, closed together, youngest first. Shared by threads, and so is what it returns."""
@@ -38,6 +40,7 @@ class Connections:
         self._rocketmq: ClientInstance | None = None
         self._redis: RedisClient | None = None
         self._ledger: SqlLedger | None = None
+        self._shared: dict[Callable[[Connections], Any], Any] = {}
 
     def engine(self, url: Secret, *, read_only: bool = False) -> sa.Engine:
         """One engine a URL and mode; read-only ones refuse every write."""
@@ -99,6 +102,17 @@ class Connections:
                 self._redis = open_client(self.settings.redis.url, timeout_seconds=REDIS_TIMEOUT_SECONDS)
                 self._stack.callback(self._redis.close)
             return self._redis
+
+    def shared(self, make: Callable[[Connections], T]) -> T:
+        """What `make` makes of these connections, at the first call: a process has it once, however often it is needed.
+
+        Thread-safe, as all that is here; `make` hands what it opens to `close_at_end`. Raises what `make` raises.
+        """
+        with self._opening:
+            if make not in self._shared:
+                self._shared[make] = make(self)
+            found: T = self._shared[make]
+            return found
 
     def close_at_end(self, close: Callable[[], object]) -> None:
         """Closes something else together with the connections."""

@@ -44,14 +44,18 @@ class WitnessAdapters:
 
 def build_witnesses(connections: Connections) -> WitnessAdapters:
     """Brokers by the remoting client; outboxes and inboxes by connections that cannot write."""
-    settings = connections.settings
+    outbox = connections.shared(_open_outboxes)
+    return WitnessAdapters(brokers=broker_evidence(connections), outbox=outbox, inbox=inbox_evidence(connections))
+
+
+def _open_outboxes(connections: Connections) -> SqlOutboxReader:
     outbox = SqlOutboxReader(
         ReadOutbox(producer_group=p.group, topics=frozenset(p.topics), url=url)
-        for p in settings.producers
+        for p in connections.settings.producers
         for url in p.outbox_urls or (None,)
     )
     connections.close_at_end(outbox.close)
-    return WitnessAdapters(brokers=broker_evidence(connections), outbox=outbox, inbox=inbox_evidence(connections))
+    return outbox
 
 
 def broker_evidence(connections: Connections) -> BrokerEvidence:

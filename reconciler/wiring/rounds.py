@@ -13,12 +13,13 @@ from reconciler.evidence.repairs import RemotingBrokerRepairs
 from reconciler.history.sink import HistorySink
 from reconciler.instrumentation.event_log import EventLog
 from reconciler.ledger.retention import SqlRetention
-from reconciler.policy.brakes import BreakerRules, CircuitBreaker
+from reconciler.policy.brakes import REPAIRS_AT_ONCE, BreakerRules, CircuitBreaker, RateLimit
 from reconciler.policy.events import EventSink
 from reconciler.policy.judging.candidates import CandidateSelector, SelectionRules
 from reconciler.policy.judging.verifier import Verifier, VerifyRules
 from reconciler.policy.outage import OutageRecovery
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
+from reconciler.policy.ports import Workers
 from reconciler.policy.repairing.repair import Repairer, RepairRules
 from reconciler.policy.round import ReconcileRound
 from reconciler.policy.shard_rounds import ShardRounds
@@ -67,8 +68,28 @@ def topic_plans(settings: Settings) -> list[TopicPlan]:
     return plans
 
 
+def _open_redis(connections: Connections) -> RoundRedis:
+    redis = open_redis(connections.settings.redis.url)
+    connections.close_at_end(redis.close)
+    return redis
+
+
+def _start_workers(connections: Connections) -> Workers:
+    workers = workers_of(connections.settings.rounds.concurrency)
+    connections.close_at_end(workers.close)
+    return workers
+
+
+def _rate_limit(connections: Connections) -> RateLimit:
+    rate_per_second = connections.settings.repairs.rate_per_second
+    return RateLimit(rate_per_second, burst=REPAIRS_AT_ONCE, clock=connections.clock)
+
+
 class RoundAssembly:
-    """The parts of the rounds, assembled. Each topic has rounds of its own, confined to the thread that runs them."""
+    """The parts of the rounds, assembled. Each topic has rounds of its own, confined to the thread that runs them.
+
+    Assemblies of one process share what is open and the rate of repairs.
+    """
 
     def __init__(
         self, connections: Connections, *, history: HistorySink | None = None, metering: Metering | None = None
@@ -77,8 +98,7 @@ class RoundAssembly:
         settings = connections.settings
         self.settings = settings
         self.plans = topic_plans(settings)
-        self.redis: RoundRedis = open_redis(settings.redis.url)
-        connections.close_at_end(self.redis.close)
+        self.redis = connections.shared(_open_redis)
         self.ledger = connections.ledger
         self.witnesses = build_witnesses(connections)
         if metering is not None:
@@ -92,8 +112,7 @@ class RoundAssembly:
         more = (history, None if metering is None else metering.events)
         self.events: EventSink = SeveralSinks(EventLog(), *(sink for sink in more if sink is not None))
         self._connections = connections
-        self._workers = workers_of(settings.rounds.concurrency)
-        connections.close_at_end(self._workers.close)
+        self._workers = connections.shared(_start_workers)
 
     @property
     def subscriptions(self) -> list[Subscription]:
@@ -187,7 +206,6 @@ class RoundAssembly:
             holds=ledger.holds,
             rules=RepairRules(
                 enabled=settings.repairs.enabled,
-                rate_per_second=settings.repairs.rate_per_second,
                 claim_lease_seconds=settings.repairs.claim_lease_seconds,
                 skew_margin_seconds=settings.rounds.skew_margin_seconds,
             ),
@@ -195,6 +213,7 @@ class RoundAssembly:
             owner=self.owner,
             events=self.events,
             workers=self._workers,
+            rate_limit=self._connections.shared(_rate_limit),
         )
 
     def recovery(self) -> OutageRecovery:

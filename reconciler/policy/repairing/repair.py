@@ -13,7 +13,7 @@ from reconciler.clock import Clock
 from reconciler.contract.defaults import CLAIM_LEASE_SECONDS, REPAIRS_PER_SECOND, SKEW_MARGIN_SECONDS
 from reconciler.contract.tables import EVERY_GROUP, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
-from reconciler.policy.brakes import RateLimit
+from reconciler.policy.brakes import REPAIRS_AT_ONCE, RateLimit
 from reconciler.policy.events import EventSink, RepairStepped
 from reconciler.policy.evidence import EndOutcome, SendAnswer
 from reconciler.policy.inquiry.case_file import GroupAnswers
@@ -69,8 +69,7 @@ class RepairRules:
     #: False: dry run. Verdicts are written and repairs opened, nothing is sent.
     enabled: bool = True
     rate_per_second: float = REPAIRS_PER_SECOND
-    #: Repairs at once; the average stays rate_per_second.
-    burst: float = 1_000.0
+    burst: float = REPAIRS_AT_ONCE
     claim_lease_seconds: float = CLAIM_LEASE_SECONDS
     #: A send is verified no earlier: 5.1+ may put a half back up to 3 s after its END.
     verify_after_seconds: float = 5.0
@@ -151,8 +150,12 @@ class Repairer:
         owner: str,
         events: EventSink,
         workers: Workers | None = None,
+        rate_limit: RateLimit | None = None,
     ) -> None:
-        """`workers` send requests to brokers for several keys at once. None: one key after the other."""
+        """`workers` send requests to brokers for several keys at once. None: one key after the other.
+
+        `rate_limit`: shared with the other Repairers of the process. None: one of its own, by the rules.
+        """
         self._workers = workers or OneByOne()
         self._witnesses = Witnesses(brokers=brokers, outbox=outbox, inbox=inbox, repairs=repairs, workers=self._workers)
         self._brokers = brokers
@@ -167,7 +170,7 @@ class Repairer:
         self._owner = owner
         self._events = events
         self._claims = 0
-        self._rate_limit = RateLimit(rules.rate_per_second, burst=rules.burst, clock=clock)
+        self._rate_limit = rate_limit or RateLimit(rules.rate_per_second, burst=rules.burst, clock=clock)
 
     # ---- entry points
 
