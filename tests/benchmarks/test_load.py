@@ -17,7 +17,7 @@ from benchmarks.load.job import Job
 ROOT = Path(__file__).parents[2]
 QUICK = ("--interval", "1", "--skew", "1", "--grace", "3")
 #: Goals that a busy machine may miss.
-OF_TIME = ("a second", "rounds skipped", "detection", "hour", "missed by the recorder")
+OF_TIME = ("a second", "round p95", "rounds skipped", "detection", "hour", "missed by the recorder")
 
 JOB = Job(folder="/", name_servers="", redis_url="", ids=3_000, lose_every=1_000)
 LOST = [JOB.key(number) for number in JOB.lost_numbers()]
@@ -29,7 +29,7 @@ PROVED = dict.fromkeys(LOST, (1, "DONE"))
 def run(programme: str, *arguments: str, out: Path) -> dict[str, Any]:
     """The figures of a run that reached every goal but those of time."""
     ran = subprocess.run(
-        [sys.executable, "-m", f"benchmarks.load.{programme}", *QUICK, *arguments, "--out", str(out)],
+        [sys.executable, "-m", f"benchmarks.{programme}", *arguments, "--out", str(out)],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -49,7 +49,7 @@ def run(programme: str, *arguments: str, out: Path) -> dict[str, Any]:
 @pytest.mark.redis
 def test_every_planted_loss_of_the_ids_path_is_proved_and_repaired(tmp_path: Path) -> None:
     figures = run(
-        *("ids", "--seconds", "4", "--rate", "500", "--lose-every", "250", "--check-interval", "1"),
+        *("load.ids", *QUICK, "--seconds", "4", "--rate", "500", "--lose-every", "250", "--check-interval", "1"),
         out=tmp_path / "ids.json",
     )
     assert figures["detection_seconds"]["planted"] == 8
@@ -60,7 +60,7 @@ def test_every_planted_loss_of_the_ids_path_is_proved_and_repaired(tmp_path: Pat
 @pytest.mark.redis
 def test_a_stopped_group_causes_no_repair(tmp_path: Path) -> None:
     figures = run(
-        *("lag", "--ids", "6000", "--broker", "embedded", "--seconds", "6"),
+        *("load.lag", *QUICK, "--ids", "6000", "--broker", "embedded", "--seconds", "6"),
         out=tmp_path / "lag.json",
     )
     assert figures["pending_most"] == 6_000 - 512
@@ -72,9 +72,22 @@ def test_a_stopped_group_causes_no_repair(tmp_path: Path) -> None:
 @pytest.mark.sql("postgres")
 def test_the_full_path_has_one_effect_a_message(tmp_path: Path) -> None:
     figures = run(
-        *("sql", "--seconds", "2", "--producers", "1", "--consumers", "1", "--goal", "1"), out=tmp_path / "sql.json"
+        *("load.sql", *QUICK, "--seconds", "2", "--producers", "1", "--consumers", "1", "--goal", "1"),
+        out=tmp_path / "sql.json",
     )
     assert figures["effects"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.redis
+def test_browsers_that_look_are_all_answered(tmp_path: Path) -> None:
+    figures = run(
+        *("web", "--browsers", "10", "--seconds", "2", "--settle", "1", "--turns", "1", "--rate", "200"),
+        out=tmp_path / "web.json",
+    )
+    nobody, ten = figures["phases"]
+    assert nobody["rounds"] > 0
+    assert ten["polls"][0]["answers"] >= 10
 
 
 @pytest.mark.parametrize(
