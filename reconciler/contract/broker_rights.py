@@ -70,6 +70,7 @@ _LOOKS = (
     _topic("RMQ_SYS_TRANS_HALF_TOPIC", "SUB", why="half messages are looked up"),
     _topic("TRANS_CHECK_MAX_TIME_TOPIC", "SUB", why="half messages that the broker has given up are looked up"),
     _group(GROUP, "SUB", authorization=("GET",), why="offsets, filters and retries of the group"),
+    BrokerRight(kind="group", name=POP_GROUP, authorization=("GET",), why="whether the group pops"),
     BrokerRight(
         kind="cluster",
         name="*",
@@ -87,7 +88,7 @@ _INQUIRES = (
 )
 #: Of groups that pop, by whoever looks: it is no right of a role, because few groups pop.
 OF_GROUPS_THAT_POP = (
-    _group(POP_GROUP, "SUB", authorization=("GET",), why="offsets of retries; ACL 1.0: retries are looked up"),
+    BrokerRight(kind="group", name=POP_GROUP, acl=("SUB",), why="retries are looked up"),
     _topic(f"%RETRY%{POP_GROUP}", authorization=("SUB",), why="retries are looked up"),
 )
 _PROBES = _topic(PROBE_TOPIC, "PUB", "SUB", why="probes show how far the index of each broker reaches back")

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import ReconcilerError
+from reconciler.evidence.broker_configs import BrokerConfigs
 from reconciler.evidence.horizon import PROBE_GROUP, Probes
 from reconciler.evidence.lookup import Lookups
 from reconciler.evidence.pop_groups import PopGroups
@@ -43,7 +44,7 @@ from reconciler.rocketmq.wire.codes import (
     retry_topic,
 )
 
-#: A broker's transaction settings and a group's producers are remembered for this long.
+#: A group's producers and its filter are remembered for this long.
 _REMEMBER_SECONDS = 5.0
 #: Wait where neither broker nor version is known: the longest of all defaults.
 _UNKNOWN_WAIT_SECONDS = 66.0
@@ -76,8 +77,10 @@ class RemotingBrokerEvidence:
             probe_topic=probe_topic,
         )
         self._admin = Admin(instance.client)
-        self._pop_groups = PopGroups(self._admin, instance.routes, instance.families, clock=instance.clock)
-        self._configs: dict[str, tuple[Mapping[str, str], float]] = {}
+        self._configs = BrokerConfigs(self._admin, clock=instance.clock)
+        self._pop_groups = PopGroups(
+            self._admin, instance.routes, instance.families, self._configs, clock=instance.clock
+        )
         self._producers: dict[tuple[str, str], tuple[bool, float]] = {}
         self._filters: dict[Subscription, tuple[FilterKind, float]] = {}
 
@@ -285,20 +288,10 @@ class RemotingBrokerEvidence:
         """Seconds of transactionTimeOut and transactionCheckInterval; None if the broker did not tell."""
         if address is None:
             return None
-        now = self._clock.monotonic_seconds()
-        known = self._configs.get(address)
-        if known is None or now - known[1] >= _REMEMBER_SECONDS:
-            try:
-                known = (self._admin.broker_config(address), now)
-            except ReconcilerError:
-                return None
-            self._configs[address] = known
         try:
-            return (
-                int(known[0]["transactionTimeOut"]) / 1000,
-                int(known[0]["transactionCheckInterval"]) / 1000,
-            )
-        except (KeyError, ValueError, OverflowError):
+            config = self._configs.of(address)
+            return int(config["transactionTimeOut"]) / 1000, int(config["transactionCheckInterval"]) / 1000
+        except (ReconcilerError, KeyError, ValueError, OverflowError):
             return None
 
 

@@ -6,25 +6,31 @@ broker puts a copy into a retry topic of topic and group. The group's offset pas
 nothing about its acknowledgement. What is invisible is noted in memory, in rmq_sys_wheel_timer and in the cluster's
 revive topic, which no request reads by the key of a message.
 
-No request says "this group pops" either. A broker shows it by any of three signs: a connected member that says so
-(CONSUME_POP), the request mode that was set for topic and group (mqadmin setConsumeMode), and the group's offset in a
-retry topic of POP, which is there from the first message on that was handed out in vain. That it pulls is shown by a
-connected member and by none of these: a proxy in cluster mode pops without registering members (code 206).
+No request says "this group pops" either. A broker shows it by any of four signs: a connected member that says so
+(CONSUME_POP), the request mode that was set for topic and group (mqadmin setConsumeMode), the group's subscription to
+its retry topic of POP, which each POP_MESSAGE leaves behind for some minutes, and the group's offset in such a topic,
+which is there from the first message on that was handed out in vain.
+
+That it pulls is shown by connected members of which each one speaks the remoting protocol, and by none of these signs.
+A proxy in cluster mode registers no members (code 206). One in the broker's own process (local mode) registers gRPC
+consumers as CONSUME_ACTIVELY or CONSUME_PASSIVELY (ClientActivity.buildConsumeType; seen on 5.3.3 and 5.4.0).
 """
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from reconciler.clock import Clock
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import ReconcilerError
+from reconciler.evidence.broker_configs import BrokerConfigs
 from reconciler.policy.evidence import ConsumeMode
-from reconciler.rocketmq.client.admin import Admin
+from reconciler.rocketmq.client.admin import Admin, ClientConnection
 from reconciler.rocketmq.client.families import Families
 from reconciler.rocketmq.client.routes import Routes
-from reconciler.rocketmq.wire.codes import pop_retry_topics
+from reconciler.rocketmq.wire.codes import MQVersion, pop_retry_topics
 
 #: What brokers show of a group is remembered for this long.
 _REMEMBER_SECONDS = 5.0
@@ -44,10 +50,13 @@ class PopSigns:
 class PopGroups:
     """Asks every master of a topic. Thread-safe; its only state is a short memory, entry by entry."""
 
-    def __init__(self, admin: Admin, routes: Routes, families: Families, *, clock: Clock) -> None:
+    def __init__(
+        self, admin: Admin, routes: Routes, families: Families, configs: BrokerConfigs, *, clock: Clock
+    ) -> None:
         self._admin = admin
         self._routes = routes
         self._families = families
+        self._configs = configs
         self._clock = clock
         self._known: dict[Subscription, tuple[PopSigns, float]] = {}
 
@@ -79,18 +88,45 @@ class PopGroups:
             )
         except ReconcilerError:
             return unknown
+        if retry_topics:
+            return PopSigns(consume_mode=ConsumeMode.POP, retry_topics=retry_topics)
         try:
-            kind = self._admin.consume_type(address, group)
-            pops = bool(retry_topics) or kind == "CONSUME_POP" or self._admin.is_pop_mode(address, group, topic)
+            return PopSigns(consume_mode=self._shown(address, subscription))
         except ReconcilerError:
-            return PopSigns(consume_mode=_shown(pops=bool(retry_topics), is_connected=False), retry_topics=retry_topics)
-        return PopSigns(consume_mode=_shown(pops=pops, is_connected=kind is not None), retry_topics=retry_topics)
+            return unknown
+
+    def _shown(self, address: str, subscription: Subscription) -> ConsumeMode:
+        admin, topic, group = self._admin, subscription.topic, subscription.group
+        members = admin.group_members(address, group)
+        if members is not None and members.consume_type == "CONSUME_POP":
+            return ConsumeMode.POP
+        if admin.is_pop_mode(address, group, topic) or self.has_popped(address, subscription):
+            return ConsumeMode.POP
+        if members is None or not all(map(_speaks_remoting, members.connections)):
+            return ConsumeMode.UNKNOWN
+        return ConsumeMode.PULL
+
+    def has_popped(self, address: str, subscription: Subscription) -> bool:
+        """True if the group popped the topic on this broker in the last minutes. Raises as Admin does; needs 5.0."""
+        first, second = pop_retry_topics(subscription.topic, subscription.group)
+        is_second = self._configs.of(address).get("enableRetryTopicV2") == "true"
+        return self._admin.subscribes(address, subscription.group, second if is_second else first)
 
 
-def _shown(*, pops: bool, is_connected: bool) -> ConsumeMode:
-    if pops:
-        return ConsumeMode.POP
-    return ConsumeMode.PULL if is_connected else ConsumeMode.UNKNOWN
+def _speaks_remoting(member: ClientConnection) -> bool:
+    """False: it may be a gRPC client, to which a proxy in the broker's process gave the broker's own version.
+
+    Ids of remoting clients of Java begin with an address (ClientConfig.buildMQClientId), those of gRPC clients with the
+    name of a host, and have three or more @ in most languages.
+    """
+    if member.version < MQVersion.V5_0_0 - 1:
+        return True
+    host, _, rest = member.client_id.partition("@")
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return rest.count("@") <= 1
 
 
 def _together(signs: Sequence[PopSigns]) -> PopSigns:

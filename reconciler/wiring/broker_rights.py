@@ -11,6 +11,7 @@ from functools import partial
 
 from reconciler.announcing.source import PULL_GROUP
 from reconciler.errors import AccessRefused, BrokerUnavailable, Lacking, ReconcilerError
+from reconciler.evidence.broker_configs import BrokerConfigs
 from reconciler.evidence.lookup import query_messages
 from reconciler.evidence.pop_groups import PopGroups
 from reconciler.evidence.queue_scan import SCAN_GROUP
@@ -43,7 +44,8 @@ def refusals(connections: Connections) -> list[AccessRefused]:
     except ReconcilerError:
         return []  # other checks say why
     rocketmq = connections.rocketmq
-    pop_groups = PopGroups(connections.admin, rocketmq.routes, rocketmq.families, clock=connections.clock)
+    configs = BrokerConfigs(connections.admin, clock=connections.clock)
+    pop_groups = PopGroups(connections.admin, rocketmq.routes, rocketmq.families, configs, clock=connections.clock)
     for broker, address in addresses.items():
         for ask in _questions(connections, pop_groups, broker, address):
             try:
@@ -110,7 +112,9 @@ def _questions(
         queue = MessageQueue(topic=s.topic, broker_name=broker, queue_id=0)
         yield partial(offsets.of_group, address, queue, s.group)
         yield partial(admin.group_filter, address, s.group, s.topic)
-        for retry in pop_groups.signs(subscription_of(settings, s)).retry_topics:
+        subscription = subscription_of(settings, s)
+        yield partial(pop_groups.has_popped, address, subscription)
+        for retry in pop_groups.signs(subscription).retry_topics:
             yield look_up(retry)
             yield partial(offsets.maximum, address, MessageQueue(topic=retry, broker_name=broker, queue_id=0))
     for producer in settings.producers:

@@ -52,6 +52,11 @@ def client_jars(version: str) -> Path:
     return _jars(f"client-{version}", "clients", version)
 
 
+def grpc_jars(version: str) -> Path:
+    """Folder with the class path of the gRPC client for Java."""
+    return _jars(f"grpc-{version}", "grpcs", version)
+
+
 def s3proxy_jars() -> Path:
     """Folder with the class path of an S3 server."""
     return _jars("s3proxy-2.6.0", "s3proxys", "2.6.0")

@@ -23,17 +23,16 @@ THREAD_LINES = 200
 Event = dict[str, Any]
 
 
-def compiled(version: str) -> Path:
-    """Folder with the classes, compiled once against the client's jars."""
-    jars = client_jars(version)
-    stamp = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:12]
+def compiled(jars: Path, source: Path, version: str) -> Path:
+    """Folder with the classes of a program, compiled once against the client's jars."""
+    stamp = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
     folder = cache_folder() / "classes" / f"{version}-{stamp}"
     with locked(f"javac-{version}"):
         if not folder.exists():
             folder.parent.mkdir(parents=True, exist_ok=True)
             partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=folder.parent))
             subprocess.run(
-                ["javac", "-nowarn", "-Xlint:-options", "-cp", f"{jars}/*", "-d", str(partial), str(SOURCE)],
+                ["javac", "-nowarn", "-Xlint:-options", "-cp", f"{jars}/*", "-d", str(partial), str(source)],
                 check=True,
                 timeout=180,
             )
@@ -43,6 +42,7 @@ def compiled(version: str) -> Path:
 
 def run(scenario: str, *, version: str, name_servers: str, topic: str, folder: Path) -> list[Event]:
     """Runs a scenario to its end and returns the events it printed; fails with its output otherwise."""
+    jars = client_jars(version)
     command = [
         "java",
         "-Xmx256m",
@@ -51,7 +51,7 @@ def run(scenario: str, *, version: str, name_servers: str, topic: str, folder: P
         f"-Duser.home={folder}",  # logs and offsets of the client go there
         "-Drocketmq.client.rebalance.waitInterval=1000",
         "-cp",
-        os.pathsep.join([str(compiled(version)), f"{client_jars(version)}/*"]),
+        os.pathsep.join([str(compiled(jars, SOURCE, version)), f"{jars}/*"]),
         "StockClient",
         scenario,
         name_servers,

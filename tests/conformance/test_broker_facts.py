@@ -15,7 +15,15 @@ from reconciler.errors import BrokerRefused
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.offsets import Offsets
 from reconciler.rocketmq.client.routes import MessageQueue
-from reconciler.rocketmq.wire.codes import CLIENT_VERSION, HALF_TOPIC, OP_TOPIC, RequestCode, ResponseCode
+from reconciler.rocketmq.client.topic_subscription import EVERY_TAG, subscribe_to
+from reconciler.rocketmq.wire.codes import (
+    CLIENT_VERSION,
+    HALF_TOPIC,
+    OP_TOPIC,
+    RequestCode,
+    ResponseCode,
+    pop_retry_topics,
+)
 from reconciler.rocketmq.wire.frame import Command, Serialization
 from reconciler.rocketmq.wire.properties import StoredProperties
 from tests.conformance.steps import Steps
@@ -112,10 +120,11 @@ def test_a_message_is_sent_back_without_the_most_tries(steps: Steps, probe: Remo
     assert answer.code == (ResponseCode.SYSTEM_ERROR if fails else ResponseCode.SUCCESS), answer.remark
 
 
-def heartbeat(probe: RemotingProbe) -> Reply:
+def heartbeat(probe: RemotingProbe, *topics: str) -> Reply:
+    subscriptions = [subscribe_to(topic, EVERY_TAG, version=1).to_heartbeat() for topic in topics]
     consumer = {
         "groupName": GROUP, "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",
-        "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET", "unitMode": False, "subscriptionDataSet": [],
+        "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET", "unitMode": False, "subscriptionDataSet": subscriptions,
     }  # fmt: skip
     body = {"clientID": "127.0.0.1@facts", "producerDataSet": [], "consumerDataSet": [consumer]}
     return probe.ask(RequestCode.HEART_BEAT, {}, json.dumps(body).encode(), version=CLIENT_VERSION)
@@ -136,9 +145,16 @@ def test_groups_have_a_request_mode_where_they_may_pop(steps: Steps, target: Tar
     admin, address = Admin(steps.client), steps.target.broker
     assert admin.is_pop_mode(address, GROUP, topic)
     assert not admin.is_pop_mode(address, f"{GROUP}_2", topic)
-    assert heartbeat(probe).code == ResponseCode.SUCCESS
-    assert admin.consume_type(address, GROUP) == "CONSUME_PASSIVELY"
-    assert admin.consume_type(address, "CG_nobody") is None
+    assert heartbeat(probe, topic).code == ResponseCode.SUCCESS
+    members = admin.group_members(address, GROUP)
+    assert members is not None
+    assert (members.consume_type, [one.client_id for one in members.connections]) == (
+        "CONSUME_PASSIVELY", ["127.0.0.1@facts"],
+    )  # fmt: skip
+    assert admin.group_members(address, "CG_nobody") is None
+    assert admin.subscribes(address, GROUP, topic)
+    assert not admin.subscribes(address, GROUP, pop_retry_topics(topic, GROUP)[0])
+    assert not admin.subscribes(address, "CG_nobody", topic)
     queue = MessageQueue(topic=topic, broker_name=target.broker_name, queue_id=0)
     Offsets(steps.client).store(address, queue, GROUP, 0)
     assert topic in admin.topics_of_group(address, GROUP)

@@ -160,10 +160,16 @@ def new_rocketmq_cluster() -> Iterator[ClusterFactory]:
     with contextlib.ExitStack() as stack:
 
         def start(
-            version: str, *, brokers: int = 1, properties: dict[str, str] | None = None
+            version: str,
+            *,
+            brokers: int = 1,
+            properties: dict[str, str] | None = None,
+            broker_class: type[rocketmq.RealBroker] = rocketmq.RealBroker,
         ) -> rocketmq.RocketMQCluster:
             downloaded(lambda: broker_jars(version))
-            cluster = rocketmq.RocketMQCluster(version, brokers=brokers, properties=properties)
+            cluster = rocketmq.RocketMQCluster(
+                version, brokers=brokers, properties=properties, broker_class=broker_class
+            )
             return stack.enter_context(cluster)
 
         yield start

@@ -21,7 +21,7 @@ from tests.services.processes import Child, ServiceFailed
 from tests.services.remoting_probe import RemotingProbe, route_names
 from tests.services.requirements import java_missing as missing
 
-__all__ = ["VERSIONS", "ClusterTls", "RealBroker", "RocketMQCluster", "marks", "missing"]
+__all__ = ["VERSIONS", "ClusterTls", "JavaServer", "RealBroker", "RocketMQCluster", "marks", "missing"]
 
 VERSIONS = ("3.2.6", "4.2.0", "4.4.0", "4.6.1", "4.9.7", "5.1.4", "5.3.3", "5.4.0")
 START_SECONDS = 90.0
@@ -99,7 +99,7 @@ def marks(version: str) -> list[pytest.MarkDecorator]:
     return [pytest.mark.broker, pytest.mark.xdist_group(f"rocketmq-{version}")]
 
 
-class _JavaServer:
+class JavaServer:
     """One JVM: started, stopped and killed by its own id. Confined to the test that started it."""
 
     def __init__(self, *, version: str, folder: Path, main_class: str, port: int, what: str) -> None:
@@ -149,12 +149,15 @@ class _JavaServer:
             "-cp",
             f"{broker_jars(self.version)}/*",
             self._main_class,
-            "-c",
-            str(file),
+            *self.arguments(file),
         ]
         environment = {"ROCKETMQ_HOME": str(self.folder), "NAMESRV_ADDR": ""}
         self._child = Child(command, log=self.log, cwd=self.folder, environment=environment)
         return self._child
+
+    def arguments(self, properties: Path) -> list[str]:
+        """Of the main class, which reads this file."""
+        return ["-c", str(properties)]
 
     def stop(self) -> None:
         """SIGTERM: it flushes, unregisters and leaves."""
@@ -167,7 +170,7 @@ class _JavaServer:
             self._child.kill()
 
 
-class NameServer(_JavaServer):
+class NameServer(JavaServer):
     """A name server."""
 
     def __init__(self, *, version: str, folder: Path) -> None:
@@ -186,7 +189,7 @@ class NameServer(_JavaServer):
         return self
 
 
-class RealBroker(_JavaServer):
+class RealBroker(JavaServer):
     """A broker, master unless the properties say otherwise; a restart keeps port and data."""
 
     def __init__(
@@ -198,11 +201,12 @@ class RealBroker(_JavaServer):
         name_servers: str,
         properties: dict[str, str],
         java_options: tuple[str, ...] = (),
+        main_class: str = "broker.BrokerStartup",
     ) -> None:
         super().__init__(
             version=version,
             folder=folder,
-            main_class=f"{_package(version)}.broker.BrokerStartup",
+            main_class=f"{_package(version)}.{main_class}",
             port=free_port(neighbours=(-2, 1)),  # the VIP channel and the replication port
             what=f"broker {name} {version}",
         )
@@ -288,6 +292,7 @@ class RocketMQCluster:
         brokers: int = 1,
         properties: dict[str, str] | None = None,
         tls: ClusterTls | None = None,
+        broker_class: type[RealBroker] = RealBroker,
     ) -> None:
         if version not in VERSIONS:
             raise ValueError(f"RocketMQ {version}: known are {', '.join(VERSIONS)}")
@@ -296,7 +301,7 @@ class RocketMQCluster:
         self.name_server = NameServer(version=version, folder=self.folder / "name-server")
         self.name_servers = self.name_server.address
         self.brokers = {
-            name: RealBroker(
+            name: broker_class(
                 version=version,
                 folder=self.folder / name,
                 name=name,

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: How long a message is invisible, seconds: longer than the grace period of most histories.
 INVISIBLE_SECONDS = 25.0
+#: How long a pop leaves a subscription behind (subscriptionExpiredTimeout).
+SUBSCRIBES_SECONDS = 600.0
 Place = tuple[str, str, int, int]
 
 
@@ -26,10 +28,13 @@ class PoppedMessages:
         self._broker = broker
         #: Group, topic, queue, offset -> a mark that each hand-out renews.
         self._invisible: dict[Place, object] = {}
+        #: Group and retry topic -> when the group popped last.
+        self._popped_at: dict[tuple[str, str], float] = {}
 
     def pop(self, group: str, topic: str, queue_id: int, *, maximum: int) -> list[MessageRecord]:
         """POP_MESSAGE: the next messages of the queue; the offset is behind them when the answer is sent."""
         broker, place = self._broker, (group, topic, queue_id)
+        self._popped_at[group, pop_retry_topics(topic, group)[0]] = broker.kernel.now
         first, last = broker.bounds(topic, queue_id)
         offset = min(max(broker.offsets.get(place, first), first), last)
         records = broker.read(topic, queue_id, offset, maximum)
@@ -37,6 +42,11 @@ class PoppedMessages:
         for record in records:
             self._hide(group, record, INVISIBLE_SECONDS)
         return records
+
+    def subscribes(self, group: str, topic: str) -> bool:
+        """QUERY_SUBSCRIPTION_BY_CONSUMER, of a retry topic of POP."""
+        at = self._popped_at.get((group, topic))
+        return at is not None and self._broker.kernel.now - at < SUBSCRIBES_SECONDS
 
     def acknowledge(self, group: str, record: MessageRecord) -> None:
         """ACK_MESSAGE."""

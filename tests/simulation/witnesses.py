@@ -11,16 +11,17 @@ from typing import Any
 
 from reconciler.errors import BrokerUnavailable, RequestTimeout
 from reconciler.evidence.broker_answer import Accepts, BrokerAnswer, answer_of_hits
+from reconciler.evidence.broker_configs import BrokerConfigs
 from reconciler.evidence.brokers import RemotingBrokerEvidence
 from reconciler.evidence.lookup import Lookups, StoreTimeWindow, _Scan
 from reconciler.evidence.pop_groups import PopGroups
 from reconciler.evidence.watermark import Watermarks
 from reconciler.policy.evidence import Lookup, Presence, StoredMessage, WitnessAnswer
 from reconciler.policy.ports import Horizon
-from reconciler.rocketmq.client.admin import GroupFilter
+from reconciler.rocketmq.client.admin import ClientConnection, GroupFilter, GroupMembers
 from reconciler.rocketmq.client.routes import MessageQueue, TopicNotFound, Whereabouts
 from reconciler.rocketmq.wire.broker_facts import BrokerFacts
-from reconciler.rocketmq.wire.codes import PROBE_TOPIC
+from reconciler.rocketmq.wire.codes import CLIENT_VERSION, PROBE_TOPIC
 from reconciler.rocketmq.wire.record import MessageRecord
 from tests.simulation.broker import THEIRS, Broker
 from tests.simulation.kernel import Process
@@ -274,6 +275,12 @@ class _ProbesSeen:
         return None
 
 
+_PULLING = GroupMembers(
+    consume_type="CONSUME_PASSIVELY",
+    connections=(ClientConnection(client_id="one", client_address="", language="PYTHON", version=CLIENT_VERSION),),
+)
+
+
 class _AdminSeen:
     def __init__(self, process: Process, cluster: Cluster) -> None:
         self._process = process
@@ -296,12 +303,19 @@ class _AdminSeen:
         told: GroupFilter = ask(self._process, self._cluster.at(address), answer, "GET_CONSUMER_CONNECTION_LIST")
         return told
 
-    def consume_type(self, address: str, group: str) -> str | None:
+    def group_members(self, address: str, group: str) -> GroupMembers | None:
         """Members that pull are always connected; who pops by a proxy is not known to its broker."""
-        pops = self._cluster.groups_that_pop
-        kind = None if group in pops else "CONSUME_PASSIVELY"
-        told: str | None = ask(self._process, self._cluster.at(address), lambda: kind, "GET_CONSUMER_CONNECTION_LIST")
+        found = None if group in self._cluster.groups_that_pop else _PULLING
+        broker = self._cluster.at(address)
+        told: GroupMembers | None = ask(self._process, broker, lambda: found, "GET_CONSUMER_CONNECTION_LIST")
         return told
+
+    def subscribes(self, address: str, group: str, topic: str) -> bool:
+        broker = self._cluster.at(address)
+        popped = broker.popped
+        return bool(
+            ask(self._process, broker, lambda: popped.subscribes(group, topic), "QUERY_SUBSCRIPTION_BY_CONSUMER")
+        )
 
     def topics_of_group(self, address: str, group: str) -> list[str]:
         broker = self._cluster.at(address)
@@ -326,7 +340,8 @@ class SimulatedEvidence(RemotingBrokerEvidence):
 
     def __init__(self, process: Process, cluster: Cluster, *, skew_margin_seconds: float) -> None:
         routes, families, admin = RoutesSeen(cluster), FamiliesSeen(cluster), _AdminSeen(process, cluster)
-        pop_groups = PopGroups(admin, routes, families, clock=process.clock)  # type: ignore[arg-type]
+        configs = BrokerConfigs(admin, clock=process.clock)  # type: ignore[arg-type]
+        pop_groups = PopGroups(admin, routes, families, configs, clock=process.clock)  # type: ignore[arg-type]
         self.lookups = SimulatedLookups(process, cluster, routes)
         self.routes = routes
         fields: dict[str, object] = {
@@ -340,7 +355,7 @@ class SimulatedEvidence(RemotingBrokerEvidence):
             "_probes": _ProbesSeen(process, cluster, routes),
             "_admin": admin,
             "_pop_groups": pop_groups,
-            "_configs": {},
+            "_configs": configs,
             "_producers": {},
             "_filters": {},
         }

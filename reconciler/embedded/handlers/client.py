@@ -1,4 +1,4 @@
-"""Heartbeats, group membership and queue locks: 34, 35, 38, 41, 42, 46, 203, 204 (ClientManageProcessor)."""
+"""Heartbeats, group membership and queue locks: 34, 35, 38, 41, 42, 46, 203, 204, 345 (ClientManageProcessor)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from reconciler.embedded.channel import Channel
 from reconciler.embedded.consumers import Member, SubscriptionData, subscription_from_heartbeat
-from reconciler.embedded.reply import BadField, Reply, text
+from reconciler.embedded.reply import BadField, Reply, text, unsupported
 from reconciler.embedded.services import BrokerServices
 from reconciler.errors import ProtocolViolation
 from reconciler.rocketmq.wire.codes import RETRY_TOPIC_PREFIX, ResponseCode
@@ -152,4 +152,17 @@ def consumer_connections(broker: BrokerServices, _channel: Channel, request: Com
         "messageModel": group.message_model,
         "subscriptionTable": {topic: dict(subscription.raw) for topic, subscription in group.subscriptions.items()},
     }
+    return Reply(body=json_body(body))
+
+
+def subscription_of_group(broker: BrokerServices, _channel: Channel, request: Command) -> Reply | None:
+    """QUERY_SUBSCRIPTION_BY_CONSUMER of 5.0 and newer: what members subscribe to. Requests leave none behind here."""
+    if not broker.family.has_pop:
+        return unsupported(request, broker.family)
+    name, topic = text(request, "group"), text(request, "topic", "")
+    group = broker.clients.consumers.get(name)
+    subscription = group.subscriptions.get(topic) if group is not None else None
+    body: dict[str, object] = {"group": name, "topic": topic}
+    if subscription is not None:
+        body["subscriptionData"] = dict(subscription.raw)
     return Reply(body=json_body(body))

@@ -61,6 +61,7 @@ BROKER_HANDLERS: dict[int, Handler] = {
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: admin.all_groups,
     RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: admin.groups_of_topic,
     RequestCode.QUERY_TOPICS_BY_CONSUMER: admin.topics_of_group,
+    RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: client.subscription_of_group,
     RequestCode.SET_MESSAGE_REQUEST_MODE: admin.set_request_mode,
     RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: admin.request_modes,
     RequestCode.DELETE_SUBSCRIPTIONGROUP: admin.delete_group,

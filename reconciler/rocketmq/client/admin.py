@@ -28,6 +28,15 @@ class ClientConnection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMembers:
+    """The members of a consumer group that are connected to a broker, one at least."""
+
+    #: How the newest one says that it consumes: CONSUME_PASSIVELY, CONSUME_ACTIVELY or CONSUME_POP.
+    consume_type: str
+    connections: tuple[ClientConnection, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFilter:
     """What a consumer group takes of a topic (SubscriptionData)."""
 
@@ -103,11 +112,13 @@ class Admin:
 
     def producer_connections(self, address: str, group: str) -> list[ClientConnection]:
         """Producers of the group that this broker could ask about a half; empty if there are none (code 1)."""
-        return self._connections(address, RequestCode.GET_PRODUCER_CONNECTION_LIST, {"producerGroup": group})
+        fields = {"producerGroup": group}
+        return list(_connections(self._connected(address, RequestCode.GET_PRODUCER_CONNECTION_LIST, fields)))
 
     def consumer_connections(self, address: str, group: str) -> list[ClientConnection]:
         """Members of the consumer group that are connected to this broker; empty if there are none."""
-        return self._connections(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group})
+        members = self.group_members(address, group)
+        return [] if members is None else list(members.connections)
 
     def group_filter(self, address: str, group: str, topic: str) -> GroupFilter | None:
         """The filter that this broker has from the heartbeats of the group's members.
@@ -123,13 +134,23 @@ class Admin:
             kind=str(data.get("expressionType") or "TAG"), expression=str(data.get("subString") or EVERY_TAG)
         )
 
-    def consume_type(self, address: str, group: str) -> str | None:
-        """How the group's newest member says that it consumes: CONSUME_PASSIVELY, CONSUME_ACTIVELY or CONSUME_POP.
-
-        None: no member is connected to this broker.
-        """
+    def group_members(self, address: str, group: str) -> GroupMembers | None:
+        """Members of the consumer group that are connected to this broker; None if there are none."""
         found = self._connected(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group})
-        return str(found.get("consumeType")) if found.get("connectionSet") else None
+        connections = _connections(found)
+        if not connections:
+            return None
+        return GroupMembers(consume_type=str(found.get("consumeType")), connections=connections)
+
+    def subscribes(self, address: str, group: str, topic: str) -> bool:
+        """True if this broker has a subscription of the group to the topic (5.0 and newer).
+
+        It is a member's, or it came with a request of a client that sends no heartbeats, at most
+        subscriptionExpiredTimeout ago, by default ten minutes (ConsumerManager.compensateSubscribeData).
+        """
+        fields = {"group": group, "topic": topic}
+        body = self._ask(address, RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, fields).body
+        return isinstance(parse_object(body).get("subscriptionData"), dict)
 
     def topics_of_group(self, address: str, group: str) -> list[str]:
         """Topics in which the group has an offset at this broker (AdminBrokerProcessor.queryTopicsByConsumer)."""
@@ -174,12 +195,6 @@ class Admin:
         fields = {"topic": topic, "msgId": offset_message_id}
         self._ask(address, RequestCode.RESUME_CHECK_HALF_MESSAGE, fields)
 
-    def _connections(self, address: str, code: RequestCode, fields: dict[str, str]) -> list[ClientConnection]:
-        found = self._connected(address, code, fields).get("connectionSet")
-        if not isinstance(found, list):
-            return []
-        return [_connection(member) for member in found if isinstance(member, dict)]
-
     def _connected(self, address: str, code: RequestCode, fields: dict[str, str]) -> dict[JsonKey, JsonValue]:
         """Empty if no member of the group is connected."""
         answer = self._client.request(address, Command(code=code, fields=fields))
@@ -190,6 +205,13 @@ class Admin:
     def _ask(self, address: str, code: RequestCode, fields: Mapping[str, str], body: bytes = b"") -> Command:
         answer = self._client.request(address, Command(code=code, fields=fields, body=body))
         return require_success(answer, f"{code.name} at {address}")
+
+
+def _connections(found: Mapping[JsonKey, JsonValue]) -> tuple[ClientConnection, ...]:
+    members = found.get("connectionSet")
+    if not isinstance(members, list):
+        return ()
+    return tuple(_connection(member) for member in members if isinstance(member, dict))
 
 
 def _connection(member: dict[JsonKey, JsonValue]) -> ClientConnection:

@@ -11,7 +11,7 @@ request that names several resources needs a right on each, one of its actions i
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -59,7 +59,6 @@ class Demand:
 ADMIN_CODES = frozenset({17, 25, 200, 207, 215})
 
 _SENDS = {RequestCode.SEND_MESSAGE: "topic", RequestCode.SEND_MESSAGE_V2: "b", RequestCode.SEND_BATCH_MESSAGE: "b"}
-_LOCKS = (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ)
 _SUB = (Action.SUB,)
 _GET = (Action.GET,)
 _SUB_OR_GET = (Action.SUB, Action.GET)
@@ -149,13 +148,15 @@ def _authorization(code: int, fields: Mapping[str, str], body: bytes, cluster: s
             yield _of_group(fields[name], actions)
     elif code == RequestCode.QUERY_MESSAGE:  # a retry topic is not the group's here
         yield _of_topic(topic, _SUB_OR_GET)
+    elif code == RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER:
+        if topic:
+            yield _of_topic_or_retry(topic, _GET)
+        yield _of_group(fields.get("group"), _GET)
     elif code in _ON_TOPIC:
         if topic:
             yield _of_topic_or_retry(topic, _ON_TOPIC[code])
-    elif code == RequestCode.HEART_BEAT:
-        yield from _of_heartbeat(body)
-    elif code in _LOCKS:
-        yield from _of_lock(body)
+    elif code in _IN_BODY:
+        yield from _IN_BODY[code](body)
     elif code == RequestCode.GET_PRODUCER_CONNECTION_LIST:
         yield Demand(resource=Resource.CLUSTER, name=cluster, actions=_GET)
 
@@ -202,6 +203,13 @@ def _of_lock(body: bytes) -> Iterator[Demand]:
         topic = _text(queue.get("topic"))
         if not topic.startswith(RETRY_TOPIC_PREFIX):
             yield _of_topic(topic, _SUB)
+
+
+_IN_BODY: dict[int, Callable[[bytes], Iterator[Demand]]] = {
+    RequestCode.HEART_BEAT: _of_heartbeat,
+    RequestCode.LOCK_BATCH_MQ: _of_lock,
+    RequestCode.UNLOCK_BATCH_MQ: _of_lock,
+}
 
 
 def _object(body: bytes) -> dict[str, Any]:

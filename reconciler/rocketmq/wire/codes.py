@@ -77,6 +77,8 @@ class RequestCode(IntEnum):
     PUSH_REPLY_MESSAGE_TO_CLIENT = 326
     #: Topics in which a group has an offset.
     QUERY_TOPICS_BY_CONSUMER = 343
+    #: The subscription of a group to a topic, from heartbeats, or from the requests of clients that send none.
+    QUERY_SUBSCRIPTION_BY_CONSUMER = 345
     #: How clients of a group are to ask for messages of a topic: by PULL or by POP. 5.0 and newer, as the next one.
     SET_MESSAGE_REQUEST_MODE = 401
     GET_ALL_MESSAGE_REQUEST_MODE = 402

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 
@@ -12,6 +12,7 @@ from reconciler.evidence.brokers import RemotingBrokerEvidence
 from reconciler.policy.evidence import ConsumeMode
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.wire.codes import MQVersion, RequestCode, pop_retry_topics
+from reconciler.rocketmq.wire.frame import Command
 from tests.unit.rocketmq.scripted import ScriptedBroker, ScriptedCluster
 
 OF = Subscription(environment="test", topic="Orders", group="billing")
@@ -32,19 +33,33 @@ def instance(cluster: ScriptedCluster) -> Iterator[ClientInstance]:
         yield made
 
 
+#: A stock Java client that speaks remoting, of the brokers' own release.
+STOCK = {"clientId": "10.0.0.1@4711#99", "version": int(MQVersion.V5_3_3)}
+
+
 def shows(
-    broker: ScriptedBroker, *, kind: str | None = "CONSUME_PASSIVELY", topics: Sequence[str] = ("Orders",),
-    modes: Sequence[tuple[str, str, str]] = (),
+    broker: ScriptedBroker, *, kind: str | None = "CONSUME_PASSIVELY",
+    members: Sequence[Mapping[str, object]] = (STOCK,),
+    topics: Sequence[str] = ("Orders",), modes: Sequence[tuple[str, str, str]] = (),
+    subscribes: Sequence[str] = ("Orders", "%RETRY%billing"), config: str = "brokerName=broker",
 ) -> None:  # fmt: skip
-    """A broker with a member (None: without), offsets in topics, and request modes by (topic, group, mode)."""
-    members = json.dumps({"connectionSet": [{"clientId": "one"}], "consumeType": kind}).encode()
+    """A broker with members (kind None: without), offsets in topics, request modes by (topic, group, mode), and topics
+    that the group subscribes to."""
+    connected = json.dumps({"connectionSet": list(members), "consumeType": kind}).encode()
     table: dict[str, dict[str, dict[str, str]]] = {}
     for topic, group, mode in modes:
         table.setdefault(topic, {})[group] = {"mode": mode}
     broker.on(
         RequestCode.GET_CONSUMER_CONNECTION_LIST,
-        lambda request: broker.refuse(request, 206) if kind is None else broker.success(request, body=members),
+        lambda request: broker.refuse(request, 206) if kind is None else broker.success(request, body=connected),
     )
+    broker.on(RequestCode.GET_BROKER_CONFIG, lambda request: broker.success(request, body=config.encode()))
+
+    def subscription(request: Command) -> Command:
+        known = b',"subscriptionData":{}' if request.fields["topic"] in subscribes else b""
+        return broker.success(request, body=b'{"group":"billing"' + known + b"}")
+
+    broker.on(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, subscription)
     answers = {
         RequestCode.QUERY_TOPICS_BY_CONSUMER: {"topicList": list(topics)},
         RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: {"messageRequestModeMap": table},
@@ -69,8 +84,10 @@ def test_a_group_with_members_and_no_sign_of_pop_pulls(instance: ClientInstance)
         {"topics": ("Orders", V1)},
         {"topics": (V2,), "kind": None},
         {"modes": [("Orders", "billing", "POP")]},
+        {"subscribes": ("Orders", V1)},
+        {"subscribes": (V2,), "kind": None, "config": "enableRetryTopicV2=true"},
     ],
-    ids=["a member", "retry topic", "retry topic of the second kind", "request mode"],
+    ids=["a member", "retry topic", "retry topic V2", "request mode", "it popped before", "it popped, V2, by a proxy"],
 )
 def test_one_sign_on_one_broker_is_enough(
     cluster: ScriptedCluster, instance: ClientInstance, sign: dict[str, object]
@@ -97,11 +114,34 @@ def test_a_group_without_a_member_on_one_broker_may_pop_by_a_proxy(
 
 
 @pytest.mark.parametrize(
+    ("client_id", "version", "mode"),
+    [
+        ("10.0.0.1@4711#99", MQVersion.V5_3_3, ConsumeMode.PULL),
+        ("fe80::1%eth0@4711#99@unit", MQVersion.V5_3_3, ConsumeMode.PULL),
+        ("a-name-of-ones-own", MQVersion.V4_9_8, ConsumeMode.PULL),
+        ("vm@15773@0@9cinj682", MQVersion.V5_3_3, ConsumeMode.UNKNOWN),
+        ("10.0.0.1@15773@0@9cinj682", MQVersion.V5_3_3, ConsumeMode.UNKNOWN),
+        ("vm@15773#1_99", MQVersion.V5_0_0, ConsumeMode.UNKNOWN),
+    ],
+    ids=["Java", "Java with a unit", "older than gRPC", "gRPC", "gRPC without a host name", "gRPC for C++"],
+)
+def test_a_grpc_consumer_of_a_proxy_in_the_broker_itself_is_no_member_that_pulls(
+    cluster: ScriptedCluster, instance: ClientInstance, client_id: str, version: int, mode: ConsumeMode
+) -> None:
+    """It says CONSUME_ACTIVELY, as pull consumers do, and pops."""
+    newest = {"clientId": client_id, "version": int(version)}
+    shows(cluster.brokers[1], kind="CONSUME_ACTIVELY", members=(STOCK, newest))
+    assert asked(instance) is mode
+
+
+@pytest.mark.parametrize(
     "code",
     [
         RequestCode.GET_CONSUMER_CONNECTION_LIST,
         RequestCode.QUERY_TOPICS_BY_CONSUMER,
         RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
+        RequestCode.GET_BROKER_CONFIG,
+        RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER,
     ],
 )
 def test_a_broker_that_refuses_one_question_shows_nothing(

@@ -1,0 +1,27 @@
+"""Configurations of brokers, asked once in a while."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from reconciler.clock import Clock
+from reconciler.rocketmq.client.admin import Admin
+
+_REMEMBER_SECONDS = 5.0
+
+
+class BrokerConfigs:
+    """Remembers each broker's configuration for 5 s. Thread-safe; its only state is a short memory, entry by entry."""
+
+    def __init__(self, admin: Admin, *, clock: Clock) -> None:
+        self._admin = admin
+        self._clock = clock
+        self._known: dict[str, tuple[Mapping[str, str], float]] = {}
+
+    def of(self, address: str) -> Mapping[str, str]:
+        """Properties of the broker at the address. Raises what Admin.broker_config raises."""
+        now = self._clock.monotonic_seconds()
+        known = self._known.get(address)
+        if known is None or now - known[1] >= _REMEMBER_SECONDS:
+            self._known[address] = known = (self._admin.broker_config(address), now)
+        return known[0]
