@@ -9,7 +9,7 @@ from typing import Literal
 
 from reconciler.web.access.roles import WebRole
 from reconciler.web.api import status
-from reconciler.web.console import overview
+from reconciler.web.console import assets, choosing, overview
 from reconciler.web.exchange import Handler
 
 
@@ -36,5 +36,14 @@ class WebRoute:
 
 ROUTES: Sequence[WebRoute] = (
     WebRoute(path="/", name="overview", handler=overview.show, surface=Surface.PAGE, role=WebRole.VIEWER),
+    WebRoute(path="/view", name="view", handler=choosing.show, surface=Surface.PAGE, role=WebRole.ANYBODY),
+    WebRoute(path="/view/set", name="view-set", handler=choosing.choose, surface=Surface.PAGE, role=WebRole.ANYBODY),
+    WebRoute(
+        path="/static/{digest}/{name:path}",
+        name="static",
+        handler=assets.serve,
+        surface=Surface.PAGE,
+        role=WebRole.ANYBODY,
+    ),
     WebRoute(path="/api/v1/status", name="status", handler=status.show, surface=Surface.API, role=WebRole.VIEWER),
 )

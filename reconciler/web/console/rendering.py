@@ -1,14 +1,28 @@
-"""Templates into pages: everything is escaped, and what cannot be seen is shown as its number."""
+"""Templates into pages: everything is escaped, and what cannot be seen is shown as its number.
+
+What each template may use besides its own values is said in `_about`.
+"""
 
 from __future__ import annotations
 
-from functools import cache
+import re
+from collections.abc import Callable
+from functools import cache, partial
+from urllib.parse import quote, urlencode
 
 import jinja2
 
 from reconciler.contract.visible_text import visible
+from reconciler.web.console.assets import asset_path
+from reconciler.web.console.catalogue import LANGUAGES, catalogue_of
+from reconciler.web.console.moments import duration, moment
+from reconciler.web.console.navigation import NAVIGATION
+from reconciler.web.console.view import view_of
 from reconciler.web.exchange import HTML, WebRequest, WebResponse
 from reconciler.web.services import WebServices
+
+#: A name that is a part of a path as it is; browsers take dots, slashes and their numbers for steps of the path.
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9_.~-]*")
 
 
 @cache
@@ -25,6 +39,46 @@ def _environment() -> jinja2.Environment:
 
 def page(services: WebServices, request: WebRequest, template: str, **values: object) -> WebResponse:
     """A page, or a part of one; `values` are the names that the template uses."""
-    about = {"environment": services.settings.environment, "request_id": request.request_id}
-    text = _environment().get_template(template).render(about | values)
-    return WebResponse(content_type=HTML, body=text.encode("utf-8", "backslashreplace"))
+    text = _environment().get_template(template).render(_about(services, request) | values)
+    return WebResponse(content_type=HTML, body=text.encode("utf-8", "backslashreplace"), headers={"Vary": "Cookie"})
+
+
+def _about(services: WebServices, request: WebRequest) -> dict[str, object]:
+    view = view_of(request)
+    words = catalogue_of(view.language)
+    link = partial(_link, services.prefix)
+    return {
+        "environment": services.settings.environment,
+        "request_id": request.request_id,
+        "visitor": request.visitor,
+        "view": view,
+        "languages": LANGUAGES,
+        # t: a text of the catalogue, by its key; word: the word for a value, by its family.
+        "t": words.text,
+        "word": words.word,
+        # link("/losses", topic="ORDERS"): an address below the prefix.
+        "link": link,
+        "message_link": partial(_message_link, link),
+        "asset": lambda name: services.prefix + asset_path(name),
+        # moment(at_ms): a time element; duration(milliseconds): how long.
+        "moment": partial(moment, zone=view.zone_info),
+        "duration": partial(duration, words=words),
+        "now_ms": services.clock.now_ms(),
+        "path": request.path,
+        # Where a choice of language comes back to.
+        "here": _link("", request.path, **{name: values[-1] for name, values in request.query.items() if values}),
+        "navigation": NAVIGATION,
+    }
+
+
+def _link(prefix: str, path: str, /, **query: object) -> str:
+    """Values that are None or empty are left out."""
+    asked = urlencode({name: value for name, value in query.items() if value not in (None, "")}, errors="replace")
+    return f"{prefix}{quote(path, errors='replace')}" + (f"?{asked}" if asked else "")
+
+
+def _message_link(link: Callable[..., str], name: str) -> str:
+    """The page of a message, by its unique key or business id."""
+    if _PLAIN_NAME.fullmatch(name):
+        return link(f"/messages/{name}")
+    return link("/messages", name=name)

@@ -1,0 +1,51 @@
+"""What pages say, in each language: one file a language, the same keys and the same places in both."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from markupsafe import Markup, escape
+
+from reconciler.contract.visible_text import visible
+
+#: Code -> its own name.
+LANGUAGES = {"en": "English", "zh": "中文"}
+
+
+class Catalogue:
+    """The texts of one language. Immutable."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self.texts = texts
+
+    def text(self, key: str, /, **values: object) -> Markup:
+        """A text with its places filled; what is filled in is made visible and escaped.
+
+        Raises KeyError for a key that there is not: templates and catalogues are compared by a test.
+        """
+        shown = {name: visible(value) if type(value) is str else value for name, value in values.items()}
+        return escape(self.texts[key]).format(**shown)
+
+    def word(self, family: str, value: object) -> Markup:
+        """The word for one value of a closed list; a value that is none of them, as in a damaged row, is shown."""
+        key = f"{family}.{value}"
+        return self.text(key) if key in self.texts else escape(visible(str(value)))
+
+
+@cache
+def catalogue_of(language: str) -> Catalogue:
+    """That of one of LANGUAGES."""
+    document = files("reconciler.web.console").joinpath("languages", f"{language}.toml").read_text("utf-8")
+    return Catalogue(dict(_flat(tomllib.loads(document), "")))
+
+
+def _flat(table: Mapping[str, Any], above: str) -> Iterator[tuple[str, str]]:
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", value

@@ -1,0 +1,40 @@
+"""The page on which a visitor chooses how pages look, and what keeps the choice."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from reconciler.errors import InvalidValue
+from reconciler.web.console.catalogue import LANGUAGES
+from reconciler.web.console.rendering import page
+from reconciler.web.console.view import Theme, changed, view_of, zones
+from reconciler.web.exchange import WebRequest, WebResponse
+from reconciler.web.services import WebServices
+
+
+def show(services: WebServices, request: WebRequest) -> WebResponse:
+    """The choices; `back`: where to go afterwards."""
+    back = _own_path(request.asked("back"))
+    return page(services, request, "view.html", back=back, languages=LANGUAGES, themes=tuple(Theme), zones=zones())
+
+
+def choose(services: WebServices, request: WebRequest) -> WebResponse:
+    """Keeps a choice in a cookie and goes back. It changes nothing but what this visitor sees, so it may be a GET."""
+    chosen = {name: request.asked(name) for name in ("language", "theme", "zone", "paused") if name in request.query}
+    try:
+        view = changed(view_of(request), chosen)
+    except ValueError as error:
+        name = str(error)
+        raise InvalidValue(name, chosen[name][:80], "one of those on the page") from error
+    headers = {
+        "Location": services.prefix + _own_path(request.asked("back")),
+        "Set-Cookie": view.cookie(prefix=services.prefix),
+    }
+    return WebResponse(status=HTTPStatus.SEE_OTHER, content_type="text/plain", headers=headers)
+
+
+def _own_path(back: str) -> str:
+    """A path of this console; the overview for what could lead anywhere else."""
+    is_path = back.startswith("/") and not back.startswith(("//", "/\\"))
+    is_plain = back.isascii() and back.isprintable() and "\\" not in back and len(back) <= 2_000
+    return back if is_path and is_plain else "/"

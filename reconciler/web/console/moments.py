@@ -1,0 +1,37 @@
+"""Times and durations as people read them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+from markupsafe import Markup
+
+from reconciler.clock import utc_text
+from reconciler.web.console.catalogue import Catalogue
+
+_SECONDS = {"days": 86_400, "hours": 3_600, "minutes": 60}
+
+
+def moment(at_ms: object, zone: ZoneInfo) -> Markup:
+    """A time element, to the second, in a zone; a time that no calendar has stays the number that it is."""
+    if type(at_ms) is not int:
+        return Markup("—")
+    told = utc_text(at_ms)
+    try:
+        seen = datetime.fromtimestamp(at_ms // 1000, tz=UTC).astimezone(zone)
+    except (OverflowError, ValueError, OSError):
+        return Markup("{}").format(told)
+    shown = seen.isoformat(sep=" ", timespec="seconds").replace("+00:00", "Z")
+    return Markup('<time datetime="{}">{}</time>').format(told, shown)
+
+
+def duration(milliseconds: object, words: Catalogue) -> Markup:
+    """How long, in its largest unit, rounded down."""
+    if type(milliseconds) is not int:
+        return Markup("—")
+    seconds = max(0, milliseconds // 1000)
+    for unit, length in _SECONDS.items():
+        if seconds >= 2 * length:
+            return words.text(f"duration.{unit}", number=seconds // length)
+    return words.text("duration.seconds", number=seconds)

@@ -1,0 +1,71 @@
+"""Pages without a server: settings of a prefix, services, and one request as a browser sends it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+from starlette.routing import compile_path
+
+from reconciler.clock import ManualClock
+from reconciler.settings.file import load_settings
+from reconciler.settings.schema import Settings
+from reconciler.web.access.roles import Visitor, WebRole
+from reconciler.web.application import answer_of
+from reconciler.web.exchange import WebRequest, WebResponse
+from reconciler.web.routes import ROUTES, WebRoute
+from reconciler.web.services import WebServices, build_services
+from reconciler.wiring.connections import Connections
+
+ROOT = Path(__file__).parents[3]
+PREFIX = "/reconciler"
+#: Markup, a cursor that moves, text turned round, and half of a surrogate pair.
+HOSTILE = "<script>alert(1)</script> & \"'\x1b[2J\u202egnp.exe \ud800"
+
+
+def settings_of(folder: Path, **variables: str) -> Settings:
+    """Those of the example, with a ledger that the test may or may not make."""
+    given = {
+        "RECONCILER_LEDGER__URL": f"sqlite:///{folder}/ledger.db",
+        "RECONCILER_WEB__URL_PREFIX": PREFIX,
+    }
+    return load_settings(ROOT / "config" / "reconciler.toml", given | variables)
+
+
+def services_of(settings: Settings, *, clock: ManualClock | None = None) -> WebServices:
+    """Connections are opened by the first page that needs them."""
+    clock = clock or ManualClock()
+    return build_services(settings, Connections(settings, clock=clock), clock=clock)
+
+
+def route_of(path: str) -> tuple[WebRoute, dict[str, str]]:
+    """The route that a path below the prefix leads to, as the server finds it. Raises LookupError."""
+    for route in ROUTES:
+        pattern, _, _ = compile_path(route.path)
+        if route.method == "GET" and (found := pattern.match(path)):
+            return route, found.groupdict()
+    raise LookupError(path)
+
+
+def asked(
+    services: WebServices,
+    address: str,
+    *,
+    language: str = "en",
+    cookies: dict[str, str] | None = None,
+    visitor: str = "ann",
+) -> WebResponse:
+    """The answer to a GET of an address below the prefix."""
+    parts = urlsplit(address)
+    route, found = route_of(parts.path)
+    request = WebRequest(
+        method="GET",
+        path=parts.path,
+        headers={"host": "localhost", "accept-language": language},
+        request_id="r-1",
+        parts=found,
+        query=parse_qs(parts.query),
+        cookies=cookies or {},
+        visitor=Visitor(name=visitor, role=WebRole.VIEWER),
+    )
+    return answer_of(services, route, request)
