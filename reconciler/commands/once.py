@@ -16,6 +16,7 @@ from reconciler.settings.schema import Settings
 from reconciler.wiring.announcements import AnnouncementConsumer, build_announcement_consumer
 from reconciler.wiring.availability import require_all_dependencies
 from reconciler.wiring.connections import Connections
+from reconciler.wiring.environment import EnvironmentGuard, enter_environment, environment_guard
 from reconciler.wiring.history import history_sink, writing_history
 from reconciler.wiring.rounds import RoundAssembly
 
@@ -95,7 +96,7 @@ class OnceReport:
 def run_once(settings: Settings, stop: threading.Event, *, wait_seconds: float = WAIT_SECONDS_DEFAULT) -> OnceReport:
     """Reads what is announced, then runs rounds until nothing is pending or open, or the time is over.
 
-    Raises TransientError for a dependency that is away: nothing is waited for.
+    Raises TransientError for a dependency that is away: nothing is waited for. Raises ConfigurationError as `run` does.
     """
     if settings.rounds.mode != "full":
         raise InvalidValue("rounds.mode", settings.rounds.mode, "`once` verifies what it does: it needs mode = full")
@@ -107,14 +108,18 @@ def run_once(settings: Settings, stop: threading.Event, *, wait_seconds: float =
         assembly = RoundAssembly(connections, history=sink)
         require_all_dependencies(connections)
         assembly.require_safe_redis()
+        guard = environment_guard(connections)
+        if not enter_environment(connections, guard, stop=stop):
+            return report
         stack.enter_context(writing_history(assembly, sink=sink, clock=clock))
         rounds = [(topic, assembly.rounds_of(topic)) for topic in assembly.plans]
         recovery = assembly.recovery()
         consumer = build_announcement_consumer(connections)
         consumer.start()
         try:
-            _await_announcements(consumer, assembly, stop, clock, deadline)
+            _await_announcements(consumer, assembly, guard, stop, clock, deadline)
             while True:
+                guard.keep()
                 recovery.run(settings.environment)
                 for topic, topic_rounds in rounds:
                     _one_round(assembly, topic, topic_rounds, report)
@@ -129,13 +134,19 @@ def run_once(settings: Settings, stop: threading.Event, *, wait_seconds: float =
 
 
 def _await_announcements(
-    consumer: AnnouncementConsumer, assembly: RoundAssembly, stop: threading.Event, clock: Clock, deadline: float
+    consumer: AnnouncementConsumer,
+    assembly: RoundAssembly,
+    guard: EnvironmentGuard,
+    stop: threading.Event,
+    clock: Clock,
+    deadline: float,
 ) -> None:
     """Until every shard of every subscription was read to its end, or is suspended, or the time is over."""
     expected = sum(topic.shards * len(topic.subscriptions) for topic in assembly.plans)
     while not stop.is_set() and clock.monotonic_seconds() < deadline:
         if consumer.settled_queues() >= expected:
             return
+        guard.keep()
         clock.wait(stop, 0.05)
 
 

@@ -19,6 +19,7 @@ from reconciler.policy.round import ReconcileRound
 from reconciler.settings.schema import Settings
 from reconciler.wiring.announcements import build_announcement_consumer
 from reconciler.wiring.connections import Connections
+from reconciler.wiring.environment import RENEW_SECONDS, enter_environment, environment_guard
 from reconciler.wiring.evidence import require_own_identities
 from reconciler.wiring.history import history_sink, writing_history
 from reconciler.wiring.metrics import Metering
@@ -43,7 +44,8 @@ def run_service(settings: Settings, stop: threading.Event) -> None:
     """Announcement consumers, rounds, outage recovery and retention until the stop.
 
     A dependency that is away is waited for, at the start and later. Raises ConfigurationError for what only a person
-    can mend: a Redis that is unsafe at the start, missing tables, another number of shards.
+    can mend: a Redis that is unsafe at the start, missing tables, another number of shards, another cluster that is run
+    with the same environment.
     """
     clock = SystemClock()
     with measuring(settings, "run", clock=clock) as metering:
@@ -69,7 +71,9 @@ def _serve(settings: Settings, stop: threading.Event, clock: Clock, metering: Me
                 recovery.run(settings.environment)
 
         retention = assembly.retention()
+        guard = environment_guard(connections)
         ticks += [
+            Tick(name="environment", interval_seconds=RENEW_SECONDS, run=guard.look),
             Tick(name="outage", interval_seconds=OUTAGE_SECONDS, run=recover),
             Tick(name="safety", interval_seconds=SAFETY_SECONDS, run=lambda: still_safe_redis(assembly)),
             Tick(
@@ -88,6 +92,8 @@ def _serve(settings: Settings, stop: threading.Event, clock: Clock, metering: Me
                 settings.environment, topic.topic, None, keep_seconds=settings.rounds.retention_seconds
             )
         assembly.ledger.jobs.page(settings.environment, limit=1)
+        if not enter_environment(connections, guard, stop=stop):
+            return
         with (
             writing_history(assembly, sink=sink, clock=clock) as history,
             working_on_jobs(connections, stop=stop, assembly=assembly),

@@ -22,14 +22,15 @@ of a shard live in one slot and one MULTI may touch them.
 | K:round_lease | STRING | token of the reconciler that runs the rounds, expires | round | round |
 | K:announcement_lease:<broker> | STRING | token of the announcement consumer of a queue, expires | announcement consumer | same |
 | reconciler:v1:{<environment>:<topic>:<group>}:meta | HASH | shards: their number | round | recorder, round |
+| reconciler:v1:{<environment>:use}:brokers | STRING | three lines: random text, the process that wrote it last, JSON list of the brokers that it knows; expires | run, once | run, once |
 | reconciler:inbox:v1:{<environment>:<group>:<unique key, or business:<business id>>} | HASH | state, digest, key, topic of one applied message, expires | RedisInbox (weaker, optional) | same |
 
 The *half set* (K:half) has the keys that were announced and must arrive, the *commit set* (K:commit) those that were
 consumed. A key is *pending* from the round that finds it in the one and not in the other until it is matched or settled.
 The *generation* counts the rounds of a shard and is their fence; an *epoch* is one life of Redis' memory.
 
-Only the leases and the inbox have a time to live. A member is the bytes that the hexadecimal text of the unique key
-spells, half as many as it has digits: the key
+Only the leases, the use of the environment and the inbox have a time to live. A member is the bytes that the
+hexadecimal text of the unique key spells, half as many as it has digits: the key
 `7F00000100002A9F12AB34CD56EF0001` is the 16 bytes `7F 00 00 01 00 00 2A 9F 12 AB 34 CD 56 EF 00 01` (Java:
 `HexFormat.of().parseHex(key)`; Python: `bytes.fromhex(key)`), and in redis-cli
 `SADD "reconciler:v1:{prod:orders:billing:3}:commit" "\\x7f\\x00\\x00\\x01\\x00\\x00\\x2a\\x9f\\x12\\xab\\x34\\xcd\\x56\\xef\\x00\\x01"`.
@@ -159,6 +160,11 @@ class ShardKeys:
 def meta_key(subscription: Subscription) -> str:
     """The hash that says how many shards a subscription has."""
     return f"{PREFIX}{{{subscription.environment}:{subscription.topic}:{subscription.group}}}:meta"
+
+
+def use_key(environment: str) -> str:
+    """The cluster that the environment is used for."""
+    return f"{PREFIX}{{{environment}:use}}:brokers"
 
 
 def inbox_key(environment: str, group: str, *, unique_key: str, business_id: str | None = None) -> str:

@@ -138,6 +138,7 @@ _ALL_OF_LEDGER = (
     *_on(tables.OUTAGE, "INSERT", "UPDATE", "DELETE"),
     *_on(tables.HOLD, "INSERT", "UPDATE", "DELETE"),
     *_on(tables.BROKER, "INSERT", "UPDATE", "DELETE"),
+    *_on(tables.ENVIRONMENT, "INSERT", "UPDATE"),
     *_on(tables.QUARANTINE, "INSERT", "DELETE"),
     *_on(tables.QUARANTINE, "UPDATE", only_mysql=True),
     *_on(tables.OPERATOR_ACTION, "INSERT", "UPDATE", "DELETE"),

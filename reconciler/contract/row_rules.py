@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Mapping
 
 from reconciler.contract.tables import CandidateState, RepairState
@@ -39,6 +40,16 @@ def bounded_text(text: str, characters: int = TEXT_CHARACTERS) -> str:
 def storable_names(names: Iterable[str]) -> list[str]:
     """Brokers' names that every database keeps as they are, sorted, at most BROKERS_MAX."""
     return sorted(name for name in names if bounded_text(name, NAME_CHARACTERS) == name)[:BROKERS_MAX]
+
+
+def brokers_of(text: str | bytes) -> frozenset[str]:
+    """The texts of a JSON list; none where it is something else."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return frozenset()
+    is_list = isinstance(found, list) and all(isinstance(one, str) for one in found)
+    return frozenset(found) if is_list else frozenset()
 
 
 def brokers_after(

@@ -300,6 +300,18 @@ BROKER = Table(
     primary_key=("environment", "topic", "broker"),
 )
 
+ENVIRONMENT = Table(
+    name="reconciler_environment",
+    doc="One row an environment: the cluster that its processes run with. Processes of another cluster are refused.",
+    columns=(
+        Column("environment", "name", "Environment."),
+        Column("brokers", "json", 'List of "cluster/broker at address": what that process knows.'),
+        Column("by", "name", "Process that wrote the row last."),
+        Column("renewed_at_ms", "bigint", "When it did; 30 s later the row says nothing any more."),
+    ),
+    primary_key=("environment",),
+)
+
 QUARANTINE = Table(
     name="reconciler_quarantine",
     doc="Announcements that were refused: counted and kept, the queue moved on.",
@@ -398,6 +410,7 @@ LEDGER_TABLES = (
     OUTAGE,
     HOLD,
     BROKER,
+    ENVIRONMENT,
     QUARANTINE,
     OPERATOR_ACTION,
     JOB,

@@ -10,6 +10,7 @@ from reconciler.contract.announcement import SignatureSecret
 from reconciler.ledger.announcement_ledger import SqlAnnouncementLedger
 from reconciler.ledger.candidates import SqlCandidates
 from reconciler.ledger.database import LedgerDatabase
+from reconciler.ledger.environment_uses import SqlEnvironmentUses
 from reconciler.ledger.holds import SqlHolds
 from reconciler.ledger.idempotency_keys import SqlIdempotencyKeys
 from reconciler.ledger.jobs import SqlJobs
@@ -23,8 +24,8 @@ from reconciler.sql.engines import now_ms
 
 
 class SqlLedger:
-    """ports.Ledger over one engine (reconciler.sql.engines.open_engine), whose owner disposes of it; jobs and keys of
-    requests, too.
+    """ports.Ledger over one engine (reconciler.sql.engines.open_engine), whose owner disposes of it; jobs, keys of
+    requests and uses of environments, too.
 
     Shared by threads. `now` is for the simulator: it makes the SQL expression of database time for a dialect.
     `signature_secret` signs the messages of hand-overs.
@@ -44,6 +45,7 @@ class SqlLedger:
         self.rounds = SqlRounds(self.database)
         self.holds = SqlHolds(self.database)
         self.brokers = SqlKnownBrokers(self.database)
+        self.environment_uses = SqlEnvironmentUses(self.database)
         self.outages = SqlOutages(self.database)
         self.announcements = SqlAnnouncementLedger(self.database, self.outages)
         self.actions = SqlOperatorActions(self.database)

@@ -208,6 +208,9 @@ def run(url: str) -> None:
         for seen in (["broker-a", "broker-b"], ["broker-a"], ["broker-a", "broker-b"], ["broker-a"]):
             ledger.brokers.note(environment, "ORDERS", seen, keep_seconds=60)
         assert ledger.brokers.note(environment, "ORDERS", ["broker-a"], keep_seconds=-1) == {"broker-a"}
+        for _ in range(2):
+            ledger.environment_uses.renew(environment, frozenset({"broker-a"}), by="test")
+        assert ledger.environment_uses.current(environment) is not None
         refused = RefusedAnnouncement(queue=QUEUE, queue_offset=1, reason="SHAPE", detail="no key", body=b"x")
         ledger.announcements.quarantine(environment, [refused])
         ledger.actions.end(ledger.actions.begin(environment, Intent(by="test", command="hold")), "done")
@@ -320,6 +323,7 @@ def look(url: str) -> None:
         ledger, environment = SqlLedger(engine), new_environment()
         reports = ledger.reports
         ledger.jobs.page(environment, limit=1)
+        ledger.environment_uses.current(environment)
         of = Subscription(environment=environment, topic="ORDERS", group="billing")
         reports.life(environment, next_key())
         reports.verdict_counts(environment)

@@ -15,6 +15,7 @@ from reconciler.policy.ports.announcing import (
     HalfSets,
     RefusedAnnouncement,
 )
+from reconciler.policy.ports.environment import USE_SECONDS, EnvironmentUse, EnvironmentUses
 from reconciler.policy.ports.history import Capture, CapturedRound, PendingSnapshot, RoundCapture, RoundMark
 from reconciler.policy.ports.idempotency import IdempotencyKeys, KeyAnswer, KeyedRequest, KeyUse
 from reconciler.policy.ports.jobs import (
@@ -73,6 +74,7 @@ from reconciler.policy.ports.workers import OneByOne, Workers
 __all__ = [
     "ATTEMPTS_MAX",
     "ENDED_JOBS",
+    "USE_SECONDS",
     "WHENEVER_COMMITTED_MS",
     "Admission",
     "AnnouncementLedger",
@@ -85,6 +87,8 @@ __all__ = [
     "CapturedRound",
     "ClaimedJob",
     "CommitSets",
+    "EnvironmentUse",
+    "EnvironmentUses",
     "Floor",
     "HalfSets",
     "HandOvers",

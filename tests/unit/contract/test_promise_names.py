@@ -30,6 +30,7 @@ def test_tables_have_their_names() -> None:
         "outage",
         "hold",
         "broker",
+        "environment",
         "quarantine",
         "operator_action",
         "job",

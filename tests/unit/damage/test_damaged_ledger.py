@@ -87,6 +87,7 @@ def fill(ledger: SqlLedger) -> None:
     ledger.holds.place("test", "ORDERS", HoldKind.HOLD, by="me", reason="why")
     ledger.holds.place("test", "OTHERS", HoldKind.HOLD, by="me", reason="why")
     ledger.brokers.note("test", "ORDERS", ["broker-a", "broker-b"], keep_seconds=60)
+    ledger.environment_uses.renew("test", frozenset({"cluster/broker-a at 127.0.0.1:10911"}), by="me")
     for offset in (1, 2):
         refused = RefusedAnnouncement(queue=QUEUE, queue_offset=offset, reason="SHAPE", detail="d", body=b"b")
         ledger.announcements.quarantine("test", [refused])
@@ -113,6 +114,7 @@ ROW = {
     "reconciler_outage": ("1 = 1", ()),
     "reconciler_hold": ("topic = ?", ("ORDERS",)),
     "reconciler_broker": ("broker = ?", ("broker-a",)),
+    "reconciler_environment": ("environment = ?", ("test",)),
     "reconciler_quarantine": ("queue_offset = ?", (1,)),
     "reconciler_operator_action": ("rowid = ?", (1,)),
     "reconciler_job": ("job_id = ?", (BAD,)),
@@ -156,6 +158,8 @@ def test_a_damaged_ledger_row_stops_no_reader(
     assert {"ORDERS", "OTHERS"} == set(ledger.holds.active("test"))
     assert "broker-b" in ledger.brokers.note("test", "ORDERS", ["broker-b"], keep_seconds=60)
     assert "broker-b" in ledger.brokers.note("test", "ORDERS", ["broker-b"], keep_seconds=60)
+    use = ledger.environment_uses.current("test")
+    assert (use is not None and bool(use.brokers)) == (table.name != "reconciler_environment" or column.name == "by")
     outage = ledger.outages.current("test")
     if outage is not None:
         ledger.outages.advance(outage, scan_position={"complete": True, "rounds": True}, scanned=1)

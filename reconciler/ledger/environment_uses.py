@@ -1,0 +1,57 @@
+"""reconciler_environment: which cluster an environment is used for (ports.EnvironmentUses).
+
+A use is as old as database time says; one that is from the future, before a clock was set back, has ended too. An
+environment has one row, so nothing is deleted.
+"""
+
+from __future__ import annotations
+
+import json
+
+import sqlalchemy as sa
+
+from reconciler.contract.row_rules import NAME_CHARACTERS, bounded_text, brokers_of, wait_ms
+from reconciler.contract.row_values import RowReader
+from reconciler.contract.tables import ENVIRONMENT
+from reconciler.ledger.database import LedgerDatabase
+from reconciler.policy.ports import USE_SECONDS, EnvironmentUse
+from reconciler.sql.tables import environment_row
+
+_ROWS = RowReader(ENVIRONMENT, ("brokers", "by", "renewed_at_ms"), otherwise={"brokers": ""})
+
+
+class SqlEnvironmentUses:
+    """Uses in SQL. Shared by threads. Raises DatabaseAway."""
+
+    place = "the ledger"
+
+    def __init__(self, database: LedgerDatabase) -> None:
+        self._database = database
+
+    def current(self, environment: str) -> EnvironmentUse | None:
+        """One SELECT, and one for the time."""
+        c = environment_row.c
+        query = sa.select(c.brokers, c.by, c.renewed_at_ms).where(c.environment == environment)
+        with self._database.reading() as connection:
+            row = connection.execute(query).one_or_none()
+            if row is None:
+                return None
+            now_ms = self._database.read_now_ms(connection)
+        values = _ROWS.parse(row).values
+        if abs(now_ms - values["renewed_at_ms"]) > wait_ms(USE_SECONDS):
+            return None
+        return EnvironmentUse(
+            brokers=brokers_of(values["brokers"]), by=values["by"], renewal=str(values["renewed_at_ms"])
+        )
+
+    def renew(self, environment: str, brokers: frozenset[str], *, by: str) -> None:
+        """An UPDATE, or else an INSERT."""
+        values = {
+            "brokers": json.dumps(sorted(brokers)),
+            "by": bounded_text(by, NAME_CHARACTERS),
+            "renewed_at_ms": self._database.now(),
+        }
+        with self._database.writing() as connection:
+            update = sa.update(environment_row).where(environment_row.c.environment == environment).values(**values)
+            if connection.execute(update).rowcount == 0:
+                self._database.insert_missing(connection, environment_row, [{"environment": environment, **values}])

@@ -1,0 +1,36 @@
+"""Which cluster an environment is used for, as the processes that use it write it down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+#: A use that nobody has renewed for so long has ended.
+USE_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentUse:
+    """What the process that renewed it last knows of its cluster."""
+
+    #: "cluster/broker at address", one for each address. Empty: the value is damaged, and says nothing.
+    brokers: frozenset[str]
+    #: That process.
+    by: str
+    #: Another text after each renewal.
+    renewal: str
+
+
+class EnvironmentUses(Protocol):
+    """A place that the processes of an environment share: Redis, or the ledger. Raises RedisAway or DatabaseAway."""
+
+    #: As it is named to people.
+    place: str
+
+    def current(self, environment: str) -> EnvironmentUse | None:
+        """The use that was renewed within USE_SECONDS, by the place's own time; None: there is none."""
+        ...
+
+    def renew(self, environment: str, brokers: frozenset[str], *, by: str) -> None:
+        """Writes the use, whatever is there. Of two processes that write at once the last one is kept."""
+        ...

@@ -1,0 +1,72 @@
+"""Keeps the environment to one cluster: asked by what writes its keys and rows, by `doctor` and by `status`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from contextlib import suppress
+
+from reconciler.errors import BrokerUnavailable, InvalidValue, TransientError
+from reconciler.policy.environment import RENEW_SECONDS, EnvironmentGuard, conflict
+from reconciler.policy.ports import EnvironmentUses
+from reconciler.shards.environment_uses import RedisEnvironmentUses
+from reconciler.wiring.connections import Connections
+
+__all__ = ["RENEW_SECONDS", "EnvironmentGuard", "conflicts", "enter_environment", "environment_guard"]
+
+logger = logging.getLogger(__name__)
+
+#: Pause between two looks before the work begins, while there is a doubt.
+_LOOK_AGAIN_SECONDS = 1.0
+#: A longer name or address is left out: what name servers tell must not fill Redis.
+_BROKER_CHARACTERS_MAX = 512
+
+
+def environment_guard(connections: Connections) -> EnvironmentGuard:
+    """The use of this process."""
+    return EnvironmentGuard(
+        _places(connections),
+        lambda: _known_brokers(connections),
+        environment=connections.settings.environment,
+        by=f"{socket.gethostname()[:64]}:{os.getpid()}",
+        clock=connections.clock,
+    )
+
+
+def enter_environment(connections: Connections, guard: EnvironmentGuard, *, stop: threading.Event) -> bool:
+    """Before anything is written: looks until there is no doubt, half a minute at most. False: the stop came first.
+
+    Raises InvalidValue if another cluster is run with the environment, TransientError.
+    """
+    doubt = guard.look()
+    if doubt is not None:
+        logger.warning("environment_doubted", extra={"detail": str(doubt)})
+    while doubt is not None and not connections.clock.wait(stop, _LOOK_AGAIN_SECONDS):
+        doubt = guard.look()
+    return not stop.is_set()
+
+
+def conflicts(connections: Connections) -> list[InvalidValue]:
+    """Where another cluster is run with the environment now. What is away is left out: other checks say so."""
+    environment, brokers = connections.settings.environment, _known_brokers(connections)
+    found = []
+    for uses in _places(connections):
+        with suppress(TransientError):
+            found.append(conflict(uses.place, environment, uses.current(environment), brokers))
+    return [error for error in found if error is not None]
+
+
+def _known_brokers(connections: Connections) -> frozenset[str]:
+    """ "cluster/broker at address" of every member of every broker; empty where no name server answers."""
+    try:
+        brokers = connections.rocketmq.routes.brokers().values()
+    except BrokerUnavailable:
+        return frozenset()
+    every = (f"{b.cluster}/{b.broker_name} at {address}" for b in brokers for address in b.addresses.values())
+    return frozenset(text for text in every if len(text) <= _BROKER_CHARACTERS_MAX)
+
+
+def _places(connections: Connections) -> list[EnvironmentUses]:
+    return [RedisEnvironmentUses(connections.redis), connections.ledger.environment_uses]

@@ -1,0 +1,232 @@
+"""Two clusters with one environment are refused; nothing that one cluster does in its life is."""
+
+from __future__ import annotations
+
+import pytest
+
+from reconciler.clock import ManualClock
+from reconciler.contract.row_rules import BROKERS_MAX
+from reconciler.errors import InvalidValue, RedisAway
+from reconciler.policy.environment import ADDRESS_SECONDS, RENEW_SECONDS, EnvironmentGuard
+from reconciler.policy.ports import USE_SECONDS, EnvironmentUse
+
+ENVIRONMENT = "production"
+HERE = "DefaultCluster/broker-a at 10.0.0.5:10911"
+MOVED = "DefaultCluster/broker-a at 10.0.0.9:10911"
+SECOND = "DefaultCluster/broker-b at 10.0.0.6:10911"
+THERE = "DefaultCluster/broker-a at 10.8.0.5:10911"
+
+
+class Place:
+    """A place in memory."""
+
+    def __init__(self, place: str, clock: ManualClock) -> None:
+        self.place = place
+        self.is_away = False
+        self._clock = clock
+        self._use: EnvironmentUse | None = None
+        self._at = 0.0
+        self._renewals = 0
+
+    def current(self, environment: str) -> EnvironmentUse | None:
+        assert environment == ENVIRONMENT
+        if self.is_away:
+            raise RedisAway(f"{self.place} is away")
+        age = self._clock.monotonic_seconds() - self._at
+        return self._use if age <= USE_SECONDS else None
+
+    def renew(self, environment: str, brokers: frozenset[str], *, by: str) -> None:
+        assert environment == ENVIRONMENT
+        if self.is_away:
+            raise RedisAway(f"{self.place} is away")
+        self._renewals += 1
+        self._use = EnvironmentUse(brokers=brokers, by=by, renewal=str(self._renewals))
+        self._at = self._clock.monotonic_seconds()
+
+
+class Process:
+    """A process; `told` is what its name servers tell."""
+
+    def __init__(self, name: str, world: World, *told: str) -> None:
+        self.told = set(told)
+        self.guard = EnvironmentGuard(
+            world.places, lambda: frozenset(self.told), environment=ENVIRONMENT, by=name, clock=world.clock
+        )
+
+    @property
+    def doubts(self) -> bool:
+        """Looks once. Raises InvalidValue if it is refused."""
+        return self.guard.look() is not None
+
+
+class World:
+    """Redis and a ledger."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.redis = Place("Redis", self.clock)
+        self.ledger = Place("the ledger", self.clock)
+        self.places = [self.redis, self.ledger]
+
+    def run(self, name: str, *told: str) -> Process:
+        """A process that has begun its work."""
+        process = Process(name, self, *told)
+        assert not process.doubts
+        return process
+
+    def pass_by(self, *running: Process) -> None:
+        """Time until the next renewal, in which they renew."""
+        self.clock.advance(RENEW_SECONDS)
+        assert not any(process.doubts for process in running)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_another_cluster_is_refused_although_its_broker_has_the_same_name(world: World) -> None:
+    first, other = world.run("first", HERE), Process("other", world, THERE)
+    assert other.doubts
+    world.pass_by(first)
+    with pytest.raises(InvalidValue) as refused:
+        other.guard.look()
+    assert (refused.value.field, refused.value.value) == ("environment", ENVIRONMENT)
+    assert f"in Redis, first knows {HERE}, and this process knows {THERE}" in str(refused.value)
+    assert "give each cluster an environment of its own" in refused.value.remedy
+    world.pass_by(first)
+
+
+def test_one_place_in_common_is_enough_to_be_refused(world: World) -> None:
+    first = world.run("first", HERE)
+    world.places = [Place("Redis", world.clock), world.ledger]
+    other = Process("other", world, THERE)
+    assert other.doubts
+    assert world.places[0].current(ENVIRONMENT) is None, "who is in doubt writes nothing down anywhere"
+    world.pass_by(first)
+    with pytest.raises(InvalidValue, match="in the ledger, first knows"):
+        other.guard.look()
+
+
+def test_of_two_clusters_that_start_at_once_one_goes_on(world: World) -> None:
+    first = world.run("first", HERE)
+    world.places = [Place("Redis", world.clock), Place("the ledger", world.clock)]
+    other = world.run("other", THERE)
+    for place, written in zip((world.redis, world.ledger), world.places, strict=True):
+        place._use, place._at = written._use, written._at  # neither saw the other one's use before it wrote
+    other.guard._uses = first.guard._uses
+    assert first.doubts
+    world.pass_by(other)
+    with pytest.raises(InvalidValue):
+        first.guard.look()
+    world.pass_by(other)
+
+
+def test_a_process_that_died_keeps_the_next_cluster_waiting_until_its_use_ends_and_refuses_nobody(
+    world: World,
+) -> None:
+    world.run("dead", HERE)
+    migrated = Process("migrated", world, THERE)
+    for _ in range(int(USE_SECONDS)):
+        assert migrated.doubts
+        world.clock.advance(1)
+    world.clock.advance(1)
+    assert not migrated.doubts
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({HERE, SECOND}, {SECOND}),
+        ({HERE}, {HERE, SECOND}),
+        ({HERE, "DefaultCluster/broker-a at 10.0.0.15:10911"}, {"DefaultCluster/broker-a at 10.0.0.15:10911"}),
+    ],
+    ids=["a broker is down", "a broker was added", "the master is dead, its slave is there"],
+)
+def test_processes_of_one_cluster_that_see_different_brokers_run_side_by_side(
+    world: World, first: set[str], second: set[str]
+) -> None:
+    one, other = world.run("one", *first), world.run("other", *second)
+    for _ in range(20):
+        world.pass_by(one, other)
+
+
+def test_a_pod_that_got_another_address_is_no_other_cluster(world: World) -> None:
+    running, started = world.run("running", HERE), Process("started", world, MOVED)
+    assert started.doubts, "the one that runs has not asked its name servers since"
+    running.told = {MOVED}
+    world.pass_by(running)
+    assert not started.doubts
+
+
+def test_a_name_server_that_still_tells_the_old_address_makes_no_other_cluster(world: World) -> None:
+    running = world.run("running", HERE)
+    running.told = {MOVED}
+    world.pass_by(running)
+    late = world.run("late", HERE)
+    for _ in range(24):
+        world.pass_by(running, late)
+    late.told = {MOVED}
+    world.clock.advance(ADDRESS_SECONDS)
+    world.pass_by(running, late)
+    other = Process("other", world, HERE)
+    assert other.doubts, "an address is not known for ever"
+
+
+def test_who_sees_no_broker_is_refused_by_nobody_and_holds_the_environment_against_nobody(world: World) -> None:
+    first, blind = world.run("first", HERE), Process("blind", world)
+    assert not blind.doubts
+    world.pass_by(first)
+    assert not blind.doubts
+    first.told = set()
+    for _ in range(7):
+        world.pass_by(first)
+    assert world.redis.current(ENVIRONMENT) is None
+    other = world.run("other", THERE)
+    first.told = {HERE}
+    assert first.doubts
+    world.pass_by(other)
+    with pytest.raises(InvalidValue):
+        first.guard.look()
+
+
+def test_while_one_place_is_away_the_other_one_is_renewed(world: World) -> None:
+    first = world.run("first", HERE)
+    world.redis.is_away = True
+    for _ in range(8):
+        world.clock.advance(RENEW_SECONDS)
+        with pytest.raises(RedisAway):
+            first.guard.look()
+    use = world.ledger.current(ENVIRONMENT)
+    assert use is not None
+    assert use.by == "first"
+
+
+def test_a_damaged_use_refuses_nobody_and_is_replaced(world: World) -> None:
+    world.redis.renew(ENVIRONMENT, frozenset(), by="")
+    first = world.run("first", HERE)
+    world.pass_by(first)
+    use = world.redis.current(ENVIRONMENT)
+    assert use is not None
+    assert use.brokers == {HERE}
+
+
+def test_looks_are_as_far_apart_as_renewals(world: World) -> None:
+    first = world.run("first", HERE)
+    before = world.redis.current(ENVIRONMENT)
+    world.clock.advance(RENEW_SECONDS - 1)
+    first.guard.keep()
+    assert world.redis.current(ENVIRONMENT) == before
+    world.clock.advance(1)
+    first.guard.keep()
+    assert world.redis.current(ENVIRONMENT) != before
+
+
+def test_hostile_name_servers_do_not_fill_the_memory(world: World) -> None:
+    first = world.run("first", HERE)
+    for turn in range(3):
+        first.told = {HERE} | {f"c/b at {turn}:{number}" for number in range(BROKERS_MAX)}
+        world.pass_by(first)
+    use = world.redis.current(ENVIRONMENT)
+    assert use is not None
+    assert len(use.brokers) == BROKERS_MAX
