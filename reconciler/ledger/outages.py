@@ -86,12 +86,22 @@ class SqlOutages:
                 .values(scan_position=json.dumps(dict(scan_position), separators=(",", ":")), scanned=scanned)
             )
 
-    def finish(self, outage: Outage) -> None:
-        """Closes every open row of the environment."""
+    def note_memory_lost(self, outage: Outage) -> None:
+        """The open row's reason becomes MEMORY_LOST."""
         with self._database.writing() as connection:
             connection.execute(
+                sa.update(outage_table)
+                .where(_is_open(outage.environment), outage_table.c.started_at_ms == outage.started_at_ms)
+                .values(reason="MEMORY_LOST")
+            )
+
+    def finish(self, outage: Outage) -> bool:
+        """Closes every open row of the environment; False: none was open any more."""
+        with self._database.writing() as connection:
+            closed = connection.execute(
                 sa.update(outage_table).where(_is_open(outage.environment)).values(closed_at_ms=self._database.now())
             )
+            return closed.rowcount > 0
 
 
 def _is_open(environment: str) -> sa.ColumnElement[bool]:

@@ -200,6 +200,8 @@ class OutageClosed:
 
     environment: str
     started_at_ms: int
+    #: MEMORY_LOST also where Redis went away first, and came back without what it had acknowledged.
+    reason: str
     scanned: int
 
 

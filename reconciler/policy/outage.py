@@ -1,7 +1,8 @@
 """What happens when Redis goes away or loses its memory: the original design's procedure, by itself.
 
 1. An open row in reconciler_outage notes the start: announcements suspend, rounds pause, the business goes on.
-2. Redis is back; a shard without an epoch marker has lost its memory and gets a new one.
+2. Redis is back; a shard without an epoch marker gets a new one. It has lost its memory if it had rounds before: that
+   is noted as the outage's reason, whatever the outage was opened for.
 3. Inbox rows applied since the start - 60 s are scanned into the commit sets, each once, up to the newest row that was
    there when every recorder had noticed that Redis is back: no SADD that failed is left out.
 4. The row is marked as scanned: announcements resume, rewinding where their offset was lost.
@@ -23,7 +24,7 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import DatabaseAway, InvariantViolation, ReconcilerError, RedisAway, TransientError, UsageError
 from reconciler.policy.events import EventSink, OutageScanned
 from reconciler.policy.plan import TopicPlan
-from reconciler.policy.ports import CommitSets, InboxEvidence, Outage, Outages, ShardMemory
+from reconciler.policy.ports import CommitSets, InboxEvidence, Outage, Outages, Rounds, ShardMemory
 
 #: Rows this much older than the start are scanned too: their SADD may have been on its way.
 OVERLAP_MS = 60_000
@@ -94,6 +95,7 @@ class OutageRecovery:
         commit_sets: CommitSets,
         inbox: InboxEvidence,
         outages: Outages,
+        rounds: Rounds,
         clock: Clock,
         events: EventSink,
         page_rows: int = PAGE_ROWS,
@@ -103,6 +105,7 @@ class OutageRecovery:
         self._commit_sets = commit_sets
         self._inbox = inbox
         self._outages = outages
+        self._rounds = rounds
         self._clock = clock
         self._events = events
         self._page_rows = page_rows
@@ -151,7 +154,7 @@ class OutageRecovery:
         for topic in self._of(environment):
             for plan in topic.subscriptions:
                 for shard in topic.shards_of(plan.subscription):
-                    self._begin(shard)
+                    self._begin(shard, outage)
         scan = _Scan(since_ms=outage.started_at_ms - OVERLAP_MS, progress=progress)
         self._clock.sleep(RECORDERS_RETURN_SECONDS)
         self._scan(environment, scan, outage=outage)
@@ -175,9 +178,12 @@ class OutageRecovery:
         self._clock.sleep(ANNOUNCEMENTS_RETURN_SECONDS)
         self._outages.advance(outage, scan_position={**scan_position, "rounds": True}, scanned=scanned)
 
-    def _begin(self, shard: Shard) -> None:
+    def _begin(self, shard: Shard, outage: Outage) -> None:
         try:
             if self._memory.state(shard).epoch is None:
+                # Before the marker is there again: after a crash in between nobody would see the loss.
+                if self._rounds.last(shard) is not None:
+                    self._outages.note_memory_lost(outage)
                 self._memory.begin_epoch(shard)
         except InvariantViolation:
             # Its round stops and reports the error; the other shards must not wait for it.

@@ -137,10 +137,14 @@ class ReconcileRound:
         lost = [r.shard for r in rounds if r.lost_memory]
         if lost:
             return self._suspend(plan.subscription, "MEMORY_LOST", f"no epoch marker in {lost[0]}, {len(lost)} in all")
-        if outage is not None:
-            self._outages.finish(outage)
+        if outage is not None and self._outages.finish(outage):
             self._events.emit(
-                OutageClosed(environment=outage.environment, started_at_ms=outage.started_at_ms, scanned=outage.scanned)
+                OutageClosed(
+                    environment=outage.environment,
+                    started_at_ms=outage.started_at_ms,
+                    reason=outage.reason,
+                    scanned=outage.scanned,
+                )
             )
         ours = [r for r in rounds if r.is_ours]
         tally = RoundTally(announced=sum(r.done.counts.announced for r in ours if r.done is not None))

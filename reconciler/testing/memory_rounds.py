@@ -145,12 +145,25 @@ class MemoryOutages:
             if row is not None and row.closed_at_ms is None:
                 self._rows.outages[key] = replace(row, scan_position=dict(scan_position), scanned=scanned)
 
-    def finish(self, outage: Outage) -> None:
-        """Closes every open row of the environment."""
+    def note_memory_lost(self, outage: Outage) -> None:
+        """The open row's reason becomes MEMORY_LOST."""
+        key = (outage.environment, outage.started_at_ms)
         with self._rows.lock:
-            for key, row in self._rows.outages.items():
-                if key[0] == outage.environment and row.closed_at_ms is None:
-                    self._rows.outages[key] = replace(row, closed_at_ms=self._rows.clock.now_ms())
+            row = self._rows.outages.get(key)
+            if row is not None and row.closed_at_ms is None:
+                self._rows.outages[key] = replace(row, reason="MEMORY_LOST")
+
+    def finish(self, outage: Outage) -> bool:
+        """Closes every open row of the environment; False: none was open any more."""
+        with self._rows.lock:
+            still_open = [
+                key
+                for key, row in self._rows.outages.items()
+                if key[0] == outage.environment and row.closed_at_ms is None
+            ]
+            for key in still_open:
+                self._rows.outages[key] = replace(self._rows.outages[key], closed_at_ms=self._rows.clock.now_ms())
+            return bool(still_open)
 
 
 class MemoryHolds:

@@ -224,6 +224,7 @@ class RoundAssembly:
             commit_sets=RedisCommitSets(self._connections.redis),
             inbox=self.witnesses.inbox,
             outages=self.ledger.outages,
+            rounds=self.ledger.rounds,
             clock=self._connections.clock,
             events=self.events,
         )

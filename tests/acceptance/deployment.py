@@ -18,6 +18,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -39,6 +40,8 @@ from reconciler.rocketmq.client.offsets import Offsets
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.client.tls import TlsSettings
 from reconciler.rocketmq.consumer.pulling import PullRequest, pull
+from reconciler.rocketmq.consumer.settings import PushSettings
+from reconciler.rocketmq.producer.ending import EndDecision
 from reconciler.rocketmq.wire.acl import AclCredentials
 from reconciler.rocketmq.wire.codes import RequestCode
 from reconciler.rocketmq.wire.frame import Command
@@ -184,6 +187,7 @@ class Deployment:
         self._grace_period_seconds = grace_period_seconds
         self._stack = ExitStack()
         self._dropped: set[str] = set()
+        self._rolled_back: set[str] = set()
         self._keys = UniqueKeyGenerator(SystemClock())
         self.services: list[Service] = []
 
@@ -286,13 +290,21 @@ class Deployment:
         self._stack.callback(instance.close)
         return self._stack.enter_context(producer)
 
-    def commit(self, count: int, *, lose: bool = False, producer: TransactionalProducer | None = None) -> list[str]:
-        """Commits so many messages and returns their keys; `lose` drops END and check-backs."""
+    def commit(
+        self, count: int, *, lose: bool = False, roll_back: bool = False, producer: TransactionalProducer | None = None
+    ) -> list[str]:
+        """Commits so many messages and returns their keys.
+
+        `lose` drops END and check-backs; `roll_back` says ROLLBACK to the broker, as a service that looks in a wrong
+        database does.
+        """
         sender = producer or self.producer()
         engine = open_engine(f"sqlite:///{self.outbox}", lock_timeout_seconds=30)
         keys = [self._keys.next_key() for _ in range(count)]
         if lose:
             self._dropped.update(keys)
+        if roll_back:
+            self._rolled_back.update(keys)
         try:
             for key in keys:
                 message = Message(topic=self.topic, body=key.encode(), unique_key=key)
@@ -304,7 +316,11 @@ class Deployment:
         return keys
 
     def consume(
-        self, before: Callable[[Any], None] | None = None, *, on_missed: OnMissed | None = None
+        self,
+        before: Callable[[Any], None] | None = None,
+        *,
+        on_missed: OnMissed | None = None,
+        settings: PushSettings | None = None,
     ) -> TransactionalConsumer:
         """Starts a member of the group; `before` sees each message before its effect, `on_missed` each failed SADD."""
         engine = open_engine(f"sqlite:///{self.inbox}", lock_timeout_seconds=30, must_exist=True)
@@ -328,7 +344,12 @@ class Deployment:
             )
 
         consumer = TransactionalConsumer(
-            handle, name_servers=self.name_servers, acl=self.acl, tls=self.tls, offset_commit_interval_seconds=0.5
+            handle,
+            name_servers=self.name_servers,
+            acl=self.acl,
+            tls=self.tls,
+            settings=settings,
+            offset_commit_interval_seconds=0.5,
         )
         return self._stack.enter_context(consumer)
 
@@ -337,8 +358,14 @@ class Deployment:
         return Load(self, producer, pause_seconds=1 / per_second, lose_every=lose_every)
 
     def _pass(self, _address: str, command: Command) -> Command | None:
-        is_decisive = command.code in {RequestCode.END_TRANSACTION, RequestCode.CHECK_TRANSACTION_STATE}
-        return None if is_decisive and command.fields.get("msgId") in self._dropped else command
+        if command.code not in {RequestCode.END_TRANSACTION, RequestCode.CHECK_TRANSACTION_STATE}:
+            return command
+        key = command.fields.get("msgId")
+        if key in self._dropped:
+            return None
+        if key in self._rolled_back and command.code == RequestCode.END_TRANSACTION:
+            return replace(command, fields={**command.fields, "commitOrRollback": str(int(EndDecision.ROLLBACK))})
+        return command
 
     # ----------------------------------------------------------------- looking
 

@@ -43,8 +43,12 @@ class World:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
+            # First: it looks for its targets five seconds after its start, whenever they are there.
+            self.prometheus = stack.enter_context(
+                PrometheusServer(self._folder / "prometheus", rules=self._rules(), targets=self._ports)
+            )
             self.redis = stack.enter_context(RedisServer(self._folder / "redis"))
-            self.broker = stack.enter_context(EmbeddedBroker())
+            self.broker = stack.enter_context(EmbeddedBroker(properties=_QUICK_CHECKS))
             self.deployed = stack.enter_context(
                 Deployment(
                     self._folder / "deployment",
@@ -56,9 +60,7 @@ class World:
             self.start_service()
             self.start_sweeper()
             self.producer = self.deployed.producer()
-            self.prometheus = stack.enter_context(
-                PrometheusServer(self._folder / "prometheus", rules=self._rules(), targets=self._ports)
-            )
+            eventually(self.prometheus.has_scraped, within_seconds=60, message="Prometheus has seen every process")
             self._stack = stack.pop_all()
         return self
 
@@ -136,6 +138,8 @@ class Alerts:
             raise AssertionError(f"{error}; Prometheus has {self._server.alerts(name)}") from None
 
 
+#: A half that is open has a put-back copy after the second check; one that was rolled back has none.
+_QUICK_CHECKS = {"transactionCheckInterval": "1000", "transactionTimeOut": "500", "transactionCheckMax": "1000"}
 #: The product's own intervals are short, too: its values must be younger than the thresholds.
 _QUICK = """
 [rounds]
@@ -144,7 +148,7 @@ skew_margin_seconds = 0.5
 lease_seconds = 2.0
 
 [repairs]
-check_back_wait_seconds = 0
+check_back_wait_seconds = 3
 breaker_candidates_min = 10
 
 [sweep]

@@ -55,6 +55,11 @@ class PrometheusServer:
         """The pending and firing alerts of a rule: `state`, `labels`, `annotations`, `value`."""
         return [alert for alert in self._asked("alerts")["alerts"] if alert["labels"]["alertname"] == name]
 
+    def has_scraped(self) -> bool:
+        """Whether the newest scrape of every target was answered: what is counted from now on is an increase."""
+        targets = self._asked("targets")["activeTargets"]
+        return bool(targets) and all(target["health"] == "up" for target in targets)
+
     def is_evaluated(self) -> bool:
         """Whether every rule was evaluated once."""
         rules = [rule for group in self.rules() for rule in group["rules"]]

@@ -164,7 +164,7 @@ class Reconciling:
         )  # fmt: skip
         self._recovery = OutageRecovery(
             [plan], memory=memory, commit_sets=RedisCommitSets(client), inbox=inbox, outages=ledger.outages,  # type: ignore[arg-type]
-            clock=process.clock, events=events, page_rows=20,
+            rounds=ledger.rounds, clock=process.clock, events=events, page_rows=20,
         )  # fmt: skip
         process.spawn(self._run_rounds)
         process.spawn(self._recover)

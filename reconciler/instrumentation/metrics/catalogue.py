@@ -250,7 +250,10 @@ ROUNDS_VOIDED = _counter(
     *SUBSCRIPTION,
 )  # fmt: skip
 OUTAGES = _counter(
-    "reconciler_outages_total", "Outages of Redis that this process opened: away, memory_lost, unsafe.", "reason"
+    "reconciler_outages_total",
+    "Outages of Redis that are over, by reason: away, memory_lost (it came back without what it had acknowledged), "
+    "unsafe. The process that closed an outage counts it.",
+    "reason",
 )
 RECOVERED = _counter(
     "reconciler_recovered_ids_total", "Inbox rows that were put back into commit sets after an outage.", *SUBSCRIPTION

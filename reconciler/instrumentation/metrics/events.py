@@ -13,7 +13,7 @@ from reconciler.policy.events import (
     BreakerOpened,
     Event,
     KeysNotTaken,
-    OutageOpened,
+    OutageClosed,
     OutageScanned,
     RepairStepped,
     RoundFinished,
@@ -22,7 +22,7 @@ from reconciler.policy.events import (
     VerdictsWritten,
 )
 
-#: Of OutageOpened (reconciler/policy/round.py, reconciler/commands/run.py), in lower case.
+#: Of outages, in lower case: opened by a round, by the look at Redis' settings, or by announcements.
 OUTAGE_REASONS = ("away", "memory_lost", "unsafe")
 
 
@@ -59,7 +59,7 @@ class EventMetrics:
                 self._book.add(c.SHARDS_STOPPED, *_place(event.shard.subscription))
             case RoundsVoided():
                 self._book.add(c.ROUNDS_VOIDED, *_place(event.shard.subscription), amount=event.rounds)
-            case OutageOpened():
+            case OutageClosed() if event.reason.lower() in OUTAGE_REASONS:  # a damaged row has any text
                 self._book.add(c.OUTAGES, event.reason.lower())
             case OutageScanned():
                 for name, rows in event.by_subscription.items():

@@ -314,6 +314,10 @@ class Outages(Protocol):
         """Notes progress of the scan."""
         ...
 
-    def finish(self, outage: Outage) -> None:
-        """Closes the row."""
+    def note_memory_lost(self, outage: Outage) -> None:
+        """The open row's reason becomes MEMORY_LOST, whatever it was opened for."""
+        ...
+
+    def finish(self, outage: Outage) -> bool:
+        """Closes the row; False: another process was quicker."""
         ...

@@ -147,6 +147,17 @@ def test_a_second_outage_before_any_round_gets_a_row_of_its_own(world: World) ->
     ]
 
 
+def test_a_memory_that_was_lost_while_redis_was_away_is_the_reason_of_the_outage(world: World) -> None:
+    outages = world.ledger.outages
+    opened = outages.open(world.environment, reason="AWAY", noticed_by="run@host")
+    outages.note_memory_lost(opened)
+    assert outages.current(world.environment) == replace(opened, reason="MEMORY_LOST")
+    outages.finish(opened)
+    later = outages.open(world.environment, reason="AWAY", noticed_by="run@host")
+    outages.note_memory_lost(opened)
+    assert outages.current(world.environment) == later, "a closed row stays"
+
+
 def test_progress_is_kept_and_announcements_resume_once_the_scan_has_ended(world: World) -> None:
     outages, announcements = world.ledger.outages, world.ledger.announcements
     assert not announcements.has_open_outage(world.environment)
@@ -163,7 +174,8 @@ def test_progress_is_kept_and_announcements_resume_once_the_scan_has_ended(world
     assert (current.is_scanned, current.scanned) == (True, 2_000)
     assert current.left_out == {"ORDERS/b": "away"}
     world.clock.advance(1)
-    outages.finish(current)
+    assert outages.finish(current)
+    assert not outages.finish(current), "one of two processes closes it"
     assert outages.current(world.environment) is None
     assert world.ledger.reports.outages(world.environment, limit=1)[0].closed_at_ms == world.clock.now_ms()
     outages.advance(current, scan_position={}, scanned=0)

@@ -37,6 +37,7 @@ def test_a_commit_key_of_a_wrong_type_costs_its_shard_only(new_redis_server: Cal
             commit_sets=RedisCommitSets(rounds.client),
             inbox=world.inbox,
             outages=world.ledger.outages,
+            rounds=world.ledger.rounds,
             clock=world.clock,
             events=world.events,
             page_rows=7,

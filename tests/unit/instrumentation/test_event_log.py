@@ -74,7 +74,7 @@ CALM: list[Event] = [
         scanned=7,
         by_subscription={"ORDERS/b": 7},
     ),
-    events.OutageClosed(environment="prod", started_at_ms=1, scanned=7),
+    events.OutageClosed(environment="prod", started_at_ms=1, reason="AWAY", scanned=7),
 ]
 LOUD: list[Event] = [
     round_finished("ORDERS/billing#3: time-out"),

@@ -106,6 +106,21 @@ def wiped() -> Page:
 
 
 @cache
+def away_and_back() -> Page:
+    """Redis is away, and comes back without its memory: the outage is over."""
+    measured = Measured(shards=1)
+    world = measured.world
+    world.deliver(1)
+    process = world.process()
+    world.rounds(process, 1)
+    world.ledger.outages.open(ENVIRONMENT, reason="AWAY", noticed_by="test")
+    world.shards.wipe()
+    world.recovery().run(ENVIRONMENT)
+    world.rounds(process, 1)
+    return measured.page(measured.state())
+
+
+@cache
 def foreign_tag() -> Page:
     """A key whose tag the group does not take."""
     measured = Measured(tags={"billing": frozenset({"paid"})})
@@ -305,7 +320,7 @@ ACCIDENTS: dict[Metric, Callable[[], Page]] = {
     c.NOT_TAKEN: foreign_tag,
     c.SHARDS_STOPPED: stopped_shard,
     c.ROUNDS_VOIDED: fallen_back,
-    c.OUTAGES: wiped,
+    c.OUTAGES: away_and_back,
     c.RECOVERED: wiped,
     c.TURNS_MISSED: late_schedule,
     c.LATENESS: late_schedule,
@@ -349,6 +364,13 @@ def test_numbers_of_one_loss_are_those_of_the_ledger() -> None:
     assert repaired[f"reconciler_losses_total{{{place},verdict=lost_confirm}}"] == 1, "told at each look, lost once"
     assert repaired["reconciler_repairs_total{outcome=done,rung=end,topic=ORDERS}"] == 1
     assert repaired["reconciler_lookup_duration_seconds_sum{kind=committed}"] >= 1.0
+
+
+def test_memory_lost_while_redis_is_away_is_counted_once_and_as_lost() -> None:
+    page = away_and_back()
+    reasons = {name: value for name, value in page.items() if name.startswith("reconciler_outages_total") and value}
+    assert reasons == {"reconciler_outages_total{reason=memory_lost}": 1}
+    assert total(page, c.OUTAGE_OPEN) == 0
 
 
 def test_the_breaker_and_a_hold_are_two_things() -> None:

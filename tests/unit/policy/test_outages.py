@@ -90,6 +90,26 @@ def test_redis_that_is_away_pauses_everything_until_it_is_back(monkeypatch: pyte
     assert world.rounds(process, 1)[0].suspended is None
 
 
+@pytest.mark.parametrize(("wiped", "reason"), [(True, "MEMORY_LOST"), (False, "AWAY")])
+def test_memory_that_is_lost_while_redis_is_away_is_told(wiped: bool, reason: str) -> None:
+    world = world_with_history()
+    world.ledger.outages.open(ENVIRONMENT, reason="AWAY", noticed_by="test")
+    if wiped:
+        world.shards.wipe()
+    world.recovery().run(ENVIRONMENT)
+    world.rounds(world.process(), 1)
+    (closed,) = world.events.of(OutageClosed)
+    assert closed.reason == reason
+
+
+def test_memory_without_rounds_is_none_that_was_lost() -> None:
+    world = World(shards=1)
+    world.ledger.outages.open(ENVIRONMENT, reason="AWAY", noticed_by="test")
+    world.recovery().run(ENVIRONMENT)
+    world.rounds(world.process(), 1)
+    assert world.events.of(OutageClosed)[0].reason == "AWAY"
+
+
 def test_memory_that_is_lost_again_after_the_scan_is_scanned_again() -> None:
     world = world_with_history()
     process = world.process()

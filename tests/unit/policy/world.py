@@ -310,6 +310,7 @@ class World:
             commit_sets=m.wrap(self.shards),
             inbox=m.wrap(self.inbox),
             outages=m.wrap(self.ledger.outages),
+            rounds=m.wrap(self.ledger.rounds),
             clock=self.clock,
             events=self.events,
             page_rows=page_rows,
