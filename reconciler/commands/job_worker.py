@@ -197,7 +197,9 @@ class JobWorker:
             raise damaged_job("what this job has to do")
         require_all_dependencies(self._connections)
         keys: list[tuple[str, str, str]] = []
-        found = keys_by_subscription(assembly, request.unique_keys, topic=request.topic, group=request.group)
+        found = keys_by_subscription(
+            self._connections, assembly, request.unique_keys, topic=request.topic, group=request.group
+        )
         for _, subscription, of_subscription in found:
             keys += ((subscription.topic, subscription.group, key) for key in of_subscription)
         heard = {key for _, _, key in keys}

@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from reconciler.commands.operator_actions import recorded
 from reconciler.commands.repair import REPAIR_KEYS_MAX
 from reconciler.contract.tables import JobKind, JobState
 from reconciler.contract.unique_key import is_unique_key
 from reconciler.errors import InvalidValue, MalformedInput, UsageError
-from reconciler.policy.ports import Job, WantedJob
+from reconciler.policy.ports import ENDED_JOBS, Job, WantedJob
 from reconciler.wiring.availability import ask_ledger, require
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.subscriptions import require_subscription
@@ -117,8 +118,13 @@ def find_job(connections: Connections, job_id: str) -> Job:
 
 
 def cancel_job(connections: Connections, job_id: str, *, by: str) -> Job:
-    """Ends a job before its next key; one that has ended stays as it is. Raises as find_job()."""
-    return _found(connections.ledger.jobs.cancel(connections.settings.environment, job_id, by=by), job_id)
+    """Ends a job before its next key, on record; one that has ended stays as it is. Raises as find_job()."""
+    jobs, environment = connections.ledger.jobs, connections.settings.environment
+    find_job(connections, job_id)
+    with recorded(connections, "cancel", by=by, detail=f"job {job_id}") as outcome:
+        job = _found(jobs.cancel(environment, job_id, by=by), job_id)
+        outcome.result = str(job.state) if job.state in ENDED_JOBS else "ends before its next key"
+    return job
 
 
 def job_document(job: Job) -> dict[str, Any]:
@@ -133,7 +139,12 @@ def job_document(job: Job) -> dict[str, Any]:
 
 def _place(connections: Connections, kind: JobKind, request: dict[str, Any], *, by: str, job_id: str | None) -> Job:
     wanted = WantedJob(job_id=job_id or secrets.token_hex(16), kind=kind, request=request, by=by)
-    return connections.ledger.jobs.place(connections.settings.environment, wanted)
+    about = {"topic": request.get("topic"), "group": request.get("group")}
+    detail = ", ".join(text for text in (f"job {wanted.job_id}", kind.lower(), request["reason"]) if text)
+    with recorded(connections, "job", by=by, **about, detail=detail) as outcome:
+        job = connections.ledger.jobs.place(connections.settings.environment, wanted)
+        outcome.result = str(job.state)
+    return job
 
 
 def _found(job: Job | None, job_id: str) -> Job:

@@ -82,11 +82,20 @@ class ManualRepairReport:
 
 
 def repair_now(
-    connections: Connections, names: Sequence[str], *, topic: str | None, group: str | None, dry_run: bool, by: str
+    connections: Connections,
+    names: Sequence[str],
+    *,
+    topic: str | None,
+    group: str | None,
+    dry_run: bool,
+    by: str,
+    reason: str = "",
+    judged_max: int | None = None,
 ) -> ManualRepairReport:
     """Verifies and repairs messages (none named: every open loss) through the same brakes as the service.
 
-    A name is a unique key, or the business id of one message: of several, only a dry run looks at all. Raises
+    A name is a unique key, or the business id of one message: of several, only a dry run looks at all. `judged_max`: a
+    dry run looks at no more lines, and notes how many there are. Raises
     InvalidValue for what neither an outbox nor the ledger knows and for an open choice, and DependencyAway.
     """
     settings = connections.settings
@@ -95,24 +104,26 @@ def repair_now(
     require_all_dependencies(connections)
     named = [_named(connections, name, topic=topic, dry_run=dry_run) for name in dict.fromkeys(names)]
     unique_keys = [key for one in named for key in one.unique_keys]
-    work = list(keys_by_subscription(assembly, unique_keys, topic=topic, group=group))
+    work = list(keys_by_subscription(connections, assembly, unique_keys, topic=topic, group=group))
     unheard = sorted(set(unique_keys).difference(*(keys for _, _, keys in work)))
     if unheard:
         raise InvalidValue("KEYS", ", ".join(unheard), "no outbox and no verdict has it: see reconciler explain")
     done: list[RepairLine] = []
-    detail = "" if unique_keys else "--all"
+    notes = [note for one in named for note in one.notes]
+    lines = sum(len(keys) for _, _, keys in work)
+    detail = ", ".join(text for text in ("" if unique_keys else "--all", reason) if text)
     for plan, subscription, keys in work:
         rounds = assembly.rounds_of(plan)
         if dry_run:
-            done += (_repair(rounds, plan, subscription, key, dry_run=True) for key in keys)
+            left = None if judged_max is None else max(0, judged_max - len(done))
+            done += (_repair(rounds, plan, subscription, key, dry_run=True) for key in keys[:left])
         else:
             done += (repair_key(connections, rounds, plan, subscription, key, by=by, detail=detail) for key in keys)
     if dry_run:
         brakes = connections.ledger.holds.active(settings.environment)
         done = [_held(key, _brake(settings, brakes.get(key.topic, ()))) for key in done]
-    return ManualRepairReport(
-        keys=tuple(done), dry_run=dry_run, notes=tuple(note for one in named for note in one.notes)
-    )
+        notes += [f"the first {len(done)} of {lines} are judged here"] if len(done) < lines else []
+    return ManualRepairReport(keys=tuple(done), dry_run=dry_run, notes=tuple(notes))
 
 
 def _named(connections: Connections, name: str, *, topic: str | None, dry_run: bool) -> NamedMessages:
@@ -147,13 +158,19 @@ def _held(key: RepairLine, brake: str) -> RepairLine:
 
 
 def keys_by_subscription(
-    assembly: RoundAssembly, unique_keys: Sequence[str], *, topic: str | None, group: str | None
+    connections: Connections,
+    assembly: RoundAssembly,
+    unique_keys: Sequence[str],
+    *,
+    topic: str | None,
+    group: str | None,
 ) -> Iterator[tuple[TopicPlan, Subscription, list[str]]]:
     """Keys (none named: every open loss) that an outbox or the ledger knows, in the order of the settings."""
     for plan in assembly.plans:
         for subscription in (p.subscription for p in plan.subscriptions):
             if topic in (None, subscription.topic) and group in (None, subscription.group):
-                wanted = unique_keys or _open_losses(assembly, subscription)
+                of = {"topic": subscription.topic, "group": subscription.group}
+                wanted = unique_keys or open_loss_keys(connections, **of, limit=REPAIR_KEYS_MAX)
                 known = _known(assembly, subscription, wanted)
                 yield plan, subscription, [key for key in dict.fromkeys(wanted) if key in known]
 
@@ -196,11 +213,14 @@ def _repair(
     )
 
 
-def _open_losses(assembly: RoundAssembly, subscription: Subscription) -> list[str]:
-    only = LedgerFilter(
-        topic=subscription.topic, group=subscription.group, candidate_state=CandidateState.OPEN, is_loss=True
-    )
-    rows = assembly.ledger.reports.candidates(subscription.environment, only=only, limit=REPAIR_KEYS_MAX)
+def open_loss_keys(connections: Connections, *, topic: str | None, group: str | None, limit: int) -> list[str]:
+    """Keys of open losses; one that is lost for several groups stands there as often.
+
+    Raises InvalidValue for a topic or group that is not configured, DatabaseAway.
+    """
+    require_subscription(connections.settings, topic, group)
+    only = LedgerFilter(topic=topic, group=group, candidate_state=CandidateState.OPEN, is_loss=True)
+    rows = connections.ledger.reports.candidates(connections.settings.environment, only=only, limit=limit)
     return [row.unique_key for row in rows]
 
 

@@ -387,7 +387,7 @@ IDEMPOTENCY_KEY = Table(
     columns=(
         Column("environment", "name", "Environment."),
         Column("by", "name", "User: the keys of two users are not the same key."),
-        Column("idempotency_key", "name", "As the client made it."),
+        Column("idempotency_key", "name", "The act, and a digest of the client's key."),
         Column("digest", "digest", "SHA-256 of the request: another request with the same key is refused."),
         Column("state", "short", "UNDER_WAY or ANSWERED.", words=tuple(PostState)),
         Column("token", "name", "Who works on it.", nullable=True),

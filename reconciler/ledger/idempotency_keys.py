@@ -39,7 +39,7 @@ class SqlIdempotencyKeys:
             if found is None:
                 continue  # freed, or deleted by age, between the two statements
             if found.use is KeyUse.UNDER_WAY and self._take_over(environment, request, token, lease_seconds):
-                return KeyAnswer(use=KeyUse.FIRST, token=token)
+                return KeyAnswer(use=KeyUse.FIRST, token=token, is_again=True)
             return found
 
     def answer(self, environment: str, request: KeyedRequest, *, token: str, status: int, answer: str) -> bool:

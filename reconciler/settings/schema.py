@@ -336,6 +336,9 @@ class WebSettings(Section):
     url_prefix: UrlPrefix = Field(
         default="", description="Stands before every path, for example /reconciler, where a proxy serves more."
     )
+    bulk_admin_above: Annotated[int, Field(ge=1)] = Field(
+        default=100, description="To repair or dismiss more messages than these at once needs the role admin."
+    )
 
 
 class LoggingSettings(Section):

@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
 from reconciler.web.access.roles import WebRole
+from reconciler.web.acts.act import WebAct
+from reconciler.web.acts.bodies import OPEN_BODY
+from reconciler.web.acts.brakes import HOLD, LIFT
+from reconciler.web.acts.jobs import CANCEL, REBUILD
+from reconciler.web.acts.repairing import DISMISS, REPAIR
 from reconciler.web.api import status
+from reconciler.web.api.acts import over_api
 from reconciler.web.console import assets, choosing, overview
 from reconciler.web.exchange import Handler
 
@@ -34,6 +40,12 @@ class WebRoute:
     method: Literal["GET", "POST"] = "GET"
 
 
+def _post(path: str, act: WebAct[Any], role: WebRole) -> WebRoute:
+    return WebRoute(
+        path=path, name=f"post {act.name}", handler=over_api(act), surface=Surface.API, role=role, method="POST"
+    )
+
+
 ROUTES: Sequence[WebRoute] = (
     WebRoute(path="/", name="overview", handler=overview.show, surface=Surface.PAGE, role=WebRole.VIEWER),
     WebRoute(path="/view", name="view", handler=choosing.show, surface=Surface.PAGE, role=WebRole.ANYBODY),
@@ -46,4 +58,11 @@ ROUTES: Sequence[WebRoute] = (
         role=WebRole.ANYBODY,
     ),
     WebRoute(path="/api/v1/status", name="status", handler=status.show, surface=Surface.API, role=WebRole.VIEWER),
+    _post("/api/v1/repairs", REPAIR, WebRole.OPERATOR),
+    _post("/api/v1/holds", HOLD, WebRole.OPERATOR),
+    _post("/api/v1/holds/{topic}/lift", LIFT, WebRole.OPERATOR),
+    _post("/api/v1/dismissals", DISMISS, WebRole.OPERATOR),
+    _post("/api/v1/rebuilds", REBUILD, WebRole.ADMIN),
+    _post("/api/v1/jobs/{job_id}/cancel", CANCEL, WebRole.OPERATOR),
+    _post("/api/v1/messages/{unique_key}/body", OPEN_BODY, WebRole.OPERATOR),
 )

@@ -12,7 +12,7 @@ class KeyedRequest:
     """A request with a key."""
 
     by: str
-    #: At most 160 characters (row_rules.NAME_CHARACTERS), as the client made it.
+    #: At most 160 characters (row_rules.NAME_CHARACTERS): the route, and the client's key or its digest.
     key: str
     #: SHA-256 over what was asked: method, path and body.
     digest: bytes
@@ -38,6 +38,8 @@ class KeyAnswer:
     use: KeyUse
     #: FIRST: the right to answer.
     token: str = ""
+    #: FIRST: a process died in this request before, and nobody knows how far it was.
+    is_again: bool = False
     status: int = 0
     answer: str = ""
 

@@ -30,7 +30,7 @@ def answer(world: DatabaseWorld, token: str) -> bool:
 
 def test_a_repeated_request_gets_the_first_ones_answer(database_world: DatabaseWorld) -> None:
     first = begin(database_world)
-    assert first.use is KeyUse.FIRST
+    assert (first.use, first.is_again) == (KeyUse.FIRST, False)
     assert begin(database_world).use is KeyUse.UNDER_WAY
     assert answer(database_world, first.token)
     database_world.clock.advance(2 * LEASE_SECONDS)
@@ -64,7 +64,7 @@ def test_a_process_that_died_in_a_request_blocks_its_key_for_ever(database_world
     assert begin(database_world).use is KeyUse.UNDER_WAY
     database_world.clock.advance(0.001)
     heir = begin(database_world)
-    assert (heir.use, heir.token != dead.token) == (KeyUse.FIRST, True)
+    assert (heir.use, heir.token != dead.token, heir.is_again) == (KeyUse.FIRST, True, True)
     assert not answer(database_world, dead.token), "it was only slow, and its answer comes too late"
     assert answer(database_world, heir.token)
 

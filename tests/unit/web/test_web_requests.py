@@ -109,7 +109,7 @@ def test_every_answer_forbids_scripts_frames_guesses_and_copies(server: Server, 
 @pytest.mark.parametrize("host", ["reconciler.example:8378", "127.0.0.1.example", "10.0.0.1", "a b", "[::2]"])
 def test_a_page_of_another_site_whose_name_leads_here_sees_nothing(server: Server, prefix: str, host: str) -> None:
     for route in ROUTES:
-        code, _, text = server.get(prefix + route.path, host=host)
+        code, _, text = server.get(prefix + route.path, method=route.method, host=host)
         assert code == 421
         assert "alert" not in text
 
@@ -122,7 +122,7 @@ def test_names_of_this_machine_are_served(server: Server, prefix: str, host: str
 
 def test_a_ledger_without_tables_is_told_in_the_form_of_the_surface(server: Server, prefix: str) -> None:
     for route in ROUTES:
-        if route.role is WebRole.ANYBODY:
+        if route.role is WebRole.ANYBODY or route.method == "POST":
             continue
         code, told, text = server.get(prefix + route.path, headers={"X-Request-ID": "a-1.b_2"})
         assert (code, told["retry-after"]) == (503, "10")

@@ -76,7 +76,7 @@ def _make_idempotency_keys() -> None:
         "reconciler_idempotency_key",
         sa.Column("environment", NAME, nullable=False, comment="Environment."),
         sa.Column("by", NAME, nullable=False, comment="User: the keys of two users are not the same key."),
-        sa.Column("idempotency_key", NAME, nullable=False, comment="As the client made it."),
+        sa.Column("idempotency_key", NAME, nullable=False, comment="The act, and a digest of the client's key."),
         sa.Column(
             "digest",
             DIGEST,

@@ -1,0 +1,66 @@
+"""The body of one message, opened by a person for a reason: it is customers' data, and who saw it is on record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from reconciler.commands.business_ids import key_shaped
+from reconciler.commands.operator_actions import recorded
+from reconciler.errors import InvalidValue
+from reconciler.policy.evidence import StoredMessage
+from reconciler.policy.inquiry.delivery import kept_message
+from reconciler.policy.ports import WHENEVER_COMMITTED_MS, Horizon
+from reconciler.wiring.connections import Connections
+from reconciler.wiring.evidence import build_witnesses
+from reconciler.wiring.rounds import topic_plans
+
+#: A copy that is found needs no proof that others are not.
+_NOTHING_PROVED = Horizon(at_ms={})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedBody:
+    """A body, and where it was."""
+
+    unique_key: str
+    topic: str
+    #: outbox, committed copy, half message or parked copy.
+    found_in: str
+    #: Uncompressed.
+    body: bytes
+
+
+def open_body(connections: Connections, unique_key: str, *, reason: str, by: str) -> OpenedBody | None:
+    """The body as the outbox kept it, else of a copy at the brokers; None: nothing that answers has it.
+
+    The look is an action on record, and begins with its row. Raises InvalidValue for what is no key, DatabaseAway.
+    """
+    key = key_shaped(unique_key)
+    if key is None:
+        raise InvalidValue("unique_key", unique_key[:80], "a unique key has 32 to 64 hexadecimal digits")
+    with recorded(connections, "body", by=by, unique_key=key, detail=reason) as outcome:
+        for found_in, message in _copies(connections, key):
+            outcome.result = f"opened: {found_in}, {len(message.body)} bytes"
+            return OpenedBody(unique_key=key, topic=message.real_topic, found_in=found_in, body=message.body)
+        outcome.result = "not found"
+    return None
+
+
+def _copies(connections: Connections, unique_key: str) -> Iterator[tuple[str, StoredMessage]]:
+    """The nearest to what the producer wrote first; asked for one after the other."""
+    witnesses = build_witnesses(connections)
+    for plan in topic_plans(connections.settings):
+        outbox = witnesses.outbox.look_up(plan.topic, {unique_key: WHENEVER_COMMITTED_MS})[unique_key]
+        row = outbox.records[0] if outbox.is_found else None
+        kept = kept_message(row)
+        if kept is not None:
+            yield "outbox", kept
+        since = row.created_at_ms if row is not None else 0
+        brokers, topic = witnesses.brokers, plan.topic
+        committed = brokers.committed_copies(topic, unique_key, horizon=_NOTHING_PROVED, not_before_ms=since)
+        yield from (("committed copy", message) for message in committed.records)
+        halves = brokers.half_copies(topic, unique_key, horizon=_NOTHING_PROVED, not_before_ms=since, outbox=row)
+        yield from (("half message", message) for message in halves.records)
+        parked = brokers.parked_copies(topic, unique_key, horizon=_NOTHING_PROVED, not_before_ms=since)
+        yield from (("parked copy", message) for message in parked.records)

@@ -1,0 +1,89 @@
+"""An act: its name, what it takes, what it does, and what may happen to it when a process dies in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from reconciler.commands.jobs import REASON_CHARACTERS_MAX
+from reconciler.errors import InvalidValue
+from reconciler.web.exchange import WebRequest
+from reconciler.web.services import WebServices
+
+#: Characters of a wrong value that are repeated to who sent it.
+_VALUE_CHARACTERS = 80
+
+
+class ActFields(BaseModel):
+    """What an act takes. A field that it does not know is refused: a misspelt `dry_run` must not send."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class NoFields(ActFields):
+    """Everything is in the path."""
+
+
+class Reasoned(ActFields):
+    """What is on record with a reason."""
+
+    reason: str = Field(
+        default="", max_length=REASON_CHARACTERS_MAX, description="Why; kept with the name of who did it."
+    )
+
+
+F = TypeVar("F", bound=ActFields)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActRequest:
+    """Who asks, and where."""
+
+    request: WebRequest
+    #: Of the job that this request places: the same request again places the same job.
+    job_id: str
+
+    @property
+    def by(self) -> str:
+        """As it is written on record."""
+        return self.request.visitor.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActResult:
+    """What came of it."""
+
+    #: JSON-ready.
+    document: Mapping[str, object]
+    #: ACCEPTED: a job was placed, whose document is under `job`.
+    status: HTTPStatus = HTTPStatus.OK
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebAct(Generic[F]):
+    """One act. Its function raises WebRefusal and every ReconcilerError."""
+
+    #: Also the scope of idempotency keys: the keys of two acts are not the same key.
+    name: str
+    #: One line for the API's description.
+    summary: str
+    fields: type[F]
+    do: Callable[[WebServices, ActRequest, F], ActResult]
+    #: False: a process died in it, and nobody knows how far it was: done again, it could undo what another person did
+    #: since.
+    is_harmless_again: bool = True
+    #: False: the result is for the visitor's eyes only, and is not kept; a repeated request does the act again.
+    keeps_result: bool = True
+
+    def read(self, document: Mapping[str, Any]) -> F:
+        """The fields of a document. Raises InvalidValue for the first wrong one."""
+        try:
+            return self.fields.model_validate(dict(document))
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            name = ".".join(map(str, first["loc"])) or "body"
+            raise InvalidValue(name, str(first["input"])[:_VALUE_CHARACTERS], first["msg"]) from None

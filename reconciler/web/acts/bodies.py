@@ -1,0 +1,60 @@
+"""The act of looking into a message: its body is shown nowhere else."""
+
+from __future__ import annotations
+
+import base64
+from http import HTTPStatus
+
+from pydantic import Field
+
+from reconciler.commands.jobs import REASON_CHARACTERS_MAX
+from reconciler.commands.message_body import open_body
+from reconciler.errors import InvalidValue
+from reconciler.web.acts.act import ActFields, ActRequest, ActResult, WebAct
+from reconciler.web.exchange import WebRefusal
+from reconciler.web.services import WebServices
+
+#: Of a longer body the beginning is shown.
+SHOWN_BYTES_MAX = 64 * 1024
+
+
+class BodyFields(ActFields):
+    """Why it is opened; the key is in the path."""
+
+    reason: str = Field(
+        min_length=1, max_length=REASON_CHARACTERS_MAX, description="Why; kept with the name of who opened it."
+    )
+
+
+def _open(services: WebServices, asked: ActRequest, fields: BodyFields) -> ActResult:
+    if not fields.reason.strip():
+        raise InvalidValue("reason", fields.reason, "say why you open it")
+    key = asked.request.parts["unique_key"]
+    found = open_body(services.connections, key, reason=fields.reason, by=asked.by)
+    if found is None:
+        told = "no outbox has kept this message's body, and no broker that answers has a copy"
+        raise WebRefusal(HTTPStatus.NOT_FOUND, told, kind="no-body")
+    shown = found.body[:SHOWN_BYTES_MAX]
+    try:
+        text, encoding = shown.decode(), "utf-8"
+    except UnicodeDecodeError:
+        text, encoding = base64.b64encode(shown).decode(), "base64"
+    document = {
+        "unique_key": found.unique_key,
+        "topic": found.topic,
+        "found_in": found.found_in,
+        "bytes": len(found.body),
+        "shown_bytes": len(shown),
+        "encoding": encoding,
+        "body": text,
+    }
+    return ActResult(document=document)
+
+
+OPEN_BODY = WebAct(
+    name="body",
+    summary="Opens the body of a message, on record with the reason; of a long one the first 64 KiB.",
+    fields=BodyFields,
+    do=_open,
+    keeps_result=False,
+)

@@ -1,0 +1,51 @@
+"""Acts on the brakes: hold a topic's repairs, and lift the hold."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from reconciler.commands.hold import lift_hold, place_hold
+from reconciler.commands.jobs import REASON_CHARACTERS_MAX
+from reconciler.web.access.roles import WebRole
+from reconciler.web.access.visitors import require_role
+from reconciler.web.acts.act import ActFields, ActRequest, ActResult, WebAct
+from reconciler.web.services import WebServices
+
+
+class HoldFields(ActFields):
+    """What is stopped."""
+
+    topic: str = Field(description="Business topic.")
+    reason: str = Field(
+        default="by hand", min_length=1, max_length=REASON_CHARACTERS_MAX, description="Why; shown in status."
+    )
+
+
+class LiftFields(ActFields):
+    """What goes on; the topic is in the path."""
+
+    breaker: bool = Field(default=False, description="Close the circuit breaker, too; needs the role admin.")
+
+
+def _hold(services: WebServices, asked: ActRequest, fields: HoldFields) -> ActResult:
+    placed = place_hold(services.connections, fields.topic, reason=fields.reason, by=asked.by)
+    return ActResult(document={"topic": fields.topic, "held": True, "changed": placed})
+
+
+def _lift(services: WebServices, asked: ActRequest, fields: LiftFields) -> ActResult:
+    if fields.breaker:
+        require_role(asked.request, WebRole.ADMIN)
+    topic = asked.request.parts["topic"]
+    done = lift_hold(services.connections, topic, breaker=fields.breaker, by=asked.by)
+    lifted, left = [str(kind) for kind in done.lifted], [str(kind) for kind in done.left]
+    return ActResult(document={"topic": topic, "held": bool(left), "lifted": lifted, "left": left})
+
+
+HOLD = WebAct(name="hold", summary="Stops the repairs of a topic; verification goes on.", fields=HoldFields, do=_hold)
+LIFT = WebAct(
+    name="lift",
+    summary="Lets the repairs of a topic go on.",
+    fields=LiftFields,
+    do=_lift,
+    is_harmless_again=False,
+)

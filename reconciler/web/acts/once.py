@@ -1,0 +1,111 @@
+"""A request that is sent twice is done once: a double click, a reload, a client that got no answer."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from reconciler.commands.jobs import job_id_of
+from reconciler.errors import DatabaseAway, ReconcilerError
+from reconciler.policy.ports import KeyAnswer, KeyedRequest, KeyUse
+from reconciler.web.acts.act import ActFields, ActRequest, ActResult, WebAct
+from reconciler.web.exchange import WebRefusal, WebRequest
+from reconciler.web.services import WebServices
+
+logger = logging.getLogger(__name__)
+
+#: RFC draft-ietf-httpapi-idempotency-key-header leaves the length to the server.
+KEY_CHARACTERS_MAX = 255
+#: A request without an answer for so long counts as dead. The slowest act, repairs of some keys, ends before.
+LEASE_SECONDS = 120.0
+#: When one that is under way is asked for again.
+RETRY_AFTER_SECONDS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoneAct:
+    """An act and its result."""
+
+    result: ActResult
+    #: True: it was done before, and this is what came of it then.
+    is_replayed: bool = False
+
+
+def done_once(
+    services: WebServices, act: WebAct[Any], request: WebRequest, document: Mapping[str, object], *, key: str
+) -> DoneAct:
+    """Does an act under an idempotency key, or gives what was kept of the first time, for a day.
+
+    A refusal frees the key: nothing was done. Raises what the act raises, and WebRefusal for a key that is another
+    request's, or whose request is under way or died.
+    """
+    require_key(key)
+    if not request.visitor.name:
+        raise WebRefusal(HTTPStatus.FORBIDDEN, "what is done has the name of who did it: log in", kind="name-needed")
+    fields = act.read(document)
+    keyed = keyed_request(act, request, fields, key=key)
+    environment = services.settings.environment
+    asked = ActRequest(request=request, job_id=job_id_of(environment, keyed.by, keyed.key))
+    found = services.connections.ledger.idempotency_keys.begin(environment, keyed, lease_seconds=LEASE_SECONDS)
+    match found.use:
+        case KeyUse.OTHER_REQUEST:
+            told = "this idempotency key was used for another request: make a new one for each"
+            raise WebRefusal(HTTPStatus.UNPROCESSABLE_ENTITY, told, kind="key-of-another-request")
+        case KeyUse.UNDER_WAY:
+            headers = {"Retry-After": str(RETRY_AFTER_SECONDS)}
+            raise WebRefusal(HTTPStatus.CONFLICT, "this request is under way", kind="under-way", headers=headers)
+        case KeyUse.ANSWERED if act.keeps_result:
+            kept = ActResult(document=json.loads(found.answer), status=HTTPStatus(found.status))
+            return DoneAct(result=kept, is_replayed=True)
+        case KeyUse.ANSWERED:
+            return DoneAct(result=act.do(services, asked, fields), is_replayed=True)
+    if found.is_again and not act.is_harmless_again:
+        raise WebRefusal(
+            HTTPStatus.CONFLICT,
+            "a process died in this request, and it may have been done: look at the actions of the last minutes, and "
+            "ask again with a new key if it was not",
+            kind="outcome-unknown",
+        )
+    return _first(services, act, asked, fields, keyed, found)
+
+
+def require_key(key: str) -> None:
+    """Raises WebRefusal for a key that a client may not use."""
+    if not 1 <= len(key) <= KEY_CHARACTERS_MAX or not all("!" <= character <= "~" for character in key):
+        told = f"an idempotency key has 1 to {KEY_CHARACTERS_MAX} visible ASCII characters, and is new for each request"
+        raise WebRefusal(HTTPStatus.BAD_REQUEST, told, kind="idempotency-key-needed")
+
+
+def keyed_request(act: WebAct[Any], request: WebRequest, fields: ActFields, *, key: str) -> KeyedRequest:
+    """What is kept of a request: the key of a visitor and an act, and a digest of what was asked."""
+    asked = json.dumps([request.path, fields.model_dump(mode="json")], sort_keys=True)
+    return KeyedRequest(
+        by=request.visitor.name,
+        key=f"{act.name}:{hashlib.sha256(key.encode()).hexdigest()}",
+        digest=hashlib.sha256(asked.encode("utf-8", "surrogatepass")).digest(),
+    )
+
+
+def _first(
+    services: WebServices, act: WebAct[Any], asked: ActRequest, fields: ActFields, keyed: KeyedRequest, found: KeyAnswer
+) -> DoneAct:
+    environment, keys = services.settings.environment, services.connections.ledger.idempotency_keys
+    try:
+        result = act.do(services, asked, fields)
+    except (WebRefusal, ReconcilerError):
+        with suppress(DatabaseAway):  # it runs out
+            keys.forget(environment, keyed, token=found.token)
+        raise
+    text = json.dumps(result.document, default=str)
+    try:
+        kept = text if act.keeps_result else ""
+        keys.answer(environment, keyed, token=found.token, status=result.status.value, answer=kept)
+    except DatabaseAway as error:  # it is done, and its caller gets the result
+        logger.warning("act_result_not_kept", extra={"act": act.name, "by": asked.by, "error": str(error)})
+    return DoneAct(result=ActResult(document=json.loads(text), status=result.status))

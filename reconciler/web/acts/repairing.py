@@ -1,0 +1,133 @@
+"""Acts on messages: repair and dismiss."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from pydantic import Field
+
+from reconciler.commands.dismiss import dismiss_keys
+from reconciler.commands.jobs import REASON_CHARACTERS_MAX, job_document, place_repair
+from reconciler.commands.repair import REPAIR_KEYS_MAX, open_loss_keys, repair_now
+from reconciler.errors import InvalidValue
+from reconciler.web.access.roles import WebRole
+from reconciler.web.access.visitors import require_role
+from reconciler.web.acts.act import ActFields, ActRequest, ActResult, Reasoned, WebAct
+from reconciler.web.exchange import WebRefusal
+from reconciler.web.services import WebServices
+
+#: More keys than these are a job: a browser waits for no broker that is slow a hundred times.
+REPAIRED_AT_ONCE_MAX = 5
+#: Messages of one preview; each is judged by asking brokers and databases.
+PREVIEWED_MAX = 100
+#: Keys of one dismissal.
+DISMISSED_MAX = 500
+
+
+class RepairFields(Reasoned):
+    """What is repaired."""
+
+    keys: list[str] = Field(
+        default=[],
+        max_length=REPAIR_KEYS_MAX,
+        description="Unique keys; up to five may be business ids of one message.",
+    )
+    all: bool = Field(default=False, description="Instead of keys: every open loss, of the topic and group if given.")
+    topic: str | None = Field(default=None, description="Only this topic.")
+    group: str | None = Field(default=None, description="Only this consumer group.")
+    dry_run: bool = Field(default=False, description="Judge and tell, change nothing.")
+
+
+class DismissalFields(ActFields):
+    """What is closed unsent."""
+
+    keys: list[str] = Field(min_length=1, max_length=DISMISSED_MAX, description="Unique keys.")
+    reason: str = Field(
+        min_length=1, max_length=REASON_CHARACTERS_MAX, description="What was done instead; kept with the verdict."
+    )
+    topic: str | None = Field(default=None, description="Only this topic.")
+    group: str | None = Field(default=None, description="Only this consumer group.")
+
+
+def _repair(services: WebServices, asked: ActRequest, fields: RepairFields) -> ActResult:
+    if bool(fields.keys) is fields.all:
+        raise InvalidValue("keys", len(fields.keys), "name messages, or set all, not both")
+    if fields.dry_run:
+        return _repaired(services, asked, fields)
+    keys = _bulk_keys(services, asked, fields)
+    if not fields.all and len(keys) <= REPAIRED_AT_ONCE_MAX:
+        return _repaired(services, asked, fields)
+    job = place_repair(
+        services.connections,
+        keys,
+        topic=fields.topic,
+        group=fields.group,
+        reason=fields.reason,
+        by=asked.by,
+        job_id=asked.job_id,
+    )
+    return ActResult(document={"job": job_document(job)}, status=HTTPStatus.ACCEPTED)
+
+
+def _repaired(services: WebServices, asked: ActRequest, fields: RepairFields) -> ActResult:
+    report = repair_now(
+        services.connections,
+        fields.keys,
+        topic=fields.topic,
+        group=fields.group,
+        dry_run=fields.dry_run,
+        by=asked.by,
+        reason=fields.reason,
+        judged_max=PREVIEWED_MAX,
+    )
+    return ActResult(document=report.as_dict() | {"exit_code": report.exit_code})
+
+
+def _bulk_keys(services: WebServices, asked: ActRequest, fields: RepairFields) -> list[str]:
+    """What is to be repaired; none named: all open losses, also those that come until the job begins.
+
+    Where they are so few that nobody needs a higher role, they are named. Raises WebRefusal.
+    """
+    few, keys = services.settings.web.bulk_admin_above, fields.keys
+    if fields.all:
+        keys = open_loss_keys(services.connections, topic=fields.topic, group=fields.group, limit=few + 1)
+        if not keys:
+            raise WebRefusal(HTTPStatus.CONFLICT, "no loss is open: there is nothing to repair", kind="not-now")
+    require_bulk_role(services, asked, len(keys))
+    return [] if fields.all and len(keys) > few else keys
+
+
+def require_bulk_role(services: WebServices, asked: ActRequest, count: int) -> None:
+    """Raises WebRefusal: so many messages at once need a higher role."""
+    if count > services.settings.web.bulk_admin_above:
+        require_role(asked.request, WebRole.ADMIN)
+
+
+def _dismiss(services: WebServices, asked: ActRequest, fields: DismissalFields) -> ActResult:
+    if not fields.reason.strip():
+        raise InvalidValue("reason", fields.reason, "say what was done instead")
+    require_bulk_role(services, asked, len(fields.keys))
+    report = dismiss_keys(
+        services.connections,
+        fields.keys,
+        topic=fields.topic,
+        group=fields.group,
+        reason=fields.reason,
+        by=asked.by,
+    )
+    return ActResult(document=report.as_dict() | {"exit_code": report.exit_code})
+
+
+REPAIR = WebAct(
+    name="repair",
+    summary="Verifies and repairs messages through the brakes of the service; more than five keys are a job.",
+    fields=RepairFields,
+    do=_repair,
+)
+DISMISS = WebAct(
+    name="dismiss",
+    summary="Closes quarantined keys that a person has seen to; nothing is sent.",
+    fields=DismissalFields,
+    do=_dismiss,
+    is_harmless_again=False,
+)

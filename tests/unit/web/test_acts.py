@@ -1,0 +1,257 @@
+"""What a program may do over the API, and what stands on record of it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.clock import SystemClock
+from reconciler.commands.jobs import find_job
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.contract.tables import CandidateState, HoldKind, JobState
+from reconciler.contract.verdicts import Verdict
+from reconciler.errors import InvalidValue, UsageError
+from reconciler.policy.ports import LedgerFilter, Verification
+from reconciler.settings.file import load_settings
+from reconciler.sql.engines import open_engine
+from reconciler.sql.tables import ledger_metadata
+from reconciler.web.access.roles import Visitor, WebRole
+from reconciler.web.exchange import JSON, WebRefusal, WebRequest, WebResponse
+from reconciler.web.routes import ROUTES
+from reconciler.web.services import WebServices, build_services
+from reconciler.wiring.connections import Connections
+
+ROOT = Path(__file__).parents[3]
+ANNA = Visitor(name="web:anna", role=WebRole.OPERATOR)
+ADA = Visitor(name="web:ada", role=WebRole.ADMIN)
+
+Post = Callable[..., WebResponse]
+_NEW_KEYS = itertools.count(1)
+
+
+@pytest.fixture
+def services(tmp_path: Path) -> Iterator[WebServices]:
+    """Over a ledger of the test's own; everything else is away."""
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    engine = open_engine(url)
+    ledger_metadata.create_all(engine)
+    engine.dispose()
+    settings = load_settings(ROOT / "config" / "reconciler.toml", {"RECONCILER_LEDGER__URL": url})
+    with Connections(settings) as connections:
+        yield build_services(settings, connections, clock=SystemClock())
+
+
+@pytest.fixture
+def post(services: WebServices) -> Post:
+    """Asks `/api/v1` for an act; raises WebRefusal and ReconcilerError as the handler does."""
+
+    def ask(path: str, document: object, *, by: Visitor = ANNA, key: str | None = None, **parts: str) -> WebResponse:
+        (route,) = [r for r in ROUTES if r.path == f"/api/v1/{path}" and r.method == "POST"]
+        headers = {"content-type": JSON, "idempotency-key": key or f"key-{next(_NEW_KEYS)}"}
+        request = WebRequest(
+            method="POST",
+            path=route.path.format(**parts),
+            headers=headers,
+            request_id="r",
+            parts=parts,
+            body=json.dumps(document).encode(),
+            visitor=by,
+        )
+        return route.handler(services, request)
+
+    return ask
+
+
+KEYS = [f"{number:032X}" for number in range(200)]
+
+
+def told(answer: WebResponse) -> Mapping[str, Any]:
+    found = json.loads(answer.body)
+    assert isinstance(found, dict)
+    return found
+
+
+def actions(services: WebServices) -> list[tuple[str, str, str | None, str, str | None]]:
+    found = services.connections.ledger.reports.actions(services.settings.environment, only=LedgerFilter(), limit=100)
+    return [(a.intent.by, a.intent.command, a.intent.topic, a.intent.detail, a.result) for a in reversed(list(found))]
+
+
+def prove_losses(services: WebServices, count: int, *, group: str = "billing") -> None:
+    of = Subscription(environment=services.settings.environment, topic="ORDERS", group=group)
+    losses = [
+        Verification(
+            unique_key=key,
+            verdict=Verdict.LOST_CONFIRM,
+            state=CandidateState.OPEN,
+            evidence={},
+            first_seen_ms=1,
+            wait_seconds=0,
+        )
+        for key in KEYS[:count]
+    ]
+    services.connections.ledger.candidates.record(Shard(subscription=of, number=0), losses)
+
+
+def test_what_changes_something_needs_an_operator() -> None:
+    assert {route.path: route.role for route in ROUTES if route.method == "POST" and route.path.startswith("/api")} == {
+        "/api/v1/repairs": WebRole.OPERATOR,
+        "/api/v1/holds": WebRole.OPERATOR,
+        "/api/v1/holds/{topic}/lift": WebRole.OPERATOR,
+        "/api/v1/dismissals": WebRole.OPERATOR,
+        "/api/v1/rebuilds": WebRole.ADMIN,
+        "/api/v1/jobs/{job_id}/cancel": WebRole.OPERATOR,
+        "/api/v1/messages/{unique_key}/body": WebRole.OPERATOR,
+    }
+
+
+def test_a_hold_is_on_record_under_the_visitors_name(post: Post, services: WebServices) -> None:
+    assert told(post("holds", {"topic": "ORDERS", "reason": "drill"})) == {
+        "topic": "ORDERS",
+        "held": True,
+        "changed": True,
+    }
+    lifted = told(post("holds/{topic}/lift", {}, topic="ORDERS"))
+    assert lifted == {"topic": "ORDERS", "held": False, "lifted": ["HOLD"], "left": []}
+    assert actions(services) == [
+        ("web:anna", "hold", "ORDERS", "drill", "held"),
+        ("web:anna", "resume", "ORDERS", "", "lifted HOLD"),
+    ]
+
+
+def test_an_operator_closes_the_breaker(post: Post, services: WebServices) -> None:
+    holds, environment = services.connections.ledger.holds, services.settings.environment
+    holds.place(environment, "ORDERS", HoldKind.BREAKER, by="run", reason="many")
+    with pytest.raises(WebRefusal) as refused:
+        post("holds/{topic}/lift", {"breaker": True}, topic="ORDERS")
+    assert refused.value.status is HTTPStatus.FORBIDDEN
+    assert told(post("holds/{topic}/lift", {}, topic="ORDERS"))["left"] == ["BREAKER"]
+    assert told(post("holds/{topic}/lift", {"breaker": True}, topic="ORDERS", by=ADA))["lifted"] == ["BREAKER"]
+
+
+def test_nobody_in_particular_acts(post: Post, services: WebServices) -> None:
+    with pytest.raises(WebRefusal, match="log in"):
+        post("holds", {"topic": "ORDERS"}, by=Visitor(name="", role=WebRole.ADMIN))
+    assert actions(services) == []
+
+
+@pytest.mark.parametrize("key", ["", "a b", "schlüssel", "x" * 256, "tab\t"])
+def test_an_act_without_a_proper_idempotency_key_is_done(post: Post, services: WebServices, key: str) -> None:
+    with pytest.raises(WebRefusal, match="idempotency key"):
+        post("holds", {"topic": "ORDERS"}, key=key or " ")
+    assert actions(services) == []
+
+
+def test_the_longest_key_that_is_promised_is_taken(post: Post) -> None:
+    assert post("holds", {"topic": "ORDERS"}, key="~" * 255).status is HTTPStatus.OK
+
+
+@pytest.mark.parametrize(
+    ("path", "document", "field"),
+    [
+        ("repairs", {"keys": [KEYS[0]], "dryrun": True}, "dryrun"),
+        ("repairs", {"keys": [KEYS[0]], "dry_run": "yes"}, "dry_run"),
+        ("repairs", {"keys": [KEYS[0]], "dry_run": 1}, "dry_run"),
+        ("repairs", {"keys": KEYS[0]}, "keys"),
+        ("repairs", {"keys": [7]}, "keys.0"),
+        ("repairs", {}, "keys"),
+        ("repairs", {"keys": [KEYS[0]], "all": True}, "keys"),
+        ("repairs", {"keys": [*KEYS[:6], "order-7"]}, "unique_keys"),
+        ("repairs", {"keys": KEYS[:6], "topic": "ODERS"}, "topic"),
+        ("repairs", {"keys": KEYS[:6], "reason": "x" * 501}, "reason"),
+        ("holds", {}, "topic"),
+        ("holds", {"topic": "ODERS"}, "topic"),
+        ("dismissals", {"keys": [], "reason": "done"}, "keys"),
+        ("dismissals", {"keys": [KEYS[0]], "reason": " "}, "reason"),
+        ("dismissals", {"keys": [KEYS[0]]}, "reason"),
+        ("dismissals", {"keys": [KEYS[0]], "reason": "no verdict has it"}, "KEYS"),
+        ("rebuilds", {"since_ms": -1}, "since_ms"),
+        ("rebuilds", {"since_ms": 1.5}, "since_ms"),
+    ],
+)
+def test_a_wrong_field_is_passed_over_and_something_is_done(
+    post: Post, services: WebServices, path: str, document: object, field: str
+) -> None:
+    with pytest.raises(InvalidValue) as refused:
+        post(path, document)
+    assert refused.value.field == field
+    assert actions(services) == []
+
+
+def test_many_named_keys_are_a_job_under_the_visitors_name(post: Post, services: WebServices) -> None:
+    answer = post("repairs", {"keys": KEYS[:6], "topic": "ORDERS", "reason": "drill"})
+    job = told(answer)["job"]
+    assert answer.status is HTTPStatus.ACCEPTED
+    assert answer.headers["Location"] == f"/api/v1/jobs/{job['job_id']}"
+    assert (job["state"], job["by"], job["request"]["named_keys"]) == ("QUEUED", "web:anna", 6)
+    detail = f"job {job['job_id']}, repair, drill"
+    assert actions(services) == [("web:anna", "job", "ORDERS", detail, "QUEUED")]
+
+
+def test_a_bulk_that_needs_an_admin_is_asked_for_by_an_operator(post: Post, services: WebServices) -> None:
+    for path, more in (("repairs", {}), ("dismissals", {"reason": "done"})):
+        with pytest.raises(WebRefusal) as refused:
+            post(path, {"keys": KEYS[:101], **more})
+        assert refused.value.status is HTTPStatus.FORBIDDEN
+    assert post("repairs", {"keys": KEYS[:101]}, by=ADA).status is HTTPStatus.ACCEPTED
+    assert post("repairs", {"keys": KEYS[:100]}).status is HTTPStatus.ACCEPTED
+    assert [command for _, command, *_ in actions(services)] == ["job", "job"]
+
+
+def test_all_losses_are_more_than_those_that_an_operator_may_repair(post: Post, services: WebServices) -> None:
+    """Of few losses the job has the keys: the ones that come before it begins are not in it."""
+    with pytest.raises(WebRefusal, match="no loss is open"):
+        post("repairs", {"all": True})
+    prove_losses(services, 100)
+    job = told(post("repairs", {"all": True, "group": "billing"}))["job"]
+    assert job["request"]["named_keys"] == 100
+    with pytest.raises(InvalidValue, match="group"):
+        post("repairs", {"all": True, "group": "shipping"})
+    prove_losses(services, 101)
+    with pytest.raises(WebRefusal) as refused:
+        post("repairs", {"all": True})
+    assert refused.value.status is HTTPStatus.FORBIDDEN
+    job = told(post("repairs", {"all": True}, by=ADA))["job"]
+    assert job["request"]["named_keys"] == 0
+
+
+def test_a_rebuild_is_a_job_of_an_admin(post: Post, services: WebServices) -> None:
+    with pytest.raises(UsageError, match="no outage"):
+        post("rebuilds", {}, by=ADA)
+    answer = post("rebuilds", {"since_ms": 5}, by=ADA)
+    assert (answer.status, told(answer)["job"]["kind"]) == (HTTPStatus.ACCEPTED, "REBUILD")
+    assert [row[:2] for row in actions(services)] == [("web:ada", "job")]
+
+
+def test_a_job_is_cancelled_without_a_name(post: Post, services: WebServices) -> None:
+    job_id = told(post("repairs", {"keys": KEYS[:6]}))["job"]["job_id"]
+    assert told(post("jobs/{job_id}/cancel", {}, by=ADA, job_id=job_id))["job"]["state"] == "CANCELLED"
+    assert find_job(services.connections, job_id).state is JobState.CANCELLED
+    assert find_job(services.connections, job_id).cancelled_by == "web:ada"
+    assert actions(services)[-1] == ("web:ada", "cancel", None, f"job {job_id}", "CANCELLED")
+    with pytest.raises(WebRefusal) as refused:
+        post("jobs/{job_id}/cancel", {}, job_id="0" * 32)
+    assert refused.value.status is HTTPStatus.NOT_FOUND
+
+
+def test_a_body_is_opened_without_a_reason_or_a_row(post: Post, services: WebServices) -> None:
+    for document in ({}, {"reason": ""}, {"reason": "  "}):
+        with pytest.raises(InvalidValue):
+            post("messages/{unique_key}/body", document, unique_key=KEYS[0])
+    with pytest.raises(InvalidValue):
+        post("messages/{unique_key}/body", {"reason": "call 7"}, unique_key="order-7")
+    assert actions(services) == []
+
+
+def test_a_keys_dismissal_is_on_record(post: Post, services: WebServices) -> None:
+    prove_losses(services, 1)
+    lines = told(post("dismissals", {"keys": [KEYS[0]], "reason": "sent by hand"}))["keys"]
+    assert [line["unique_key"] for line in lines] == [KEYS[0]]
+    (row,) = actions(services)
+    assert row[:4] == ("web:anna", "dismiss", "ORDERS", "sent by hand")
+    assert ANNA.name == row[0]
