@@ -7,6 +7,7 @@ from collections.abc import Callable
 import sqlalchemy as sa
 
 from reconciler.contract.announcement import SignatureSecret
+from reconciler.ledger.activity import SqlActivities
 from reconciler.ledger.announcement_ledger import SqlAnnouncementLedger
 from reconciler.ledger.candidates import SqlCandidates
 from reconciler.ledger.database import LedgerDatabase
@@ -25,7 +26,7 @@ from reconciler.sql.engines import now_ms
 
 class SqlLedger:
     """ports.Ledger over one engine (reconciler.sql.engines.open_engine), whose owner disposes of it; jobs, keys of
-    requests and uses of environments, too.
+    requests, activities and uses of environments, too.
 
     Shared by threads. `now` is for the simulator: it makes the SQL expression of database time for a dialect.
     `signature_secret` signs the messages of hand-overs.
@@ -52,3 +53,4 @@ class SqlLedger:
         self.jobs = SqlJobs(self.database)
         self.idempotency_keys = SqlIdempotencyKeys(self.database)
         self.reports = SqlReports(self.database)
+        self.activities = SqlActivities(self.database)

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from reconciler.clock import utc_text
 from reconciler.contract.subscription import Shard, Subscription
@@ -244,37 +245,89 @@ def unheard_link(unheard: OrphanRow | None, *, asked_ms: int, ahead_ms: int) -> 
 # ----------------------------------------------------------------- words
 
 
-def sentence(
+class SummaryKind(StrEnum):
+    """What the sentence is about: the first of these that is so."""
+
+    LATE = "late"
+    TROUBLED = "troubled"
+    PERSON = "person"
+    HELD = "held"
+    NOT_YET = "not-yet"
+    WELL = "well"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """What a person reads first, as values: until when all is well, or what needs a person. Pages say it in several
+    languages (`reconciler/web/console/`), everything else in that of `sentence`."""
+
+    kind: SummaryKind
+    #: LATE: commits after it are not accounted for; else every commit until then is. None: not known.
+    until_ms: int | None
+    #: Whose time it is, and what holds it there.
+    subscription: Subscription
+    cause: str
+    #: LATE: further causes and troubles.
+    more: int = 0
+    #: TROUBLED: the first trouble. PERSON: what a person must look at. HELD: topics.
+    about: tuple[str, ...] = ()
+    #: Without an outbox, commits that were never announced are not seen.
+    sees_announced_only: bool = False
+
+    @property
+    def sentence(self) -> str:
+        """In English, without a full stop."""
+        what = "announced commit" if self.sees_announced_only else "commit"
+        if self.kind is SummaryKind.LATE:
+            since = "" if self.until_ms is None else f" after {utc_text(self.until_ms)}"
+            more = f" (and {self.more} more, below)" if self.more else ""
+            return f"{what.capitalize()}s{since} are not accounted for: {self.subscription}: {self.cause}{more}"
+        if self.until_ms is None:
+            until = f"no {what} is accounted for yet: {self.subscription}: {self.cause}"
+        else:
+            until = f"every {what} until {utc_text(self.until_ms)} is accounted for"
+        match self.kind:
+            case SummaryKind.TROUBLED:
+                return f"Not all is well: {self.about[0]}; {until}"
+            case SummaryKind.PERSON:
+                return f"A person is needed: {'; '.join(self.about)}; {until}"
+            case SummaryKind.HELD:
+                return f"Repairs of {', '.join(self.about)} are on hold; {until}"
+            case SummaryKind.NOT_YET:
+                return f"N{until[1:]}"
+            case _:
+                return f"All is well: {until}"
+
+
+def summary_of(
     accounts: Sequence[Account],
     *,
     troubles: Sequence[str],
     persons: Sequence[str],
     held: Sequence[str] = (),
     sees_announced_only: bool = False,
-) -> str:
-    """What a person reads first: until when all is well, or what needs a person. Of one subscription at least.
+) -> Summary:
+    """Of one subscription at least.
 
     `troubles`: what else is away or has stopped; `persons`: what a person must look at; `held`: topics whose losses
-    stay unrepaired by an operator's hold; `sees_announced_only`: without an outbox, commits that were never announced
-    are not seen.
+    stay unrepaired by an operator's hold.
     """
-    what = "announced commit" if sees_announced_only else "commit"
     behind = [one for one in accounts if one.late]
+    least = min(behind or accounts, key=lambda one: _order(one.until_ms))
+    summary = Summary(
+        kind=SummaryKind.WELL if least.until_ms is not None else SummaryKind.NOT_YET,
+        until_ms=least.until_ms,
+        subscription=least.subscription,
+        cause=least.cause,
+        sees_announced_only=sees_announced_only,
+    )
     if behind:
-        first = min(behind, key=lambda one: _order(one.until_ms))
-        since = "" if first.until_ms is None else f" after {utc_text(first.until_ms)}"
         others = sum(len(one.late) for one in behind) - 1 + len(troubles)
-        more = f" (and {others} more, below)" if others else ""
-        return f"{what.capitalize()}s{since} are not accounted for: {first.subscription}: {first.late[0]}{more}"
-    least = min(accounts, key=lambda one: _order(one.until_ms))
-    if least.until_ms is None:
-        until = f"no {what} is accounted for yet: {least.subscription}: {least.cause}"
-    else:
-        until = f"every {what} until {utc_text(least.until_ms)} is accounted for"
+        return replace(summary, kind=SummaryKind.LATE, cause=least.late[0], more=others)
     if troubles:
-        return f"Not all is well: {troubles[0]}; {until}"
+        return replace(summary, kind=SummaryKind.TROUBLED, about=tuple(troubles[:1]))
     if persons:
-        return f"A person is needed: {'; '.join(persons)}; {until}"
+        return replace(summary, kind=SummaryKind.PERSON, about=tuple(persons))
     if held:
-        return f"Repairs of {', '.join(held)} are on hold; {until}"
-    return f"N{until[1:]}" if least.until_ms is None else f"All is well: {until}"
+        return replace(summary, kind=SummaryKind.HELD, about=tuple(held))
+    return summary

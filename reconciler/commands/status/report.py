@@ -13,6 +13,7 @@ from reconciler.commands.status.damage import damaged_rows, misshapen_members, r
 from reconciler.commands.status.double_effects import double_effects
 from reconciler.commands.status.primaries import blind, unproved
 from reconciler.commands.status.standstill import (
+    Need,
     history_behind,
     limit_seconds,
     open_outage,
@@ -23,7 +24,7 @@ from reconciler.commands.status.standstill import (
 )
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import RedisAway
-from reconciler.policy.account import Account, sentence
+from reconciler.policy.account import Account, Summary, summary_of
 from reconciler.policy.evidence import Watermark, WatermarkState
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import HeldTopic, Outage, RepairCount, StoredRound, VerdictCount
@@ -104,9 +105,17 @@ class StatusReport:
     @property
     def summary(self) -> str:
         """One sentence: until when all is well, or what needs a person."""
-        if not self._accounts:
+        found = self.summed_up
+        if found is None:
             return 'rounds.mode = "classic": it is not known until when commits are accounted for'
-        return sentence(
+        return found.sentence
+
+    @property
+    def summed_up(self) -> Summary | None:
+        """The sentence as values. None: rounds.mode = classic."""
+        if not self._accounts:
+            return None
+        return summary_of(
             self._accounts,
             troubles=(*self.away, *self.late),
             persons=self._persons,
@@ -115,13 +124,17 @@ class StatusReport:
         )
 
     @property
+    def needs(self) -> Sequence[Need]:
+        """Troubles that only a person can end; others have their lines in `doubled`, `undecided` and `damaged`."""
+        return persons_needed(verdicts=self.verdicts, repairs=self.repairs, holds=self.holds)
+
+    @property
     def _accounts(self) -> list[Account]:
         return [s.accounted for s in self.subscriptions if s.accounted is not None]
 
     @property
     def _persons(self) -> list[str]:
-        needed = persons_needed(verdicts=self.verdicts, repairs=self.repairs, holds=self.holds)
-        return [*needed, *self.doubled, *self.undecided, *self.damaged]
+        return [*map(str, self.needs), *self.doubled, *self.undecided, *self.damaged]
 
     def as_dict(self) -> dict[str, object]:
         """Plain data for JSON."""

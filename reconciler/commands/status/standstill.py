@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 
 from reconciler.clock import utc_text
 from reconciler.contract.subscription import Subscription
@@ -111,23 +113,43 @@ def rejected(verdicts: Iterable[VerdictCount]) -> list[str]:
     ]
 
 
+class NeedKind(StrEnum):
+    """What only a person can end."""
+
+    QUARANTINED = "quarantined"
+    FAILED = "failed"
+    BREAKER = "breaker"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """One trouble that only a person can end; as a text with the command that shows or ends it."""
+
+    kind: NeedKind
+    #: Keys or repairs.
+    count: int = 0
+    #: BREAKER: whose.
+    topic: str = ""
+
+    def __str__(self) -> str:
+        match self.kind:
+            case NeedKind.QUARANTINED:
+                return f"quarantined keys: {self.count} (`reconciler list candidates --state QUARANTINED`)"
+            case NeedKind.FAILED:
+                return f"failed repairs: {self.count} (`reconciler list repairs --state FAILED`)"
+            case _:
+                return f"the breaker of {self.topic} is open (`reconciler resume {self.topic} --breaker`)"
+
+
 def persons_needed(
     *, verdicts: Iterable[VerdictCount], repairs: Iterable[RepairCount], holds: Iterable[HeldTopic]
-) -> list[str]:
-    """Troubles that only a person can end, each with the command that shows or ends it."""
+) -> list[Need]:
+    """Troubles that only a person can end."""
     quarantined = sum(v.count for v in verdicts if v.state is CandidateState.QUARANTINED)
     failed = sum(r.count for r in repairs if r.state is RepairState.FAILED)
-    needed = []
-    if quarantined:
-        needed.append(f"quarantined keys: {quarantined} (`reconciler list candidates --state QUARANTINED`)")
-    if failed:
-        needed.append(f"failed repairs: {failed} (`reconciler list repairs --state FAILED`)")
-    needed += [
-        f"the breaker of {h.topic} is open (`reconciler resume {h.topic} --breaker`)"
-        for h in holds
-        if h.kind is HoldKind.BREAKER
-    ]
-    return needed
+    needed = [Need(kind=NeedKind.QUARANTINED, count=quarantined)] if quarantined else []
+    needed += [Need(kind=NeedKind.FAILED, count=failed)] if failed else []
+    return needed + [Need(kind=NeedKind.BREAKER, topic=h.topic) for h in holds if h.kind is HoldKind.BREAKER]
 
 
 def limit_seconds(settings: Settings, within_seconds: float | None) -> float:

@@ -7,6 +7,7 @@ reconciler/wiring puts them together.
 """
 
 from reconciler.policy.ports.actions import Intent, OperatorAction, OperatorActions
+from reconciler.policy.ports.activity import Activities, Activity, ActivityBucket
 from reconciler.policy.ports.announcing import (
     Admission,
     AnnouncementLedger,
@@ -76,6 +77,9 @@ __all__ = [
     "ENDED_JOBS",
     "USE_SECONDS",
     "WHENEVER_COMMITTED_MS",
+    "Activities",
+    "Activity",
+    "ActivityBucket",
     "Admission",
     "AnnouncementLedger",
     "AnnouncementQueue",

@@ -20,7 +20,7 @@ from reconciler.policy.account import (
     outbox_link,
     queue_link,
     rounds_link,
-    sentence,
+    summary_of,
     unheard_link,
     verdicts_link,
 )
@@ -309,18 +309,18 @@ UNTIL = "2023-11-14T22:13:20Z"
 def test_the_first_sentence_says_until_when_or_what_needs_whom(
     accounts: list[Account], troubles: list[str], persons: list[str], says: str
 ) -> None:
-    assert sentence(accounts, troubles=troubles, persons=persons) == says
+    assert summary_of(accounts, troubles=troubles, persons=persons).sentence == says
 
 
 def test_not_all_is_well_while_losses_stay_unrepaired_behind_a_forgotten_hold() -> None:
-    said = sentence([one(NOW_MS)], troubles=[], persons=[], held=["ORDERS", "REFUNDS"])
+    said = summary_of([one(NOW_MS)], troubles=[], persons=[], held=["ORDERS", "REFUNDS"]).sentence
     assert said == f"Repairs of ORDERS, REFUNDS are on hold; every commit until {UNTIL} is accounted for"
-    needed = sentence([one(NOW_MS)], troubles=[], persons=["failed repairs: 1"], held=["ORDERS"])
+    needed = summary_of([one(NOW_MS)], troubles=[], persons=["failed repairs: 1"], held=["ORDERS"]).sentence
     assert needed.startswith("A person is needed: ")
 
 
 def test_without_an_outbox_nobody_vouches_for_what_was_not_announced() -> None:
-    said = sentence([one(NOW_MS)], troubles=[], persons=[], sees_announced_only=True)
+    said = summary_of([one(NOW_MS)], troubles=[], persons=[], sees_announced_only=True).sentence
     assert said == f"All is well: every announced commit until {UNTIL} is accounted for"
 
 

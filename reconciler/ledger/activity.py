@@ -1,0 +1,162 @@
+"""Rounds, losses and repairs of the last hours in buckets (ports.Activities): three statements, each over a range of
+an index and over its newest ROWS_MAX rows at most."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import sqlalchemy as sa
+
+from reconciler.contract.tables import RepairState
+from reconciler.ledger.database import LedgerDatabase
+from reconciler.policy.ports import Activity, ActivityBucket
+from reconciler.sql.tables import candidate, repair, round_row
+
+#: Rows that one statement reads; buckets of rounds before the oldest of them are not known.
+ROWS_MAX = 1_000_000
+#: Repairs that were opened up to this long before the first bucket are looked at, too.
+REPAIR_AGE_MS_MAX = 86_400_000
+
+_Counts = Mapping[int, sa.Row[Any]]
+
+
+class SqlActivities:
+    """Counts in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
+
+    def __init__(self, database: LedgerDatabase, *, rows_max: int = ROWS_MAX) -> None:
+        self._database = database
+        self._rows_max = rows_max
+
+    def of_hours(self, environment: str, *, hours: int, width_ms: int) -> Activity:
+        """The last hours; a damaged time is in no bucket."""
+        with self._database.reading() as connection:
+            now_ms = self._database.read_now_ms(connection)
+            until_ms = (now_ms // width_ms + 1) * width_ms
+            from_ms = until_ms - hours * 3_600_000
+            of = _Range(environment=environment, from_ms=from_ms, until_ms=until_ms, width_ms=width_ms)
+            rounds = _by_bucket(connection, of.rounds(self._rows_max))
+            losses = _by_bucket(connection, of.losses(self._rows_max))
+            repairs = _by_bucket(connection, of.repairs(self._rows_max))
+            proofs = _by_bucket(connection, of.proofs(self._rows_max))
+        # The oldest bucket of a full reading is a part of itself.
+        is_full = sum(row.n for row in rounds.values()) >= self._rows_max
+        first_known = min(rounds) + 1 if is_full else 0
+        return Activity(
+            width_ms=width_ms,
+            buckets=[
+                ActivityBucket(
+                    from_ms=from_ms + number * width_ms,
+                    announced=None if number < first_known else _number(rounds, number, "announced"),
+                    matched=None if number < first_known else _number(rounds, number, "matched"),
+                    losses=_number(losses, number, "n"),
+                    repairs=_number(repairs, number, "n"),
+                    detection_mean_ms=_time(proofs, number, "mean_ms"),
+                    detection_max_ms=_time(proofs, number, "max_ms"),
+                )
+                for number in range((until_ms - from_ms) // width_ms)
+            ],
+        )
+
+
+class _Range:
+    """The statements of one stretch of time."""
+
+    def __init__(self, *, environment: str, from_ms: int, until_ms: int, width_ms: int) -> None:
+        self._environment = environment
+        self._from_ms = from_ms
+        self._until_ms = until_ms
+        self._width_ms = width_ms
+
+    def rounds(self, limit: int) -> sa.Select[Any]:
+        """Their counts; void ones never happened."""
+        c = round_row.c
+        matched = (c.matched + c.pending_matched).label("matched")
+        newest = (
+            sa.select(c.stored_at_ms.label("at_ms"), c.announced, matched)
+            .where(c.environment == self._environment, self._is_in(c.stored_at_ms), c.void == 0)
+            .order_by(c.stored_at_ms.desc())
+            .limit(limit)
+            .subquery()
+        )
+        return self._counted(newest, *(sa.func.sum(newest.c[name]).label(name) for name in ("announced", "matched")))
+
+    def losses(self, limit: int) -> sa.Select[Any]:
+        """By the time that their key was first seen."""
+        c = candidate.c
+        newest = (
+            sa.select(c.first_seen_ms.label("at_ms"))
+            .where(c.environment == self._environment, self._is_in(c.first_seen_ms), c.loss_verdict.is_not(None))
+            .order_by(c.first_seen_ms.desc())
+            .limit(limit)
+            .subquery()
+        )
+        return self._counted(newest)
+
+    def repairs(self, limit: int) -> sa.Select[Any]:
+        """By the time that they were verified."""
+        c = repair.c
+        newest = (
+            sa.select(c.done_at_ms.label("at_ms"))
+            .where(
+                c.environment == self._environment,
+                c.created_at_ms >= self._from_ms - REPAIR_AGE_MS_MAX,
+                c.created_at_ms < self._until_ms,
+                c.state == RepairState.DONE,
+            )
+            .order_by(c.created_at_ms.desc())
+            .limit(limit)
+            .subquery()
+        )
+        return self._counted(newest).where(self._is_in(newest.c.at_ms))
+
+    def proofs(self, limit: int) -> sa.Select[Any]:
+        """From the first sight of a key to the repair, which is opened when the loss is proved."""
+        r, c = repair.c, candidate.c
+        newest = (
+            sa.select(r.created_at_ms.label("at_ms"), r.topic, r.unique_key)
+            .where(r.environment == self._environment, self._is_in(r.created_at_ms))
+            .order_by(r.created_at_ms.desc())
+            .limit(limit)
+            .subquery()
+        )
+        took = sa.case((newest.c.at_ms > c.first_seen_ms, newest.c.at_ms - c.first_seen_ms), else_=0)
+        of_key = (c.unique_key == newest.c.unique_key) & (c.topic == newest.c.topic)
+        lost = (c.environment == self._environment) & c.loss_verdict.is_not(None) & self._is_time(c.first_seen_ms)
+        bucket = self._bucket(newest.c.at_ms)
+        return (
+            sa.select(bucket, sa.func.avg(took).label("mean_ms"), sa.func.max(took).label("max_ms"))
+            .select_from(newest.join(candidate, of_key))
+            .where(lost)
+            .group_by(bucket)
+        )
+
+    def _counted(self, newest: sa.Subquery, *sums: sa.Label[Any]) -> sa.Select[Any]:
+        bucket = self._bucket(newest.c.at_ms)
+        return sa.select(bucket, sa.func.count().label("n"), *sums).group_by(bucket)
+
+    def _bucket(self, at_ms: sa.ColumnElement[int]) -> sa.Label[int]:
+        # The numbers stand in the statement: databases compare what is selected with what is grouped by its text.
+        since_ms = at_ms - sa.literal_column(str(self._from_ms), sa.BigInteger())
+        return (since_ms // sa.literal_column(str(self._width_ms), sa.BigInteger())).label("bucket")
+
+    def _is_in(self, at_ms: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
+        return (at_ms >= self._from_ms) & (at_ms < self._until_ms)
+
+    def _is_time(self, at_ms: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
+        """Texts and bytes, which only SQLite keeps in such a column, sort behind every number."""
+        return at_ms < self._until_ms
+
+
+def _by_bucket(connection: sa.Connection, statement: sa.Select[Any]) -> _Counts:
+    return {int(row.bucket): row for row in connection.execute(statement)}
+
+
+def _number(counts: _Counts, bucket: int, name: str) -> int:
+    row = counts.get(bucket)
+    return 0 if row is None else int(getattr(row, name) or 0)
+
+
+def _time(counts: _Counts, bucket: int, name: str) -> int | None:
+    row = counts.get(bucket)
+    return None if row is None else int(getattr(row, name))
