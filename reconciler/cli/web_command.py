@@ -1,31 +1,51 @@
-"""The console and the HTTP API: reconciler web."""
+"""The console and the HTTP API, and who may use them: reconciler web."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reconciler.cli.options import ConfigOption, read_settings
-from reconciler.errors import MissingDependency
+from reconciler.cli.options import ConfigOption, OutputOption, read_settings, settings_of
+from reconciler.cli.output import Output, print_json, print_table, time_text
+from reconciler.contract.secret_sources import UnreadableSecret, read_secret_file
+from reconciler.errors import ConfigurationError, InvalidValue, MissingDependency, UsageError
+from reconciler.instrumentation.console import ask_secret, remark, say
 
 if TYPE_CHECKING:
     from reconciler.settings.schema import Settings
+    from reconciler.web.access.roles import WebRole
 
 LISTEN_DEFAULT = "127.0.0.1:8378"
+DAY_MS = 86_400_000
+
+web_app = typer.Typer(help="Console and HTTP API, and who may use them.", invoke_without_command=True)
+user_app = typer.Typer(help="People who log in.", no_args_is_help=True)
+token_app = typer.Typer(help="Bearer tokens of programs.", no_args_is_help=True)
+
+NameArgument = Annotated[str, typer.Argument(help="What stands on record as who did it.", show_default=False)]
+RoleOption = Annotated[str, typer.Option("--role", help="viewer, operator or admin.", show_default=False)]
 
 
+@web_app.callback()
 def web(
+    context: typer.Context,
     listen: Annotated[
         str | None, typer.Option("--listen", help=f"HOST:PORT; default: web.listen, or {LISTEN_DEFAULT}.")
     ] = None,
     config: ConfigOption = None,
 ) -> None:
-    """Serve the console and the HTTP API until SIGTERM.
+    """Serve the console and the HTTP API until SIGTERM; or, with a command: say who may use them.
 
-    Dependencies that are away are told on the pages. Exit code 2: the address cannot be had.
+    Dependencies that are away are told on the pages. Exit code 2: the address cannot be had, or would be unsafe.
     """
+    if context.invoked_subcommand is not None:
+        context.obj = config
+        return
     from reconciler.wiring.scheduler import StopSignals
 
     settings = read_settings(config, is_service=True)
@@ -38,17 +58,155 @@ def web(
 
 def web_serving(settings: Settings, listen: str) -> AbstractContextManager[tuple[str, int]]:
     """Console and API within the block. Raises MissingDependency, ConfigurationError."""
-    try:
+    with _extra_needed():
         from reconciler.web.server import serving_web
-    except ModuleNotFoundError as error:
-        raise MissingDependency(
-            f"console and API need {error.name}, which is not installed: pip install 'checkback-reconciler[web]'"
-        ) from error
     from reconciler.clock import SystemClock
 
     return serving_web(settings, listen, clock=SystemClock())
 
 
+@user_app.command("add")
+def user_add(
+    context: typer.Context,
+    name: NameArgument,
+    role: RoleOption,
+    password_file: Annotated[
+        Path | None, typer.Option("--password-file", help="File that holds the password.", show_default=False)
+    ] = None,
+    config: ConfigOption = None,
+) -> None:
+    """Let a person in, or give them another password or role.
+
+    The password is asked for; without a terminal it is a line of standard input. Sessions of before end.
+    """
+    with _extra_needed():
+        from reconciler.web.access.passwords import hashed_password
+        from reconciler.web.access.users import WebUser
+    from reconciler.web.access.users_file import change_users
+
+    path = _users_path(config or context.obj)
+    wanted = _role(role)
+    password_hash = hashed_password(_password(name, password_file))
+    user = WebUser(name=name, role=wanted, password_hash=password_hash)
+    change_users(path, lambda users: users.with_entry(user))
+    say(f"{name} may log in as {role}")
+
+
+@user_app.command("remove")
+def user_remove(context: typer.Context, name: NameArgument, config: ConfigOption = None) -> None:
+    """Let a person in no more; their sessions end."""
+    with _extra_needed():
+        from reconciler.web.access.users_file import change_users
+
+    change_users(_users_path(config or context.obj), lambda users: users.without_user(name))
+    say(f"{name} may not log in any more")
+
+
+@user_app.command("list")
+def user_list(context: typer.Context, config: ConfigOption = None, output: OutputOption = Output.TABLE) -> None:
+    """Who may log in."""
+    with _extra_needed():
+        from reconciler.web.access.users_file import load_users
+
+    found = load_users(_users_path(config or context.obj)).users.values()
+    rows = [(user.name, user.role.name.lower()) for user in found]
+    if output is Output.JSON:
+        print_json({"users": [{"name": name, "role": role} for name, role in rows]})
+    else:
+        print_table("Users", ("name", "role"), rows, first=("name",))
+
+
+@token_app.command("add")
+def token_add(
+    context: typer.Context,
+    name: NameArgument,
+    role: RoleOption,
+    days: Annotated[int, typer.Option("--days", min=1, max=3_660, help="It is good for so long.", show_default=False)],
+    config: ConfigOption = None,
+) -> None:
+    """Make a token for a program, or another one in its place. It is shown now and never again.
+
+    The program sends it as `Authorization: Bearer TOKEN`.
+    """
+    with _extra_needed():
+        from reconciler.web.access.users import WebToken
+    from reconciler.clock import SystemClock
+    from reconciler.web.access.tokens import digest_of, new_token
+    from reconciler.web.access.users_file import change_users
+
+    text = new_token()
+    ends_at_ms = SystemClock().now_ms() + days * DAY_MS
+    token = WebToken(name=name, role=_role(role), digest=digest_of(text), expires_at_ms=ends_at_ms)
+    change_users(_users_path(config or context.obj), lambda users: users.with_entry(token))
+    remark(f"{name} is {role} until {time_text(ends_at_ms)} with this token, which is not kept:")
+    say(text)
+
+
+@token_app.command("remove")
+def token_remove(context: typer.Context, name: NameArgument, config: ConfigOption = None) -> None:
+    """Take a token back."""
+    with _extra_needed():
+        from reconciler.web.access.users_file import change_users
+
+    change_users(_users_path(config or context.obj), lambda users: users.without_token(name))
+    say(f"the token of {name} is no longer good")
+
+
+@token_app.command("list")
+def token_list(context: typer.Context, config: ConfigOption = None, output: OutputOption = Output.TABLE) -> None:
+    """Tokens and when they end."""
+    with _extra_needed():
+        from reconciler.web.access.users_file import load_users
+
+    found = load_users(_users_path(config or context.obj)).tokens.values()
+    rows = [(token.name, token.role.name.lower(), time_text(token.expires_at_ms)) for token in found]
+    if output is Output.JSON:
+        print_json({"tokens": [{"name": name, "role": role, "expires": ends} for name, role, ends in rows]})
+    else:
+        print_table("Tokens", ("name", "role", "expires"), rows, first=("name",))
+
+
+@contextmanager
+def _extra_needed() -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise MissingDependency(
+            f"console and API need {error.name}, which is not installed: pip install 'checkback-reconciler[web]'"
+        ) from error
+
+
+def _users_path(config: Path | None) -> Path:
+    found = settings_of(config).web.users_file
+    if found is None:
+        raise ConfigurationError("web.users_file is not set: name the file that has, or will have, the users")
+    return Path(found)
+
+
+def _role(name: str) -> WebRole:
+    from reconciler.web.access.roles import ROLES_BY_NAME
+
+    if name not in ROLES_BY_NAME:
+        raise InvalidValue("--role", name, "viewer, operator or admin")
+    return ROLES_BY_NAME[name]
+
+
+def _password(name: str, file: Path | None) -> str:
+    if file is not None:
+        try:
+            return read_secret_file(file)
+        except UnreadableSecret as error:
+            raise InvalidValue("--password-file", str(file), str(error)) from None
+    if not sys.stdin.isatty():
+        return sys.stdin.readline().rstrip("\r\n")
+    password = ask_secret(f"Password of {name}: ")
+    if ask_secret("Again: ") != password:
+        raise UsageError("the two passwords differ; nothing is changed")
+    return password
+
+
 def register(app: typer.Typer) -> None:
-    """Adds the command of this module."""
-    app.command("web")(web)
+    """Adds the commands of this module."""
+    web_app.add_typer(user_app, name="user")
+    web_app.add_typer(token_app, name="token")
+    app.add_typer(web_app, name="web")

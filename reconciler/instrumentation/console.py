@@ -5,6 +5,7 @@ The audit, a process that does not load the service's code, has its own (audit/s
 
 from __future__ import annotations
 
+import getpass
 import os
 import sys
 from typing import TYPE_CHECKING, TextIO
@@ -35,6 +36,11 @@ def ask(question: str) -> str:
     if not answer:
         remark("")
     return answer
+
+
+def ask_secret(question: str) -> str:
+    """What a person at the terminal answers, which is not shown while it is typed."""
+    return getpass.getpass(visible_line(question))
 
 
 def people() -> Console:

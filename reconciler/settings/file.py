@@ -35,7 +35,7 @@ ENVIRONMENT_PREFIX = "RECONCILER_"
 #: Names below this are business topics: their capitals count, and _FILE at their end means nothing.
 NAMES_TOPICS = ("unique_key_topic", "topics")
 #: Settings that are names of files: here _FILE belongs to the name.
-NAMES_FILES = frozenset({"ca_file", "certificate_file", "key_file"})
+NAMES_FILES = frozenset({"ca_file", "certificate_file", "key_file", "users_file"})
 #: Variables with our prefix that are not settings.
 NOT_SETTINGS = frozenset({"RECONCILER_CONFIG", "RECONCILER_DB_URL"})
 

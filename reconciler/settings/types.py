@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from typing import Annotated, Any
 
@@ -129,7 +130,28 @@ def _prefix(value: str) -> str:
     return value
 
 
+def _host_name(value: str) -> str:
+    try:
+        _, port = read_address(value)
+    except ValueError:
+        port = -1
+    if port is not None:
+        raise ValueError("expected a host's name or address, without a port and without https://")
+    return value.lower()
+
+
+def _network(value: str) -> str:
+    try:
+        return str(ipaddress.ip_network(value))
+    except ValueError as error:
+        raise ValueError(f"expected an address or a network, for example 10.0.0.7 or 10.0.0.0/24 ({error})") from None
+
+
 HostList = Annotated[str, AfterValidator(_host_list)]
+HostName = Annotated[str, Field(max_length=300), AfterValidator(_host_name)]
+Network = Annotated[str, Field(max_length=100), AfterValidator(_network)]
+#: RFC 9110, 5.1; without the underscore, which some servers take for a hyphen.
+HeaderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,100}$"), AfterValidator(str.lower)]
 ListenAddress = Annotated[str, Field(max_length=300), AfterValidator(_listen)]
 UrlPrefix = Annotated[str, Field(max_length=600), AfterValidator(_prefix)]
 Folder = Annotated[str, Field(min_length=1, max_length=1_000), AfterValidator(_folder)]

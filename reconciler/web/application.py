@@ -21,10 +21,9 @@ from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
 from reconciler.errors import ReconcilerError
-from reconciler.web.access.visitors import require_role, visitor_of
+from reconciler.web.console.login import to_login
 from reconciler.web.console.trouble import trouble_page
 from reconciler.web.exchange import WebRefusal, WebRequest, WebResponse
-from reconciler.web.exposure import require_own_name
 from reconciler.web.problems import problem_response, refusal_of
 from reconciler.web.routes import ROUTES, Surface, WebRoute
 from reconciler.web.services import WebServices
@@ -44,7 +43,8 @@ HEADERS = {
     ),
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
+    # With no-referrer a browser names no Origin when a form is sent, and forms are taken by it (access/forgery.py).
+    "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
@@ -112,11 +112,12 @@ async def _body_of(request: Request) -> bytes | None:
 def answer_of(services: WebServices, route: WebRoute, request: WebRequest) -> WebResponse:
     """The whole way of one request, in a thread. Raises nothing."""
     try:
-        require_own_name(request)
-        known = replace(request, visitor=visitor_of(request))
-        require_role(known, route.role)
-        return route.handler(services, known)
+        services.access.require_way(request)
+        request = replace(request, visitor=services.access.visitors.visitor_of(request))
+        services.access.require_admitted(request, route.role)
+        return route.handler(services, request)
     except WebRefusal as refusal:
+        _log_refusal(route, request, refusal)
         return _told(services, request, refusal, route.surface)
     except ReconcilerError as error:
         found = refusal_of(error)
@@ -130,8 +131,17 @@ def answer_of(services: WebServices, route: WebRoute, request: WebRequest) -> We
         return _told(services, request, bug, route.surface)
 
 
+def _log_refusal(route: WebRoute, request: WebRequest, refusal: WebRefusal) -> None:
+    told = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.MISDIRECTED_REQUEST}
+    if refusal.status in told and refusal.kind != "login-needed":
+        about = {"route": route.name, "kind": refusal.kind, "user": request.visitor.name, "peer": request.peer}
+        logger.warning("web_refused", extra=about | {"request_id": request.request_id})
+
+
 def _told(services: WebServices, request: WebRequest, refusal: WebRefusal, surface: Surface) -> WebResponse:
     if surface is Surface.PAGE:
+        if refusal.status is HTTPStatus.UNAUTHORIZED:
+            return to_login(services, request)
         return trouble_page(services, request, refusal)
     return problem_response(refusal, request_id=request.request_id)
 
@@ -140,13 +150,21 @@ def _request_of(services: WebServices, request: Request) -> WebRequest:
     return WebRequest(
         method=request.method,
         path=request.url.path.removeprefix(services.prefix),
-        headers=dict(request.headers),
+        headers=_headers_of(request),
         request_id=_request_id(request.headers.get("x-request-id", "")),
         peer=request.client.host if request.client is not None else "",
         parts={name: str(value) for name, value in request.path_params.items()},
         query={name: request.query_params.getlist(name) for name in request.query_params},
         cookies=request.cookies,
     )
+
+
+def _headers_of(request: Request) -> dict[str, str]:
+    """A header that came twice has both values, joined as RFC 9110 (5.3) does it: a host or a user then is none."""
+    found: dict[str, str] = {}
+    for name, value in request.headers.items():
+        found[name] = f"{found[name]}, {value}" if name in found else value
+    return found
 
 
 def _request_id(given: str) -> str:

@@ -15,7 +15,7 @@ from reconciler.web.acts.jobs import CANCEL, REBUILD
 from reconciler.web.acts.repairing import DISMISS, REPAIR
 from reconciler.web.api import status
 from reconciler.web.api.acts import over_api
-from reconciler.web.console import assets, choosing, overview
+from reconciler.web.console import assets, choosing, login, overview
 from reconciler.web.exchange import Handler
 
 
@@ -56,6 +56,13 @@ ROUTES: Sequence[WebRoute] = (
         handler=assets.serve,
         surface=Surface.PAGE,
         role=WebRole.ANYBODY,
+    ),
+    WebRoute(path="/login", name="login", handler=login.show, surface=Surface.PAGE, role=WebRole.ANYBODY),
+    WebRoute(
+        path="/login", name="login", handler=login.log_in, surface=Surface.PAGE, role=WebRole.ANYBODY, method="POST"
+    ),
+    WebRoute(
+        path="/logout", name="logout", handler=login.log_out, surface=Surface.PAGE, role=WebRole.ANYBODY, method="POST"
     ),
     WebRoute(path="/api/v1/status", name="status", handler=status.show, surface=Surface.API, role=WebRole.VIEWER),
     _post("/api/v1/repairs", REPAIR, WebRole.OPERATOR),

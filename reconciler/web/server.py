@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from reconciler.clock import Clock
 from reconciler.instrumentation.listening import address_refused, host_and_port
 from reconciler.settings.schema import Settings
+from reconciler.web.access.server_tls import ServerCertificate, server_certificate
 from reconciler.web.application import build_application
-from reconciler.web.exposure import require_loopback
 from reconciler.web.services import build_services
 from reconciler.wiring.connections import Connections
 
@@ -32,39 +33,43 @@ STOP_SECONDS_MAX = 5
 def serving_web(settings: Settings, listen: str, *, clock: Clock) -> Iterator[tuple[str, int]]:
     """Serves API and console within the block; yields host and port.
 
-    Raises ConfigurationError if the address cannot be had, or is no loopback address.
+    Raises ConfigurationError if the address cannot be had, or if it would be unsafe to serve there.
     """
-    require_loopback(listen)
-    bound = _bound(listen)
-    host, port = bound.getsockname()[:2]
-    with bound, Connections(settings, clock=clock) as connections:
-        application = build_application(build_services(settings, connections, clock=clock))
-        server = uvicorn.Server(
-            uvicorn.Config(
-                application,
-                log_config=None,
-                access_log=False,
-                log_level="warning",
-                server_header=False,
-                date_header=True,
-                proxy_headers=False,
-                lifespan="off",
-                loop="asyncio",
-                http="h11",
-                ws="none",
-                limit_concurrency=CONNECTIONS_MAX,
-                timeout_keep_alive=KEEP_ALIVE_SECONDS,
-                timeout_graceful_shutdown=STOP_SECONDS_MAX,
-            )
-        )
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, name="web", daemon=True)
-        thread.start()
-        logger.info("web_listening", extra={"address": f"{host}:{port}", "prefix": settings.web.url_prefix})
-        try:
-            yield host, port
-        finally:
-            server.should_exit = True
-            thread.join(2 * STOP_SECONDS_MAX)
+    with Connections(settings, clock=clock) as connections:
+        application = build_application(build_services(settings, connections, clock=clock, listen=listen))
+        server = uvicorn.Server(_configuration(application, server_certificate(settings.web)))
+        with _bound(listen) as bound:
+            host, port = bound.getsockname()[:2]
+            thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, name="web", daemon=True)
+            thread.start()
+            logger.info("web_listening", extra={"address": f"{host}:{port}", "prefix": settings.web.url_prefix})
+            try:
+                yield host, port
+            finally:
+                server.should_exit = True
+                thread.join(2 * STOP_SECONDS_MAX)
+
+
+def _configuration(application: ASGIApp, certificate: ServerCertificate | None) -> uvicorn.Config:
+    found = uvicorn.Config(
+        application,
+        log_config=None,
+        access_log=False,
+        log_level="warning",
+        server_header=False,
+        date_header=True,
+        proxy_headers=False,
+        lifespan="off",
+        loop="asyncio",
+        http="h11",
+        ws="none",
+        limit_concurrency=CONNECTIONS_MAX,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=STOP_SECONDS_MAX,
+    )
+    found.load()
+    found.ssl = None if certificate is None else certificate.context
+    return found
 
 
 def _bound(listen: str) -> socket.socket:

@@ -9,8 +9,11 @@ from reconciler.commands.status.report import StatusReport, read_status
 from reconciler.errors import DependencyAway
 from reconciler.instrumentation.metrics.reading import LatestReading
 from reconciler.settings.schema import Settings
+from reconciler.web.access.web_access import WebAccess, build_access
 from reconciler.wiring.connections import Connections
 
+#: Where nobody else reaches the server.
+THIS_MACHINE = "127.0.0.1"
 #: What many browsers look at is read this often at most.
 STATUS_SECONDS = 10.0
 
@@ -23,6 +26,8 @@ class WebServices:
     #: What the commands work over.
     connections: Connections
     clock: Clock
+    #: Who may do what.
+    access: WebAccess
     status: LatestReading[StatusReport]
 
     @property
@@ -38,11 +43,17 @@ class WebServices:
         return found
 
 
-def build_services(settings: Settings, connections: Connections, *, clock: Clock) -> WebServices:
-    """Nothing is opened before the first request needs it."""
+def build_services(
+    settings: Settings, connections: Connections, *, clock: Clock, listen: str = THIS_MACHINE
+) -> WebServices:
+    """Nothing is opened before the first request needs it, but the file of users.
+
+    `listen`: host:port where the server will listen. Raises ConfigurationError: that would be unsafe.
+    """
     return WebServices(
         settings=settings,
         connections=connections,
         clock=clock,
+        access=build_access(settings, listen, clock=clock),
         status=LatestReading(lambda: read_status(connections), clock=clock, interval_seconds=STATUS_SECONDS),
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import IntEnum
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum, auto
 
 
 class WebRole(IntEnum):
@@ -19,6 +19,29 @@ class WebRole(IntEnum):
     ADMIN = 3
 
 
+#: What a user or a token can be given.
+ROLES_BY_NAME = {role.name.lower(): role for role in WebRole if role is not WebRole.ANYBODY}
+
+
+class Credential(Enum):
+    """What says who sent a request."""
+
+    NONE = auto()
+    #: The connection itself: it comes from this machine.
+    LOCAL = auto()
+    #: The cookie that a login left.
+    SESSION = auto()
+    #: The header that a proxy in front adds.
+    PROXY = auto()
+    #: A bearer token that a program wrote into the request.
+    TOKEN = auto()
+
+    @property
+    def is_ambient(self) -> bool:
+        """A browser sends it along with what a page of another site makes it ask."""
+        return self in {Credential.LOCAL, Credential.SESSION, Credential.PROXY}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visitor:
     """Who sent a request."""
@@ -26,6 +49,14 @@ class Visitor:
     #: As it is written on record; empty: nobody said who they are.
     name: str
     role: WebRole
+    credential: Credential = Credential.NONE
+    #: What a form of a page for this visitor sends back in the field `csrf_token`.
+    csrf_token: str = field(default="", repr=False)
+
+    @property
+    def has_session(self) -> bool:
+        """A logout would end something."""
+        return self.credential is Credential.SESSION
 
 
 ANYBODY = Visitor(name="", role=WebRole.ANYBODY)

@@ -6,6 +6,7 @@ from http import HTTPStatus
 
 from reconciler.errors import InvalidValue
 from reconciler.web.console.catalogue import LANGUAGES
+from reconciler.web.console.own_path import own_path
 from reconciler.web.console.rendering import page
 from reconciler.web.console.view import Theme, changed, view_of, zones
 from reconciler.web.exchange import WebRequest, WebResponse
@@ -14,7 +15,7 @@ from reconciler.web.services import WebServices
 
 def show(services: WebServices, request: WebRequest) -> WebResponse:
     """The choices; `back`: where to go afterwards."""
-    back = _own_path(request.asked("back"))
+    back = own_path(request.asked("back"))
     return page(services, request, "view.html", back=back, languages=LANGUAGES, themes=tuple(Theme), zones=zones())
 
 
@@ -27,14 +28,7 @@ def choose(services: WebServices, request: WebRequest) -> WebResponse:
         name = str(error)
         raise InvalidValue(name, chosen[name][:80], "one of those on the page") from error
     headers = {
-        "Location": services.prefix + _own_path(request.asked("back")),
+        "Location": services.prefix + own_path(request.asked("back")),
         "Set-Cookie": view.cookie(prefix=services.prefix),
     }
     return WebResponse(status=HTTPStatus.SEE_OTHER, content_type="text/plain", headers=headers)
-
-
-def _own_path(back: str) -> str:
-    """A path of this console; the overview for what could lead anywhere else."""
-    is_path = back.startswith("/") and not back.startswith(("//", "/\\"))
-    is_plain = back.isascii() and back.isprintable() and "\\" not in back and len(back) <= 2_000
-    return back if is_path and is_plain else "/"

@@ -51,6 +51,8 @@ def _about(services: WebServices, request: WebRequest) -> dict[str, object]:
         "environment": services.settings.environment,
         "request_id": request.request_id,
         "visitor": request.visitor,
+        # The value of the field `csrf_token` in every form that is sent by POST.
+        "csrf_token": request.visitor.csrf_token,
         "view": view,
         "languages": LANGUAGES,
         # t: a text of the catalogue, by its key; word: the word for a value, by its family.

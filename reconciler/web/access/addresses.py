@@ -1,0 +1,53 @@
+"""Addresses of those who connect, and which of them are proxies of ours."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from reconciler.web.exchange import WebRequest
+
+_Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+#: One customer of a provider has a network of this size.
+IPV6_CUSTOMER_BITS = 64
+
+
+class TrustedProxies:
+    """Networks whose members are believed."""
+
+    def __init__(self, networks: Sequence[str]) -> None:
+        self._networks = [ipaddress.ip_network(one) for one in networks]
+
+    def sent(self, request: WebRequest) -> bool:
+        """Whether the connection comes from one of them."""
+        return self._has(_address(request.peer))
+
+    def client_of(self, request: WebRequest) -> str:
+        """Who is guessed to ask, for counting: the nearest address that is no proxy's, by X-Forwarded-For.
+
+        A proxy appends the address that it sees, so what stands before it may be made up.
+        """
+        found = _address(request.peer)
+        hops = request.headers.get("x-forwarded-for", "").split(",")
+        while self._has(found) and hops:
+            found = _address(hops.pop().strip()) or found
+        return _counted(found)
+
+    def _has(self, address: _Address | None) -> bool:
+        return address is not None and any(address in network for network in self._networks)
+
+
+def _address(text: str) -> _Address | None:
+    try:
+        found = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    return mapped or found
+
+
+def _counted(address: _Address | None) -> str:
+    if isinstance(address, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((address, IPV6_CUSTOMER_BITS), strict=False))
+    return "" if address is None else str(address)

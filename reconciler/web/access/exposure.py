@@ -1,0 +1,90 @@
+"""Where the server listens, under which names and with which scheme browsers ask it, and whether that is safe."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Literal
+
+from reconciler.errors import ConfigurationError
+from reconciler.instrumentation.listening import host_and_port
+from reconciler.settings.schema import WebSettings
+from reconciler.web.exchange import WebRefusal, WebRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exposure:
+    """How browsers reach the server."""
+
+    #: As browsers ask.
+    scheme: Literal["http", "https"]
+    #: Besides those of this machine; in lower case.
+    host_names: frozenset[str]
+    #: Other machines reach it, and only the listed proxies may.
+    is_for_proxies_only: bool
+
+    def require_own_name(self, request: WebRequest) -> None:
+        """Raises WebRefusal: a page of another site asks, whose name leads here by DNS (DNS rebinding)."""
+        asked = request.headers.get("host", "")
+        try:
+            host = host_and_port(asked)[0].lower()
+            is_own = host in self.host_names or _is_loopback(host)
+        except ValueError:
+            is_own = False
+        if not is_own:
+            served = ", ".join(["localhost", "127.0.0.1", "[::1]", *sorted(self.host_names)])
+            raise WebRefusal(
+                HTTPStatus.MISDIRECTED_REQUEST,
+                f"served as {served} only, and not as {asked[:100]!r}; web.host_names has the names",
+                kind="other-name",
+            )
+
+
+def exposure_of(web: WebSettings, listen: str) -> Exposure:
+    """`listen`: host:port. Raises ConfigurationError: strangers could look, or read along."""
+    host = host_and_port(listen)[0].lower()
+    if not _is_loopback(host):
+        _require_safe(web, listen, host)
+    names = set(web.host_names) | ({host} if not _is_wildcard(host) else set())
+    return Exposure(
+        scheme="https" if web.tls_certificate is not None or web.behind_proxy else "http",
+        host_names=frozenset(name.strip("[]") for name in names if not _is_loopback(name.strip("[]"))),
+        is_for_proxies_only=web.behind_proxy and not _is_loopback(host),
+    )
+
+
+def _require_safe(web: WebSettings, listen: str, host: str) -> None:
+    if web.users_file is None and web.proxy_user_header is None:
+        raise ConfigurationError(
+            f"web.listen = {listen!r}: everybody who reaches this address could look; set web.users_file, or "
+            "web.proxy_user_header of a proxy that asks who they are, or listen on 127.0.0.1"
+        )
+    if web.tls_certificate is None and not web.behind_proxy:
+        raise ConfigurationError(
+            f"web.listen = {listen!r}: passwords and sessions would cross the network as plain text; set "
+            "web.tls_certificate, or web.behind_proxy = true where a proxy ends TLS"
+        )
+    if web.behind_proxy and not web.proxy_addresses:
+        raise ConfigurationError(
+            f"web.listen = {listen!r} with web.behind_proxy: browsers could pass the proxy by; list its addresses in "
+            "web.proxy_addresses"
+        )
+    if _is_wildcard(host) and not web.host_names:
+        raise ConfigurationError(
+            f"web.listen = {listen!r} names no host: list the names by which browsers ask in web.host_names"
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _is_wildcard(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False

@@ -1,0 +1,72 @@
+"""The certificate that the server shows, read again when its files were renewed."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from pathlib import Path
+
+from reconciler.errors import ConfigurationError, InvalidValue
+from reconciler.settings.schema import WebSettings
+
+logger = logging.getLogger(__name__)
+
+
+class ServerCertificate:
+    """TLS 1.2 or newer. Confined to the thread of the event loop once the server listens.
+
+    Connections that are made after a renewal see the new certificate. Files that cannot be used any more (half-renewed,
+    say) leave the former one in use, with a warning.
+    """
+
+    def __init__(self, certificate: Path, key: Path | None) -> None:
+        """`key`: None: it is in the certificate's file. Raises InvalidValue: the files cannot be used."""
+        self._files = (certificate, key or certificate)
+        self._looked = self._look()
+        self._newest = self._loaded()
+        #: What the server listens with.
+        self.context = self._newest
+        # Called at each handshake, also where a client names no host.
+        self.context.sni_callback = self._choose
+
+    def _choose(self, connection: ssl.SSLObject, _host: str | None, _context: ssl.SSLContext) -> None:
+        found = self._look()
+        if found != self._looked:
+            self._looked = found
+            try:
+                self._newest = self._loaded()
+                logger.info("web_certificate_renewed")
+            except ConfigurationError as error:
+                logger.warning("web_certificate_unusable: the former one stays in use: %s", error)
+        connection.context = self._newest
+
+    def _look(self) -> tuple[tuple[int, int, int] | None, ...]:
+        return tuple(_stamp(file) for file in self._files)
+
+    def _loaded(self) -> ssl.SSLContext:
+        certificate, key = self._files
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.options |= ssl.OP_NO_RENEGOTIATION
+        try:
+            # Without a password of ours openssl would ask at the terminal.
+            context.load_cert_chain(certificate, key, password="")
+        except OSError as error:  # SSLError is one
+            remedy = f"with web.tls_key: PEM files of a certificate and its key, without a password ({error})"
+            raise InvalidValue("web.tls_certificate", str(certificate), remedy) from error
+        return context
+
+
+def server_certificate(web: WebSettings) -> ServerCertificate | None:
+    """None: browsers are served without TLS. Raises InvalidValue: the files cannot be used."""
+    if web.tls_certificate is None:
+        return None
+    return ServerCertificate(Path(web.tls_certificate), None if web.tls_key is None else Path(web.tls_key))
+
+
+def _stamp(file: Path) -> tuple[int, int, int] | None:
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns

@@ -1,0 +1,134 @@
+"""The file of users and tokens: read again when it changes, and replaced in one step."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from reconciler.clock import Clock
+from reconciler.errors import ConfigurationError, DependencyAway
+from reconciler.web.access.users import WebUsers, read_users, written_users
+
+logger = logging.getLogger(__name__)
+
+#: What a change takes to be seen at most.
+LOOK_SECONDS = 1.0
+FILE_BYTES_MAX = 8 << 20
+
+
+class UsersFile:
+    """The users as they are now. Shared by threads.
+
+    A file that cannot be read lets nobody in: a user whom somebody has just taken out must not stay because of a comma.
+    """
+
+    def __init__(self, path: Path, *, clock: Clock) -> None:
+        """Raises ConfigurationError: the file cannot be read."""
+        self._path = path
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._content = _content(path)
+        self._found: WebUsers | ConfigurationError = read_users(self._content)
+        self._looked_at = clock.monotonic_seconds()
+
+    def current(self) -> WebUsers:
+        """Raises DependencyAway: the file cannot be read any more."""
+        with self._lock:
+            if self._clock.monotonic_seconds() - self._looked_at >= LOOK_SECONDS:
+                self._look()
+                self._looked_at = self._clock.monotonic_seconds()
+            found = self._found
+        if isinstance(found, ConfigurationError):
+            raise DependencyAway("the file of users cannot be read, so nobody is let in; the log says why")
+        return found
+
+    def _look(self) -> None:
+        former = self._found
+        try:
+            content = _content(self._path)
+            if content != self._content or isinstance(former, ConfigurationError):
+                self._found = read_users(content)
+                self._content = content
+                logger.info("web_users_changed", extra={"users": len(self._found.users)})
+        except ConfigurationError as error:
+            self._found = error
+            if str(former) != str(error):
+                logger.warning("web_users_unreadable: %s; nobody is let in", error)
+
+
+def load_users(path: Path) -> WebUsers:
+    """The users in a file. Raises ConfigurationError."""
+    return read_users(_content(path))
+
+
+def change_users(path: Path, change: Callable[[WebUsers], WebUsers]) -> WebUsers:
+    """Replaces the file by one with changed users, which only its owner reads; a missing one has no users.
+
+    The owner stays the one of before, or is the folder's. A second change at the same time waits for the first one. A
+    crash leaves the former file, or the new one. Raises ConfigurationError, and what `change` raises.
+    """
+    path = path.resolve()
+    try:
+        with _locked(path.parent):
+            former = load_users(path) if path.exists() else WebUsers()
+            changed = change(former)
+            _replace(path, written_users(changed))
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be written: {error.strerror}") from error
+    return changed
+
+
+def is_read_by_others(path: Path) -> bool:
+    """Whether every login of this machine may read or change the file."""
+    try:
+        return path.stat().st_mode & 0o007 != 0
+    except OSError:
+        return False
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    owned = path if path.exists() else path.parent
+    owner = owned.stat()
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            # root's commands must not lock out the service, which has a login of its own.
+            with suppress(PermissionError):
+                os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _content(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            content = file.read(FILE_BYTES_MAX + 1)
+    except FileNotFoundError:
+        remedy = "`reconciler web user add NAME --role admin` makes it"
+        raise ConfigurationError(f"web.users_file = {str(path)!r}: no such file; {remedy}") from None
+    except OSError as error:
+        raise ConfigurationError(f"web.users_file = {str(path)!r}: cannot be read: {error.strerror}") from error
+    if len(content) > FILE_BYTES_MAX:
+        raise ConfigurationError(f"web.users_file = {str(path)!r}: more than {FILE_BYTES_MAX} bytes")
+    return content

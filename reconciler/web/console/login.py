@@ -1,0 +1,59 @@
+"""GET and POST /login, POST /logout."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from http import HTTPStatus
+from urllib.parse import quote, urlencode
+
+from reconciler.web.access.logins import Logins
+from reconciler.web.console.own_path import own_path
+from reconciler.web.console.rendering import page
+from reconciler.web.exchange import WebRefusal, WebRequest, WebResponse
+from reconciler.web.services import WebServices
+
+LOGIN_PATH = "/login"
+
+
+def show(services: WebServices, request: WebRequest) -> WebResponse:
+    """The form."""
+    _logins(services)
+    return page(services, request, "login.html", next_path=own_path(request.asked("next")), refusal=None)
+
+
+def log_in(services: WebServices, request: WebRequest) -> WebResponse:
+    """To the page that was asked for before, with a session; or the form again, with what is wrong."""
+    form = request.form()
+    name, password, wanted = ((form.get(field) or ("",))[-1] for field in ("name", "password", "next"))
+    next_path = own_path(wanted)
+    try:
+        cookie = _logins(services).log_in(request, name, password)
+    except WebRefusal as refusal:
+        shown = page(services, request, "login.html", next_path=next_path, refusal=refusal)
+        return replace(shown, status=refusal.status, headers=refusal.headers)
+    return _see_other(services, next_path, cookie)
+
+
+def log_out(services: WebServices, request: WebRequest) -> WebResponse:
+    """To the form."""
+    return _see_other(services, LOGIN_PATH, _logins(services).log_out(request))
+
+
+def to_login(services: WebServices, request: WebRequest) -> WebResponse:
+    """The answer to somebody who has not logged in: to the form, and back here after it."""
+    if request.method != "GET":
+        return _see_other(services, LOGIN_PATH)
+    asked = quote(request.path) + (f"?{urlencode(request.query, doseq=True)}" if request.query else "")
+    return _see_other(services, f"{LOGIN_PATH}?{urlencode({'next': asked})}" if asked != "/" else LOGIN_PATH)
+
+
+def _see_other(services: WebServices, path: str, cookie: str = "") -> WebResponse:
+    headers = {"Location": services.prefix + path} | ({"Set-Cookie": cookie} if cookie else {})
+    return WebResponse(status=HTTPStatus.SEE_OTHER, headers=headers)
+
+
+def _logins(services: WebServices) -> Logins:
+    logins = services.access.logins
+    if logins is None:
+        raise WebRefusal(HTTPStatus.NOT_FOUND, "nobody can log in here: web.users_file is not set")
+    return logins

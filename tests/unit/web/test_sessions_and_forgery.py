@@ -1,0 +1,266 @@
+"""Logins, sessions, and requests that another site makes a browser send."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from http import HTTPStatus
+from pathlib import Path
+
+import pytest
+
+from reconciler.clock import ManualClock
+from reconciler.web.access import sessions
+from reconciler.web.access.roles import WebRole
+from reconciler.web.access.sessions import IDLE_SECONDS_MAX, SESSION_SECONDS_MAX, Sessions
+from reconciler.web.access.throttle import COUNTED_MAX, FREE_FAILURES, PAUSE, LoginThrottle
+from reconciler.web.access.users import WebUser
+from reconciler.web.access.users_file import LOOK_SECONDS, change_users
+from reconciler.web.routes import Surface, WebRoute
+from tests.unit.web.web_world import ACT, PASSWORD, READ, WebWorld, cookie_in, route_of, with_three_users, with_user
+
+FORGED = [
+    {"sec-fetch-site": "cross-site", "origin": "http://127.0.0.1:8378"},
+    {"sec-fetch-site": "same-site"},
+    {"sec-fetch-site": "none"},
+    {"origin": "https://evil.example"},
+    {"origin": "http://127.0.0.1:8379"},
+    {"origin": "null"},
+    {"origin": "https://127.0.0.1:8378"},
+    {},
+]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[WebWorld]:
+    world = WebWorld(tmp_path, users_file=str(with_three_users(tmp_path)))
+    with world.connections:
+        yield world
+
+
+def test_the_cookie_is_kept_from_scripts_other_sites_and_other_paths(tmp_path: Path) -> None:
+    file = str(with_three_users(tmp_path))
+    plain = WebWorld(tmp_path, users_file=file).log_in("viewer").headers["Set-Cookie"]
+    assert plain.startswith("reconciler-production=")
+    assert plain.endswith("; Path=/; HttpOnly; SameSite=Lax")
+    proxied = WebWorld(tmp_path, users_file=file, behind_proxy="true").log_in("viewer").headers["Set-Cookie"]
+    assert proxied.startswith("__Host-reconciler-production=")
+    assert proxied.endswith("; Path=/; HttpOnly; SameSite=Lax; Secure")
+    below = WebWorld(tmp_path, users_file=file, behind_proxy="true", url_prefix="/a")
+    told = below.log_in("viewer").headers
+    assert told["Set-Cookie"].startswith("__Secure-reconciler-production=")
+    assert told["Set-Cookie"].endswith("; Path=/a; HttpOnly; SameSite=Lax; Secure")
+    assert told["Location"] == "/a/"
+
+
+def test_a_session_that_somebody_planted_is_not_the_one_of_the_login(world: WebWorld) -> None:
+    planted = world.cookie_of("viewer")
+    of_admin = cookie_in(world.log_in("admin", cookie=planted))
+    assert of_admin != planted
+    assert world.visitor(cookie=of_admin) == ("admin", WebRole.ADMIN)
+    assert world.visitor(cookie=planted) == ("", WebRole.ANYBODY)
+    made_up = cookie_in(world.ask(route_of("login", "POST"), form={"name": "viewer", "password": PASSWORD}, cookie="x"))
+    assert made_up != "x"
+
+
+def test_a_session_ends_with_its_logout(world: WebWorld) -> None:
+    cookie = world.cookie_of("operator")
+    answer = world.ask(route_of("logout", "POST"), cookie=cookie, form={"csrf_token": world.csrf_token(cookie)})
+    assert (answer.status, answer.headers["Location"]) == (HTTPStatus.SEE_OTHER, "/login")
+    assert "Max-Age=0" in answer.headers["Set-Cookie"]
+    assert world.visitor(cookie=cookie) == ("", WebRole.ANYBODY)
+
+
+def test_a_session_ends_when_it_is_idle_and_when_it_is_old(world: WebWorld) -> None:
+    cookie = world.cookie_of("viewer")
+    world.clock.advance(IDLE_SECONDS_MAX - 1)
+    assert world.visitor(cookie=cookie)[0] == "viewer"
+    world.clock.advance(IDLE_SECONDS_MAX)
+    assert world.visitor(cookie=cookie)[0] == ""
+    cookie = world.cookie_of("viewer")
+    for _ in range(int(SESSION_SECONDS_MAX / IDLE_SECONDS_MAX * 2) - 1):
+        world.clock.advance(IDLE_SECONDS_MAX / 2)
+        assert world.visitor(cookie=cookie)[0] == "viewer"
+    world.clock.advance(IDLE_SECONDS_MAX / 2)
+    assert world.visitor(cookie=cookie)[0] == ""
+
+
+@pytest.mark.parametrize("change", ["removed", "password", "role", "unreadable", "gone"])
+def test_who_was_taken_out_or_changed_is_out_at_once(change: str, world: WebWorld) -> None:
+    cookie = world.cookie_of("operator")
+    other = world.cookie_of("viewer")
+    file = world.users_file
+    match change:
+        case "removed":
+            change_users(file, lambda users: users.without_user("operator"))
+        case "password":
+            with_user(file, "operator", WebRole.OPERATOR, password="another long password")
+        case "role":
+            with_user(file, "operator", WebRole.ADMIN)
+        case "unreadable":
+            file.write_bytes(file.read_bytes()[:-10])
+        case _:
+            file.unlink()
+    world.clock.advance(LOOK_SECONDS)
+    answer = world.ask(READ, cookie=cookie)
+    if change in {"unreadable", "gone"}:
+        assert answer.status is HTTPStatus.SERVICE_UNAVAILABLE
+        assert world.log_in("viewer").status is HTTPStatus.SERVICE_UNAVAILABLE
+        with_three_users(file.parent) if change == "gone" else file.write_bytes(b'{"schema_version": 1}')
+        world.clock.advance(LOOK_SECONDS)
+        answer = world.ask(READ, cookie=cookie)
+        assert answer.status in {HTTPStatus.OK, HTTPStatus.UNAUTHORIZED}
+    else:
+        assert answer.status is HTTPStatus.UNAUTHORIZED
+        assert world.ask(READ, cookie=other).status is HTTPStatus.OK
+
+
+def test_sessions_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "SESSIONS_MAX", 3)
+    kept = Sessions(clock=ManualClock())
+    user = WebUser(name="a", role=WebRole.VIEWER, password_hash="")
+    ids = [kept.begin(user) for _ in range(3)]
+    assert kept.user_of(ids[0]) is user
+    ids.append(kept.begin(user))
+    assert [one for one in ids if kept.user_of(one) is None] == [ids[1]]
+
+
+@pytest.mark.parametrize("headers", FORGED, ids=str)
+@pytest.mark.parametrize("route", [ACT, route_of("login", "POST"), route_of("logout", "POST")], ids=lambda r: r.name)
+def test_a_page_of_another_site_does_nothing_in_the_name_of_the_visitor(
+    headers: dict[str, str], route: WebRoute, world: WebWorld
+) -> None:
+    cookie = world.cookie_of("admin")
+    form = {"csrf_token": world.csrf_token(cookie)}
+    answer = world.ask(route, cookie=cookie, form=form, headers=headers, is_own_page=False)
+    assert answer.status is HTTPStatus.FORBIDDEN
+    assert world.visitor(cookie=cookie)[0] == "admin"
+
+
+def test_origin_is_enough_for_a_browser_without_fetch_metadata(world: WebWorld) -> None:
+    cookie = world.cookie_of("operator")
+    headers = {"origin": "http://127.0.0.1:8378"}
+    form = {"csrf_token": world.csrf_token(cookie)}
+    assert world.ask(ACT, cookie=cookie, form=form, headers=headers, is_own_page=False).status is HTTPStatus.OK
+
+
+def test_a_button_needs_the_token_of_this_session(world: WebWorld) -> None:
+    cookie, other = world.cookie_of("operator"), world.cookie_of("operator")
+    own = world.csrf_token(cookie)
+    assert own not in {"", world.csrf_token(other)}
+    assert world.ask(ACT, cookie=cookie, form={"csrf_token": own}).status is HTTPStatus.OK
+    assert world.ask(ACT, cookie=cookie, headers={"x-csrf-token": own}).status is HTTPStatus.OK
+    for form in ({}, {"csrf_token": ""}, {"csrf_token": world.csrf_token(other)}, {"csrf_token": "é"}):
+        answer = world.ask(ACT, cookie=cookie, form=form)
+        assert (answer.status, kind_of(answer.body)) == (HTTPStatus.FORBIDDEN, "stale-page")
+    document = world.ask(ACT, cookie=cookie, headers={"content-type": "application/json"})
+    assert kind_of(document.body) == "stale-page"
+
+
+def test_nothing_is_changed_where_only_looking_is_allowed(tmp_path: Path) -> None:
+    world = WebWorld(tmp_path, users_file=str(with_three_users(tmp_path)), read_only="true")
+    cookie = world.cookie_of("admin")
+    form = {"csrf_token": world.csrf_token(cookie)}
+    assert kind_of(world.ask(ACT, cookie=cookie, form=form).body) == "read-only"
+    assert world.ask(READ, cookie=cookie).status is HTTPStatus.OK
+    assert world.ask(route_of("logout", "POST"), cookie=cookie, form=form).status is HTTPStatus.SEE_OTHER
+
+
+def test_a_login_leads_back_to_the_page_that_was_asked_for(world: WebWorld) -> None:
+    page = replace(READ, path="/repairs", surface=Surface.PAGE)
+    location = world.ask(page, query={"topic": "ORDERS & more"}).headers["Location"]
+    assert location == "/login?next=%2Frepairs%3Ftopic%3DORDERS%2B%2526%2Bmore"
+    assert world.log_in("viewer", next_path="/repairs?topic=ORDERS+%26+more").headers["Location"] == (
+        "/repairs?topic=ORDERS+%26+more"
+    )
+
+
+@pytest.mark.parametrize(
+    "elsewhere",
+    [
+        "//evil.example",
+        "/\\evil.example",
+        "/\t/evil.example",
+        "https://evil.example",
+        "javascript:alert(1)",
+        "/a\r\nSet-Cookie: a=b",
+        "/a b",
+        "evil",
+        "/" + "a" * 2_001,
+    ],
+)
+def test_a_login_does_not_lead_to_another_site(elsewhere: str, world: WebWorld) -> None:
+    assert world.log_in("viewer", next_path=elsewhere).headers["Location"] == "/"
+    shown = world.ask(route_of("login"), query={"next": elsewhere})
+    assert b'name="next" value="/"' in shown.body
+
+
+def test_no_answer_tells_whether_a_name_exists(world: WebWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[str] = []
+
+    def note(_hasher: object, against: str, _password: bytes) -> bool:
+        compared.append(against)
+        return False
+
+    monkeypatch.setattr("argon2.PasswordHasher.verify", note)
+    known, unknown = world.log_in("viewer", "wrong"), world.log_in("nobody", "wrong")
+    assert (known.status, known.body) == (unknown.status, unknown.body)
+    costs = ["$".join(against.split("$")[:4]) for against in compared]
+    assert costs == ["$argon2id$v=19$m=8,t=1,p=1"] * 2
+
+
+def test_guesses_are_slowed_down_by_user_and_by_address(world: WebWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reconciler.web.access.passwords.PasswordComparison.is_right", lambda *_: False)
+    login = route_of("login", "POST")
+    for number in range(FREE_FAILURES):
+        answer = world.ask(login, form={"name": "admin", "password": "x"}, peer=f"10.0.0.{number}")
+        assert answer.status is HTTPStatus.FORBIDDEN
+    refused = world.ask(login, form={"name": "admin", "password": PASSWORD}, peer="10.0.0.99")
+    assert (refused.status, refused.headers["Retry-After"]) == (HTTPStatus.TOO_MANY_REQUESTS, "2")
+    for number in range(FREE_FAILURES):
+        world.ask(login, form={"name": f"user{number}", "password": "x"}, peer="10.1.0.1")
+    assert world.ask(login, form={"name": "other", "password": "x"}, peer="10.1.0.1").status == 429
+    assert world.ask(login, form={"name": "other", "password": "x"}, peer="10.1.0.2").status == 403
+    world.clock.advance(PAUSE.first_seconds)
+    monkeypatch.undo()
+    assert world.log_in("admin").status is HTTPStatus.SEE_OTHER
+
+
+def test_guesses_by_many_do_not_fill_the_memory_and_lock_nobody_out_for_long() -> None:
+    clock = ManualClock()
+    throttle = LoginThrottle(clock=clock)
+    for number in range(COUNTED_MAX + 10):
+        assert throttle.attempt([f"user {number}"]) == 0
+    assert len(throttle._failures) == COUNTED_MAX
+    waits = []
+    for _ in range(FREE_FAILURES + 10):
+        while (wait := throttle.attempt(["user a"])) > 0:
+            waits.append(wait)
+            clock.advance(wait)
+    assert max(waits) == PAUSE.longest_seconds
+    throttle.take_back(["user a"])
+    assert throttle.attempt(["user a"]) > 0, "one login does not wipe out what a guesser did before it"
+
+
+def test_what_happens_at_the_door_is_in_the_log_and_no_secret_is(
+    world: WebWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    cookie = world.cookie_of("operator")
+    world.log_in("operator", "a wrong password")
+    world.log_in("a password typed as a name", "x")
+    world.ask(ACT, cookie=cookie, form={"csrf_token": "stale"})
+    world.ask(route_of("logout", "POST"), cookie=cookie, form={"csrf_token": world.csrf_token(cookie)})
+    events = [record.message for record in caplog.records]
+    assert events == ["web_login", "web_login_refused", "web_login_refused", "web_refused", "web_logout"]
+    text = (
+        json.dumps([vars(record) for record in caplog.records], default=repr) + repr(vars(world)) + repr(world.services)
+    )
+    for secret in (PASSWORD, "a wrong password", "a password typed as a name", cookie, "argon2id$v"):
+        assert secret not in text
+
+
+def kind_of(body: bytes) -> str:
+    return str(json.loads(body)["type"]).rpartition(":")[2]
