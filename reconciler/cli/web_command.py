@@ -51,18 +51,21 @@ def web(
     settings = read_settings(config, is_service=True)
     stop = StopSignals()
     stop.install()
-    with web_serving(settings, listen or settings.web.listen or LISTEN_DEFAULT):
+    with web_serving(settings, listen or settings.web.listen or LISTEN_DEFAULT, does_jobs=True):
         stop.requested.wait()
     raise typer.Exit(stop.exit_code)
 
 
-def web_serving(settings: Settings, listen: str) -> AbstractContextManager[tuple[str, int]]:
-    """Console and API within the block. Raises MissingDependency, ConfigurationError."""
+def web_serving(settings: Settings, listen: str, *, does_jobs: bool = False) -> AbstractContextManager[tuple[str, int]]:
+    """Console and API within the block; `does_jobs`: in a process where nobody else does.
+
+    Raises MissingDependency, ConfigurationError.
+    """
     with _extra_needed():
         from reconciler.web.server import serving_web
     from reconciler.clock import SystemClock
 
-    return serving_web(settings, listen, clock=SystemClock())
+    return serving_web(settings, listen, clock=SystemClock(), does_jobs=does_jobs)
 
 
 @user_app.command("add")

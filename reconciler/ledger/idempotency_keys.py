@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from reconciler.contract.row_rules import NAME_CHARACTERS, bounded_text, wait_ms
-from reconciler.contract.row_values import RowReader
+from reconciler.contract.row_values import ReadRow, RowReader
 from reconciler.contract.tables import IDEMPOTENCY_KEY, PostState
 from reconciler.errors import InvalidValue
 from reconciler.ledger.database import LedgerDatabase
@@ -42,10 +44,17 @@ class SqlIdempotencyKeys:
                 return KeyAnswer(use=KeyUse.FIRST, token=token, is_again=True)
             return found
 
+    def find(self, environment: str, *, by: str, key: str) -> KeyAnswer | None:
+        """What is kept, whatever was asked."""
+        found = self._row(_is(environment, by=by, key=key))
+        if found is None or found.damage is not None:
+            return None
+        return _answer(found.values)
+
     def answer(self, environment: str, request: KeyedRequest, *, token: str, status: int, answer: str) -> bool:
         """Under the token."""
         c = idempotency_key.c
-        update = sa.update(idempotency_key).where(_is(environment, request), c.token == token, c.state == _UNDER_WAY)
+        update = sa.update(idempotency_key).where(_is_of(environment, request), c.token == token, c.state == _UNDER_WAY)
         with self._database.writing() as connection:
             done = connection.execute(
                 update.values(state=_ANSWERED, token=None, lease_until_ms=None, status=status, answer=answer)
@@ -55,7 +64,7 @@ class SqlIdempotencyKeys:
     def forget(self, environment: str, request: KeyedRequest, *, token: str) -> None:
         """Under the token."""
         c = idempotency_key.c
-        delete = sa.delete(idempotency_key).where(_is(environment, request), c.token == token, c.state == _UNDER_WAY)
+        delete = sa.delete(idempotency_key).where(_is_of(environment, request), c.token == token, c.state == _UNDER_WAY)
         with self._database.writing() as connection:
             connection.execute(delete)
 
@@ -80,28 +89,38 @@ class SqlIdempotencyKeys:
         return True
 
     def _read(self, environment: str, request: KeyedRequest) -> KeyAnswer | None:
-        query = sa.select(*(idempotency_key.c[name] for name in _NAMES)).where(_is(environment, request))
+        found = self._row(_is_of(environment, request))
+        if found is None:
+            return None
+        if found.damage is not None or found.values["digest"] != request.digest:
+            return KeyAnswer(use=KeyUse.OTHER_REQUEST)  # what a damaged row was about nobody knows: nothing is done
+        return _answer(found.values)
+
+    def _row(self, which: sa.ColumnElement[bool]) -> ReadRow | None:
+        query = sa.select(*(idempotency_key.c[name] for name in _NAMES)).where(which)
         with self._database.reading() as connection:
             row = connection.execute(query).one_or_none()
-        if row is None:
-            return None
-        read = _ROWS.parse(row)
-        values = read.values
-        if read.damage is not None or values["digest"] != request.digest:
-            return KeyAnswer(use=KeyUse.OTHER_REQUEST)  # what a damaged row was about nobody knows: nothing is done
-        if values["state"] == _UNDER_WAY or values["status"] is None or values["answer"] is None:
-            return KeyAnswer(use=KeyUse.UNDER_WAY)
-        return KeyAnswer(use=KeyUse.ANSWERED, status=values["status"], answer=values["answer"])
+        return None if row is None else _ROWS.parse(row)
 
     def _take_over(self, environment: str, request: KeyedRequest, token: str, lease_seconds: float) -> bool:
         c, now = idempotency_key.c, self._database.now()
         is_dead = (c.state == _UNDER_WAY) & (c.digest == request.digest) & (c.lease_until_ms < now)
-        update = sa.update(idempotency_key).where(_is(environment, request), is_dead)
+        update = sa.update(idempotency_key).where(_is_of(environment, request), is_dead)
         with self._database.writing() as connection:
             taken = connection.execute(update.values(token=token, lease_until_ms=now + wait_ms(lease_seconds)))
             return taken.rowcount == 1
 
 
-def _is(environment: str, request: KeyedRequest) -> sa.ColumnElement[bool]:
+def _answer(values: Mapping[str, Any]) -> KeyAnswer:
+    if values["state"] == _UNDER_WAY or values["status"] is None or values["answer"] is None:
+        return KeyAnswer(use=KeyUse.UNDER_WAY)
+    return KeyAnswer(use=KeyUse.ANSWERED, status=values["status"], answer=values["answer"])
+
+
+def _is_of(environment: str, request: KeyedRequest) -> sa.ColumnElement[bool]:
+    return _is(environment, by=request.by, key=request.key)
+
+
+def _is(environment: str, *, by: str, key: str) -> sa.ColumnElement[bool]:
     c = idempotency_key.c
-    return (c.environment == environment) & (c.by == request.by) & (c.idempotency_key == request.key)
+    return (c.environment == environment) & (c.by == by) & (c.idempotency_key == key)

@@ -6,12 +6,13 @@ import logging
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from reconciler.clock import Clock
+from reconciler.commands.job_worker import working_on_jobs
 from reconciler.instrumentation.listening import address_refused, host_and_port
 from reconciler.settings.schema import Settings
 from reconciler.web.access.server_tls import ServerCertificate, server_certificate
@@ -30,15 +31,16 @@ STOP_SECONDS_MAX = 5
 
 
 @contextmanager
-def serving_web(settings: Settings, listen: str, *, clock: Clock) -> Iterator[tuple[str, int]]:
-    """Serves API and console within the block; yields host and port.
+def serving_web(settings: Settings, listen: str, *, clock: Clock, does_jobs: bool = False) -> Iterator[tuple[str, int]]:
+    """Serves API and console within the block; yields host and port. `does_jobs`: also what was asked for, beside it.
 
     Raises ConfigurationError if the address cannot be had, or if it would be unsafe to serve there.
     """
     with Connections(settings, clock=clock) as connections:
         application = build_application(build_services(settings, connections, clock=clock, listen=listen))
         server = uvicorn.Server(_configuration(application, server_certificate(settings.web)))
-        with _bound(listen) as bound:
+        jobs = working_on_jobs(connections) if does_jobs and not settings.web.read_only else nullcontext()
+        with _bound(listen) as bound, jobs:
             host, port = bound.getsockname()[:2]
             thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, name="web", daemon=True)
             thread.start()

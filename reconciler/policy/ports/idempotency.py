@@ -55,6 +55,10 @@ class IdempotencyKeys(Protocol):
         """
         ...
 
+    def find(self, environment: str, *, by: str, key: str) -> KeyAnswer | None:
+        """How a key is used: UNDER_WAY or ANSWERED; None: it is not, or not any more, or its row is damaged."""
+        ...
+
     def answer(self, environment: str, request: KeyedRequest, *, token: str, status: int, answer: str) -> bool:
         """Keeps the answer, whose length the caller bounds. False: another request took the dead one's place."""
         ...

@@ -11,7 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from reconciler.commands.jobs import REASON_CHARACTERS_MAX
 from reconciler.errors import InvalidValue
-from reconciler.web.exchange import WebRequest
+from reconciler.web.access.roles import Visitor
+from reconciler.web.exchange import WebRefusal, WebRequest
 from reconciler.web.services import WebServices
 
 #: Characters of a wrong value that are repeated to who sent it.
@@ -39,6 +40,13 @@ class Reasoned(ActFields):
 F = TypeVar("F", bound=ActFields)
 
 
+def name_on_record(visitor: Visitor) -> str:
+    """Told from the logins of the command line. Raises WebRefusal: nobody said who they are."""
+    if not visitor.name:
+        raise WebRefusal(HTTPStatus.FORBIDDEN, "what is done has the name of who did it: log in", kind="name-needed")
+    return f"web:{visitor.name}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActRequest:
     """Who asks, and where."""
@@ -50,7 +58,7 @@ class ActRequest:
     @property
     def by(self) -> str:
         """As it is written on record."""
-        return self.request.visitor.name
+        return name_on_record(self.request.visitor)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from typing import Any
 from reconciler.commands.jobs import job_id_of
 from reconciler.errors import DatabaseAway, ReconcilerError
 from reconciler.policy.ports import KeyAnswer, KeyedRequest, KeyUse
-from reconciler.web.acts.act import ActFields, ActRequest, ActResult, WebAct
+from reconciler.web.acts.act import ActFields, ActRequest, ActResult, WebAct, name_on_record
 from reconciler.web.exchange import WebRefusal, WebRequest
 from reconciler.web.services import WebServices
 
@@ -46,8 +46,6 @@ def done_once(
     request's, or whose request is under way or died.
     """
     require_key(key)
-    if not request.visitor.name:
-        raise WebRefusal(HTTPStatus.FORBIDDEN, "what is done has the name of who did it: log in", kind="name-needed")
     fields = act.read(document)
     keyed = keyed_request(act, request, fields, key=key)
     environment = services.settings.environment
@@ -86,10 +84,15 @@ def keyed_request(act: WebAct[Any], request: WebRequest, fields: ActFields, *, k
     """What is kept of a request: the key of a visitor and an act, and a digest of what was asked."""
     asked = json.dumps([request.path, fields.model_dump(mode="json")], sort_keys=True)
     return KeyedRequest(
-        by=request.visitor.name,
-        key=f"{act.name}:{hashlib.sha256(key.encode()).hexdigest()}",
+        by=name_on_record(request.visitor),
+        key=kept_key(act, key),
         digest=hashlib.sha256(asked.encode("utf-8", "surrogatepass")).digest(),
     )
+
+
+def kept_key(act: WebAct[Any], key: str) -> str:
+    """As the ledger has it: of one length, whatever the client made."""
+    return f"{act.name}:{hashlib.sha256(key.encode()).hexdigest()}"
 
 
 def _first(

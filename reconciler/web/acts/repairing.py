@@ -80,7 +80,8 @@ def _repaired(services: WebServices, asked: ActRequest, fields: RepairFields) ->
         reason=fields.reason,
         judged_max=PREVIEWED_MAX,
     )
-    return ActResult(document=report.as_dict() | {"exit_code": report.exit_code})
+    chosen = {"all": fields.all, "topic": fields.topic, "group": fields.group}
+    return ActResult(document=report.as_dict() | {"chosen": chosen, "exit_code": report.exit_code})
 
 
 def _bulk_keys(services: WebServices, asked: ActRequest, fields: RepairFields) -> list[str]:

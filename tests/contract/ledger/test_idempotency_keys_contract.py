@@ -23,6 +23,10 @@ def begin(world: DatabaseWorld, request: KeyedRequest = REQUEST) -> KeyAnswer:
     return world.ledger.idempotency_keys.begin(world.environment, request, lease_seconds=LEASE_SECONDS)
 
 
+def find(world: DatabaseWorld, *, by: str = REQUEST.by) -> KeyAnswer | None:
+    return world.ledger.idempotency_keys.find(world.environment, by=by, key=REQUEST.key)
+
+
 def answer(world: DatabaseWorld, token: str) -> bool:
     keys = world.ledger.idempotency_keys
     return keys.answer(world.environment, REQUEST, token=token, status=201, answer=ANSWER)
@@ -32,9 +36,12 @@ def test_a_repeated_request_gets_the_first_ones_answer(database_world: DatabaseW
     first = begin(database_world)
     assert (first.use, first.is_again) == (KeyUse.FIRST, False)
     assert begin(database_world).use is KeyUse.UNDER_WAY
+    assert find(database_world) == KeyAnswer(use=KeyUse.UNDER_WAY)
     assert answer(database_world, first.token)
     database_world.clock.advance(2 * LEASE_SECONDS)
-    assert begin(database_world) == KeyAnswer(use=KeyUse.ANSWERED, status=201, answer=ANSWER)
+    kept = KeyAnswer(use=KeyUse.ANSWERED, status=201, answer=ANSWER)
+    assert begin(database_world) == kept
+    assert find(database_world) == kept
     assert not answer(database_world, first.token), "the first answer stays"
 
 
@@ -50,6 +57,7 @@ def test_another_request_with_the_same_key_gets_an_answer_that_is_not_its_own(da
 
 def test_two_users_environments_or_spellings_share_a_key(database_world: DatabaseWorld) -> None:
     begin(database_world)
+    assert find(database_world, by="ben") is None
     assert begin(database_world, replace(REQUEST, by="ben")).use is KeyUse.FIRST
     assert begin(database_world, replace(REQUEST, by="Anna")).use is KeyUse.FIRST
     assert begin(database_world, replace(REQUEST, key=REQUEST.key.upper())).use is KeyUse.FIRST

@@ -41,7 +41,7 @@ REQUEST = WebRequest(
     headers={},
     request_id="r",
     parts={"topic": "ORDERS"},
-    visitor=Visitor(name="web:anna", role=WebRole.ADMIN),
+    visitor=Visitor(name="anna", role=WebRole.ADMIN),
 )
 AGAIN = "do-it-once"
 
@@ -121,7 +121,7 @@ def test_a_key_answers_another_request_another_visitor_or_another_act(services: 
         with pytest.raises(WebRefusal) as refused:
             ask(services, HOLD, other)
         assert (refused.value.status, refused.value.kind) == (422, "key-of-another-request")
-    assert not ask(services, HOLD, DRILL, by="web:ben").is_replayed
+    assert not ask(services, HOLD, DRILL, by="ben").is_replayed
     assert not ask(services, LIFT, {}).is_replayed
     assert actions(services) == {"hold": 2, "resume": 1}
 
