@@ -136,7 +136,7 @@ load-lag: setup ## a group that stops while IDS=10000000 are announced; BROKER=5
 docs: setup ## writes docs/reference and the dashboard from the code
 	$(BIN)/python docs/generate.py
 
-EXTRAS := daemon demo audit postgres mysql compression metrics web
+EXTRAS := daemon demo audit postgres mysql compression metrics web otel
 COMPILE := uv pip compile --quiet --generate-hashes --no-annotate --custom-compile-command 'make lock'
 LOWEST := --resolution lowest-direct --no-emit-package pyspark --no-emit-package py4j
 lock: setup ## requirements/*.lock from pyproject.toml; UPGRADE=--upgrade takes the newest of everything

@@ -286,6 +286,7 @@ ASKS = {
     "psycopg": "the extra `postgres` only; your code may import it under any licence; who ships it ships its licence and lets it be replaced",
     "psycopg-binary": "as psycopg",
     "axe-playwright-python": "tests only, never shipped",
+    "certifi": "the extra `otel` only; who passes a changed list of authorities on publishes the change",
     "hypothesis": "tests only, never shipped",
     "pathspec": "development only, never shipped",
 }

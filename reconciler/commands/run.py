@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
+from typing import TYPE_CHECKING
 
 from reconciler.classic.run import serve_classic
 from reconciler.clock import Clock, SystemClock
@@ -25,6 +26,10 @@ from reconciler.wiring.history import history_sink, writing_history
 from reconciler.wiring.metrics import Metering
 from reconciler.wiring.rounds import RoundAssembly
 from reconciler.wiring.scheduler import Tick, TickRunner, serve_when_possible
+from reconciler.wiring.tracing import tracing
+
+if TYPE_CHECKING:
+    from reconciler.instrumentation.tracing.spans import EventSpans
 
 logger = logging.getLogger(__name__)
 
@@ -48,19 +53,21 @@ def run_service(settings: Settings, stop: threading.Event) -> None:
     with the same environment.
     """
     clock = SystemClock()
-    with measuring(settings, "run", clock=clock) as metering:
+    with measuring(settings, "run", clock=clock) as metering, tracing(settings, clock=clock) as spans:
         if settings.rounds.mode == "classic":
             serve_when_possible(lambda: serve_classic(settings, stop, clock), stop=stop, clock=clock)
         else:
-            serve_when_possible(lambda: _serve(settings, stop, clock, metering), stop=stop, clock=clock)
+            serve_when_possible(lambda: _serve(settings, stop, clock, metering, spans), stop=stop, clock=clock)
 
 
-def _serve(settings: Settings, stop: threading.Event, clock: Clock, metering: Metering | None) -> None:
+def _serve(
+    settings: Settings, stop: threading.Event, clock: Clock, metering: Metering | None, spans: EventSpans | None
+) -> None:
     with Connections(settings, clock=clock) as connections:
         sink = history_sink(settings, clock)
-        assembly = RoundAssembly(connections, history=sink, metering=metering)
+        assembly = RoundAssembly(connections, history=sink, metering=metering, spans=spans)
         rounds = [(topic, assembly.rounds_of(topic)) for topic in assembly.plans]
-        ticks = [_round_tick(assembly, topic, topic_rounds, metering) for topic, topic_rounds in rounds]
+        ticks = [_round_tick(assembly, topic, topic_rounds, metering, spans) for topic, topic_rounds in rounds]
         recovery = assembly.recovery()
 
         def recover() -> None:
@@ -125,11 +132,19 @@ def delete_old_rows(delete_some: Callable[[], bool], *, stop: threading.Event, c
             return
 
 
-def _round_tick(assembly: RoundAssembly, topic: TopicPlan, rounds: ReconcileRound, metering: Metering | None) -> Tick:
+def _round_tick(
+    assembly: RoundAssembly,
+    topic: TopicPlan,
+    rounds: ReconcileRound,
+    metering: Metering | None,
+    spans: EventSpans | None,
+) -> Tick:
+    run = rounds.run if spans is None else spans.traced(rounds.run)
+
     def one(subscription: Subscription) -> None:
         with suppress(RedisAway):  # the round finds out by itself, and opens the outage
             assembly.require_shard_count(subscription)
-        report = rounds.run(subscription)
+        report = run(subscription)
         if metering is not None and report.suspended is not None:
             metering.events.suspended(subscription)
 

@@ -87,6 +87,9 @@ class VerdictsWritten:
     verifications: Sequence[Verification]
     #: Of these, the losses that the ledger did not have. A key that a person asked for by hand is left out.
     new_losses: Sequence[NewLoss] = ()
+    #: From the first question about a page of keys, these among them, until these were written, by the process's
+    #: monotonic clock.
+    took_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +137,10 @@ class RepairStepped:
     answer: str
     #: From the proof of the loss until it is DONE, by the ledger's clock; None: it is not DONE.
     took_seconds: float | None = None
+    #: From its claim until this state was written, by the process's monotonic clock.
+    worked_seconds: float = 0.0
+    #: The producing span (contract/trace_context.py); None: not known.
+    traceparent: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -258,12 +258,13 @@ class ReconcileRound:
             self._leave(selection, running.tally)
             for start in range(0, len(selection.due), PAGE_KEYS):
                 page = self._still_ours(running.plan, selection.due[start : start + PAGE_KEYS])
+                began_seconds = self._clock.monotonic_seconds()
                 with running.tally.beyond_bugs():
                     judged = self._verifier.verify(
                         running.topic, [replace(d, gate_open=False) for d in page], running.snapshot
                     )
                     settled = running.tally.sort_out(judged)
-                    running.tally.settled += self._write_down(running.topic, running.plan, settled)
+                    running.tally.settled += self._write_down(running.topic, running.plan, settled, began_seconds)
                     done = {j.suspect.unique_key for j in settled}
                     others += [d for d in page if d.unique_key not in done]
                 if len(others) >= trickle:
@@ -294,13 +295,14 @@ class ReconcileRound:
         for start in range(0, len(suspects), PAGE_KEYS):
             self._breaker.renew_after_storm(running.plan.subscription)
             page = self._still_ours(running.plan, suspects[start : start + PAGE_KEYS])
+            began_seconds = self._clock.monotonic_seconds()
             with running.tally.beyond_bugs():
                 done = self._verifier.verify(running.topic, page, running.snapshot)
                 running.tally.judged += done
                 # Before the repairs of these are opened: another process could begin with them at once.
                 so_far = replace(running.tally.load(), left_over=0)  # the rest is not left over yet
                 self._breaker.open_if(running.plan.subscription, self._breaker.rules.too_many(so_far))
-                running.tally.settled += self._write_down(running.topic, running.plan, done)
+                running.tally.settled += self._write_down(running.topic, running.plan, done, began_seconds)
 
     def _catch_up(
         self,
@@ -337,7 +339,9 @@ class ReconcileRound:
         }
         return [d for d in page if kept[d.shard]]
 
-    def _write_down(self, topic: TopicPlan, plan: SubscriptionPlan, judged: Sequence[Judgement]) -> int:
+    def _write_down(
+        self, topic: TopicPlan, plan: SubscriptionPlan, judged: Sequence[Judgement], began_seconds: float
+    ) -> int:
         """Verdicts into SQL first; only then repairs are opened and keys leave pending. Returns how many left."""
         by_shard: dict[int, list[Verification]] = {}
         for one in judged:
@@ -349,7 +353,14 @@ class ReconcileRound:
             shard = Shard(subscription=plan.subscription, number=number)
             self._candidates.record(shard, verifications)
             new_losses = tuple(_new_losses(j for j in judged if j.suspect.shard == number))
-            self._events.emit(VerdictsWritten(shard=shard, verifications=tuple(verifications), new_losses=new_losses))
+            self._events.emit(
+                VerdictsWritten(
+                    shard=shard,
+                    verifications=tuple(verifications),
+                    new_losses=new_losses,
+                    took_seconds=self._clock.monotonic_seconds() - began_seconds,
+                )
+            )
             self._repairer.open(topic, {v.unique_key: v.verdict for v in verifications if v.verdict in LOSSES})
             closed = [
                 LeftKey(unique_key=v.unique_key, state=v.state, verdict=v.verdict)
@@ -427,10 +438,11 @@ class ReconcileRound:
             shard=topic.shard_of(unique_key),  # its row may be of a queue that there is no more
             known=known,
         )
+        began_seconds = self._clock.monotonic_seconds()
         self._verifier.recall_brokers(topic)
         judged = self._verifier.verify(topic, [suspect], self._verifier.snapshot(topic, plan))
         if not dry_run:
-            self._write_down(topic, plan, judged)
+            self._write_down(topic, plan, judged, began_seconds)
         return judged[0]
 
     def repair_one(

@@ -375,6 +375,15 @@ class WebSettings(Section):
     read_only: bool = Field(default=False, description="true: console and API change nothing, whoever asks.")
 
 
+class TracingSettings(Section):
+    """OpenTelemetry spans; they need the extra `otel`."""
+
+    enabled: bool = Field(
+        default=False,
+        description="True: rounds, verifications and repairs of `run` become spans, sent as the variables OTEL_* say.",
+    )
+
+
 class LoggingSettings(Section):
     """Logs go to standard error."""
 
@@ -402,6 +411,7 @@ class Settings(Section):
     history: HistorySettings = HistorySettings()
     metrics: MetricsSettings = MetricsSettings()
     web: WebSettings = WebSettings()
+    tracing: TracingSettings = TracingSettings()
     logging: LoggingSettings = LoggingSettings()
 
     @model_validator(mode="after")

@@ -134,11 +134,15 @@ def require_prometheus_client() -> None:
 
 def build_samples() -> Iterator[Sample]:
     """Which release runs."""
+    yield Sample(c.BUILD_INFO, (release(), platform.python_version()), 1)
+
+
+def release() -> str:
+    """The installed release."""
     try:
-        release = version("checkback-reconciler")
+        return version("checkback-reconciler")
     except PackageNotFoundError:
-        release = "unknown"
-    yield Sample(c.BUILD_INFO, (release, platform.python_version()), 1)
+        return "unknown"
 
 
 def schedule_samples(runner: TickRunner) -> Iterator[Sample]:

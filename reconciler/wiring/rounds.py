@@ -92,9 +92,14 @@ class RoundAssembly:
     """
 
     def __init__(
-        self, connections: Connections, *, history: HistorySink | None = None, metering: Metering | None = None
+        self,
+        connections: Connections,
+        *,
+        history: HistorySink | None = None,
+        metering: Metering | None = None,
+        spans: EventSink | None = None,
     ) -> None:
-        """`history`, `metering`: where events go, too; history.path alone lets rounds keep their sets."""
+        """`history`, `metering`, `spans`: where events go, too; history.path alone lets rounds keep their sets."""
         settings = connections.settings
         self.settings = settings
         self.plans = topic_plans(settings)
@@ -109,7 +114,7 @@ class RoundAssembly:
             commit_generations=settings.rounds.commit_generations,
             history_generations=history_generations(settings),
         )
-        more = (history, None if metering is None else metering.events)
+        more = (history, None if metering is None else metering.events, spans)
         self.events: EventSink = SeveralSinks(EventLog(), *(sink for sink in more if sink is not None))
         self._connections = connections
         self._workers = connections.shared(_start_workers)

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from reconciler.contract.defaults import SKEW_MARGIN_SECONDS
+from reconciler.contract.trace_context import traceparent_of
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.evidence import (
     ConsumeMode,
@@ -23,7 +24,7 @@ from reconciler.policy.evidence import (
     QueuePosition,
     StoredMessage,
 )
-from reconciler.policy.inquiry.delivery import group_position, of_row, own_halves, reach, row_of
+from reconciler.policy.inquiry.delivery import difference, group_position, of_row, own_halves, reach, row_of
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import Repair
 
@@ -136,6 +137,20 @@ class CaseFile(ABC):
             if lookup is not None and lookup.is_found:
                 return True, lookup.records[-1].tag
         return False, None
+
+    @property
+    def traceparent(self) -> str | None:
+        """The producing span, from the outbox row or a copy of its message; None: not known."""
+        row = self.row
+        of_the_row = traceparent_of(row.properties or {}) if row is not None else None
+        if of_the_row is not None:
+            return of_the_row
+        for lookup in (self.copies, self.halves, self.parked):
+            for copy in lookup.records if lookup is not None else ():
+                found = traceparent_of(copy.properties)
+                if found is not None and difference(copy, row) is None:  # a digest is made only where there is one
+                    return found
+        return None
 
     @property
     def missing(self) -> tuple[SubscriptionPlan, ...]:

@@ -17,6 +17,8 @@ from reconciler.policy.ports import WHENEVER_COMMITTED_MS, Candidate, Repair
 DAMAGED_LOOKS = "damaged_looks"
 #: Name in the evidence of the verdict that closed the key before, and was taken back since.
 TAKEN_BACK = "taken_back"
+#: Evidence: the producing span, where the message carries one.
+TRACEPARENT = "traceparent"
 #: Characters of one witness's answer that are kept.
 DETAIL_CHARACTERS_MAX = 400
 
@@ -109,6 +111,8 @@ def evidence_of(suspect: Suspect, *, reason: str) -> dict[str, object]:
         elif any(effect.content_digest is None for effect in (inbox.records if inbox is not None else ())):
             evidence["compared"] = "not the effect: the inbox row has no digest"
     evidence |= _places(suspect, row)
+    if (traceparent := suspect.traceparent) is not None:
+        evidence[TRACEPARENT] = traceparent
     if suspect.damaged_looks:
         evidence[DAMAGED_LOOKS] = suspect.damaged_looks
     if suspect.check_back is not None:

@@ -86,6 +86,10 @@ class _Work:
 
     case: RepairCase
     token: str
+    #: By the process's monotonic clock; a dry run claims nothing.
+    claimed_seconds: float = 0.0
+    #: The producing span: known before a send, after which copies are asked for again.
+    traceparent: str | None = None
     #: What follows; nothing is done before it is decided.
     decision: RepairStep = _UNDECIDED
     #: Reported instead of the word of the state.
@@ -243,7 +247,8 @@ class Repairer:
             self._claims += 1
             claims.append((row, f"{self._owner}/{self._claims}"))
         # Nothing is sent later: another process could hold the claim by then.
-        until_seconds = self._clock.monotonic_seconds() + self._rules.claim_lease_seconds / 2
+        claimed_seconds = self._clock.monotonic_seconds()
+        until_seconds = claimed_seconds + self._rules.claim_lease_seconds / 2
         mine = self._repairs.claim_all(claims, lease_seconds=self._rules.claim_lease_seconds) if claims else []
         outcomes += [
             outcome_of(row, "another owner has it, or it is not due", "taken")
@@ -252,7 +257,9 @@ class Repairer:
         ]
         tokens = {claimed.unique_key: token for claimed, (_, token) in zip(mine, claims, strict=True) if claimed}
         cases = self._cases(one_pass.topic, [claimed for claimed in mine if claimed is not None])
-        works = [_Work(case=case, token=tokens[case.repair.unique_key]) for case in cases]
+        works = [
+            _Work(case=case, token=tokens[case.repair.unique_key], claimed_seconds=claimed_seconds) for case in cases
+        ]
         together = min(BATCH, TURNS * self._workers.width)
         for start in range(0, len(works), together):
             self._work(one_pass, works[start : start + together], until_seconds)
@@ -309,6 +316,7 @@ class Repairer:
         decided = self._witnesses.settle([work.case for work in works], decide, one_pass.snapshot)
         for work, (case, decision) in zip(works, decided, strict=True):
             work.case, work.decision = case, decision
+            work.traceparent = work.traceparent or case.traceparent
 
     def _withdraw(self, one_pass: RepairPass, works: Sequence[_Work]) -> None:
         """Ends hand-over rows, under any brake: nothing is sent. They are read again: a worker may have been first."""
@@ -395,10 +403,11 @@ class Repairer:
         written = self._repairs.change_all(changes) if changes else []
         for work, changed in zip(works, written, strict=True):
             if changed is not None:
-                self._emit_step(work.case.repair, changed, work.decision.reason)
+                self._emit_step(work, changed)
         return written
 
-    def _emit_step(self, repair: Repair, changed: Repair, reason: str) -> None:
+    def _emit_step(self, work: _Work, changed: Repair) -> None:
+        repair = work.case.repair
         if changed.state is not repair.state or changed.rung is not repair.rung:
             self._events.emit(
                 RepairStepped(
@@ -410,8 +419,10 @@ class Repairer:
                     before=repair.state,
                     after=changed.state,
                     attempts=changed.attempts,
-                    answer=reason,
+                    answer=work.decision.reason,
                     took_seconds=_took_seconds(changed),
+                    worked_seconds=self._clock.monotonic_seconds() - work.claimed_seconds,
+                    traceparent=work.traceparent,
                 )
             )
 

@@ -1,0 +1,242 @@
+"""Events of the policy as spans: a round, and in it verifications whose verdicts were written, and steps of repairs.
+
+A verification and a repair link to the span that sent the message, where the message names it: they are no part of the
+producer's trace, which ended long before. Spans are made of events, after the fact: nothing waits for them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+from opentelemetry.context import Context
+from opentelemetry.trace import Link, Span, SpanContext, Status, StatusCode, TraceFlags, Tracer, set_span_in_context
+
+from reconciler.clock import Clock
+from reconciler.contract.subscription import Subscription
+from reconciler.contract.tables import RepairState
+from reconciler.contract.visible_text import visible_line
+from reconciler.errors import ReconcilerError
+from reconciler.instrumentation.tracing import names
+from reconciler.policy.events import Event, RepairStepped, RoundFinished, VerdictsWritten
+from reconciler.policy.judging.suspect import TRACEPARENT
+from reconciler.policy.ports import Verification
+from reconciler.policy.round import RoundReport
+
+#: Spans of one round for keys with the same verdict, or for repairs that took the same step: a flood of keys must not
+#: push a loss out of the queue. The round's span counts the others.
+ALIKE_MAX = 100
+#: Characters of a text from outside, before those that cannot be seen are told by their numbers.
+TEXT_CHARACTERS_MAX = 400
+#: Problems of a round that are told.
+PROBLEMS_MAX = 16
+#: Figures of RoundFinished that its span has.
+FIGURES = (
+    "shards_run", "shards_skipped", "announced", "matched", "pending_after", "oldest_pending_seconds", "gate",
+    "became_due", "verified", "settled", "not_taken", "broker_look_ups", "weaker",
+)  # fmt: skip
+
+Attributes = dict[str, str | int | float | tuple[str, ...]]
+
+
+@dataclass(slots=True, kw_only=True)
+class _RunningRound:
+    span: Span
+    began_ns: int
+    #: By the process's monotonic clock.
+    began_seconds: float
+    #: Kind of span -> how many the round has.
+    alike: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    left_out: int = 0
+
+
+#: The round that runs in this thread.
+_running: ContextVar[_RunningRound | None] = ContextVar("running_round", default=None)
+
+
+class EventSpans:
+    """An EventSink. Shared by threads: each has a round of its own."""
+
+    def __init__(self, tracer: Tracer, *, clock: Clock) -> None:
+        self._tracer = tracer
+        self._clock = clock
+
+    def traced(self, run: Callable[[Subscription], RoundReport]) -> Callable[[Subscription], RoundReport]:
+        """The function, each call of it in a round's span: also of a round that did not run, or failed."""
+
+        def run_traced(subscription: Subscription) -> RoundReport:
+            with self._round(subscription) as span:
+                report = run(subscription)
+                if report.suspended is not None:
+                    span.set_attribute(names.SUSPENDED, _told(report.suspended))
+                return report
+
+        return run_traced
+
+    def emit(self, event: Event) -> None:
+        """Makes the event's spans; most events have none."""
+        match event:
+            case RoundFinished():
+                self._finished(event)
+            case VerdictsWritten():
+                for verification in event.verifications:
+                    self._verification(event, verification)
+            # SENDING is written before a byte leaves: the step is over when the answer is written.
+            case RepairStepped() if event.after is not RepairState.SENDING:
+                self._repair(event)
+            case _:
+                pass
+
+    @contextmanager
+    def _round(self, subscription: Subscription) -> Iterator[Span]:
+        began_ns = self._clock.now_ms() * 1_000_000
+        attributes = _place(names.ROUND, subscription.environment, subscription.topic) | _group(subscription)
+        span = self._tracer.start_span(
+            f"{names.ROUND} {subscription.topic}", Context(), attributes=attributes, start_time=began_ns
+        )
+        running = _RunningRound(span=span, began_ns=began_ns, began_seconds=self._clock.monotonic_seconds())
+        token = _running.set(running)
+        try:
+            yield span
+        except BaseException as error:
+            span.set_attribute(names.ERROR_TYPE, type(error).__name__)
+            # Other errors are bugs, and what their texts hold is not known.
+            told = _told(str(error)) if isinstance(error, ReconcilerError) else None
+            span.set_status(Status(StatusCode.ERROR, told))
+            raise
+        finally:
+            if running.left_out:
+                span.set_attribute(names.LEFT_OUT, running.left_out)
+            span.end(self._now_ns(running))
+            _running.reset(token)
+
+    def _finished(self, event: RoundFinished) -> None:
+        running = _running.get()
+        if running is None or not running.span.is_recording():
+            return
+        figures: Attributes = {f"{names.OF_A_ROUND}{name}": getattr(event, name) for name in FIGURES}
+        for name, numbers in (("verdicts", event.verdicts), ("repairs", event.repairs)):
+            figures |= {f"{names.OF_A_ROUND}{name}.{word.lower()}": number for word, number in numbers.items()}
+        figures[f"{names.OF_A_ROUND}gate_detail"] = _told(event.gate_detail)
+        figures[f"{names.OF_A_ROUND}holds"] = event.holds
+        if event.problems:
+            figures[f"{names.OF_A_ROUND}problems"] = tuple(map(_told, event.problems[:PROBLEMS_MAX]))
+            running.span.set_status(Status(StatusCode.ERROR, _told(event.problems[0])))
+        running.span.set_attributes(figures)
+
+    def _verification(self, event: VerdictsWritten, verification: Verification) -> None:
+        subscription = event.shard.subscription
+        self._span(
+            names.VERIFY,
+            (verification.verdict.value,),
+            _place(names.VERIFY, subscription.environment, subscription.topic)
+            | _group(subscription)
+            | {
+                names.SHARD: event.shard.number,
+                names.MESSAGE_ID: _told(verification.unique_key),
+                names.VERDICT: verification.verdict.value,
+                names.STATE: verification.state.value,
+                names.REASON: _told(str(verification.evidence.get("reason", ""))),
+            },
+            took_seconds=event.took_seconds,
+            traceparent=verification.evidence.get(TRACEPARENT),
+        )
+
+    def _repair(self, event: RepairStepped) -> None:
+        attributes = _place(names.REPAIR, event.environment, event.topic) | {
+            names.MESSAGE_ID: _told(event.unique_key),
+            names.SCOPE: event.scope,
+            names.RUNG: event.rung.value,
+            names.BEFORE: event.before.value,
+            names.AFTER: event.after.value,
+            names.ATTEMPTS: event.attempts,
+            names.ANSWER: _told(event.answer),
+        }
+        if event.took_seconds is not None:
+            attributes[names.TOOK] = event.took_seconds
+        self._span(
+            names.REPAIR,
+            (event.rung.value, event.after.value),
+            attributes,
+            took_seconds=event.worked_seconds,
+            traceparent=event.traceparent,
+            failed=_told(event.answer) if event.after is RepairState.FAILED else None,
+        )
+
+    def _span(
+        self,
+        operation: str,
+        kind: tuple[str, ...],
+        attributes: Attributes,
+        *,
+        took_seconds: float,
+        traceparent: object,
+        failed: str | None = None,
+    ) -> None:
+        """A span that ends now; a child of the round that runs in this thread, if one does."""
+        running = _running.get()
+        context = Context()
+        if running is not None:
+            running.alike[operation, *kind] += 1
+            if running.alike[operation, *kind] > ALIKE_MAX:
+                running.left_out += 1
+                return
+            context = set_span_in_context(running.span, context)
+        ends_ns = self._now_ns(running)
+        span = self._tracer.start_span(
+            f"{operation} {attributes[names.TOPIC]}",
+            context,
+            attributes=attributes | {names.MESSAGE_TYPE: names.TRANSACTION},
+            links=_links(traceparent),
+            start_time=ends_ns - round(max(0.0, took_seconds) * 1e9),
+        )
+        if failed is not None:
+            span.set_status(Status(StatusCode.ERROR, failed))
+        span.end(ends_ns)
+
+    def _now_ns(self, running: _RunningRound | None) -> int:
+        """Within a round by its beginning: a step of the wall clock must not turn the spans of one trace around."""
+        if running is None:
+            return self._clock.now_ms() * 1_000_000
+        return running.began_ns + round((self._clock.monotonic_seconds() - running.began_seconds) * 1e9)
+
+
+class TraceOfRecords(logging.Filter):
+    """Gives log records `trace_id` and `span_id` of the round that runs in their thread, if its spans are kept."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """True: no record is dropped."""
+        running = _running.get()
+        if running is not None and running.span.is_recording():
+            of = running.span.get_span_context()
+            record.trace_id, record.span_id = f"{of.trace_id:032x}", f"{of.span_id:016x}"
+        return True
+
+
+def _place(operation: str, environment: str, topic: str) -> Attributes:
+    return {
+        names.SYSTEM: names.ROCKETMQ,
+        names.OPERATION: operation,
+        names.TOPIC: topic,
+        names.ENVIRONMENT: environment,
+    }
+
+
+def _group(subscription: Subscription) -> Attributes:
+    return {names.GROUP: subscription.group, names.SUBSCRIPTION: str(subscription)}
+
+
+def _links(traceparent: object) -> list[Link]:
+    """To the producing span, as contract/trace_context.py has read it."""
+    if not isinstance(traceparent, str):
+        return []
+    _version, trace, span, flags = traceparent.split("-")
+    return [Link(SpanContext(int(trace, 16), int(span, 16), is_remote=True, trace_flags=TraceFlags(int(flags, 16))))]
+
+
+def _told(text: str) -> str:
+    return visible_line(text[:TEXT_CHARACTERS_MAX])

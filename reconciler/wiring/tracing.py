@@ -1,0 +1,54 @@
+"""Wiring of the spans: nothing of them, and no opentelemetry, is loaded unless tracing.enabled is set."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from reconciler.clock import Clock
+from reconciler.errors import MissingDependency
+from reconciler.settings.schema import Settings
+from reconciler.wiring.metrics import release
+
+if TYPE_CHECKING:
+    from reconciler.instrumentation.tracing.spans import EventSpans
+
+
+@contextmanager
+def tracing(settings: Settings, *, clock: Clock) -> Iterator[EventSpans | None]:
+    """Where the policy's events become spans, within the block; None: tracing.enabled is not set.
+
+    Log records of the block name the trace of the round that they come from. Raises MissingDependency,
+    ConfigurationError for variables OTEL_* that cannot work.
+    """
+    if not settings.tracing.enabled:
+        yield None
+        return
+    require_opentelemetry()
+    from reconciler.instrumentation.tracing.export import open_export
+    from reconciler.instrumentation.tracing.spans import EventSpans, TraceOfRecords
+
+    export = open_export(settings.environment, release=release(), clock=clock)
+    handlers, naming = tuple(logging.getLogger().handlers), TraceOfRecords()
+    for handler in handlers:
+        handler.addFilter(naming)
+    try:
+        yield EventSpans(export.tracer, clock=clock)
+    finally:
+        for handler in handlers:
+            handler.removeFilter(naming)
+        export.close()
+
+
+def require_opentelemetry() -> None:
+    """Raises MissingDependency."""
+    try:
+        import opentelemetry.exporter.otlp.proto.http
+        import opentelemetry.sdk.trace  # noqa: F401 - only spans need them
+    except ImportError as error:
+        raise MissingDependency(
+            "tracing.enabled is set, and the OpenTelemetry SDK with its OTLP exporter, which sends spans, is not "
+            "installed: pip install 'checkback-reconciler[otel]', or remove tracing.enabled"
+        ) from error
