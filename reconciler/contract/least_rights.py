@@ -228,7 +228,7 @@ DOCTOR = Role(
     redis=RECONCILER,
     outbox=(*_on(tables.OUTBOX_IDENTITY, "SELECT"), *_on(tables.OUTBOX_FILTER, "SELECT"), _REVISION["outbox"]),
     inbox=(*_on(tables.INBOX, "SELECT"), _REVISION["inbox"]),
-    ledger=(_REVISION["ledger"],),
+    ledger=(*_on(tables.ENVIRONMENT, "SELECT"), _REVISION["ledger"]),
 )
 CONSOLE = Role(
     name="console",

@@ -6,15 +6,16 @@ import logging
 import os
 import socket
 import threading
-from contextlib import suppress
+from collections.abc import Callable
+from functools import partial
 
-from reconciler.errors import BrokerUnavailable, InvalidValue, TransientError
+from reconciler.errors import BrokerUnavailable
 from reconciler.policy.environment import RENEW_SECONDS, EnvironmentGuard, conflict
 from reconciler.policy.ports import EnvironmentUses
 from reconciler.shards.environment_uses import RedisEnvironmentUses
 from reconciler.wiring.connections import Connections
 
-__all__ = ["RENEW_SECONDS", "EnvironmentGuard", "conflicts", "enter_environment", "environment_guard"]
+__all__ = ["RENEW_SECONDS", "EnvironmentGuard", "ask_environment", "enter_environment", "environment_guard"]
 
 logger = logging.getLogger(__name__)
 
@@ -48,14 +49,16 @@ def enter_environment(connections: Connections, guard: EnvironmentGuard, *, stop
     return not stop.is_set()
 
 
-def conflicts(connections: Connections) -> list[InvalidValue]:
-    """Where another cluster is run with the environment now. What is away is left out: other checks say so."""
+def ask_environment(connections: Connections) -> dict[str, Callable[[], None]]:
+    """Place -> raises InvalidValue if a process of another cluster keeps its use there now, TransientError."""
     environment, brokers = connections.settings.environment, _known_brokers(connections)
-    found = []
-    for uses in _places(connections):
-        with suppress(TransientError):
-            found.append(conflict(uses.place, environment, uses.current(environment), brokers))
-    return [error for error in found if error is not None]
+
+    def ask(uses: EnvironmentUses) -> None:
+        error = conflict(uses.place, environment, uses.current(environment), brokers)
+        if error is not None:
+            raise error
+
+    return {uses.place: partial(ask, uses) for uses in _places(connections)}
 
 
 def _known_brokers(connections: Connections) -> frozenset[str]:

@@ -10,6 +10,7 @@ from importlib.metadata import packages_distributions
 
 from reconciler.commands.diagnosis import Check, Diagnosis, Level, failed, run_checks, without_remedy
 from reconciler.commands.doctor.clocks import check_clocks
+from reconciler.commands.doctor.environment import check_environment
 from reconciler.commands.doctor.filters import check_filters, check_kept_tags
 from reconciler.commands.doctor.history import check_history_folders
 from reconciler.commands.doctor.inboxes import check_inbox_lists
@@ -61,6 +62,7 @@ def examine(connections: Connections) -> list[Diagnosis]:
             ("roles of databases", "", lambda: check_primaries(connections)),
             ("name servers", BROKER_REMEDY, doctor.name_servers),
             ("brokers", BROKER_REMEDY, doctor.brokers),
+            ("environment", "", lambda: check_environment(connections)),
             ("rights at brokers", BROKER_REMEDY, lambda: check_broker_rights(connections)),
             ("topics", BROKER_REMEDY, doctor.topics),
             ("groups", BROKER_REMEDY, doctor.groups),

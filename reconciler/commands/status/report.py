@@ -11,6 +11,7 @@ from reconciler.commands.list import outage_row, text_of
 from reconciler.commands.status.accounting import Accounting
 from reconciler.commands.status.damage import damaged_rows, misshapen_members, refused_announcements
 from reconciler.commands.status.double_effects import double_effects
+from reconciler.commands.status.other_clusters import other_clusters
 from reconciler.commands.status.primaries import blind, unproved
 from reconciler.commands.status.standstill import (
     Need,
@@ -70,7 +71,7 @@ class StatusReport:
     away: tuple[str, ...]
     #: None: no history is configured, or it did not answer.
     history: HistoryOverview | None = None
-    #: An open outage, losses without a repair, a history that ends too early, one line each.
+    #: An open outage, losses without a repair, a history that ends too early, another cluster, one line each.
     late: tuple[str, ...] = ()
     #: Keys without a verdict for half of the brokers' retention, one line each: the evidence will soon be deleted.
     undecided: tuple[str, ...] = ()
@@ -271,6 +272,7 @@ def read_status(connections: Connections, *, rounds_within_seconds: float | None
                     within_seconds=rounds_within_seconds,
                 )
             statuses.append(_status_of(assembly, topic, plan, last, accounting))
+    late += other_clusters(connections)
     doubted = unproved(connections)
     late += blind(doubted, within_seconds=limit_seconds(settings, rounds_within_seconds))
     history, history_away = read_overview(settings, assembly.subscriptions)
