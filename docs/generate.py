@@ -105,6 +105,11 @@ def tables_page() -> str:
                 f"Index on ({', '.join(names)}), on PostgreSQL and SQLite only of rows that have the last one."
                 for names in table.sparse_indexes
             ]
+            for index in table.page_indexes:
+                only = (
+                    "" if index.only_with is None else f", on PostgreSQL and SQLite, of rows with a {index.only_with}"
+                )
+                lines.append(f"Index of pages on ({', '.join(table.columns_of(index))}){only}.")
             lines += [f"Unique: ({', '.join(names)})." for names in table.unique]
             lines += [""]
     return "\n".join(lines).rstrip() + "\n"

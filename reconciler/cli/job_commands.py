@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -30,10 +31,12 @@ def jobs_list(
 ) -> None:
     """The newest jobs first."""
     from reconciler.commands.jobs import job_document, list_jobs
+    from reconciler.policy.ports import LedgerFilter, all_rows
     from reconciler.wiring.connections import Connections
 
     with Connections(read_settings(config)) as connections:
-        found = list_jobs(connections, state=state, limit=limit)
+        newest_first = partial(list_jobs, connections, only=LedgerFilter(job_state=state))
+        found = list(all_rows(newest_first, limit=limit))
     if output is Output.JSON:
         print_json({"jobs": [job_document(job) for job in found]})
     else:

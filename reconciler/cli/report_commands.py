@@ -25,6 +25,7 @@ class Listing(StrEnum):
 
     CANDIDATES = "candidates"
     REPAIRS = "repairs"
+    ROUNDS = "rounds"
     QUARANTINE = "quarantine"
     OUTAGES = "outages"
     FLOORS = "floors"
@@ -35,6 +36,7 @@ class Listing(StrEnum):
 _FILTERS = {
     Listing.CANDIDATES: frozenset({"--state", "--verdict", "--topic", "--group", "--key"}),
     Listing.REPAIRS: frozenset({"--state", "--topic", "--key"}),
+    Listing.ROUNDS: frozenset({"--topic", "--group"}),
     Listing.QUARANTINE: frozenset[str](),
     Listing.OUTAGES: frozenset[str](),
     Listing.FLOORS: frozenset({"--topic", "--group"}),
@@ -45,6 +47,7 @@ _FILTERS = {
 _LOOKED_FOR = {
     Listing.CANDIDATES: ("unique_key", "state", "verdict"),
     Listing.REPAIRS: ("unique_key", "state", "rung"),
+    Listing.ROUNDS: ("stored_at_ms", "topic", "group"),
     Listing.QUARANTINE: ("seen_at_ms", "reason"),
     Listing.OUTAGES: ("started_at_ms", "reason"),
     Listing.FLOORS: ("topic", "group"),
@@ -120,7 +123,9 @@ def list_rows(
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """List candidates, repairs, refused announcements, outages, floors, or what people did by hand (actions)."""
+    """List, the newest first: candidates, repairs, rounds, refused announcements (quarantine), outages, floors, or what
+    people did by hand (actions).
+    """
     from reconciler.commands.list import list_rows
     from reconciler.policy.ports import LedgerFilter  # slow to load
     from reconciler.wiring.connections import Connections
@@ -142,8 +147,7 @@ def list_rows(
     lines = [f"note: {note}" for note in found.notes]
     lines += [f"only the first {limit}: there are more, see --limit"] if has_more else []
     if output is Output.JSON:
-        named = [dict(zip(found.columns, row, strict=True)) for row in rows]
-        print_json({what.value: named, "has_more": has_more, "notes": list(found.notes)})
+        print_json({what.value: found.named()[:limit], "has_more": has_more, "notes": list(found.notes)})
         remark(*lines)
     else:
         say(*lines)

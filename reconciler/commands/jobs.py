@@ -10,10 +10,10 @@ from typing import Any
 
 from reconciler.commands.operator_actions import recorded
 from reconciler.commands.repair import REPAIR_KEYS_MAX
-from reconciler.contract.tables import JobKind, JobState
+from reconciler.contract.tables import JobKind
 from reconciler.contract.unique_key import is_unique_key
 from reconciler.errors import InvalidValue, MalformedInput, UsageError
-from reconciler.policy.ports import ENDED_JOBS, Job, WantedJob
+from reconciler.policy.ports import ENDED_JOBS, EVERY_ROW, Job, LedgerFilter, Page, Position, WantedJob
 from reconciler.wiring.availability import ask_ledger, require
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.subscriptions import require_subscription
@@ -106,10 +106,10 @@ def job_id_of(environment: str, by: str, idempotency_key: str) -> str:
 
 
 def list_jobs(
-    connections: Connections, *, state: JobState | None = None, limit: int, before: tuple[int, str] | None = None
-) -> Sequence[Job]:
-    """The newest first; `before`: created_at_ms and id of the last one of the page before. Raises DependencyAway."""
-    return connections.ledger.jobs.page(connections.settings.environment, state=state, limit=limit, before=before)
+    connections: Connections, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
+) -> Page[Job]:
+    """The newest first; of the filter state, user and times count. Raises DependencyAway, InvalidValue."""
+    return connections.ledger.jobs.page(connections.settings.environment, only=only, limit=limit, after=after)
 
 
 def find_job(connections: Connections, job_id: str) -> Job:

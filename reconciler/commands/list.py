@@ -4,19 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from reconciler.commands.business_ids import keys_named
+from reconciler.contract.tables import RepairState
 from reconciler.errors import InvalidValue
-from reconciler.policy.ports import LedgerFilter, Outage
+from reconciler.policy.ports import (
+    Candidate,
+    Floor,
+    LedgerFilter,
+    OperatorAction,
+    Outage,
+    Page,
+    Position,
+    QuarantinedAnnouncement,
+    Repair,
+    StoredRound,
+    all_rows,
+)
 from reconciler.settings.schema import Settings
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.rounds import topic_plans
 
+T = TypeVar("T")
+
 Row = tuple[object, ...]
-#: Rows of one listing; the number is the most of them.
-Rows = Callable[[Connections, LedgerFilter, int], Iterator[Row]]
+#: A page of a listing: filter, rows at most, and where the page before ended.
+Pages = Callable[[Connections, LedgerFilter, int, Position | None], Page[Row]]
 #: Messages of one business id whose rows are listed.
 KEYS_MAX = 200
+_WANTED_FIRST = (RepairState.FAILED, RepairState.OPEN, RepairState.SENDING, RepairState.SENT)
 
 
 def outage_row(o: Outage) -> Row:
@@ -30,51 +47,96 @@ def text_of(value: object) -> str | None:
     return None if value is None else str(value)
 
 
-def _candidates(connections: Connections, only: LedgerFilter, limit: int) -> Iterator[Row]:
-    for c in connections.ledger.reports.candidates(connections.settings.environment, only=only, limit=limit):
-        yield (
-            *(c.subscription.topic, c.subscription.group, c.unique_key, str(c.state), str(c.verdict)),
-            *(text_of(c.loss_verdict), c.attempts, c.updated_at_ms),
-        )
+def _candidates(connections: Connections, only: LedgerFilter, limit: int, after: Position | None) -> Page[Row]:
+    environment = connections.settings.environment
+    found = connections.ledger.reports.candidates(environment, only=only, limit=limit, after=after)
+    return _page(found, _candidate)
 
 
-def _repairs(connections: Connections, only: LedgerFilter, limit: int) -> Iterator[Row]:
-    """Unfinished and failed ones first: else the first hundred would be repairs of long ago."""
-    environment, reports = connections.settings.environment, connections.ledger.reports
-    found = list(reports.repairs(environment, only=replace(only, is_done=False), limit=limit))
-    found += reports.repairs(environment, only=replace(only, is_done=True), limit=limit)
-    for r in found[:limit]:
-        about = (r.topic, r.scope, r.unique_key, str(r.state), str(r.rung))
-        yield (*about, r.attempts, r.answer, r.created_at_ms, r.done_at_ms)
+def _candidate(c: Candidate) -> Row:
+    about = (c.subscription.topic, c.subscription.group, c.unique_key, str(c.state), str(c.verdict))
+    return (*about, text_of(c.loss_verdict), c.attempts, c.first_seen_ms, c.updated_at_ms)
 
 
-def _quarantine(connections: Connections, _only: LedgerFilter, limit: int) -> Iterator[Row]:
-    for q in connections.ledger.reports.quarantined(connections.settings.environment, limit=limit):
-        place = (q.refused.queue.unique_key_topic, q.refused.queue.broker, q.refused.queue.queue_id)
-        yield (*place, q.refused.queue_offset, q.refused.reason, q.refused.detail, q.seen_at_ms)
+def _repairs(connections: Connections, only: LedgerFilter, limit: int, after: Position | None) -> Page[Row]:
+    environment = connections.settings.environment
+    found = connections.ledger.reports.repairs(environment, only=only, limit=limit, after=after)
+    return _page(found, _repair)
 
 
-def _outages(connections: Connections, _only: LedgerFilter, limit: int) -> Iterator[Row]:
-    yield from map(outage_row, connections.ledger.reports.outages(connections.settings.environment, limit=limit))
+def _repair(r: Repair) -> Row:
+    about = (r.topic, r.scope, r.unique_key, str(r.state), str(r.rung))
+    return (*about, r.attempts, r.answer, r.created_at_ms, r.done_at_ms)
 
 
-def _floors(connections: Connections, only: LedgerFilter, limit: int) -> Iterator[Row]:
+def _rounds(connections: Connections, only: LedgerFilter, limit: int, after: Position | None) -> Page[Row]:
+    environment = connections.settings.environment
+    found = connections.ledger.reports.rounds(environment, only=only, limit=limit, after=after)
+    return _page(found, _round)
+
+
+def _round(r: StoredRound) -> Row:
+    of, counts = r.done.shard, r.done.counts
+    place = (of.subscription.topic, of.subscription.group, of.number, r.done.epoch, r.done.generation, r.done.at_ms)
+    pending = (counts.pending_before, counts.pending_added, counts.pending_matched, counts.pending_after)
+    return (*place, counts.announced, counts.matched, *pending, r.is_void, r.stored_at_ms)
+
+
+def _quarantine(connections: Connections, only: LedgerFilter, limit: int, after: Position | None) -> Page[Row]:
+    environment = connections.settings.environment
+    found = connections.ledger.reports.quarantined(environment, only=only, limit=limit, after=after)
+    return _page(found, _refused)
+
+
+def _refused(q: QuarantinedAnnouncement) -> Row:
+    place = (q.refused.queue.unique_key_topic, q.refused.queue.broker, q.refused.queue.queue_id)
+    return (*place, q.refused.queue_offset, q.refused.reason, q.refused.detail, q.seen_at_ms)
+
+
+def _outages(connections: Connections, only: LedgerFilter, limit: int, after: Position | None) -> Page[Row]:
+    environment = connections.settings.environment
+    found = connections.ledger.reports.outages(environment, only=only, limit=limit, after=after)
+    return _page(found, outage_row)
+
+
+def _floors(connections: Connections, only: LedgerFilter, limit: int, _after: Position | None) -> Page[Row]:
+    """One page: there is one a queue."""
     subscriptions = [plan.subscription for topic in topic_plans(connections.settings) for plan in topic.subscriptions]
     wanted = [s for s in subscriptions if only.topic in (None, s.topic)]
     floors = [f for s in wanted if only.group in (None, s.group) for f in connections.ledger.reports.floors(s)]
-    for f in floors[:limit]:
-        yield f.subscription.topic, f.subscription.group, f.broker, f.queue_id, f.queue_offset, f.updated_at_ms
+    return _page(Page(rows=floors[:limit], end=None), _floor)
 
 
-def _actions(connections: Connections, only: LedgerFilter, limit: int) -> Iterator[Row]:
-    for a in connections.ledger.reports.actions(connections.settings.environment, only=only, limit=limit):
-        about = (a.intent.by, a.intent.command, a.intent.topic, a.intent.group, a.intent.unique_key, a.intent.detail)
-        yield (a.started_at_ms, *about, a.result, a.ended_at_ms)
+def _floor(f: Floor) -> Row:
+    return f.subscription.topic, f.subscription.group, f.broker, f.queue_id, f.queue_offset, f.updated_at_ms
 
 
-LISTINGS: Mapping[str, tuple[str, Rows]] = {
-    "candidates": ("topic group unique_key state verdict loss_verdict attempts updated_at_ms", _candidates),
+def _actions(connections: Connections, only: LedgerFilter, limit: int, after: Position | None) -> Page[Row]:
+    environment = connections.settings.environment
+    found = connections.ledger.reports.actions(environment, only=only, limit=limit, after=after)
+    return _page(found, _action)
+
+
+def _action(a: OperatorAction) -> Row:
+    about = (a.intent.by, a.intent.command, a.intent.topic, a.intent.group, a.intent.unique_key, a.intent.detail)
+    return (a.started_at_ms, *about, a.result, a.ended_at_ms)
+
+
+def _page(found: Page[T], row: Callable[[T], Row]) -> Page[Row]:
+    return Page(rows=[row(one) for one in found.rows], end=found.end)
+
+
+_ROUND = (
+    "topic group shard epoch generation at_ms announced matched pending_before pending_added pending_matched "
+    "pending_after void stored_at_ms"
+)
+LISTINGS: Mapping[str, tuple[str, Pages]] = {
+    "candidates": (
+        "topic group unique_key state verdict loss_verdict attempts first_seen_ms updated_at_ms",
+        _candidates,
+    ),
     "repairs": ("topic scope unique_key state rung attempts answer created_at_ms done_at_ms", _repairs),
+    "rounds": (_ROUND, _rounds),
     "quarantine": ("unique_key_topic broker queue offset reason detail seen_at_ms", _quarantine),
     "outages": ("started_at_ms reason scanned closed_at_ms left_out", _outages),
     "floors": ("topic group broker queue offset updated_at_ms", _floors),
@@ -84,30 +146,69 @@ LISTINGS: Mapping[str, tuple[str, Rows]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerListing:
-    """One listing of the ledger."""
+    """Rows of a listing of the ledger, the newest first; floors by queue."""
 
     columns: Sequence[str]
     rows: Sequence[Row]
+    #: Where the next page goes on; None: there are no more rows. A page may be shorter than asked for.
+    end: Position | None = None
     #: Lines beside the table: the unique keys that --key was taken for, and names that are not configured.
     notes: Sequence[str] = ()
+
+    def named(self) -> list[dict[str, object]]:
+        """The rows with the names of their columns."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+
+def list_page(
+    connections: Connections,
+    what: str,
+    *,
+    only: LedgerFilter,
+    limit: int,
+    name: str | None = None,
+    after: Position | None = None,
+) -> LedgerListing:
+    """One page; `name`: of a unique key, or of the newest messages of a business id, only.
+
+    Raises InvalidValue for a listing, a name or a position that there is not, DependencyAway.
+    """
+    columns, pages, only, notes = _asked(connections, what, only, name)
+    found = pages(connections, only, limit, after)
+    return LedgerListing(columns=columns, rows=found.rows, end=found.end, notes=notes)
 
 
 def list_rows(
     connections: Connections, what: str, *, only: LedgerFilter, limit: int, name: str | None = None
 ) -> LedgerListing:
-    """Rows of the ledger; `name`: of a unique key, or of the newest messages of a business id, only.
+    """As list_page(), but as many pages as it takes for `limit` rows.
 
-    Raises InvalidValue for a listing or a name that there is not, DependencyAway.
+    Repairs that failed and unfinished ones come first: else a hundred newer ones would hide them.
     """
+    columns, pages, only, notes = _asked(connections, what, only, name)
+    is_open = what == "repairs" and only.repair_state is None
+    filters = [replace(only, repair_state=state) for state in _WANTED_FIRST] if is_open else []
+    rows: list[Row] = []
+    for one in (*filters, only):
+        if len(rows) < limit:
+            newest_first = all_rows(lambda *, limit, after, one=one: pages(connections, one, limit, after), limit=limit)
+            shown = set(rows)
+            rows += [row for row in newest_first if row not in shown]
+    rows = rows[:limit]
+    return LedgerListing(columns=columns, rows=rows, notes=notes)
+
+
+def _asked(
+    connections: Connections, what: str, only: LedgerFilter, name: str | None
+) -> tuple[Sequence[str], Pages, LedgerFilter, Sequence[str]]:
     if what not in LISTINGS:
         raise InvalidValue("what", what, f"one of {', '.join(LISTINGS)}")
-    columns, rows = LISTINGS[what]
+    columns, pages = LISTINGS[what]
     notes: Sequence[str] = ()
     if name is not None:
         named = keys_named(connections, name, limit=KEYS_MAX)
         only, notes = replace(only, unique_keys=named.unique_keys), named.notes
-    notes = [*notes, *_not_configured(connections.settings, only)]
-    return LedgerListing(columns=columns.split(), rows=list(rows(connections, only, limit)), notes=notes)
+    return columns.split(), pages, only, [*notes, *_not_configured(connections.settings, only)]
 
 
 def _not_configured(settings: Settings, only: LedgerFilter) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
+from functools import partial
 
 from reconciler.clock import utc_text
 from reconciler.commands.business_ids import NamedMessages, keys_named
@@ -13,7 +14,7 @@ from reconciler.contract.tables import CandidateState, HoldKind
 from reconciler.contract.verdicts import LOSSES, Verdict
 from reconciler.errors import InvalidValue
 from reconciler.policy.plan import TopicPlan
-from reconciler.policy.ports import WHENEVER_COMMITTED_MS, LedgerFilter
+from reconciler.policy.ports import WHENEVER_COMMITTED_MS, LedgerFilter, all_rows
 from reconciler.policy.repairing.rungs import first_rung
 from reconciler.policy.round import ReconcileRound
 from reconciler.settings.schema import Settings
@@ -220,8 +221,8 @@ def open_loss_keys(connections: Connections, *, topic: str | None, group: str | 
     """
     require_subscription(connections.settings, topic, group)
     only = LedgerFilter(topic=topic, group=group, candidate_state=CandidateState.OPEN, is_loss=True)
-    rows = connections.ledger.reports.candidates(connections.settings.environment, only=only, limit=limit)
-    return [row.unique_key for row in rows]
+    newest_first = partial(connections.ledger.reports.candidates, connections.settings.environment, only=only)
+    return [row.unique_key for row in all_rows(newest_first, limit=limit)]
 
 
 def _known(assembly: RoundAssembly, subscription: Subscription, unique_keys: Sequence[str]) -> set[str]:

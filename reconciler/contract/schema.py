@@ -33,6 +33,17 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PageIndex:
+    """An index in the order of a listing: environment, `within`, the time, then the rest of the primary key."""
+
+    time: str
+    #: Rows with one value in this column are a walk of their own.
+    within: str | None = None
+    #: Only rows that have a value in this column; MySQL and MariaDB have no such index, and are not given another.
+    only_with: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """One table of a database, or one set of Parquet files, which has no keys and no indexes."""
 
@@ -45,6 +56,12 @@ class Table:
     #: planner that knows little of the table must not take such an index for one that finds a key.
     sparse_indexes: tuple[tuple[str, ...], ...] = ()
     unique: tuple[tuple[str, ...], ...] = ()
+    page_indexes: tuple[PageIndex, ...] = ()
+
+    def columns_of(self, index: PageIndex) -> tuple[str, ...]:
+        """The columns of an index of pages, in order."""
+        first = ("environment", *([] if index.within is None else [index.within]), index.time)
+        return (*first, *(name for name in self.primary_key if name not in first))
 
     @property
     def has_key(self) -> bool:

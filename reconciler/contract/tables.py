@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from reconciler.contract.schema import Column, Table
+from reconciler.contract.schema import Column, PageIndex, Table
 from reconciler.contract.verdicts import Verdict
 
 
@@ -191,6 +191,11 @@ CANDIDATE = Table(
     primary_key=("environment", "topic", "consumer_group", "unique_key"),
     indexes=(("environment", "state", "next_at_ms"), ("unique_key",)),
     sparse_indexes=(("environment", "topic", "consumer_group", "ask_again_at_ms"),),
+    page_indexes=(
+        PageIndex(time="first_seen_ms"),
+        PageIndex(time="first_seen_ms", within="state"),
+        PageIndex(time="first_seen_ms", only_with="loss_verdict"),
+    ),
 )
 
 REPAIR = Table(
@@ -217,6 +222,7 @@ REPAIR = Table(
     ),
     primary_key=("environment", "topic", "scope", "unique_key"),
     indexes=(("environment", "state", "next_at_ms"), ("unique_key",)),
+    page_indexes=(PageIndex(time="created_at_ms"), PageIndex(time="created_at_ms", within="state")),
 )
 
 ROUND = Table(
@@ -327,6 +333,7 @@ QUARANTINE = Table(
         Column("seen_at_ms", "bigint", "Time of the event."),
     ),
     primary_key=("environment", "unique_key_topic", "broker", "queue_id", "queue_offset"),
+    page_indexes=(PageIndex(time="seen_at_ms"),),
 )
 
 OPERATOR_ACTION = Table(

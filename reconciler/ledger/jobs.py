@@ -7,7 +7,7 @@ names its token.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import sqlalchemy as sa
@@ -16,7 +16,19 @@ from reconciler.contract.row_rules import NAME_CHARACTERS, bounded_text, wait_ms
 from reconciler.contract.row_values import RowReader
 from reconciler.contract.tables import JOB, JobKind, JobState
 from reconciler.ledger.database import LedgerDatabase
-from reconciler.policy.ports import ATTEMPTS_MAX, ENDED_JOBS, ClaimedJob, Job, JobChange, WantedJob
+from reconciler.ledger.paging import Walk, equal, within
+from reconciler.policy.ports import (
+    ATTEMPTS_MAX,
+    ENDED_JOBS,
+    EVERY_ROW,
+    ClaimedJob,
+    Job,
+    JobChange,
+    LedgerFilter,
+    Page,
+    Position,
+    WantedJob,
+)
 from reconciler.sql.engines import asked_once
 from reconciler.sql.tables import job as job_table
 
@@ -62,21 +74,19 @@ class SqlJobs:
         return None if row is None else job_of(row)
 
     def page(
-        self, environment: str, *, state: JobState | None = None, limit: int, before: tuple[int, str] | None = None
-    ) -> Sequence[Job]:
+        self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
+    ) -> Page[Job]:
         """By time, the newest first."""
         c = job_table.c
-        query = sa.select(*_COLUMNS).where(c.environment == environment)
-        if state is not None:
-            query = query.where(c.state == state.value)
-        if before is not None:
-            at_ms, job_id = before
-            query = query.where((c.created_at_ms < at_ms) | ((c.created_at_ms == at_ms) & (c.job_id < job_id)))
+        walk = Walk(
+            query=sa.select(*_COLUMNS),
+            order=(c.created_at_ms, c.job_id),
+            indexed=[*within(c.environment, environment, c.created_at_ms, only), *equal({c.state: only.job_state})],
+            sifted=equal({c.by: only.by}),
+        )
         with self._database.reading() as connection:
-            return [
-                job_of(row)
-                for row in connection.execute(query.order_by(c.created_at_ms.desc(), c.job_id.desc()).limit(limit))
-            ]
+            rows, end = walk.page(connection, limit=limit, after=after)
+        return Page(rows=[job_of(row) for row in rows], end=end)
 
     def cancel(self, environment: str, job_id: str, *, by: str) -> Job | None:
         """The wish, and the end where nobody works on it."""

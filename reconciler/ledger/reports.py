@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
@@ -25,8 +25,10 @@ from reconciler.ledger.candidates import candidate_of
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.operator_actions import action_of
 from reconciler.ledger.outages import outage_of
+from reconciler.ledger.paging import Walk, equal, within
 from reconciler.ledger.rounds import newest_rounds, round_of, rounds_of
 from reconciler.policy.ports import (
+    EVERY_ROW,
     AnnouncementQueue,
     Candidate,
     Floor,
@@ -35,6 +37,8 @@ from reconciler.policy.ports import (
     LedgerLife,
     OperatorAction,
     Outage,
+    Page,
+    Position,
     QuarantinedAnnouncement,
     RefusedAnnouncement,
     Repair,
@@ -44,6 +48,8 @@ from reconciler.policy.ports import (
 )
 from reconciler.sql.repair_rows import REPAIR_COLUMNS, repair_of
 from reconciler.sql.tables import candidate, floor, hold, operator_action, outage, quarantine, repair, round_row
+
+T = TypeVar("T")
 
 _UNDECIDED = {"state": CandidateState.OPEN, "verdict": Verdict.UNKNOWN}
 _VERDICTS = RowReader(CANDIDATE, ("topic", "consumer_group", "state", "verdict", "loss_verdict"), otherwise=_UNDECIDED)
@@ -63,31 +69,109 @@ class SqlReports:
         self._database = database
 
     def candidates(
-        self, environment: str, *, only: LedgerFilter, limit: int, after: tuple[str, str, str] | None = None
-    ) -> Sequence[Candidate]:
-        """By (topic, group, unique key)."""
+        self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
+    ) -> Page[Candidate]:
+        """By first_seen_ms."""
         c = candidate.c
-        query = sa.select(candidate).where(c.environment == environment)
-        query = _where(
-            query,
-            {c.topic: only.topic, c.consumer_group: only.group, c.state: only.candidate_state, c.verdict: only.verdict},
+        indexed = within(c.environment, environment, c.first_seen_ms, only)
+        sifted = equal({c.topic: only.topic, c.consumer_group: only.group, c.verdict: only.verdict})
+        of_state = equal({c.state: only.candidate_state})
+        # Losses are few, and so the shorter walk; but MySQL and MariaDB have no index of them.
+        if only.is_loss and self._database.engine.dialect.name in ("postgresql", "sqlite"):
+            indexed.append(c.loss_verdict.is_not(None))
+            sifted += of_state
+        else:
+            indexed += of_state
+            if only.is_loss is not None:
+                sifted.append(c.loss_verdict.is_not(None) if only.is_loss else c.loss_verdict.is_(None))
+        walk = Walk(
+            query=sa.select(candidate),
+            order=(c.first_seen_ms, c.topic, c.consumer_group, c.unique_key),
+            indexed=indexed,
+            sifted=sifted,
+            keys=_keys(c.unique_key, only),
         )
-        query = _of_keys(query, c.unique_key, only)
-        if only.is_loss is not None:
-            query = query.where(c.loss_verdict.is_not(None) if only.is_loss else c.loss_verdict.is_(None))
-        return [candidate_of(row) for row in self._page(query, (c.topic, c.consumer_group, c.unique_key), after, limit)]
+        return self._page(walk, candidate_of, limit, after)
 
     def repairs(
-        self, environment: str, *, only: LedgerFilter, limit: int, after: tuple[str, str, str] | None = None
-    ) -> Sequence[Repair]:
-        """By (topic, scope, unique key)."""
+        self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
+    ) -> Page[Repair]:
+        """By created_at_ms."""
         c = repair.c
-        query = sa.select(*REPAIR_COLUMNS).where(c.environment == environment)
-        query = _where(query, {c.topic: only.topic, c.scope: only.scope, c.state: only.repair_state, c.rung: only.rung})
-        if only.is_done is not None:
-            query = query.where(c.state == RepairState.DONE if only.is_done else c.state != RepairState.DONE)
-        query = _of_keys(query, c.unique_key, only)
-        return [repair_of(row) for row in self._page(query, (c.topic, c.scope, c.unique_key), after, limit)]
+        walk = Walk(
+            query=sa.select(*REPAIR_COLUMNS),
+            order=(c.created_at_ms, c.topic, c.scope, c.unique_key),
+            indexed=[*within(c.environment, environment, c.created_at_ms, only), *equal({c.state: only.repair_state})],
+            sifted=equal({c.topic: only.topic, c.scope: only.scope, c.rung: only.rung}),
+            keys=_keys(c.unique_key, only),
+        )
+        return self._page(walk, repair_of, limit, after)
+
+    def rounds(
+        self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
+    ) -> Page[StoredRound]:
+        """By stored_at_ms."""
+        c = round_row.c
+        walk = Walk(
+            query=sa.select(round_row),
+            order=(c.stored_at_ms, c.topic, c.consumer_group, c.shard, c.epoch, c.generation),
+            indexed=within(c.environment, environment, c.stored_at_ms, only),
+            sifted=equal({c.topic: only.topic, c.consumer_group: only.group}),
+        )
+        found = self._page(walk, round_of, limit, after)
+        return Page(rows=[row for row in found.rows if row is not None], end=found.end)
+
+    def outages(
+        self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
+    ) -> Page[Outage]:
+        """By started_at_ms."""
+        c = outage.c
+        walk = Walk(
+            query=sa.select(outage),
+            order=(c.started_at_ms,),
+            indexed=within(c.environment, environment, c.started_at_ms, only),
+        )
+        return self._page(walk, outage_of, limit, after)
+
+    def quarantined(
+        self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
+    ) -> Page[QuarantinedAnnouncement]:
+        """By seen_at_ms."""
+        c = quarantine.c
+        walk = Walk(
+            query=sa.select(quarantine),
+            order=(c.seen_at_ms, c.unique_key_topic, c.broker, c.queue_id, c.queue_offset),
+            indexed=within(c.environment, environment, c.seen_at_ms, only),
+        )
+        return self._page(walk, _refused, limit, after)
+
+    def actions(
+        self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
+    ) -> Page[OperatorAction]:
+        """By started_at_ms."""
+        c = operator_action.c
+        walk = Walk(
+            query=sa.select(operator_action),
+            order=(c.started_at_ms, c.action_id),
+            indexed=within(c.environment, environment, c.started_at_ms, only),
+            sifted=equal({c.topic: only.topic, c.consumer_group: only.group, c.by: only.by}),
+            keys=_keys(c.unique_key, only),
+        )
+        return self._page(walk, action_of, limit, after)
+
+    def refused_of(
+        self, environment: str, queue: AnnouncementQueue, *, from_offset: int, limit: int
+    ) -> Sequence[QuarantinedAnnouncement]:
+        """By the primary key."""
+        c = quarantine.c
+        query = sa.select(quarantine).where(
+            c.environment == environment,
+            c.unique_key_topic == queue.unique_key_topic,
+            c.broker == queue.broker,
+            c.queue_id == queue.queue_id,
+            c.queue_offset >= from_offset,
+        )
+        return [_refused(row) for row in self._rows(query.order_by(c.queue_offset).limit(limit))]
 
     def verdict_counts(self, environment: str) -> Sequence[VerdictCount]:
         """Candidates by subscription, state and verdicts."""
@@ -191,32 +275,6 @@ class SqlReports:
                 if newest:
                     found.append(max(newest, key=lambda row: (row.done.at_ms, row.done.generation)))
 
-    def quarantined(
-        self, environment: str, *, limit: int, after: AnnouncementQueue | None = None, after_offset: int = -1
-    ) -> Sequence[QuarantinedAnnouncement]:
-        """Refused announcements by (topic, broker, queue, offset)."""
-        c = quarantine.c
-        start = None if after is None else (after.unique_key_topic, after.broker, after.queue_id, after_offset)
-        query = sa.select(quarantine).where(c.environment == environment)
-        order = (c.unique_key_topic, c.broker, c.queue_id, c.queue_offset)
-        return [
-            QuarantinedAnnouncement(
-                environment=seen["environment"],
-                refused=RefusedAnnouncement(
-                    queue=AnnouncementQueue(
-                        unique_key_topic=seen["unique_key_topic"], broker=seen["broker"], queue_id=seen["queue_id"]
-                    ),
-                    queue_offset=seen["queue_offset"],
-                    reason=seen["reason"],
-                    detail=seen["detail"],
-                    body=seen["body"],
-                ),
-                seen_at_ms=seen["seen_at_ms"],
-            )
-            for row in self._page(query, order, start, limit)
-            for seen in (_REFUSED.parse(row).values,)
-        ]
-
     def holds(self, environment: str) -> Sequence[HeldTopic]:
         """Stopped topics."""
         query = sa.select(hold).where(hold.c.environment == environment).order_by(hold.c.topic, hold.c.kind)
@@ -251,54 +309,34 @@ class SqlReports:
             for seen in (_FLOORS.parse(row).values,)
         ]
 
-    def outages(self, environment: str, *, limit: int) -> Sequence[Outage]:
-        """The newest first."""
-        query = sa.select(outage).where(outage.c.environment == environment)
-        return [outage_of(row) for row in self._rows(query.order_by(outage.c.started_at_ms.desc()).limit(limit))]
-
-    def actions(self, environment: str, *, only: LedgerFilter, limit: int) -> Sequence[OperatorAction]:
-        """The newest first."""
-        c = operator_action.c
-        query = sa.select(operator_action).where(c.environment == environment)
-        query = _where(query, {c.topic: only.topic, c.consumer_group: only.group})
-        query = _of_keys(query, c.unique_key, only)
-        newest_first = (column.desc() for column in _in_time(operator_action))
-        return [action_of(row) for row in self._rows(query.order_by(*newest_first).limit(limit))]
-
     def _rows(self, query: sa.Select[Any]) -> Sequence[sa.Row[Any]]:
         with self._database.reading() as connection:
             return connection.execute(query).all()
 
-    def _page(
-        self,
-        query: sa.Select[Any],
-        order: Sequence[sa.Column[Any]],
-        after: Sequence[str | int] | None,
-        limit: int,
-    ) -> Sequence[sa.Row[Any]]:
-        if after is not None:
-            query = query.where(_follows(order, after))
-        return self._rows(query.order_by(*order).limit(limit))
+    def _page(self, walk: Walk, value_of: Callable[[sa.Row[Any]], T], limit: int, after: Position | None) -> Page[T]:
+        with self._database.reading() as connection:
+            rows, end = walk.page(connection, limit=limit, after=after)
+        return Page(rows=[value_of(row) for row in rows], end=end)
 
 
 def _in_time(table: sa.Table) -> Sequence[sa.Column[Any]]:
     return (table.c.started_at_ms, table.c.action_id)
 
 
-def _where(query: sa.Select[Any], wanted: dict[sa.Column[Any], str | None]) -> sa.Select[Any]:
-    for column, value in wanted.items():
-        if value is not None:
-            query = query.where(column == str(value))
-    return query
+def _keys(column: sa.Column[str], only: LedgerFilter) -> tuple[sa.Column[str], Sequence[str]] | None:
+    return None if only.unique_keys is None else (column, only.unique_keys)
 
 
-def _of_keys(query: sa.Select[Any], column: sa.Column[str], only: LedgerFilter) -> sa.Select[Any]:
-    return query if only.unique_keys is None else query.where(column.in_(only.unique_keys))
-
-
-def _follows(order: Sequence[sa.Column[Any]], after: Sequence[str | int]) -> sa.ColumnElement[bool]:
-    # Spelled out instead of a row comparison, which MySQL does not look up in an index.
-    column, value = order[0], after[0]
-    if len(order) == 1:
-        return column > value
-    return (column > value) | ((column == value) & _follows(order[1:], after[1:]))
+def _refused(row: sa.Row[Any]) -> QuarantinedAnnouncement:
+    seen = _REFUSED.parse(row).values
+    queue = AnnouncementQueue(
+        unique_key_topic=seen["unique_key_topic"], broker=seen["broker"], queue_id=seen["queue_id"]
+    )
+    refused = RefusedAnnouncement(
+        queue=queue,
+        queue_offset=seen["queue_offset"],
+        reason=seen["reason"],
+        detail=seen["detail"],
+        body=seen["body"],
+    )
+    return QuarantinedAnnouncement(environment=seen["environment"], refused=refused, seen_at_ms=seen["seen_at_ms"])

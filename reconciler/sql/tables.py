@@ -61,6 +61,10 @@ def column_type(kind: ColumnKind) -> sa.types.TypeEngine[Any]:
             return sa.BigInteger()
 
 
+def _has_partial_indexes(*_: object, dialect: sa.Dialect, **_others: object) -> bool:
+    return dialect.name in ("postgresql", "sqlite")
+
+
 def build_table(table: Table, metadata: sa.MetaData) -> sa.Table:
     """One SQLAlchemy table in the given metadata, with its indexes and unique constraints."""
     columns = [
@@ -95,6 +99,17 @@ def build_table(table: Table, metadata: sa.MetaData) -> sa.Table:
             postgresql_where=has_value,
             sqlite_where=has_value,
         )
+    for index in table.page_indexes:
+        only = None if index.only_with is None else built.c[index.only_with].is_not(None)
+        about = [name for name in (index.within, index.only_with, index.time) if name is not None]
+        made = sa.Index(
+            f"ix_reconciler_{short}_page_{'_'.join(n.split('_')[0] for n in about)}",
+            *(built.c[name] for name in table.columns_of(index)),
+            postgresql_where=only,
+            sqlite_where=only,
+        )
+        if index.only_with is not None:
+            made.ddl_if(callable_=_has_partial_indexes)
     for names in table.unique:
         sa.Index(
             f"uq_reconciler_{short}_{'_'.join(n.split('_')[0] for n in names)}",

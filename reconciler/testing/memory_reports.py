@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 from reconciler.contract.subscription import Shard, Subscription
-from reconciler.contract.tables import CandidateState, RepairState
+from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.ports import (
+    EVERY_ROW,
     AnnouncementQueue,
     Candidate,
     Floor,
@@ -17,6 +19,8 @@ from reconciler.policy.ports import (
     LedgerLife,
     OperatorAction,
     Outage,
+    Page,
+    Position,
     QuarantinedAnnouncement,
     Repair,
     RepairCount,
@@ -24,6 +28,8 @@ from reconciler.policy.ports import (
     VerdictCount,
 )
 from reconciler.testing.memory_rounds import MemoryLedgerRows
+
+T = TypeVar("T")
 
 
 class MemoryReports:
@@ -33,28 +39,89 @@ class MemoryReports:
         self._rows = rows
 
     def candidates(
-        self, environment: str, *, only: LedgerFilter, limit: int, after: tuple[str, str, str] | None = None
-    ) -> Sequence[Candidate]:
-        """By (topic, group, unique key)."""
+        self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
+    ) -> Page[Candidate]:
+        """By first_seen_ms."""
         with self._rows.lock:
             found = {
-                (owner.topic, owner.group, key): row
+                (row.first_seen_ms, owner.topic, owner.group, key): row
                 for (owner, key), row in self._rows.candidates.items()
                 if owner.environment == environment and _shows_candidate(only, row)
             }
-        return [found[key] for key in sorted(found) if after is None or key > after][:limit]
+        return _page(found, only, limit, after)
 
     def repairs(
-        self, environment: str, *, only: LedgerFilter, limit: int, after: tuple[str, str, str] | None = None
-    ) -> Sequence[Repair]:
-        """By (topic, scope, unique key)."""
+        self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
+    ) -> Page[Repair]:
+        """By created_at_ms."""
         with self._rows.lock:
             found = {
-                key[1:]: row
+                (row.created_at_ms, *key[1:]): row
                 for key, row in self._rows.repairs.items()
                 if key[0] == environment and _shows_repair(only, row)
             }
-        return [found[key] for key in sorted(found) if after is None or key > after][:limit]
+        return _page(found, only, limit, after)
+
+    def rounds(
+        self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
+    ) -> Page[StoredRound]:
+        """By stored_at_ms."""
+        with self._rows.lock:
+            found = {
+                (row.stored_at_ms, of.topic, of.group, shard.number, epoch, generation): row
+                for (shard, epoch, generation), row in self._rows.rounds.items()
+                for of in (shard.subscription,)
+                if of.environment == environment and only.topic in (None, of.topic) and only.group in (None, of.group)
+            }
+        return _page(found, only, limit, after)
+
+    def outages(
+        self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
+    ) -> Page[Outage]:
+        """By started_at_ms."""
+        with self._rows.lock:
+            found = {(key[1],): row for key, row in self._rows.outages.items() if key[0] == environment}
+        return _page(found, only, limit, after)
+
+    def quarantined(
+        self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
+    ) -> Page[QuarantinedAnnouncement]:
+        """By seen_at_ms."""
+        with self._rows.lock:
+            found = {
+                (row.seen_at_ms, queue.unique_key_topic, queue.broker, queue.queue_id, offset): row
+                for (owner, queue, offset), row in self._rows.refused.items()
+                if owner == environment
+            }
+        return _page(found, only, limit, after)
+
+    def actions(
+        self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
+    ) -> Page[OperatorAction]:
+        """By started_at_ms."""
+        with self._rows.lock:
+            found = {
+                (row.started_at_ms, row.action_id): row
+                for owner, row in self._rows.actions.values()
+                if owner == environment
+                and only.topic in (None, row.intent.topic)
+                and only.group in (None, row.intent.group)
+                and only.by in (None, row.intent.by)
+                and _is_of_keys(only, row.intent.unique_key)
+            }
+        return _page(found, only, limit, after)
+
+    def refused_of(
+        self, environment: str, queue: AnnouncementQueue, *, from_offset: int, limit: int
+    ) -> Sequence[QuarantinedAnnouncement]:
+        """By offset."""
+        with self._rows.lock:
+            found = {
+                offset: row
+                for (owner, of, offset), row in self._rows.refused.items()
+                if owner == environment and of == queue and offset >= from_offset
+            }
+        return [found[offset] for offset in sorted(found)][:limit]
 
     def verdict_counts(self, environment: str) -> Sequence[VerdictCount]:
         """Candidates by subscription, state and verdicts."""
@@ -129,19 +196,6 @@ class MemoryReports:
             newest[row.done.shard.number] = row
         return [newest[number] for number in sorted(newest)]
 
-    def quarantined(
-        self, environment: str, *, limit: int, after: AnnouncementQueue | None = None, after_offset: int = -1
-    ) -> Sequence[QuarantinedAnnouncement]:
-        """Refused announcements by place."""
-        with self._rows.lock:
-            found = {
-                (queue.unique_key_topic, queue.broker, queue.queue_id, offset): row
-                for (owner, queue, offset), row in self._rows.refused.items()
-                if owner == environment
-            }
-        start = None if after is None else (after.unique_key_topic, after.broker, after.queue_id, after_offset)
-        return [found[key] for key in sorted(found) if start is None or key > start][:limit]
-
     def holds(self, environment: str) -> Sequence[HeldTopic]:
         """Stopped topics."""
         with self._rows.lock:
@@ -153,24 +207,18 @@ class MemoryReports:
             found = [row for (owner, _), row in self._rows.floors.items() if owner == subscription]
         return sorted(found, key=lambda row: (row.broker, row.queue_id))
 
-    def outages(self, environment: str, *, limit: int) -> Sequence[Outage]:
-        """The newest first."""
-        with self._rows.lock:
-            found = [row for key, row in self._rows.outages.items() if key[0] == environment]
-        return sorted(found, key=lambda row: -row.started_at_ms)[:limit]
 
-    def actions(self, environment: str, *, only: LedgerFilter, limit: int) -> Sequence[OperatorAction]:
-        """The newest first."""
-        with self._rows.lock:
-            found = [
-                row
-                for owner, row in self._rows.actions.values()
-                if owner == environment
-                and only.topic in (None, row.intent.topic)
-                and only.group in (None, row.intent.group)
-                and _is_of_keys(only, row.intent.unique_key)
-            ]
-        return found[::-1][:limit]
+def _page(found: Mapping[Any, T], only: LedgerFilter, limit: int, after: Position | None) -> Page[T]:
+    """The newest first; keys are positions: the time, and the rest of the primary key."""
+    positions = [
+        position
+        for position in sorted(found, reverse=True)
+        if (after is None or position < after)
+        and (only.since_ms is None or position[0] >= only.since_ms)
+        and (only.before_ms is None or position[0] < only.before_ms)
+    ]
+    end = positions[limit - 1] if len(positions) > limit else None
+    return Page(rows=[found[position] for position in positions[:limit]], end=end)
 
 
 def _order_of_round(row: StoredRound) -> tuple[Shard, int, int]:
@@ -193,7 +241,6 @@ def _shows_repair(only: LedgerFilter, row: Repair) -> bool:
         only.topic in (None, row.topic)
         and only.scope in (None, row.scope)
         and only.repair_state in (None, row.state)
-        and only.is_done in (None, row.state is RepairState.DONE)
         and only.rung in (None, row.rung)
         and _is_of_keys(only, row.unique_key)
     )

@@ -64,13 +64,10 @@ def refused_announcements(
     found = [
         kept
         for queue, end in ends.items()
-        for kept in reports.quarantined(
-            environment,
-            limit=ANNOUNCEMENTS_LOOKED_AT,
-            after=queue,
-            after_offset=end - ANNOUNCEMENTS_LOOKED_AT - 1,
+        for kept in reports.refused_of(
+            environment, queue, from_offset=end - ANNOUNCEMENTS_LOOKED_AT, limit=ANNOUNCEMENTS_LOOKED_AT
         )
-        if kept.refused.queue == queue and now_ms - kept.seen_at_ms < REFUSED_SECONDS * 1000
+        if now_ms - kept.seen_at_ms < REFUSED_SECONDS * 1000
     ]
     if found:
         newest = max(found, key=lambda kept: kept.seen_at_ms).refused

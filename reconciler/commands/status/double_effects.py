@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.inquiry.delivery import DOUBLE_EFFECT
-from reconciler.policy.ports import Candidate, LedgerReports, VerdictCount
-from reconciler.policy.ports.reports import LedgerFilter
+from reconciler.policy.ports import Candidate, LedgerFilter, LedgerReports, VerdictCount, all_rows
 
 #: Collisions that are looked at: they are rare, and each of them waits for a person.
 COLLISIONS_ASKED = 1_000
@@ -21,7 +21,7 @@ def double_effects(reports: LedgerReports, verdicts: Iterable[VerdictCount], env
         return []
     only = LedgerFilter(candidate_state=CandidateState.QUARANTINED, verdict=Verdict.COLLISION)
     found: dict[Subscription, list[Candidate]] = {}
-    for row in reports.candidates(environment, only=only, limit=COLLISIONS_ASKED):
+    for row in all_rows(partial(reports.candidates, environment, only=only), limit=COLLISIONS_ASKED):
         if str(row.evidence.get("reason", "")).startswith(DOUBLE_EFFECT):
             found.setdefault(row.subscription, []).append(row)
     return [

@@ -288,7 +288,7 @@ def read_status(connections: Connections, *, rounds_within_seconds: float | None
         verdicts=verdicts,
         repairs=repairs,
         holds=tuple(reports.holds(settings.environment)),
-        outages=tuple(reports.outages(settings.environment, limit=5)),
+        outages=tuple(reports.outages(settings.environment, limit=5).rows),
         away=(*away, *([history_away] if history_away is not None else [])),
         late=tuple(late),
         undecided=tuple(undecided(verdicts, now_ms, settings.rounds.retention_seconds)),

@@ -41,11 +41,11 @@ from reconciler.policy.ports.ledger import (
     Repairs,
     Verification,
 )
+from reconciler.policy.ports.paging import EVERY_ROW, LedgerFilter, Page, Position, all_rows
 from reconciler.policy.ports.reports import (
     Floor,
     HeldTopic,
     Ledger,
-    LedgerFilter,
     LedgerLife,
     LedgerReports,
     QuarantinedAnnouncement,
@@ -75,6 +75,7 @@ from reconciler.policy.ports.workers import OneByOne, Workers
 __all__ = [
     "ATTEMPTS_MAX",
     "ENDED_JOBS",
+    "EVERY_ROW",
     "USE_SECONDS",
     "WHENEVER_COMMITTED_MS",
     "Activities",
@@ -119,8 +120,10 @@ __all__ = [
     "Outage",
     "Outages",
     "OutboxEvidence",
+    "Page",
     "PendingKey",
     "PendingSnapshot",
+    "Position",
     "QuarantinedAnnouncement",
     "RefusedAnnouncement",
     "Repair",
@@ -140,4 +143,5 @@ __all__ = [
     "Verification",
     "WantedJob",
     "Workers",
+    "all_rows",
 ]

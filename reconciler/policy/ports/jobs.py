@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from reconciler.contract.tables import JobKind, JobState
+from reconciler.policy.ports.paging import EVERY_ROW, LedgerFilter, Page, Position
 
 #: In these states nothing is done any more.
 ENDED_JOBS = frozenset({JobState.DONE, JobState.FAILED, JobState.CANCELLED})
@@ -96,9 +97,9 @@ class Jobs(Protocol):
         ...
 
     def page(
-        self, environment: str, *, state: JobState | None = None, limit: int, before: tuple[int, str] | None = None
-    ) -> Sequence[Job]:
-        """The newest first; `before`: created_at_ms and job id of the last job of the page before."""
+        self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
+    ) -> Page[Job]:
+        """The newest first; as the listings of LedgerReports."""
         ...
 
     def cancel(self, environment: str, job_id: str, *, by: str) -> Job | None:

@@ -22,26 +22,8 @@ from reconciler.policy.ports.ledger import (
     Repair,
     Repairs,
 )
+from reconciler.policy.ports.paging import EVERY_ROW, LedgerFilter, Page, Position
 from reconciler.policy.ports.rounds import RoundDone, Rounds
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LedgerFilter:
-    """Rows to be shown; None leaves a field open. Fields that a table lacks are ignored."""
-
-    topic: str | None = None
-    group: str | None = None
-    unique_keys: tuple[str, ...] | None = None
-    candidate_state: CandidateState | None = None
-    verdict: Verdict | None = None
-    #: True: only rows with a loss_verdict, False: only rows without.
-    is_loss: bool | None = None
-    repair_state: RepairState | None = None
-    #: True: only repairs that are DONE, False: only the others, also those with an unreadable state.
-    is_done: bool | None = None
-    rung: Rung | None = None
-    #: EVERY_GROUP, or the group of a hand-over.
-    scope: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,19 +112,50 @@ class LedgerLife:
 class LedgerReports(Protocol):
     """What commands and pages show of the ledger: reads only. Raises DatabaseAway.
 
-    Lists page by key: `after` is the identity of the last row of the page before.
+    Listings have the newest row first, and rows of one millisecond in a fixed order. `after`: where the page before
+    ended; InvalidValue for that of another listing.
     """
 
     def candidates(
-        self, environment: str, *, only: LedgerFilter, limit: int, after: tuple[str, str, str] | None = None
-    ) -> Sequence[Candidate]:
-        """Ordered by (topic, group, unique key), which is what `after` holds."""
+        self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
+    ) -> Page[Candidate]:
+        """By the time that each was first seen."""
         ...
 
     def repairs(
-        self, environment: str, *, only: LedgerFilter, limit: int, after: tuple[str, str, str] | None = None
-    ) -> Sequence[Repair]:
-        """Ordered by (topic, scope, unique key), which is what `after` holds."""
+        self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
+    ) -> Page[Repair]:
+        """By the time that each was created."""
+        ...
+
+    def rounds(
+        self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
+    ) -> Page[StoredRound]:
+        """By the time that each was stored; void ones, too."""
+        ...
+
+    def outages(
+        self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
+    ) -> Page[Outage]:
+        """By their start."""
+        ...
+
+    def quarantined(
+        self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
+    ) -> Page[QuarantinedAnnouncement]:
+        """By the time that each was refused."""
+        ...
+
+    def actions(
+        self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
+    ) -> Page[OperatorAction]:
+        """What was done by hand, by its start."""
+        ...
+
+    def refused_of(
+        self, environment: str, queue: AnnouncementQueue, *, from_offset: int, limit: int
+    ) -> Sequence[QuarantinedAnnouncement]:
+        """Refused announcements of one queue, by offset."""
         ...
 
     def verdict_counts(self, environment: str) -> Sequence[VerdictCount]:
@@ -161,26 +174,12 @@ class LedgerReports(Protocol):
         """The newest round of every shard that is not void, by shard."""
         ...
 
-    def quarantined(
-        self, environment: str, *, limit: int, after: AnnouncementQueue | None = None, after_offset: int = -1
-    ) -> Sequence[QuarantinedAnnouncement]:
-        """Refused announcements by (topic, broker, queue, offset)."""
-        ...
-
     def holds(self, environment: str) -> Sequence[HeldTopic]:
         """Stopped topics."""
         ...
 
     def floors(self, subscription: Subscription) -> Sequence[Floor]:
         """Where announcements would start if Redis lost everything."""
-        ...
-
-    def outages(self, environment: str, *, limit: int) -> Sequence[Outage]:
-        """The newest outages first."""
-        ...
-
-    def actions(self, environment: str, *, only: LedgerFilter, limit: int) -> Sequence[OperatorAction]:
-        """What was done by hand, the newest first; of the filter, topic, group and unique keys count."""
         ...
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.contract.row_rules import TEXT_CHARACTERS
 from reconciler.contract.tables import JobKind, JobState
-from reconciler.policy.ports import ATTEMPTS_MAX, ClaimedJob, Job, JobChange, WantedJob
+from reconciler.policy.ports import ATTEMPTS_MAX, ClaimedJob, Job, JobChange, LedgerFilter, Position, WantedJob
 from tests.contract.ledger.conftest import DatabaseWorld
 
 _NUMBERS = itertools.count(1)
@@ -49,7 +49,7 @@ def test_a_request_that_is_placed_twice_is_done_twice(database_world: DatabaseWo
     first = placed(database_world, job)
     database_world.clock.advance(1)
     assert placed(database_world, replace(job, by="ben", request={})) == first
-    assert database_world.ledger.jobs.page(database_world.environment, limit=9) == [first]
+    assert database_world.ledger.jobs.page(database_world.environment, limit=9).rows == [first]
     assert (first.state, first.done, first.total, first.by, first.request) == (
         *(JobState.QUEUED, 0, None, "anna"),
         {"keys": ["A0"]},
@@ -182,12 +182,16 @@ def test_pages_leave_a_job_out_or_show_it_twice(database_world: DatabaseWorld) -
         database_world.clock.advance(number % 2)  # some at the same time
     jobs.cancel(environment, ids[2], by="ben")
     shown: list[Job] = []
-    while page := jobs.page(environment, limit=2, before=_place(shown)):
-        shown += page
-    assert [job.job_id for job in shown] == ids[::-1]
-    assert [job.job_id for job in jobs.page(environment, state=JobState.CANCELLED, limit=9)] == [ids[2]]
-    assert [job.job_id for job in jobs.page(environment, state=JobState.QUEUED, limit=2)] == ids[:4:-1]
+    after: Position | None = None
+    while (page := jobs.page(environment, limit=2, after=after)).end is not None:
+        shown += page.rows
+        after = page.end
+    assert [job.job_id for job in (*shown, *page.rows)] == ids[::-1]
 
+    def those(only: LedgerFilter, limit: int = 9) -> list[str]:
+        return [job.job_id for job in jobs.page(environment, only=only, limit=limit).rows]
 
-def _place(shown: list[Job]) -> tuple[int, str] | None:
-    return (shown[-1].created_at_ms, shown[-1].job_id) if shown else None
+    assert those(LedgerFilter(job_state=JobState.CANCELLED)) == [ids[2]]
+    assert those(LedgerFilter(job_state=JobState.QUEUED), limit=2) == ids[:4:-1]
+    assert those(LedgerFilter(by="anna")) == ids[::-1]
+    assert those(LedgerFilter(by="ben")) == []

@@ -17,7 +17,7 @@ REBUILD = Intent(by="operator anna", command="rebuild")
 
 
 def shown(world: World, only: LedgerFilter | None = None, *, limit: int = 9) -> list[OperatorAction]:
-    return list(world.ledger.reports.actions(world.environment, only=only or LedgerFilter(), limit=limit))
+    return list(world.ledger.reports.actions(world.environment, only=only or LedgerFilter(), limit=limit).rows)
 
 
 def test_a_process_that_dies_in_the_act_leaves_who_began_what(world: World) -> None:

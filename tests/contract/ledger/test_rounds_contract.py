@@ -141,7 +141,7 @@ def test_a_second_outage_before_any_round_gets_a_row_of_its_own(world: World) ->
     second = outages.open(world.environment, reason="AWAY", noticed_by="x")
     assert second.closed_at_ms is None
     assert second.started_at_ms == first.started_at_ms - 1
-    assert [one.started_at_ms for one in world.ledger.reports.outages(world.environment, limit=5)] == [
+    assert [one.started_at_ms for one in world.ledger.reports.outages(world.environment, limit=5).rows] == [
         first.started_at_ms,
         second.started_at_ms,
     ]
@@ -177,9 +177,9 @@ def test_progress_is_kept_and_announcements_resume_once_the_scan_has_ended(world
     assert outages.finish(current)
     assert not outages.finish(current), "one of two processes closes it"
     assert outages.current(world.environment) is None
-    assert world.ledger.reports.outages(world.environment, limit=1)[0].closed_at_ms == world.clock.now_ms()
+    assert world.ledger.reports.outages(world.environment, limit=1).rows[0].closed_at_ms == world.clock.now_ms()
     outages.advance(current, scan_position={}, scanned=0)
-    assert world.ledger.reports.outages(world.environment, limit=1)[0].scanned == 2_000, "a closed row stays"
+    assert world.ledger.reports.outages(world.environment, limit=1).rows[0].scanned == 2_000, "a closed row stays"
 
 
 # ---- holds
@@ -262,13 +262,11 @@ def test_refused_announcements_are_kept_once_and_bounded(world: World) -> None:
     announcements.quarantine(world.environment, refused)
     announcements.quarantine(world.environment, [*refused, replace(refused[0], queue_offset=9)])
     announcements.quarantine(world.environment, [])
-    rows = reports.quarantined(world.environment, limit=10)
-    assert [row.refused.queue_offset for row in rows] == [3, 4, 5, 9]
+    rows = reports.quarantined(world.environment, limit=10).rows
+    assert [row.refused.queue_offset for row in rows] == [9, 5, 4, 3]
     assert {len(row.refused.body) for row in rows} == {4_096}
     assert rows[0].refused.detail.startswith("no JSON ")
     assert rows[0].seen_at_ms == world.clock.now_ms()
-    first = reports.quarantined(world.environment, limit=2)
-    rest = reports.quarantined(
-        world.environment, limit=2, after=first[-1].refused.queue, after_offset=first[-1].refused.queue_offset
-    )
-    assert [*first, *rest] == rows
+    of_queue = reports.refused_of(world.environment, QUEUE, from_offset=4, limit=2)
+    assert [row.refused.queue_offset for row in of_queue] == [4, 5]
+    assert reports.refused_of(world.environment, replace(QUEUE, broker="another"), from_offset=0, limit=9) == []

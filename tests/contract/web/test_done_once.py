@@ -18,7 +18,6 @@ import pytest
 from reconciler.clock import SystemClock
 from reconciler.contract.tables import HoldKind
 from reconciler.errors import DatabaseAway, InvalidValue
-from reconciler.policy.ports import LedgerFilter
 from reconciler.settings.file import load_settings
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import idempotency_key, ledger_metadata
@@ -70,7 +69,7 @@ def ask(
 
 def actions(services: WebServices) -> Counter[str]:
     reports, environment = services.connections.ledger.reports, services.settings.environment
-    return Counter(row.intent.command for row in reports.actions(environment, only=LedgerFilter(), limit=100))
+    return Counter(row.intent.command for row in reports.actions(environment, limit=100).rows)
 
 
 def wait_for_the_end_of_the_lease(services: WebServices) -> None:
@@ -196,7 +195,7 @@ def test_a_job_whose_process_died_before_the_answer_is_placed_twice(services: We
         ask(services, dies(REPAIR), wanted)
     wait_for_the_end_of_the_lease(services)
     job: Any = ask(services, REPAIR, wanted).result.document["job"]
-    jobs = services.connections.ledger.jobs.page(services.settings.environment, limit=10)
+    jobs = services.connections.ledger.jobs.page(services.settings.environment, limit=10).rows
     assert [found.job_id for found in jobs] == [job["job_id"]]
 
 

@@ -196,7 +196,7 @@ class AnnouncementMachine(RuleBasedStateMachine):
         assert known <= set(self.announced)
         garbage = [m.queue_offset for m in self.world.topic.stored[QUEUE] if m.body == b"garbage"]
         floor = self.world.rows.announcements.floor(SUBSCRIPTION, QUEUE) or 0
-        kept = {row.refused.queue_offset for row in self.world.rows.reports.quarantined("test", limit=1_000)}
+        kept = {row.refused.queue_offset for row in self.world.rows.reports.quarantined("test", limit=1_000).rows}
         assert {offset for offset in garbage if offset >= floor} <= kept
 
 

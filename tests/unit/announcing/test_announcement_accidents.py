@@ -76,7 +76,7 @@ def test_sixteen_queues_tell_one_loss_once() -> None:
             world.run_seconds(step, 1.2, queue)
     assert all(len(world.half(queue)) == 1 for queue in queues)
     assert world.kinds().count(EventKind.MEMORY_LOST) == 1
-    assert len(world.rows.reports.outages("test", limit=10)) == 1
+    assert len(world.rows.reports.outages("test", limit=10).rows) == 1
 
 
 def test_a_loss_is_not_forgotten_while_the_ledger_is_away() -> None:

@@ -18,7 +18,8 @@ SECRET = b"a secret"
 
 
 def quarantined(world: World) -> list[tuple[int, str]]:
-    return [(row.refused.queue_offset, row.refused.reason) for row in world.rows.reports.quarantined("test", limit=100)]
+    rows = world.rows.reports.quarantined("test", limit=100).rows
+    return [(row.refused.queue_offset, row.refused.reason) for row in reversed(rows)]
 
 
 def test_announced_keys_reach_the_half_set_and_the_offset_moves() -> None:

@@ -139,7 +139,13 @@ def test_a_table_names_only_columns_that_it_has(table: Table) -> None:
     names = [column.name for column in table.columns]
     assert len(set(names)) == len(names)
     assert table.primary_key
-    for group in (table.primary_key, *table.indexes, *table.sparse_indexes, *table.unique):
+    for group in (
+        table.primary_key,
+        *table.indexes,
+        *table.sparse_indexes,
+        *table.unique,
+        *map(table.columns_of, table.page_indexes),
+    ):
         assert set(group) <= set(names)
     assert not [c.name for c in table.columns if c.nullable and c.name in table.primary_key]
     assert not [c.name for c in table.columns if c.name.endswith("_ms") and c.kind != "bigint"]

@@ -21,7 +21,6 @@ from reconciler.policy.ports import (
     JobChange,
     KeyedRequest,
     KeyUse,
-    LedgerFilter,
     RefusedAnnouncement,
     RoundCounts,
     RoundDone,
@@ -201,17 +200,17 @@ def test_the_next_verdict_mends_a_damaged_candidate(
 
 def show_all(ledger: SqlLedger) -> None:
     """What status, list and explain read."""
-    reports, everything = ledger.reports, LedgerFilter()
-    assert reports.candidates("test", only=everything, limit=10)
-    assert reports.repairs("test", only=everything, limit=10)
+    reports = ledger.reports
+    assert reports.candidates("test", limit=10).rows
+    assert reports.repairs("test", limit=10).rows
     assert sum(count.count for count in reports.verdict_counts("test")) == 2
     assert sum(count.count for count in reports.repair_counts("test")) == 2
     for key in (BAD, GOOD):
         assert reports.life("test", key).candidates
     assert reports.last_rounds(SUBSCRIPTION) is not None
-    assert len(reports.quarantined("test", limit=10)) == 2
+    assert len(reports.quarantined("test", limit=10).rows) == 2
     assert len(reports.holds("test")) == 2
     assert reports.floors(SUBSCRIPTION)
-    assert len(reports.outages("test", limit=10)) == 1
-    assert len(reports.actions("test", only=everything, limit=10)) == 2
-    assert len(ledger.jobs.page("test", limit=10)) == 2
+    assert len(reports.outages("test", limit=10).rows) == 1
+    assert len(reports.actions("test", limit=10).rows) == 2
+    assert len(ledger.jobs.page("test", limit=10).rows) == 2

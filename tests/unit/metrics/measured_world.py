@@ -80,7 +80,7 @@ class Measured:
             verdicts=tuple(reports.verdict_counts("test")),
             repairs=tuple(reports.repair_counts("test")),
             holds=tuple(reports.holds("test")),
-            outages=tuple(reports.outages("test", limit=5)),
+            outages=tuple(reports.outages("test", limit=5).rows),
             away=(),
             asked_ms=now_ms,
         )

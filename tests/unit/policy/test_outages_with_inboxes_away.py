@@ -84,7 +84,7 @@ def rounds_may_run(world: World) -> bool:
 def left_out(world: World) -> list[str]:
     """Of the only scan, told and written down alike."""
     (scanned,) = world.events.of(OutageScanned)
-    (outage,) = world.ledger.reports.outages(ENVIRONMENT, limit=9)
+    (outage,) = world.ledger.reports.outages(ENVIRONMENT, limit=9).rows
     assert outage.left_out == scanned.left_out
     return list(scanned.left_out)
 

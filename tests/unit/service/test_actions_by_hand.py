@@ -14,7 +14,7 @@ from reconciler.commands.hold import lift_hold, place_hold
 from reconciler.commands.operator_actions import operator, recorded
 from reconciler.contract.tables import HoldKind
 from reconciler.errors import ConfigurationError, InvalidValue
-from reconciler.policy.ports import LedgerFilter, OperatorAction
+from reconciler.policy.ports import OperatorAction
 from reconciler.settings.schema import Settings
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import operator_action
@@ -26,7 +26,7 @@ TOPIC = "ORDERS"
 
 def actions(connections: Connections) -> list[OperatorAction]:
     environment = connections.settings.environment
-    return list(connections.ledger.reports.actions(environment, only=LedgerFilter(), limit=99))
+    return list(connections.ledger.reports.actions(environment, limit=99).rows)
 
 
 def drop_table(connections: Connections) -> None:

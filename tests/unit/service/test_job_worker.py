@@ -260,7 +260,7 @@ def test_a_request_that_no_worker_could_do_is_placed(
 ) -> None:
     with pytest.raises(InvalidValue, match=told):
         place_repair(connections, keys, topic=topic, group=None, reason=reason, by="anna")
-    assert connections.ledger.jobs.page(connections.settings.environment, limit=9) == []
+    assert connections.ledger.jobs.page(connections.settings.environment, limit=9).rows == []
 
 
 def test_a_rebuild_without_a_time_is_placed_though_no_outage_is_open(connections: Connections) -> None:

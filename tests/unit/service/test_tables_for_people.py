@@ -16,7 +16,7 @@ from reconciler.cli.report_commands import Listing
 from reconciler.clock import ManualClock
 from reconciler.commands.diagnosis import Diagnosis
 from reconciler.commands.explain import Explanation
-from reconciler.commands.list import LISTINGS, LedgerListing
+from reconciler.commands.list import LISTINGS, LedgerListing, list_rows
 from reconciler.commands.status.report import StatusReport, SubscriptionStatus
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import RepairState, Rung
@@ -128,16 +128,15 @@ def test_a_listing_begins_with_what_a_person_looks_for_and_names_nothing_twice(
 
 def test_a_hundred_repairs_of_long_ago_do_not_hide_one_that_failed() -> None:
     ledger = MemoryLedger(ManualClock())
-    for number, state in enumerate((RepairState.DONE, RepairState.DONE, RepairState.FAILED)):
+    for number, state in enumerate((RepairState.FAILED, RepairState.DONE, RepairState.DONE)):
         ledger.repairs.open("test", "ORDERS", f"{number:032X}", rung=Rung.END)
         row = ledger.repairs.of_keys("test", "ORDERS", [f"{number:032X}"])[f"{number:032X}"][0]
         claimed = ledger.repairs.claim(row, token="t", lease_seconds=9)
         assert claimed is not None
         ledger.repairs.change(claimed, RepairChange(state=state, rung=Rung.END), token="t")
-    connections: Any = SimpleNamespace(ledger=ledger, settings=SimpleNamespace(environment="test"))
-    columns, rows = LISTINGS["repairs"]
-    states = [row[columns.split().index("state")] for row in rows(connections, LedgerFilter(), 2)]
-    assert states == ["FAILED", "DONE"]
+    connections: Any = SimpleNamespace(ledger=ledger, settings=SimpleNamespace(environment="test", subscriptions=()))
+    found = list_rows(connections, "repairs", only=LedgerFilter(), limit=2)
+    assert [row["state"] for row in found.named()] == ["FAILED", "DONE"]
 
 
 def test_failed_checks_come_before_those_that_are_well(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, HoldKind, JobState
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import InvalidValue, UsageError
-from reconciler.policy.ports import LedgerFilter, Verification
+from reconciler.policy.ports import Verification
 from reconciler.settings.file import load_settings
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import ledger_metadata
@@ -78,7 +78,7 @@ def told(answer: WebResponse) -> Mapping[str, Any]:
 
 
 def actions(services: WebServices) -> list[tuple[str, str, str | None, str, str | None]]:
-    found = services.connections.ledger.reports.actions(services.settings.environment, only=LedgerFilter(), limit=100)
+    found = services.connections.ledger.reports.actions(services.settings.environment, limit=100).rows
     return [(a.intent.by, a.intent.command, a.intent.topic, a.intent.detail, a.result) for a in reversed(list(found))]
 
 

@@ -1,0 +1,161 @@
+"""Pages of a listing, the newest row first: walks along an index, however large the table is.
+
+The order of a listing is a time and then the rest of the primary key, all descending: no two rows are equal, and the
+same walk finds a row at any time. An index has that order behind the environment (`page_indexes` in
+contract/tables.py). A page goes on behind the last row of the page before, which may be gone by then.
+
+A filter that no index has would read the whole table for the few rows of a page. So one call looks at LOOKED_AT_MAX
+rows of the walk, and its page says where it ended.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from reconciler.contract.row_rules import NAME_CHARACTERS, bounded_text
+from reconciler.errors import InvalidValue
+from reconciler.policy.ports import LedgerFilter, Position
+from reconciler.sql.key_probes import probe
+
+#: Rows of a walk that one page looks at, where a filter is not in the index.
+LOOKED_AT_MAX = 50_000
+_BIGINT_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Walk:
+    """One listing with its filters."""
+
+    #: The columns to be read, the order among them.
+    query: sa.Select[Any]
+    #: A time, then the rest of the primary key.
+    order: Sequence[sa.Column[Any]]
+    #: What an index has that is in this order.
+    indexed: Sequence[sa.ColumnElement[bool]]
+    #: Other filters.
+    sifted: Sequence[sa.ColumnElement[bool]] = ()
+    #: Column and values of a unique key: a handful of rows, found by an index of their own.
+    keys: tuple[sa.Column[str], Sequence[str]] | None = None
+
+    def page(
+        self, connection: sa.Connection, *, limit: int, after: Position | None
+    ) -> tuple[Sequence[sa.Row[Any]], Position | None]:
+        """Rows, and where the next page goes on. Raises InvalidValue for a position of another listing."""
+        if after is not None:
+            _require_position(self.order, after, connection.dialect.name)
+        if self.keys is not None:
+            rows, end = self._of_keys(connection, self.keys, after), None
+        else:
+            rows, end = self._walked(connection, limit, after)
+        if len(rows) > limit:
+            return rows[:limit], self._position(rows[limit - 1])
+        return rows, end
+
+    def _of_keys(
+        self, connection: sa.Connection, keys: tuple[sa.Column[str], Sequence[str]], after: Position | None
+    ) -> Sequence[sa.Row[Any]]:
+        """Those behind the position, sorted here: an order would tempt a planner to walk the whole index."""
+        column, values = keys
+        every = probe(connection, self.query.where(*self.indexed, *self.sifted), column, values).all()
+        behind = [row for row in every if after is None or _rank(self._position(row)) < _rank(after)]
+        return sorted(behind, key=lambda row: _rank(self._position(row)), reverse=True)
+
+    def _walked(
+        self, connection: sa.Connection, limit: int, after: Position | None
+    ) -> tuple[Sequence[sa.Row[Any]], Position | None]:
+        """One row more than the limit if there is one, and where the walk is cut."""
+        dialect, walked = connection.dialect.name, list(self.indexed)
+        if after is not None:
+            walked.append(_compared(self.order, operator.lt, after, dialect))
+        end = self._end_of_walk(connection, walked) if self.sifted else None
+        if end is not None:
+            walked.append(_compared(self.order, operator.ge, end, dialect))
+        query = self.query.where(*walked, *self.sifted).order_by(*self._newest_first()).limit(limit + 1)
+        return connection.execute(query).all(), end
+
+    def _end_of_walk(self, connection: sa.Connection, walked: Sequence[sa.ColumnElement[bool]]) -> Position | None:
+        """The last row that this page looks at; None: it comes to the end of the table before."""
+        query = sa.select(*self.order).where(*walked).order_by(*self._newest_first())
+        row = connection.execute(query.offset(LOOKED_AT_MAX - 1).limit(1)).first()
+        return None if row is None else tuple(row)
+
+    def _position(self, row: sa.Row[Any]) -> Position:
+        return tuple(getattr(row, column.name) for column in self.order)
+
+    def _newest_first(self) -> Sequence[sa.ColumnElement[Any]]:
+        return [column.desc() for column in self.order]
+
+
+def _compared(
+    order: Sequence[sa.Column[Any]], compare: Callable[[Any, Any], Any], position: Position, dialect: str
+) -> sa.ColumnElement[bool]:
+    """One comparison of rows, or its spelling: MySQL and MariaDB look only the latter up in an index."""
+    values = [_literal(column, value) for column, value in zip(order, position, strict=True)]
+    if dialect not in ("mysql", "mariadb"):
+        found: sa.ColumnElement[bool] = compare(sa.tuple_(*order), sa.tuple_(*values))
+        return found
+    return _spelled_out(list(zip(order, values, strict=True)), compare)
+
+
+def _spelled_out(
+    pairs: Sequence[tuple[sa.Column[Any], sa.ColumnElement[Any]]], compare: Callable[[Any, Any], Any]
+) -> sa.ColumnElement[bool]:
+    (column, value), rest = pairs[0], pairs[1:]
+    if not rest:
+        found: sa.ColumnElement[bool] = compare(column, value)
+        return found
+    outside, inside = (column < value, column <= value) if compare is operator.lt else (column > value, column >= value)
+    return inside & (outside | _spelled_out(rest, compare))
+
+
+def _literal(column: sa.Column[Any], value: float | str | bytes) -> sa.ColumnElement[Any]:
+    if isinstance(value, bytes):  # SQLite: a text that is no UTF-8
+        return sa.cast(sa.literal(value, sa.LargeBinary()), sa.Text())
+    return sa.literal(value, column.type)
+
+
+def _require_position(order: Sequence[sa.Column[Any]], after: Position, dialect: str) -> None:
+    fits = _fits_sqlite if dialect == "sqlite" else _fits
+    if len(after) != len(order) or not all(map(fits, order, after)):
+        raise InvalidValue("cursor", "of another listing", "take the one of the page before, or none")
+
+
+def _fits(column: sa.Column[Any], value: object) -> bool:
+    """Whether a database compares the value with the column."""
+    if isinstance(column.type, sa.Integer):
+        return type(value) is int and -_BIGINT_MAX <= value <= _BIGINT_MAX
+    return isinstance(value, str) and bounded_text(value, NAME_CHARACTERS) == value
+
+
+def _fits_sqlite(column: sa.Column[Any], value: object) -> bool:
+    """There a damaged row may have any text, a fraction or bytes in its place."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode() == value
+    return isinstance(value, float | bytes) or _fits(column, value)
+
+
+def within(
+    owner: sa.Column[str], environment: str, time: sa.Column[int], only: LedgerFilter
+) -> list[sa.ColumnElement[bool]]:
+    """Rows of the environment, between the filter's times."""
+    found = [owner == environment]
+    if only.since_ms is not None:
+        found.append(time >= only.since_ms)
+    if only.before_ms is not None:
+        found.append(time < only.before_ms)
+    return found
+
+
+def equal(wanted: Mapping[sa.Column[Any], str | None]) -> list[sa.ColumnElement[bool]]:
+    """A condition a value; None: any."""
+    return [column == str(value) for column, value in wanted.items() if value is not None]
+
+
+def _rank(position: Position) -> Any:
+    """As SQLite compares what is damaged: numbers, texts, bytes."""
+    return [(0 if isinstance(v, int | float) else 1 if isinstance(v, str) else 2, v) for v in position]

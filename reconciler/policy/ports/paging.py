@@ -1,0 +1,63 @@
+"""Listings of the ledger, page by page: what is asked for, and what comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeAlias, TypeVar
+
+from reconciler.contract.tables import CandidateState, JobState, RepairState, Rung
+from reconciler.contract.verdicts import Verdict
+
+T = TypeVar("T")
+
+#: Where a page ended, for the ledger that said so; a fraction or bytes: a damaged row of SQLite.
+Position: TypeAlias = tuple[int | float | str | bytes, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerFilter:
+    """Rows to be shown; None leaves a field open. Fields that a table lacks are ignored."""
+
+    topic: str | None = None
+    group: str | None = None
+    unique_keys: tuple[str, ...] | None = None
+    candidate_state: CandidateState | None = None
+    verdict: Verdict | None = None
+    #: True: only rows with a loss_verdict, False: only rows without.
+    is_loss: bool | None = None
+    repair_state: RepairState | None = None
+    rung: Rung | None = None
+    #: EVERY_GROUP, or the group of a hand-over.
+    scope: str | None = None
+    job_state: JobState | None = None
+    #: Who did it, or asked for it.
+    by: str | None = None
+    #: Rows whose time, by which the listing is ordered, is this or later, and before that.
+    since_ms: int | None = None
+    before_ms: int | None = None
+
+
+EVERY_ROW = LedgerFilter()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page(Generic[T]):
+    """Some rows of a listing, the newest first."""
+
+    rows: Sequence[T]
+    #: Where the next page goes on; None: there are no more rows. A page may be shorter than asked for, and even empty,
+    #: although there are more: one call looks at a bounded number of rows.
+    end: Position | None
+
+
+def all_rows(listing: Callable[..., Page[T]], *, limit: int) -> Iterator[T]:
+    """The first rows of a listing, up to `limit`, however many pages that takes; it takes `limit` and `after`."""
+    after: Position | None = None
+    while limit > 0:
+        page = listing(limit=limit, after=after)
+        yield from page.rows
+        limit -= len(page.rows)
+        after = page.end
+        if after is None:
+            return

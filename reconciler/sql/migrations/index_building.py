@@ -1,0 +1,45 @@
+"""An index that is built beside programs that go on writing its table. Frozen, as the migrations that use it are.
+
+PostgreSQL builds it outside of any transaction. An upgrade that runs beside the build waits for it; the rest of an
+interrupted build is invalid, and is dropped. MySQL and MariaDB build it in place; the short locks at its start and end
+give up instead of letting writers queue behind them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from alembic import context, op
+
+#: MySQL and MariaDB: longest wait for transactions that have touched the table.
+LOCK_WAIT_SECONDS = 2
+_IS_VALID = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(:name)"
+
+
+def build_index(name: str, table: str, columns: Sequence[str], *, where: sa.TextClause | None = None) -> None:
+    """One index; harmless where it is there. `where`: of these rows, on databases that have such indexes."""
+    match op.get_context().dialect.name:
+        case "postgresql":
+            with op.get_context().autocommit_block():
+                _build_concurrently(name, table, list(columns), where)
+        case "mysql" | "mariadb":
+            if context.is_offline_mode() or not _is_there(name, table):  # DDL there is in no transaction
+                op.execute(f"SET SESSION lock_wait_timeout = {LOCK_WAIT_SECONDS}")
+                op.execute(f"ALTER TABLE {table} ADD INDEX {name} ({', '.join(columns)}), ALGORITHM=INPLACE, LOCK=NONE")
+        case _:
+            op.create_index(name, table, list(columns), sqlite_where=where)
+
+
+def _build_concurrently(name: str, table: str, columns: list[str], where: sa.TextClause | None) -> None:
+    if not context.is_offline_mode():
+        # Takes the table's lock before it looks for the name: so no build is running when it has found the index.
+        op.create_index(name, table, columns, if_not_exists=True, postgresql_concurrently=True, postgresql_where=where)
+        if op.get_bind().execute(sa.text(_IS_VALID), {"name": name}).scalar():
+            return
+    op.drop_index(name, table, if_exists=True, postgresql_concurrently=True)
+    op.create_index(name, table, columns, postgresql_concurrently=True, postgresql_where=where)
+
+
+def _is_there(name: str, table: str) -> bool:
+    return name in {index["name"] for index in sa.inspect(op.get_bind()).get_indexes(table)}

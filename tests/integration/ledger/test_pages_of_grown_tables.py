@@ -1,0 +1,215 @@
+"""A page of a listing costs what it shows, wherever in a grown table it lies: a walk of an index."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from reconciler.contract.tables import CandidateState, JobState, RepairState
+from reconciler.contract.verdicts import Verdict
+from reconciler.ledger import paging
+from reconciler.ledger.sql_ledger import SqlLedger
+from reconciler.policy.ports import LedgerFilter, Page, Position, all_rows
+from reconciler.sql import schema
+from reconciler.sql.engines import open_engine
+from reconciler.sql.tables import candidate, job, operator_action, outage, quarantine, repair, round_row
+from tests.services import mariadb, postgres
+from tests.services.mariadb import MariaDBServer
+from tests.services.postgres import PostgresServer
+from tests.services.requirements import require
+
+pytestmark = [pytest.mark.sql, pytest.mark.slow]
+
+ROWS, LIMIT, LOOKED_AT = 20_000, 10, 1_000
+#: Rows of one millisecond: a round sees as many keys first.
+AT_ONCE = 400
+#: n -> one row in a thousand is what somebody looks for.
+RARE = "CASE WHEN n % 1000 = 7 THEN {0} ELSE {1} END"
+TOPIC, BY = RARE.format("'RARE'", "'ORDERS'"), RARE.format("'rare'", "'anna'")
+#: Table -> column -> its value, of the number n, KEY and TIME.
+FILLED = {
+    candidate: {
+        "topic": TOPIC,
+        "consumer_group": "'billing'",
+        "unique_key": "KEY",
+        "state": RARE.format("'QUARANTINED'", "'SETTLED'"),
+        "verdict": "'CONSUMED'",
+        "loss_verdict": RARE.format("'LOST_CONFIRM'", "NULL"),
+        "evidence": "'{}'",
+        "first_seen_ms": "TIME",
+    },
+    repair: {
+        "topic": TOPIC,
+        "scope": "'*'",
+        "unique_key": "KEY",
+        "state": RARE.format("'FAILED'", "'DONE'"),
+        "rung": "'end'",
+        "created_at_ms": "TIME",
+    },
+    round_row: {
+        "topic": TOPIC,
+        "consumer_group": "'billing'",
+        "shard": "n % 64",
+        "epoch": "'e:1'",
+        "generation": "n",
+        "offsets": "'{}'",
+        "stored_at_ms": "FEW",
+    },
+    outage: {"started_at_ms": "n", "reason": "'AWAY'", "noticed_by": "'b'", "closed_at_ms": "n"},
+    quarantine: {
+        "unique_key_topic": "'UK'",
+        "broker": "'broker-a'",
+        "queue_id": "n % 8",
+        "queue_offset": "n",
+        "reason": "'SHAPE'",
+        "detail": "''",
+        "body": "''",
+        "seen_at_ms": "TIME",
+    },
+    operator_action: {
+        "action_id": "KEY",
+        "by": BY,
+        "command": "'repair'",
+        "topic": "'ORDERS'",
+        "unique_key": "KEY",
+        "detail": "''",
+        "started_at_ms": "FEW",
+    },
+    job: {
+        "job_id": "KEY",
+        "by": BY,
+        "kind": "'REPAIR'",
+        "request": "'{}'",
+        "state": RARE.format("'FAILED'", "'DONE'"),
+        "created_at_ms": "FEW",
+    },
+}
+LISTED = [
+    ("candidates", LedgerFilter()),
+    ("candidates", LedgerFilter(candidate_state=CandidateState.SETTLED)),
+    ("candidates", LedgerFilter(candidate_state=CandidateState.QUARANTINED)),
+    ("candidates", LedgerFilter(is_loss=True)),
+    ("candidates", LedgerFilter(topic="RARE", verdict=Verdict.CONSUMED, is_loss=True)),
+    ("candidates", LedgerFilter(topic="RARE", group="billing")),
+    ("candidates", LedgerFilter(verdict=Verdict.PARKED)),
+    ("candidates", LedgerFilter(since_ms=10, before_ms=20)),
+    ("candidates", LedgerFilter(unique_keys=tuple(f"{n:032X}" for n in range(1, 100)))),
+    ("repairs", LedgerFilter()),
+    ("repairs", LedgerFilter(repair_state=RepairState.FAILED)),
+    ("repairs", LedgerFilter(topic="RARE")),
+    ("rounds", LedgerFilter()),
+    ("rounds", LedgerFilter(topic="RARE")),
+    ("outages", LedgerFilter()),
+    ("quarantined", LedgerFilter()),
+    ("actions", LedgerFilter()),
+    ("actions", LedgerFilter(by="rare")),
+    ("jobs", LedgerFilter()),
+    ("jobs", LedgerFilter(job_state=JobState.FAILED)),
+    ("jobs", LedgerFilter(by="rare")),
+]
+
+
+@pytest.fixture(scope="module", params=["postgres", "mariadb"])
+def ledger(request: pytest.FixtureRequest) -> Iterator[SqlLedger]:
+    require((postgres if request.param == "postgres" else mariadb).missing())
+    server: Any = PostgresServer(options={"autovacuum": "off"}) if request.param == "postgres" else MariaDBServer()
+    with server:
+        url = server.create_database("ledger")
+        schema.upgrade(url, "ledger")
+        engine = open_engine(url)
+        fill(engine)
+        yield SqlLedger(engine)
+        engine.dispose()
+
+
+def fill(engine: sa.Engine) -> None:
+    if engine.dialect.name == "postgresql":
+        key, divided, analyze = "upper(lpad(to_hex(n), 32, '0'))", "/", "ANALYZE"
+        numbers = f"generate_series(1, {ROWS}) AS n"
+    else:
+        key, divided, analyze = "lpad(hex(n), 32, '0')", "DIV", "ANALYZE TABLE"
+        numbers = f"(SELECT seq AS n FROM seq_1_to_{ROWS}) AS numbers"
+    quoted = engine.dialect.identifier_preparer.quote
+    with engine.begin() as connection:
+        for table, given in FILLED.items():
+            zeros = {c.name: "0" for c in table.c if not c.nullable}
+            values = zeros | {"environment": "'e'"} | given
+            names = ", ".join(map(quoted, values))
+            made = ", ".join(values.values()).replace("KEY", key)
+            made = made.replace("TIME", f"n {divided} {AT_ONCE}").replace("FEW", f"n {divided} 4")
+            connection.exec_driver_sql(f"INSERT INTO {table} ({names}) SELECT {made} FROM {numbers}".replace("%", "%%"))
+        for table in FILLED:
+            connection.exec_driver_sql(f"{analyze} {table}")
+
+
+def plans(ledger: SqlLedger, name: str, only: LedgerFilter, after: Position | None) -> list[str]:
+    """How the database goes about each statement of one page."""
+    engine, statements = ledger.jobs._database.engine, []
+
+    @sa.event.listens_for(engine, "before_cursor_execute")
+    def note(_connection: object, _cursor: object, statement: str, parameters: Any, *_: object) -> None:
+        statements.append((statement, parameters))
+
+    listing(ledger, name, only, after=after)
+    sa.event.remove(engine, "before_cursor_execute", note)
+    analyze = "ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF"
+    explain = f"EXPLAIN ({analyze})" if engine.dialect.name == "postgresql" else "EXPLAIN"
+    with engine.connect() as connection:
+        selects = [(text, values) for text, values in statements if text.startswith("SELECT")]
+        return [
+            "\n".join(" | ".join(map(str, row)) for row in connection.exec_driver_sql(f"{explain} {text}", values))
+            for text, values in selects
+        ]
+
+
+def listing(
+    ledger: SqlLedger, name: str, only: LedgerFilter, *, after: Position | None, limit: int = LIMIT
+) -> Page[Any]:
+    pages: Any = ledger.jobs.page if name == "jobs" else getattr(ledger.reports, name)
+    found: Page[Any] = pages("e", only=only, limit=limit, after=after)
+    return found
+
+
+@pytest.mark.parametrize(("name", "only"), LISTED)
+def test_a_page_reads_or_sorts_a_whole_table(
+    ledger: SqlLedger, name: str, only: LedgerFilter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paging, "LOOKED_AT_MAX", LOOKED_AT)
+    is_indexed = not (only.topic or only.verdict or only.by)
+    deep = listing(ledger, name, only, after=None, limit=LOOKED_AT).end
+    for after in (None, deep) if deep is not None else (None,):
+        for plan in plans(ledger, name, only, after):
+            assert "Seq Scan" not in plan, plan
+            if is_indexed:  # otherwise what the page looks at may be sorted: a bounded number of rows
+                assert not re.search(r"(?<!Incremental )Sort \(|filesort", plan), plan
+            assert "| ALL |" not in plan, plan
+            read = [int(rows) for rows in re.findall(r"(?:actual rows=|Removed by [^:]*: )(\d+)", plan)]
+            assert max(read, default=0) <= LOOKED_AT + AT_ONCE, plan
+
+
+@pytest.mark.parametrize(
+    ("name", "only"),
+    [
+        ("candidates", LedgerFilter(topic="RARE")),
+        ("candidates", LedgerFilter(topic="RARE", candidate_state=CandidateState.QUARANTINED)),
+        ("candidates", LedgerFilter(is_loss=True, candidate_state=CandidateState.QUARANTINED)),
+        ("repairs", LedgerFilter(topic="RARE")),
+        ("rounds", LedgerFilter(topic="RARE")),
+        ("actions", LedgerFilter(by="rare")),
+        ("jobs", LedgerFilter(by="rare")),
+    ],
+)
+def test_rows_that_are_rare_are_all_found_by_pages_that_look_at_a_bounded_number_of_rows(
+    ledger: SqlLedger, name: str, only: LedgerFilter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paging, "LOOKED_AT_MAX", 700)
+    whole = list(all_rows(partial(listing, ledger, name, only), limit=ROWS))
+    assert len(whole) == ROWS // 1_000
+    assert whole == list(
+        all_rows(lambda *, limit, after: listing(ledger, name, only, after=after, limit=3), limit=ROWS)
+    )
