@@ -48,6 +48,23 @@ def _post(path: str, act: WebAct[Any], role: WebRole) -> WebRoute:
 
 ROUTES: Sequence[WebRoute] = (
     WebRoute(path="/", name="overview", handler=overview.show, surface=Surface.PAGE, role=WebRole.VIEWER),
+    WebRoute(
+        path="/overview/now", name="overview-now", handler=overview.show_now, surface=Surface.PAGE, role=WebRole.VIEWER
+    ),
+    WebRoute(
+        path="/overview/activity",
+        name="activity",
+        handler=overview.show_table,
+        surface=Surface.PAGE,
+        role=WebRole.VIEWER,
+    ),
+    WebRoute(
+        path="/overview/activity.json",
+        name="activity-json",
+        handler=overview.draw,
+        surface=Surface.API,
+        role=WebRole.VIEWER,
+    ),
     WebRoute(path="/view", name="view", handler=choosing.show, surface=Surface.PAGE, role=WebRole.ANYBODY),
     WebRoute(path="/view/set", name="view-set", handler=choosing.choose, surface=Surface.PAGE, role=WebRole.ANYBODY),
     WebRoute(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from reconciler.clock import Clock
+from reconciler.commands.activity import WIDTHS_MINUTES, read_activity
 from reconciler.commands.status.report import StatusReport, read_status
 from reconciler.errors import DependencyAway
 from reconciler.instrumentation.metrics.reading import LatestReading
+from reconciler.policy.ports import Activity
 from reconciler.settings.schema import Settings
 from reconciler.web.access.web_access import WebAccess, build_access
 from reconciler.wiring.connections import Connections
@@ -16,6 +20,7 @@ from reconciler.wiring.connections import Connections
 THIS_MACHINE = "127.0.0.1"
 #: What many browsers look at is read this often at most.
 STATUS_SECONDS = 10.0
+ACTIVITY_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +34,8 @@ class WebServices:
     #: Who may do what.
     access: WebAccess
     status: LatestReading[StatusReport]
+    #: Hours -> what went on in them.
+    activities: Mapping[int, LatestReading[Activity]]
 
     @property
     def prefix(self) -> str:
@@ -40,6 +47,13 @@ class WebServices:
         found = self.status.get()
         if found is None:
             raise DependencyAway("the ledger did not answer in time, so nothing can be said about any message")
+        return found
+
+    def newest_activity(self, hours: int) -> Activity:
+        """The newest reading, of hours that there are. Raises DependencyAway: the ledger did not answer in time."""
+        found = self.activities[hours].get()
+        if found is None:
+            raise DependencyAway("the ledger did not answer in time, so nothing can be drawn")
         return found
 
 
@@ -56,4 +70,10 @@ def build_services(
         clock=clock,
         access=build_access(settings, listen, clock=clock),
         status=LatestReading(lambda: read_status(connections), clock=clock, interval_seconds=STATUS_SECONDS),
+        activities={
+            hours: LatestReading(
+                partial(read_activity, connections, hours), clock=clock, interval_seconds=ACTIVITY_SECONDS
+            )
+            for hours in WIDTHS_MINUTES
+        },
     )

@@ -1,22 +1,146 @@
-"""The page: one sentence, the same as `reconciler status`, and the lines below it."""
+"""The first page: one sentence, what to press next, a card a subscription, and the last hours."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from reconciler.commands.activity import WIDTHS_MINUTES
+from reconciler.commands.status.report import StatusReport, SubscriptionStatus
+from reconciler.contract.tables import CandidateState
+from reconciler.contract.verdicts import Verdict
+from reconciler.errors import InvalidValue
+from reconciler.policy.account import SummaryKind
+from reconciler.policy.evidence import WatermarkState
+from reconciler.policy.ports import Activity
+from reconciler.web.console.next_steps import next_steps
 from reconciler.web.console.rendering import page
-from reconciler.web.exchange import WebRequest, WebResponse
+from reconciler.web.exchange import WebRequest, WebResponse, json_response
 from reconciler.web.services import WebServices
+
+HOURS_DEFAULT = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionCard:
+    """What one card shows."""
+
+    status: SubscriptionStatus
+    #: Lost and not arrived yet, and the earliest first sight of one.
+    lost: int
+    lost_since_ms: int | None
+    #: Lost, and arrived after all.
+    repaired: int
+    quarantined: int
+
+    @property
+    def severity(self) -> str:
+        """A class of the style."""
+        if self.status.accounted is not None and self.status.accounted.late:
+            return "bad"
+        return "warn" if self.lost or self.quarantined else "good"
+
+    @property
+    def watermark_ms(self) -> int | None:
+        """None: it is not known."""
+        seen = self.status.watermark
+        return None if seen.state is WatermarkState.UNKNOWN else seen.at_ms
 
 
 def show(services: WebServices, request: WebRequest) -> WebResponse:
-    """Whether money is missing, since when, and why."""
-    report = services.newest_status()
-    remarks = (
-        ("Away", report.away),
-        ("Late", report.late_lines),
-        ("Undecided", report.undecided),
-        ("Two effects", report.doubled),
-        ("Damaged", report.damaged),
-        ("Not proved to be primaries", report.unproved),
-        ("Rejected", report.rejected),
+    """Whether money is missing, since when, why, and what to press."""
+    hours = _hours(request)
+    return page(
+        services,
+        request,
+        "overview.html",
+        **_now(services),
+        hours=hours,
+        choices=tuple(WIDTHS_MINUTES),
+        activity=services.activities[hours].get(),
     )
-    return page(services, request, "overview.html", report=report, remarks=remarks)
+
+
+def show_now(services: WebServices, request: WebRequest) -> WebResponse:
+    """The part that is asked for again and again."""
+    return page(services, request, "overview_now.html", **_now(services))
+
+
+def show_table(services: WebServices, request: WebRequest) -> WebResponse:
+    """The figures of the charts as a table."""
+    hours = _hours(request)
+    return page(services, request, "activity_table.html", hours=hours, activity=services.newest_activity(hours))
+
+
+def draw(services: WebServices, request: WebRequest) -> WebResponse:
+    """The figures of the charts as JSON."""
+    return json_response(activity_document(services.newest_activity(_hours(request))))
+
+
+def activity_document(activity: Activity) -> dict[str, Any]:
+    """One list a series, all of one length, times in seconds: what charts take.
+
+    Without the bucket that is under way: a line that falls at its end would look like an accident.
+    """
+    rows = [asdict(bucket) for bucket in activity.buckets[:-1]]
+    series = {name: [row[name] for row in rows] for name in ("announced", "matched", "losses", "repairs")}
+    for name in ("detection_mean_ms", "detection_max_ms"):
+        seconds = [None if row[name] is None else row[name] / 1000 for row in rows]
+        series[name.replace("_ms", "_seconds")] = seconds
+    return {"at_seconds": [row["from_ms"] / 1000 for row in rows], **series}
+
+
+def severity(report: StatusReport) -> str:
+    """A class of the style, and the last word of its name's key."""
+    if report.exit_code == 3:
+        return "bad"
+    if report.needs_a_person:
+        return "warn"
+    said = report.summed_up
+    return "good" if said is not None and said.kind is SummaryKind.WELL else "notice"
+
+
+def _now(services: WebServices) -> dict[str, Any]:
+    report = services.newest_status()
+    remarks = {
+        "away": report.away,
+        "late": report.late_lines,
+        "undecided": report.undecided,
+        "doubled": report.doubled,
+        "damaged": report.damaged,
+        "unproved": report.unproved,
+        "rejected": report.rejected,
+    }
+    return {
+        "report": report,
+        "severity": severity(report),
+        "steps": tuple(next_steps(report)),
+        "cards": _cards(report),
+        "remarks": {name: lines for name, lines in remarks.items() if lines},
+    }
+
+
+def _cards(report: StatusReport) -> Sequence[SubscriptionCard]:
+    cards = []
+    for status in report.subscriptions:
+        of = [v for v in report.verdicts if v.subscription == status.subscription]
+        lost = [v for v in of if v.state is CandidateState.OPEN and v.loss_verdict is not None]
+        came = [v for v in of if v.loss_verdict is not None and v.verdict is Verdict.CONSUMED]
+        cards.append(
+            SubscriptionCard(
+                status=status,
+                lost=sum(v.count for v in lost),
+                lost_since_ms=min((v.oldest_ms for v in lost), default=None),
+                repaired=sum(v.count for v in came if v.state is CandidateState.SETTLED),
+                quarantined=sum(v.count for v in of if v.state is CandidateState.QUARANTINED),
+            )
+        )
+    return cards
+
+
+def _hours(request: WebRequest) -> int:
+    asked = request.asked("hours", str(HOURS_DEFAULT))
+    if asked not in map(str, WIDTHS_MINUTES):
+        raise InvalidValue("hours", asked[:20], f"one of {', '.join(map(str, WIDTHS_MINUTES))}")
+    return int(asked)

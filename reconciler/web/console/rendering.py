@@ -17,6 +17,7 @@ from reconciler.web.console.assets import asset_path
 from reconciler.web.console.catalogue import LANGUAGES, catalogue_of
 from reconciler.web.console.moments import duration, moment
 from reconciler.web.console.navigation import NAVIGATION
+from reconciler.web.console.sentence import as_told, sentence
 from reconciler.web.console.view import view_of
 from reconciler.web.exchange import HTML, WebRequest, WebResponse
 from reconciler.web.services import WebServices
@@ -65,6 +66,9 @@ def _about(services: WebServices, request: WebRequest) -> dict[str, object]:
         # moment(at_ms): a time element; duration(milliseconds): how long.
         "moment": partial(moment, zone=view.zone_info),
         "duration": partial(duration, words=words),
+        # sentence(report): that of `reconciler status`; as_told(line): a line of a command, marked as English.
+        "sentence": partial(sentence, words=words, moment=partial(moment, zone=view.zone_info)),
+        "as_told": as_told,
         "now_ms": services.clock.now_ms(),
         "path": request.path,
         # Where a choice of language comes back to.

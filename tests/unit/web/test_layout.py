@@ -62,14 +62,16 @@ def test_a_choice_lives_in_a_cookie_and_outlives_the_wish_of_the_browser(service
     assert about.strip().startswith(f"Path={PREFIX}/;")
     assert {"HttpOnly", "SameSite=Lax"} <= {part.strip() for part in about.split(";")}
     page = asked(services, "/view", cookies={COOKIE: value}).body.decode()
-    assert '<html lang="zh" data-theme="dark">' in page
+    assert '<html lang="zh" data-theme="dark" data-zone="Asia/Shanghai">' in page
     assert "+08:00</time>" in page
 
 
-@pytest.mark.parametrize("cookie", ["language=xx", "theme=<b>", "zone=../../etc/passwd", "%", "a" * 9_000, "zone=\x00"])
+@pytest.mark.parametrize(
+    "cookie", ["language=xx", "theme=<b>", "zone=../../etc/passwd", "%", "a" * 9_000, "zone=\x00"], ids=range(6)
+)
 def test_a_cookie_that_is_none_of_ours_is_no_page_without_colours(services: WebServices, cookie: str) -> None:
     page = asked(services, "/view", cookies={COOKIE: cookie}).body.decode()
-    assert '<html lang="en" data-theme="system">' in page
+    assert '<html lang="en" data-theme="system" data-zone="UTC">' in page
 
 
 @pytest.mark.parametrize("chosen", ["language=fr", "theme=red", "zone=Mars/Olympus"])

@@ -26,6 +26,9 @@ POST /api/v1/dismissals  OPERATOR
 POST /api/v1/rebuilds    ADMIN
 POST /api/v1/jobs/{job_id}/cancel  OPERATOR
 POST /api/v1/messages/{unique_key}/body  OPERATOR
+GET  /overview/now    VIEWER
+GET  /overview/activity       VIEWER
+GET  /overview/activity.json  VIEWER
 GET  /view            ANYBODY
 GET  /view/set        ANYBODY
 GET  /static/{digest}/{name:path}  ANYBODY

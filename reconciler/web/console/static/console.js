@@ -1,0 +1,101 @@
+/* What pages do where JavaScript runs: live parts that say when they stand still, and charts. By hand, no build. */
+"use strict";
+
+document.documentElement.classList.add("scripted");
+
+/* ---- live parts: htmx asks, this tells */
+const stale = document.getElementById("stale");
+const told = document.getElementById("told");
+
+function sentence() {
+  const found = document.getElementById("sentence");
+  return found ? found.textContent : "";
+}
+let lastSentence = sentence();
+
+function asked(failed) {
+  if (stale) stale.hidden = !failed;
+}
+for (const name of ["htmx:responseError", "htmx:sendError", "htmx:timeout"]) {
+  document.addEventListener(name, () => asked(true));
+}
+document.addEventListener("htmx:afterSwap", () => {
+  asked(false);
+  // Who listens hears the sentence when it changes, and not every ten seconds.
+  if (told && sentence() !== lastSentence) told.textContent = lastSentence = sentence();
+  const stamp = document.querySelector("footer time");
+  if (stamp && stale) stale.querySelector("time")?.replaceWith(stamp.cloneNode(true));
+});
+
+/* ---- charts */
+const zone = document.documentElement.dataset.zone || "UTC";
+const language = document.documentElement.lang;
+const hour = new Intl.DateTimeFormat(language, { timeZone: zone, hour: "2-digit", minute: "2-digit", hour12: false });
+const whole = new Intl.DateTimeFormat(language, { timeZone: zone, dateStyle: "short", timeStyle: "short", hour12: false });
+
+function draw(figure, data) {
+  const place = figure.querySelector("[role=img]");
+  const style = getComputedStyle(figure);
+  const unit = figure.dataset.unit;
+  const named = [...figure.querySelectorAll("[data-series]")];
+  const series = named.map((one) => ({
+    label: one.textContent,
+    stroke: getComputedStyle(one).color,
+    width: 2,
+    dash: one.classList.contains("series-2") ? [6, 4] : undefined,
+    // Proofs are rare: a line needs two neighbours, a point needs none.
+    points: { show: unit ? true : false, size: 6 },
+    value: (_, value) => (value == null ? "—" : `${value.toLocaleString(language)}${unit ? " " + unit : ""}`),
+  }));
+  const axis = { stroke: style.color, grid: { stroke: style.borderColor, width: 1 }, ticks: { stroke: style.borderColor, width: 1 } };
+  place.replaceChildren();
+  return new uPlot(
+    {
+      width: Math.max(240, place.clientWidth),
+      height: 190,
+      cursor: { drag: { x: false, y: false } },
+      scales: { y: { range: (_, low, high) => [0, Math.max(1, high * 1.1)] } },
+      axes: [
+        { ...axis, values: (_, at) => at.map((seconds) => hour.format(seconds * 1000)) },
+        { ...axis, size: 60, values: (_, at) => at.map((value) => value.toLocaleString(language)) },
+      ],
+      series: [{ value: (_, at) => (at == null ? "—" : whole.format(at * 1000)), label: figure.dataset.at }, ...series],
+    },
+    [data.at_seconds, ...named.map((one) => data[one.dataset.series])],
+    place,
+  );
+}
+
+for (const box of document.querySelectorAll("[data-charts]")) {
+  const figures = [...box.querySelectorAll("figure")];
+  let plots = [];
+  let newest = null;
+
+  const again = () => {
+    if (!newest) return;
+    plots.forEach((plot) => plot.destroy());
+    figures.forEach((figure) => { figure.hidden = false; });
+    plots = figures.map((figure) => draw(figure, newest));
+  };
+  const ask = async () => {
+    try {
+      const answer = await fetch(box.dataset.charts, { headers: { Accept: "application/json" } });
+      if (!answer.ok) throw new Error(String(answer.status));
+      newest = await answer.json();
+      again();
+    } catch (error) {
+      asked(true);
+    }
+  };
+
+  ask();
+  if (box.dataset.everySeconds) setInterval(() => document.hidden || ask(), 1000 * box.dataset.everySeconds);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
+  let width = box.clientWidth;
+  new ResizeObserver(() => {
+    if (box.clientWidth !== width) {
+      width = box.clientWidth;
+      again();
+    }
+  }).observe(box);
+}

@@ -1,0 +1,55 @@
+"""What to press next: from what is wrong now to the page that shows or ends it, and the runbook that tells the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from reconciler.commands.status.report import StatusReport
+from reconciler.commands.status.standstill import NeedKind
+from reconciler.contract.tables import CandidateState, HoldKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextStep:
+    """One link, the most urgent first."""
+
+    #: The last word of its key in the catalogues.
+    name: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    #: A page of docs/runbooks; empty: none.
+    runbook: str = ""
+    #: What the text counts.
+    count: int = 0
+    topic: str = ""
+
+
+_OF_NEED = {
+    NeedKind.QUARANTINED: ("/losses", {"state": "QUARANTINED"}, "Quarantined"),
+    NeedKind.FAILED: ("/repairs", {"state": "FAILED"}, "RepairFailing"),
+    NeedKind.BREAKER: ("/brakes", {}, "BreakerOpen"),
+}
+
+
+def next_steps(report: StatusReport) -> Iterator[NextStep]:
+    """Nothing where nothing is wrong."""
+    if report.away:
+        yield NextStep(name="away", path="/health")
+    if any(outage.closed_at_ms is None for outage in report.outages):
+        yield NextStep(name="outage", path="/outages", runbook="RedisMemoryLost")
+    if report.late_lines:
+        yield NextStep(name="late", path="/health", runbook="AccountedUntilStale")
+    for need in report.needs:
+        path, query, runbook = _OF_NEED[need.kind]
+        name = f"{need.kind.value}"
+        yield NextStep(name=name, path=path, query=query, runbook=runbook, count=need.count, topic=need.topic)
+    lost = sum(v.count for v in report.verdicts if v.state is CandidateState.OPEN and v.loss_verdict is not None)
+    if lost:
+        query = {"state": "OPEN", "loss": "yes"}
+        yield NextStep(name="lost", path="/losses", query=query, runbook="LostMessages", count=lost)
+    if report.undecided:
+        yield NextStep(name="undecided", path="/losses", query={"verdict": "UNKNOWN"}, runbook="LookupsUnknown")
+    for hold in report.holds:
+        if hold.kind is HoldKind.HOLD:
+            yield NextStep(name="held", path="/brakes", topic=hold.topic)

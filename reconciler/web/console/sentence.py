@@ -1,0 +1,56 @@
+"""The sentence of `reconciler status` in the language of the page; in English the same, word for word (tested)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from markupsafe import Markup
+
+from reconciler.commands.status.report import StatusReport
+from reconciler.contract.visible_text import visible
+from reconciler.policy.account import Summary, SummaryKind
+from reconciler.web.console.catalogue import Catalogue
+
+#: A time element of a time in milliseconds.
+Moment = Callable[[object], Markup]
+
+
+def sentence(report: StatusReport, words: Catalogue, moment: Moment) -> Markup:
+    """What a person reads first. Causes and lines are told as the commands tell them, in English."""
+    said = report.summed_up
+    if said is None:
+        return words.text("sentence.classic")
+    what = "announced" if said.sees_announced_only else "every"
+    about = {"subscription": str(said.subscription), "cause": as_told(said.cause)}
+    if said.kind is SummaryKind.LATE:
+        more = words.text("sentence.more", number=said.more) if said.more else ""
+        if said.until_ms is None:
+            return words.text(f"sentence.{what}.late", more=more, **about)
+        return words.text(f"sentence.{what}.late_after", more=more, at=moment(said.until_ms), **about)
+    if said.kind is SummaryKind.NOT_YET:
+        return words.text(f"sentence.{what}.nothing_yet", **about)
+    if said.until_ms is None:
+        until = words.text(f"sentence.{what}.not_yet", **about)
+    else:
+        until = words.text(f"sentence.{what}.until", at=moment(said.until_ms))
+    return words.text(f"sentence.said.{said.kind.value}", about=_about(report, said, words), until=until)
+
+
+def as_told(line: str) -> Markup:
+    """A line of a command, a broker or a database: in English, whatever the language of the page."""
+    return Markup('<span lang="en">{}</span>').format(visible(line))
+
+
+def need_lines(report: StatusReport, words: Catalogue) -> Iterator[Markup]:
+    """What a person must look at, one line each."""
+    for need in report.needs:
+        yield words.text(f"sentence.need.{need.kind.value}", count=need.count, topic=need.topic)
+    yield from map(as_told, (*report.doubled, *report.undecided, *report.damaged))
+
+
+def _about(report: StatusReport, said: Summary, words: Catalogue) -> Markup:
+    if said.kind is SummaryKind.PERSON:
+        return words.text("sentence.between").join(need_lines(report, words))
+    if said.kind is SummaryKind.HELD:
+        return words.text("sentence.comma").join(map(visible, said.about))
+    return Markup("").join(map(as_told, said.about))

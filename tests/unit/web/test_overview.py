@@ -1,0 +1,211 @@
+"""The first page says what `status` says, in every language, and what to press; nothing on it is obeyed."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.commands.status.report import StatusReport
+from reconciler.contract.subscription import Subscription
+from reconciler.policy.ports import Activity, ActivityBucket
+from reconciler.web.console.catalogue import LANGUAGES
+from reconciler.web.console.next_steps import next_steps
+from reconciler.web.console.overview import activity_document, severity
+from reconciler.web.services import WebServices
+from tests.unit.web.console_world import HOSTILE, asked, services_of, settings_of
+from tests.unit.web.reports import (
+    FAILED,
+    HELD,
+    LOST,
+    NOW_MS,
+    OPEN,
+    QUARANTINED,
+    REPAIRED,
+    REPORTS,
+    report_of,
+    status_of,
+)
+
+BUCKET = ActivityBucket(
+    from_ms=NOW_MS, announced=7, matched=5, losses=2, repairs=1, detection_mean_ms=1_500, detection_max_ms=2_000
+)
+UNREAD = ActivityBucket(
+    from_ms=NOW_MS - 60_000,
+    announced=None,
+    matched=None,
+    losses=0,
+    repairs=0,
+    detection_mean_ms=None,
+    detection_max_ms=None,
+)
+
+
+class Shown:
+    """Services whose status and activity are given."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.services = services_of(settings_of(folder))
+        self._monkeypatch = monkeypatch
+        self.activity(Activity(width_ms=60_000, buckets=[UNREAD, BUCKET]))
+
+    def status(self, report: StatusReport) -> None:
+        self._monkeypatch.setattr(WebServices, "newest_status", lambda _services: report)
+
+    def activity(self, found: Activity | None) -> None:
+        for reading in self.services.activities.values():
+            self._monkeypatch.setattr(type(reading), "get", lambda _reading: found)
+
+    def page(self, address: str = "/", *, language: str = "en") -> str:
+        answer = asked(self.services, address, language=language)
+        assert answer.status == 200, answer.body
+        return answer.body.decode()
+
+
+@pytest.fixture
+def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shown:
+    return Shown(tmp_path, monkeypatch)
+
+
+def sentence_on(page: str) -> str:
+    """The text of the first line, each time as it is in the datetime attribute."""
+    (found,) = re.findall(r'<h1 id="sentence">(.*?)</h1>', page, re.DOTALL)
+    times = re.sub(r'<time datetime="([^"]+)">[^<]+</time>', r"\1", found)
+    return html.unescape(re.sub(r"</?span[^>]*>", "", times))
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_the_page_says_what_the_command_says(shown: Shown, name: str) -> None:
+    shown.status(REPORTS[name])
+    assert sentence_on(shown.page()) == REPORTS[name].summary
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_the_sentence_of_every_language_has_the_same_values(shown: Shown, name: str) -> None:
+    shown.status(REPORTS[name])
+    english, chinese = sentence_on(shown.page()), sentence_on(shown.page(language="zh"))
+    assert english != chinese
+    values = r"[0-9T:Z-]{2,}|\b\d+\b|ORDERS(?:/billing)?|PAYMENTS|`[^`]+`|nobody reads it"
+    assert sorted(re.findall(values, chinese)) == sorted(re.findall(values, english))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("calm", "good"),
+        ("held", "notice"),
+        ("nothing yet", "notice"),
+        ("classic", "notice"),
+        ("a person is needed", "warn"),
+        ("damaged", "warn"),
+        ("away", "bad"),
+        ("late", "bad"),
+        ("a loss without a repair", "bad"),
+    ],
+)
+def test_an_alarm_looks_like_none_of_the_others_and_not_by_colour_alone(shown: Shown, name: str, expected: str) -> None:
+    shown.status(REPORTS[name])
+    assert severity(REPORTS[name]) == expected
+    words = {"good": "All is well", "notice": "To be noted", "warn": "A person is needed", "bad": "Alarm"}
+    mark = re.search(r'<p class="mark">(.*?)</p>', shown.page(), re.DOTALL)
+    assert mark
+    assert words[expected] in mark[1]
+
+
+def test_each_trouble_leads_to_the_page_that_ends_it_and_calm_to_none() -> None:
+    assert not list(next_steps(report_of()))
+    found = report_of(
+        status_of(late=("nobody reads it",)),
+        away=("Redis",),
+        verdicts=(QUARANTINED, LOST, REPAIRED),
+        repairs=(FAILED,),
+        holds=(HELD, OPEN),
+        undecided=("one",),
+    )
+    names = ["away", "late", "quarantined", "failed", "breaker", "lost", "undecided", "held"]
+    assert [step.name for step in next_steps(found)] == names
+    assert {step.name: step.count for step in next_steps(found) if step.count} == {
+        "quarantined": 3,
+        "failed": 2,
+        "lost": 3,
+    }
+    runbooks = Path(__file__).parents[3] / "docs/runbooks"
+    assert all((runbooks / f"{step.runbook}.md").is_file() for step in next_steps(found) if step.runbook)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("address", ["/", "/overview/now", "/overview/activity?hours=72"])
+def test_names_and_causes_from_outside_are_shown_and_not_obeyed(shown: Shown, address: str, language: str) -> None:
+    of = Subscription(environment="e", topic=HOSTILE, group=HOSTILE)
+    shown.status(
+        report_of(
+            status_of(of, late=(HOSTILE,), weaker=(HOSTILE,)),
+            away=(HOSTILE,),
+            holds=(HELD, OPEN),
+            damaged=(HOSTILE,),
+            rejected=(HOSTILE,),
+        )
+    )
+    page = shown.page(address, language=language)
+    assert "<script>" not in page
+    assert not set(page) & {"\x1b", "\u202e"}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_card_tells_what_is_lost_and_since_when(shown: Shown, language: str) -> None:
+    shown.status(report_of(verdicts=(QUARANTINED, LOST, REPAIRED)))
+    page = shown.page(language=language)
+    assert "<strong>3</strong>" in page
+    assert '<time datetime="2023-11-14T21:13:20Z">' in page
+
+
+@pytest.mark.parametrize("hours", ["1", "4", "24", "72"])
+def test_charts_and_their_table_have_the_same_figures(shown: Shown, hours: str) -> None:
+    under_way = replace(BUCKET, from_ms=NOW_MS + 60_000, announced=1)
+    shown.activity(Activity(width_ms=60_000, buckets=[UNREAD, BUCKET, under_way]))
+    document: dict[str, Any] = json.loads(asked(shown.services, f"/overview/activity.json?hours={hours}").body)
+    assert document == {
+        "at_seconds": [NOW_MS / 1000 - 60, NOW_MS / 1000],
+        "announced": [None, 7],
+        "matched": [None, 5],
+        "losses": [0, 2],
+        "repairs": [0, 1],
+        "detection_mean_seconds": [None, 1.5],
+        "detection_max_seconds": [None, 2.0],
+    }
+    table = shown.page(f"/overview/activity?hours={hours}")
+    cells = re.findall(r'<td class="number">(.*?)</td>', table)
+    assert cells[6:] == ["7", "5", "2", "1", "1 s", "2 s", "?", "?", "0", "0", "—", "—"]
+
+
+def test_every_series_of_the_page_is_one_of_the_document(shown: Shown) -> None:
+    shown.status(report_of())
+    drawn = re.findall(r'data-series="([\w]+)"', shown.page())
+    assert set(drawn) == activity_document(Activity(width_ms=1, buckets=[])).keys() - {"at_seconds"}
+
+
+def test_a_ledger_that_cannot_be_read_draws_no_calm(shown: Shown) -> None:
+    shown.activity(None)
+    shown.status(report_of())
+    assert "The ledger has not answered yet" in shown.page()
+    assert asked(shown.services, "/overview/activity.json").status == 503
+
+
+@pytest.mark.parametrize("hours", ["0", "5", "x", "-1", "1" * 400])
+def test_hours_that_there_are_not_are_refused(shown: Shown, hours: str) -> None:
+    shown.status(report_of())
+    for address in ("/", "/overview/activity", "/overview/activity.json"):
+        assert asked(shown.services, f"{address}?hours={hours}").status == 422
+
+
+def test_a_paused_page_asks_nothing(shown: Shown) -> None:
+    shown.status(report_of())
+    paused = asked(shown.services, "/", cookies={"reconciler_view": "paused=1"}).body.decode()
+    assert "hx-trigger" in shown.page()
+    assert "hx-trigger" not in paused
+    assert "data-every-seconds" not in paused
