@@ -291,9 +291,15 @@ class Deployment:
         return self._stack.enter_context(producer)
 
     def commit(
-        self, count: int, *, lose: bool = False, roll_back: bool = False, producer: TransactionalProducer | None = None
+        self,
+        count: int,
+        *,
+        lose: bool = False,
+        roll_back: bool = False,
+        producer: TransactionalProducer | None = None,
+        properties: Mapping[str, str] | None = None,
     ) -> list[str]:
-        """Commits so many messages and returns their keys.
+        """Commits so many messages, with these properties of the user's, and returns their keys.
 
         `lose` drops END and check-backs; `roll_back` says ROLLBACK to the broker, as a service that looks in a wrong
         database does.
@@ -307,7 +313,9 @@ class Deployment:
             self._rolled_back.update(keys)
         try:
             for key in keys:
-                message = Message(topic=self.topic, body=key.encode(), unique_key=key)
+                message = Message(
+                    topic=self.topic, body=key.encode(), unique_key=key, properties=dict(properties or {})
+                )
                 with sender.transaction(message) as tx, engine.connect() as connection, connection.begin():
                     tx.record(connection)
                     connection.execute(sa.insert(sa.table("orders", sa.column("unique_key"))).values(unique_key=key))
