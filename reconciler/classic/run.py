@@ -17,6 +17,7 @@ from reconciler.policy.evidence import StoredMessage
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.settings.schema import Settings
 from reconciler.wiring.connections import Connections
+from reconciler.wiring.environment import RENEW_SECONDS, enter_environment, environment_guard
 from reconciler.wiring.scheduler import Tick, TickRunner
 from reconciler.wiring.subscriptions import subscription_of
 
@@ -83,6 +84,9 @@ def serve_classic(settings: Settings, stop: threading.Event, clock: Clock) -> No
         logger.warning("classic_mode", extra={"detail": _WARNING})
         for address, family in blind_brokers(connections.rocketmq).items():
             logger.warning("classic_mode_is_blind", extra={"broker": address, "family": family, "detail": _BLIND})
+        guard = environment_guard(connections)
+        if not enter_environment(connections, guard, stop=stop):
+            return
         classic = build_classic_round(connections)
         subscriptions = [subscription_of(settings, s) for s in settings.subscriptions]
 
@@ -104,6 +108,7 @@ def serve_classic(settings: Settings, stop: threading.Event, clock: Clock) -> No
                 logger.log(level, "classic_round", extra=about)
 
         ticks = [
+            Tick(name="environment", interval_seconds=RENEW_SECONDS, run=guard.look),
             Tick(name="classic announcements", interval_seconds=ANNOUNCEMENTS_SECONDS, run=consume),
             Tick(name="classic rounds", interval_seconds=settings.rounds.interval_seconds, run=difference),
         ]

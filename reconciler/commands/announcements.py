@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 
 from reconciler.clock import Clock, SystemClock
+from reconciler.errors import TransientError
 from reconciler.settings.schema import Settings
 from reconciler.wiring.announcements import build_announcement_consumer, require_stored_shards
 from reconciler.wiring.availability import ask_brokers, ask_ledger, ask_redis, require
 from reconciler.wiring.connections import Connections
+from reconciler.wiring.environment import RENEW_SECONDS, enter_environment, environment_guard
 from reconciler.wiring.scheduler import notify_systemd, serve_when_possible
 
 
@@ -22,11 +25,16 @@ def _announce(settings: Settings, stop: threading.Event, clock: Clock) -> None:
     with Connections(settings, clock=clock) as connections:
         require(ask_redis(connections) | ask_ledger(connections) | ask_brokers(connections))
         require_stored_shards(connections)
+        guard = environment_guard(connections)
+        if not enter_environment(connections, guard, stop=stop):
+            return
         consumer = build_announcement_consumer(connections)
         consumer.start()
         notify_systemd("READY=1")
         try:
-            stop.wait()
+            while not clock.wait(stop, RENEW_SECONDS):
+                with suppress(TransientError):  # the consumers say so, and wait
+                    guard.look()
         finally:
             notify_systemd("STOPPING=1")
             consumer.stop()

@@ -208,9 +208,7 @@ def run(url: str) -> None:
         for seen in (["broker-a", "broker-b"], ["broker-a"], ["broker-a", "broker-b"], ["broker-a"]):
             ledger.brokers.note(environment, "ORDERS", seen, keep_seconds=60)
         assert ledger.brokers.note(environment, "ORDERS", ["broker-a"], keep_seconds=-1) == {"broker-a"}
-        for _ in range(2):
-            ledger.environment_uses.renew(environment, frozenset({"broker-a"}), by="test")
-        assert ledger.environment_uses.current(environment) is not None
+        use_environment(ledger, environment)
         refused = RefusedAnnouncement(queue=QUEUE, queue_offset=1, reason="SHAPE", detail="no key", body=b"x")
         ledger.announcements.quarantine(environment, [refused])
         ledger.actions.end(ledger.actions.begin(environment, Intent(by="test", command="hold")), "done")
@@ -223,6 +221,12 @@ def run(url: str) -> None:
         for found in outbox.look_up("ORDERS", {next_key(): 0}).values():
             assert "denied" not in str(found), str(found)
         ask_inbox(url, stack)
+
+
+def use_environment(ledger: SqlLedger, environment: str) -> None:
+    for _ in range(2):
+        ledger.environment_uses.renew(environment, frozenset({"broker-a"}), by="test")
+    assert ledger.environment_uses.current(environment) is not None
 
 
 def judge(ledger: SqlLedger, environment: str) -> None:
@@ -306,6 +310,7 @@ def announcements(url: str) -> None:
         ledger.announcements.quarantine(environment, [refused])
         ledger.announcements.open_outage(environment, reason="MEMORY_LOST", noticed_by="test")
         assert ledger.announcements.has_open_outage(environment)
+        use_environment(ledger, environment)
 
 
 def replay(url: str) -> None:

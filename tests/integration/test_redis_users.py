@@ -20,6 +20,7 @@ from reconciler.shards.access import RedisClient, open_client, translated_errors
 from reconciler.shards.checks import check_redis, require_safe
 from reconciler.shards.client import open_redis
 from reconciler.shards.count import require_shard_count
+from reconciler.shards.environment_uses import RedisEnvironmentUses
 from reconciler.shards.memory import RedisShardMemory
 from reconciler.shards.round_capture import RedisRoundCapture
 from reconciler.shards.round_leases import RedisRoundLeases
@@ -70,6 +71,9 @@ def announce(url: str) -> None:
         assert sets.size(SHARD) == 3
         sets.release_lease(SHARD, QUEUE, token="a")
         assert sets.take_lease(SHARD, QUEUE, token="b", lease_seconds=9)
+        uses = RedisEnvironmentUses(client)
+        uses.renew(ENVIRONMENT, frozenset({"broker-a"}), by="test")
+        assert uses.current(ENVIRONMENT) is not None
 
 
 def reconcile(url: str) -> None:
