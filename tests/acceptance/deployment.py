@@ -296,10 +296,11 @@ class Deployment:
         *,
         lose: bool = False,
         roll_back: bool = False,
+        before: Callable[[list[str]], object] | None = None,
         producer: TransactionalProducer | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> list[str]:
-        """Commits so many messages, with these properties of the user's, and returns their keys.
+        """Commits so many messages, with these properties of the user's; returns their keys, which `before` gets first.
 
         `lose` drops END and check-backs; `roll_back` says ROLLBACK to the broker, as a service that looks in a wrong
         database does.
@@ -311,6 +312,8 @@ class Deployment:
             self._dropped.update(keys)
         if roll_back:
             self._rolled_back.update(keys)
+        if before is not None:
+            before(keys)
         try:
             for key in keys:
                 message = Message(

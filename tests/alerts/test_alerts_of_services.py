@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.unmeasured, pytes
 def test_killed_redis_sweeper_and_service(tmp_path: Path) -> None:
     with World(tmp_path) as world:
         world.deployed.consume()
-        world.deployed.commit(8, producer=world.producer)
+        world.commit(8)
         with world.proving("RedisDown", "RoundStale") as alerts:
             world.redis.kill()
             alerts.fires("RedisDown", r"^run: Redis does not answer \(up: 0\)", labels={"job": "run"})

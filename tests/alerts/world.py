@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -86,6 +86,27 @@ class World:
 
     def _started(self, command: str) -> Service:
         return self.deployed.run(command, variables={"RECONCILER_METRICS__LISTEN": f"127.0.0.1:{self._ports[command]}"})
+
+    def commit(
+        self,
+        count: int,
+        *,
+        lose: bool = False,
+        roll_back: bool = False,
+        before: Callable[[list[str]], object] | None = None,
+    ) -> list[str]:
+        """Commits as the deployment does, by the one producer."""
+        return self.deployed.commit(count, lose=lose, roll_back=roll_back, before=before, producer=self.producer)
+
+    def command(self, *arguments: str) -> None:
+        """Runs `reconciler ...`, which must succeed."""
+        ended = self.deployed.command(*arguments)
+        assert ended.exit_code == 0, (arguments, ended.stdout, ended.stderr)
+
+    @property
+    def topic(self) -> dict[str, str]:
+        """Label of the only topic."""
+        return {"topic": self.deployed.topic}
 
     @property
     def place(self) -> dict[str, str]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import shlex
 import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +27,7 @@ from tests.unit.metrics.measured_world import scraped
 ROOT = Path(__file__).parents[3]
 RULES = ROOT / "deploy/prometheus/rules.yml"
 RUNBOOKS = ROOT / "docs/runbooks"
+PROOFS = ROOT / "tests/alerts"
 TEXT = RULES.read_text(encoding="utf-8")
 ALERTS = re.findall(r"^ +- alert: (\w+)$", TEXT, re.MULTILINE)
 PLACE = '{topic="ORDERS",consumer_group="billing"}'
@@ -163,6 +166,14 @@ def test_silence_and_what_was_short_are_no_calm(name: str, series: dict[str, str
     )
 
 
+def test_a_breaker_that_is_open_for_the_third_time_says_three(tmp_path: Path) -> None:
+    series = {f"{c.BREAKER_OPENINGS.name}{TOPIC}": "0x52 1x2 2x2 3x60", f"{c.BREAKER_OPEN.name}{TOPIC}": "1x120"}
+    test = one_test("BreakerOpen", series, fires=True)
+    file = tmp_path / "test.yml"
+    file.write_text(json.dumps({"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": [test]}))
+    assert "(openings: 3)" in promtool("test", "rules", str(file))
+
+
 def test_the_original_algorithm_is_no_accident(tmp_path: Path) -> None:
     classic = {c.CLASSIC_MODE.name: "1x120", f'{c.STATE_UP.name}{{job="run"}}': "1x120"}
     tests = [one_test(name, classic, fires=False) for name in ("AccountedUntilStale", "RoundStale")]
@@ -194,6 +205,19 @@ def test_an_alert_has_all_that_the_woken_person_needs(name: str) -> None:
 def test_the_list_of_alerts_cases_and_runbooks_is_one() -> None:
     assert len(ALERTS) == len(set(ALERTS)) == 14
     assert set(ALERTS) == set(CASES) == {page.stem for page in RUNBOOKS.glob("*.md")}
+
+
+def test_every_alert_is_proved_by_an_accident_with_processes() -> None:
+    """What `proving` names has to fire within its block, and to end after it (tests/alerts/world.py)."""
+    assert set(proved()) == set(ALERTS)
+
+
+def proved() -> Iterator[str]:
+    """Every text that an argument of `world.proving(...)` is."""
+    for file in sorted(PROOFS.glob("test_*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "proving":
+                yield from (ast.literal_eval(argument) for argument in node.args)
 
 
 def commands() -> list[tuple[str, str]]:
