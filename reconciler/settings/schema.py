@@ -360,7 +360,7 @@ class WebSettings(Section):
         default=False, description="true: a proxy in front ends TLS, and browsers reach nothing but the proxy."
     )
     proxy_addresses: Annotated[list[Network], Field(max_length=100)] = Field(
-        default=[], description="Addresses or networks of the proxies; only they are believed."
+        default=[], description="Addresses or networks of the proxies; with behind_proxy nobody else is served."
     )
     proxy_user_header: HeaderName | None = Field(
         default=None, description="Header in which the proxy names whom it has let in; unset: none is believed."
@@ -495,6 +495,11 @@ def _check_web(web: WebSettings) -> list[str]:
         problems.append(
             "web.proxy_user_header is set and web.proxy_addresses is empty: whoever reaches the server could write the "
             "header; list the addresses of the proxies"
+        )
+    if web.behind_proxy and not web.proxy_addresses:
+        problems.append(
+            "web.behind_proxy is set and web.proxy_addresses is empty: nobody else than the proxies is served; list "
+            "their addresses"
         )
     if web.proxy_role_header is not None and web.proxy_user_header is None:
         problems.append("web.proxy_role_header is set and web.proxy_user_header is not: set both")

@@ -112,12 +112,13 @@ async def _body_of(request: Request) -> bytes | None:
 def answer_of(services: WebServices, route: WebRoute, request: WebRequest) -> WebResponse:
     """The whole way of one request, in a thread. Raises nothing."""
     try:
-        services.access.require_way(request)
+        if not route.is_health:
+            services.access.require_way(request)
         request = replace(request, visitor=services.access.visitors.visitor_of(request))
         services.access.require_admitted(request, route.role)
         return route.handler(services, request)
     except WebRefusal as refusal:
-        _log_refusal(route, request, refusal)
+        _log_refusal(services, route, request, refusal)
         return _told(services, request, refusal, route.surface)
     except ReconcilerError as error:
         found = refusal_of(error)
@@ -131,10 +132,11 @@ def answer_of(services: WebServices, route: WebRoute, request: WebRequest) -> We
         return _told(services, request, bug, route.surface)
 
 
-def _log_refusal(route: WebRoute, request: WebRequest, refusal: WebRefusal) -> None:
+def _log_refusal(services: WebServices, route: WebRoute, request: WebRequest, refusal: WebRefusal) -> None:
     told = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.MISDIRECTED_REQUEST}
     if refusal.status in told and refusal.kind != "login-needed":
-        about = {"route": route.name, "kind": refusal.kind, "user": request.visitor.name, "peer": request.peer}
+        address = services.access.visitors.proxies.client_of(request)
+        about = {"route": route.name, "kind": refusal.kind, "user": request.visitor.name, "address": address}
         logger.warning("web_refused", extra=about | {"request_id": request.request_id})
 
 

@@ -39,6 +39,11 @@ class WebRoute:
     #: POST changes something, and is proven to come from a page or a program of the visitor's own will.
     method: Literal["GET", "POST"] = "GET"
 
+    @property
+    def is_health(self) -> bool:
+        """A probe asks by whatever address it has, and past the proxy."""
+        return self.surface is Surface.API and self.role is WebRole.ANYBODY
+
 
 def _post(path: str, act: WebAct[Any], role: WebRole) -> WebRoute:
     return WebRoute(

@@ -24,14 +24,14 @@ class TrustedProxies:
         return self._has(_address(request.peer))
 
     def client_of(self, request: WebRequest) -> str:
-        """Who is guessed to ask, for counting: the nearest address that is no proxy's, by X-Forwarded-For.
+        """Where a request comes from, for counting: the nearest address that is no proxy's, by X-Forwarded-For.
 
-        A proxy appends the address that it sees, so what stands before it may be made up.
+        Each proxy appends the address that it sees, so what stands before that of the first proxy may be made up.
         """
         found = _address(request.peer)
         hops = request.headers.get("x-forwarded-for", "").split(",")
-        while self._has(found) and hops:
-            found = _address(hops.pop().strip()) or found
+        while self._has(found) and hops and (before := _address(hops.pop().strip())) is not None:
+            found = before
         return _counted(found)
 
     def _has(self, address: _Address | None) -> bool:

@@ -21,7 +21,7 @@ class Exposure:
     scheme: Literal["http", "https"]
     #: Besides those of this machine; in lower case.
     host_names: frozenset[str]
-    #: Other machines reach it, and only the listed proxies may.
+    #: Browsers reach nothing but the proxies.
     is_for_proxies_only: bool
 
     def require_own_name(self, request: WebRequest) -> None:
@@ -42,33 +42,29 @@ class Exposure:
 
 
 def exposure_of(web: WebSettings, listen: str) -> Exposure:
-    """`listen`: host:port. Raises ConfigurationError: strangers could look, or read along."""
+    """`listen`: host:port. Raises ConfigurationError: strangers could look, or listen in."""
     host = host_and_port(listen)[0].lower()
+    if web.users_file is None and web.proxy_user_header is None and (web.behind_proxy or not _is_loopback(host)):
+        raise ConfigurationError(
+            f"web.listen = {listen!r}: everybody who reaches this address{' or its proxy' if web.behind_proxy else ''} "
+            "could look; set web.users_file, or web.proxy_user_header of a proxy that asks who they are, or listen on "
+            "127.0.0.1 without a proxy"
+        )
     if not _is_loopback(host):
         _require_safe(web, listen, host)
     names = set(web.host_names) | ({host} if not _is_wildcard(host) else set())
     return Exposure(
         scheme="https" if web.tls_certificate is not None or web.behind_proxy else "http",
         host_names=frozenset(name.strip("[]") for name in names if not _is_loopback(name.strip("[]"))),
-        is_for_proxies_only=web.behind_proxy and not _is_loopback(host),
+        is_for_proxies_only=web.behind_proxy,
     )
 
 
 def _require_safe(web: WebSettings, listen: str, host: str) -> None:
-    if web.users_file is None and web.proxy_user_header is None:
-        raise ConfigurationError(
-            f"web.listen = {listen!r}: everybody who reaches this address could look; set web.users_file, or "
-            "web.proxy_user_header of a proxy that asks who they are, or listen on 127.0.0.1"
-        )
     if web.tls_certificate is None and not web.behind_proxy:
         raise ConfigurationError(
             f"web.listen = {listen!r}: passwords and sessions would cross the network as plain text; set "
             "web.tls_certificate, or web.behind_proxy = true where a proxy ends TLS"
-        )
-    if web.behind_proxy and not web.proxy_addresses:
-        raise ConfigurationError(
-            f"web.listen = {listen!r} with web.behind_proxy: browsers could pass the proxy by; list its addresses in "
-            "web.proxy_addresses"
         )
     if _is_wildcard(host) and not web.host_names:
         raise ConfigurationError(

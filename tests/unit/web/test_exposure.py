@@ -36,7 +36,10 @@ def settings_with(**web: str) -> Settings:
         ({}, "everybody who reaches this address could look"),
         ({"tls_certificate": "/c"}, "everybody who reaches this address could look"),
         ({"users_file": "/u", "host_names": NAMES}, "plain text"),
-        ({"users_file": "/u", "host_names": NAMES, "behind_proxy": "true"}, "proxy_addresses"),
+        (
+            {"behind_proxy": "true", "proxy_addresses": '["10.0.0.7"]'},
+            "everybody who reaches this address or its proxy",
+        ),
         ({"users_file": "/u", "tls_certificate": "/c"}, "host_names"),
     ],
     ids=str,
@@ -46,10 +49,17 @@ def test_no_other_machine_is_served_before_it_is_safe(web: dict[str, str], lacki
         exposure_of(settings_with(**web).web, "0.0.0.0:8378")
 
 
+def test_a_proxy_on_this_machine_does_not_show_pages_to_everybody() -> None:
+    web = settings_with(behind_proxy="true", proxy_addresses='["127.0.0.1"]').web
+    with pytest.raises(ConfigurationError, match="everybody"):
+        exposure_of(web, "127.0.0.1:8378")
+
+
 @pytest.mark.parametrize(
     "web",
     [
         {"proxy_user_header": "X-Remote-User"},
+        {"users_file": "/u", "behind_proxy": "true"},
         {"users_file": "/u", "tls_key": "/k"},
         {"users_file": "/u", "proxy_role_header": "X-Remote-Role"},
         {"host_names": '["https://reconciler.example"]'},

@@ -45,10 +45,11 @@ def test_the_cookie_is_kept_from_scripts_other_sites_and_other_paths(tmp_path: P
     plain = WebWorld(tmp_path, users_file=file).log_in("viewer").headers["Set-Cookie"]
     assert plain.startswith("reconciler-production=")
     assert plain.endswith("; Path=/; HttpOnly; SameSite=Lax")
-    proxied = WebWorld(tmp_path, users_file=file, behind_proxy="true").log_in("viewer").headers["Set-Cookie"]
+    by_proxy = {"users_file": file, "behind_proxy": "true", "proxy_addresses": '["127.0.0.1"]'}
+    proxied = WebWorld(tmp_path, **by_proxy).log_in("viewer").headers["Set-Cookie"]
     assert proxied.startswith("__Host-reconciler-production=")
     assert proxied.endswith("; Path=/; HttpOnly; SameSite=Lax; Secure")
-    below = WebWorld(tmp_path, users_file=file, behind_proxy="true", url_prefix="/a")
+    below = WebWorld(tmp_path, **by_proxy, url_prefix="/a")
     told = below.log_in("viewer").headers
     assert told["Set-Cookie"].startswith("__Secure-reconciler-production=")
     assert told["Set-Cookie"].endswith("; Path=/a; HttpOnly; SameSite=Lax; Secure")

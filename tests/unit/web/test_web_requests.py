@@ -109,7 +109,7 @@ def test_every_answer_forbids_scripts_frames_guesses_and_copies(server: Server, 
 @pytest.mark.usefixtures("status")
 @pytest.mark.parametrize("host", ["reconciler.example:8378", "127.0.0.1.example", "10.0.0.1", "a b", "[::2]"])
 def test_a_page_of_another_site_whose_name_leads_here_sees_nothing(server: Server, prefix: str, host: str) -> None:
-    for route in ROUTES:
+    for route in (one for one in ROUTES if not one.is_health):
         code, _, text = server.get(prefix + route.path, method=route.method, host=host)
         assert code == 421
         assert "alert" not in text

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 from reconciler.clock import ManualClock
 from reconciler.settings.file import load_settings
 from reconciler.web.access.passwords import hashed_password
-from reconciler.web.access.roles import WebRole
+from reconciler.web.access.roles import Visitor, WebRole
 from reconciler.web.access.tokens import digest_of, new_token
 from reconciler.web.access.users import WebToken, WebUser
 from reconciler.web.access.users_file import change_users
@@ -84,26 +85,23 @@ class WebWorld:
         assert answer.status is HTTPStatus.SEE_OTHER, answer
         return cookie_in(answer)
 
-    def csrf_token(self, cookie: str = "") -> str:
+    def csrf_token(self, cookie: str = "", **request: Any) -> str:
         """What the forms of this visitor's pages hold."""
-        seen: list[str] = []
+        return self._seen(cookie=cookie, **request).csrf_token
 
-        def note(_services: WebServices, request: WebRequest) -> WebResponse:
-            seen.append(request.visitor.csrf_token)
-            return WebResponse()
-
-        self.ask(replace(READ, handler=note, role=WebRole.ANYBODY), cookie=cookie)
-        return seen[0]
-
-    def visitor(self, **request: object) -> tuple[str, WebRole]:
+    def visitor(self, **request: Any) -> tuple[str, WebRole]:
         """Name and role that a request is given."""
-        seen: list[tuple[str, WebRole]] = []
+        found = self._seen(**request)
+        return found.name, found.role
+
+    def _seen(self, **request: Any) -> Visitor:
+        seen: list[Visitor] = []
 
         def note(_services: WebServices, asked: WebRequest) -> WebResponse:
-            seen.append((asked.visitor.name, asked.visitor.role))
+            seen.append(asked.visitor)
             return WebResponse()
 
-        answer = self.ask(replace(READ, handler=note, role=WebRole.ANYBODY), **request)  # type: ignore[arg-type]
+        answer = self.ask(replace(READ, handler=note, role=WebRole.ANYBODY, surface=Surface.PAGE), **request)
         assert seen, answer
         return seen[0]
 
