@@ -69,7 +69,7 @@ def test_a_proxy_is_believed_by_its_address_only(tmp_path: Path) -> None:
 
 
 def test_who_reaches_this_machine_does_not_name_themselves(tmp_path: Path) -> None:
-    world = WebWorld(tmp_path, **(PROXIED | {"listen": "127.0.0.1:8378"}))
+    world = WebWorld(tmp_path, **(PROXIED | {"listen": "127.0.0.1:8378", "behind_proxy": "false"}))
     assert world.visitor(headers={"x-remote-user": "alice"}, peer="127.0.0.1") == ("", WebRole.ANYBODY)
 
 

@@ -265,3 +265,12 @@ def test_what_happens_at_the_door_is_in_the_log_and_no_secret_is(
 
 def kind_of(body: bytes) -> str:
     return str(json.loads(body)["type"]).rpartition(":")[2]
+
+
+def test_a_button_on_an_old_page_is_told_from_a_role_that_is_too_low(world: WebWorld) -> None:
+    act = replace(ACT, surface=Surface.PAGE)
+    stale = world.ask(act, cookie=world.cookie_of("operator"))
+    low = world.ask(act, cookie=world.cookie_of("viewer"))
+    assert (stale.status, low.status) == (HTTPStatus.FORBIDDEN, HTTPStatus.FORBIDDEN)
+    assert b"This page is out of date" in stale.body
+    assert b"needs the role operator" in low.body
