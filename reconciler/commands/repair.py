@@ -62,6 +62,8 @@ class ManualRepairReport:
     dry_run: bool
     #: How names were understood, one line each.
     notes: tuple[str, ...] = ()
+    #: How many lines there would be, had a dry run no bound.
+    lines: int = 0
 
     columns = ("topic", "group", "unique key", "verdict", "outcome", "rung", "reason")
 
@@ -124,7 +126,7 @@ def repair_now(
         brakes = connections.ledger.holds.active(settings.environment)
         done = [_held(key, _brake(settings, brakes.get(key.topic, ()))) for key in done]
         notes += [f"the first {len(done)} of {lines} are judged here"] if len(done) < lines else []
-    return ManualRepairReport(keys=tuple(done), dry_run=dry_run, notes=tuple(notes))
+    return ManualRepairReport(keys=tuple(done), dry_run=dry_run, notes=tuple(notes), lines=lines)
 
 
 def _named(connections: Connections, name: str, *, topic: str | None, dry_run: bool) -> NamedMessages:

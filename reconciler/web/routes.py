@@ -15,7 +15,8 @@ from reconciler.web.acts.jobs import CANCEL, REBUILD
 from reconciler.web.acts.repairing import DISMISS, REPAIR
 from reconciler.web.api import status
 from reconciler.web.api.acts import over_api
-from reconciler.web.console import assets, choosing, login, overview
+from reconciler.web.console import assets, choosing, jobs, login, outcomes, overview
+from reconciler.web.console.acting import Completion, by_form, require_typed_number, since_and_word
 from reconciler.web.exchange import Handler
 
 
@@ -48,6 +49,17 @@ class WebRoute:
 def _post(path: str, act: WebAct[Any], role: WebRole) -> WebRoute:
     return WebRoute(
         path=path, name=f"post {act.name}", handler=over_api(act), surface=Surface.API, role=role, method="POST"
+    )
+
+
+def _form(path: str, act: WebAct[Any], role: WebRole, complete: Completion | None = None) -> WebRoute:
+    return WebRoute(
+        path=path,
+        name=f"form {act.name}",
+        handler=by_form(act, complete),
+        surface=Surface.PAGE,
+        role=role,
+        method="POST",
     )
 
 
@@ -86,6 +98,18 @@ ROUTES: Sequence[WebRoute] = (
     WebRoute(
         path="/logout", name="logout", handler=login.log_out, surface=Surface.PAGE, role=WebRole.ANYBODY, method="POST"
     ),
+    WebRoute(path="/jobs", name="jobs", handler=jobs.show_all, surface=Surface.PAGE, role=WebRole.VIEWER),
+    WebRoute(path="/jobs/{job_id}", name="job", handler=jobs.show, surface=Surface.PAGE, role=WebRole.VIEWER),
+    WebRoute(
+        path="/acts/{act}/{key}", name="outcome", handler=outcomes.show, surface=Surface.PAGE, role=WebRole.OPERATOR
+    ),
+    _form("/repairs", REPAIR, WebRole.OPERATOR, require_typed_number),
+    _form("/holds", HOLD, WebRole.OPERATOR),
+    _form("/holds/{topic}/lift", LIFT, WebRole.OPERATOR),
+    _form("/dismissals", DISMISS, WebRole.OPERATOR),
+    _form("/rebuilds", REBUILD, WebRole.ADMIN, since_and_word),
+    _form("/jobs/{job_id}/cancel", CANCEL, WebRole.OPERATOR),
+    _form("/messages/{unique_key}/body", OPEN_BODY, WebRole.OPERATOR),
     WebRoute(path="/api/v1/status", name="status", handler=status.show, surface=Surface.API, role=WebRole.VIEWER),
     _post("/api/v1/repairs", REPAIR, WebRole.OPERATOR),
     _post("/api/v1/holds", HOLD, WebRole.OPERATOR),

@@ -26,6 +26,8 @@ KEY_CHARACTERS_MAX = 255
 LEASE_SECONDS = 120.0
 #: When one that is under way is asked for again.
 RETRY_AFTER_SECONDS = 2
+#: Kind of the refusal of a request whose first one is not answered yet.
+UNDER_WAY = "under-way"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +59,7 @@ def done_once(
             raise WebRefusal(HTTPStatus.UNPROCESSABLE_ENTITY, told, kind="key-of-another-request")
         case KeyUse.UNDER_WAY:
             headers = {"Retry-After": str(RETRY_AFTER_SECONDS)}
-            raise WebRefusal(HTTPStatus.CONFLICT, "this request is under way", kind="under-way", headers=headers)
+            raise WebRefusal(HTTPStatus.CONFLICT, "this request is under way", kind=UNDER_WAY, headers=headers)
         case KeyUse.ANSWERED if act.keeps_result:
             kept = ActResult(document=json.loads(found.answer), status=HTTPStatus(found.status))
             return DoneAct(result=kept, is_replayed=True)

@@ -53,6 +53,8 @@ def _repair(services: WebServices, asked: ActRequest, fields: RepairFields) -> A
     if bool(fields.keys) is fields.all:
         raise InvalidValue("keys", len(fields.keys), "name messages, or set all, not both")
     if fields.dry_run:
+        if len(fields.keys) > PREVIEWED_MAX:
+            raise InvalidValue("keys", len(fields.keys), f"a dry run takes {PREVIEWED_MAX} keys at most")
         return _repaired(services, asked, fields)
     keys = _bulk_keys(services, asked, fields)
     if not fields.all and len(keys) <= REPAIRED_AT_ONCE_MAX:
@@ -78,10 +80,11 @@ def _repaired(services: WebServices, asked: ActRequest, fields: RepairFields) ->
         dry_run=fields.dry_run,
         by=asked.by,
         reason=fields.reason,
-        judged_max=PREVIEWED_MAX,
+        judged_max=PREVIEWED_MAX if fields.all else None,
     )
     chosen = {"all": fields.all, "topic": fields.topic, "group": fields.group}
-    return ActResult(document=report.as_dict() | {"chosen": chosen, "exit_code": report.exit_code})
+    more = {"chosen": chosen, "lines": report.lines, "exit_code": report.exit_code}
+    return ActResult(document=report.as_dict() | more)
 
 
 def _bulk_keys(services: WebServices, asked: ActRequest, fields: RepairFields) -> list[str]:

@@ -5,4 +5,4 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 #: Path below the prefix -> the last word of its name's key in the catalogues.
-NAVIGATION: Sequence[tuple[str, str]] = (("/", "overview"),)
+NAVIGATION: Sequence[tuple[str, str]] = (("/", "overview"), ("/jobs", "jobs"))

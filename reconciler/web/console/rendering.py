@@ -17,6 +17,7 @@ from reconciler.web.console.assets import asset_path
 from reconciler.web.console.catalogue import LANGUAGES, catalogue_of
 from reconciler.web.console.moments import duration, moment
 from reconciler.web.console.navigation import NAVIGATION
+from reconciler.web.console.offer import offer_to
 from reconciler.web.console.sentence import as_told, sentence
 from reconciler.web.console.view import view_of
 from reconciler.web.exchange import HTML, WebRequest, WebResponse
@@ -54,6 +55,8 @@ def _about(services: WebServices, request: WebRequest) -> dict[str, object]:
         "visitor": request.visitor,
         # The value of the field `csrf_token` in every form that is sent by POST.
         "csrf_token": request.visitor.csrf_token,
+        # What this visitor may do; templates/acts.html makes forms of it.
+        "offer": offer_to(services, request),
         "view": view,
         "languages": LANGUAGES,
         # t: a text of the catalogue, by its key; word: the word for a value, by its family.

@@ -98,18 +98,6 @@ def prove_losses(services: WebServices, count: int, *, group: str = "billing") -
     services.connections.ledger.candidates.record(Shard(subscription=of, number=0), losses)
 
 
-def test_what_changes_something_needs_an_operator() -> None:
-    assert {route.path: route.role for route in ROUTES if route.method == "POST" and route.path.startswith("/api")} == {
-        "/api/v1/repairs": WebRole.OPERATOR,
-        "/api/v1/holds": WebRole.OPERATOR,
-        "/api/v1/holds/{topic}/lift": WebRole.OPERATOR,
-        "/api/v1/dismissals": WebRole.OPERATOR,
-        "/api/v1/rebuilds": WebRole.ADMIN,
-        "/api/v1/jobs/{job_id}/cancel": WebRole.OPERATOR,
-        "/api/v1/messages/{unique_key}/body": WebRole.OPERATOR,
-    }
-
-
 def test_a_hold_is_on_record_under_the_visitors_name(post: Post, services: WebServices) -> None:
     assert told(post("holds", {"topic": "ORDERS", "reason": "drill"})) == {
         "topic": "ORDERS",

@@ -26,6 +26,16 @@ POST /api/v1/dismissals  OPERATOR
 POST /api/v1/rebuilds    ADMIN
 POST /api/v1/jobs/{job_id}/cancel  OPERATOR
 POST /api/v1/messages/{unique_key}/body  OPERATOR
+POST /repairs            OPERATOR
+POST /holds              OPERATOR
+POST /holds/{topic}/lift  OPERATOR
+POST /dismissals         OPERATOR
+POST /rebuilds           ADMIN
+POST /jobs/{job_id}/cancel  OPERATOR
+POST /messages/{unique_key}/body  OPERATOR
+GET  /acts/{act}/{key}   OPERATOR
+GET  /jobs               VIEWER
+GET  /jobs/{job_id}      VIEWER
 GET  /overview/now    VIEWER
 GET  /overview/activity       VIEWER
 GET  /overview/activity.json  VIEWER

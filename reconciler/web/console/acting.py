@@ -1,0 +1,117 @@
+"""Forms of the console: a POST does an act once, and leads to the page that tells what came of it (303).
+
+A form carries its idempotency key, made when its page was: a double click, a reload and "back" do nothing twice.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote
+
+from reconciler.errors import InvalidValue
+from reconciler.web.acts.act import ActResult, WebAct
+from reconciler.web.acts.once import UNDER_WAY, done_once
+from reconciler.web.console.offer import CONFIRMED_ABOVE
+from reconciler.web.console.rendering import page
+from reconciler.web.exchange import Handler, WebRefusal, WebRequest, WebResponse
+from reconciler.web.services import WebServices
+
+KEY_FIELD = "act_key"
+#: What a person types who means it.
+CONFIRMATION_FIELD = "confirmation"
+REBUILD_WORD = "rebuild"
+_NUMBER = re.compile("[0-9]{1,9}")
+
+Form = Mapping[str, Sequence[str]]
+#: Adds to a document what a form says in a way of its own; raises WebRefusal, InvalidValue.
+Completion = Callable[[Form, dict[str, Any]], None]
+
+
+def by_form(act: WebAct[Any], complete: Completion | None = None) -> Handler:
+    """The handler of an act: a form in, its result on a page."""
+
+    def handle(services: WebServices, request: WebRequest) -> WebResponse:
+        form = request.form()
+        key = last_of(form, KEY_FIELD)
+        document = document_of(act, form)
+        if complete is not None:
+            complete(form, document)
+        try:
+            done = done_once(services, act, request, document, key=key)
+        except WebRefusal as refusal:
+            if refusal.kind != UNDER_WAY:
+                raise
+            return _see_other(services, _outcome_path(act, key))  # it tells when it is done
+        if not act.keeps_result:
+            return page(services, request, "opened_body.html", opened=done.result.document)
+        return _see_other(services, _place_of(act, key, done.result))
+
+    return handle
+
+
+def last_of(form: Form, name: str) -> str:
+    """The value of a field; empty: it is not there."""
+    return (form.get(name) or ("",))[-1]
+
+
+def document_of(act: WebAct[Any], form: Form) -> dict[str, Any]:
+    """The act's fields of a form, as a program would send them. What was left empty is left out."""
+    found: dict[str, Any] = {}
+    for name, field in act.fields.model_fields.items():
+        values = [value for value in form.get(name, ()) if value.strip()]
+        if not values:
+            continue
+        if field.annotation is bool:
+            found[name] = values[-1] == "true"
+        elif field.annotation == list[str]:
+            found[name] = values
+        else:
+            found[name] = values[-1]
+    return found
+
+
+def require_typed_number(form: Form, document: dict[str, Any]) -> None:
+    """Many messages are repaired by who knows how many they are. Raises WebRefusal."""
+    if document.get("dry_run"):
+        return
+    number = last_of(form, "number") if document.get("all") else str(len(document.get("keys", ())))
+    if not _NUMBER.fullmatch(number):
+        raise _not_confirmed("the form does not say how many they are: look at them first")
+    if int(number) > CONFIRMED_ABOVE and last_of(form, CONFIRMATION_FIELD).strip() != number:
+        raise _not_confirmed(f"type the number {number} to repair so many")
+
+
+def since_and_word(form: Form, document: dict[str, Any]) -> None:
+    """A rebuild's time as people write it, UTC, and the word. Raises WebRefusal, InvalidValue."""
+    if last_of(form, CONFIRMATION_FIELD).strip().lower() != REBUILD_WORD:
+        raise _not_confirmed(f"type {REBUILD_WORD} to confirm")
+    since = last_of(form, "since").strip()
+    if since:
+        try:
+            at = datetime.fromisoformat(since)
+        except ValueError:
+            raise InvalidValue("since", since[:40], "a time as 2026-11-25T09:30, UTC") from None
+        document["since_ms"] = int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _not_confirmed(detail: str) -> WebRefusal:
+    return WebRefusal(HTTPStatus.UNPROCESSABLE_ENTITY, f"nothing was done: {detail}", kind="not-confirmed")
+
+
+def _place_of(act: WebAct[Any], key: str, result: ActResult) -> str:
+    job = result.document.get("job")
+    return f"/jobs/{job['job_id']}" if isinstance(job, dict) else _outcome_path(act, key)
+
+
+def _outcome_path(act: WebAct[Any], key: str) -> str:
+    return f"/acts/{act.name}/{quote(key, safe='')}"
+
+
+def _see_other(services: WebServices, path: str) -> WebResponse:
+    return WebResponse(
+        status=HTTPStatus.SEE_OTHER, content_type="text/plain", headers={"Location": services.prefix + path}
+    )

@@ -1,0 +1,40 @@
+"""The page that tells what came of an act: for who did it, and for a day; then the list of actions has it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Any
+
+from reconciler.policy.ports import KeyUse
+from reconciler.web.acts.act import WebAct, name_on_record
+from reconciler.web.acts.brakes import HOLD, LIFT
+from reconciler.web.acts.once import RETRY_AFTER_SECONDS, kept_key, require_key
+from reconciler.web.acts.repairing import DISMISS, REPAIR
+from reconciler.web.console.rendering import page
+from reconciler.web.exchange import WebRefusal, WebRequest, WebResponse
+from reconciler.web.services import WebServices
+
+#: Acts whose result is told here; the others are jobs, which have a page of their own.
+_TOLD: Mapping[str, WebAct[Any]] = {act.name: act for act in (REPAIR, DISMISS, HOLD, LIFT)}
+
+
+def show(services: WebServices, request: WebRequest) -> WebResponse:
+    """What is kept under the visitor's idempotency key. Raises WebRefusal: nothing is."""
+    act, key = _TOLD.get(request.parts["act"]), request.parts["key"]
+    if act is None:
+        raise WebRefusal(HTTPStatus.NOT_FOUND, "there is no such act")
+    require_key(key)
+    by = name_on_record(request.visitor)
+    kept = services.connections.ledger.idempotency_keys.find(
+        services.settings.environment, by=by, key=kept_key(act, key)
+    )
+    if kept is None:
+        told = "what came of it is kept for a day, for who did it; the list of actions has it for longer"
+        raise WebRefusal(HTTPStatus.NOT_FOUND, told)
+    if kept.use is KeyUse.UNDER_WAY:
+        answer = page(services, request, "under_way.html")
+        return replace(answer, headers={**answer.headers, "Refresh": str(RETRY_AFTER_SECONDS)})
+    return page(services, request, "outcome.html", act=act.name, found=json.loads(kept.answer), by=by)
