@@ -434,6 +434,12 @@ HAND_OVERS = [
         Query(f"max by (instance) ({of(c.HISTORY_SPOOL)})", "{{instance}}"),
         unit="bytes",
     ),
+    graph(
+        "Spans",
+        "Made and not sent: the collector is away, or slow.",
+        Query(rate(c.SPANS, "outcome"), "{{outcome}}"),
+        unit="ops",
+    ),
 ]
 
 
@@ -507,6 +513,6 @@ ROWS = (
     ("Rounds", ROUNDS, False),
     ("Sweep", SWEEP, False),
     ("Announcements", ANNOUNCEMENTS, True),
-    ("Hand-overs and history", HAND_OVERS, True),
+    ("Hand-overs, history, spans", HAND_OVERS, True),
     ("Plug-ins in the services", PLUG_INS, True),
 )

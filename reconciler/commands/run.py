@@ -53,7 +53,10 @@ def run_service(settings: Settings, stop: threading.Event) -> None:
     with the same environment.
     """
     clock = SystemClock()
-    with measuring(settings, "run", clock=clock) as metering, tracing(settings, clock=clock) as spans:
+    with (
+        measuring(settings, "run", clock=clock) as metering,
+        tracing(settings, clock=clock, metering=metering) as spans,
+    ):
         if settings.rounds.mode == "classic":
             serve_when_possible(lambda: serve_classic(settings, stop, clock), stop=stop, clock=clock)
         else:

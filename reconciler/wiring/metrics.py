@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
@@ -83,6 +83,10 @@ class Metering:
         return self.book.reading(
             lambda: [Sample(c.HAND_OVERS, (*place, name), n) for name, n in asdict(worker.counts).items()]
         )
+
+    def reading_spans(self, counts: Callable[[], Mapping[str, int]]) -> AbstractContextManager[None]:
+        """The counts of the spans of `reconciler run`, by what came of them, within the block."""
+        return self.book.reading(lambda: [Sample(c.SPANS, (name,), n) for name, n in counts().items()])
 
     def swept(self, report: SweepReport, *, took_seconds: float) -> None:
         """One sweep. Times of the schedule and of the last good sweep are apart: one that fails is no sign of life."""

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from reconciler.clock import Clock
 from reconciler.errors import MissingDependency
 from reconciler.settings.schema import Settings
-from reconciler.wiring.metrics import release
+from reconciler.wiring.metrics import Metering, release
 
 if TYPE_CHECKING:
     from reconciler.instrumentation.tracing.spans import EventSpans
 
 
 @contextmanager
-def tracing(settings: Settings, *, clock: Clock) -> Iterator[EventSpans | None]:
+def tracing(settings: Settings, *, clock: Clock, metering: Metering | None = None) -> Iterator[EventSpans | None]:
     """Where the policy's events become spans, within the block; None: tracing.enabled is not set.
 
-    Log records of the block name the trace of the round that they come from. Raises MissingDependency,
-    ConfigurationError for variables OTEL_* that cannot work.
+    Log records of the block name the trace of the round that they come from. `metering` counts the spans.
+
+    Raises MissingDependency, ConfigurationError for variables OTEL_* that cannot work.
     """
     if not settings.tracing.enabled:
         yield None
@@ -34,8 +36,10 @@ def tracing(settings: Settings, *, clock: Clock) -> Iterator[EventSpans | None]:
     handlers, naming = tuple(logging.getLogger().handlers), TraceOfRecords()
     for handler in handlers:
         handler.addFilter(naming)
+    counted = nullcontext() if metering is None else metering.reading_spans(lambda: asdict(export.counts))
     try:
-        yield EventSpans(export.tracer, clock=clock)
+        with counted:
+            yield EventSpans(export.tracer, clock=clock)
     finally:
         for handler in handlers:
             handler.removeFilter(naming)

@@ -7,8 +7,10 @@ import json
 import pytest
 
 from tests.acceptance.conftest import DeploymentFactory
+from tests.acceptance.test_metrics_served import values
 from tests.polling import eventually
 from tests.services.collector import ReceivedSpan, SpanCollector
+from tests.services.ports import free_port
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -31,7 +33,9 @@ def test_a_lost_message_s_trace_leads_to_its_repair_and_a_collector_that_hangs_d
 ) -> None:
     with SpanCollector() as collector:
         deployed = new_deployment(settings=QUICK, grace_period_seconds=1.0)
+        port = free_port()
         variables = {
+            "RECONCILER_METRICS__LISTEN": f"127.0.0.1:{port}",
             "OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint,
             "OTEL_EXPORTER_OTLP_TIMEOUT": "60",
             "OTEL_BSP_SCHEDULE_DELAY": "100",
@@ -62,6 +66,8 @@ def test_a_lost_message_s_trace_leads_to_its_repair_and_a_collector_that_hangs_d
         assert collector.holds_a_request.wait(60)
         (later,) = deployed.commit(1, lose=True, producer=producer)
         eventually(lambda: later in deployed.effects(), within_seconds=60)
+        counted = values(port, "reconciler_spans_total")
+        assert counted["made"] > counted["sent"] >= len(collector.spans()) > 0
         assert service.end() == 0
 
     lines = [json.loads(line) for line in service.output.splitlines() if line.startswith("{")]

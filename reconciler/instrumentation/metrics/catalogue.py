@@ -332,6 +332,12 @@ HISTORY_MISSED = _counter(
     "Rounds that are missing in the history, because their sets were gone before they were captured.",
     source=NumberSource.PROCESS,
 )
+SPANS = _counter(
+    "reconciler_spans_total",
+    "Spans that were made, and of them those that were sent: the collector took them. The others wait, or are lost.",
+    "outcome",
+    source=NumberSource.PROCESS,
+)
 SWEEPS = _counter(
     "reconciler_sweeps_total", "Sweeps of this process: clean, problems (the log names them).", "outcome", by="sweep"
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,6 +22,7 @@ from reconciler.instrumentation.metrics.catalogue import METRICS, Metric, Sample
 from reconciler.instrumentation.metrics.events import EventMetrics
 from reconciler.instrumentation.metrics.look_ups import MeasuredBrokerEvidence
 from reconciler.instrumentation.metrics.reading import LatestReading
+from reconciler.instrumentation.tracing.export import SpanCounts
 from reconciler.policy.brakes import BreakerRules
 from reconciler.policy.ports import BrokerEvidence
 from reconciler.sql.tables import ledger_metadata
@@ -230,6 +231,15 @@ def history_without_room() -> Page:
 
 
 @cache
+def traced() -> Page:
+    """The collector has been away since it took one span."""
+    book = MetricBook("run")
+    metering = Metering(book, EventMetrics(book), clock=SystemClock())
+    with metering.reading_spans(lambda: asdict(SpanCounts(made=3, sent=1))):
+        return scraped(book)
+
+
+@cache
 def dead_producer() -> Page:
     """A producer died after its commit: the sweep announces its row."""
     with TemporaryDirectory() as folder:
@@ -340,6 +350,7 @@ ACCIDENTS: dict[Metric, Callable[[], Page]] = {
     c.LAST_SWEEP: dead_producer,
     c.SWEPT_ROWS: dead_producer,
     c.HAND_OVERS: handed_over,
+    c.SPANS: traced,
     c.BUILD_INFO: process,
     c.CLASSIC_MODE: original,
 }
