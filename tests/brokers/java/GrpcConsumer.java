@@ -24,7 +24,7 @@ import org.apache.rocketmq.client.apis.message.MessageView;
  * simple: receive SECONDS       the next message, invisible for this time: "received", or "nothing"
  *         ack KEY               "done"
  *         hide KEY SECONDS      it is invisible for this time from now on: "done"
- * push:   (a message comes)     "received"
+ * push:   (a message comes)     "came"
  *         answer KEY ok|failed  what the listener returns for it: "done"
  * both:   quit
  * </pre>
@@ -93,7 +93,7 @@ public class GrpcConsumer {
     }
 
     private static ConsumeResult consume(MessageView message) {
-        print("received", message);
+        print("came", message);
         try {
             return queue(message.getMessageId().toString()).take();
         } catch (InterruptedException interrupted) {
