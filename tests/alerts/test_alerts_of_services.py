@@ -19,16 +19,16 @@ def test_killed_redis_sweeper_and_service(tmp_path: Path) -> None:
         with world.proving("RedisDown", "RoundStale") as alerts:
             world.redis.kill()
             alerts.fires("RedisDown", r"^run: Redis does not answer \(up: 0\)", labels={"job": "run"})
-            age = alerts.fires("RoundStale", r"no round for (\d+)\.\d+s", labels=world.place)
+            age = alerts.fires("RoundStale", r": no round for (\d+)\.\d+s$", labels=world.place)
             assert 5 <= int(age[1]) < 60
             world.redis.start()
         with world.proving("SweepStale", "AccountedUntilStale") as alerts:
             world.sweeper.end(SIGKILL)
-            alerts.fires("SweepStale", "no process shows any")
-            age = alerts.fires("AccountedUntilStale", r"\(value: (\d+)\.\d+ s\)$", labels=world.place)
+            alerts.fires("SweepStale", r"^no process shows a sweep$")
+            age = alerts.fires("AccountedUntilStale", r"of the last (\d+)\.\d+s are not accounted", labels=world.place)
             assert 10 <= int(age[1]) < 60
             world.start_sweeper()
         with world.proving("RoundStale") as alerts:
             world.service.end(SIGKILL)
-            alerts.fires("RoundStale", "no process shows any")
+            alerts.fires("RoundStale", r"^no process shows a round$")
             world.start_service()

@@ -2,7 +2,7 @@
 
 with World(tmp_path) as world, world.proving("SweepStale") as alerts:
     world.sweeper.end(SIGKILL)
-    alerts.fires("SweepStale", "no sweep finished every outbox for")
+    alerts.fires("SweepStale", "no process shows a sweep")
     world.start_sweeper()
 """
 
