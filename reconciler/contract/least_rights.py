@@ -172,7 +172,7 @@ CONSUMING_SERVICE = Role(
 RUN = Role(
     name="run",
     does="`reconciler run`, `once`, and the changes by hand: `repair`, `hold`, `resume`, `dismiss`, `rebuild`, "
-    "`jobs cancel`",
+    "`jobs cancel`; `reconciler web` where it has users, who act",
     brokers=broker_rights.OF_RUN,
     redis=RECONCILER,
     outbox=_EVIDENCE_OF_OUTBOX,
@@ -233,7 +233,7 @@ DOCTOR = Role(
 )
 CONSOLE = Role(
     name="console",
-    does="`reconciler status`, `list`, `explain`, `jobs list`: they only look",
+    does="`reconciler status`, `list`, `explain`, `jobs list`, `reconciler web` with `web.read_only`: they only look",
     brokers=broker_rights.OF_CONSOLE,
     redis=RECONCILER,
     outbox=_EVIDENCE_OF_OUTBOX,

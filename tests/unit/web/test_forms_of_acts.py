@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 
 from reconciler.commands.jobs import find_job, place_repair
 from reconciler.contract.tables import HoldKind, JobState
-from reconciler.policy.ports import JobChange, LedgerFilter
+from reconciler.policy.ports import JobChange, KeyedRequest, LedgerFilter
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import idempotency_key, ledger_metadata
-from reconciler.web.access.roles import WebRole
+from reconciler.web.acts.act import WebAct
+from reconciler.web.acts.once import kept_key
+from reconciler.web.acts.repairing import DISMISS, REPAIR
 from reconciler.web.application import answer_of
 from reconciler.web.console.rendering import page
 from reconciler.web.exchange import FORM, WebRequest, WebResponse
@@ -229,4 +233,78 @@ def test_a_button_is_offered_to_whom_it_refuses(world: WebWorld, tmp_path: Path)
     read_only = offered(with_users, Browser(with_users, "admin"))
     assert "<form" not in read_only
     assert "This console changes nothing" in read_only
-    assert WebRole.ADMIN > WebRole.OPERATOR
+
+
+def keep(browser: Browser, act: WebAct[Any], document: Mapping[str, object]) -> None:
+    """As if it had been done under the key k1."""
+    keys, environment = browser.world.connections.ledger.idempotency_keys, browser.world.settings.environment
+    request = KeyedRequest(by="web:operator", key=kept_key(act, "k1"), digest=b"1" * 32)
+    begun = keys.begin(environment, request, lease_seconds=9)
+    assert keys.answer(environment, request, token=begun.token, status=200, answer=json.dumps(document))
+
+
+def previewed(count: int, *, all_open: bool = False, lines: int | None = None) -> dict[str, object]:
+    """What a dry run of messages says that are lost for two groups."""
+    found = [
+        {
+            "topic": "ORDERS",
+            "group": group,
+            "unique_key": key,
+            "verdict": "LOST_CONFIRM",
+            "outcome": "held" if group == "billing" else "planned",
+            "rung": "END",
+            "reason": HOSTILE,
+        }
+        for group in ("billing", "shipping")
+        for key in KEYS[:count]
+    ]
+    chosen = {"all": all_open, "topic": "ORDERS" if all_open else None, "group": None}
+    return {"dry_run": True, "keys": found, "notes": [], "chosen": chosen, "lines": lines or len(found), "exit_code": 4}
+
+
+def test_what_was_looked_at_is_not_what_is_repaired(browser: Browser) -> None:
+    keep(browser, REPAIR, previewed(2))
+    told = browser.get("/acts/{act}/{key}", act="repair", key="k1").body.decode()
+    assert "What a repair would do" in told
+    assert (told.count("held by a brake"), told.count("would be sent")) == (2, 2)
+    assert "<script>alert" not in told
+    confirming = told[told.index('action="/repairs"') :]
+    assert re.findall(r'name="keys" value="(\w+)"', confirming) == KEYS[:2], "each message once"
+    assert "confirmation" not in confirming
+    assert "dry_run" not in confirming
+    assert f'href="/messages/{KEYS[0]}"' in told
+
+
+def test_a_bulk_is_confirmed_without_its_number_or_offered_to_who_may_not(browser: Browser) -> None:
+    keep(browser, REPAIR, previewed(21))
+    told = browser.get("/acts/{act}/{key}", act="repair", key="k1").body.decode()
+    assert "Type 21 to confirm" in told
+    assert " disabled" not in told
+
+
+def test_all_open_losses_are_repaired_of_another_topic_than_was_looked_at(browser: Browser) -> None:
+    keep(browser, REPAIR, previewed(50, all_open=True, lines=3000))
+    told = browser.get("/acts/{act}/{key}", act="repair", key="k1").body.decode()
+    confirming = told[told.index('action="/repairs"') :]
+    for hidden in ('name="all" value="true"', 'name="number" value="3000"', 'name="topic" value="ORDERS"'):
+        assert hidden in confirming
+    assert "Type 3000 to confirm" in confirming
+    assert 'name="keys"' not in confirming
+    assert " disabled" in confirming, "so many need an admin"
+    assert "This needs the role admin." in confirming
+
+
+def test_a_finished_repair_offers_to_be_done_again(browser: Browser) -> None:
+    document = previewed(1) | {"dry_run": False}
+    keep(browser, REPAIR, document)
+    told = browser.get("/acts/{act}/{key}", act="repair", key="k1").body.decode()
+    assert "What came of the repair" in told
+    assert 'action="/repairs"' not in told
+
+
+def test_a_dismissal_tells_each_groups_outcome(browser: Browser) -> None:
+    line = {"topic": "ORDERS", "group": "billing", "unique_key": KEYS[0], "outcome": "dismissed"}
+    keep(browser, DISMISS, {"keys": [line], "exit_code": 0})
+    told = browser.get("/acts/{act}/{key}", act="dismiss", key="k1").body.decode()
+    assert "dismissed" in told
+    assert "What came of the dismissal" in told
