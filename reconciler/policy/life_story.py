@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, OutboxState, RepairState
 from reconciler.contract.verdicts import LOSSES, MEANINGS, Verdict
-from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, StoredMessage
+from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, Presence, StoredMessage
 from reconciler.policy.inquiry.delivery import difference, double_effect, other_content, row_of
 from reconciler.policy.ports import Candidate, HeldTopic, LedgerLife, OperatorAction, Repair
 
@@ -29,6 +29,31 @@ class LifeEvent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Testimony:
+    """What one witness says of the key now."""
+
+    #: outbox, announcement, redis, broker or inbox.
+    witness: str
+    #: Which of them: a subscription, or a topic and a kind of copy; empty: there is one.
+    about: str
+    presence: Presence
+    #: The answers behind it.
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upcoming:
+    """What comes next by itself."""
+
+    #: verdict: it is asked about again; repair: it is gone on with.
+    what: Literal["verdict", "repair"]
+    #: A subscription; of a repair the group, or EVERY_GROUP.
+    about: str
+    #: Not before this, by the ledger's clock.
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LifeStory:
     """What is known of one unique key."""
 
@@ -40,6 +65,9 @@ class LifeStory:
     away: tuple[str, ...]
     #: One sentence a subscription: how far the message is and what comes next. None of a key without events.
     outlook: tuple[str, ...]
+    #: The witnesses side by side, in the order of a message's way. Redis' is what the ledger knows of pending.
+    testimonies: tuple[Testimony, ...] = ()
+    upcoming: tuple[Upcoming, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -108,7 +136,52 @@ def life_story_of(
         silent=tuple(silent),
         away=tuple(away),
         outlook=tuple(_outlook(inboxes, ledger, row, holds)) if events else (),
+        testimonies=tuple(_testimonies(outbox, copies, inboxes, ledger)),
+        upcoming=tuple(_upcoming(ledger)),
     )
+
+
+def _testimonies(
+    outbox: Lookup[OutboxRow],
+    copies: Mapping[str, Lookup[StoredMessage]],
+    inboxes: Mapping[Subscription, Lookup[InboxRow]],
+    ledger: LedgerLife,
+) -> Iterator[Testimony]:
+    yield Testimony(witness="outbox", about="", presence=outbox.presence, detail=outbox.reason)
+    is_announced = bool(ledger.candidates) or any(row.announced_at_ms is not None for row in outbox.records)
+    # Announcements are not looked up: nothing proves that there was none.
+    yield Testimony(
+        witness="announcement",
+        about="",
+        presence=Presence.FOUND if is_announced else Presence.UNKNOWN,
+        detail="" if is_announced else "neither the outbox nor a verdict tells of one",
+    )
+    candidates = {candidate.subscription: candidate for candidate in ledger.candidates}
+    for subscription in inboxes:
+        candidate = candidates.get(subscription)
+        if candidate is None:
+            seen, detail = (
+                Presence.UNKNOWN,
+                "no verdict: matched at once, not announced, or younger than the grace period",
+            )
+        elif candidate.state is CandidateState.OPEN:
+            seen, detail = Presence.FOUND, f"pending, {candidate.attempts} verifications"
+        else:
+            seen, detail = Presence.ABSENT, f"left pending as {candidate.state}"
+        yield Testimony(witness="redis", about=str(subscription), presence=seen, detail=detail)
+    for name, copy in copies.items():
+        yield Testimony(witness="broker", about=name, presence=copy.presence, detail=copy.reason)
+    for subscription, inbox in inboxes.items():
+        yield Testimony(witness="inbox", about=str(subscription), presence=inbox.presence, detail=inbox.reason)
+
+
+def _upcoming(ledger: LedgerLife) -> Iterator[Upcoming]:
+    for candidate in ledger.candidates:
+        if candidate.state is CandidateState.OPEN:
+            yield Upcoming(what="verdict", about=str(candidate.subscription), at_ms=candidate.next_at_ms)
+    for repair in ledger.repairs:
+        if repair.state not in (RepairState.DONE, RepairState.FAILED):
+            yield Upcoming(what="repair", about=repair.scope, at_ms=repair.next_at_ms)
 
 
 def _outbox_events(rows: Iterable[OutboxRow]) -> Iterator[LifeEvent]:

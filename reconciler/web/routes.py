@@ -15,7 +15,7 @@ from reconciler.web.acts.jobs import CANCEL, REBUILD
 from reconciler.web.acts.repairing import DISMISS, REPAIR
 from reconciler.web.api import status
 from reconciler.web.api.acts import over_api
-from reconciler.web.console import assets, choosing, jobs, login, outcomes, overview
+from reconciler.web.console import assets, choosing, jobs, login, messages, outcomes, overview
 from reconciler.web.console.acting import Completion, by_form, require_typed_number, since_and_word
 from reconciler.web.exchange import Handler
 
@@ -82,6 +82,8 @@ ROUTES: Sequence[WebRoute] = (
         surface=Surface.API,
         role=WebRole.VIEWER,
     ),
+    WebRoute(path="/messages", name="messages", handler=messages.show, surface=Surface.PAGE, role=WebRole.VIEWER),
+    WebRoute(path="/messages/{name}", name="message", handler=messages.show, surface=Surface.PAGE, role=WebRole.VIEWER),
     WebRoute(path="/view", name="view", handler=choosing.show, surface=Surface.PAGE, role=WebRole.ANYBODY),
     WebRoute(path="/view/set", name="view-set", handler=choosing.choose, surface=Surface.PAGE, role=WebRole.ANYBODY),
     WebRoute(

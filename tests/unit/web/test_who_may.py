@@ -39,6 +39,8 @@ GET  /jobs/{job_id}      VIEWER
 GET  /overview/now    VIEWER
 GET  /overview/activity       VIEWER
 GET  /overview/activity.json  VIEWER
+GET  /messages        VIEWER
+GET  /messages/{name}  VIEWER
 GET  /view            ANYBODY
 GET  /view/set        ANYBODY
 GET  /static/{digest}/{name:path}  ANYBODY

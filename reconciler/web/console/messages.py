@@ -1,0 +1,51 @@
+"""The page of one message, and of each message of a business id: its life, its witnesses, what comes next."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+
+from markupsafe import Markup
+
+from reconciler.commands.explain import life_stories
+from reconciler.contract.row_rules import NAME_CHARACTERS
+from reconciler.contract.visible_text import visible
+from reconciler.policy.life_story import LifeStory
+from reconciler.web.console.rendering import page
+from reconciler.web.console.sentence import Moment
+from reconciler.web.exchange import WebRequest, WebResponse
+from reconciler.web.services import WebServices
+
+
+def show(services: WebServices, request: WebRequest) -> WebResponse:
+    """By unique key or business id, in the path or in the query; the form alone where nothing is named.
+
+    Every witness is asked when the page is asked for, as by `reconciler explain`.
+    """
+    name = request.parts.get("name") or request.asked("name").strip()
+    if not name:
+        return page(services, request, "message.html", name="", found=None, characters=NAME_CHARACTERS)
+    found = life_stories(services.connections, name)
+    values = {"found": found, "stories": [one for one in found.stories if one.is_known], "evidence": evidence}
+    return page(services, request, "message.html", name=name, weight=weight, **values)
+
+
+def weight(story: LifeStory) -> str:
+    """How bad it looks, as a class of the style."""
+    if any("a person must look" in line for line in story.outlook):
+        return "warn"
+    if story.away or story.silent or story.upcoming:
+        return "notice"
+    return "good"
+
+
+def evidence(values: Mapping[str, object], moment: Moment) -> Iterator[tuple[str, Markup]]:
+    """Names and values behind an event; times as times, what lies deeper as JSON."""
+    for name, value in values.items():
+        if value is None:
+            continue
+        if name.endswith("_ms") and type(value) is int:
+            yield name.removesuffix("_ms").replace("_", " "), moment(value)
+        else:
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+            yield name.replace("_", " "), Markup("{}").format(visible(text))

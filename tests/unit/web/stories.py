@@ -1,0 +1,44 @@
+"""The life of one message in the middle of its repair; every text from outside is hostile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from reconciler.contract.tables import RepairState
+from reconciler.policy.evidence import InboxRow, Lookup, Presence, WitnessAnswer
+from reconciler.policy.life_story import LifeStory, life_story_of
+from reconciler.policy.ports import Intent, LedgerLife, OperatorAction
+from tests.unit.service.test_life_story import BILLING, CANDIDATE, COPY, KEY, REPAIR, ROUND, ROW, SHIPPING
+from tests.unit.web.console_world import HOSTILE
+
+NEXT_MS = 1_700_000_060_000
+
+
+def _absent(witness: str) -> tuple[WitnessAnswer, ...]:
+    return (WitnessAnswer(witness=witness, presence=Presence.ABSENT, detail=f"no row {HOSTILE}"),)
+
+
+def story_of(key: str = KEY, *, silent: str = HOSTILE, away: tuple[str, ...] = (HOSTILE,)) -> LifeStory:
+    """Lost, found and sent again; one inbox has nothing and one does not answer."""
+    row = replace(ROW, tag=HOSTILE, business_id=HOSTILE, producer_group=HOSTILE)
+    candidate = replace(CANDIDATE, evidence={"reason": HOSTILE, HOSTILE: {"deep": HOSTILE}}, next_at_ms=NEXT_MS)
+    repair = replace(REPAIR, state=RepairState.SENT, done_at_ms=None, next_at_ms=NEXT_MS, answer=HOSTILE)
+    by_hand = OperatorAction(
+        action_id="a-1",
+        intent=Intent(by=HOSTILE, command="repair", unique_key=key, detail=HOSTILE),
+        started_at_ms=4_000,
+        ended_at_ms=None,
+        result=None,
+    )
+    unanswered: Lookup[InboxRow] = Lookup.unknown("inbox", silent)
+    return life_story_of(
+        key,
+        outbox=Lookup(presence=Presence.FOUND, records=(row,)),
+        copies={
+            f"{HOSTILE} half": Lookup(presence=Presence.FOUND, records=(replace(COPY, broker=HOSTILE),)),
+            "ORDERS committed": Lookup(presence=Presence.ABSENT, answers=_absent("broker-1")),
+        },
+        inboxes={BILLING: Lookup(presence=Presence.ABSENT, answers=_absent("inbox")), SHIPPING: unanswered},
+        ledger=LedgerLife(candidates=(candidate,), repairs=(repair,), rounds=(ROUND,), actions=(by_hand,)),
+        away=away,
+    )

@@ -1,0 +1,151 @@
+"""One message on one page: what every witness says, what none says, what comes next; and no body, ever."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from reconciler.commands.business_ids import BusinessMessages
+from reconciler.commands.explain import Explanation
+from reconciler.policy.life_story import LifeStory
+from reconciler.web.console import messages
+from reconciler.web.console.catalogue import LANGUAGES, catalogue_of
+from reconciler.web.console.messages import weight
+from reconciler.web.services import WebServices
+from tests.unit.service.test_life_story import KEY
+from tests.unit.web.console_world import HOSTILE, PREFIX, asked, route_of, services_of, settings_of
+from tests.unit.web.stories import story_of
+
+Asking = Callable[[Explanation], list[str]]
+
+
+@pytest.fixture
+def services(tmp_path: Path) -> WebServices:
+    return services_of(settings_of(tmp_path))
+
+
+@pytest.fixture
+def explains(monkeypatch: pytest.MonkeyPatch) -> Asking:
+    """Gives the answer to every name; returns the names that are asked for."""
+
+    def explain(found: Explanation) -> list[str]:
+        names: list[str] = []
+
+        def life_stories(_connections: object, name: str) -> Explanation:
+            names.append(name)
+            return found
+
+        monkeypatch.setattr(messages, "life_stories", life_stories)
+        return names
+
+    return explain
+
+
+def page_of(services: WebServices, address: str, language: str = "en") -> str:
+    answer = asked(services, address, language=language)
+    assert answer.status == 200, answer.body
+    return answer.body.decode()
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_hostile_values_of_every_witness_are_shown_and_not_obeyed(
+    services: WebServices, explains: Asking, language: str
+) -> None:
+    explains(Explanation(stories=(story_of(),), notes=(HOSTILE,)))
+    page = page_of(services, f"/messages/{KEY}", language)
+    assert "<script>" not in page
+    assert not set(page) & {"\x1b", "\u202e"}
+    assert page.count("&lt;script&gt;alert(1)&lt;/script&gt;") > 10
+
+
+def test_what_is_known_and_what_is_not_stand_side_by_side(services: WebServices, explains: Asking) -> None:
+    explains(Explanation(stories=(story_of(),)))
+    page = page_of(services, f"/messages/{KEY}")
+    told = re.findall(r'<h4>(.*?)</h4>\s*<dl class="answers">(.*?)</dl>', page, re.DOTALL)
+    seen = {witness: re.findall(r'<span class="tag \w+">(.*?)</span>', answers) for witness, answers in told}
+    assert seen == {
+        "Outbox": ["has it"],
+        "Announcement": ["has it"],
+        "Pending": ["has it", "not known"],
+        "Broker": ["has it", "has nothing"],
+        "Inbox": ["has nothing", "not known"],
+    }
+
+
+def test_what_comes_next_has_its_time(services: WebServices, explains: Asking) -> None:
+    explains(Explanation(stories=(story_of(),)))
+    page = page_of(services, f"/messages/{KEY}")
+    at = '<time datetime="2023-11-14T22:14:20Z">2023-11-14 22:14:20Z</time>'
+    assert f"ORDERS/billing: asked about again at {at}" in page
+    assert f"Repair of every group: gone on with at {at}" in page
+
+
+def test_a_story_that_may_be_incomplete_does_not_look_complete(services: WebServices, explains: Asking) -> None:
+    story = story_of()
+    assert weight(story) == "notice"
+    assert weight(replace(story, away=(), silent=(), upcoming=())) == "good"
+    assert weight(replace(story, outlook=("x: COLLISION, a person must look: y",))) == "warn"
+    explains(Explanation(stories=(story,)))
+    assert "Who gave no answer" in page_of(services, f"/messages/{KEY}")
+    assert "every witness has answered" not in page_of(services, f"/messages/{KEY}")
+    complete = replace(story, away=(), silent=(), upcoming=())
+    explains(Explanation(stories=(complete,)))
+    assert "every witness has answered" in page_of(services, f"/messages/{KEY}")
+
+
+def test_a_name_that_no_witness_knows_is_told_as_unknown(services: WebServices, explains: Asking) -> None:
+    nobody = LifeStory(unique_key=KEY, events=(), silent=(), away=(), outlook=())
+    explains(Explanation(stories=(nobody,)))
+    page = page_of(services, f"/messages/{KEY}")
+    assert f"no witness knows {KEY}" in page
+    assert "Time line" not in page
+
+
+def test_every_message_of_a_business_id_is_told(services: WebServices, explains: Asking) -> None:
+    other = "7F000002" + "0" * 24
+    explains(Explanation(stories=(story_of(), story_of(other)), business=BusinessMessages(business_id=HOSTILE)))
+    page = page_of(services, "/messages?name=o-7")
+    assert page.count('<ol class="timeline">') == 2
+    for key in (KEY, other):
+        assert f'href="{PREFIX}/messages/{key}"' in page
+
+
+@pytest.mark.parametrize(
+    ("address", "name"),
+    [
+        ("/messages/o-7", "o-7"),
+        ("/messages?name=a/b", "a/b"),
+        ("/messages?name=..", ".."),
+        ("/messages?name=%20a%20", "a"),
+        ("/messages?name=%E8%AE%A2%E5%8D%95", "订单"),
+    ],
+)
+def test_a_business_id_of_any_characters_is_asked_for_as_it_is(
+    services: WebServices, explains: Asking, address: str, name: str
+) -> None:
+    names = explains(Explanation(stories=(story_of(),)))
+    page_of(services, address)
+    assert names == [name]
+
+
+def test_nothing_is_asked_where_nothing_is_named(services: WebServices, explains: Asking) -> None:
+    names = explains(Explanation(stories=(story_of(),)))
+    for address in ("/messages", "/messages?name=", "/messages?name=%20"):
+        assert "Type a unique key" in page_of(services, address)
+    assert names == []
+
+
+def test_every_page_has_the_box_that_leads_here(services: WebServices) -> None:
+    page = page_of(services, "/view")
+    (action,) = re.findall(r'<form class="search" action="([^"]+)"', page)
+    assert route_of(action.removeprefix(PREFIX))[0].name == "messages"
+
+
+def test_words_for_every_witness_of_a_story() -> None:
+    kinds = {event.witness for event in story_of().events} | {one.witness for one in story_of().testimonies}
+    known = {key.rpartition(".")[2] for key in catalogue_of("en").texts if key.startswith("message.witness.")}
+    assert kinds | {"history"} == known
