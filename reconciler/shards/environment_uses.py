@@ -8,6 +8,7 @@ from typing import Any
 
 from reconciler.contract.keyspace import use_key
 from reconciler.contract.row_rules import brokers_of, wait_ms
+from reconciler.errors import InvariantViolation
 from reconciler.policy.ports import USE_SECONDS, EnvironmentUse
 from reconciler.shards.access import RedisClient, translated_errors
 from reconciler.shards.values import text_of
@@ -23,8 +24,11 @@ class RedisEnvironmentUses:
 
     def current(self, environment: str) -> EnvironmentUse | None:
         """One GET. What another program wrote there knows no broker, and the next renewal replaces it."""
-        with translated_errors():
-            answer: Any = self._client.get(use_key(environment))
+        try:
+            with translated_errors():
+                answer: Any = self._client.get(use_key(environment))
+        except InvariantViolation:  # a key of another type
+            answer = b""
         if answer is None:
             return None
         renewal, by, brokers = (*text_of(answer).split("\n", 2), "", "")[:3]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 import redis
 import sqlalchemy as sa
@@ -86,12 +84,22 @@ def test_the_use_in_redis_is_read_as_it_was_written_and_expires(redis_server: Re
 
 
 @pytest.mark.parametrize(
-    "value", [b"", b"\xff\n\xff\n\xff", b"a\nb", b"a\nb\n{}", b"a\nb\n" + json.dumps([1]).encode()]
+    "value", [b"", b"\xff\n\xff\n\xff", b"a\nb", b"a\nb\n{}", b"a\nb\n[1]", {"a": "hash"}], ids=repr
 )
-def test_what_another_program_wrote_in_redis_knows_no_broker(redis_server: RedisServer, value: bytes) -> None:
+def test_what_another_program_wrote_in_redis_knows_no_broker_and_is_replaced(
+    redis_server: RedisServer, value: bytes | dict[str, str]
+) -> None:
     environment = new_environment()
     with redis.Redis.from_url(redis_server.url) as client:
-        client.set(use_key(environment), value)
-        found = RedisEnvironmentUses(client).current(environment)
+        if isinstance(value, bytes):
+            client.set(use_key(environment), value)
+        else:
+            client.hset(use_key(environment), mapping=value)
+        uses = RedisEnvironmentUses(client)
+        damaged = uses.current(environment)
+        assert damaged is not None
+        assert not damaged.brokers
+        uses.renew(environment, BROKERS, by="host:1")
+        found = uses.current(environment)
         assert found is not None
-        assert not found.brokers
+        assert found.brokers == BROKERS
