@@ -48,7 +48,8 @@ class PasswordComparison:
         if not self._turns.acquire(timeout=TURN_SECONDS_MAX):
             raise TooManyComparisons
         try:
-            return _HASHER.verify(password_hash or self._nobodys_hash, _normal(password[:PASSWORD_CHARACTERS_MAX]))
+            is_right = _HASHER.verify(password_hash or self._nobodys_hash, _normal(password[:PASSWORD_CHARACTERS_MAX]))
+            return is_right and len(password) <= PASSWORD_CHARACTERS_MAX
         except (VerificationError, InvalidHashError):
             return False
         finally:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from reconciler.errors import ConfigurationError, InvalidValue
 from reconciler.settings.schema import WebSettings
+from reconciler.web.access.open_files import warn_if_open
 
 logger = logging.getLogger(__name__)
 
@@ -24,6 +25,7 @@ class ServerCertificate:
         self._files = (certificate, key or certificate)
         self._looked = self._look()
         self._newest = self._loaded()
+        warn_if_open(self._files[1])
         #: What the server listens with.
         self.context = self._newest
         # Called at each handshake, also where a client names no host.

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from reconciler.clock import Clock
+from reconciler.clock import Clock, SystemClock
 from reconciler.errors import ConfigurationError, DependencyAway
+from reconciler.web.access.open_files import warn_if_open
 from reconciler.web.access.users import WebUsers, read_users, written_users
 
 logger = logging.getLogger(__name__)
@@ -20,6 +21,9 @@ logger = logging.getLogger(__name__)
 #: What a change takes to be seen at most.
 LOOK_SECONDS = 1.0
 FILE_BYTES_MAX = 8 << 20
+#: A change waits for another one.
+LOCK_TRIES_MAX = 100
+LOCK_PAUSE_SECONDS = 0.1
 
 
 class UsersFile:
@@ -36,6 +40,7 @@ class UsersFile:
         self._content = _content(path)
         self._found: WebUsers | ConfigurationError = read_users(self._content)
         self._looked_at = clock.monotonic_seconds()
+        warn_if_open(path)
 
     def current(self) -> WebUsers:
         """Raises DependencyAway: the file cannot be read any more."""
@@ -84,19 +89,18 @@ def change_users(path: Path, change: Callable[[WebUsers], WebUsers]) -> WebUsers
     return changed
 
 
-def is_read_by_others(path: Path) -> bool:
-    """Whether every login of this machine may read or change the file."""
-    try:
-        return path.stat().st_mode & 0o007 != 0
-    except OSError:
-        return False
-
-
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        for _ in range(LOCK_TRIES_MAX):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                SystemClock().sleep(LOCK_PAUSE_SECONDS)
+        else:
+            raise ConfigurationError(f"{folder}: another process keeps this folder locked; nothing is changed")
         yield
     finally:
         os.close(descriptor)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -18,11 +17,9 @@ from reconciler.web.access.passwords import PasswordComparison
 from reconciler.web.access.roles import ROLES_BY_NAME, Credential, WebRole
 from reconciler.web.access.sessions import Sessions
 from reconciler.web.access.throttle import LoginThrottle
-from reconciler.web.access.users_file import UsersFile, is_read_by_others
+from reconciler.web.access.users_file import UsersFile
 from reconciler.web.access.visitors import ProxyHeaders, Visitors, require_role
 from reconciler.web.exchange import WebRefusal, WebRequest
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +68,6 @@ def build_access(settings: Settings, listen: str, *, clock: Clock) -> WebAccess:
     guard = ForgeryGuard(scheme=exposure.scheme)
     proxies = TrustedProxies(web.proxy_addresses)
     users = None if web.users_file is None else UsersFile(Path(web.users_file), clock=clock)
-    if web.users_file is not None and is_read_by_others(Path(web.users_file)):
-        logger.warning("web_users_open: every login of this machine may read %s: chmod 600", web.users_file)
     sessions = Sessions(clock=clock)
     cookie = session_cookie(settings.environment, prefix=web.url_prefix, is_secure=exposure.scheme == "https")
     visitors = Visitors(

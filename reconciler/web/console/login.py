@@ -40,7 +40,12 @@ def log_out(services: WebServices, request: WebRequest) -> WebResponse:
 
 
 def to_login(services: WebServices, request: WebRequest) -> WebResponse:
-    """The answer to somebody who has not logged in: to the form, and back here after it."""
+    """The answer to somebody who has not logged in: to the form, and back here after it.
+
+    A live part of a page gets no form in its place: htmx loads the whole page again, which leads to the form.
+    """
+    if request.headers.get("hx-request") == "true":
+        return WebResponse(status=HTTPStatus.UNAUTHORIZED, content_type="text/plain", headers={"HX-Refresh": "true"})
     if request.method != "GET":
         return _see_other(services, LOGIN_PATH)
     asked = quote(request.path) + (f"?{urlencode(request.query, doseq=True)}" if request.query else "")
@@ -49,7 +54,7 @@ def to_login(services: WebServices, request: WebRequest) -> WebResponse:
 
 def _see_other(services: WebServices, path: str, cookie: str = "") -> WebResponse:
     headers = {"Location": services.prefix + path} | ({"Set-Cookie": cookie} if cookie else {})
-    return WebResponse(status=HTTPStatus.SEE_OTHER, headers=headers)
+    return WebResponse(status=HTTPStatus.SEE_OTHER, content_type="text/plain", headers=headers)
 
 
 def _logins(services: WebServices) -> Logins:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 from dataclasses import replace
 from http import HTTPStatus
@@ -9,10 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.clock import SystemClock
+from reconciler.settings.file import load_settings
 from reconciler.web.access.addresses import TrustedProxies
 from reconciler.web.access.roles import WebRole
 from reconciler.web.exchange import WebRequest
-from tests.unit.web.web_world import ACT, HOST, READ, WebWorld, route_of, with_three_users, with_token
+from reconciler.web.server import serving_web
+from tests.services.ports import free_port
+from tests.unit.web.web_world import ACT, HOST, READ, ROOT, WebWorld, route_of, with_three_users, with_token
 
 DAY_MS = 86_400_000
 PROXY = "10.0.0.7"
@@ -78,6 +83,24 @@ def test_a_header_that_came_twice_or_is_no_name_names_nobody(name: str, tmp_path
     world = WebWorld(tmp_path, **PROXIED)
     answer = world.ask(READ, headers={"host": "reconciler.example", "x-remote-user": name}, peer=PROXY)
     assert (answer.status, kind_of(answer.body)) == (HTTPStatus.BAD_REQUEST, "no-name")
+
+
+def test_of_two_headers_on_the_wire_none_counts_alone(tmp_path: Path) -> None:
+    variables = {
+        "RECONCILER_LEDGER__URL": f"sqlite:///{tmp_path}/none.db",
+        "RECONCILER_WEB__PROXY_ADDRESSES": '["127.0.0.1"]',
+        "RECONCILER_WEB__PROXY_USER_HEADER": "X-Remote-User",
+    }
+    settings = load_settings(ROOT / "config" / "reconciler.toml", variables)
+    with serving_web(settings, f"127.0.0.1:{free_port()}", clock=SystemClock()) as (host, port):
+        for names, expected in ((["alice"], 503), (["mallory", "alice"], 400), ([], 403)):
+            connection = http.client.HTTPConnection(host, port, timeout=30)
+            connection.putrequest("GET", "/api/v1/status")
+            for name in names:
+                connection.putheader("X-Remote-User", name)
+            connection.endheaders()
+            assert connection.getresponse().status == expected
+            connection.close()
 
 
 def test_a_role_of_the_proxy_is_one_of_three_or_none(tmp_path: Path) -> None:

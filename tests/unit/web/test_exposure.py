@@ -14,6 +14,7 @@ from reconciler.errors import ConfigurationError
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
 from reconciler.web.access.exposure import exposure_of
+from reconciler.web.access.server_tls import server_certificate
 from reconciler.web.exchange import WebRefusal, WebRequest
 from reconciler.web.server import serving_web
 from tests.services.certificates import Authority, Certificate
@@ -144,6 +145,16 @@ def test_a_renewed_certificate_is_shown_without_a_restart(tmp_path: Path) -> Non
         with pytest.raises((http.client.HTTPException, OSError)):
             plain.getresponse()
         plain.close()
+
+
+def test_a_key_that_every_login_reads_is_told_at_the_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    issued = Authority(tmp_path).issue("server")
+    web = settings_with(tls_certificate=str(issued.certificate), tls_key=str(issued.key)).web
+    server_certificate(web)
+    assert not caplog.records
+    issued.key.chmod(0o644)
+    server_certificate(web)
+    assert "web_file_open" in caplog.text
 
 
 def serial_seen(port: int, authority: Authority, context: ssl.SSLContext | None = None) -> str:

@@ -178,6 +178,12 @@ def test_a_login_leads_back_to_the_page_that_was_asked_for(world: WebWorld) -> N
     )
 
 
+def test_a_live_part_of_a_page_shows_no_form_when_the_session_ends(world: WebWorld) -> None:
+    part = replace(READ, surface=Surface.PAGE)
+    answer = world.ask(part, headers={"hx-request": "true"})
+    assert (answer.status, answer.headers) == (HTTPStatus.UNAUTHORIZED, {"HX-Refresh": "true"})
+
+
 @pytest.mark.parametrize(
     "elsewhere",
     [

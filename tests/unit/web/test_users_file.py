@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
@@ -13,6 +14,7 @@ import pytest
 
 from reconciler.clock import ManualClock
 from reconciler.errors import ConfigurationError, InvalidValue
+from reconciler.web.access import users_file
 from reconciler.web.access.roles import WebRole
 from reconciler.web.access.users import WebUser, WebUsers, read_users, written_users
 from reconciler.web.access.users_file import UsersFile, change_users, load_users
@@ -84,6 +86,18 @@ def test_two_changes_at_once_both_count(tmp_path: Path) -> None:
     assert sorted(load_users(file).users) == names
 
 
+def test_a_folder_that_stays_locked_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(users_file, "LOCK_PAUSE_SECONDS", 0)
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with pytest.raises(ConfigurationError, match="locked"):
+            with_user(tmp_path / "users.json", "alice", WebRole.VIEWER)
+    finally:
+        os.close(descriptor)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("name", ["", "a b", "-a", "a\nb", "../a", "x" * 101, "é", "a, b"])
 def test_a_name_that_would_not_stand_well_on_record_is_refused(name: str) -> None:
     with pytest.raises(InvalidValue):
@@ -138,7 +152,7 @@ def test_a_file_that_every_login_reads_is_told_at_the_start(tmp_path: Path, capl
     assert not caplog.records
     file.chmod(0o604)
     WebWorld(tmp_path, users_file=str(file))
-    assert "chmod 600" in caplog.text
+    assert "chmod o=" in caplog.text
 
 
 def test_a_file_that_is_not_there_is_told_with_how_to_make_it(tmp_path: Path) -> None:

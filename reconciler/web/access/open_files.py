@@ -1,0 +1,14 @@
+"""Files that are the server's alone, and should be nobody else's."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+
+def warn_if_open(path: Path) -> None:
+    """A line in the log where every login of this machine may read or change the file."""
+    if path.stat().st_mode & 0o007:
+        logger.warning("web_file_open: every login of this machine may read or change %s: chmod o= %s", path, path)
