@@ -7,9 +7,9 @@ nothing about its acknowledgement. What is invisible is noted in memory, in rmq_
 revive topic, which no request reads by the key of a message.
 
 No request says "this group pops" either. A broker shows it by any of four signs: a connected member that says so
-(CONSUME_POP), the request mode that was set for topic and group (mqadmin setConsumeMode), the group's subscription to
-its retry topic of POP, which each POP_MESSAGE leaves behind for some minutes, and the group's offset in such a topic,
-which is there from the first message on that was handed out in vain.
+(CONSUME_POP), the request mode that was set for topic and group (mqadmin setConsumeMode) or is the broker's default,
+the group's subscription to its retry topic of POP, which each POP_MESSAGE leaves behind for some minutes, and the
+group's offset in such a topic, which is there from the first message on that was handed out in vain.
 
 That it pulls is shown by connected members of which each one speaks the remoting protocol, and by none of these signs.
 A proxy in cluster mode registers no members (code 206). One in the broker's own process (local mode) registers gRPC
@@ -100,7 +100,8 @@ class PopGroups:
         members = admin.group_members(address, group)
         if members is not None and members.consume_type == "CONSUME_POP":
             return ConsumeMode.POP
-        if admin.is_pop_mode(address, group, topic) or self.has_popped(address, subscription):
+        mode = admin.request_mode(address, group, topic) or self._configs.of(address).get("defaultMessageRequestMode")
+        if mode == "POP" or self.has_popped(address, subscription):
             return ConsumeMode.POP
         if members is None or not all(map(_speaks_remoting, members.connections)):
             return ConsumeMode.UNKNOWN

@@ -143,8 +143,8 @@ def test_groups_have_a_request_mode_where_they_may_pop(steps: Steps, target: Tar
         return
     assert answer.code == ResponseCode.SUCCESS, answer.remark
     admin, address = Admin(steps.client), steps.target.broker
-    assert admin.is_pop_mode(address, GROUP, topic)
-    assert not admin.is_pop_mode(address, f"{GROUP}_2", topic)
+    assert admin.request_mode(address, GROUP, topic) == "POP"
+    assert admin.request_mode(address, f"{GROUP}_2", topic) is None
     assert heartbeat(probe, topic).code == ResponseCode.SUCCESS
     members = admin.group_members(address, GROUP)
     assert members is not None

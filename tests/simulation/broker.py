@@ -284,6 +284,7 @@ class Broker:
     def lose_tail(self, seconds: float) -> int:
         """Restarts without what it had not flushed: records of the last seconds are gone. Returns how many."""
         self.era += 1
+        self.popped.forget_subscriptions()
         keep = len(self.log)
         while keep and self.stored_at[keep - 1] > self.kernel.now - seconds:
             keep -= 1

@@ -48,6 +48,10 @@ class PoppedMessages:
         at = self._popped_at.get((group, topic))
         return at is not None and self._broker.kernel.now - at < SUBSCRIBES_SECONDS
 
+    def forget_subscriptions(self) -> None:
+        """The broker starts again: they are in memory only."""
+        self._popped_at.clear()
+
     def acknowledge(self, group: str, record: MessageRecord) -> None:
         """ACK_MESSAGE."""
         self._invisible.pop(_place(group, record), None)

@@ -326,9 +326,8 @@ class _AdminSeen:
         told: list[str] = ask(self._process, broker, answer, "QUERY_TOPICS_BY_CONSUMER")
         return told
 
-    def is_pop_mode(self, address: str, group: str, topic: str) -> bool:
-        broker = self._cluster.at(address)
-        return bool(ask(self._process, broker, lambda: False, "GET_ALL_MESSAGE_REQUEST_MODE"))
+    def request_mode(self, address: str, group: str, topic: str) -> None:
+        ask(self._process, self._cluster.at(address), lambda: None, "GET_ALL_MESSAGE_REQUEST_MODE")
 
     def producer_connections(self, address: str, group: str) -> int:
         broker = self._cluster.at(address)

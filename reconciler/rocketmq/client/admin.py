@@ -158,12 +158,16 @@ class Admin:
         found = parse_object(body).get("topicList")
         return sorted(map(str, found)) if isinstance(found, list) else []
 
-    def is_pop_mode(self, address: str, group: str, topic: str) -> bool:
-        """True if the group's clients are to pop the topic (MessageRequestModeManager; 5.0 and newer)."""
+    def request_mode(self, address: str, group: str, topic: str) -> str | None:
+        """POP or PULL, as it was set for the group's clients and the topic (MessageRequestModeManager; 5.0 and newer).
+
+        None: it was not set, and the broker's defaultMessageRequestMode counts.
+        """
         found: JsonValue = parse_object(self._ask(address, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, {}).body)
         for name in ("messageRequestModeMap", topic, group):
             found = found.get(name) if isinstance(found, dict) else None
-        return isinstance(found, dict) and found.get("mode") == "POP"
+        mode = found.get("mode") if isinstance(found, dict) else None
+        return mode if isinstance(mode, str) else None
 
     def groups(self, address: str) -> list[str]:
         """Names of all consumer groups that this broker has a configuration for."""

@@ -84,10 +84,19 @@ def test_a_group_with_members_and_no_sign_of_pop_pulls(instance: ClientInstance)
         {"topics": ("Orders", V1)},
         {"topics": (V2,), "kind": None},
         {"modes": [("Orders", "billing", "POP")]},
+        {"config": "defaultMessageRequestMode=POP"},
         {"subscribes": ("Orders", V1)},
         {"subscribes": (V2,), "kind": None, "config": "enableRetryTopicV2=true"},
     ],
-    ids=["a member", "retry topic", "retry topic V2", "request mode", "it popped before", "it popped, V2, by a proxy"],
+    ids=[
+        "a member",
+        "retry topic",
+        "retry topic V2",
+        "request mode",
+        "default mode",
+        "it popped before",
+        "it popped, V2, by a proxy",
+    ],
 )
 def test_one_sign_on_one_broker_is_enough(
     cluster: ScriptedCluster, instance: ClientInstance, sign: dict[str, object]
@@ -97,12 +106,18 @@ def test_one_sign_on_one_broker_is_enough(
 
 
 @pytest.mark.parametrize(
-    "modes", [[("Orders", "billing", "PULL")], [("Orders", "shipping", "POP")], [("Others", "billing", "POP")]]
+    ("modes", "default"),
+    [
+        ([("Orders", "billing", "PULL")], "POP"),
+        ([("Orders", "shipping", "POP")], "PULL"),
+        ([("Others", "billing", "POP")], "PULL"),
+    ],
 )
 def test_modes_of_others_are_no_sign(
-    cluster: ScriptedCluster, instance: ClientInstance, modes: list[tuple[str, str, str]]
+    cluster: ScriptedCluster, instance: ClientInstance, modes: list[tuple[str, str, str]], default: str
 ) -> None:
-    shows(cluster.brokers[0], modes=modes, topics=("Orders", "%RETRY%billing", "%RETRY%billing_Other"))
+    config = f"defaultMessageRequestMode={default}"
+    shows(cluster.brokers[0], modes=modes, topics=("Orders", "%RETRY%billing", "%RETRY%billing_Other"), config=config)
     assert asked(instance) is ConsumeMode.PULL
 
 
