@@ -196,7 +196,8 @@ def _copy_found(case: RepairCase) -> Question | RepairStep | None:
         return positions
     if Verdict.DELIVERED_NOT_APPLIED in positions.values():
         return None
-    return _write(case, RepairState.SENT, "a committed copy is there", wait_seconds=case.verify_after_seconds)
+    there = _write(case, RepairState.SENT, "a committed copy is there", wait_seconds=case.verify_after_seconds)
+    return _dead_lettered(case, positions) or there
 
 
 def _end(case: RepairCase) -> Question | RepairStep:
@@ -362,6 +363,13 @@ def _by_group_positions(case: RepairCase, positions: Mapping[str, Verdict]) -> R
         reason = f"{', '.join(unapplied)} acknowledged the copy without an effect"
         # Nothing was sent by us: the message was delivered after all, and what the group did with it is only shown.
         return _climb(case, reason) if case.repair.attempts else _failed(case, reason)
-    if all(verdict is Verdict.DEAD_LETTERED for verdict in positions.values()):
-        return _failed(case, f"dead-lettered by {', '.join(sorted(positions))}")
-    return _wait(case, "; ".join(f"{group}: {verdict}" for group, verdict in sorted(positions.items())))
+    return _dead_lettered(case, positions) or _wait(
+        case, "; ".join(f"{group}: {verdict}" for group, verdict in sorted(positions.items()))
+    )
+
+
+def _dead_lettered(case: RepairCase, positions: Mapping[str, Verdict]) -> RepairStep | None:
+    """Another copy would be refused, too; one that a person sends again brings its effect, which ends the repair."""
+    if not all(verdict is Verdict.DEAD_LETTERED for verdict in positions.values()):
+        return None
+    return _failed(case, f"dead-lettered by {', '.join(sorted(positions))}")

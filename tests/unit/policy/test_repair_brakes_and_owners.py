@@ -223,6 +223,23 @@ def test_operator_gives_a_failed_repair_another_chance() -> None:
     assert outcome.outcome == "done"
 
 
+def test_operator_is_told_at_once_that_a_dead_letter_is_not_sent_again() -> None:
+    """ "sent" would let a person go home; the same copy would fail the repair a while later."""
+    world = World()
+    lost = world.lose(1)
+    process = world.process()
+    world.rounds(process, 8, consume=False)
+    world.consume(effects=False)
+    world.broker.in_group_topic("billing", "dead-letter", world.broker.copies[0], topic="%DLQ%billing")
+    world.rounds(process, 12, consume=False)
+    assert ended(world, lost).state is RepairState.FAILED
+    sent = len(world.broker.ends)
+    _, outcome = process.repair_one(world.subscriptions[0], lost)
+    assert outcome is not None
+    assert (outcome.outcome, outcome.reason) == ("failed", "dead-lettered by billing")
+    assert len(world.broker.ends) == sent
+
+
 def test_operator_sends_nothing_again_for_a_key_that_has_had_its_effect() -> None:
     world = World(repair_order=END_ONLY)
     lost = world.lose(1)
