@@ -20,7 +20,7 @@ from reconciler.commands.rebuild import put_back
 from reconciler.commands.repair import REPAIR_KEYS_MAX, RepairLine, keys_by_subscription, repair_key
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import JobKind, JobState
-from reconciler.errors import ReconcilerError, TransientError
+from reconciler.errors import ConfigurationError, ReconcilerError, TransientError
 from reconciler.policy.plan import TopicPlan
 from reconciler.policy.ports import ClaimedJob, Job, JobChange, Jobs
 from reconciler.policy.round import ReconcileRound
@@ -115,7 +115,7 @@ class JobWorker:
         try:
             while not self._is_over() and self.work_one():
                 pass
-        except TransientError as error:
+        except (TransientError, ConfigurationError) as error:  # away, or its tables are missing
             logger.warning("jobs_wait", extra={"error": str(error)})
             return AGAIN_SECONDS
         except Exception:

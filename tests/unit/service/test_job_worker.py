@@ -230,7 +230,9 @@ def test_a_bug_in_a_job_ends_the_thread_that_does_jobs(connections: Connections)
     assert find_job(connections, sound.job_id).state is JobState.DONE
 
 
-def test_the_thread_that_does_jobs_outlives_the_block_or_a_ledger_that_is_away(connections: Connections) -> None:
+def test_the_thread_that_does_jobs_outlives_the_block_or_a_ledger_that_is_away(
+    connections: Connections, caplog: pytest.LogCaptureFixture
+) -> None:
     with working_on_jobs(connections):
         (thread,) = [thread for thread in threading.enumerate() if thread.name == "jobs"]
     assert not thread.is_alive()
@@ -239,6 +241,9 @@ def test_the_thread_that_does_jobs_outlives_the_block_or_a_ledger_that_is_away(c
     )
     with Connections(missing) as away:
         assert Worker(away, lambda _: "sent").work_all() > 1
+    told = [record for record in caplog.records if record.name.endswith("job_worker")]
+    assert [record.msg for record in told] == ["jobs_wait"]
+    assert not told[0].exc_info, "a page of traceback every ten seconds"
 
 
 def _nowhere(connections: Connections) -> object:
