@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from reconciler.clock import Clock, SystemClock
+from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import RepairState
 from reconciler.contract.verdicts import LOSSES
 from reconciler.errors import InvalidValue
 from reconciler.policy.plan import TopicPlan
-from reconciler.policy.round import ReconcileRound, RoundReport
+from reconciler.policy.round import RoundReport
 from reconciler.settings.schema import Settings
 from reconciler.wiring.announcements import AnnouncementConsumer, build_announcement_consumer
 from reconciler.wiring.availability import require_all_dependencies
@@ -19,6 +21,7 @@ from reconciler.wiring.connections import Connections
 from reconciler.wiring.environment import EnvironmentGuard, enter_environment, environment_guard
 from reconciler.wiring.history import history_sink, writing_history
 from reconciler.wiring.rounds import RoundAssembly
+from reconciler.wiring.tracing import traced_by, tracing
 
 #: How long `once` goes on until everything that was found is repaired and verified.
 WAIT_SECONDS_DEFAULT = 60.0
@@ -105,7 +108,8 @@ def run_once(settings: Settings, stop: threading.Event, *, wait_seconds: float =
     report = OnceReport()
     with Connections(settings, clock=clock) as connections, ExitStack() as stack:
         sink = history_sink(settings, clock)
-        assembly = RoundAssembly(connections, history=sink)
+        spans = stack.enter_context(tracing(settings, clock=clock))
+        assembly = RoundAssembly(connections, history=sink, spans=spans)
         require_all_dependencies(connections)
         assembly.require_safe_redis()
         guard = environment_guard(connections)
@@ -122,7 +126,7 @@ def run_once(settings: Settings, stop: threading.Event, *, wait_seconds: float =
                 guard.keep()
                 recovery.run(settings.environment)
                 for topic, topic_rounds in rounds:
-                    _one_round(assembly, topic, topic_rounds, report)
+                    _one_round(assembly, topic, traced_by(spans, topic_rounds.run), report)
                 _count_repairs(assembly, report)
                 if report.exit_code == 0 or stop.is_set() or clock.monotonic_seconds() >= deadline:
                     return report
@@ -150,10 +154,12 @@ def _await_announcements(
         clock.wait(stop, 0.05)
 
 
-def _one_round(assembly: RoundAssembly, topic: TopicPlan, rounds: ReconcileRound, report: OnceReport) -> None:
+def _one_round(
+    assembly: RoundAssembly, topic: TopicPlan, run: Callable[[Subscription], RoundReport], report: OnceReport
+) -> None:
     for plan in topic.subscriptions:
         assembly.require_shard_count(plan.subscription)
-        report.rounds.setdefault(str(plan.subscription), []).append(rounds.run(plan.subscription))
+        report.rounds.setdefault(str(plan.subscription), []).append(run(plan.subscription))
 
 
 def _count_repairs(assembly: RoundAssembly, report: OnceReport) -> None:

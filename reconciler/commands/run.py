@@ -26,7 +26,7 @@ from reconciler.wiring.history import history_sink, writing_history
 from reconciler.wiring.metrics import Metering
 from reconciler.wiring.rounds import RoundAssembly
 from reconciler.wiring.scheduler import Tick, TickRunner, serve_when_possible
-from reconciler.wiring.tracing import tracing
+from reconciler.wiring.tracing import traced_by, tracing
 
 if TYPE_CHECKING:
     from reconciler.instrumentation.tracing.spans import EventSpans
@@ -142,7 +142,7 @@ def _round_tick(
     metering: Metering | None,
     spans: EventSpans | None,
 ) -> Tick:
-    run = rounds.run if spans is None else spans.traced(rounds.run)
+    run = traced_by(spans, rounds.run)
 
     def one(subscription: Subscription) -> None:
         with suppress(RedisAway):  # the round finds out by itself, and opens the outage

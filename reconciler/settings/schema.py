@@ -380,7 +380,7 @@ class TracingSettings(Section):
 
     enabled: bool = Field(
         default=False,
-        description="True: rounds, verifications and repairs of `run` become spans, sent as the variables OTEL_* say.",
+        description="True: rounds, verifications and repairs of run and once become spans, sent as OTEL_* say.",
     )
 
 

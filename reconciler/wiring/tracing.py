@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from reconciler.clock import Clock
+from reconciler.contract.subscription import Subscription
 from reconciler.errors import MissingDependency
+from reconciler.policy.round import RoundReport
 from reconciler.settings.schema import Settings
 from reconciler.wiring.metrics import Metering, release
 
@@ -44,6 +46,13 @@ def tracing(settings: Settings, *, clock: Clock, metering: Metering | None = Non
         for handler in handlers:
             handler.removeFilter(naming)
         export.close()
+
+
+def traced_by(
+    spans: EventSpans | None, run: Callable[[Subscription], RoundReport]
+) -> Callable[[Subscription], RoundReport]:
+    """The function that runs a round, in spans if there are any."""
+    return run if spans is None else spans.traced(run)
 
 
 def require_opentelemetry() -> None:

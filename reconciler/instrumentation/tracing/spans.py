@@ -84,10 +84,12 @@ class EventSpans:
                 self._finished(event)
             case VerdictsWritten():
                 for verification in event.verifications:
-                    self._verification(event, verification)
+                    if _has_room(names.VERIFY, verification.verdict.value):
+                        self._verification(event, verification)
             # SENDING is written before a byte leaves: the step is over when the answer is written.
             case RepairStepped() if event.after is not RepairState.SENDING:
-                self._repair(event)
+                if _has_room(names.REPAIR, event.rung.value, event.after.value):
+                    self._repair(event)
             case _:
                 pass
 
@@ -132,7 +134,6 @@ class EventSpans:
         subscription = event.shard.subscription
         self._span(
             names.VERIFY,
-            (verification.verdict.value,),
             _place(names.VERIFY, subscription.environment, subscription.topic)
             | _group(subscription)
             | {
@@ -160,7 +161,6 @@ class EventSpans:
             attributes[names.TOOK] = event.took_seconds
         self._span(
             names.REPAIR,
-            (event.rung.value, event.after.value),
             attributes,
             took_seconds=event.worked_seconds,
             traceparent=event.traceparent,
@@ -170,7 +170,6 @@ class EventSpans:
     def _span(
         self,
         operation: str,
-        kind: tuple[str, ...],
         attributes: Attributes,
         *,
         took_seconds: float,
@@ -179,13 +178,7 @@ class EventSpans:
     ) -> None:
         """A span that ends now; a child of the round that runs in this thread, if one does."""
         running = _running.get()
-        context = Context()
-        if running is not None:
-            running.alike[operation, *kind] += 1
-            if running.alike[operation, *kind] > ALIKE_MAX:
-                running.left_out += 1
-                return
-            context = set_span_in_context(running.span, context)
+        context = Context() if running is None else set_span_in_context(running.span, Context())
         ends_ns = self._now_ns(running)
         span = self._tracer.start_span(
             f"{operation} {attributes[names.TOPIC]}",
@@ -215,6 +208,17 @@ class TraceOfRecords(logging.Filter):
             of = running.span.get_span_context()
             record.trace_id, record.span_id = f"{of.trace_id:032x}", f"{of.span_id:016x}"
         return True
+
+
+def _has_room(*kind: str) -> bool:
+    """Counts one more of a kind; False: the round that runs in this thread has enough of them."""
+    running = _running.get()
+    if running is None:
+        return True
+    running.alike[kind] += 1
+    is_too_many = running.alike[kind] > ALIKE_MAX
+    running.left_out += is_too_many
+    return not is_too_many
 
 
 def _place(operation: str, environment: str, topic: str) -> Attributes:
