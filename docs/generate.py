@@ -411,7 +411,14 @@ def test_vectors_page() -> str:
     return "\n".join([*lines, *vectors["lines"](), "```"]) + "\n"
 
 
+def http_api_page() -> str:
+    """Every request of the API."""
+    api = runpy.run_path(str(FOLDER.parent / "http_api.py"))
+    return "\n".join(["# HTTP API", "", NOTE, str(api["__doc__"]).strip(), "", *api["lines"]()]) + "\n"
+
+
 PAGES = {
+    "http-api.md": http_api_page,
     "metrics.md": metrics_page,
     "test-vectors.md": test_vectors_page,
     "dependencies.md": dependencies_page,

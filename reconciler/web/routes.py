@@ -13,8 +13,11 @@ from reconciler.web.acts.bodies import OPEN_BODY
 from reconciler.web.acts.brakes import HOLD, LIFT
 from reconciler.web.acts.jobs import CANCEL, REBUILD
 from reconciler.web.acts.repairing import DISMISS, REPAIR
-from reconciler.web.api import status
-from reconciler.web.api.acts import over_api
+from reconciler.web.api import listings, status
+from reconciler.web.api.acts import description_of, over_api
+from reconciler.web.api.description import ApiEndpoint, Description
+from reconciler.web.api.messages import DOCTOR, MESSAGE
+from reconciler.web.api.openapi import OPENAPI
 from reconciler.web.console import assets, choosing, jobs, login, messages, outcomes, overview
 from reconciler.web.console.acting import Completion, by_form, require_typed_number, since_and_word
 from reconciler.web.exchange import Handler
@@ -39,6 +42,8 @@ class WebRoute:
     role: WebRole
     #: POST changes something, and is proven to come from a page or a program of the visitor's own will.
     method: Literal["GET", "POST"] = "GET"
+    #: What it takes and answers; None for pages.
+    about: Description | None = None
 
     @property
     def is_health(self) -> bool:
@@ -46,9 +51,21 @@ class WebRoute:
         return self.surface is Surface.API and self.role is WebRole.ANYBODY
 
 
+def _get(path: str, name: str, endpoint: ApiEndpoint, role: WebRole = WebRole.VIEWER) -> WebRoute:
+    return WebRoute(
+        path=path, name=name, handler=endpoint.handler, surface=Surface.API, role=role, about=endpoint.about
+    )
+
+
 def _post(path: str, act: WebAct[Any], role: WebRole) -> WebRoute:
     return WebRoute(
-        path=path, name=f"post {act.name}", handler=over_api(act), surface=Surface.API, role=role, method="POST"
+        path=path,
+        name=f"post {act.name}",
+        handler=over_api(act),
+        surface=Surface.API,
+        role=role,
+        method="POST",
+        about=description_of(act, path),
     )
 
 
@@ -112,7 +129,19 @@ ROUTES: Sequence[WebRoute] = (
     _form("/rebuilds", REBUILD, WebRole.ADMIN, since_and_word),
     _form("/jobs/{job_id}/cancel", CANCEL, WebRole.OPERATOR),
     _form("/messages/{unique_key}/body", OPEN_BODY, WebRole.OPERATOR),
-    WebRoute(path="/api/v1/status", name="status", handler=status.show, surface=Surface.API, role=WebRole.VIEWER),
+    _get("/api/v1/openapi.json", "openapi", OPENAPI),
+    _get("/api/v1/status", "status", status.ENDPOINT),
+    _get("/api/v1/candidates", "list candidates", listings.CANDIDATES),
+    _get("/api/v1/repairs", "list repairs", listings.REPAIRS),
+    _get("/api/v1/rounds", "list rounds", listings.ROUNDS),
+    _get("/api/v1/outages", "list outages", listings.OUTAGES),
+    _get("/api/v1/quarantine", "list quarantine", listings.QUARANTINE),
+    _get("/api/v1/actions", "list actions", listings.ACTIONS),
+    _get("/api/v1/floors", "list floors", listings.FLOORS),
+    _get("/api/v1/holds", "list holds", listings.HOLDS),
+    _get("/api/v1/jobs", "list jobs", listings.JOBS),
+    _get("/api/v1/jobs/{job_id}", "show job", listings.ONE_JOB),
+    _get("/api/v1/doctor", "doctor", DOCTOR),
     _post("/api/v1/repairs", REPAIR, WebRole.OPERATOR),
     _post("/api/v1/holds", HOLD, WebRole.OPERATOR),
     _post("/api/v1/holds/{topic}/lift", LIFT, WebRole.OPERATOR),
@@ -120,4 +149,6 @@ ROUTES: Sequence[WebRoute] = (
     _post("/api/v1/rebuilds", REBUILD, WebRole.ADMIN),
     _post("/api/v1/jobs/{job_id}/cancel", CANCEL, WebRole.OPERATOR),
     _post("/api/v1/messages/{unique_key}/body", OPEN_BODY, WebRole.OPERATOR),
+    # Behind all others below messages/: a business id may hold slashes.
+    _get("/api/v1/messages/{name:path}", "explain", MESSAGE),
 )

@@ -2,11 +2,120 @@
 
 from __future__ import annotations
 
+from reconciler.contract import tables
+from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
+from reconciler.contract.verdicts import Verdict
+from reconciler.web.api.description import (
+    BAD_PARAMETER,
+    FLAG,
+    LINES,
+    NUMBER,
+    TEXT,
+    TIME_MS,
+    ApiEndpoint,
+    Description,
+    listed,
+    nullable,
+    of_column,
+    one_of,
+    record,
+    values_of,
+)
 from reconciler.web.exchange import WebRequest, WebResponse, json_response
 from reconciler.web.services import WebServices
 
+_OUTAGE = {column.name: of_column(column) for column in tables.OUTAGE.columns}
+#: What `reconciler status --output json` says.
+STATUS = {
+    "summary": {**TEXT, "description": "One sentence: until when commits are accounted for, or what needs a person."},
+    "needs_a_person": FLAG,
+    "away": LINES,
+    "late": LINES,
+    "undecided": LINES,
+    "rejected": LINES,
+    "doubled": LINES,
+    "unproved": LINES,
+    "damaged": LINES,
+    "subscriptions": listed(
+        record(
+            {
+                "topic": TEXT,
+                "group": TEXT,
+                "pending": nullable(NUMBER),
+                "oldest_pending_ms": nullable(TIME_MS),
+                "watermark_ms": nullable(TIME_MS),
+                "watermark_detail": TEXT,
+                "last_round_ms": nullable(TIME_MS),
+                "weaker": TEXT,
+                "accounted_until_ms": nullable(TIME_MS),
+            }
+        )
+    ),
+    "verdicts": listed(
+        record(
+            {
+                "topic": TEXT,
+                "group": TEXT,
+                "state": one_of(CandidateState),
+                "verdict": one_of(Verdict),
+                "loss_verdict": nullable(one_of(Verdict)),
+                "keys": NUMBER,
+                "oldest_ms": TIME_MS,
+            }
+        )
+    ),
+    "repairs": listed(
+        record(
+            {
+                "topic": TEXT,
+                "scope": TEXT,
+                "state": one_of(RepairState),
+                "rung": one_of(Rung),
+                "attempted": NUMBER,
+                "repairs": NUMBER,
+            }
+        )
+    ),
+    "holds": listed(record({"topic": TEXT, "kind": one_of(HoldKind), "since_ms": TIME_MS, "by": TEXT, "reason": TEXT})),
+    "outages": listed(
+        record(
+            {name: _OUTAGE[name] for name in ("started_at_ms", "reason", "scanned", "closed_at_ms")}
+            | {"left_out": TEXT}
+        )
+    ),
+    "history": listed(
+        record(
+            {
+                "topic": TEXT,
+                "group": TEXT,
+                "captured_until_ms": nullable(TIME_MS),
+                "recent_rounds": NUMBER,
+                "gaps": NUMBER,
+                "spool_bytes": NUMBER,
+                "problems": TEXT,
+            }
+        )
+    ),
+    "exit_code": {"type": "integer", "enum": [0, 1, 3], "description": "That of the command."},
+}
 
-def show(services: WebServices, _request: WebRequest) -> WebResponse:
+
+def show(services: WebServices, request: WebRequest) -> WebResponse:
     """What `reconciler status --output json` says."""
+    values_of((), request)
     report = services.newest_status()
     return json_response(report.as_dict() | {"exit_code": report.exit_code})
+
+
+ENDPOINT = ApiEndpoint(
+    handler=show,
+    about=Description(
+        summary="Whether every commit is accounted for, since when not, and why",
+        answer=record(STATUS),
+        statuses={
+            200: "as it was within the last seconds",
+            **BAD_PARAMETER,
+            503: "the ledger is away: nothing can be said",
+        },
+    ),
+)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from starlette.routing import compile_path
 
@@ -57,10 +57,11 @@ def asked(
 ) -> WebResponse:
     """The answer to a GET of an address below the prefix."""
     parts = urlsplit(address)
-    route, found = route_of(parts.path)
+    path = unquote(parts.path)
+    route, found = route_of(path)
     request = WebRequest(
         method="GET",
-        path=parts.path,
+        path=path,
         headers={"host": "localhost", "accept-language": language},
         request_id="r-1",
         parts=found,

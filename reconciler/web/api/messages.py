@@ -1,0 +1,94 @@
+"""GET /api/v1/messages/NAME and /api/v1/doctor: what is asked of every witness and every dependency, now."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from reconciler.commands.doctor.checks import examine
+from reconciler.commands.explain import life_stories
+from reconciler.errors import DependencyAway
+from reconciler.web.api.description import (
+    BAD_PARAMETER,
+    FLAG,
+    LINES,
+    NAME,
+    NUMBER,
+    TEXT,
+    TIME_MS,
+    ApiEndpoint,
+    Description,
+    Parameter,
+    listed,
+    one_of,
+    record,
+    values_of,
+)
+from reconciler.web.exchange import WebRefusal, WebRequest, WebResponse, json_response
+from reconciler.web.few_at_once import asks_everything
+from reconciler.web.services import WebServices
+
+_NAME = Parameter(name="name", doc="Unique key, or business id.", schema=NAME, where="path", is_required=True)
+_EVENT = record({"at_ms": TIME_MS, "witness": TEXT, "what": TEXT, "evidence": {"type": "object"}})
+_STORY = {
+    "unique_key": TEXT,
+    "known": FLAG,
+    "events": {**listed(_EVENT), "description": "In time order."},
+    "silent": {**LINES, "description": "Witnesses that gave no answer: the story may be incomplete."},
+    "away": {**LINES, "description": "Dependencies that are away."},
+    "outlook": {**LINES, "description": "How far it is, and what comes next, one sentence a subscription."},
+}
+_OF_BUSINESS_ID = {
+    "business_id": TEXT,
+    "known": FLAG,
+    "messages": {**listed(record(_STORY)), "description": "The newest first."},
+    "older": {**NUMBER, "description": "Messages that are not shown."},
+    "silent": LINES,
+    "away": LINES,
+}
+
+
+@asks_everything
+def _explain(services: WebServices, request: WebRequest) -> WebResponse:
+    found = life_stories(services.connections, values_of((_NAME,), request)["name"])
+    if found.is_known:
+        return json_response(found.as_dict())
+    if found.away:
+        raise DependencyAway("; ".join((found.unheard, *found.away)))
+    raise WebRefusal(HTTPStatus.NOT_FOUND, found.unheard, kind="unknown-message")
+
+
+MESSAGE = ApiEndpoint(
+    handler=_explain,
+    about=Description(
+        summary="The life of one message, or of each message of a business id, with the evidence",
+        answer={"oneOf": [record(_STORY | {"notes": LINES}), record(_OF_BUSINESS_ID | {"notes": LINES})]},
+        parameters=(_NAME,),
+        statuses={
+            200: "what is known, also where a witness is away",
+            404: "no witness knows it",
+            422: "no message can have this name",
+            503: "nobody who answered knows it, and somebody is away; or many ask at once",
+        },
+        more="Asks brokers and databases: it may take seconds.",
+    ),
+)
+
+
+@asks_everything
+def _doctor(services: WebServices, request: WebRequest) -> WebResponse:
+    values_of((), request)
+    findings = examine(services.connections)
+    healthy = all(one.level != "fail" for one in findings)
+    return json_response({"healthy": healthy, "findings": [one.as_dict() for one in findings]})
+
+
+_FINDING = record({"check": TEXT, "level": one_of(("ok", "note", "fail")), "found": TEXT, "remedy": TEXT})
+DOCTOR = ApiEndpoint(
+    handler=_doctor,
+    about=Description(
+        summary="Every dependency and setting, checked now, and what to do about each failure",
+        answer=record({"healthy": FLAG, "findings": listed(_FINDING)}),
+        statuses={200: "what was found", **BAD_PARAMETER, 503: "many ask at once"},
+        more="Asks every dependency: it may take seconds.",
+    ),
+)

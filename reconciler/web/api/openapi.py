@@ -1,0 +1,129 @@
+"""/api/v1/openapi.json: the descriptions beside the routes as one OpenAPI 3.1 document."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from reconciler.web.access.roles import WebRole
+from reconciler.web.api.description import (
+    BAD_PARAMETER,
+    TEXT,
+    ApiEndpoint,
+    Description,
+    Parameter,
+    values_of,
+)
+from reconciler.web.exchange import JSON, WebRequest, WebResponse, json_response
+from reconciler.web.problems import PROBLEM_JSON
+from reconciler.web.services import WebServices
+
+if TYPE_CHECKING:
+    from reconciler.web.routes import WebRoute
+
+OPENAPI_VERSION = "3.1.0"
+#: Of the API, not of the release: /api/v1 takes and answers what it did, and more.
+API_VERSION = "1"
+PROBLEM: Mapping[str, Any] = {
+    "type": "object",
+    "description": "RFC 9457. Kinds of problems have more members.",
+    "properties": {
+        "type": {"type": "string", "description": "about:blank, or urn:checkback-reconciler:problem:KIND."},
+        "title": TEXT,
+        "status": {"type": "integer"},
+        "detail": {"type": "string", "description": "What is wrong, with the value."},
+        "request_id": {"type": "string", "description": "In the log, and in the header X-Request-ID."},
+        "field": {"type": "string", "description": "Of an invalid value: where it is."},
+        "remedy": {"type": "string", "description": "Of an invalid value: what would do."},
+    },
+    "required": ["type", "title", "status", "detail", "request_id"],
+}
+_SECURITY = {
+    "token": {"type": "http", "scheme": "bearer", "description": "`reconciler web token add`."},
+    "session": {"type": "apiKey", "in": "cookie", "name": "session", "description": "Of a page of the console."},
+}
+#: A path of the table may have a place that takes slashes.
+_PLACE = re.compile(r"\{(\w+):path\}")
+
+
+def openapi_document(routes: Iterable[WebRoute], *, prefix: str) -> dict[str, Any]:
+    """The document of all routes that have a description."""
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        if route.about is not None:
+            operation = _operation(route.name, route.role, route.about)
+            paths.setdefault(_PLACE.sub(r"{\1}", route.path), {})[route.method.lower()] = operation
+    return {
+        "openapi": OPENAPI_VERSION,
+        "info": {
+            "title": "Check-back reconciler",
+            "version": API_VERSION,
+            "description": "What the command line tells and does. Times are milliseconds UTC since 1970.",
+        },
+        "servers": [{"url": prefix or "/"}],
+        "paths": paths,
+        "components": {
+            "schemas": {"Problem": PROBLEM},
+            "responses": {
+                "Problem": {
+                    "description": "It is not served, and why.",
+                    "content": {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+                }
+            },
+            "securitySchemes": _SECURITY,
+        },
+    }
+
+
+def _operation(name: str, role: WebRole, about: Description) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "operationId": re.sub(r"\W+", "_", name),
+        "summary": about.summary,
+        "parameters": list(map(_parameter, about.parameters)),
+        "responses": dict(_responses(about)),
+        "security": [{}] if role is WebRole.ANYBODY else [{"token": []}, {"session": []}, {}],
+        "x-role": role.name.lower(),
+    }
+    if about.more:
+        operation["description"] = about.more
+    if about.body is not None:
+        operation["requestBody"] = {"required": True, "content": {JSON: {"schema": about.body}}}
+    return operation
+
+
+def _parameter(parameter: Parameter) -> dict[str, Any]:
+    return {
+        "name": parameter.name,
+        "in": parameter.where,
+        "required": parameter.is_required,
+        "description": parameter.doc,
+        "schema": parameter.schema,
+    }
+
+
+def _responses(about: Description) -> Iterator[tuple[str, dict[str, Any]]]:
+    for status, meaning in about.statuses.items():
+        if status in about.answers_with:
+            yield str(status), {"description": meaning, "content": {about.content_type: {"schema": about.answer}}}
+        else:
+            problem = {"schema": {"$ref": "#/components/schemas/Problem"}}
+            yield str(status), {"description": meaning, "content": {PROBLEM_JSON: problem}}
+    yield "default", {"$ref": "#/components/responses/Problem"}
+
+
+def _show(services: WebServices, request: WebRequest) -> WebResponse:
+    from reconciler.web.routes import ROUTES  # the table holds this handler, too
+
+    values_of((), request)
+    return json_response(openapi_document(ROUTES, prefix=services.prefix))
+
+
+OPENAPI = ApiEndpoint(
+    handler=_show,
+    about=Description(
+        summary="This document",
+        answer={"type": "object"},
+        statuses={200: "OpenAPI 3.1", **BAD_PARAMETER},
+    ),
+)

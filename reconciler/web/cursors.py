@@ -1,0 +1,46 @@
+"""Where a page of a listing ended, as a text for the next request: opaque, with a version and the listing's name."""
+
+from __future__ import annotations
+
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import Any
+
+from reconciler.errors import InvalidValue
+from reconciler.policy.ports import Position
+
+#: A cursor of another version is refused: its position may mean something else.
+VERSION = 1
+CURSOR_CHARACTERS_MAX = 4_096
+
+
+def cursor_of(listing: str, end: Position | None) -> str | None:
+    """None: there is no next page."""
+    if end is None:
+        return None
+    values = [{"hex": value.hex()} if isinstance(value, bytes) else value for value in end]
+    text = json.dumps([VERSION, listing, values], separators=(",", ":"))
+    return urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def position_of(listing: str, cursor: str) -> Position:
+    """Raises InvalidValue for a text that cursor_of() did not make for this listing."""
+    remedy = "take next_cursor of the answer before as it is, or leave it out to begin again"
+    try:
+        bounded = cursor[: CURSOR_CHARACTERS_MAX + 1].encode("ascii")
+        version, of, values = json.loads(urlsafe_b64decode(bounded + b"=" * (-len(bounded) % 4)))
+        position = tuple(map(_value, values))
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise InvalidValue("cursor", f"{cursor[:40]}...", remedy) from error
+    if (version, of) != (VERSION, listing) or len(cursor) > CURSOR_CHARACTERS_MAX:
+        raise InvalidValue("cursor", f"{cursor[:40]}...", remedy)
+    return position
+
+
+def _value(value: Any) -> int | float | str | bytes:
+    """Raises what json.loads() raises, and TypeError."""
+    if isinstance(value, dict):
+        return bytes.fromhex(value["hex"])
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise TypeError("no part of a position")
+    return value
