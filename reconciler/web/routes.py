@@ -18,8 +18,9 @@ from reconciler.web.api.acts import description_of, over_api
 from reconciler.web.api.description import ApiEndpoint, Description
 from reconciler.web.api.messages import DOCTOR, MESSAGE
 from reconciler.web.api.openapi import OPENAPI
-from reconciler.web.console import assets, choosing, jobs, login, messages, outcomes, overview
+from reconciler.web.console import assets, brakes, choosing, health, jobs, login, messages, outcomes, overview
 from reconciler.web.console.acting import Completion, by_form, require_typed_number, since_and_word
+from reconciler.web.console.listings import LISTING_PAGES, listing
 from reconciler.web.exchange import Handler
 
 
@@ -99,6 +100,14 @@ ROUTES: Sequence[WebRoute] = (
         surface=Surface.API,
         role=WebRole.VIEWER,
     ),
+    *(
+        WebRoute(
+            path=of.path, name=f"page of {of.what}", handler=listing(of), surface=Surface.PAGE, role=WebRole.VIEWER
+        )
+        for of in LISTING_PAGES
+    ),
+    WebRoute(path="/brakes", name="brakes", handler=brakes.show, surface=Surface.PAGE, role=WebRole.VIEWER),
+    WebRoute(path="/health", name="health", handler=health.show, surface=Surface.PAGE, role=WebRole.VIEWER),
     WebRoute(path="/messages", name="messages", handler=messages.show, surface=Surface.PAGE, role=WebRole.VIEWER),
     WebRoute(path="/messages/{name}", name="message", handler=messages.show, surface=Surface.PAGE, role=WebRole.VIEWER),
     WebRoute(path="/view", name="view", handler=choosing.show, surface=Surface.PAGE, role=WebRole.ANYBODY),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from reconciler.clock import Clock
 from reconciler.commands.activity import WIDTHS_MINUTES, read_activity
+from reconciler.commands.diagnosis import Diagnosis
+from reconciler.commands.doctor.checks import examine
 from reconciler.commands.status.report import StatusReport, read_status
 from reconciler.errors import DependencyAway
 from reconciler.instrumentation.metrics.reading import LatestReading
@@ -21,6 +23,7 @@ THIS_MACHINE = "127.0.0.1"
 #: What many browsers look at is read this often at most.
 STATUS_SECONDS = 10.0
 ACTIVITY_SECONDS = 30.0
+HEALTH_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +39,8 @@ class WebServices:
     status: LatestReading[StatusReport]
     #: Hours -> what went on in them.
     activities: Mapping[int, LatestReading[Activity]]
+    #: What `reconciler doctor` finds.
+    health: LatestReading[Sequence[Diagnosis]]
 
     @property
     def prefix(self) -> str:
@@ -76,4 +81,5 @@ def build_services(
             )
             for hours in WIDTHS_MINUTES
         },
+        health=LatestReading(lambda: examine(connections), clock=clock, interval_seconds=HEALTH_SECONDS),
     )

@@ -14,9 +14,11 @@ from reconciler.policy.life_story import LifeStory
 from reconciler.web.console.rendering import page
 from reconciler.web.console.sentence import Moment
 from reconciler.web.exchange import WebRequest, WebResponse
+from reconciler.web.few_at_once import asks_everything
 from reconciler.web.services import WebServices
 
 
+@asks_everything
 def show(services: WebServices, request: WebRequest) -> WebResponse:
     """By unique key or business id, in the path or in the query; the form alone where nothing is named.
 

@@ -5,4 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 #: Path below the prefix -> the last word of its name's key in the catalogues.
-NAVIGATION: Sequence[tuple[str, str]] = (("/", "overview"), ("/jobs", "jobs"))
+NAVIGATION: Sequence[tuple[str, str]] = (
+    ("/", "overview"),
+    ("/losses", "losses"),
+    ("/repairs", "repairs"),
+    ("/rounds", "rounds"),
+    ("/brakes", "brakes"),
+    ("/outages", "outages"),
+    ("/quarantine", "quarantine"),
+    ("/actions", "actions"),
+    ("/jobs", "jobs"),
+    ("/health", "health"),
+)

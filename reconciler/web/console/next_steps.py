@@ -26,7 +26,7 @@ class NextStep:
 
 
 _OF_NEED = {
-    NeedKind.QUARANTINED: ("/losses", {"state": "QUARANTINED"}, "Quarantined"),
+    NeedKind.QUARANTINED: ("/losses", {"state": "QUARANTINED", "loss": "all"}, "Quarantined"),
     NeedKind.FAILED: ("/repairs", {"state": "FAILED"}, "RepairFailing"),
     NeedKind.BREAKER: ("/brakes", {}, "BreakerOpen"),
 }
@@ -46,10 +46,10 @@ def next_steps(report: StatusReport) -> Iterator[NextStep]:
         yield NextStep(name=name, path=path, query=query, runbook=runbook, count=need.count, topic=need.topic)
     lost = sum(v.count for v in report.verdicts if v.state is CandidateState.OPEN and v.loss_verdict is not None)
     if lost:
-        query = {"state": "OPEN", "loss": "yes"}
-        yield NextStep(name="lost", path="/losses", query=query, runbook="LostMessages", count=lost)
+        yield NextStep(name="lost", path="/losses", query={"state": "OPEN"}, runbook="LostMessages", count=lost)
     if report.undecided:
-        yield NextStep(name="undecided", path="/losses", query={"verdict": "UNKNOWN"}, runbook="LookupsUnknown")
+        query = {"verdict": "UNKNOWN", "loss": "all"}
+        yield NextStep(name="undecided", path="/losses", query=query, runbook="LookupsUnknown")
     for hold in report.holds:
         if hold.kind is HoldKind.HOLD:
             yield NextStep(name="held", path="/brakes", topic=hold.topic)

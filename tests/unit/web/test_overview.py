@@ -160,7 +160,7 @@ def test_names_and_causes_from_outside_are_shown_and_not_obeyed(shown: Shown, ad
 def test_a_card_tells_what_is_lost_and_since_when(shown: Shown, language: str) -> None:
     shown.status(report_of(verdicts=(QUARANTINED, LOST, REPAIRED)))
     page = shown.page(language=language)
-    assert "<strong>3</strong>" in page
+    assert re.search(r"<strong><a [^>]+state=OPEN[^>]*>3</a></strong>", page)
     assert '<time datetime="2023-11-14T21:13:20Z">' in page
 
 

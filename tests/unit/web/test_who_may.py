@@ -52,6 +52,14 @@ GET  /jobs/{job_id}      VIEWER
 GET  /overview/now    VIEWER
 GET  /overview/activity       VIEWER
 GET  /overview/activity.json  VIEWER
+GET  /losses          VIEWER
+GET  /repairs         VIEWER
+GET  /rounds          VIEWER
+GET  /outages         VIEWER
+GET  /quarantine      VIEWER
+GET  /actions         VIEWER
+GET  /brakes          VIEWER
+GET  /health          VIEWER
 GET  /messages        VIEWER
 GET  /messages/{name}  VIEWER
 GET  /view            ANYBODY

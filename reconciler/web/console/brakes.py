@@ -1,0 +1,20 @@
+"""The page of what stops or slows repairs: holds, the circuit breaker with the figures that opened it, the rate."""
+
+from __future__ import annotations
+
+from reconciler.web.console.rendering import page
+from reconciler.web.exchange import WebRequest, WebResponse
+from reconciler.web.services import WebServices
+
+
+def show(services: WebServices, request: WebRequest) -> WebResponse:
+    """Every brake of every topic."""
+    settings = services.settings
+    return page(
+        services,
+        request,
+        "brakes.html",
+        holds=services.newest_status().holds,
+        repairs=settings.repairs,
+        topics=sorted({subscription.topic for subscription in settings.subscriptions}),
+    )

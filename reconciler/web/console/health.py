@@ -1,0 +1,18 @@
+"""The page of every dependency and setting: what `reconciler doctor` finds, asked again and again while it is open."""
+
+from __future__ import annotations
+
+from reconciler.web.console.rendering import page
+from reconciler.web.exchange import WebRequest, WebResponse
+from reconciler.web.services import WebServices
+
+_WORST_FIRST = ("fail", "note", "ok")
+
+
+def show(services: WebServices, request: WebRequest) -> WebResponse:
+    """What is away or wrong first; `part=findings`: what changes."""
+    # Nothing of it needs the ledger: that it is away is one of the findings.
+    found = services.health.get()
+    findings = None if found is None else sorted(found, key=lambda one: _WORST_FIRST.index(one.level))
+    is_part = request.asked("part") == "findings"
+    return page(services, request, "findings.html" if is_part else "health.html", findings=findings)

@@ -1,0 +1,169 @@
+"""Pages of what `reconciler list` shows: a search, a table, and the way to the next page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeVar
+
+from reconciler.commands.list import list_page
+from reconciler.contract.tables import CandidateState, RepairState
+from reconciler.contract.verdicts import Verdict
+from reconciler.errors import InvalidValue
+from reconciler.policy.ports import LedgerFilter
+from reconciler.web.console.rendering import page
+from reconciler.web.cursors import cursor_of, position_of
+from reconciler.web.exchange import Handler, WebRequest, WebResponse
+from reconciler.web.services import WebServices
+
+ROWS_A_PAGE = 50
+_HOUR_MS = 3_600_000
+#: Choice -> hours: younger than these, or older.
+_YOUNGER = {"younger-1": 1, "younger-24": 24, "younger-72": 72}
+_OLDER = {"older-1": 1, "older-24": 24, "older-72": 72}
+AGES = (*_YOUNGER, *_OLDER)
+#: Choice -> only rows with a loss_verdict. The first is that of a page that nothing was chosen on.
+LOSSES = {"yes": True, "no": False, "all": None}
+
+W = TypeVar("W", bound=StrEnum)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListingPage:
+    """One page over a listing of reconciler/commands/list.py."""
+
+    #: The listing; also the last word of the keys of its texts.
+    what: str
+    path: str
+    #: Of the search: name, topic, group, by, state, verdict, loss, age.
+    fields: Sequence[str]
+    #: Columns in the order in which people look for them; others of the listing are left out.
+    columns: Sequence[str]
+    runbook: str = ""
+    #: What is included above the search; empty: nothing.
+    above: str = ""
+
+    def choices(self, field: str) -> Sequence[str]:
+        """Values of a field with a closed list; none: it is a text."""
+        states = {"candidates": tuple(CandidateState), "repairs": tuple(RepairState)}
+        closed = {"state": states.get(self.what, ()), "verdict": tuple(Verdict), "loss": tuple(LOSSES), "age": AGES}
+        return tuple(map(str, closed.get(field, ())))
+
+
+LOSS_PAGE = ListingPage(
+    what="candidates",
+    path="/losses",
+    fields=("name", "topic", "group", "verdict", "state", "loss", "age"),
+    columns=(
+        *("unique_key", "topic", "group", "state", "verdict", "loss_verdict", "attempts"),
+        *("first_seen_ms", "updated_at_ms"),
+    ),
+    runbook="LostMessages",
+)
+REPAIR_PAGE = ListingPage(
+    what="repairs",
+    path="/repairs",
+    fields=("name", "topic", "state", "age"),
+    columns=("unique_key", "topic", "scope", "state", "rung", "attempts", "answer", "created_at_ms", "done_at_ms"),
+    runbook="RepairFailing",
+)
+ROUND_PAGE = ListingPage(
+    what="rounds",
+    path="/rounds",
+    fields=("topic", "group", "age"),
+    columns=(
+        *("stored_at_ms", "topic", "group", "shard", "generation", "announced", "matched"),
+        *("pending_before", "pending_added", "pending_matched", "pending_after", "void"),
+    ),
+    runbook="RoundStale",
+    above="gates.html",
+)
+OUTAGE_PAGE = ListingPage(
+    what="outages",
+    path="/outages",
+    fields=("age",),
+    columns=("started_at_ms", "closed_at_ms", "reason", "scanned", "left_out"),
+    runbook="RedisMemoryLost",
+    above="rebuilding.html",
+)
+QUARANTINE_PAGE = ListingPage(
+    what="quarantine",
+    path="/quarantine",
+    fields=("age",),
+    columns=("seen_at_ms", "reason", "detail", "unique_key_topic", "broker", "queue", "offset"),
+    runbook="Quarantined",
+)
+ACTION_PAGE = ListingPage(
+    what="actions",
+    path="/actions",
+    fields=("name", "topic", "group", "by", "age"),
+    columns=("started_at_ms", "by", "command", "topic", "group", "unique_key", "detail", "result", "ended_at_ms"),
+)
+LISTING_PAGES = (LOSS_PAGE, REPAIR_PAGE, ROUND_PAGE, OUTAGE_PAGE, QUARANTINE_PAGE, ACTION_PAGE)
+
+
+def listing(of: ListingPage) -> Handler:
+    """The handler of one page."""
+
+    def show(services: WebServices, request: WebRequest) -> WebResponse:
+        chosen = {name: request.asked(name).strip() for name in of.fields}
+        if "loss" in chosen:
+            chosen["loss"] = chosen["loss"] or next(iter(LOSSES))
+        cursor = request.asked("cursor")
+        found = list_page(
+            services.connections,
+            of.what,
+            only=filter_of(chosen, now_ms=services.clock.now_ms()),
+            limit=ROWS_A_PAGE,
+            name=chosen.get("name") or None,
+            after=position_of(of.what, cursor) if cursor else None,
+        )
+        return page(
+            services,
+            request,
+            "listing.html",
+            of=of,
+            chosen=chosen,
+            is_searched=any(value for name, value in chosen.items() if name != "loss"),
+            rows=found.named(),
+            notes=found.notes,
+            next_cursor=cursor_of(of.what, found.end),
+            is_first=not cursor,
+            # What proves that an empty list is calm; None: the ledger does not say.
+            report=None if found.rows else services.status.get(),
+            status=services.newest_status() if of.above == "gates.html" else None,
+        )
+
+    return show
+
+
+def filter_of(chosen: dict[str, str], *, now_ms: int) -> LedgerFilter:
+    """What the fields of a search mean. Raises InvalidValue."""
+    age, loss = chosen.get("age", ""), chosen.get("loss", "all")
+    if age and age not in AGES:
+        raise InvalidValue("age", age[:20], f"one of {', '.join(AGES)}")
+    if loss not in LOSSES:
+        raise InvalidValue("loss", loss[:20], f"one of {', '.join(LOSSES)}")
+    state = chosen.get("state", "")
+    is_of_repairs = state in tuple(RepairState) and "verdict" not in chosen
+    return LedgerFilter(
+        topic=chosen.get("topic") or None,
+        group=chosen.get("group") or None,
+        by=chosen.get("by") or None,
+        verdict=_word(Verdict, "verdict", chosen.get("verdict", "")),
+        candidate_state=None if is_of_repairs else _word(CandidateState, "state", state),
+        repair_state=RepairState(state) if is_of_repairs else None,
+        is_loss=LOSSES[loss],
+        since_ms=now_ms - _YOUNGER[age] * _HOUR_MS if age in _YOUNGER else None,
+        before_ms=now_ms - _OLDER[age] * _HOUR_MS if age in _OLDER else None,
+    )
+
+
+def _word(kind: Callable[[str], W], field: str, value: str) -> W | None:
+    if not value:
+        return None
+    try:
+        return kind(value)
+    except ValueError as error:
+        raise InvalidValue(field, value[:40], "one of those in the list") from error

@@ -1,0 +1,240 @@
+"""Pages over the ledger: every row is reached, a search means what it says, an empty list is no calm by itself."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+
+from reconciler.clock import ManualClock
+from reconciler.commands.diagnosis import Diagnosis
+from reconciler.commands.list import LISTINGS
+from reconciler.contract.tables import CandidateState, RepairState
+from reconciler.contract.verdicts import Verdict
+from reconciler.sql.engines import open_engine
+from reconciler.sql.tables import ledger_metadata
+from reconciler.web.console.catalogue import LANGUAGES, catalogue_of
+from reconciler.web.console.listings import AGES, LISTING_PAGES, LOSS_PAGE, LOSSES, ListingPage, filter_of
+from reconciler.web.console.navigation import NAVIGATION
+from reconciler.web.services import WebServices
+from tests.unit.web.console_world import HOSTILE, PREFIX, asked, route_of, services_of, settings_of
+from tests.unit.web.ledger_of_cases import NEWEST_MS, make_ledger
+from tests.unit.web.reports import HELD, OPEN, report_of, status_of
+
+PAGES = [path for path, _ in NAVIGATION if path not in ("/", "/jobs")]
+of_each_listing = pytest.mark.parametrize("of", LISTING_PAGES, ids=lambda of: of.what)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cases")
+    make_ledger(folder)
+    return folder
+
+
+@pytest.fixture
+def services(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WebServices]:
+    made = services_of(settings_of(folder), clock=ManualClock(NEWEST_MS))
+    _given(made, monkeypatch)
+    with made.connections:
+        yield made
+
+
+@pytest.fixture
+def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WebServices]:
+    engine = open_engine(f"sqlite:///{tmp_path}/ledger.db")
+    ledger_metadata.create_all(engine)
+    engine.dispose()
+    made = services_of(settings_of(tmp_path))
+    _given(made, monkeypatch)
+    with made.connections:
+        yield made
+
+
+def _given(services: WebServices, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Status and health without anything to ask."""
+    report = report_of(status_of(weaker=(HOSTILE,)), holds=(HELD, OPEN))
+    found = [Diagnosis(check="redis", level="ok", found="fine"), Diagnosis(check="b", level="fail", found=HOSTILE)]
+    monkeypatch.setattr(WebServices, "newest_status", lambda _services: report)
+    answers = {id(services.status): report, id(services.health): found}
+    monkeypatch.setattr(type(services.status), "get", lambda reading: answers.get(id(reading)))
+
+
+def page_of(services: WebServices, address: str, language: str = "en") -> str:
+    answer = asked(services, address, language=language)
+    assert answer.status == 200, answer.body
+    return answer.body.decode()
+
+
+def keys_on(page: str) -> list[str]:
+    return re.findall(rf'href="{PREFIX}/messages/([0-9A-F]+)"', page)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("path", PAGES)
+def test_every_page_shows_hostile_rows_and_obeys_none(services: WebServices, path: str, language: str) -> None:
+    page = page_of(services, f"{path}?loss=all" if path == "/losses" else path, language)
+    assert "<script>" not in page
+    assert not set(page) & {"\x1b", "\u202e"}
+    assert re.search(r'<p class="lead">[^<]+', page), "a page says what it shows"
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("path", [*PAGES, "/", "/jobs", "/view", "/messages"])
+def test_every_link_and_form_of_a_page_leads_to_a_page(services: WebServices, path: str, language: str) -> None:
+    page = page_of(services, path, language)
+    addresses = re.findall(r'\b(?:href|src|action|hx-get|data-charts)="([^"]+)"', page)
+    assert addresses
+    for address in map(html.unescape, addresses):
+        if address.startswith("#"):
+            assert f'id="{address[1:]}"' in page
+            continue
+        assert address.startswith(f"{PREFIX}/"), address
+        if f'action="{address}" method="post"' not in page:
+            route_of(re.sub(r"[?#].*", "", address.removeprefix(PREFIX)))
+
+
+@of_each_listing
+def test_every_row_is_on_one_page_and_on_one_only(services: WebServices, of: ListingPage) -> None:
+    address = f"{of.path}?loss=all" if "loss" in of.fields else of.path
+    seen: list[str] = []
+    for _ in range(100):
+        page = page_of(services, address)
+        seen += re.findall(r"<tr>\n(.*?)</tr>", page.partition('id="rows"')[2].partition("<tbody>")[2], re.DOTALL)
+        following = re.search(r'href="([^"]+)" rel="next"', page)
+        if following is None:
+            break
+        address = html.unescape(following[1]).removeprefix(PREFIX)
+    listed = asked_of(services, of)
+    assert len(seen) == listed
+    assert listed > 0
+
+
+def asked_of(services: WebServices, of: ListingPage) -> int:
+    from reconciler.commands.list import list_rows
+    from reconciler.policy.ports import LedgerFilter
+
+    return len(list_rows(services.connections, of.what, only=LedgerFilter(), limit=10_000).rows)
+
+
+def test_losses_are_shown_first_and_everything_on_demand(services: WebServices) -> None:
+    lost = page_of(services, "/losses")
+    every = page_of(services, "/losses?loss=all")
+    assert 0 < len(keys_on(lost)) < len(keys_on(every))
+    assert all(f">{verdict}</span>" not in lost for verdict in (Verdict.CONSUMED, Verdict.LAGGING))
+
+
+@pytest.mark.parametrize("verdict", Verdict)
+def test_a_search_by_verdict_finds_that_verdict_only(services: WebServices, verdict: Verdict) -> None:
+    page = page_of(services, f"/losses?loss=all&verdict={verdict}")
+    rows = re.findall(r"<tr>\n(.*?)</tr>", page.partition('id="rows"')[2].partition("<tbody>")[2], re.DOTALL)
+    verdicts = [re.findall(r"<td[^>]*>.*</td>", row)[LOSS_PAGE.columns.index("verdict")] for row in rows]
+    assert {re.sub(r".*>([A-Z_]+)</span>.*", r"\1", cell) for cell in verdicts} == {verdict}
+
+
+def test_a_search_by_state_topic_and_key_is_kept_on_the_next_page(services: WebServices) -> None:
+    page = page_of(services, "/losses?" + urlencode({"loss": "all", "topic": "ORDERS", "age": "younger-72"}))
+    (following,) = re.findall(r'href="([^"]+)" rel="next"', page) or [""]
+    if following:
+        assert "topic=ORDERS" in following
+        assert "age=younger-72" in following
+    assert '<option value="younger-72" selected>' in page
+    one = keys_on(page)[0]
+    assert set(keys_on(page_of(services, f"/losses?loss=all&name={one}"))) == {one}
+
+
+@pytest.mark.parametrize(
+    "query", ["state=GONE", "verdict=LOST", "age=ever", "loss=perhaps", "cursor=x", "cursor=W10", "name=" + "x" * 300]
+)
+def test_a_search_that_means_nothing_is_refused_and_not_answered_with_nothing(
+    services: WebServices, query: str
+) -> None:
+    assert asked(services, f"/losses?{query}").status == 422
+
+
+def test_a_cursor_of_another_page_is_refused(services: WebServices) -> None:
+    for of in LISTING_PAGES:
+        page = page_of(services, f"{of.path}?loss=all" if "loss" in of.fields else of.path)
+        following = re.search(r'cursor=([^"&]+)[^"]*" rel="next"', page)
+        if following is not None:
+            other = "/rounds" if of.path != "/rounds" else "/losses"
+            assert asked(services, f"{other}?cursor={following[1]}").status == 422
+
+
+def test_ages_begin_and_end_at_now() -> None:
+    now_ms = 100 * 3_600_000
+    young, old = filter_of({"age": "younger-1"}, now_ms=now_ms), filter_of({"age": "older-24"}, now_ms=now_ms)
+    assert (young.since_ms, young.before_ms) == (99 * 3_600_000, None)
+    assert (old.since_ms, old.before_ms) == (None, 76 * 3_600_000)
+
+
+@of_each_listing
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_an_empty_page_says_what_empty_means_and_what_proves_it(
+    empty: WebServices, of: ListingPage, language: str
+) -> None:
+    page = page_of(empty, of.path, language)
+    texts = catalogue_of(language).texts
+    assert texts[f"listing.empties.{of.what}"] in html.unescape(page)
+    assert '<time datetime="' in page.partition('class="empty"')[2]
+
+
+def test_an_empty_list_of_a_ledger_that_does_not_answer_proves_nothing(
+    empty: WebServices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(empty.status), "get", lambda _reading: None)
+    assert "an empty list proves nothing now" in page_of(empty, "/losses")
+
+
+def test_a_search_that_finds_nothing_does_not_say_that_nothing_was_lost(empty: WebServices) -> None:
+    page = page_of(empty, "/losses?topic=ORDERS")
+    assert "No row fits this search" in page
+    assert "No message was ever proved" not in page
+
+
+@of_each_listing
+def test_every_column_is_one_of_the_listing_and_has_a_name(of: ListingPage) -> None:
+    assert set(of.columns) <= set(LISTINGS[of.what][0].split())
+    texts = catalogue_of("en").texts
+    for column in of.columns:
+        assert f"column.{column.removesuffix('_ms').removesuffix('_at')}" in texts
+    for field in of.fields:
+        assert f"field.{field}" in texts
+
+
+def test_every_word_that_a_row_can_have_has_a_text_and_no_text_is_left() -> None:
+    texts = catalogue_of("en").texts
+    wanted = {
+        "choice.state": {*CandidateState, *RepairState},
+        "choice.verdict": set(Verdict),
+        "choice.loss": set(LOSSES),
+        "choice.age": set(AGES),
+    }
+    for family, words in wanted.items():
+        found = {key.removeprefix(f"{family}.") for key in texts if key.startswith(f"{family}.")}
+        assert found == set(map(str, words))
+
+
+def test_what_is_away_stands_above_what_is_well(services: WebServices) -> None:
+    page = page_of(services, "/health")
+    assert page.index("Checks that failed: 1") < page.index('lang="en">b</td>') < page.index('lang="en">redis</td>')
+
+
+def test_health_that_is_not_known_yet_is_not_told_as_well(
+    services: WebServices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(services.health), "get", lambda _reading: None)
+    page = page_of(services, "/health?part=findings")
+    assert "Every dependency is being asked" in page
+    assert "No check failed" not in page
+
+
+def test_each_stopped_topic_says_by_what_and_why(services: WebServices) -> None:
+    page = page_of(services, "/brakes")
+    assert "Held by a person" in page
+    assert "The circuit breaker is open" in page
+    assert page.count("release") == 2
