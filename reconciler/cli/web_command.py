@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 LISTEN_DEFAULT = "127.0.0.1:8378"
 DAY_MS = 86_400_000
 
-web_app = typer.Typer(help="Console and HTTP API, and who may use them.", invoke_without_command=True)
+web_app = typer.Typer(invoke_without_command=True)
 user_app = typer.Typer(help="People who log in.", no_args_is_help=True)
 token_app = typer.Typer(help="Bearer tokens of programs.", no_args_is_help=True)
 

@@ -6,6 +6,7 @@ route cannot leave one out.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 from collections.abc import Iterable, Mapping
@@ -15,7 +16,7 @@ from http import HTTPStatus
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
@@ -35,6 +36,7 @@ REQUEST_ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRS
 REQUEST_ID_LENGTH_MAX = 64
 #: A bulk selection of some ten thousand keys.
 BODY_BYTES_MAX = 1 << 20
+BODY_SECONDS_MAX = 30.0
 #: On every answer. Pages hold no inline script or style, and nothing of another host.
 HEADERS = {
     "Content-Security-Policy": (
@@ -89,23 +91,31 @@ class _Endpoint:
         route = self._by_method.get("GET" if request.method == "HEAD" else request.method)
         if route is None:
             raise HTTPException(HTTPStatus.METHOD_NOT_ALLOWED, headers={"Allow": ", ".join(self._by_method)})
-        body = await _body_of(request)
-        wanted = replace(_request_of(self._services, request), body=body or b"")
-        if body is None:
-            refusal = WebRefusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body has more than {BODY_BYTES_MAX} bytes")
+        wanted = _request_of(self._services, request)
+        try:
+            wanted = replace(wanted, body=await _body_of(request))
+        except WebRefusal as refusal:
             answer = _told(self._services, wanted, refusal, route.surface)
         else:
             answer = await run_in_threadpool(answer_of, self._services, route, wanted)
         await _framework_response(answer, wanted)(scope, receive, send)
 
 
-async def _body_of(request: Request) -> bytes | None:
-    """None: it is larger than what is read."""
+async def _body_of(request: Request) -> bytes:
+    """Raises WebRefusal: it is too large, takes too long, or breaks off."""
     body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > BODY_BYTES_MAX:
-            return None
+    try:
+        async with asyncio.timeout(BODY_SECONDS_MAX):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > BODY_BYTES_MAX:
+                    detail = f"the body has more than {BODY_BYTES_MAX} bytes"
+                    raise WebRefusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
+    except TimeoutError:
+        detail = f"the body was not there after {BODY_SECONDS_MAX:g} seconds"
+        raise WebRefusal(HTTPStatus.REQUEST_TIMEOUT, detail) from None
+    except ClientDisconnect:  # nobody reads the answer
+        raise WebRefusal(HTTPStatus.BAD_REQUEST, "the body broke off") from None
     return bytes(body)
 
 

@@ -18,6 +18,7 @@ from reconciler.settings.schema import Settings
 from reconciler.web.access.server_tls import ServerCertificate, server_certificate
 from reconciler.web.application import build_application
 from reconciler.web.services import build_services
+from reconciler.web.slow_clients import ImpatientProtocol
 from reconciler.wiring.connections import Connections
 
 logger = logging.getLogger(__name__)
@@ -63,7 +64,7 @@ def _configuration(application: ASGIApp, certificate: ServerCertificate | None) 
         proxy_headers=False,
         lifespan="off",
         loop="asyncio",
-        http="h11",
+        http=ImpatientProtocol,
         ws="none",
         limit_concurrency=CONNECTIONS_MAX,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,

@@ -49,19 +49,19 @@ def test_a_person_comes_in_and_goes_out(chromium: Browser, url: str, scripts: bo
         sent: list[Request] = []
         page.on("request", lambda request: sent.append(request) if request.method == "POST" else None)
         page.goto(f"{url}/?hours=6")
-        assert page.url == f"{url}/login?next=%2F%3Fhours%3D6"
+        expect(page).to_have_url(f"{url}/login?next=%2F%3Fhours%3D6")
         if scripts:
             assert watched.violations() == []
         log_in(page, "a wrong password")
         expect(page.get_by_role("alert")).to_have_text("Name or password is wrong.")
         log_in(page, PASSWORD)
         # What is asked for stands behind the login: that no ledger answers.
-        assert page.url == f"{url}/?hours=6"
+        expect(page).to_have_url(f"{url}/?hours=6")
         expect(page.locator(".who")).to_contain_text("alice")
         (cookie,) = page.context.cookies()
         assert (cookie["httpOnly"], cookie["sameSite"], cookie["path"]) == (True, "Lax", "/reconciler")
         page.get_by_role("button", name="Sign out").click()
-        assert page.url == f"{url}/login"
+        expect(page).to_have_url(f"{url}/login")
         page.goto(f"{url}/")
         assert "/login" in page.url
         # Browsers without Sec-Fetch-Site are known by Origin, which a stricter Referrer-Policy would make "null".
