@@ -17,6 +17,7 @@ from reconciler.contract.urls import shown_value
 from reconciler.settings.types import (
     DatabaseUrl,
     DatabaseUrls,
+    DocsUrl,
     Folder,
     GroupName,
     HeaderName,
@@ -373,6 +374,10 @@ class WebSettings(Section):
         default="viewer", description="Role of whom the proxy names, where proxy_role_header is unset."
     )
     read_only: bool = Field(default=False, description="true: console and API change nothing, whoever asks.")
+    docs_url: DocsUrl | None = Field(
+        default=None,
+        description="Address of your copy of the folder docs, to which pages link; unset: they name its files.",
+    )
 
 
 class TracingSettings(Section):

@@ -153,6 +153,8 @@ Network = Annotated[str, Field(max_length=100), AfterValidator(_network)]
 #: RFC 9110, 5.1; without the underscore, which some servers take for a hyphen.
 HeaderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,100}$"), AfterValidator(str.lower)]
 ListenAddress = Annotated[str, Field(max_length=300), AfterValidator(_listen)]
+#: Without the slash at its end.
+DocsUrl = Annotated[str, Field(pattern=r"^https?://[!-~]{1,500}$"), AfterValidator(lambda text: text.rstrip("/"))]
 UrlPrefix = Annotated[str, Field(max_length=600), AfterValidator(_prefix)]
 Folder = Annotated[str, Field(min_length=1, max_length=1_000), AfterValidator(_folder)]
 TagFilter = Annotated[str, Field(max_length=2_000), AfterValidator(_tags)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -12,6 +13,8 @@ from markupsafe import Markup, escape
 
 from reconciler.contract.visible_text import visible
 
+#: What the texts mark as a command of the shell.
+_COMMAND = re.compile("`([^`]+)`")
 #: Code -> its own name.
 LANGUAGES = {"en": "English", "zh": "中文"}
 
@@ -28,7 +31,8 @@ class Catalogue:
         Raises KeyError for a key that there is not: templates and catalogues are compared by a test.
         """
         shown = {name: visible(value) if type(value) is str else value for name, value in values.items()}
-        return escape(self.texts[key]).format(**shown)
+        marked = _COMMAND.sub(r"<code>\1</code>", str(escape(self.texts[key])))
+        return Markup(marked).format(**shown)  # noqa: S704 - the text is ours, and escaped
 
     def word(self, family: str, value: object) -> Markup:
         """The word for one value of a closed list; a value that is none of them, as in a damaged row, is shown."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Literal
 from zoneinfo import ZoneInfo
 
 from markupsafe import Markup
@@ -13,16 +14,16 @@ from reconciler.web.console.catalogue import Catalogue
 _SECONDS = {"days": 86_400, "hours": 3_600, "minutes": 60}
 
 
-def moment(at_ms: object, zone: ZoneInfo) -> Markup:
-    """A time element, to the second, in a zone; a time that no calendar has stays the number that it is."""
+def moment(at_ms: object, zone: ZoneInfo, timespec: Literal["seconds", "milliseconds"] = "seconds") -> Markup:
+    """A time element in a zone; a time that no calendar has stays the number that it is."""
     if type(at_ms) is not int:
         return Markup("—")
-    told = utc_text(at_ms)
+    told = utc_text(at_ms, timespec=timespec)
     try:
-        seen = datetime.fromtimestamp(at_ms // 1000, tz=UTC).astimezone(zone)
+        seen = datetime.fromtimestamp(at_ms // 1000, tz=UTC).replace(microsecond=at_ms % 1000 * 1000).astimezone(zone)
     except (OverflowError, ValueError, OSError):
         return Markup("{}").format(told)
-    shown = seen.isoformat(sep=" ", timespec="seconds").replace("+00:00", "Z")
+    shown = seen.isoformat(sep=" ", timespec=timespec).replace("+00:00", "Z")
     return Markup('<time datetime="{}">{}</time>').format(told, shown)
 
 

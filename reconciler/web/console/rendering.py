@@ -11,6 +11,7 @@ from functools import cache, partial
 from urllib.parse import quote, urlencode
 
 import jinja2
+from markupsafe import Markup
 
 from reconciler.contract.visible_text import visible
 from reconciler.web.console.assets import asset_path
@@ -66,6 +67,8 @@ def _about(services: WebServices, request: WebRequest) -> dict[str, object]:
         "link": link,
         "message_link": partial(_message_link, link),
         "asset": lambda name: services.prefix + asset_path(name),
+        # document("runbooks/BreakerOpen.md"): a link to a page of docs, or its name.
+        "document": partial(_document, services.settings.web.docs_url),
         # moment(at_ms): a time element; duration(milliseconds): how long.
         "moment": partial(moment, zone=view.zone_info),
         "duration": partial(duration, words=words),
@@ -78,6 +81,12 @@ def _about(services: WebServices, request: WebRequest) -> dict[str, object]:
         "here": _link("", request.path, **{name: values[-1] for name, values in request.query.items() if values}),
         "navigation": NAVIGATION,
     }
+
+
+def _document(docs_url: str | None, path: str) -> Markup:
+    if docs_url is None:
+        return Markup("<code>docs/{}</code>").format(path)
+    return Markup('<a href="{}/{}" rel="noreferrer">{}</a>').format(docs_url, path, path)
 
 
 def _link(prefix: str, path: str, /, **query: object) -> str:

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
+from reconciler.errors import ConfigurationError
 from reconciler.web.console.assets import asset_path, assets
 from reconciler.web.console.moments import moment
 from reconciler.web.console.navigation import NAVIGATION
@@ -131,3 +132,15 @@ def test_a_time_that_no_calendar_has_stays_a_number() -> None:
 def test_utc_is_there_on_a_machine_without_time_zones() -> None:
     assert zones()[0] == "UTC"
     assert "localtime" not in zones()
+
+
+def test_a_runbook_is_one_press_away_where_docs_are_served_and_named_where_they_are_not(tmp_path: Path) -> None:
+    assert "<code>docs/operations.md</code>" in text_of(services_of(settings_of(tmp_path)), "/health")
+    served = settings_of(tmp_path, RECONCILER_WEB__DOCS_URL="https://wiki.example/docs/")
+    assert 'href="https://wiki.example/docs/operations.md"' in text_of(services_of(served), "/health")
+
+
+@pytest.mark.parametrize("url", ["javascript:alert(1)", "/docs", "https://a b", "https://é"])
+def test_an_address_that_is_none_is_no_link(tmp_path: Path, url: str) -> None:
+    with pytest.raises(ConfigurationError, match="docs_url"):
+        settings_of(tmp_path, RECONCILER_WEB__DOCS_URL=url)

@@ -73,10 +73,10 @@ def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shown:
 
 
 def sentence_on(page: str) -> str:
-    """The text of the first line, each time as it is in the datetime attribute."""
+    """The text of the first line, each time as it is in the datetime attribute, commands as status marks them."""
     (found,) = re.findall(r'<h1 id="sentence">(.*?)</h1>', page, re.DOTALL)
     times = re.sub(r'<time datetime="([^"]+)">[^<]+</time>', r"\1", found)
-    return html.unescape(re.sub(r"</?span[^>]*>", "", times))
+    return html.unescape(re.sub(r"</?span[^>]*>", "", re.sub(r"</?code>", "`", times)))
 
 
 @pytest.mark.parametrize("name", REPORTS)

@@ -12,6 +12,9 @@ function sentence() {
   return found ? found.textContent : "";
 }
 let lastSentence = sentence();
+const zone = document.documentElement.dataset.zone || "UTC";
+// As the server writes times: year, month, day, then the clock.
+const stamp = new Intl.DateTimeFormat("sv-SE", { timeZone: zone, dateStyle: "short", timeStyle: "medium" });
 
 function asked(failed) {
   if (stale) stale.hidden = !failed;
@@ -19,16 +22,19 @@ function asked(failed) {
 for (const name of ["htmx:responseError", "htmx:sendError", "htmx:timeout"]) {
   document.addEventListener(name, () => asked(true));
 }
-document.addEventListener("htmx:afterSwap", () => {
+document.addEventListener("htmx:afterSwap", (event) => {
   asked(false);
   // Who listens hears the sentence when it changes, and not every ten seconds.
   if (told && sentence() !== lastSentence) told.textContent = lastSentence = sentence();
-  const stamp = document.querySelector("footer time");
-  if (stamp && stale) stale.querySelector("time")?.replaceWith(stamp.cloneNode(true));
+  // By the server's clock, so that a page that stands still says since when.
+  const at = new Date(event.detail.xhr?.getResponseHeader("Date") || NaN);
+  for (const time of isNaN(at) ? [] : document.querySelectorAll("#stale time, footer time")) {
+    time.dateTime = at.toISOString();
+    time.textContent = stamp.format(at);
+  }
 });
 
 /* ---- charts */
-const zone = document.documentElement.dataset.zone || "UTC";
 const language = document.documentElement.lang;
 const hour = new Intl.DateTimeFormat(language, { timeZone: zone, hour: "2-digit", minute: "2-digit", hour12: false });
 const whole = new Intl.DateTimeFormat(language, { timeZone: zone, dateStyle: "short", timeStyle: "short", hour12: false });
