@@ -17,6 +17,8 @@ from reconciler.wiring.rounds import topic_plans
 
 #: A copy that is found needs no proof that others are not.
 _NOTHING_PROVED = Horizon(at_ms={})
+#: Where a body may be, in the order in which it is looked for.
+FOUND_IN = ("outbox", "committed copy", "half message", "parked copy")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +27,7 @@ class OpenedBody:
 
     unique_key: str
     topic: str
-    #: outbox, committed copy, half message or parked copy.
+    #: One of FOUND_IN.
     found_in: str
     #: Uncompressed.
     body: bytes

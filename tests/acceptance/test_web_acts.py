@@ -12,11 +12,15 @@ from uuid import uuid4
 
 import pytest
 import sqlalchemy as sa
+from jsonschema import Draft202012Validator
 
 from reconciler.commands.jobs import find_job
 from reconciler.contract.tables import JobState
 from reconciler.policy.ports import Job
 from reconciler.sql.tables import job as job_table
+from reconciler.web.acts.bodies import OPEN_BODY
+from reconciler.web.acts.repairing import REPAIR
+from reconciler.web.api.acts import description_of
 from tests.acceptance.command import one_object
 from tests.acceptance.deployment import Deployment, Service
 from tests.acceptance.test_jobs import SETTINGS, connected
@@ -97,9 +101,11 @@ def test_a_program_repairs_a_loss_once_however_often_it_asks(deployed: Deploymen
     status, told, again = program.ask("POST", "/api/v1/repairs", wanted, key="k1")
     assert (status, again, told["idempotency-replayed"]) == (200, first, "true")
     assert program.ask("POST", "/api/v1/repairs", {"keys": ["F" * 32]}, key="k1")[0] == 422
+    Draft202012Validator(description_of(REPAIR, "").answer).validate(first)
     eventually(lambda: deployed.effects() == [lost], within_seconds=60)
 
     status, _, opened = program.ask("POST", f"/api/v1/messages/{lost}/body", {"reason": "caller asks"})
+    Draft202012Validator(description_of(OPEN_BODY, "").answer).validate(opened)
     assert (status, opened["body"], opened["encoding"], opened["found_in"]) == (200, lost, "utf-8", "committed copy")
     rows = [
         (row["command"], row["unique_key"], row["detail"]) for row in actions(deployed) if row["by"] == "web:nightly"

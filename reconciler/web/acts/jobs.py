@@ -17,7 +17,10 @@ class RebuildFields(Reasoned):
     """What is scanned."""
 
     since_ms: int | None = Field(
-        default=None, ge=0, description="Inbox rows since this time (ms, UTC); none: since the open outage began."
+        default=None,
+        ge=0,
+        le=2**63 - 1,
+        description="Inbox rows since this time (ms, UTC); none: since the open outage began.",
     )
 
 

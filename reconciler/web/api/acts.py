@@ -3,12 +3,34 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import fields
 from http import HTTPStatus
 from typing import Any
 
+from reconciler.commands.message_body import FOUND_IN
+from reconciler.commands.repair import RepairLine
+from reconciler.contract.tables import HoldKind
 from reconciler.web.acts.act import WebAct
+from reconciler.web.acts.bodies import OPEN_BODY, SHOWN_BYTES_MAX
+from reconciler.web.acts.brakes import HOLD, LIFT
+from reconciler.web.acts.jobs import CANCEL, REBUILD
 from reconciler.web.acts.once import done_once
-from reconciler.web.api.description import Description, Parameter
+from reconciler.web.acts.repairing import DISMISS, REPAIR
+from reconciler.web.api.description import (
+    FLAG,
+    LINES,
+    NUMBER,
+    TEXT,
+    Description,
+    Parameter,
+    Schema,
+    listed,
+    nullable,
+    one_of,
+    record,
+)
+from reconciler.web.api.listings import JOB
 from reconciler.web.exchange import Handler, WebRequest, WebResponse, json_response
 from reconciler.web.services import WebServices
 
@@ -16,35 +38,97 @@ KEY_HEADER = "Idempotency-Key"
 REPLAYED_HEADER = "Idempotency-Replayed"
 _PLACE = re.compile(r"\{(\w+)")
 
-
 _KEY = Parameter(
     name=KEY_HEADER,
-    doc="1 to 255 visible ASCII characters, new for each request, for example a UUID.",
+    doc="1 to 255 visible ASCII characters, new for each request, for example a UUID. The same request again gets the "
+    f"first one's answer, and `{REPLAYED_HEADER}: true`.",
     schema={"type": "string", "minLength": 1, "maxLength": 255},
     where="header",
     is_required=True,
 )
-_STATUSES = {
-    200: "it is done",
-    202: "it is a job, whose address is in Location",
+_REFUSED = {
+    400: f"{KEY_HEADER} is missing, or the body is no JSON",
     403: "the visitor may not do this",
-    409: "not now: the same key is under way, or what it needs is not so",
+    409: "the same key is under way (with Retry-After), nobody knows what came of it, or what is needed is not so",
     422: "a field has a value that cannot work, or the key was used for another request",
-    503: "a dependency is away",
+    503: "a dependency is away: the key is free again",
+}
+_DONE, _PLACED = {200: "it is done"}, {202: "it is a job, whose address is in Location"}
+_OF_JOB = record({"job": JOB})
+_EXIT_CODE = {"type": "integer", "description": "That of the command."}
+_LINE = record({field.name: TEXT for field in fields(RepairLine)})
+_REPORT = record(
+    {
+        "dry_run": FLAG,
+        "keys": listed(_LINE),
+        "notes": LINES,
+        "chosen": record({"all": FLAG, "topic": nullable(TEXT), "group": nullable(TEXT)}),
+        "lines": {**NUMBER, "description": "Lines that there would be, had a dry run no bound."},
+        "exit_code": _EXIT_CODE,
+    }
+)
+_KINDS = listed(one_of(HoldKind))
+#: Act -> schema of its answer, and what statuses say that are its own.
+_ANSWERS: Mapping[str, tuple[Schema, Mapping[int, str]]] = {
+    REPAIR.name: ({"oneOf": [_REPORT, _OF_JOB]}, _DONE | _PLACED),
+    DISMISS.name: (
+        record(
+            {
+                "keys": listed(record(dict.fromkeys(("topic", "group", "unique_key", "outcome"), TEXT))),
+                "exit_code": _EXIT_CODE,
+            }
+        ),
+        _DONE,
+    ),
+    HOLD.name: (record({"topic": TEXT, "held": FLAG, "changed": FLAG}), _DONE),
+    LIFT.name: (record({"topic": TEXT, "held": FLAG, "lifted": _KINDS, "left": _KINDS}), _DONE),
+    REBUILD.name: (_OF_JOB, _PLACED),
+    CANCEL.name: (_OF_JOB, _DONE | {404: "no job has this id"}),
+    OPEN_BODY.name: (
+        record(
+            {
+                "unique_key": TEXT,
+                "topic": TEXT,
+                "found_in": one_of(FOUND_IN),
+                "bytes": {**NUMBER, "description": "Of the whole body."},
+                "shown_bytes": {**NUMBER, "description": f"Of it in `body`: {SHOWN_BYTES_MAX} at most."},
+                "encoding": {**one_of(("utf-8", "base64")), "description": "How `body` is written."},
+                "body": TEXT,
+            }
+        ),
+        _DONE | {404: "no outbox and no broker that answers has the body"},
+    ),
 }
 
 
 def description_of(act: WebAct[Any], path: str) -> Description:
-    """Of the route of an act. What is special to it stands in docs/web.md."""
+    """Of the route of an act."""
     places = (Parameter(name=name, doc="Of the path.", where="path", is_required=True) for name in _PLACE.findall(path))
+    answer, statuses = _ANSWERS[act.name]
     return Description(
         summary=act.summary.rstrip("."),
-        answer={"type": "object"},
+        answer=answer,
         parameters=(*places, _KEY),
-        body=act.fields.model_json_schema(),
-        statuses=_STATUSES,
-        answers_with=(HTTPStatus.OK, HTTPStatus.ACCEPTED),
+        body=_plain(act.fields.model_json_schema()),
+        statuses=dict(sorted({**_REFUSED, **statuses}.items())),
+        answers_with=tuple(status for status in statuses if status < HTTPStatus.BAD_REQUEST),
+        more="[More](../web.md#acts).",
     )
+
+
+def _plain(schema: Any) -> Any:
+    """pydantic's, without the titles that repeat names, and with `null` as a type like another."""
+    if isinstance(schema, list):
+        return list(map(_plain, schema))
+    if not isinstance(schema, dict):
+        return schema
+    found = {name: _plain(value) for name, value in schema.items() if name != "title" or not isinstance(value, str)}
+    kinds = found.pop("anyOf", None)
+    if kinds is None:
+        return found
+    (one,) = [kind for kind in kinds if kind["type"] != "null"]
+    found.pop("default", None)  # null: it may as well be left out
+    return {**found, **nullable(one)}
 
 
 def over_api(act: WebAct[Any]) -> Handler:

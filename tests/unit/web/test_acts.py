@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from reconciler.clock import SystemClock
 from reconciler.commands.jobs import find_job
@@ -63,7 +64,12 @@ def post(services: WebServices) -> Post:
             body=json.dumps(document).encode(),
             visitor=by,
         )
-        return route.handler(services, request)
+        answer = route.handler(services, request)
+        assert route.about is not None
+        assert answer.status in route.about.answers_with
+        Draft202012Validator(route.about.answer).validate(json.loads(answer.body))
+        Draft202012Validator(route.about.body).validate(document)
+        return answer
 
     return ask
 
