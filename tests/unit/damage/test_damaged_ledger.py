@@ -72,6 +72,11 @@ def verification(key: str, verdict: Verdict, state: CandidateState = CandidateSt
     )
 
 
+def use_environment(ledger: SqlLedger) -> None:
+    """A use ends after half a minute, and these tests take longer than that."""
+    ledger.environment_uses.renew("test", frozenset({"cluster/broker-a at 127.0.0.1:10911"}), by="me")
+
+
 def fill(ledger: SqlLedger) -> None:
     """Two rows of each kind, of which one is to be damaged."""
     ledger.candidates.record(SHARD, [verification(key, Verdict.LOST_CONFIRM) for key in (BAD, GOOD)])
@@ -86,7 +91,7 @@ def fill(ledger: SqlLedger) -> None:
     ledger.holds.place("test", "ORDERS", HoldKind.HOLD, by="me", reason="why")
     ledger.holds.place("test", "OTHERS", HoldKind.HOLD, by="me", reason="why")
     ledger.brokers.note("test", "ORDERS", ["broker-a", "broker-b"], keep_seconds=60)
-    ledger.environment_uses.renew("test", frozenset({"cluster/broker-a at 127.0.0.1:10911"}), by="me")
+    use_environment(ledger)
     for offset in (1, 2):
         refused = RefusedAnnouncement(queue=QUEUE, queue_offset=offset, reason="SHAPE", detail="d", body=b"b")
         ledger.announcements.quarantine("test", [refused])
@@ -127,6 +132,7 @@ def test_a_damaged_ledger_row_stops_no_reader(
     path: Path, ledger: SqlLedger, table: Table, column: Column, value: Any
 ) -> None:
     where, arguments = ROW[table.name]
+    use_environment(ledger)
     damage(path, table, column, value, where=where, arguments=arguments)
     # What rounds do. The damaged candidate is looked at: as an open row, or because its key is pending.
     read = ledger.candidates.of_keys(SUBSCRIPTION, [BAD, GOOD])
