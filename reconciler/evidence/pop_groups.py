@@ -124,7 +124,7 @@ def _speaks_remoting(member: ClientConnection) -> bool:
         return True
     host, _, rest = member.client_id.partition("@")
     try:
-        ipaddress.ip_address(host)
+        ipaddress.ip_address(host.strip("[]"))
     except ValueError:
         return False
     return rest.count("@") <= 1

@@ -132,7 +132,7 @@ def test_a_group_without_a_member_on_one_broker_may_pop_by_a_proxy(
     ("client_id", "version", "mode"),
     [
         ("10.0.0.1@4711#99", MQVersion.V5_3_3, ConsumeMode.PULL),
-        ("fe80::1%eth0@4711#99@unit", MQVersion.V5_3_3, ConsumeMode.PULL),
+        ("[fe80::1%eth0]@4711#99@unit", MQVersion.V5_3_3, ConsumeMode.PULL),
         ("a-name-of-ones-own", MQVersion.V4_9_8, ConsumeMode.PULL),
         ("vm@15773@0@9cinj682", MQVersion.V5_3_3, ConsumeMode.UNKNOWN),
         ("10.0.0.1@15773@0@9cinj682", MQVersion.V5_3_3, ConsumeMode.UNKNOWN),
