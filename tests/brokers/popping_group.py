@@ -45,6 +45,17 @@ class PoppingGroup:
 
     thread: Thread
     broker: RealBroker
+    #: One of SETTINGS.
+    how: str
+
+    @property
+    def of_the_last(self) -> Verdict:
+        """On the last message that was handed out, while it waits in its retry topic.
+
+        With check points in RocksDB the offset passes a message when the group asks for the next ones
+        (PopConsumerService.handleGetMessageResult).
+        """
+        return Verdict.LAGGING if self.how.startswith("rocksdb") else Verdict.RETRYING
 
     def deliver(self) -> str:
         """A message that was committed."""

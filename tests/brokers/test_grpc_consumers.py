@@ -70,7 +70,7 @@ def service(request: pytest.FixtureRequest, new_rocketmq_cluster: ClusterFactory
             consumer = GrpcConsumer(kind, address=address, group=GROUP, topic=TOPIC, folder=tmp_path)
             return stack.enter_context(consumer)
 
-        yield Service(thread=thread, broker=broker, connect=connect)
+        yield Service(thread=thread, broker=broker, how=how, connect=connect)
 
 
 @over(("5.3.3", "v2", "cluster"))
@@ -100,10 +100,10 @@ def test_what_a_simple_consumer_holds_or_hands_back_is_left_alone_and_a_lost_mes
     take(expired := service.deliver(), seconds=SHORT)
     take(failing := service.deliver(), seconds=LONG)
     consumer.do("hide", failing, SHORT)
-    eventually(lambda: 4 in [offset for offset, _ in service.places({TOPIC})], within_seconds=60)
-    assert (service.verdict(applied), service.verdict(held)) == (Verdict.CONSUMED, Verdict.UNKNOWN)
-    for key in (expired, failing):
-        eventually(lambda key=key: service.verdict(key) is Verdict.RETRYING, within_seconds=120)  # type: ignore[misc]
+    waits = {
+        applied: Verdict.CONSUMED, held: Verdict.UNKNOWN, expired: Verdict.RETRYING, failing: service.of_the_last,
+    }  # fmt: skip
+    eventually(lambda: {key: service.verdict(key) for key in waits} == waits, within_seconds=120)
     service.broker.update_config(brokerPermission="6")  # tells the name servers of the new retry topic
     service.thread.until(lost, RepairState.SENT)
     waiting = {lost, expired, failing}

@@ -29,9 +29,6 @@ class Service(PoppingGroup):
     """A group that pops by the requests themselves."""
 
     consumer: PoppingConsumer
-    #: Verdict on the last message that was popped, while it waits in its retry topic: with check points in RocksDB the
-    #: offset passes a message with the pop that follows (PopConsumerService.handleGetMessageResult).
-    of_the_last: Verdict
 
     def pop(self, key: str, *, invisible_seconds: float) -> Popped:
         popped = eventually(lambda: self.consumer.pop(invisible_seconds=invisible_seconds), within_seconds=60)
@@ -53,8 +50,7 @@ def service(request: pytest.FixtureRequest, new_rocketmq_cluster: ClusterFactory
         consumer = PoppingConsumer(
             instance=instance, address=broker.address, broker_name=broker.name, group=GROUP, topic=TOPIC
         )
-        of_the_last = Verdict.LAGGING if how.startswith("rocksdb") else Verdict.RETRYING
-        yield Service(thread=thread, consumer=consumer, broker=broker, of_the_last=of_the_last)
+        yield Service(thread=thread, consumer=consumer, broker=broker, how=how)
 
 
 def test_invisible_nacked_expired_and_dead_lettered_messages_are_left_alone_and_a_lost_one_is_repaired(
