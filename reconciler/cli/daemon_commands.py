@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,10 +34,11 @@ def run(config: ConfigOption = None) -> None:
     from reconciler.commands.run import run_service
 
     settings, stop = _start(config)
-    with ExitStack() as beside:
-        if settings.web.listen is not None:
-            beside.enter_context(web_serving(settings, settings.web.listen))
+    listen = settings.web.listen
+    if listen is None:
         run_service(settings, stop.requested)
+    else:
+        run_service(settings, stop.requested, beside=lambda metering: web_serving(settings, listen, metering=metering))
     raise typer.Exit(stop.exit_code)
 
 

@@ -19,6 +19,7 @@ from reconciler.instrumentation.console import ask_secret, remark, say
 if TYPE_CHECKING:
     from reconciler.settings.schema import Settings
     from reconciler.web.access.roles import WebRole
+    from reconciler.wiring.metrics import Metering
 
 LISTEN_DEFAULT = "127.0.0.1:8378"
 DAY_MS = 86_400_000
@@ -56,8 +57,10 @@ def web(
     raise typer.Exit(stop.exit_code)
 
 
-def web_serving(settings: Settings, listen: str, *, does_jobs: bool = False) -> AbstractContextManager[tuple[str, int]]:
-    """Console and API within the block; `does_jobs`: in a process where nobody else does.
+def web_serving(
+    settings: Settings, listen: str, *, does_jobs: bool = False, metering: Metering | None = None
+) -> AbstractContextManager[tuple[str, int]]:
+    """Console and API within the block; `does_jobs`: in a process where nobody else does; `metering`: of the process.
 
     Raises MissingDependency, ConfigurationError.
     """
@@ -65,7 +68,7 @@ def web_serving(settings: Settings, listen: str, *, does_jobs: bool = False) -> 
         from reconciler.web.server import serving_web
     from reconciler.clock import SystemClock
 
-    return serving_web(settings, listen, clock=SystemClock(), does_jobs=does_jobs)
+    return serving_web(settings, listen, clock=SystemClock(), does_jobs=does_jobs, metering=metering)
 
 
 @user_app.command("add")

@@ -39,7 +39,7 @@ def measuring(settings: Settings, command: str, *, clock: Clock) -> Iterator[Met
         yield metering
         return
     interval = settings.metrics.read_interval_seconds
-    dependencies = LatestReading(lambda: _dependencies(settings, command), clock=clock, interval_seconds=interval)
+    dependencies = LatestReading(lambda: _own_dependencies(settings, command), clock=clock, interval_seconds=interval)
     readers: list[Callable[[], Iterable[Sample]]] = [lambda: dependency_samples(dependencies.get())]
     if command == "run":
         state = LatestReading(lambda: _state(settings), clock=clock, interval_seconds=interval)
@@ -48,12 +48,17 @@ def measuring(settings: Settings, command: str, *, clock: Clock) -> Iterator[Met
         yield metering
 
 
-def _dependencies(settings: Settings, command: str) -> dict[str, str | None]:
+def _own_dependencies(settings: Settings, command: str) -> dict[str, str | None]:
     with Connections(settings) as connections:
-        asked: dict[str, Callable[[], object]] = {}
-        for ask in _ASKED[command]:
-            asked |= ask(connections)
-        return results_of(asked)
+        return dependencies_of(connections, command)
+
+
+def dependencies_of(connections: Connections, command: str) -> dict[str, str | None]:
+    """What the command cannot do without, each with what is wrong with it; None: it answered. Raises nothing."""
+    asked: dict[str, Callable[[], object]] = {}
+    for ask in _ASKED[command]:
+        asked |= ask(connections)
+    return results_of(asked)
 
 
 def _state(settings: Settings) -> tuple[Sample, ...] | None:
@@ -78,6 +83,15 @@ def state_samples(state: LatestReading[tuple[Sample, ...] | None]) -> Iterator[S
     if state.took_seconds is not None:
         yield Sample(c.STATE_READ, (), state.took_seconds)
     yield from samples or ()
+
+
+def report_samples(reading: LatestReading[StatusReport], settings: Settings) -> Iterator[Sample]:
+    """The same, of a report that pages show, too."""
+    report = reading.get()
+    yield Sample(c.STATE_UP, (), int(report is not None))
+    if reading.took_seconds is not None:
+        yield Sample(c.STATE_READ, (), reading.took_seconds)
+    yield from () if report is None else status_samples(report, settings)
 
 
 def mode_samples(settings: Settings) -> Iterator[Sample]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
 from reconciler.classic.run import serve_classic
@@ -45,9 +45,15 @@ RETENTION_PASSES_MAX = 20
 RETENTION_PAUSE_SECONDS = 1.0
 
 
-def run_service(settings: Settings, stop: threading.Event) -> None:
+def run_service(
+    settings: Settings,
+    stop: threading.Event,
+    *,
+    beside: Callable[[Metering | None], AbstractContextManager[object]] = nullcontext,
+) -> None:
     """Announcement consumers, rounds, outage recovery and retention until the stop.
 
+    `beside`: what the process serves, too; of its metering, which is None where metrics.listen is not set.
     A dependency that is away is waited for, at the start and later. Raises ConfigurationError for what only a person
     can mend: a Redis that is unsafe at the start, missing tables, another number of shards, another cluster that is run
     with the same environment.
@@ -56,6 +62,7 @@ def run_service(settings: Settings, stop: threading.Event) -> None:
     with (
         measuring(settings, "run", clock=clock) as metering,
         tracing(settings, clock=clock, metering=metering) as spans,
+        beside(metering),
     ):
         if settings.rounds.mode == "classic":
             serve_when_possible(lambda: serve_classic(settings, stop, clock), stop=stop, clock=clock)

@@ -16,6 +16,7 @@ from reconciler.web.acts.repairing import DISMISS, REPAIR
 from reconciler.web.api import listings, status
 from reconciler.web.api.acts import description_of, over_api
 from reconciler.web.api.description import ApiEndpoint, Description
+from reconciler.web.api.health import LIVE, METRICS, READY
 from reconciler.web.api.messages import DOCTOR, MESSAGE
 from reconciler.web.api.openapi import OPENAPI
 from reconciler.web.console import assets, brakes, choosing, health, jobs, login, messages, outcomes, overview
@@ -138,6 +139,9 @@ ROUTES: Sequence[WebRoute] = (
     _form("/rebuilds", REBUILD, WebRole.ADMIN, since_and_word),
     _form("/jobs/{job_id}/cancel", CANCEL, WebRole.OPERATOR),
     _form("/messages/{unique_key}/body", OPEN_BODY, WebRole.OPERATOR),
+    _get("/livez", "livez", LIVE, WebRole.ANYBODY),
+    _get("/readyz", "readyz", READY, WebRole.ANYBODY),
+    _get("/metrics", "metrics", METRICS),
     _get("/api/v1/openapi.json", "openapi", OPENAPI),
     _get("/api/v1/status", "status", status.ENDPOINT),
     _get("/api/v1/candidates", "list candidates", listings.CANDIDATES),

@@ -17,9 +17,11 @@ from reconciler.instrumentation.listening import address_refused, host_and_port
 from reconciler.settings.schema import Settings
 from reconciler.web.access.server_tls import ServerCertificate, server_certificate
 from reconciler.web.application import build_application
+from reconciler.web.measured import measured
 from reconciler.web.services import build_services
 from reconciler.web.slow_clients import ImpatientProtocol
 from reconciler.wiring.connections import Connections
+from reconciler.wiring.metrics import Metering
 
 logger = logging.getLogger(__name__)
 
@@ -32,13 +34,24 @@ STOP_SECONDS_MAX = 5
 
 
 @contextmanager
-def serving_web(settings: Settings, listen: str, *, clock: Clock, does_jobs: bool = False) -> Iterator[tuple[str, int]]:
+def serving_web(
+    settings: Settings,
+    listen: str,
+    *,
+    clock: Clock,
+    does_jobs: bool = False,
+    metering: Metering | None = None,
+) -> Iterator[tuple[str, int]]:
     """Serves API and console within the block; yields host and port. `does_jobs`: also what was asked for, beside it.
 
-    Raises ConfigurationError if the address cannot be had, or if it would be unsafe to serve there.
+    `metering`: of the process, if it has one. Raises ConfigurationError if the address cannot be had, or if it would be
+    unsafe to serve there.
     """
-    with Connections(settings, clock=clock) as connections:
-        application = build_application(build_services(settings, connections, clock=clock, listen=listen))
+    with (
+        Connections(settings, clock=clock) as connections,
+        measured(build_services(settings, connections, clock=clock, listen=listen), metering) as services,
+    ):
+        application = build_application(services)
         server = uvicorn.Server(_configuration(application, server_certificate(settings.web)))
         jobs = working_on_jobs(connections) if does_jobs and not settings.web.read_only else nullcontext()
         with _bound(listen) as bound, jobs:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -10,6 +10,7 @@ from reconciler.clock import Clock
 from reconciler.commands.activity import WIDTHS_MINUTES, read_activity
 from reconciler.commands.diagnosis import Diagnosis
 from reconciler.commands.doctor.checks import examine
+from reconciler.commands.metrics import dependencies_of
 from reconciler.commands.status.report import StatusReport, read_status
 from reconciler.errors import DependencyAway
 from reconciler.instrumentation.metrics.reading import LatestReading
@@ -37,10 +38,14 @@ class WebServices:
     #: Who may do what.
     access: WebAccess
     status: LatestReading[StatusReport]
+    #: What `reconciler run` cannot do without -> what is wrong with it.
+    dependencies: LatestReading[dict[str, str | None]]
     #: Hours -> what went on in them.
     activities: Mapping[int, LatestReading[Activity]]
     #: What `reconciler doctor` finds.
     health: LatestReading[Sequence[Diagnosis]]
+    #: What a scraper accepts -> exposition and content type. None: prometheus-client is not installed.
+    metrics: Callable[[str], tuple[bytes, str]] | None = None
 
     @property
     def prefix(self) -> str:
@@ -75,6 +80,9 @@ def build_services(
         clock=clock,
         access=build_access(settings, listen, clock=clock),
         status=LatestReading(lambda: read_status(connections), clock=clock, interval_seconds=STATUS_SECONDS),
+        dependencies=LatestReading(
+            lambda: dependencies_of(connections, "run"), clock=clock, interval_seconds=STATUS_SECONDS
+        ),
         activities={
             hours: LatestReading(
                 partial(read_activity, connections, hours), clock=clock, interval_seconds=ACTIVITY_SECONDS

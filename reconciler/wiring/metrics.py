@@ -108,8 +108,11 @@ SWEPT_OUTCOMES = (
 
 def open_metering(settings: Settings, command: str, *, clock: Clock) -> Metering | None:
     """None: metrics.listen is not set. Raises MissingDependency."""
-    if settings.metrics.listen is None:
-        return None
+    return None if settings.metrics.listen is None else new_metering(settings, command, clock=clock)
+
+
+def new_metering(settings: Settings, command: str, *, clock: Clock) -> Metering:
+    """Wherever it is shown. Raises MissingDependency."""
     require_prometheus_client()
     from prometheus_client import disable_created_metrics
 

@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 
 from reconciler.instrumentation.metrics.book import MetricBook
-
-#: When a process that is not ready is asked again.
-RETRY_AFTER_SECONDS = 10
+from reconciler.instrumentation.metrics.readiness import readiness_answer
 
 #: Dependency -> what is wrong with it; None: it answered. The mapping is None if that could not be found out in time.
 Readiness = Callable[[], Mapping[str, str | None] | None]
@@ -45,12 +43,7 @@ class MetricPages:
         return _json(HTTPStatus.NOT_FOUND, {"status": "not found", "pages": ["/metrics", "/livez", "/readyz"]})
 
     def _ready(self) -> PageAnswer:
-        found = self._readiness()
-        checks = {"dependencies": "no answer in time"} if found is None else {n: p or "ok" for n, p in found.items()}
-        if all(result == "ok" for result in checks.values()):
-            return _json(HTTPStatus.OK, {"status": "ready", "checks": checks})
-        answer = {"status": "not ready", "checks": checks}
-        return _json(HTTPStatus.SERVICE_UNAVAILABLE, answer, {"Retry-After": str(RETRY_AFTER_SECONDS)})
+        return _json(*readiness_answer(self._readiness()))
 
 
 def _json(status: HTTPStatus, document: object, headers: Mapping[str, str] | None = None) -> PageAnswer:

@@ -18,6 +18,9 @@ from tests.unit.web.web_world import WebWorld, with_three_users
 #: A line a route: method, path, and the least role. A change of this table is a change of who may do what.
 WHO_MAY = """
 GET  /                VIEWER
+GET  /livez           ANYBODY
+GET  /readyz          ANYBODY
+GET  /metrics         VIEWER
 GET  /api/v1/status   VIEWER
 GET  /api/v1/openapi.json  VIEWER
 GET  /api/v1/candidates  VIEWER

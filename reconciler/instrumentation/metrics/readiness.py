@@ -1,0 +1,20 @@
+"""What /readyz says, whoever serves it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+
+#: When a process that is not ready is asked again.
+RETRY_AFTER_SECONDS = 10
+
+
+def readiness_answer(found: Mapping[str, str | None] | None) -> tuple[HTTPStatus, dict[str, object], dict[str, str]]:
+    """Status, document and headers. `found`: dependency -> what is wrong with it, or None: it answered; None: that
+    could not be found out in time.
+    """
+    checks = {"dependencies": "no answer in time"} if found is None else {n: p or "ok" for n, p in found.items()}
+    if all(result == "ok" for result in checks.values()):
+        return HTTPStatus.OK, {"status": "ready", "checks": checks}, {}
+    answer: dict[str, object] = {"status": "not ready", "checks": checks}
+    return HTTPStatus.SERVICE_UNAVAILABLE, answer, {"Retry-After": str(RETRY_AFTER_SECONDS)}

@@ -1,0 +1,83 @@
+"""/livez and /readyz for probes, /metrics for Prometheus: as metrics.listen serves them."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from reconciler.instrumentation.metrics.readiness import readiness_answer
+from reconciler.web.access.roles import WebRole
+from reconciler.web.api.description import (
+    BAD_PARAMETER,
+    TEXT,
+    ApiEndpoint,
+    Description,
+    one_of,
+    record,
+    values_of,
+)
+from reconciler.web.exchange import WebRefusal, WebRequest, WebResponse, json_response
+from reconciler.web.services import WebServices
+
+
+def _live(_services: WebServices, _request: WebRequest) -> WebResponse:
+    """Asks no dependency: a process is not killed for what another one lacks."""
+    return json_response({"status": "alive"})
+
+
+def _ready(services: WebServices, request: WebRequest) -> WebResponse:
+    found = services.dependencies.get()
+    if found is not None and request.visitor.role < WebRole.VIEWER:
+        # Errors name hosts and databases, which is not for everybody who can ask.
+        found = {name: None if problem is None else "away" for name, problem in found.items()}
+    status, document, headers = readiness_answer(found)
+    return json_response(document, status=status, headers=headers)
+
+
+def _metrics(services: WebServices, request: WebRequest) -> WebResponse:
+    values_of((), request)
+    if services.metrics is None:
+        raise WebRefusal(
+            HTTPStatus.NOT_FOUND,
+            "prometheus-client, which writes metrics, is not installed: pip install 'checkback-reconciler[metrics]'",
+        )
+    body, content_type = services.metrics(request.headers.get("accept", ""))
+    return WebResponse(content_type=content_type, body=body)
+
+
+LIVE = ApiEndpoint(
+    handler=_live,
+    about=Description(
+        summary="The process answers",
+        answer=record({"status": one_of(["alive"])}),
+        statuses={200: "it does"},
+        more="Asks no dependency.",
+    ),
+)
+READY = ApiEndpoint(
+    handler=_ready,
+    about=Description(
+        summary="Whether every dependency answers",
+        answer=record(
+            {
+                "status": one_of(["ready", "not ready"]),
+                "checks": {
+                    "type": "object",
+                    "additionalProperties": TEXT,
+                    "description": "Dependency: ok, or what is wrong with it; to who is not known it is `away`.",
+                },
+            }
+        ),
+        statuses={200: "all do", 503: "one does not"},
+        answers_with=(200, 503),
+    ),
+)
+METRICS = ApiEndpoint(
+    handler=_metrics,
+    about=Description(
+        summary="Metrics for Prometheus",
+        answer=TEXT,
+        statuses={200: "the exposition", 404: "prometheus-client is not installed", **BAD_PARAMETER},
+        more="Those of the process where metrics.listen is set, else what `reconciler status` says, as numbers.",
+        content_type="text/plain",
+    ),
+)
