@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -115,11 +115,7 @@ def user_list(context: typer.Context, config: ConfigOption = None, output: Outpu
         from reconciler.web.access.users_file import load_users
 
     found = load_users(_users_path(config or context.obj)).users.values()
-    rows = [(user.name, user.role.name.lower()) for user in found]
-    if output is Output.JSON:
-        print_json({"users": [{"name": name, "role": role} for name, role in rows]})
-    else:
-        print_table("Users", ("name", "role"), rows, first=("name",))
+    _print_entries("users", ("name", "role"), [(user.name, user.role.word) for user in found], output)
 
 
 @token_app.command("add")
@@ -165,11 +161,15 @@ def token_list(context: typer.Context, config: ConfigOption = None, output: Outp
         from reconciler.web.access.users_file import load_users
 
     found = load_users(_users_path(config or context.obj)).tokens.values()
-    rows = [(token.name, token.role.name.lower(), time_text(token.expires_at_ms)) for token in found]
+    rows = [(token.name, token.role.word, time_text(token.expires_at_ms)) for token in found]
+    _print_entries("tokens", ("name", "role", "expires"), rows, output)
+
+
+def _print_entries(what: str, columns: Sequence[str], rows: Sequence[Sequence[str]], output: Output) -> None:
     if output is Output.JSON:
-        print_json({"tokens": [{"name": name, "role": role, "expires": ends} for name, role, ends in rows]})
+        print_json({what: [dict(zip(columns, row, strict=True)) for row in rows]})
     else:
-        print_table("Tokens", ("name", "role", "expires"), rows, first=("name",))
+        print_table(what.capitalize(), columns, rows, first=("name",))
 
 
 @contextmanager

@@ -46,12 +46,11 @@ class WebRequest:
 
     def asked(self, name: str, default: str = "") -> str:
         """The value of a name in the query; the last of several."""
-        return (self.query.get(name) or (default,))[-1]
+        return last_of(self.query, name, default)
 
     def form(self) -> Mapping[str, Sequence[str]]:
         """Name -> values of a form that a page sent. Raises WebRefusal for a body that is none."""
-        if self.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
-            raise WebRefusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"the body must be {FORM}")
+        self._require_type(FORM)
         try:
             text = self.body.decode("ascii")
             return parse_qs(text, keep_blank_values=True, strict_parsing=bool(text), max_num_fields=FIELDS_MAX)
@@ -60,8 +59,7 @@ class WebRequest:
 
     def document(self) -> dict[str, object]:
         """The JSON object in the body. Raises WebRefusal for a body that is none."""
-        if self.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
-            raise WebRefusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"the body must be {JSON}")
+        self._require_type(JSON)
         try:
             found = json.loads(self.body)
         except (ValueError, RecursionError) as error:
@@ -69,6 +67,10 @@ class WebRequest:
         if not isinstance(found, dict):
             raise WebRefusal(HTTPStatus.BAD_REQUEST, "the body must be a JSON object")
         return found
+
+    def _require_type(self, wanted: str) -> None:
+        if self.headers.get("content-type", "").partition(";")[0].strip().lower() != wanted:
+            raise WebRefusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"the body must be {wanted}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +106,18 @@ class WebRefusal(Exception):
 
 #: A handler runs in a thread of its own, and may raise WebRefusal and every ReconcilerError.
 Handler = Callable[["WebServices", WebRequest], WebResponse]
+
+
+def last_of(fields: Mapping[str, Sequence[str]], name: str, default: str = "") -> str:
+    """The value of a field of a query or a form; the last of several."""
+    return (fields.get(name) or (default,))[-1]
+
+
+def see_other(location: str, headers: Mapping[str, str] | None = None) -> WebResponse:
+    """303: a page is somewhere else, whatever was asked for here. `location`: with the prefix."""
+    return WebResponse(
+        status=HTTPStatus.SEE_OTHER, content_type="text/plain", headers={"Location": location, **(headers or {})}
+    )
 
 
 def json_response(

@@ -13,7 +13,7 @@ from contextlib import suppress
 from http import HTTPStatus
 
 from reconciler.web.access.roles import Credential
-from reconciler.web.exchange import WebRefusal, WebRequest
+from reconciler.web.exchange import WebRefusal, WebRequest, last_of
 
 CSRF_FIELD = "csrf_token"
 CSRF_HEADER = "x-csrf-token"
@@ -65,5 +65,5 @@ def _sent_token(request: WebRequest) -> str:
     if header is not None:
         return header
     with suppress(WebRefusal):
-        return (request.form().get(CSRF_FIELD) or ("",))[-1]
+        return last_of(request.form(), CSRF_FIELD)
     return ""

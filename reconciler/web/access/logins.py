@@ -54,7 +54,7 @@ class Logins:
             raise WebRefusal(HTTPStatus.FORBIDDEN, "name or password is wrong", kind="login-refused")
         self.throttle.take_back(counted)
         self.sessions.end(self.cookie.session_id(request))
-        logger.info("web_login", extra=told | {"role": user.role.name.lower()})
+        logger.info("web_login", extra=told | {"role": user.role.word})
         return self.cookie.header(self.sessions.begin(user))
 
     def log_out(self, request: WebRequest) -> str:

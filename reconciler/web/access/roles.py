@@ -18,9 +18,14 @@ class WebRole(IntEnum):
     #: Rebuilds, closes the breaker, and repairs many at once.
     ADMIN = 3
 
+    @property
+    def word(self) -> str:
+        """As people, files and documents write it."""
+        return self.name.lower()
+
 
 #: What a user or a token can be given.
-ROLES_BY_NAME = {role.name.lower(): role for role in WebRole if role is not WebRole.ANYBODY}
+ROLES_BY_NAME = {role.word: role for role in WebRole if role is not WebRole.ANYBODY}
 
 
 class Credential(Enum):

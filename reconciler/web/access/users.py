@@ -110,12 +110,12 @@ def written_users(users: WebUsers) -> bytes:
     document = {
         "schema_version": 1,
         "users": {
-            name: {"role": user.role.name.lower(), "password_hash": user.password_hash}
+            name: {"role": user.role.word, "password_hash": user.password_hash}
             for name, user in sorted(users.users.items())
         },
         "tokens": {
             name: {
-                "role": token.role.name.lower(),
+                "role": token.role.word,
                 "sha256": token.digest,
                 "expires": utc_text(token.expires_at_ms),
             }

@@ -102,7 +102,7 @@ class Visitors:
 def require_role(request: WebRequest, role: WebRole) -> None:
     """Raises WebRefusal: the visitor may not do this."""
     if request.visitor.role < role:
-        needed = role.name.lower()
+        needed = role.word
         raise WebRefusal(HTTPStatus.FORBIDDEN, f"this needs the role {needed}", kind="role-needed", role=needed)
 
 

@@ -83,7 +83,7 @@ def _operation(name: str, role: WebRole, about: Description) -> dict[str, Any]:
         "parameters": list(map(_parameter, about.parameters)),
         "responses": dict(_responses(about)),
         "security": [{}] if role is WebRole.ANYBODY else [{"token": []}, {"session": []}, {}],
-        "x-role": role.name.lower(),
+        "x-role": role.word,
     }
     if about.more:
         operation["description"] = about.more

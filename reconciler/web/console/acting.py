@@ -17,7 +17,7 @@ from reconciler.web.acts.act import ActResult, WebAct
 from reconciler.web.acts.once import UNDER_WAY, done_once
 from reconciler.web.console.offer import CONFIRMED_ABOVE
 from reconciler.web.console.rendering import page
-from reconciler.web.exchange import Handler, WebRefusal, WebRequest, WebResponse
+from reconciler.web.exchange import Handler, WebRefusal, WebRequest, WebResponse, last_of, see_other
 from reconciler.web.services import WebServices
 
 KEY_FIELD = "act_key"
@@ -45,17 +45,12 @@ def by_form(act: WebAct[Any], complete: Completion | None = None) -> Handler:
         except WebRefusal as refusal:
             if refusal.kind != UNDER_WAY:
                 raise
-            return _see_other(services, _outcome_path(act, key))  # it tells when it is done
+            return see_other(services.prefix + _outcome_path(act, key))  # it tells when it is done
         if not act.keeps_result:
             return page(services, request, "opened_body.html", opened=done.result.document)
-        return _see_other(services, _place_of(act, key, done.result))
+        return see_other(services.prefix + _place_of(act, key, done.result))
 
     return handle
-
-
-def last_of(form: Form, name: str) -> str:
-    """The value of a field; empty: it is not there."""
-    return (form.get(name) or ("",))[-1]
 
 
 def document_of(act: WebAct[Any], form: Form) -> dict[str, Any]:
@@ -109,9 +104,3 @@ def _place_of(act: WebAct[Any], key: str, result: ActResult) -> str:
 
 def _outcome_path(act: WebAct[Any], key: str) -> str:
     return f"/acts/{act.name}/{quote(key, safe='')}"
-
-
-def _see_other(services: WebServices, path: str) -> WebResponse:
-    return WebResponse(
-        status=HTTPStatus.SEE_OTHER, content_type="text/plain", headers={"Location": services.prefix + path}
-    )

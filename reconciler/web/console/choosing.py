@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from http import HTTPStatus
-
 from reconciler.errors import InvalidValue
 from reconciler.web.console.catalogue import LANGUAGES
 from reconciler.web.console.own_path import own_path
 from reconciler.web.console.rendering import page
 from reconciler.web.console.view import Theme, changed, view_of, zones
-from reconciler.web.exchange import WebRequest, WebResponse
+from reconciler.web.exchange import WebRequest, WebResponse, see_other
 from reconciler.web.services import WebServices
 
 
@@ -27,8 +25,5 @@ def choose(services: WebServices, request: WebRequest) -> WebResponse:
     except ValueError as error:
         name = str(error)
         raise InvalidValue(name, chosen[name][:80], "one of those on the page") from error
-    headers = {
-        "Location": services.prefix + own_path(request.asked("back")),
-        "Set-Cookie": view.cookie(prefix=services.prefix),
-    }
-    return WebResponse(status=HTTPStatus.SEE_OTHER, content_type="text/plain", headers=headers)
+    cookie = {"Set-Cookie": view.cookie(prefix=services.prefix)}
+    return see_other(services.prefix + own_path(request.asked("back")), cookie)

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 from reconciler.web.access.logins import Logins
 from reconciler.web.console.own_path import own_path
 from reconciler.web.console.rendering import page
-from reconciler.web.exchange import WebRefusal, WebRequest, WebResponse
+from reconciler.web.exchange import WebRefusal, WebRequest, WebResponse, last_of, see_other
 from reconciler.web.services import WebServices
 
 LOGIN_PATH = "/login"
@@ -24,19 +24,19 @@ def show(services: WebServices, request: WebRequest) -> WebResponse:
 def log_in(services: WebServices, request: WebRequest) -> WebResponse:
     """To the page that was asked for before, with a session; or the form again, with what is wrong."""
     form = request.form()
-    name, password, wanted = ((form.get(field) or ("",))[-1] for field in ("name", "password", "next"))
+    name, password, wanted = (last_of(form, field) for field in ("name", "password", "next"))
     next_path = own_path(wanted)
     try:
         cookie = _logins(services).log_in(request, name, password)
     except WebRefusal as refusal:
         shown = page(services, request, "login.html", next_path=next_path, refusal=refusal)
         return replace(shown, status=refusal.status, headers=refusal.headers)
-    return _see_other(services, next_path, cookie)
+    return see_other(services.prefix + next_path, {"Set-Cookie": cookie})
 
 
 def log_out(services: WebServices, request: WebRequest) -> WebResponse:
     """To the form."""
-    return _see_other(services, LOGIN_PATH, _logins(services).log_out(request))
+    return see_other(services.prefix + LOGIN_PATH, {"Set-Cookie": _logins(services).log_out(request)})
 
 
 def to_login(services: WebServices, request: WebRequest) -> WebResponse:
@@ -47,14 +47,10 @@ def to_login(services: WebServices, request: WebRequest) -> WebResponse:
     if request.headers.get("hx-request") == "true":
         return WebResponse(status=HTTPStatus.UNAUTHORIZED, content_type="text/plain", headers={"HX-Refresh": "true"})
     if request.method != "GET":
-        return _see_other(services, LOGIN_PATH)
+        return see_other(services.prefix + LOGIN_PATH)
     asked = quote(request.path) + (f"?{urlencode(request.query, doseq=True)}" if request.query else "")
-    return _see_other(services, f"{LOGIN_PATH}?{urlencode({'next': asked})}" if asked != "/" else LOGIN_PATH)
-
-
-def _see_other(services: WebServices, path: str, cookie: str = "") -> WebResponse:
-    headers = {"Location": services.prefix + path} | ({"Set-Cookie": cookie} if cookie else {})
-    return WebResponse(status=HTTPStatus.SEE_OTHER, content_type="text/plain", headers=headers)
+    query = f"?{urlencode({'next': asked})}" if asked != "/" else ""
+    return see_other(f"{services.prefix}{LOGIN_PATH}{query}")
 
 
 def _logins(services: WebServices) -> Logins:
