@@ -13,11 +13,12 @@ from reconciler.classic.sets import RedisClassicSets, open_classic_client
 from reconciler.clock import Clock
 from reconciler.contract.subscription import Subscription
 from reconciler.evidence.lookup import Lookups
+from reconciler.policy.environment import RENEW_SECONDS
 from reconciler.policy.evidence import StoredMessage
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.settings.schema import Settings
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.environment import RENEW_SECONDS, enter_environment, environment_guard
+from reconciler.wiring.environment import enter_environment, environment_guard
 from reconciler.wiring.scheduler import Tick, TickRunner
 from reconciler.wiring.subscriptions import subscription_of
 

@@ -84,16 +84,7 @@ def status(
 
     with Connections(read_settings(config)) as connections:
         report = read_status(connections, rounds_within_seconds=rounds_within)
-    remarks = {
-        "away": report.away,
-        "late": report.late_lines,
-        "undecided": report.undecided,
-        "doubled": report.doubled,
-        "damaged": report.damaged,
-        "unproved": report.unproved,
-        "rejected": report.rejected,
-    }
-    lines = [f"{name}: {line}" for name, of_name in remarks.items() for line in of_name]
+    lines = [f"{name}: {line}" for name, of_name in report.remarks.items() for line in of_name]
     if output is Output.JSON:
         print_json(report.as_dict())
         remark(*lines)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from reconciler.clock import Clock
 from reconciler.commands.status.report import StatusReport, SubscriptionStatus, read_status
@@ -79,19 +80,21 @@ def dependency_samples(results: Mapping[str, str | None] | None) -> Iterator[Sam
 def state_samples(state: LatestReading[tuple[Sample, ...] | None]) -> Iterator[Sample]:
     """What was read, or that nothing could be: absent values are never shown as 0."""
     samples = state.get()
-    yield Sample(c.STATE_UP, (), int(samples is not None))
-    if state.took_seconds is not None:
-        yield Sample(c.STATE_READ, (), state.took_seconds)
+    yield from _reading_samples(state, samples)
     yield from samples or ()
 
 
 def report_samples(reading: LatestReading[StatusReport], settings: Settings) -> Iterator[Sample]:
     """The same, of a report that pages show, too."""
     report = reading.get()
-    yield Sample(c.STATE_UP, (), int(report is not None))
+    yield from _reading_samples(reading, report)
+    yield from () if report is None else status_samples(report, settings)
+
+
+def _reading_samples(reading: LatestReading[Any], answer: object) -> Iterator[Sample]:
+    yield Sample(c.STATE_UP, (), int(answer is not None))
     if reading.took_seconds is not None:
         yield Sample(c.STATE_READ, (), reading.took_seconds)
-    yield from () if report is None else status_samples(report, settings)
 
 
 def mode_samples(settings: Settings) -> Iterator[Sample]:

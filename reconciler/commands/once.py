@@ -12,13 +12,14 @@ from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import RepairState
 from reconciler.contract.verdicts import LOSSES
 from reconciler.errors import InvalidValue
+from reconciler.policy.environment import EnvironmentGuard
 from reconciler.policy.plan import TopicPlan
 from reconciler.policy.round import RoundReport
 from reconciler.settings.schema import Settings
 from reconciler.wiring.announcements import AnnouncementConsumer, build_announcement_consumer
 from reconciler.wiring.availability import require_all_dependencies
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.environment import EnvironmentGuard, enter_environment, environment_guard
+from reconciler.wiring.environment import enter_environment, environment_guard
 from reconciler.wiring.history import history_sink, writing_history
 from reconciler.wiring.rounds import RoundAssembly
 from reconciler.wiring.tracing import traced_by, tracing

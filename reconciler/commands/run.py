@@ -14,13 +14,14 @@ from reconciler.commands.job_worker import working_on_jobs
 from reconciler.commands.metrics import measuring
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import ConfigurationError, RedisAway, TransientError
+from reconciler.policy.environment import RENEW_SECONDS
 from reconciler.policy.events import OutageOpened
 from reconciler.policy.plan import TopicPlan
 from reconciler.policy.round import ReconcileRound
 from reconciler.settings.schema import Settings
 from reconciler.wiring.announcements import build_announcement_consumer
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.environment import RENEW_SECONDS, enter_environment, environment_guard
+from reconciler.wiring.environment import enter_environment, environment_guard
 from reconciler.wiring.evidence import require_own_identities
 from reconciler.wiring.history import history_sink, writing_history
 from reconciler.wiring.metrics import Metering

@@ -10,12 +10,10 @@ from collections.abc import Callable
 from functools import partial
 
 from reconciler.errors import BrokerUnavailable
-from reconciler.policy.environment import RENEW_SECONDS, EnvironmentGuard, conflict
+from reconciler.policy.environment import EnvironmentGuard, conflict
 from reconciler.policy.ports import EnvironmentUses
 from reconciler.shards.environment_uses import RedisEnvironmentUses
 from reconciler.wiring.connections import Connections
-
-__all__ = ["RENEW_SECONDS", "EnvironmentGuard", "ask_environment", "enter_environment", "environment_guard"]
 
 logger = logging.getLogger(__name__)
 

@@ -104,6 +104,19 @@ class StatusReport:
         return (*(f"{one.subscription}: {cause}" for one in self._accounts for cause in one.late), *self.late)
 
     @property
+    def remarks(self) -> Mapping[str, tuple[str, ...]]:
+        """What is told below the sentence, by the name under which it is told; empty ones, too."""
+        return {
+            "away": self.away,
+            "late": self.late_lines,
+            "undecided": self.undecided,
+            "doubled": self.doubled,
+            "damaged": self.damaged,
+            "unproved": self.unproved,
+            "rejected": self.rejected,
+        }
+
+    @property
     def summary(self) -> str:
         """One sentence: until when all is well, or what needs a person."""
         found = self.summed_up

@@ -40,6 +40,11 @@ class VerdictCount:
     #: The unreadable states or verdicts; then they count as undecided.
     damage: str | None = None
 
+    @property
+    def is_open_loss(self) -> bool:
+        """Lost, and neither arrived nor given up."""
+        return self.state is CandidateState.OPEN and self.loss_verdict is not None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairCount:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from reconciler.commands.status.report import StatusReport
 from reconciler.commands.status.standstill import NeedKind
-from reconciler.contract.tables import CandidateState, HoldKind
+from reconciler.contract.tables import HoldKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ def next_steps(report: StatusReport) -> Iterator[NextStep]:
         path, query, runbook = _OF_NEED[need.kind]
         name = f"{need.kind.value}"
         yield NextStep(name=name, path=path, query=query, runbook=runbook, count=need.count, topic=need.topic)
-    lost = sum(v.count for v in report.verdicts if v.state is CandidateState.OPEN and v.loss_verdict is not None)
+    lost = sum(v.count for v in report.verdicts if v.is_open_loss)
     if lost:
         yield NextStep(name="lost", path="/losses", query={"state": "OPEN"}, runbook="LostMessages", count=lost)
     if report.undecided:

@@ -103,21 +103,12 @@ def severity(report: StatusReport) -> str:
 
 def _now(services: WebServices) -> dict[str, Any]:
     report = services.newest_status()
-    remarks = {
-        "away": report.away,
-        "late": report.late_lines,
-        "undecided": report.undecided,
-        "doubled": report.doubled,
-        "damaged": report.damaged,
-        "unproved": report.unproved,
-        "rejected": report.rejected,
-    }
     return {
         "report": report,
         "severity": severity(report),
         "steps": tuple(next_steps(report)),
         "cards": _cards(report),
-        "remarks": {name: lines for name, lines in remarks.items() if lines},
+        "remarks": {name: lines for name, lines in report.remarks.items() if lines},
     }
 
 
@@ -125,7 +116,7 @@ def _cards(report: StatusReport) -> Sequence[SubscriptionCard]:
     cards = []
     for status in report.subscriptions:
         of = [v for v in report.verdicts if v.subscription == status.subscription]
-        lost = [v for v in of if v.state is CandidateState.OPEN and v.loss_verdict is not None]
+        lost = [v for v in of if v.is_open_loss]
         came = [v for v in of if v.loss_verdict is not None and v.verdict is Verdict.CONSUMED]
         cards.append(
             SubscriptionCard(
