@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmarks.load import service_log
 from benchmarks.load.figures import Goal, at_most, equal, percentile, report
-from benchmarks.load.ids import found
+from benchmarks.load.ids import WORKERS_START_SECONDS, found
 from benchmarks.load.job import Job
 from benchmarks.load.processes import Meter
 from benchmarks.load.world import Timing, World, until
@@ -30,7 +30,6 @@ from tests.services.ports import free_port
 #: Of a round with browsers to one without.
 RATIO_MAX = 1.2
 EVERY_SECONDS = 2.0
-WORKERS_START_SECONDS = 3.0
 LOSE_EVERY = 1_000
 
 

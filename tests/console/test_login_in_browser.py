@@ -7,13 +7,13 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, Request, Route, expect
+from playwright.sync_api import Browser, Request, Route, expect
 
 from reconciler.clock import SystemClock
 from reconciler.settings.file import load_settings
 from reconciler.web.access.roles import WebRole
 from reconciler.web.server import serving_web
-from tests.console.watched_page import opened
+from tests.console.watched_page import opened, sign_in
 from tests.services.ports import free_port
 from tests.unit.web.web_world import PASSWORD, with_user
 
@@ -36,12 +36,6 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"http://{host}:{port}/reconciler"
 
 
-def log_in(page: Page, password: str) -> None:
-    page.get_by_label("Name").fill("alice")
-    page.get_by_label("Password").fill(password)
-    page.get_by_role("button", name="Sign in").click()
-
-
 @pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])
 def test_a_person_comes_in_and_goes_out(chromium: Browser, url: str, scripts: bool) -> None:
     with opened(chromium, url, scripts=scripts) as watched:
@@ -52,9 +46,9 @@ def test_a_person_comes_in_and_goes_out(chromium: Browser, url: str, scripts: bo
         expect(page).to_have_url(f"{url}/login?next=%2F%3Fhours%3D6")
         if scripts:
             assert watched.violations() == []
-        log_in(page, "a wrong password")
+        sign_in(page, "alice", "a wrong password")
         expect(page.get_by_role("alert")).to_have_text("Name or password is wrong.")
-        log_in(page, PASSWORD)
+        sign_in(page, "alice", PASSWORD)
         # What is asked for stands behind the login: that no ledger answers.
         expect(page).to_have_url(f"{url}/?hours=6")
         expect(page.locator(".who")).to_contain_text("alice")
@@ -73,7 +67,7 @@ def test_a_page_of_another_site_neither_logs_out_nor_in(chromium: Browser, url: 
     with opened(chromium, url) as watched:
         page = watched.page
         page.goto(f"{url}/login")
-        log_in(page, PASSWORD)
+        sign_in(page, "alice", PASSWORD)
         expect(page.locator(".who")).to_contain_text("alice")
         for path in ("logout", "login"):
             form = f"<form method=post action='{url}/{path}'><input name=name value=mallory></form>"

@@ -57,6 +57,13 @@ class WatchedPage:
         return int(measured)
 
 
+def sign_in(page: Page, name: str, password: str) -> None:
+    """Fills and sends the form of the login page, which is open."""
+    page.get_by_label("Name").fill(name)
+    page.get_by_label("Password").fill(password)
+    page.get_by_role("button", name="Sign in").click()
+
+
 @contextmanager
 def opened(
     browser: Browser, url: str, *, language: str = "en", dark: bool = False, width: int = 1280, scripts: bool = True

@@ -15,20 +15,17 @@ from typing import Self
 
 from playwright.sync_api import Browser
 
-from reconciler.web.access.passwords import hashed_password
 from reconciler.web.access.roles import WebRole
-from reconciler.web.access.users import WebUser, WebUsers
-from reconciler.web.access.users_file import change_users
 from tests.acceptance.deployment import Deployment, Service
-from tests.console.watched_page import WatchedPage, opened
+from tests.console.watched_page import WatchedPage, opened, sign_in
 from tests.polling import eventually
 from tests.services import redis_server
 from tests.services.embedded_broker import EmbeddedBroker
 from tests.services.ports import free_port
 from tests.services.redis_server import RedisServer
 from tests.services.requirements import require
+from tests.unit.web.web_world import PASSWORD, with_user
 
-PASSWORD = "correct horse battery"
 #: One person of each role.
 PEOPLE = {"vera": WebRole.VIEWER, "olga": WebRole.OPERATOR, "adam": WebRole.ADMIN}
 
@@ -60,7 +57,8 @@ class WatchedService:
 
     def __enter__(self) -> Self:
         users_file = self._folder / "users.json"
-        change_users(users_file, _with_people)
+        for name, role in PEOPLE.items():
+            with_user(users_file, name, role)
         with ExitStack() as stack:
             redis = stack.enter_context(RedisServer(self._folder / "redis"))
             broker = stack.enter_context(EmbeddedBroker())
@@ -117,14 +115,6 @@ class WatchedService:
         with opened(chromium, self.url, scripts=scripts) as watched:
             page = watched.page
             page.goto(f"{self.url}/")
-            page.get_by_label("Name").fill(name)
-            page.get_by_label("Password").fill(PASSWORD)
-            page.get_by_role("button", name="Sign in").click()
+            sign_in(page, name, PASSWORD)
             page.wait_for_url(f"{self.url}/")
             yield watched
-
-
-def _with_people(users: WebUsers) -> WebUsers:
-    for name, role in PEOPLE.items():
-        users = users.with_entry(WebUser(name=name, role=role, password_hash=hashed_password(PASSWORD)))
-    return users
