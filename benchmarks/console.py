@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.load.figures import at_most, percentile, report
+from benchmarks.load.figures import at_most, equal, percentile, report
 from benchmarks.load.job import Job
 from benchmarks.load.postgres import connect
 from benchmarks.load.world import Timing, World, until
@@ -176,6 +176,7 @@ def main() -> int:
             for name, one in seen.items()
             if name.partition(" ")[2] not in ASKS_OTHERS
         ]
+        goals.append(equal("routes that fail", [name for name, one in seen.items() if one["status"] >= 500], []))
         figures = {"candidates": options.candidates, "filled_seconds": round(filled_seconds), "routes": seen}
         return report("console", figures, goals, options.out)
 

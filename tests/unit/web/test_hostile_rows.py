@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.contract.tables import JobKind
 from reconciler.contract.visible_text import visible_json
+from reconciler.policy.ports import WantedJob
 from reconciler.web.services import WebServices
 from tests.unit.web.console_world import PREFIX, asked, services_of
-from tests.unit.web.hostile_ledger import make_hostile_world
+from tests.unit.web.hostile_ledger import job_ids, make_hostile_world
 
 NOW_MS = 1_800_000_000_000
 LISTS = ("repairs", "outages", "quarantine", "actions", "jobs")
@@ -44,3 +46,17 @@ def test_a_hostile_row_is_text_on_a_page(services: WebServices, name: str) -> No
     assert "&lt;" in page, "no row is shown"
     for obeyed in ("<script>alert", "<img src=x", "<svg/onload", "<iframe", "<base ", 'hx-get="//', "\x1b", "\u202e"):
         assert obeyed not in page
+
+
+@pytest.mark.parametrize("state", tuple(job_ids()))
+def test_a_hostile_job_has_a_page(services: WebServices, state: str) -> None:
+    answer = asked(services, f"/jobs/{job_ids()[state]}")
+    page = answer.body.decode()
+    assert answer.status is HTTPStatus.OK, page[:300]
+    assert "<script>alert" not in page
+
+
+def test_a_job_whose_request_lost_its_members_has_a_page(services: WebServices) -> None:
+    wanted = WantedJob(job_id="d" * 32, kind=JobKind.REPAIR, request={}, by="ada")
+    services.connections.ledger.jobs.place(services.settings.environment, wanted)
+    assert asked(services, f"/jobs/{wanted.job_id}").status is HTTPStatus.OK
