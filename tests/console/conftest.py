@@ -1,7 +1,12 @@
-"""One browser for the tests of a worker."""
+"""One browser for the tests of a module.
+
+Playwright keeps an event loop in the thread of the tests while it runs, and tests of other modules run their own:
+the fixture ends with the module, not with the worker.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -11,7 +16,7 @@ from tests.console.watched_page import launched
 from tests.services.requirements import browser_missing, require
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
     """The distribution's browser."""
     require(browser_missing())
@@ -19,3 +24,4 @@ def chromium() -> Iterator[Browser]:
         browser = launched(playwright)
         yield browser
         browser.close()
+    assert asyncio._get_running_loop() is None
