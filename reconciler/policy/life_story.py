@@ -81,6 +81,11 @@ class LifeStory:
         """Whether at least one witness knows the key."""
         return bool(self.events)
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Nothing comes next by itself, and every witness has answered."""
+        return not (self.upcoming or self.away or self.silent)
+
     def as_dict(self) -> dict[str, object]:
         """Plain data for JSON."""
         return {

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from markupsafe import Markup
 
 from reconciler.commands.explain import life_stories
-from reconciler.contract.row_rules import NAME_CHARACTERS
 from reconciler.contract.visible_text import visible
 from reconciler.policy.life_story import LifeStory
 from reconciler.web.console.rendering import page
@@ -22,23 +21,25 @@ from reconciler.web.services import WebServices
 def show(services: WebServices, request: WebRequest) -> WebResponse:
     """By unique key or business id, in the path or in the query; the form alone where nothing is named.
 
-    Every witness is asked when the page is asked for, as by `reconciler explain`.
+    Every witness is asked when the page is asked for, as by `reconciler explain`. `part=now`: what changes as long as
+    something comes next, which the page asks for again and again.
     """
     name = request.parts.get("name") or request.asked("name").strip()
     if not name:
-        return page(services, request, "message.html", name="", found=None, characters=NAME_CHARACTERS)
+        return page(services, request, "message.html", name="", found=None, moves=False)
     found = life_stories(services.connections, name)
-    values = {"found": found, "stories": [one for one in found.stories if one.is_known], "evidence": evidence}
-    return page(services, request, "message.html", name=name, weight=weight, **values)
+    stories = [one for one in found.stories if one.is_known]
+    template = "message_now.html" if request.asked("part") == "now" else "message.html"
+    moves = not all(story.is_at_rest for story in stories)
+    values = {"found": found, "stories": stories, "moves": moves, "evidence": evidence, "weight": weight}
+    return page(services, request, template, name=name, **values)
 
 
 def weight(story: LifeStory) -> str:
     """How bad it looks, as a class of the style."""
     if any("a person must look" in line for line in story.outlook):
         return "warn"
-    if story.away or story.silent or story.upcoming:
-        return "notice"
-    return "good"
+    return "good" if story.is_at_rest else "notice"
 
 
 def evidence(values: Mapping[str, object], moment: Moment) -> Iterator[tuple[str, Markup]]:

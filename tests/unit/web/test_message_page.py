@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import quote, quote_plus
 
 import pytest
 
@@ -95,6 +96,19 @@ def test_a_story_that_may_be_incomplete_does_not_look_complete(services: WebServ
     complete = replace(story, away=(), silent=(), upcoming=())
     explains(Explanation(stories=(complete,)))
     assert "every witness has answered" in page_of(services, f"/messages/{KEY}")
+
+
+def test_a_page_asks_after_the_end_or_stands_still_before(services: WebServices, explains: Asking) -> None:
+    name = quote("a/b & c", safe="")
+    explains(Explanation(stories=(story_of(),)))
+    again = f'hx-get="{PREFIX}/messages?name={quote_plus("a/b & c")}&amp;part=now"'
+    assert again in page_of(services, f"/messages?name={name}")
+    part = page_of(services, f"/messages?name={name}&part=now")
+    assert again in part
+    assert not re.search("<html|<form|<h1", part), "what a person types is not taken away"
+    explains(Explanation(stories=(replace(story_of(), away=(), silent=(), upcoming=()),)))
+    for address in (f"/messages?name={name}", f"/messages?name={name}&part=now"):
+        assert "hx-get" not in page_of(services, address)
 
 
 def test_a_name_that_no_witness_knows_is_told_as_unknown(services: WebServices, explains: Asking) -> None:
