@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 DRAWN ?= 200
-.PHONY: mutants model fuzz failover help setup demo test test-spark test-stress test-fast test-lowest lint lock format conformance chaos simulate benchmark-audit load-ids load-sql load-lag load-dead docs clean
+.PHONY: mutants model fuzz failover help setup demo test test-spark test-stress test-packages test-fast test-lowest lint lock format conformance chaos simulate benchmark-audit load-ids load-sql load-lag load-dead docs clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -41,10 +41,11 @@ demo: $(VENV)/.demo ## lost messages found and repaired, everything embedded
 	$(BIN)/reconciler demo
 
 STRESS := tests/chaos tests/failover tests/fuzz tests/model tests/simulation
+PACKAGED := tests/packages
 
 # Four workers on two cores: half of their time is waiting, for brokers, grace periods and leases.
 test: setup ## everything but test-spark and test-stress; a missing service is skipped on a laptop and fails with CI=true
-	$(PYTEST) -n 4 --dist loadgroup -m "not spark" $(STRESS:%=--ignore=%) $(if $(IN_CI),--cov --cov-report=)
+	$(PYTEST) -n 4 --dist loadgroup -m "not spark" $(STRESS:%=--ignore=%) --ignore=$(PACKAGED) $(if $(IN_CI),--cov --cov-report=)
 	$(if $(IN_CI),$(BIN)/python tests/coverage_gate.py)
 
 test-spark: setup ## the audit on PySpark: planted accidents, faults, a standalone cluster, the demo's last step
@@ -53,6 +54,9 @@ test-spark: setup ## the audit on PySpark: planted accidents, faults, a standalo
 
 test-stress: setup ## a short run each of chaos, failover, fuzz and model; 5 000 simulated histories, all planted bugs
 	$(PYTEST) -n 2 --dist loadgroup $(STRESS)
+
+test-packages: setup ## deploy/: units, image, compose file and chart, as far as this machine has their programs
+	$(PYTEST) -n 2 --dist loadgroup tests/unit/packages $(PACKAGED)
 
 # Three workers on two cores: half of their time is waiting.
 test-fast: setup ## unit and contract tests in memory, under 30 s
@@ -137,6 +141,8 @@ docs: setup ## writes docs/reference and the dashboard from the code
 	$(BIN)/python docs/generate.py
 
 EXTRAS := daemon demo audit postgres mysql compression metrics web otel
+# What the image and the packages install: all but the demo and PySpark, for which `audit --engine here` stands in.
+SERVED := daemon audit postgres mysql compression metrics web otel
 COMPILE := uv pip compile --quiet --generate-hashes --no-annotate --custom-compile-command 'make lock'
 LOWEST := --resolution lowest-direct --no-emit-package pyspark --no-emit-package py4j
 lock: setup ## requirements/*.lock from pyproject.toml; UPGRADE=--upgrade takes the newest of everything
@@ -146,6 +152,8 @@ lock: setup ## requirements/*.lock from pyproject.toml; UPGRADE=--upgrade takes 
 		-o requirements/ci.lock
 	$(BIN)/$(COMPILE) $(UPGRADE) $(LOWEST) --universal --python-version 3.11 pyproject.toml $(EXTRAS:%=--extra %) \
 		--group test -o requirements/lowest.lock
+	$(BIN)/$(COMPILE) --constraint requirements/ci.lock --no-emit-package pyspark --no-emit-package py4j --universal \
+		--python-version 3.11 pyproject.toml $(SERVED:%=--extra %) -o requirements/service.lock
 
 clean: ## removes the virtual environment and caches
 	rm -rf $(VENV) $(VENV)-lowest .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.*
