@@ -5,6 +5,8 @@ A form carries its idempotency key, made when its page was: a double click, a re
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -40,6 +42,8 @@ def by_form(act: WebAct[Any], complete: Completion | None = None) -> Handler:
         document = document_of(act, form)
         if complete is not None:
             complete(form, document)
+        if document.get("dry_run"):
+            key = _key_of_choice(key, document)
         try:
             done = done_once(services, act, request, document, key=key)
         except WebRefusal as refusal:
@@ -91,6 +95,12 @@ def since_and_word(form: Form, document: dict[str, Any]) -> None:
         except ValueError:
             raise InvalidValue("since", since[:40], "a time as 2026-11-25T09:30, UTC") from None
         document["since_ms"] = int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _key_of_choice(key: str, document: Mapping[str, Any]) -> str:
+    """Who goes back from a preview and chooses otherwise sends the same form again, and it is another request."""
+    chosen = hashlib.sha256(json.dumps(document, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{key}-{chosen[:16]}" if key else ""
 
 
 def _not_confirmed(detail: str) -> WebRefusal:

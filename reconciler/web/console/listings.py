@@ -13,6 +13,7 @@ from reconciler.contract.verdicts import Verdict
 from reconciler.errors import InvalidValue
 from reconciler.policy.ports import LedgerFilter
 from reconciler.web.console.rendering import page
+from reconciler.web.console.selection import choosable, finds_every_open_loss
 from reconciler.web.cursors import cursor_of, position_of
 from reconciler.web.exchange import Handler, WebRequest, WebResponse
 from reconciler.web.services import WebServices
@@ -43,6 +44,8 @@ class ListingPage:
     runbook: str = ""
     #: What is included above the search; empty: nothing.
     above: str = ""
+    #: Rows can be chosen, and repaired together.
+    is_choosable: bool = False
 
     def choices(self, field: str) -> Sequence[str]:
         """Values of a field with a closed list; none: it is a text."""
@@ -60,6 +63,7 @@ LOSS_PAGE = ListingPage(
         *("first_seen_ms", "updated_at_ms"),
     ),
     runbook="LostMessages",
+    is_choosable=True,
 )
 REPAIR_PAGE = ListingPage(
     what="repairs",
@@ -119,6 +123,7 @@ def listing(of: ListingPage) -> Handler:
             name=chosen.get("name") or None,
             after=position_of(of.what, cursor) if cursor else None,
         )
+        rows = found.named()
         return page(
             services,
             request,
@@ -126,13 +131,15 @@ def listing(of: ListingPage) -> Handler:
             of=of,
             chosen=chosen,
             is_searched=any(value for name, value in chosen.items() if name != "loss"),
-            rows=found.named(),
+            rows=rows,
             notes=found.notes,
             next_cursor=cursor_of(of.what, found.end),
             is_first=not cursor,
             # What proves that an empty list is calm; None: the ledger does not say.
             report=None if found.rows else services.status.get(),
             status=services.newest_status() if of.above == "gates.html" else None,
+            choosable=choosable(rows, services.settings.subscriptions) if of.is_choosable else (),
+            is_everything=of.is_choosable and finds_every_open_loss(chosen),
         )
 
     return show

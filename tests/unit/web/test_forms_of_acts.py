@@ -14,10 +14,12 @@ from urllib.parse import urlencode
 import pytest
 
 from reconciler.commands.jobs import find_job, place_repair
+from reconciler.commands.repair import ManualRepairReport
 from reconciler.contract.tables import HoldKind, JobState
 from reconciler.policy.ports import JobChange, KeyedRequest, LedgerFilter
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import idempotency_key, ledger_metadata
+from reconciler.web.acts import repairing
 from reconciler.web.acts.act import WebAct
 from reconciler.web.acts.once import kept_key
 from reconciler.web.acts.repairing import DISMISS, REPAIR
@@ -154,6 +156,29 @@ def test_many_messages_are_repaired_by_one_click(browser: Browser) -> None:
         form = {"all": "true", "number": number, "confirmation": typed}
         assert browser.post("/repairs", form, key=f"all-{number}-{typed}").status == status
     assert actions(browser.world) == 2 * [("web:operator", "job")]
+
+
+def test_a_choice_that_is_corrected_after_its_preview_is_taken_for_the_first_one(
+    browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    previewed: list[Sequence[str]] = []
+
+    def repair_now(_connections: object, names: Sequence[str], **_more: object) -> ManualRepairReport:
+        previewed.append(names)
+        return ManualRepairReport(keys=(), dry_run=True)
+
+    monkeypatch.setattr(repairing, "repair_now", repair_now)
+    sent = [{"keys": KEYS[:count], "dry_run": "true"} for count in (2, 2, 1)]
+    first, again, corrected = [location(browser.post("/repairs", form)) for form in sent]
+    assert first == again != corrected
+    assert previewed == [KEYS[:2], KEYS[:1]]
+
+
+@pytest.mark.parametrize("keys", [[], KEYS[:101]], ids=["nothing", "too many"])
+def test_a_preview_of_nothing_or_of_too_many_is_refused_as_a_fault(browser: Browser, keys: Sequence[str]) -> None:
+    refused = browser.post("/repairs", {"keys": keys, "dry_run": "true"})
+    assert refused.status is HTTPStatus.UNPROCESSABLE_ENTITY
+    assert "100 keys at most" in refused.body.decode() if keys else "name messages" in refused.body.decode()
 
 
 def test_a_bulk_repair_leads_to_its_job_however_often_it_is_sent(browser: Browser) -> None:

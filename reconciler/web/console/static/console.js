@@ -34,6 +34,29 @@ document.addEventListener("htmx:afterSwap", (event) => {
   }
 });
 
+/* ---- choosing rows: the boxes work alone; this counts them, and marks all of the page */
+const bulk = document.getElementById("bulk");
+if (bulk) {
+  const boxes = [...bulk.elements].filter((one) => one.name === "keys");
+  const all = document.getElementById("choose-all");
+  const count = () => {
+    const marked = boxes.filter((box) => box.checked);
+    // A message that is lost for two groups has two rows.
+    const number = new Set(marked.map((box) => box.value)).size;
+    document.getElementById("chosen").textContent = number;
+    bulk.querySelector("button").disabled = number === 0;
+    all.checked = marked.length === boxes.length;
+    all.indeterminate = marked.length > 0 && !all.checked;
+  };
+  all.addEventListener("change", () => {
+    for (const box of boxes) box.checked = all.checked;
+    count();
+  });
+  for (const box of boxes) box.addEventListener("change", count);
+  // Also after "back": browsers remember what was chosen.
+  addEventListener("pageshow", count);
+}
+
 /* ---- charts */
 const language = document.documentElement.lang;
 const hour = new Intl.DateTimeFormat(language, { timeZone: zone, hour: "2-digit", minute: "2-digit", hour12: false });

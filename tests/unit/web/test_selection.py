@@ -1,0 +1,136 @@
+"""Many losses at once: who is offered to choose, what can be chosen, and what a repair of everything would take."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import parse_qs
+
+import pytest
+
+from reconciler.clock import ManualClock
+from reconciler.web.access.roles import Visitor, WebRole
+from reconciler.web.acts.repairing import PREVIEWED_MAX
+from reconciler.web.console.catalogue import LANGUAGES
+from reconciler.web.console.listings import LOSS_PAGE, REPAIR_PAGE, ROWS_A_PAGE, ListingPage, listing
+from reconciler.web.exchange import WebRequest
+from reconciler.web.services import WebServices
+from tests.unit.web.console_world import PREFIX, services_of, settings_of
+from tests.unit.web.ledger_of_cases import NEWEST_MS, make_ledger
+
+OPERATOR = Visitor(name="ann", role=WebRole.OPERATOR)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cases")
+    make_ledger(folder)
+    return folder
+
+
+@pytest.fixture
+def services(folder: Path) -> Iterator[WebServices]:
+    made = services_of(settings_of(folder), clock=ManualClock(NEWEST_MS))
+    with made.connections:
+        yield made
+
+
+def page_of(
+    services: WebServices,
+    query: str = "",
+    *,
+    of: ListingPage = LOSS_PAGE,
+    visitor: Visitor = OPERATOR,
+    language: str = "en",
+) -> str:
+    request = WebRequest(
+        method="GET",
+        path=of.path,
+        headers={"accept-language": language},
+        request_id="r-1",
+        query=parse_qs(query),
+        visitor=visitor,
+    )
+    return listing(of)(services, request).body.decode()
+
+
+def rows_of(page: str) -> list[str]:
+    return re.findall(r"<tr>\n(.*?)</tr>", page.partition("<tbody>")[2], re.DOTALL)
+
+
+def chosen_by(row: str) -> str:
+    """The key of the row's box; empty: it has none."""
+    return "".join(re.findall(r'<input type="checkbox" name="keys" value="(\w+)" form="bulk">', row))
+
+
+def form_of(page: str, button: str) -> dict[str, str]:
+    """Hidden fields of the form with this button, but for those of every form."""
+    (form,) = [one for one in re.findall(r"<form.*?</form>", page, re.DOTALL) if f">{button}</button>" in one]
+    fields = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', form))
+    assert f'action="{PREFIX}/repairs" method="post"' in form
+    return {name: html.unescape(value) for name, value in fields.items() if name not in ("csrf_token", "act_key")}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_row_that_no_repair_takes_can_be_chosen(services: WebServices, language: str) -> None:
+    rows = rows_of(page_of(services, "loss=all", language=language))
+    for row in rows:
+        is_taken = ">RETIRED<" not in row and ">SETTLED<" not in row
+        (key,) = re.findall(rf'href="{PREFIX}/messages/(\w+)"', row)
+        assert chosen_by(row) == (key if is_taken else "")
+    assert 10 < len(list(filter(chosen_by, rows))) < len(rows)
+
+
+def test_boxes_are_offered_to_whom_they_refuse(services: WebServices, folder: Path) -> None:
+    read_only = services_of(settings_of(folder, RECONCILER_WEB__READ_ONLY="true"), clock=ManualClock(NEWEST_MS))
+    with read_only.connections:
+        admin = page_of(read_only, visitor=replace(OPERATOR, role=WebRole.ADMIN))
+    viewer = page_of(services, visitor=replace(OPERATOR, role=WebRole.VIEWER))
+    nobody = page_of(services, visitor=replace(OPERATOR, name=""))
+    for page in (admin, viewer, nobody):
+        assert "checkbox" not in page
+        assert "console.js" not in page
+    assert 'method="post"' not in admin
+    assert "This needs the role operator." in viewer
+    assert "sign in first" in nobody
+
+
+def test_a_choice_acts_at_once_or_beyond_what_is_searched_for(services: WebServices) -> None:
+    assert form_of(page_of(services), "Preview") == {"dry_run": "true"}
+    searched = {"topic": "ORDERS", "group": "billing"}
+    page = page_of(services, "topic=ORDERS&group=billing")
+    assert form_of(page, "Preview") == {"dry_run": "true"} | searched
+    assert form_of(page, "Preview all") == {"all": "true", "dry_run": "true"} | searched
+
+
+@pytest.mark.parametrize(
+    ("query", "is_whole"),
+    [
+        ("", True),
+        ("state=OPEN", True),
+        ("topic=ORDERS", True),
+        ("state=QUARANTINED", False),
+        ("verdict=PARKED", False),
+        ("age=younger-72", False),
+        ("loss=all", False),
+        (f"name={0x15:032X}", False),
+    ],
+)
+def test_a_repair_of_all_takes_more_than_the_search_has_shown(
+    services: WebServices, query: str, is_whole: bool
+) -> None:
+    page = page_of(services, query)
+    assert rows_of(page)
+    assert ("Preview all" in page) is is_whole
+    assert ("can be narrowed by topic and group only" in page) is not is_whole
+
+
+def test_a_whole_page_is_more_than_one_preview_takes() -> None:
+    assert ROWS_A_PAGE <= PREVIEWED_MAX
+
+
+def test_no_other_listing_can_be_chosen_from(services: WebServices) -> None:
+    assert "checkbox" not in page_of(services, of=REPAIR_PAGE)
