@@ -8,17 +8,29 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from collections.abc import Callable, Iterator
 
-#: What is not plainly one of ASCII's letters, so that long texts are looked at quickly.
-_DOUBTFUL = re.compile(r"[^ -~\n\t]")
+#: What is not plainly ASCII's letters, so that long texts are looked at quickly.
+_DOUBTFUL = re.compile(r"[^ -~\n\t]+")
+#: Marks over and under one letter; no language has more. A flood of them covers the lines around it.
+MARKS_MAX = 4
+_MARKS = frozenset({"Mn", "Me"})
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 #: Letters and marks that show nothing, though their category says otherwise (Unicode's Default_Ignorable_Code_Point).
 _BLANK = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
 
 
 def visible(text: str) -> str:
-    """Characters that one cannot see, or that turn the text around them, as their numbers; line ends and tabs stay."""
-    return _DOUBTFUL.sub(lambda found: _shown(found[0]), text)
+    """Characters that one cannot see, or that turn or cover the text around them, as their numbers.
+
+    Line ends and tabs stay.
+    """
+    return _DOUBTFUL.sub(lambda found: "".join(_told(found[0], _number)), text)
+
+
+def excerpt(text: str, characters_max: int) -> str:
+    """The text; of a longer one the beginning, and how long it is."""
+    return text if len(text) <= characters_max else f"{text[:characters_max]}… (cut: {len(text)} characters)"
 
 
 def visible_line(text: str) -> str:
@@ -28,18 +40,22 @@ def visible_line(text: str) -> str:
 
 def visible_json(document: str) -> str:
     """A JSON text without line ends that holds the same values, with JSON's own escapes for what one cannot see."""
-    return _DOUBTFUL.sub(lambda found: _escaped(found[0]), document)
+    return _DOUBTFUL.sub(lambda found: "".join(_told(found[0], _escape)), document)
 
 
-def _shown(character: str) -> str:
-    return f"\\u{{{ord(character):04X}}}" if _is_unseen(character) else character
+def _told(text: str, told: Callable[[str], str]) -> Iterator[str]:
+    marks = 0
+    for character in text:
+        category = unicodedata.category(character)
+        marks = marks + 1 if category in _MARKS else 0
+        is_seen = category not in _UNSEEN and _BLANK.match(character) is None and marks <= MARKS_MAX
+        yield character if is_seen else told(character)
 
 
-def _escaped(character: str) -> str:
-    if character == "\x7f":
-        return "\\u007f"  # json takes it for a letter of ASCII
-    return json.dumps(character)[1:-1] if _is_unseen(character) else character
+def _number(character: str) -> str:
+    return f"\\u{{{ord(character):04X}}}"
 
 
-def _is_unseen(character: str) -> bool:
-    return unicodedata.category(character) in _UNSEEN or _BLANK.match(character) is not None
+def _escape(character: str) -> str:
+    # json takes U+007F for a letter of ASCII.
+    return "\\u007f" if character == "\x7f" else json.dumps(character)[1:-1]

@@ -11,6 +11,7 @@ from reconciler.policy.ports import Position
 
 #: A cursor of another version is refused: its position may mean something else.
 VERSION = 1
+#: A position has at most three names of 160 characters, of four bytes each in UTF-8.
 CURSOR_CHARACTERS_MAX = 4_096
 
 
@@ -19,7 +20,7 @@ def cursor_of(listing: str, end: Position | None) -> str | None:
     if end is None:
         return None
     values = [{"hex": value.hex()} if isinstance(value, bytes) else value for value in end]
-    text = json.dumps([VERSION, listing, values], separators=(",", ":"))
+    text = json.dumps([VERSION, listing, values], separators=(",", ":"), ensure_ascii=False)
     return urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 

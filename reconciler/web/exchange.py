@@ -11,6 +11,7 @@ from urllib.parse import parse_qs
 
 from reconciler.contract.visible_text import visible_json
 from reconciler.web.access.roles import ANYBODY, Visitor
+from reconciler.web.excerpts import excerpts
 
 if TYPE_CHECKING:
     from reconciler.web.services import WebServices
@@ -121,8 +122,13 @@ def see_other(location: str, headers: Mapping[str, str] | None = None) -> WebRes
 
 
 def json_response(
-    document: object, *, status: HTTPStatus = HTTPStatus.OK, headers: Mapping[str, str] | None = None
+    document: object,
+    *,
+    status: HTTPStatus = HTTPStatus.OK,
+    headers: Mapping[str, str] | None = None,
+    is_whole: bool = False,
 ) -> WebResponse:
-    """A JSON document; what cannot be seen in it is escaped."""
-    text = visible_json(json.dumps(document, ensure_ascii=False, default=str))
+    """A JSON document; what cannot be seen in it is escaped. `is_whole`: its texts are bounded, and none is cut."""
+    bounded = document if is_whole else excerpts(document)
+    text = visible_json(json.dumps(bounded, ensure_ascii=False, default=str))
     return WebResponse(status=status, body=f"{text}\n".encode("utf-8", "backslashreplace"), headers=headers or {})

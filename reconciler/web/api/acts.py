@@ -141,6 +141,8 @@ def over_api(act: WebAct[Any]) -> Handler:
         job = done.result.document.get("job")
         if done.result.status is HTTPStatus.ACCEPTED and isinstance(job, dict):
             headers["Location"] = f"{services.prefix}/api/v1/jobs/{job['job_id']}"
-        return json_response(done.result.document, status=done.result.status, headers=headers)
+        # What is not kept is a body, of which the act takes the beginning.
+        is_whole = not act.keeps_result
+        return json_response(done.result.document, status=done.result.status, headers=headers, is_whole=is_whole)
 
     return handle

@@ -15,6 +15,7 @@ from reconciler.web.api.description import (
     Parameter,
     values_of,
 )
+from reconciler.web.excerpts import TEXT_CHARACTERS_MAX
 from reconciler.web.exchange import JSON, WebRequest, WebResponse, json_response
 from reconciler.web.problems import PROBLEM_JSON
 from reconciler.web.services import WebServices
@@ -59,7 +60,10 @@ def openapi_document(routes: Iterable[WebRoute], *, prefix: str) -> dict[str, An
         "info": {
             "title": "Check-back reconciler",
             "version": API_VERSION,
-            "description": "What the command line tells and does. Times are milliseconds UTC since 1970.",
+            "description": (
+                "What the command line tells and does. Times are milliseconds UTC since 1970. Of a text with more than "
+                f"{TEXT_CHARACTERS_MAX} characters the beginning is told, and how long it is."
+            ),
         },
         "servers": [{"url": prefix or "/"}],
         "paths": paths,

@@ -11,7 +11,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from reconciler.contract.visible_text import visible
+from reconciler.web.excerpts import isolated, shown
 
 #: What the texts mark as a command of the shell.
 _COMMAND = re.compile("`([^`]+)`")
@@ -26,18 +26,18 @@ class Catalogue:
         self.texts = texts
 
     def text(self, key: str, /, **values: object) -> Markup:
-        """A text with its places filled; what is filled in is made visible and escaped.
+        """A text with its places filled; what is filled in is bounded, made visible, isolated and escaped.
 
         Raises KeyError for a key that there is not: templates and catalogues are compared by a test.
         """
-        shown = {name: visible(value) if type(value) is str else value for name, value in values.items()}
+        filled = {name: isolated(shown(value)) if type(value) is str else value for name, value in values.items()}
         marked = _COMMAND.sub(r"<code>\1</code>", str(escape(self.texts[key])))
-        return Markup(marked).format(**shown)  # noqa: S704 - the text is ours, and escaped
+        return Markup(marked).format(**filled)  # noqa: S704 - the text is ours, and escaped
 
     def word(self, family: str, value: object) -> Markup:
         """The word for one value of a closed list; a value that is none of them, as in a damaged row, is shown."""
         key = f"{family}.{value}"
-        return self.text(key) if key in self.texts else escape(visible(str(value)))
+        return self.text(key) if key in self.texts else escape(shown(str(value)))
 
 
 @cache

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from markupsafe import Markup
 
 from reconciler.commands.explain import life_stories
-from reconciler.contract.visible_text import visible
 from reconciler.policy.life_story import LifeStory
 from reconciler.web.console.rendering import page
 from reconciler.web.console.sentence import Moment
+from reconciler.web.excerpts import shown
 from reconciler.web.exchange import WebRequest, WebResponse
 from reconciler.web.few_at_once import asks_everything
 from reconciler.web.services import WebServices
@@ -51,4 +51,4 @@ def evidence(values: Mapping[str, object], moment: Moment) -> Iterator[tuple[str
             yield name.removesuffix("_ms").replace("_", " "), moment(value)
         else:
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-            yield name.replace("_", " "), Markup("{}").format(visible(text))
+            yield name.replace("_", " "), Markup("{}").format(shown(text))

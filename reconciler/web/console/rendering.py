@@ -1,4 +1,4 @@
-"""Templates into pages: everything is escaped, and what cannot be seen is shown as its number.
+"""Templates into pages: everything is escaped, a long text is cut, and what cannot be seen is shown as its number.
 
 What each template may use besides its own values is said in `_about`.
 """
@@ -11,7 +11,7 @@ from functools import cache, partial
 from urllib.parse import quote, urlencode
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from reconciler.contract.visible_text import visible
 from reconciler.web.console.assets import asset_path
@@ -21,6 +21,7 @@ from reconciler.web.console.navigation import NAVIGATION
 from reconciler.web.console.offer import offer_to
 from reconciler.web.console.sentence import as_told, sentence
 from reconciler.web.console.view import view_of
+from reconciler.web.excerpts import shown
 from reconciler.web.exchange import HTML, WebRequest, WebResponse
 from reconciler.web.services import WebServices
 
@@ -36,7 +37,7 @@ def _environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=lambda value: visible(value) if type(value) is str else value,
+        finalize=lambda value: shown(value) if type(value) is str else value,
     )
 
 
@@ -50,6 +51,7 @@ def _about(services: WebServices, request: WebRequest) -> dict[str, object]:
     view = view_of(request)
     words = catalogue_of(view.language)
     link = partial(_link, services.prefix)
+    back = _address("", request.path, **{name: values[-1] for name, values in request.query.items() if values})
     return {
         "environment": services.settings.environment,
         "request_id": request.request_id,
@@ -78,7 +80,9 @@ def _about(services: WebServices, request: WebRequest) -> dict[str, object]:
         "now_ms": services.clock.now_ms(),
         "path": request.path,
         # Where a choice of language comes back to.
-        "here": _link("", request.path, **{name: values[-1] for name, values in request.query.items() if values}),
+        "here": back,
+        # whole(text): a text that is bounded already, and not cut.
+        "whole": lambda text: escape(visible(text)),
         "navigation": NAVIGATION,
     }
 
@@ -89,13 +93,17 @@ def _document(docs_url: str | None, path: str) -> Markup:
     return Markup('<a href="{}/{}" rel="noreferrer">{}</a>').format(docs_url, path, path)
 
 
-def _link(prefix: str, path: str, /, **query: object) -> str:
-    """Values that are None or empty are left out."""
+def _link(prefix: str, path: str, /, **query: object) -> Markup:
+    """An address, which is never cut. Values that are None or empty are left out."""
+    return escape(_address(prefix, path, **query))
+
+
+def _address(prefix: str, path: str, /, **query: object) -> str:
     asked = urlencode({name: value for name, value in query.items() if value not in (None, "")}, errors="replace")
     return f"{prefix}{quote(path, errors='replace')}" + (f"?{asked}" if asked else "")
 
 
-def _message_link(link: Callable[..., str], name: str) -> str:
+def _message_link(link: Callable[..., Markup], name: str) -> Markup:
     """The page of a message, by its unique key or business id."""
     if _PLAIN_NAME.fullmatch(name):
         return link(f"/messages/{name}")

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from markupsafe import Markup
 
 from reconciler.commands.status.report import StatusReport
-from reconciler.contract.visible_text import visible
 from reconciler.policy.account import Summary, SummaryKind
 from reconciler.web.console.catalogue import Catalogue
+from reconciler.web.excerpts import shown
 
 #: A time element of a time in milliseconds.
 Moment = Callable[[object], Markup]
@@ -38,7 +38,7 @@ def sentence(report: StatusReport, words: Catalogue, moment: Moment) -> Markup:
 
 def as_told(line: str) -> Markup:
     """A line of a command, a broker or a database: in English, whatever the language of the page."""
-    return Markup('<span lang="en">{}</span>').format(visible(line))
+    return Markup('<span lang="en">{}</span>').format(shown(line))
 
 
 def need_lines(report: StatusReport, words: Catalogue) -> Iterator[Markup]:
@@ -52,5 +52,5 @@ def _about(report: StatusReport, said: Summary, words: Catalogue) -> Markup:
     if said.kind is SummaryKind.PERSON:
         return words.text("sentence.between").join(need_lines(report, words))
     if said.kind is SummaryKind.HELD:
-        return words.text("sentence.comma").join(map(visible, said.about))
+        return words.text("sentence.comma").join(map(shown, said.about))
     return Markup("").join(map(as_told, said.about))

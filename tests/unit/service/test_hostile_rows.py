@@ -283,3 +283,13 @@ def test_a_letter_that_one_cannot_see_is_a_number_and_the_same_value_in_json(let
 def test_letters_of_the_world_stay_and_a_line_stays_one() -> None:
     assert visible("مدف Zürich 支付 🔥 e\u0301") == "مدف Zürich 支付 🔥 e\u0301"
     assert visible_line("first\nsecond\n  third\n\nfourth\n") == "first\n  second\n  third\n\n  fourth"
+
+
+def test_marks_over_one_letter_cover_no_other_line() -> None:
+    mark = "\u0301"
+    assert visible(f"e{mark * 4}o") == f"e{mark * 4}o"
+    flood = f"e{mark * 1_000}o{mark}"
+    assert visible(flood) == f"e{mark * 4}" + "\\u{0301}" * 996 + f"o{mark}"
+    document = visible_json(json.dumps(flood, ensure_ascii=False))
+    assert document.count(mark) == 5
+    assert json.loads(document) == flood

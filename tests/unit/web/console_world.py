@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from starlette.routing import compile_path
 
-from reconciler.clock import ManualClock
+from reconciler.clock import Clock, ManualClock
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
 from reconciler.web.access.roles import Visitor, WebRole
@@ -32,7 +32,7 @@ def settings_of(folder: Path, **variables: str) -> Settings:
     return load_settings(ROOT / "config" / "reconciler.toml", given | variables)
 
 
-def services_of(settings: Settings, *, clock: ManualClock | None = None) -> WebServices:
+def services_of(settings: Settings, *, clock: Clock | None = None) -> WebServices:
     """Connections are opened by the first page that needs them."""
     clock = clock or ManualClock()
     return build_services(settings, Connections(settings, clock=clock), clock=clock)
@@ -54,6 +54,7 @@ def asked(
     language: str = "en",
     cookies: dict[str, str] | None = None,
     visitor: str = "ann",
+    role: WebRole = WebRole.VIEWER,
 ) -> WebResponse:
     """The answer to a GET of an address below the prefix."""
     parts = urlsplit(address)
@@ -67,6 +68,6 @@ def asked(
         parts=found,
         query=parse_qs(parts.query),
         cookies=cookies or {},
-        visitor=Visitor(name=visitor, role=WebRole.VIEWER),
+        visitor=Visitor(name=visitor, role=role),
     )
     return answer_of(services, route, request)

@@ -176,7 +176,7 @@ def make_hostile_world(folder: Path, *, now_ms: int, **variables: str) -> Settin
             sql.quarantine: _rows(contract.QUARANTINE, ROWS, now_ms),
             sql.operator_action: _rows(contract.OPERATOR_ACTION, ROWS, now_ms, unique_key=keys),
             sql.job: _rows(contract.JOB, ROWS, now_ms, job_id=_job_keys(), kind=[JobKind.REPAIR, JobKind.REBUILD]),
-            sql.floor: _rows(contract.FLOOR, 100, now_ms),
+            sql.floor: _rows(contract.FLOOR, 100, now_ms, **ours),
             sql.hold: _rows(contract.HOLD, 30, now_ms),
             sql.broker: _rows(contract.BROKER, 30, now_ms),
             sql.environment_row: _rows(contract.ENVIRONMENT, 1, now_ms),

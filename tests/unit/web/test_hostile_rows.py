@@ -1,4 +1,4 @@
-"""A thousand hostile rows in every table: each list of the API and of the console shows them, and obeys none."""
+"""A thousand hostile rows in every table: each page and each answer of the API shows them, bounded, and obeys none."""
 
 from __future__ import annotations
 
@@ -9,51 +9,105 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.clock import SystemClock
 from reconciler.contract.tables import JobKind
 from reconciler.contract.visible_text import visible_json
 from reconciler.policy.ports import WantedJob
+from reconciler.web.access.roles import WebRole
+from reconciler.web.excerpts import TEXT_CHARACTERS_MAX
+from reconciler.web.exchange import HTML, JSON, WebResponse
+from reconciler.web.problems import PROBLEM_JSON
+from reconciler.web.routes import ROUTES, Surface
 from reconciler.web.services import WebServices
-from tests.unit.web.console_world import PREFIX, asked, services_of
-from tests.unit.web.hostile_ledger import job_ids, make_hostile_world
+from tests.unit.web.console_world import PREFIX, asked, route_of, services_of
+from tests.unit.web.hostile_ledger import ADMIN, ROWS, make_hostile_world
+from tests.unit.web.sample_addresses import PLACES, addresses, addresses_of, page_addresses
 
-NOW_MS = 1_800_000_000_000
-LISTS = ("repairs", "outages", "quarantine", "actions", "jobs")
+PAGED = ("candidates", "repairs", "rounds", "outages", "quarantine", "actions", "jobs")
+#: A page of the console has 100 rows at most, each with some texts of 2,000 characters.
+PAGE_BYTES_MAX = 512_000
+#: Some answers have all 1,000 rows.
+ANSWER_BYTES_MAX = 2_000_000
+OBEYED = ("<script>alert", "<img src=x", "<svg/onload", "<iframe", "<base ", 'hx-get="//', "\x1b", "\u202e", "\x00")
+
+
+def _short(address: str) -> str:
+    return address[:40]
 
 
 @pytest.fixture(scope="module")
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServices]:
     folder: Path = tmp_path_factory.mktemp("hostile")
-    settings = make_hostile_world(folder, now_ms=NOW_MS, RECONCILER_WEB__URL_PREFIX=PREFIX)
-    found = services_of(settings)
+    clock = SystemClock()  # what is read behind a page is waited for
+    settings = make_hostile_world(folder, now_ms=clock.now_ms(), RECONCILER_WEB__URL_PREFIX=PREFIX)
+    found = services_of(settings, clock=clock)
     yield found
     found.connections.close()
 
 
-@pytest.mark.parametrize("name", ["candidates", "rounds", "holds", *LISTS])
-def test_a_hostile_row_is_escaped_in_a_document(services: WebServices, name: str) -> None:
-    answer = asked(services, f"/api/v1/{name}")
-    text = answer.body.decode()
-    assert answer.status is HTTPStatus.OK, text[:300]
-    assert visible_json(text.rstrip("\n")) == text.rstrip("\n"), "a character that cannot be seen is not escaped"
-    assert len(json.loads(text)["items"]) > 0
+def answer_to(services: WebServices, address: str) -> WebResponse:
+    return asked(services, address, visitor=ADMIN, role=WebRole.OPERATOR)
 
 
-@pytest.mark.parametrize("name", ["losses", *LISTS])
-def test_a_hostile_row_is_text_on_a_page(services: WebServices, name: str) -> None:
-    answer = asked(services, f"/{name}")
+def test_a_new_route_is_asked_for_nothing_hostile() -> None:
+    read = {route.path: route for route in ROUTES if route.method == "GET"}
+    assert {path for path in read if "{" in path} == set(PLACES)
+    for path, route in read.items():
+        assert {route_of(address.partition("?")[0])[0].path for address in addresses_of(route)} == {path}
+
+
+@pytest.mark.parametrize("address", addresses(Surface.API), ids=_short)
+def test_a_hostile_row_is_obeyed_or_has_no_bound_in_a_document(services: WebServices, address: str) -> None:
+    answer = answer_to(services, address)
+    assert answer.status.value < 500 or address == "/readyz", answer.body[:300]
+    assert len(answer.body) <= ANSWER_BYTES_MAX
+    text = answer.body.decode().rstrip("\n")
+    if address == "/metrics":
+        assert visible_json(text) == text
+        return
+    assert answer.content_type in (JSON, PROBLEM_JSON)
+    assert visible_json(text) == text, "a character that cannot be seen is not escaped"
+    assert longest_text(json.loads(text)) <= TEXT_CHARACTERS_MAX + 30
+
+
+def longest_text(document: object) -> int:
+    """Names of members count, too."""
+    match document:
+        case str():
+            return len(document)
+        case dict():
+            return max(map(longest_text, (*document, *document.values())), default=0)
+        case list():
+            return max(map(longest_text, document), default=0)
+    return 0
+
+
+@pytest.mark.parametrize("address", page_addresses(), ids=_short)
+def test_a_hostile_row_is_obeyed_or_has_no_bound_on_a_page(services: WebServices, address: str) -> None:
+    answer = answer_to(services, address)
+    assert answer.status.value < 500, answer.body[-300:]
+    assert len(answer.body) <= PAGE_BYTES_MAX
     page = answer.body.decode()
-    assert answer.status is HTTPStatus.OK, page[:300]
-    assert "&lt;" in page, "no row is shown"
-    for obeyed in ("<script>alert", "<img src=x", "<svg/onload", "<iframe", "<base ", 'hx-get="//', "\x1b", "\u202e"):
-        assert obeyed not in page
+    assert not [obeyed for obeyed in OBEYED if obeyed in page]
 
 
-@pytest.mark.parametrize("state", tuple(job_ids()))
-def test_a_hostile_job_has_a_page(services: WebServices, state: str) -> None:
-    answer = asked(services, f"/jobs/{job_ids()[state]}")
-    page = answer.body.decode()
-    assert answer.status is HTTPStatus.OK, page[:300]
-    assert "<script>alert" not in page
+@pytest.mark.parametrize("name", ["losses", "rounds", "repairs", "outages", "quarantine", "actions", "jobs", "brakes"])
+def test_a_page_that_shows_no_hostile_row_proves_nothing(services: WebServices, name: str) -> None:
+    answer = answer_to(services, f"/{name}")
+    assert answer.content_type == HTML
+    assert b"&lt;" in answer.body
+
+
+@pytest.mark.parametrize("name", PAGED)
+def test_a_cursor_behind_a_hostile_row_is_refused(services: WebServices, name: str) -> None:
+    count = 0
+    cursor: str | None = ""
+    while cursor is not None:
+        answer = answer_to(services, f"/api/v1/{name}?limit=90&cursor={cursor}")
+        assert answer.status is HTTPStatus.OK, answer.body
+        found = json.loads(answer.body)
+        count, cursor = count + len(found["items"]), found["next_cursor"]
+    assert count == ROWS
 
 
 def test_a_job_whose_request_lost_its_members_has_a_page(services: WebServices) -> None:
