@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 DRAWN ?= 200
-.PHONY: mutants model fuzz failover help setup demo test test-spark test-stress test-packages test-fast test-lowest lint lock format conformance chaos simulate benchmark-audit load-ids load-sql load-lag load-dead docs clean
+.PHONY: mutants model fuzz failover help setup demo test test-spark test-stress test-packages test-fast test-lowest lint lock format conformance chaos simulate benchmark-audit load-ids load-sql load-lag load-dead screenshots docs clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -136,6 +136,9 @@ load-lag: BROKER = 5.3.3
 load-lag: setup ## a group that stops while IDS=10000000 are announced; BROKER=5.3.3, embedded up to 2 million; SECONDS at least
 	$(BIN)/python -m benchmarks.load.lag --ids $(IDS) --seconds $(SECONDS) --broker $(BROKER) \
 		--out benchmarks/results/load-lag.json
+
+screenshots: setup ## every page of the console in build/screenshots, two languages, light and dark, three widths; SHOTS='--page losses'
+	$(BIN)/python -m tests.console.screenshots --folder build/screenshots $(SHOTS)
 
 docs: setup ## writes docs/reference and the dashboard from the code
 	$(BIN)/python docs/generate.py

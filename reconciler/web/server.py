@@ -18,7 +18,7 @@ from reconciler.settings.schema import Settings
 from reconciler.web.access.server_tls import ServerCertificate, server_certificate
 from reconciler.web.application import build_application
 from reconciler.web.measured import measured
-from reconciler.web.services import build_services
+from reconciler.web.services import WebServices, build_services
 from reconciler.web.slow_clients import ImpatientProtocol
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.metrics import Metering
@@ -50,20 +50,27 @@ def serving_web(
     with (
         Connections(settings, clock=clock) as connections,
         measured(build_services(settings, connections, clock=clock, listen=listen), metering) as services,
+        serving(services, listen) as bound,
+        working_on_jobs(connections) if does_jobs and not settings.web.read_only else nullcontext(),
     ):
-        application = build_application(services)
-        server = uvicorn.Server(_configuration(application, server_certificate(settings.web)))
-        jobs = working_on_jobs(connections) if does_jobs and not settings.web.read_only else nullcontext()
-        with _bound(listen) as bound, jobs:
-            host, port = bound.getsockname()[:2]
-            thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, name="web", daemon=True)
-            thread.start()
-            logger.info("web_listening", extra={"address": f"{host}:{port}", "prefix": settings.web.url_prefix})
-            try:
-                yield host, port
-            finally:
-                server.should_exit = True
-                thread.join(2 * STOP_SECONDS_MAX)
+        yield bound
+
+
+@contextmanager
+def serving(services: WebServices, listen: str) -> Iterator[tuple[str, int]]:
+    """Serves what the services have within the block; yields host and port. Raises as `serving_web`."""
+    web = services.settings.web
+    server = uvicorn.Server(_configuration(build_application(services), server_certificate(web)))
+    with _bound(listen) as bound:
+        host, port = bound.getsockname()[:2]
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, name="web", daemon=True)
+        thread.start()
+        logger.info("web_listening", extra={"address": f"{host}:{port}", "prefix": web.url_prefix})
+        try:
+            yield host, port
+        finally:
+            server.should_exit = True
+            thread.join(2 * STOP_SECONDS_MAX)
 
 
 def _configuration(application: ASGIApp, certificate: ServerCertificate | None) -> uvicorn.Config:

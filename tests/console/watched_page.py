@@ -14,7 +14,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, ConsoleMessage, Dialog, Error, Page, Playwright, Request, Response, Route
+from playwright.sync_api import (
+    Browser,
+    ConsoleMessage,
+    Dialog,
+    Error,
+    Page,
+    Playwright,
+    Request,
+    Response,
+    Route,
+    StorageState,
+)
 
 from tests.services.requirements import browser
 
@@ -66,15 +77,23 @@ def sign_in(page: Page, name: str, password: str) -> None:
 
 @contextmanager
 def opened(
-    browser: Browser, url: str, *, language: str = "en", dark: bool = False, width: int = 1280, scripts: bool = True
+    browser: Browser,
+    url: str,
+    *,
+    language: str = "en",
+    dark: bool = False,
+    width: int = 1280,
+    scripts: bool = True,
+    cookies: StorageState | None = None,
 ) -> Iterator[WatchedPage]:
-    """A page with cookies of its own; requests that do not begin with `url` are refused and told."""
+    """A page; requests that do not begin with `url` are refused and told. `cookies`: what another page has left."""
     context = browser.new_context(
         locale=language,
         color_scheme="dark" if dark else "light",
         viewport={"width": width, "height": 900},
         java_script_enabled=scripts,
         timezone_id="UTC",
+        storage_state=cookies,
     )
     try:
         watched = WatchedPage(page=context.new_page())
