@@ -22,7 +22,8 @@ of a shard live in one slot and one MULTI may touch them.
 | K:round_lease | STRING | token of the reconciler that runs the rounds, expires | round | round |
 | K:announcement_lease:<broker> | STRING | token of the announcement consumer of a queue, expires | announcement consumer | same |
 | reconciler:v1:{<environment>:<topic>:<group>}:meta | HASH | shards: their number | round | recorder, round |
-| reconciler:v1:{<environment>:use}:brokers | STRING | three lines: random text, the process that wrote it last, JSON list of the brokers that it knows; expires | run, once, announcements | same, doctor, status |
+| reconciler:v1:{<environment>:use}:brokers | STRING | three lines: random text, the process that wrote it last, JSON list of the brokers that it knows and of its Redis; expires | run, once, announcements | same, doctor, status |
+| reconciler:v1:{<environment>:use}:identity | STRING | random text that tells this Redis from another one | run, once, announcements | same, doctor, status |
 | reconciler:inbox:v1:{<environment>:<group>:<unique key, or business:<business id>>} | HASH | state, digest, key, topic of one applied message, expires | RedisInbox (weaker, optional) | same |
 
 The *half set* (K:half) has the keys that were announced and must arrive, the *commit set* (K:commit) those that were
@@ -165,6 +166,11 @@ def meta_key(subscription: Subscription) -> str:
 def use_key(environment: str) -> str:
     """The cluster that the environment is used for."""
     return f"{PREFIX}{{{environment}:use}}:brokers"
+
+
+def identity_key(environment: str) -> str:
+    """What tells this Redis from another one."""
+    return f"{PREFIX}{{{environment}:use}}:identity"
 
 
 def inbox_key(environment: str, group: str, *, unique_key: str, business_id: str | None = None) -> str:

@@ -12,7 +12,7 @@ from typing import Literal
 
 from reconciler.contract import broker_rights, tables
 from reconciler.contract.broker_rights import BrokerRight
-from reconciler.contract.keyspace import INBOX_PREFIX, PREFIX, use_key
+from reconciler.contract.keyspace import INBOX_PREFIX, PREFIX, identity_key, use_key
 from reconciler.contract.schema import Table
 
 #: What the keys of a shard begin with; %s stands for the environment.
@@ -109,7 +109,10 @@ INBOX = RedisUser(
 #: `reconciler announcements`.
 ANNOUNCER = RedisUser(
     name="announcer",
-    keys=(_SHARD + "half", _SHARD + "apart", _SHARD + "offsets", _SHARD + "announcement_lease:*", use_key("%s")),
+    keys=(
+        *(_SHARD + "half", _SHARD + "apart", _SHARD + "offsets", _SHARD + "announcement_lease:*"),
+        *(use_key("%s"), identity_key("%s")),
+    ),
     commands=("evalsha", "script|load", "hget", "hset", "sadd", "scard", "get", "set", "unlink", "ping"),
 )
 #: `reconciler run` and every other command: rounds, an announcement consumer of its own, scans after an outage.

@@ -26,6 +26,9 @@ NAME_CHARACTERS = 160
 #: Brokers of one topic that are remembered: a route of a hostile name server must not fill a table.
 BROKERS_MAX = 1_000
 
+#: A Redis in the list of a use begins so; the name of a cluster, with which a broker begins there, has no blank.
+_REDIS = "Redis "
+
 
 def wait_ms(seconds: float) -> int:
     """Whole milliseconds."""
@@ -50,6 +53,21 @@ def brokers_of(text: str | bytes) -> frozenset[str]:
         return frozenset()
     is_list = isinstance(found, list) and all(isinstance(one, str) for one in found)
     return frozenset(found) if is_list else frozenset()
+
+
+def use_text(brokers: Iterable[str], redis: str) -> str:
+    """What a use of an environment keeps: its brokers and its Redis, in one JSON list.
+
+    In one list, since processes of an earlier release write it without a Redis, and must not leave that of another one.
+    """
+    return json.dumps(sorted(brokers) + ([_REDIS + redis] if redis else []))
+
+
+def use_of(text: str | bytes) -> tuple[frozenset[str], str]:
+    """The brokers and the Redis of such a text; neither where it is something else."""
+    told = brokers_of(text)
+    every_redis = {one for one in told if one.startswith(_REDIS)}
+    return told - every_redis, min(every_redis, default="").removeprefix(_REDIS)
 
 
 def brokers_after(

@@ -6,11 +6,9 @@ environment has one row, so nothing is deleted.
 
 from __future__ import annotations
 
-import json
-
 import sqlalchemy as sa
 
-from reconciler.contract.row_rules import NAME_CHARACTERS, bounded_text, brokers_of, wait_ms
+from reconciler.contract.row_rules import NAME_CHARACTERS, bounded_text, use_of, use_text, wait_ms
 from reconciler.contract.row_values import RowReader
 from reconciler.contract.tables import ENVIRONMENT
 from reconciler.ledger.database import LedgerDatabase
@@ -40,14 +38,13 @@ class SqlEnvironmentUses:
         values = _ROWS.parse(row).values
         if abs(now_ms - values["renewed_at_ms"]) > wait_ms(USE_SECONDS):
             return None
-        return EnvironmentUse(
-            brokers=brokers_of(values["brokers"]), by=values["by"], renewal=str(values["renewed_at_ms"])
-        )
+        brokers, redis = use_of(values["brokers"])
+        return EnvironmentUse(brokers=brokers, redis=redis, by=values["by"], renewal=str(values["renewed_at_ms"]))
 
-    def renew(self, environment: str, brokers: frozenset[str], *, by: str) -> None:
+    def renew(self, environment: str, brokers: frozenset[str], *, by: str, redis: str = "") -> None:
         """An UPDATE, or else an INSERT."""
         values = {
-            "brokers": json.dumps(sorted(brokers)),
+            "brokers": use_text(brokers, redis),
             "by": bounded_text(by, NAME_CHARACTERS),
             "renewed_at_ms": self._database.now(),
         }

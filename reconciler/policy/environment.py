@@ -4,8 +4,10 @@ Each process that writes them keeps a *use* in Redis and in the ledger, which sa
 there first. Clusters often have brokers of the same name, so a broker counts with its cluster, name and address. Two
 processes are of one cluster if they know one broker in common: some may be down, added or removed.
 
-All addresses of a cluster can change at once, and a use stays for a while after its process. So a use that has no
-broker in common with ours is a doubt first, and a refusal when it is renewed after that.
+A use tells the identity of its Redis, too: processes of one ledger with two Redis would each see half of the sets.
+
+All addresses of a cluster can change at once, Redis can lose its memory and with it its identity, and a use stays for a
+while after its process. So a use that does not fit ours is a doubt first, and a refusal when it is renewed after that.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from contextlib import contextmanager
 from reconciler.clock import Clock
 from reconciler.contract.row_rules import BROKERS_MAX
 from reconciler.errors import InvalidValue, TransientError
-from reconciler.policy.ports import USE_SECONDS, EnvironmentUse, EnvironmentUses
+from reconciler.policy.ports import USE_SECONDS, EnvironmentUse, EnvironmentUses, RedisIdentity
 
 #: How often a use is renewed.
 RENEW_SECONDS = 5.0
@@ -27,18 +29,37 @@ ADDRESS_SECONDS = 600.0
 _NAMED = 3
 
 
-def conflict(place: str, environment: str, use: EnvironmentUse | None, brokers: Iterable[str]) -> InvalidValue | None:
-    """What is wrong, and what to do, if both know brokers, and none in common. Who knows no broker says nothing."""
-    known = frozenset(brokers)
-    if use is None or not use.brokers or not known or not use.brokers.isdisjoint(known):
+def conflict(
+    place: str, environment: str, use: EnvironmentUse | None, brokers: frozenset[str], redis: str | None
+) -> InvalidValue | None:
+    """What is wrong, and what to do, if both know brokers, and none in common, or have two Redis.
+
+    Who knows no broker says nothing. `redis`: as in EnvironmentUse, read after the use; it begins with a blank
+    where Redis has no identity. None: Redis is away.
+    """
+    if use is None or not use.brokers or not brokers:
+        return None
+    stop = f"or stop the other process: {USE_SECONDS:.0f} s later the environment is free"
+    if use.brokers.isdisjoint(brokers):
+        return InvalidValue(
+            "environment",
+            environment,
+            f"another cluster is run with it: in {place}, {use.by} knows {_some(use.brokers)}, and this process knows "
+            f"{_some(brokers)}; give each cluster an environment of its own, {stop}",
+        )
+    if redis is None or not use.redis or _identity(use.redis) == _identity(redis):
         return None
     return InvalidValue(
         "environment",
         environment,
-        f"another cluster is run with it: in {place}, {use.by} knows {_some(use.brokers)}, and this process knows "
-        f"{_some(known)}; give each cluster an environment of its own, or stop the other process: {USE_SECONDS:.0f} s "
-        "later the environment is free",
+        f"another Redis is run with it: in {place}, {use.by} has Redis {use.redis}, and this process has Redis "
+        f"{redis.strip()}; give all processes of the environment one redis.url, {stop}. A Redis that has lost its "
+        f"memory counts as another one for {RENEW_SECONDS:.0f} s",
     )
+
+
+def _identity(redis: str) -> str:
+    return redis.partition(" ")[0]
 
 
 def _some(brokers: Iterable[str]) -> str:
@@ -62,14 +83,18 @@ class EnvironmentGuard:
         self,
         uses: Sequence[EnvironmentUses],
         brokers: Callable[[], frozenset[str]],
+        redis: RedisIdentity,
         *,
+        redis_at: str,
         environment: str,
         by: str,
         clock: Clock,
     ) -> None:
-        """`brokers`: what the name servers tell now; empty where none answers."""
+        """`brokers`: what the name servers tell now; empty where none answers. `redis_at`: its address, for people."""
         self._uses = uses
         self._brokers = brokers
+        self._redis = redis
+        self._redis_at = redis_at
         self._environment = environment
         self._by = by
         self._clock = clock
@@ -78,6 +103,8 @@ class EnvironmentGuard:
         #: Place -> renewal of the use that is doubted there.
         self._doubted: dict[str, str] = {}
         self._looked_at: float | None = None
+        #: The identity that our Redis had when we renewed last.
+        self._identity = ""
 
     def look(self) -> InvalidValue | None:
         """Renews our use, unless there is a doubt, which is returned: the next look decides.
@@ -87,15 +114,17 @@ class EnvironmentGuard:
         """
         self._looked_at = self._clock.monotonic_seconds()
         known = self._known_brokers(self._looked_at)
-        doubts: list[InvalidValue] = []
         away: list[TransientError] = []
+        found: dict[str, EnvironmentUse | None] = {}
         for uses in self._uses:
             with _noted(away):
-                doubts += self._doubts(uses, known)
+                found[uses.place] = uses.current(self._environment)
+        redis: str | None = None
+        with _noted(away):
+            redis = f"{self._redis.identity(self._environment)} at {self._redis_at}"
+        doubts = [doubt for place, use in found.items() for doubt in self._doubts(place, use, known, redis)]
         if known and not doubts:
-            for uses in self._uses:
-                with _noted(away):
-                    uses.renew(self._environment, known, by=self._by)
+            self._renew(known, away)
         if away:
             raise away[0]
         return doubts[0] if doubts else None
@@ -115,13 +144,26 @@ class EnvironmentGuard:
         self._known = dict(list(newest_first.items())[:BROKERS_MAX])
         return frozenset(self._known)
 
-    def _doubts(self, uses: EnvironmentUses, known: frozenset[str]) -> list[InvalidValue]:
-        use = uses.current(self._environment)
-        before = self._doubted.pop(uses.place, None)
-        error = conflict(uses.place, self._environment, use, known)
+    def _doubts(
+        self, place: str, use: EnvironmentUse | None, known: frozenset[str], redis: str | None
+    ) -> list[InvalidValue]:
+        before = self._doubted.pop(place, None)
+        if use is not None and self._identity == _identity(use.redis):
+            redis = None  # it is ours, from before it lost its memory
+        error = conflict(place, self._environment, use, known, redis)
         if use is None or error is None:
             return []
         if before not in (None, use.renewal):
             raise error
-        self._doubted[uses.place] = use.renewal
+        self._doubted[place] = use.renewal
         return [error]
+
+    def _renew(self, known: frozenset[str], away: list[TransientError]) -> None:
+        """The identity is there before the first use that tells it. While Redis is away, a use tells none."""
+        identity = ""
+        with _noted(away):
+            identity = self._identity = self._redis.keep_identity(self._environment)
+        redis = f"{identity} at {self._redis_at}" if identity else ""
+        for uses in self._uses:
+            with _noted(away):
+                uses.renew(self._environment, known, by=self._by, redis=redis)

@@ -1,21 +1,27 @@
-"""Which cluster an environment is used for, in Redis (ports.EnvironmentUses): one key, which expires."""
+"""Which cluster an environment is used for, in Redis (ports.EnvironmentUses): one key, which expires.
+
+Beside it the identity of this Redis (ports.RedisIdentity), which does not: it is as old as the memory. A replica has
+the identity of its primary, so a fail-over keeps it; a Redis that lost its memory gets another one.
+"""
 
 from __future__ import annotations
 
-import json
+import re
 import secrets
 from typing import Any
 
-from reconciler.contract.keyspace import use_key
-from reconciler.contract.row_rules import brokers_of, wait_ms
+from reconciler.contract.keyspace import identity_key, use_key
+from reconciler.contract.row_rules import use_of, use_text, wait_ms
 from reconciler.errors import InvariantViolation
 from reconciler.policy.ports import USE_SECONDS, EnvironmentUse
 from reconciler.shards.access import RedisClient, translated_errors
 from reconciler.shards.values import text_of
 
+_IDENTITY = re.compile(r"[0-9a-f]{16}")
+
 
 class RedisEnvironmentUses:
-    """Uses in Redis. Shared by threads. Raises RedisAway."""
+    """Uses in Redis, and its identity. Shared by threads. Raises RedisAway."""
 
     place = "Redis"
 
@@ -24,18 +30,36 @@ class RedisEnvironmentUses:
 
     def current(self, environment: str) -> EnvironmentUse | None:
         """One GET. What another program wrote there knows no broker, and the next renewal replaces it."""
-        try:
-            with translated_errors():
-                answer: Any = self._client.get(use_key(environment))
-        except InvariantViolation:  # a key of another type
-            answer = b""
+        answer = self._get(use_key(environment))
         if answer is None:
             return None
-        renewal, by, brokers = (*text_of(answer).split("\n", 2), "", "")[:3]
-        return EnvironmentUse(brokers=brokers_of(brokers), by=by, renewal=renewal)
+        renewal, by, told = (*text_of(answer).split("\n", 2), "", "")[:3]
+        brokers, redis = use_of(told)
+        return EnvironmentUse(brokers=brokers, redis=redis, by=by, renewal=renewal)
 
-    def renew(self, environment: str, brokers: frozenset[str], *, by: str) -> None:
+    def renew(self, environment: str, brokers: frozenset[str], *, by: str, redis: str = "") -> None:
         """One SET."""
-        value = "\n".join((secrets.token_hex(8), by, json.dumps(sorted(brokers))))
+        value = "\n".join((secrets.token_hex(8), by, use_text(brokers, redis)))
         with translated_errors():
             self._client.set(use_key(environment), value, px=wait_ms(USE_SECONDS))
+
+    def identity(self, environment: str) -> str:
+        """One GET. What is no text of ours is none."""
+        found = text_of(self._get(identity_key(environment)) or b"")
+        return found if _IDENTITY.fullmatch(found) else ""
+
+    def keep_identity(self, environment: str) -> str:
+        """One GET, and a SET NX where there is none: of two processes the first one's stays."""
+        found = self.identity(environment)
+        if not found:
+            with translated_errors():
+                self._client.set(identity_key(environment), secrets.token_hex(8), nx=True)
+            found = self.identity(environment)
+        return found
+
+    def _get(self, key: str) -> Any:
+        try:
+            with translated_errors():
+                return self._client.get(key)
+        except InvariantViolation:  # a key of another type
+            return b""

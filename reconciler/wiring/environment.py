@@ -7,9 +7,11 @@ import os
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
-from reconciler.errors import BrokerUnavailable
+from reconciler.contract.urls import shown_url
+from reconciler.errors import BrokerUnavailable, RedisAway
 from reconciler.policy.environment import EnvironmentGuard, conflict
 from reconciler.policy.ports import EnvironmentUses
 from reconciler.shards.environment_uses import RedisEnvironmentUses
@@ -28,6 +30,8 @@ def environment_guard(connections: Connections) -> EnvironmentGuard:
     return EnvironmentGuard(
         _places(connections),
         lambda: _known_brokers(connections),
+        RedisEnvironmentUses(connections.redis),
+        redis_at=shown_url(connections.settings.redis.url),
         environment=connections.settings.environment,
         by=f"{socket.gethostname()[:64]}:{os.getpid()}",
         clock=connections.clock,
@@ -48,11 +52,18 @@ def enter_environment(connections: Connections, guard: EnvironmentGuard, *, stop
 
 
 def ask_environment(connections: Connections) -> dict[str, Callable[[], None]]:
-    """Place -> raises InvalidValue if a process of another cluster keeps its use there now, TransientError."""
+    """Place -> raises InvalidValue if a process of another cluster, or with another Redis, keeps its use there now.
+
+    Raises TransientError.
+    """
     environment, brokers = connections.settings.environment, _known_brokers(connections)
+    redis = RedisEnvironmentUses(connections.redis)
 
     def ask(uses: EnvironmentUses) -> None:
-        error = conflict(uses.place, environment, uses.current(environment), brokers)
+        use, identity = uses.current(environment), None
+        with suppress(RedisAway):  # it has a line of its own
+            identity = f"{redis.identity(environment)} at {shown_url(connections.settings.redis.url)}"
+        error = conflict(uses.place, environment, use, brokers, identity)
         if error is not None:
             raise error
 

@@ -1,4 +1,4 @@
-"""Two clusters that are run with one environment: the second one is refused, and nothing says that all is well."""
+"""Two clusters, or two Redis, in one environment: the second one is refused, and nothing says that all is well."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tests.services.fixtures import RedisFactory
 pytestmark = [pytest.mark.acceptance, pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(180)]
 
 WHY = "another cluster is run with it: in {place}"
+ANOTHER_REDIS = "another Redis is run with it: in {place}"
 
 
 def share(first: Deployment, other: Deployment, *, redis_url: str | None = None, ledger_url: str | None = None) -> None:
@@ -26,18 +27,18 @@ def share(first: Deployment, other: Deployment, *, redis_url: str | None = None,
     other.config.write_text(text.replace(other.ledger_url, ledger_url or other.ledger_url))
 
 
-def require_told(deployed: Deployment, *, place: str) -> None:
+def require_told(deployed: Deployment, *, place: str, why: str = WHY) -> None:
     """By `status` and `doctor`, with the settings of the cluster that is refused."""
     status = deployed.command("status", "-o", "json")
     assert status.exit_code == 3, status.stdout + status.stderr
-    assert any(WHY.format(place=place) in line for line in status.document["late"]), status.document["late"]
+    assert any(why.format(place=place) in line for line in status.document["late"]), status.document["late"]
     doctor = deployed.command("doctor", "-o", "json")
     assert doctor.exit_code == 1
     (found,) = [f for f in doctor.document["findings"] if f["check"] == f"environment in {place}"]
-    assert (found["level"], WHY.format(place=place) in found["found"]) == ("fail", True), found
+    assert (found["level"], why.format(place=place) in found["found"]) == ("fail", True), found
 
 
-def test_a_second_cluster_with_the_same_environment_is_refused_by_one_redis_and_by_one_ledger(
+def test_a_second_cluster_or_redis_with_the_same_environment_is_refused_by_one_redis_and_by_one_ledger(
     new_deployment: DeploymentFactory, new_redis_server: RedisFactory, tmp_path: Path
 ) -> None:
     with EmbeddedBroker() as second_cluster:  # its broker has the name of the first one's
@@ -56,5 +57,10 @@ def test_a_second_cluster_with_the_same_environment_is_refused_by_one_redis_and_
         share(first, other, ledger_url=first.ledger_url)
         once = other.command("once")
         assert (once.exit_code, WHY.format(place="the ledger") in once.stderr) == (2, True), once.stderr
+        moved = new_deployment(redis_url=with_login(other_redis.url))
+        share(first, moved, ledger_url=first.ledger_url)
+        require_told(moved, place="the ledger", why=ANOTHER_REDIS)
+        once = moved.command("once")
+        assert (once.exit_code, ANOTHER_REDIS.format(place="the ledger") in once.stderr) == (2, True), once.stderr
         assert first.command("status", "-o", "json").exit_code == 0
         assert running.end(signal.SIGTERM) == 0

@@ -72,6 +72,7 @@ def announce(url: str) -> None:
         sets.release_lease(SHARD, QUEUE, token="a")
         assert sets.take_lease(SHARD, QUEUE, token="b", lease_seconds=9)
         uses = RedisEnvironmentUses(client)
+        assert uses.keep_identity(ENVIRONMENT) == uses.identity(ENVIRONMENT)
         uses.renew(ENVIRONMENT, frozenset({"broker-a"}), by="test")
         assert uses.current(ENVIRONMENT) is not None
 

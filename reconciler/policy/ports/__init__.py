@@ -16,7 +16,7 @@ from reconciler.policy.ports.announcing import (
     HalfSets,
     RefusedAnnouncement,
 )
-from reconciler.policy.ports.environment import USE_SECONDS, EnvironmentUse, EnvironmentUses
+from reconciler.policy.ports.environment import USE_SECONDS, EnvironmentUse, EnvironmentUses, RedisIdentity
 from reconciler.policy.ports.history import Capture, CapturedRound, PendingSnapshot, RoundCapture, RoundMark
 from reconciler.policy.ports.idempotency import IdempotencyKeys, KeyAnswer, KeyedRequest, KeyUse
 from reconciler.policy.ports.jobs import (
@@ -125,6 +125,7 @@ __all__ = [
     "PendingSnapshot",
     "Position",
     "QuarantinedAnnouncement",
+    "RedisIdentity",
     "RefusedAnnouncement",
     "Repair",
     "RepairChange",

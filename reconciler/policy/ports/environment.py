@@ -15,6 +15,8 @@ class EnvironmentUse:
 
     #: "cluster/broker at address", one for each address. Empty: the value is damaged, and says nothing.
     brokers: frozenset[str]
+    #: "<identity> at <address>" of its Redis. Empty: it did not reach Redis.
+    redis: str = ""
     #: That process.
     by: str
     #: Another text after each renewal.
@@ -31,6 +33,18 @@ class EnvironmentUses(Protocol):
         """The use that was renewed within USE_SECONDS, by the place's own time; None: there is none."""
         ...
 
-    def renew(self, environment: str, brokers: frozenset[str], *, by: str) -> None:
+    def renew(self, environment: str, brokers: frozenset[str], *, by: str, redis: str = "") -> None:
         """Writes the use, whatever is there. Of two processes that write at once the last one is kept."""
+        ...
+
+
+class RedisIdentity(Protocol):
+    """What tells one Redis from another: a random text that it loses with its memory only. Raises RedisAway."""
+
+    def identity(self, environment: str) -> str:
+        """Its identity; empty: it has none."""
+        ...
+
+    def keep_identity(self, environment: str) -> str:
+        """Gives it one unless it has one; returns the one that it has. Empty: another program's key is in the way."""
         ...

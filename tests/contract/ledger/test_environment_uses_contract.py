@@ -6,7 +6,7 @@ import pytest
 import redis
 import sqlalchemy as sa
 
-from reconciler.contract.keyspace import use_key
+from reconciler.contract.keyspace import identity_key, use_key
 from reconciler.policy.ports import USE_SECONDS
 from reconciler.shards.environment_uses import RedisEnvironmentUses
 from reconciler.sql.tables import environment_row
@@ -15,21 +15,23 @@ from tests.contract.ledger.rows import new_environment
 from tests.services.redis_server import RedisServer
 
 BROKERS = frozenset({"DefaultCluster/broker-a at 10.0.0.5:10911", "Ost/brök\x00er 'b' at [::1]:10911"})
+REDIS = "0123456789abcdef at redis://10.0.0.7:6379/0"
 
 
 def test_a_use_is_read_as_it_was_written_and_each_renewal_shows(database_world: DatabaseWorld) -> None:
     uses, environment = database_world.ledger.environment_uses, database_world.environment
     assert uses.current(environment) is None
-    uses.renew(environment, BROKERS, by="host:1")
+    uses.renew(environment, BROKERS, by="host:1", redis=REDIS)
     first = uses.current(environment)
     assert first is not None
-    assert (first.brokers, first.by) == (BROKERS, "host:1")
+    assert (first.brokers, first.redis, first.by) == (BROKERS, REDIS, "host:1")
     assert uses.current(environment) == first
     database_world.clock.advance(0.001)
     uses.renew(environment, BROKERS, by="host:1")
     second = uses.current(environment)
     assert second is not None
     assert second.renewal != first.renewal
+    assert (second.brokers, second.redis) == (BROKERS, "")
     assert uses.current(new_environment()) is None
 
 
@@ -71,10 +73,10 @@ def test_the_use_in_redis_is_read_as_it_was_written_and_expires(redis_server: Re
     with redis.Redis.from_url(redis_server.url) as client:
         uses = RedisEnvironmentUses(client)
         assert uses.current(environment) is None
-        uses.renew(environment, BROKERS, by="host:1")
+        uses.renew(environment, BROKERS, by="host:1", redis=REDIS)
         first = uses.current(environment)
         assert first is not None
-        assert (first.brokers, first.by) == (BROKERS, "host:1")
+        assert (first.brokers, first.redis, first.by) == (BROKERS, REDIS, "host:1")
         uses.renew(environment, BROKERS, by="host:1")
         second = uses.current(environment)
         assert second is not None
@@ -103,3 +105,31 @@ def test_what_another_program_wrote_in_redis_knows_no_broker_and_is_replaced(
         found = uses.current(environment)
         assert found is not None
         assert found.brokers == BROKERS
+
+
+def test_the_identity_of_a_redis_stays_whoever_asks_and_goes_with_its_memory_only(redis_server: RedisServer) -> None:
+    environment = new_environment()
+    with redis.Redis.from_url(redis_server.url) as client:
+        uses = RedisEnvironmentUses(client)
+        assert uses.identity(environment) == ""
+        first = uses.keep_identity(environment)
+        assert first
+        assert {uses.keep_identity(environment), RedisEnvironmentUses(client).keep_identity(environment)} == {first}
+        assert uses.identity(environment) == first
+        assert client.ttl(identity_key(environment)) == -1
+        client.unlink(identity_key(environment))
+        assert uses.keep_identity(environment) not in ("", first)
+
+
+@pytest.mark.parametrize("value", [b"", b"x\ny at z", {"a": "hash"}], ids=repr)
+def test_what_another_program_wrote_as_the_identity_is_none(
+    redis_server: RedisServer, value: bytes | dict[str, str]
+) -> None:
+    environment = new_environment()
+    with redis.Redis.from_url(redis_server.url) as client:
+        if isinstance(value, bytes):
+            client.set(identity_key(environment), value)
+        else:
+            client.hset(identity_key(environment), mapping=value)
+        uses = RedisEnvironmentUses(client)
+        assert (uses.identity(environment), uses.keep_identity(environment)) == ("", "")

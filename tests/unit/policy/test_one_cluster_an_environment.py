@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from reconciler.clock import ManualClock
@@ -35,13 +37,37 @@ class Place:
         age = self._clock.monotonic_seconds() - self._at
         return self._use if age <= USE_SECONDS else None
 
-    def renew(self, environment: str, brokers: frozenset[str], *, by: str) -> None:
+    def forget(self) -> None:
+        self._use = None
+
+    def renew(self, environment: str, brokers: frozenset[str], *, by: str, redis: str = "") -> None:
         assert environment == ENVIRONMENT
         if self.is_away:
             raise RedisAway(f"{self.place} is away")
         self._renewals += 1
-        self._use = EnvironmentUse(brokers=brokers, by=by, renewal=str(self._renewals))
+        self._use = EnvironmentUse(brokers=brokers, redis=redis, by=by, renewal=str(self._renewals))
         self._at = self._clock.monotonic_seconds()
+
+
+class Redis(Place):
+    """Redis in memory: a place with an identity."""
+
+    _numbers = itertools.count(1)
+    _identity = ""
+
+    def identity(self, environment: str) -> str:
+        assert environment == ENVIRONMENT
+        if self.is_away:
+            raise RedisAway(f"{self.place} is away")
+        return self._identity
+
+    def keep_identity(self, environment: str) -> str:
+        self._identity = self.identity(environment) or str(next(self._numbers))
+        return self._identity
+
+    def lose_memory(self) -> None:
+        self.forget()
+        self._identity = ""
 
 
 class Process:
@@ -50,7 +76,13 @@ class Process:
     def __init__(self, name: str, world: World, *told: str) -> None:
         self.told = set(told)
         self.guard = EnvironmentGuard(
-            world.places, lambda: frozenset(self.told), environment=ENVIRONMENT, by=name, clock=world.clock
+            world.places,
+            lambda: frozenset(self.told),
+            world.redis,
+            redis_at="redis://of-" + name,
+            environment=ENVIRONMENT,
+            by=name,
+            clock=world.clock,
         )
 
     @property
@@ -64,9 +96,13 @@ class World:
 
     def __init__(self) -> None:
         self.clock = ManualClock()
-        self.redis = Place("Redis", self.clock)
+        self.redis = Redis("Redis", self.clock)
         self.ledger = Place("the ledger", self.clock)
-        self.places = [self.redis, self.ledger]
+
+    @property
+    def places(self) -> list[Place]:
+        """Those of the next process."""
+        return [self.redis, self.ledger]
 
     def run(self, name: str, *told: str) -> Process:
         """A process that has begun its work."""
@@ -99,10 +135,10 @@ def test_another_cluster_is_refused_although_its_broker_has_the_same_name(world:
 
 def test_one_place_in_common_is_enough_to_be_refused(world: World) -> None:
     first = world.run("first", HERE)
-    world.places = [Place("Redis", world.clock), world.ledger]
+    world.redis = Redis("Redis", world.clock)
     other = Process("other", world, THERE)
     assert other.doubts
-    assert world.places[0].current(ENVIRONMENT) is None, "who is in doubt writes nothing down anywhere"
+    assert world.redis.current(ENVIRONMENT) is None, "who is in doubt writes nothing down anywhere"
     world.pass_by(first)
     with pytest.raises(InvalidValue, match="in the ledger, first knows"):
         other.guard.look()
@@ -110,9 +146,10 @@ def test_one_place_in_common_is_enough_to_be_refused(world: World) -> None:
 
 def test_of_two_clusters_that_start_at_once_one_goes_on(world: World) -> None:
     first = world.run("first", HERE)
-    world.places = [Place("Redis", world.clock), Place("the ledger", world.clock)]
+    places = world.places
+    world.redis, world.ledger = Redis("Redis", world.clock), Place("the ledger", world.clock)
     other = world.run("other", THERE)
-    for place, written in zip((world.redis, world.ledger), world.places, strict=True):
+    for place, written in zip(places, world.places, strict=True):
         place._use, place._at = written._use, written._at  # neither saw the other one's use before it wrote
     other.guard._uses = first.guard._uses
     assert first.doubts
@@ -230,3 +267,80 @@ def test_hostile_name_servers_do_not_fill_the_memory(world: World) -> None:
     use = world.redis.current(ENVIRONMENT)
     assert use is not None
     assert len(use.brokers) == BROKERS_MAX
+
+
+# ----------------------------------------------------------------- one ledger, two Redis
+
+
+def test_a_process_with_another_redis_is_refused_although_it_is_of_the_same_cluster(world: World) -> None:
+    first = world.run("first", HERE)
+    world.redis = Redis("Redis", world.clock)
+    other = Process("other", world, HERE)
+    assert other.doubts
+    assert not world.redis.identity(ENVIRONMENT), "who is in doubt writes nothing down anywhere"
+    world.pass_by(first)
+    with pytest.raises(InvalidValue) as refused:
+        other.guard.look()
+    assert "in the ledger, first has Redis" in str(refused.value)
+    assert "at redis://of-first, and this process has Redis at redis://of-other" in str(refused.value)
+    assert "give all processes of the environment one redis.url" in refused.value.remedy
+    world.pass_by(first)
+
+
+def test_of_two_redis_that_are_used_from_the_same_moment_on_one_goes_on(world: World) -> None:
+    first = world.run("first", HERE)
+    world.ledger.forget()
+    world.redis = Redis("Redis", world.clock)
+    other = world.run("other", HERE)  # neither saw the other one's use before it wrote
+    assert first.doubts
+    world.pass_by(other)
+    with pytest.raises(InvalidValue, match="in the ledger, other has Redis"):
+        first.guard.look()
+    world.pass_by(other)
+
+
+def test_a_redis_that_lost_its_memory_refuses_none_of_its_processes_and_keeps_no_new_one_waiting(world: World) -> None:
+    first, second = world.run("first", HERE), world.run("second", HERE)
+    world.pass_by(first, second)
+    for _ in range(3):
+        world.redis.lose_memory()
+        started = Process("started", world, HERE)
+        assert started.doubts
+        world.pass_by(second, first)
+        assert started.guard.look() is None
+        world.pass_by(started, second, first)
+
+
+def test_a_move_to_another_redis_waits_for_the_processes_of_the_old_one_and_not_for_a_person(world: World) -> None:
+    world.run("dead", HERE)
+    world.redis = Redis("Redis", world.clock)
+    moved = Process("moved", world, HERE)
+    assert moved.doubts
+    world.clock.advance(USE_SECONDS + 1)
+    assert moved.guard.look() is None
+    world.pass_by(moved)
+
+
+def test_while_its_redis_is_away_a_process_keeps_nobody_from_a_new_one(world: World) -> None:
+    stuck, old = world.run("stuck", HERE), world.redis
+    old.is_away = True
+    world.clock.advance(RENEW_SECONDS)
+    with pytest.raises(RedisAway):
+        stuck.guard.look()
+    world.redis = Redis("Redis", world.clock)
+    moved = world.run("moved", HERE)
+    world.pass_by(moved)
+    with pytest.raises(RedisAway):
+        stuck.guard.look()
+    old.is_away = False
+    assert stuck.guard.look() is None
+    assert moved.doubts
+    assert stuck.guard.look() is None
+    with pytest.raises(InvalidValue, match="stuck has Redis"):  # one of the two, until a person ends the other one
+        moved.guard.look()
+
+
+def test_a_use_of_an_earlier_release_tells_no_redis_and_refuses_nobody(world: World) -> None:
+    world.ledger.renew(ENVIRONMENT, frozenset({HERE}), by="earlier")
+    first = world.run("first", HERE)
+    world.pass_by(first)
