@@ -1,13 +1,17 @@
-"""Errands of the person on call, in a browser, over real processes."""
+"""Errands of the person on call, in a browser, over real processes. No test leaves a hold or `reconciler run`."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from http import HTTPStatus
+from uuid import uuid4
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests.console.watched_service import WatchedService
+from tests.polling import eventually
 
 pytestmark = [
     pytest.mark.acceptance,
@@ -18,17 +22,151 @@ pytestmark = [
     pytest.mark.xdist_group("browser"),
 ]
 
+#: For what processes do meanwhile; a page that keeps itself up to date asks every 5 or 10 seconds.
+PATIENCE_MS = 120_000.0
 
-def test_a_loss_is_told_on_the_first_page_and_found_by_its_business_id(tmp_path: Path, chromium: Browser) -> None:
-    with WatchedService(tmp_path) as service:
-        (business_id,) = service.lose(1)
-        with service.logged_in(chromium, "olga") as watched:
-            page = watched.page
-            expect(page.get_by_role("main")).to_contain_text("lost")
-            page.get_by_role("searchbox").fill(business_id)
-            page.get_by_role("search").get_by_role("button").click()
-            expect(page.get_by_role("heading", level=1)).to_contain_text(business_id)
-            expect(page.get_by_role("main")).to_contain_text("END_TRANSACTION")
-            page.get_by_role("article").get_by_role("link").first.click()
-            expect(page.get_by_role("button", name="Dry run")).to_be_enabled()
-            assert not watched.troubles
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedService]:
+    with WatchedService(tmp_path_factory.mktemp("service")) as service:
+        service.deployed.consume()
+        yield service
+
+
+def find(page: Page, name: str) -> None:
+    """By the box in the head of every page."""
+    page.get_by_role("searchbox", name="Unique key or business id").first.fill(name)
+    page.get_by_role("search").get_by_role("button").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text(name)
+
+
+def open_life(page: Page, business_id: str) -> None:
+    """The page of the one message of a business id, with everything that can be done with it."""
+    find(page, business_id)
+    page.get_by_role("article").get_by_role("link").first.click()
+    expect(page.get_by_role("heading", level=3, name="What you can do")).to_be_visible()
+
+
+def test_a_repair_by_hand_is_not_followed_to_its_effect(service: WatchedService, chromium: Browser) -> None:
+    (lost,) = service.lose(1)
+    with service.logged_in(chromium, "olga") as watched:
+        page, main = watched.page, watched.page.get_by_role("main")
+        expect(main).to_contain_text("See the messages that are lost and have not arrived yet: 1", timeout=PATIENCE_MS)
+        open_life(page, lost.business_id)
+        expect(main).to_contain_text("LOST_CONFIRM")
+        expect(main).to_contain_text("END_TRANSACTION")
+        timeline = page.locator(".timeline")
+        for told in ("recorded in the local transaction", "half message stored", "repair opened for every group"):
+            expect(timeline).to_contain_text(told)
+
+        before = service.record()
+        page.get_by_role("button", name="Dry run").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("What a repair would do")
+        expect(page.get_by_role("row", name=lost.unique_key)).to_contain_text("would be sent")
+        assert service.record() == before
+        assert lost.unique_key not in service.deployed.effects()
+
+        page.get_by_label("Reason").fill("INC-7")
+        page.get_by_role("button", name="Repair").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("What came of the repair")
+        outcome = page.get_by_role("row", name=lost.unique_key)
+        expect(outcome).to_contain_text("sent")
+        assert service.actions_of("olga") == [("repair", lost.unique_key, "INC-7")]
+        outcome.get_by_role("link").click()
+        expect(main).to_contain_text("pending, ")
+        page.evaluate("window.isTheSamePage = true")
+        with service.running():
+            expect(main).to_contain_text("left pending as SETTLED", timeout=PATIENCE_MS)
+            expect(main).to_contain_text("done, the message took effect")
+            expect(timeline).to_contain_text("repair verified for every group", timeout=PATIENCE_MS)
+            expect(main).to_contain_text("Nothing is waited for", timeout=PATIENCE_MS)
+        assert page.evaluate("window.isTheSamePage") is True
+        assert not watched.troubles
+    assert service.deployed.effects().count(lost.unique_key) == 1
+    assert service.deployed.copies()[lost.unique_key] == 1
+
+
+def test_a_hold_has_no_reason_or_is_not_seen_on_the_first_page(service: WatchedService, chromium: Browser) -> None:
+    topic = service.deployed.topic
+    with service.logged_in(chromium, "olga") as watched:
+        page, main = watched.page, watched.page.get_by_role("main")
+        page.get_by_role("link", name="Brakes").click()
+        expect(main).to_contain_text("No topic is stopped")
+        page.get_by_label("Topic").select_option(topic)
+        page.get_by_label("Reason").fill("INC-8: billing is being mended")
+        page.get_by_role("button", name="Hold repairs").click()
+        expect(main).to_contain_text(f"Repairs of {topic} are on hold.")
+        page.get_by_role("link", name="Overview").click()
+        stopped = page.get_by_role("link", name=f"Repairs of {topic} are stopped by a person")
+        stopped.click(timeout=PATIENCE_MS)
+        card = page.get_by_role("listitem").filter(has_text=topic)
+        expect(card).to_contain_text("web:olga")
+        expect(card).to_contain_text("INC-8: billing is being mended")
+        card.get_by_role("button", name="Let repairs go on").click()
+        expect(main).to_contain_text(f"Repairs of {topic} go on.")
+        page.get_by_role("link", name="Brakes").click()
+        expect(main).to_contain_text("No topic is stopped")
+        assert not watched.troubles
+    assert [(command, detail) for command, _, detail in service.actions_of("olga")][-2:] == [
+        ("hold", "INC-8: billing is being mended"),
+        ("resume", ""),
+    ]
+
+
+def test_a_repair_needs_javascript(service: WatchedService, chromium: Browser) -> None:
+    (lost,) = service.lose(1)
+    with service.logged_in(chromium, "adam", scripts=False) as watched:
+        page, main = watched.page, watched.page.get_by_role("main")
+        open_life(page, lost.business_id)
+        page.get_by_role("button", name="Dry run").click()
+        expect(page.get_by_role("row", name=lost.unique_key)).to_contain_text("would be sent")
+        page.get_by_role("button", name="Repair").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("What came of the repair")
+        eventually(lambda: lost.unique_key in service.deployed.effects(), within_seconds=60)
+        page.get_by_role("row", name=lost.unique_key).get_by_role("link").click()
+        expect(main).to_contain_text("done, the message took effect")
+        assert not watched.troubles
+    assert service.deployed.copies()[lost.unique_key] == 1
+
+
+@pytest.mark.parametrize("why", ["viewer", "read_only"])
+def test_who_only_looks_changes_something(service: WatchedService, chromium: Browser, why: str) -> None:
+    (key,) = service.deployed.commit(1, producer=service.producer)
+    topic, before = service.deployed.topic, service.record()
+    by_hand = {
+        "/repairs": {"keys": key},
+        "/holds": {"topic": topic, "reason": "x"},
+        f"/holds/{topic}/lift": {},
+        "/dismissals": {"keys": key, "reason": "x"},
+        "/rebuilds": {"since": "2026-01-01T00:00", "reason": "x", "confirmation": "rebuild"},
+        f"/messages/{key}/body": {"reason": "x"},
+    }
+    with ExitStack() as stack:
+        name, url = ("vera", service.url) if why == "viewer" else ("adam", stack.enter_context(service.only_looking()))
+        watched = stack.enter_context(service.logged_in(chromium, name, url=url))
+        page = watched.page
+        for link in ("Losses", "Brakes", "Outages", "Jobs"):
+            page.get_by_role("link", name=link, exact=True).click()
+            expect(page.get_by_role("heading", level=1)).to_be_visible()
+            expect(page.locator("form.act button:enabled")).to_have_count(0)
+        open_life(page, service.business_ids()[key])
+        expect(page.locator(".timeline")).to_contain_text("recorded in the local transaction")
+        expect(page.locator("form.act button:enabled")).to_have_count(0)
+        assert {path: post_by_hand(page, url, path, fields) for path, fields in by_hand.items()} == dict.fromkeys(
+            by_hand, HTTPStatus.FORBIDDEN
+        )
+        assert not watched.troubles
+    assert service.record() == before
+    with service.logged_in(chromium, "olga") as watched:  # the same request of somebody who may
+        wanted = {"keys": key, "dry_run": "true"}
+        assert post_by_hand(watched.page, service.url, "/repairs", wanted) == HTTPStatus.SEE_OTHER
+
+
+def post_by_hand(page: Page, url: str, path: str, fields: Mapping[str, str]) -> int:
+    """Sends what a form of this page would send if there were one; the status of the answer."""
+    form: dict[str, str | float | bool] = {
+        "csrf_token": page.locator("input[name=csrf_token]").first.input_value(),
+        "act_key": uuid4().hex,
+    }
+    answer = page.request.post(f"{url}{path}", form=form | dict(fields), headers={"Origin": url}, max_redirects=0)
+    return answer.status

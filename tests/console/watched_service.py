@@ -7,8 +7,10 @@ with WatchedService(tmp_path) as service, service.logged_in(chromium, "olga") as
 from __future__ import annotations
 
 import http.client
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -36,11 +38,21 @@ skew_margin_seconds = 0.5
 [repairs]
 check_back_wait_seconds = 0
 claim_lease_seconds = 10
+# So slow that a bulk repair can be interrupted on every machine.
+rate_per_second = 40
 """
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostMessage:
+    """One message whose END_TRANSACTION never arrived."""
+
+    unique_key: str
+    business_id: str
+
+
 class WatchedService:
-    """Confined to one test."""
+    """Of one module, whose tests leave it without a hold and without `reconciler run`."""
 
     def __init__(self, folder: Path, *, web: str = "") -> None:
         """`web`: more settings of the section."""
@@ -53,7 +65,7 @@ class WatchedService:
     @property
     def url(self) -> str:
         """Of the console, without a slash at the end."""
-        return f"http://127.0.0.1:{self._port}"
+        return _url(self._port)
 
     def __enter__(self) -> Self:
         users_file = self._folder / "users.json"
@@ -82,39 +94,98 @@ class WatchedService:
 
     def start_web(self) -> None:
         """`reconciler web`, which answers by now."""
-        self.web: Service = self.deployed.run("web", "--listen", f"127.0.0.1:{self._port}")
-        eventually(self._answers, within_seconds=60)
-
-    def _answers(self) -> bool:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
-        try:
-            connection.request("GET", "/login")
-            return connection.getresponse().status == http.client.OK
-        except OSError:
-            return False
-        finally:
-            connection.close()
-
-    def lose(self, count: int) -> Sequence[str]:
-        """Business ids of so many messages that were committed and never reached the group; their loss is proved.
-
-        The topic is on hold, so that nobody repairs them, and `run` has ended.
-        """
-        assert self.deployed.command("hold", self.deployed.topic, "--reason", "the test looks first").exit_code == 0
-        keys = self.deployed.commit(count, lose=True, producer=self.producer)
-        service = self.deployed.run("run")
-        eventually(lambda: set(keys) <= set(self.deployed.repairs()), within_seconds=120)
-        assert service.end() == 0
-        rows = self.deployed.rows(self.deployed.outbox, "SELECT business_id FROM reconciler_outbox ORDER BY unique_key")
-        assert len(rows) == count
-        return rows
+        self.web = self._started(self._port)
 
     @contextmanager
-    def logged_in(self, chromium: Browser, name: str, *, scripts: bool = True) -> Iterator[WatchedPage]:
-        """The first page, as one of PEOPLE sees it."""
-        with opened(chromium, self.url, scripts=scripts) as watched:
+    def only_looking(self) -> Iterator[str]:
+        """The address of one more `reconciler web`, which has web.read_only, within the block."""
+        port = free_port()
+        service = self._started(port, {"RECONCILER_WEB__READ_ONLY": "true"})
+        yield _url(port)
+        assert service.end() == 0, service.output[-2000:]
+
+    def _started(self, port: int, variables: Mapping[str, str] | None = None) -> Service:
+        service = self.deployed.run("web", "--listen", f"127.0.0.1:{port}", variables=variables)
+        eventually(lambda: _answers(port), within_seconds=60)
+        return service
+
+    def lose(self, count: int) -> Sequence[LostMessage]:
+        """So many messages that were committed and never reached the group.
+
+        Their loss is proved and not repaired: the topic was on hold while `run` ran, and neither is so any more.
+        """
+        topic = self.deployed.topic
+        assert self.deployed.command("hold", topic, "--reason", "a person looks first").exit_code == 0
+        keys = self.deployed.commit(count, lose=True, producer=self.producer)
+        with self.running():
+            eventually(lambda: set(keys) <= set(self.deployed.repairs()), within_seconds=120)
+        assert self.deployed.command("resume", topic).exit_code == 0
+        business_ids = self.business_ids()
+        return [LostMessage(unique_key=key, business_id=business_ids[key]) for key in keys]
+
+    def business_ids(self) -> dict[str, str]:
+        """Unique key -> business id, of every message that was committed."""
+        with closing(sqlite3.connect(self.deployed.outbox)) as outbox:
+            return dict(outbox.execute("SELECT unique_key, business_id FROM reconciler_outbox").fetchall())
+
+    @contextmanager
+    def running(self) -> Iterator[Service]:
+        """`reconciler run` within the block."""
+        service = self.deployed.run("run")
+        yield service
+        assert service.end() == 0, service.output[-2000:]
+
+    def record(self) -> dict[str, list[tuple[object, ...]]]:
+        """Table -> rows: everything that an act changes, but the answers that are kept for repeated requests."""
+        tables = ("candidate", "repair", "hold", "job", "operator_action")
+        with closing(sqlite3.connect(self.deployed.ledger)) as ledger:
+            return {table: ledger.execute(f"SELECT * FROM reconciler_{table}").fetchall() for table in tables}
+
+    def actions_of(self, name: str) -> list[tuple[str, str, str]]:
+        """Command, unique key (or none) and details of what one of PEOPLE did, the first one first."""
+        found = "SELECT command, unique_key, detail FROM reconciler_operator_action WHERE by = ? ORDER BY started_at_ms"
+        with closing(sqlite3.connect(self.deployed.ledger)) as ledger:
+            return ledger.execute(found, (f"web:{name}",)).fetchall()
+
+    def open_losses(self) -> set[str]:
+        """Keys whose loss is proved, and not yet that they took effect."""
+        sql = "SELECT unique_key FROM reconciler_candidate WHERE state = 'OPEN' AND loss_verdict IS NOT NULL"
+        return set(self.deployed.rows(self.deployed.ledger, sql))
+
+    def keys_done(self) -> int:
+        """Of the only job that has not ended; 0: there is none."""
+        sql = "SELECT done FROM reconciler_job WHERE ended_at_ms IS NULL"
+        return next(iter(self.deployed.rows(self.deployed.ledger, sql)), 0)
+
+    def lease_job_until(self, at_ms: int) -> None:
+        """As if the process that does the only open job had given its sign of life then."""
+        with closing(sqlite3.connect(self.deployed.ledger, timeout=30)) as ledger, ledger:
+            ledger.execute("UPDATE reconciler_job SET lease_until_ms = ? WHERE ended_at_ms IS NULL", (at_ms,))
+
+    @contextmanager
+    def logged_in(
+        self, chromium: Browser, name: str, *, url: str | None = None, scripts: bool = True
+    ) -> Iterator[WatchedPage]:
+        """The first page, as one of PEOPLE sees it. `url`: of another server than `self.web`."""
+        url = url or self.url
+        with opened(chromium, url, scripts=scripts) as watched:
             page = watched.page
-            page.goto(f"{self.url}/")
+            page.goto(f"{url}/")
             sign_in(page, name, PASSWORD)
-            page.wait_for_url(f"{self.url}/")
+            page.wait_for_url(f"{url}/")
             yield watched
+
+
+def _url(port: int) -> str:
+    return f"http://127.0.0.1:{port}"
+
+
+def _answers(port: int) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        connection.request("GET", "/login")
+        return connection.getresponse().status == http.client.OK
+    except OSError:
+        return False
+    finally:
+        connection.close()

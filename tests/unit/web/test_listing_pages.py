@@ -233,8 +233,14 @@ def test_health_that_is_not_known_yet_is_not_told_as_well(
     assert "No check failed" not in page
 
 
-def test_each_stopped_topic_says_by_what_and_why(services: WebServices) -> None:
-    page = page_of(services, "/brakes")
+def test_a_topic_is_told_as_stopped_after_it_was_let_go_or_without_its_reason(empty: WebServices) -> None:
+    environment, holds = empty.settings.environment, empty.connections.ledger.holds
+    for held in (HELD, OPEN):
+        assert holds.place(environment, held.topic, held.kind, by=held.by, reason=held.reason)
+    page = page_of(empty, "/brakes")
     assert "Held by a person" in page
     assert "The circuit breaker is open" in page
     assert page.count("release") == 2
+    for held in (HELD, OPEN):
+        assert holds.lift(environment, held.topic, held.kind)
+    assert "No topic is stopped" in page_of(empty, "/brakes")
