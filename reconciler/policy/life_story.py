@@ -68,6 +68,8 @@ class LifeStory:
     #: The witnesses side by side, in the order of a message's way. Redis' is what the ledger knows of pending.
     testimonies: tuple[Testimony, ...] = ()
     upcoming: tuple[Upcoming, ...] = ()
+    #: Configured topics that the outbox or a verdict names.
+    topics: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -143,6 +145,7 @@ def life_story_of(
         outlook=tuple(_outlook(inboxes, ledger, row, holds)) if events else (),
         testimonies=tuple(_testimonies(outbox, copies, inboxes, ledger)),
         upcoming=tuple(_upcoming(ledger)),
+        topics=tuple(sorted(_topics(ledger, row) & {subscription.topic for subscription in inboxes})),
     )
 
 
@@ -178,6 +181,12 @@ def _testimonies(
         yield Testimony(witness="broker", about=name, presence=copy.presence, detail=copy.reason)
     for subscription, inbox in inboxes.items():
         yield Testimony(witness="inbox", about=str(subscription), presence=inbox.presence, detail=inbox.reason)
+
+
+def _topics(ledger: LedgerLife, row: OutboxRow | None) -> set[str]:
+    return {candidate.subscription.topic for candidate in ledger.candidates} | (
+        {row.topic} if row is not None else set()
+    )
 
 
 def _upcoming(ledger: LedgerLife) -> Iterator[Upcoming]:

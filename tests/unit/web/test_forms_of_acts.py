@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+from reconciler.commands.explain import Explanation
 from reconciler.commands.jobs import find_job, place_repair
 from reconciler.commands.repair import ManualRepairReport
 from reconciler.contract.tables import HoldKind, JobState
@@ -24,9 +24,10 @@ from reconciler.web.acts.act import WebAct
 from reconciler.web.acts.once import kept_key
 from reconciler.web.acts.repairing import DISMISS, REPAIR
 from reconciler.web.application import answer_of
-from reconciler.web.console.rendering import page
+from reconciler.web.console import messages
 from reconciler.web.exchange import FORM, WebRequest, WebResponse
 from reconciler.web.routes import ROUTES
+from tests.unit.web.stories import story_of
 from tests.unit.web.web_world import HOST, WebWorld, with_three_users
 
 KEYS = [f"{number:032X}" for number in range(120)]
@@ -230,32 +231,29 @@ def test_a_rebuild_begins_by_one_click_or_without_an_admin(browser: Browser) -> 
     assert find_job(browser.world.connections, job_id).request == {"since_ms": 1795599000000, "reason": "drill"}
 
 
-def offered(world: WebWorld, browser: Browser) -> str:
-    """What a page of one message offers; the page itself has a test of its own."""
-    seen: list[WebResponse] = []
-    (route,) = [route for route in ROUTES if route.path == "/jobs"]
-
-    def show(_services: object, request: WebRequest) -> WebResponse:
-        seen.append(page(world.services, request, "acts_of_a_message.html", unique_key=KEYS[0]))
-        return WebResponse()
-
-    cookies = {world.services.access.visitors.cookie.name: browser.cookie} if browser.cookie else {}
-    request = WebRequest(method="GET", path="/jobs", headers={"host": HOST}, request_id="r", cookies=cookies)
-    answer_of(world.services, replace(route, handler=show), request)
-    return seen[0].body.decode()
+def offered(browser: Browser) -> str:
+    """What the page of one message offers to do with it."""
+    told = browser.get("/messages/{name}", name=KEYS[0]).body.decode()
+    (acts,) = re.findall(r'<section class="acts".*?</section>', told, re.DOTALL)
+    return str(acts)
 
 
-def test_a_button_is_offered_to_whom_it_refuses(world: WebWorld, tmp_path: Path) -> None:
-    viewer = offered(world, Browser(world, "viewer"))
+def test_a_button_is_offered_to_whom_it_refuses(
+    world: WebWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = Explanation(stories=(story_of(KEYS[0]),))
+    monkeypatch.setattr(messages, "life_stories", lambda _connections, _name: found)
+    viewer = offered(Browser(world, "viewer"))
     assert viewer.count("<button") == viewer.count(" disabled") == 4
-    assert "This needs the role operator." in viewer
-    operator = offered(world, Browser(world, "operator"))
-    assert (operator.count("<button"), operator.count(" disabled")) == (4, 0)
+    assert "<form" not in viewer
+    assert viewer.count("This needs the role operator.") == 1
+    operator = offered(Browser(world, "operator"))
+    assert (operator.count("<button"), operator.count(" disabled")) == (5, 0)
     keys = re.findall(r'name="act_key" value="(\w{32})"', operator)
-    assert len(set(keys)) == 4
-    assert operator.count('name="csrf_token" value="') == 4
+    assert len(set(keys)) == 5
+    assert operator.count('name="csrf_token" value="') == 5
     with_users = WebWorld(tmp_path, users_file=str(world.users_file), read_only="true")
-    read_only = offered(with_users, Browser(with_users, "admin"))
+    read_only = offered(Browser(with_users, "admin"))
     assert "<form" not in read_only
     assert "This console changes nothing" in read_only
 

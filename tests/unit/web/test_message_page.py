@@ -111,6 +111,35 @@ def test_a_page_asks_after_the_end_or_stands_still_before(services: WebServices,
         assert "hx-get" not in page_of(services, address)
 
 
+def test_what_is_to_be_pressed_stands_behind_a_long_time_line(services: WebServices, explains: Asking) -> None:
+    explains(Explanation(stories=(story_of(),)))
+    page = page_of(services, f"/messages/{KEY}")
+    order = ("How far it is", "What you can do", "Witnesses side by side", "Time line")
+    places = [page.index(f">{title}</h3>") for title in order[1:]]
+    assert [page.index(order[0]), *places] == sorted([page.index(order[0]), *places])
+
+
+def test_a_message_of_a_business_id_cannot_be_acted_on_where_it_is_seen(
+    services: WebServices, explains: Asking
+) -> None:
+    other = "7F000002" + "0" * 24
+    done = replace(story_of(other), away=(), silent=(), upcoming=())
+    explains(Explanation(stories=(story_of(), done), business=BusinessMessages(business_id="o-7")))
+    lost, arrived = re.findall("<article.*?</article>", page_of(services, "/messages/o-7"), re.DOTALL)
+    assert "What you can do" in lost
+    assert "What you can do" not in arrived, "it took effect: its own page has the rest"
+
+
+def test_a_part_that_is_asked_for_again_has_no_place_on_the_page(services: WebServices, explains: Asking) -> None:
+    explains(Explanation(stories=(story_of(), story_of("7F000002" + "0" * 24))))
+    page, part = page_of(services, "/messages/o-7"), page_of(services, "/messages/o-7?part=now")
+    again = re.findall(r'<\w+ id="([\w-]+)"[^>]*(?: hx-swap-oob="true"| hx-swap="outerHTML")>', part)
+    assert len(again) == 5
+    for name in again:
+        assert page.count(f'id="{name}"') == 1
+    assert "hx-swap-oob" not in page
+
+
 def test_a_name_that_no_witness_knows_is_told_as_unknown(services: WebServices, explains: Asking) -> None:
     nobody = LifeStory(unique_key=KEY, events=(), silent=(), away=(), outlook=())
     explains(Explanation(stories=(nobody,)))
