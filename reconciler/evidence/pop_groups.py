@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reconciler.clock import Clock
 from reconciler.contract.subscription import Subscription
@@ -34,6 +34,9 @@ from reconciler.rocketmq.wire.codes import MQVersion, pop_retry_topics
 
 #: What brokers show of a group is remembered for this long.
 _REMEMBER_SECONDS = 5.0
+#: A group that moves from gRPC to remoting pops no more, and soon shows no sign; what it was handed may be invisible
+#: for as long as this, and its old members may acknowledge it (ProxyConfig.maxInvisibleTimeMills of 5.x).
+POPPED_SECONDS = 12 * 3600.0
 #: The sign of one broker that decides for all, the first that is there.
 _BY_WEIGHT = (ConsumeMode.POP, ConsumeMode.UNKNOWN)
 
@@ -48,7 +51,7 @@ class PopSigns:
 
 
 class PopGroups:
-    """Asks every master of a topic. Thread-safe; its only state is a short memory, entry by entry."""
+    """Asks every master of a topic. Thread-safe; its only state is a memory of what was shown, entry by entry."""
 
     def __init__(
         self, admin: Admin, routes: Routes, families: Families, configs: BrokerConfigs, *, clock: Clock
@@ -59,14 +62,27 @@ class PopGroups:
         self._configs = configs
         self._clock = clock
         self._known: dict[Subscription, tuple[PopSigns, float]] = {}
+        #: When a broker showed last that the group pops.
+        self._popped_at: dict[Subscription, float] = {}
 
     def signs(self, subscription: Subscription) -> PopSigns:
-        """POP if one broker shows it, PULL if every broker does; a broker before 5.0 shows PULL by its version."""
+        """POP if one broker shows it, PULL if every broker does; a broker before 5.0 shows PULL by its version.
+
+        POP, too, where every broker shows PULL within POPPED_SECONDS of a sign that this process has seen.
+        """
         now = self._clock.monotonic_seconds()
         known = self._known.get(subscription)
         if known is None or now - known[1] >= _REMEMBER_SECONDS:
-            self._known[subscription] = known = (self._ask(subscription), now)
+            self._known[subscription] = known = (self._remembered(subscription, self._ask(subscription), now), now)
         return known[0]
+
+    def _remembered(self, subscription: Subscription, signs: PopSigns, now: float) -> PopSigns:
+        if signs.consume_mode is ConsumeMode.POP:
+            self._popped_at[subscription] = now
+        popped_at = self._popped_at.get(subscription)
+        if signs.consume_mode is ConsumeMode.PULL and popped_at is not None and now - popped_at < POPPED_SECONDS:
+            return replace(signs, consume_mode=ConsumeMode.POP)
+        return signs
 
     def _ask(self, subscription: Subscription) -> PopSigns:
         try:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
+from reconciler.clock import ManualClock
 from reconciler.contract.subscription import Subscription
+from reconciler.evidence.broker_configs import BrokerConfigs
 from reconciler.evidence.brokers import RemotingBrokerEvidence
+from reconciler.evidence.pop_groups import POPPED_SECONDS, PopGroups
 from reconciler.policy.evidence import ConsumeMode
+from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.wire.codes import MQVersion, RequestCode, pop_retry_topics
 from reconciler.rocketmq.wire.frame import Command
@@ -191,3 +196,33 @@ def test_it_is_asked_once_for_many_keys(cluster: ScriptedCluster, instance: Clie
     assert {evidence.consume_mode(OF) for _ in range(50)} == {ConsumeMode.PULL}
     codes = [command.code for command in cluster.broker.asked]
     assert codes.count(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE) == 1
+
+
+def with_clock(instance: ClientInstance, clock: ManualClock) -> PopGroups:
+    admin = Admin(instance.client)
+    return PopGroups(admin, instance.routes, instance.families, BrokerConfigs(admin, clock=clock), clock=clock)
+
+
+def test_a_group_that_moved_to_members_that_pull_pops_while_what_it_was_handed_may_be_invisible(
+    cluster: ScriptedCluster, instance: ClientInstance
+) -> None:
+    """Else the message would be called acknowledged without an effect, and one that was repaired be sent again."""
+    clock = ManualClock()
+    groups = with_clock(instance, clock)
+    shows(cluster.brokers[1], subscribes=("Orders", V1))
+    assert groups.signs(OF).consume_mode is ConsumeMode.POP
+    shows(cluster.brokers[1])
+    clock.advance(POPPED_SECONDS - 1)
+    assert groups.signs(OF).consume_mode is ConsumeMode.POP
+    clock.advance(6)
+    assert groups.signs(OF).consume_mode is ConsumeMode.PULL
+
+
+def test_a_sign_of_another_group_is_not_remembered_for_this_one(
+    cluster: ScriptedCluster, instance: ClientInstance
+) -> None:
+    clock = ManualClock()
+    groups = with_clock(instance, clock)
+    shows(cluster.brokers[1], modes=[("Orders", "shipping", "POP")])
+    assert groups.signs(replace(OF, group="shipping")).consume_mode is ConsumeMode.POP
+    assert groups.signs(OF).consume_mode is ConsumeMode.PULL
