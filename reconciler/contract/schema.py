@@ -57,6 +57,8 @@ class Table:
     sparse_indexes: tuple[tuple[str, ...], ...] = ()
     unique: tuple[tuple[str, ...], ...] = ()
     page_indexes: tuple[PageIndex, ...] = ()
+    #: The index that rows are counted by: environment, the columns that make a kind, and what is told of each kind.
+    count_index: tuple[str, ...] = ()
 
     def columns_of(self, index: PageIndex) -> tuple[str, ...]:
         """The columns of an index of pages, in order."""

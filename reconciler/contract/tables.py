@@ -196,6 +196,7 @@ CANDIDATE = Table(
         PageIndex(time="first_seen_ms", within="state"),
         PageIndex(time="first_seen_ms", only_with="loss_verdict"),
     ),
+    count_index=("environment", "topic", "consumer_group", "state", "verdict", "loss_verdict", "first_seen_ms"),
 )
 
 REPAIR = Table(
@@ -223,6 +224,7 @@ REPAIR = Table(
     primary_key=("environment", "topic", "scope", "unique_key"),
     indexes=(("environment", "state", "next_at_ms"), ("unique_key",)),
     page_indexes=(PageIndex(time="created_at_ms"), PageIndex(time="created_at_ms", within="state")),
+    count_index=("environment", "topic", "scope", "state", "rung", "attempts"),
 )
 
 ROUND = Table(

@@ -71,10 +71,10 @@ class Walk:
         """One row more than the limit if there is one, and where the walk is cut."""
         dialect, walked = connection.dialect.name, list(self.indexed)
         if after is not None:
-            walked.append(_compared(self.order, operator.lt, after, dialect))
+            walked.append(compared(self.order, operator.lt, after, dialect))
         end = self._end_of_walk(connection, walked) if self.sifted else None
         if end is not None:
-            walked.append(_compared(self.order, operator.ge, end, dialect))
+            walked.append(compared(self.order, operator.ge, end, dialect))
         query = self.query.where(*walked, *self.sifted).order_by(*self._newest_first()).limit(limit + 1)
         return connection.execute(query).all(), end
 
@@ -91,10 +91,13 @@ class Walk:
         return [column.desc() for column in self.order]
 
 
-def _compared(
+def compared(
     order: Sequence[sa.Column[Any]], compare: Callable[[Any, Any], Any], position: Position, dialect: str
 ) -> sa.ColumnElement[bool]:
-    """One comparison of rows, or its spelling: MySQL and MariaDB look only the latter up in an index."""
+    """One comparison of rows, or its spelling: MySQL and MariaDB look only the latter up in an index.
+
+    `position`: a value for each column of the order.
+    """
     values = [_literal(column, value) for column, value in zip(order, position, strict=True)]
     if dialect not in ("mysql", "mariadb"):
         found: sa.ColumnElement[bool] = compare(sa.tuple_(*order), sa.tuple_(*values))

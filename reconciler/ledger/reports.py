@@ -9,25 +9,16 @@ import sqlalchemy as sa
 
 from reconciler.contract.row_values import RowReader
 from reconciler.contract.subscription import Shard, Subscription
-from reconciler.contract.tables import (
-    CANDIDATE,
-    FLOOR,
-    HOLD,
-    QUARANTINE,
-    REPAIR,
-    CandidateState,
-    HoldKind,
-    RepairState,
-    Rung,
-)
-from reconciler.contract.verdicts import Verdict
+from reconciler.contract.tables import FLOOR, HOLD, QUARANTINE, HoldKind
 from reconciler.ledger.candidates import candidate_of
+from reconciler.ledger.counts import repair_counts, verdict_counts
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.operator_actions import action_of
 from reconciler.ledger.outages import outage_of
 from reconciler.ledger.paging import Walk, equal, within
 from reconciler.ledger.rounds import newest_rounds, round_of, rounds_of
 from reconciler.policy.ports import (
+    COUNTED_MAX,
     EVERY_ROW,
     AnnouncementQueue,
     Candidate,
@@ -51,12 +42,6 @@ from reconciler.sql.tables import candidate, floor, hold, operator_action, outag
 
 T = TypeVar("T")
 
-_UNDECIDED = {"state": CandidateState.OPEN, "verdict": Verdict.UNKNOWN}
-_VERDICTS = RowReader(CANDIDATE, ("topic", "consumer_group", "state", "verdict", "loss_verdict"), otherwise=_UNDECIDED)
-#: A repair whose state is damaged is not worked on: it is shown as failed.
-_REPAIRS = RowReader(
-    REPAIR, ("topic", "scope", "state", "rung"), otherwise={"state": RepairState.FAILED, "rung": Rung.END}
-)
 _REFUSED = RowReader(QUARANTINE)
 _HOLDS = RowReader(HOLD, otherwise={"kind": HoldKind.HOLD})
 _FLOORS = RowReader(FLOOR)
@@ -65,8 +50,9 @@ _FLOORS = RowReader(FLOOR)
 class SqlReports:
     """Reads in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
 
-    def __init__(self, database: LedgerDatabase) -> None:
+    def __init__(self, database: LedgerDatabase, *, counted_max: int = COUNTED_MAX) -> None:
         self._database = database
+        self._counted_max = counted_max
 
     def candidates(
         self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
@@ -175,47 +161,13 @@ class SqlReports:
 
     def verdict_counts(self, environment: str) -> Sequence[VerdictCount]:
         """Candidates by subscription, state and verdicts."""
-        c = candidate.c
-        by = (c.topic, c.consumer_group, c.state, c.verdict, c.loss_verdict)
-        counted = (sa.func.count().label("n"), sa.func.min(c.first_seen_ms).label("oldest_ms"))
-        query = sa.select(*by, *counted).where(c.environment == environment).group_by(*by)
-        counts = [
-            VerdictCount(
-                subscription=Subscription(environment=environment, topic=seen["topic"], group=seen["consumer_group"]),
-                state=CandidateState(seen["state"]),
-                verdict=Verdict(seen["verdict"]),
-                loss_verdict=None if seen["loss_verdict"] is None else Verdict(seen["loss_verdict"]),
-                count=row.n,
-                oldest_ms=row.oldest_ms if type(row.oldest_ms) is int else 0,
-                damage=read.damage,
-            )
-            for row in self._rows(query)
-            for read in (_VERDICTS.parse(tuple(row)[: len(by)]),)
-            for seen in (read.values,)
-        ]
-        # Sorted here: databases disagree on where NULL goes.
-        return sorted(counts, key=lambda one: (one.subscription, one.state, one.verdict, one.loss_verdict or ""))
+        with self._database.reading() as connection:
+            return verdict_counts(connection, environment, most=self._counted_max + 1)
 
     def repair_counts(self, environment: str) -> Sequence[RepairCount]:
         """Repairs by topic, scope, state and rung."""
-        c = repair.c
-        by = (c.topic, c.scope, c.state, c.rung)
-        attempted = sa.func.sum(sa.case((c.attempts > 0, 1), else_=0)).label("attempted")
-        query = sa.select(*by, sa.func.count().label("n"), attempted).where(c.environment == environment)
-        return [
-            RepairCount(
-                topic=seen["topic"],
-                scope=seen["scope"],
-                state=RepairState(seen["state"]),
-                rung=Rung(seen["rung"]),
-                attempted=int(row.attempted),
-                count=row.n,
-                damage=read.damage,
-            )
-            for row in self._rows(query.group_by(*by).order_by(*by))
-            for read in (_REPAIRS.parse(tuple(row)[: len(by)]),)
-            for seen in (read.values,)
-        ]
+        with self._database.reading() as connection:
+            return repair_counts(connection, environment, most=self._counted_max + 1)
 
     def life(self, environment: str, unique_key: str) -> LedgerLife:
         """All rows of one key."""

@@ -110,6 +110,8 @@ def build_table(table: Table, metadata: sa.MetaData) -> sa.Table:
         )
         if index.only_with is not None:
             made.ddl_if(callable_=_has_partial_indexes)
+    if table.count_index:
+        sa.Index(f"ix_reconciler_{short}_count", *(built.c[name] for name in table.count_index))
     for names in table.unique:
         sa.Index(
             f"uq_reconciler_{short}_{'_'.join(n.split('_')[0] for n in names)}",

@@ -10,6 +10,7 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.ports import (
+    COUNTED_MAX,
     EVERY_ROW,
     AnnouncementQueue,
     Candidate,
@@ -137,7 +138,7 @@ class MemoryReports:
                 state=key[1],
                 verdict=key[2],
                 loss_verdict=key[3],
-                count=len(ages[key]),
+                count=min(len(ages[key]), COUNTED_MAX + 1),
                 oldest_ms=min(ages[key]),
             )
             for key in sorted(ages, key=lambda key: (key[0], key[1], key[2], key[3] or ""))
@@ -155,8 +156,8 @@ class MemoryReports:
                 scope=key[1],
                 state=key[2],
                 rung=key[3],
-                attempted=attempted[key],
-                count=counts[key],
+                attempted=min(attempted[key], COUNTED_MAX + 1),
+                count=min(counts[key], COUNTED_MAX + 1),
             )
             for key in sorted(counts)
         ]

@@ -9,7 +9,14 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import fault_of_member
 from reconciler.errors import InvariantViolation, RedisAway
 from reconciler.policy.plan import TopicPlan
-from reconciler.policy.ports import AnnouncementQueue, LedgerReports, RepairCount, StoredRound, VerdictCount
+from reconciler.policy.ports import (
+    AnnouncementQueue,
+    LedgerReports,
+    RepairCount,
+    StoredRound,
+    VerdictCount,
+    count_text,
+)
 
 #: How many of the newest announcements of each queue are looked at, and up to which age a refusal is shown. A producer
 #: with another environment or another secret is refused for as long as it announces.
@@ -19,8 +26,10 @@ REFUSED_SECONDS = 3600.0
 
 def damaged_rows(verdicts: Iterable[VerdictCount], repairs: Iterable[RepairCount]) -> list[str]:
     """Ledger rows whose state cannot be read."""
-    found = [f"{v.subscription}: {v.count} rows: {v.damage}" for v in verdicts if v.damage is not None]
-    return found + [f"{r.topic}: {r.count} repairs that no worker takes: {r.damage}" for r in repairs if r.damage]
+    found = [f"{v.subscription}: {count_text(v.count)} rows: {v.damage}" for v in verdicts if v.damage is not None]
+    return found + [
+        f"{r.topic}: {count_text(r.count)} repairs that no worker takes: {r.damage}" for r in repairs if r.damage
+    ]
 
 
 def misshapen_members(topic: TopicPlan, sample: Callable[[Subscription], Iterable[tuple[Shard, bytes]]]) -> list[str]:

@@ -28,7 +28,7 @@ from reconciler.errors import RedisAway
 from reconciler.policy.account import Account, Summary, summary_of
 from reconciler.policy.evidence import Watermark, WatermarkState
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
-from reconciler.policy.ports import HeldTopic, Outage, RepairCount, StoredRound, VerdictCount
+from reconciler.policy.ports import HeldTopic, Outage, RepairCount, StoredRound, VerdictCount, count_text
 from reconciler.wiring.availability import ask_brokers, ask_databases, ask_redis, who_is_away
 from reconciler.wiring.broker_rights import ask_rights
 from reconciler.wiring.connections import Connections
@@ -179,7 +179,7 @@ class StatusReport:
             yield "Accounted for", ("topic", "group", "until_ms", "late"), accounts
         for name, columns, rows in self._parts():
             if rows or name == "subscriptions":
-                yield name.capitalize(), columns, rows
+                yield name.capitalize(), columns, [_with_count_texts(columns, row) for row in rows]
 
     def _parts(self) -> Iterator[tuple[str, Sequence[str], list[tuple[object, ...]]]]:
         yield "subscriptions", _SUBSCRIPTION, [_subscription_row(s) for s in self.subscriptions]
@@ -221,9 +221,18 @@ class StatusReport:
         )
 
 
+#: Columns of rows that are counted up to a limit.
+_COUNTS = frozenset({"keys", "attempted", "repairs"})
 _SUBSCRIPTION = (
     "topic", "group", "pending", "oldest_pending_ms", "watermark_ms", "watermark_detail", "last_round_ms", "weaker",
 )  # fmt: skip
+
+
+def _with_count_texts(columns: Sequence[str], row: Sequence[object]) -> Sequence[object]:
+    return [
+        count_text(value) if column in _COUNTS and isinstance(value, int) else value
+        for column, value in zip(columns, row, strict=True)
+    ]
 
 
 def _subscription_row(s: SubscriptionStatus) -> tuple[object, ...]:

@@ -18,6 +18,7 @@ from reconciler.policy.ports import (
     Repairs,
     StoredRound,
     VerdictCount,
+    count_text,
 )
 from reconciler.settings.schema import Settings
 
@@ -70,7 +71,9 @@ def undecided(verdicts: Iterable[VerdictCount], now_ms: int, retention_seconds: 
         hours = (now_ms - v.oldest_ms) / 3_600_000
         is_open = v.state is CandidateState.OPEN and (v.verdict is Verdict.UNKNOWN or v.verdict in LOSSES)
         if is_open and hours * 3_600 > retention_seconds / 2:
-            lines.append(f"{v.subscription}: {v.count} keys are {v.verdict}, the oldest since {hours:.0f} hours")
+            lines.append(
+                f"{v.subscription}: {count_text(v.count)} keys are {v.verdict}, the oldest since {hours:.0f} hours"
+            )
     return lines
 
 
@@ -106,8 +109,9 @@ def rejected(verdicts: Iterable[VerdictCount]) -> list[str]:
     The second kind would be lost messages that are settled without repair, and the verdict is the same.
     """
     return [
-        f"{v.subscription}: {v.count} announced keys are committed in no configured outbox, and were settled without "
-        "repair: does [[producers]] name every service that sends to the topic? What has no row is asked for again."
+        f"{v.subscription}: {count_text(v.count)} announced keys are committed in no configured outbox, and were "
+        "settled without repair: does [[producers]] name every service that sends to the topic? "
+        "What has no row is asked for again."
         for v in verdicts
         if v.verdict is Verdict.REJECTED
     ]
@@ -134,9 +138,9 @@ class Need:
     def __str__(self) -> str:
         match self.kind:
             case NeedKind.QUARANTINED:
-                return f"quarantined keys: {self.count} (`reconciler list candidates --state QUARANTINED`)"
+                return f"quarantined keys: {count_text(self.count)} (`reconciler list candidates --state QUARANTINED`)"
             case NeedKind.FAILED:
-                return f"failed repairs: {self.count} (`reconciler list repairs --state FAILED`)"
+                return f"failed repairs: {count_text(self.count)} (`reconciler list repairs --state FAILED`)"
             case _:
                 return f"the breaker of {self.topic} is open (`reconciler resume {self.topic} --breaker`)"
 

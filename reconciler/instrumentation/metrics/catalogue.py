@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from reconciler.policy.ports import COUNTED_MAX
+
 #: Upper bounds in seconds. Detection and repair take a grace period and a check-back wait, up to days.
 QUICK_SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 TURN_SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -160,15 +162,18 @@ OPEN = _gauge(
     "verdict",
 )
 LOST = _gauge("reconciler_lost_ids", "Open keys whose loss was proved and that have not arrived yet.", *SUBSCRIPTION)
+#: Of gauges that count rows without an end.
+UP_TO_A_LIMIT = f"{COUNTED_MAX + 1} mean more than {COUNTED_MAX}: the ledger counts up to there."
 REPAIRED = _gauge(
     "reconciler_repaired_ids",
-    "Settled keys in the ledger whose loss had been proved. The ledger keeps them for ledger.keep_days.",
+    "Settled keys in the ledger whose loss had been proved. The ledger keeps them for ledger.keep_days. "
+    + UP_TO_A_LIMIT,
     *SUBSCRIPTION,
 )
 QUARANTINED = _gauge("reconciler_quarantined_ids", "Keys that wait for a person.", *SUBSCRIPTION)
 REPAIR_ROWS = _gauge(
     "reconciler_ledger_repairs",
-    "Repairs in the ledger by state: open, sending, sent, done, failed.",
+    "Repairs in the ledger by state: open, sending, sent, done, failed. " + UP_TO_A_LIMIT,
     "topic",
     "rung",
     "state",

@@ -43,6 +43,7 @@ from reconciler.policy.ports.ledger import (
 )
 from reconciler.policy.ports.paging import EVERY_ROW, LedgerFilter, Page, Position, all_rows
 from reconciler.policy.ports.reports import (
+    COUNTED_MAX,
     Floor,
     HeldTopic,
     Ledger,
@@ -52,6 +53,7 @@ from reconciler.policy.ports.reports import (
     RepairCount,
     StoredRound,
     VerdictCount,
+    count_text,
 )
 from reconciler.policy.ports.rounds import (
     PendingKey,
@@ -74,6 +76,7 @@ from reconciler.policy.ports.workers import OneByOne, Workers
 
 __all__ = [
     "ATTEMPTS_MAX",
+    "COUNTED_MAX",
     "ENDED_JOBS",
     "EVERY_ROW",
     "USE_SECONDS",
@@ -145,4 +148,5 @@ __all__ = [
     "WantedJob",
     "Workers",
     "all_rows",
+    "count_text",
 ]

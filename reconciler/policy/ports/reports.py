@@ -25,6 +25,14 @@ from reconciler.policy.ports.ledger import (
 from reconciler.policy.ports.paging import EVERY_ROW, LedgerFilter, Page, Position
 from reconciler.policy.ports.rounds import RoundDone, Rounds
 
+#: Rows of one kind are counted up to here. A larger number means: more than these, however many.
+COUNTED_MAX = 100_000
+
+
+def count_text(count: int) -> str:
+    """A count, or a sum of counts, as people read it."""
+    return str(count) if count <= COUNTED_MAX else f"more than {COUNTED_MAX}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictCount:
@@ -34,6 +42,7 @@ class VerdictCount:
     state: CandidateState
     verdict: Verdict
     loss_verdict: Verdict | None
+    #: At most COUNTED_MAX + 1.
     count: int
     #: The earliest first_seen_ms of them.
     oldest_ms: int
@@ -54,8 +63,9 @@ class RepairCount:
     scope: str
     state: RepairState
     rung: Rung
-    #: Rows of which at least one send was started.
+    #: Of those counted, rows of which at least one send was started.
     attempted: int
+    #: At most COUNTED_MAX + 1.
     count: int
     #: The unreadable states or rungs; then they count as failed.
     damage: str | None = None
@@ -164,11 +174,11 @@ class LedgerReports(Protocol):
         ...
 
     def verdict_counts(self, environment: str) -> Sequence[VerdictCount]:
-        """Candidates by subscription, state and verdicts."""
+        """Candidates by subscription, state and verdicts; of each, the first COUNTED_MAX + 1 at most."""
         ...
 
     def repair_counts(self, environment: str) -> Sequence[RepairCount]:
-        """Repairs by topic, scope, state and rung."""
+        """Repairs by topic, scope, state and rung; of each, COUNTED_MAX + 1 at most, those that were sent first."""
         ...
 
     def life(self, environment: str, unique_key: str) -> LedgerLife:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from reconciler.contract import tables
 from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
+from reconciler.policy.ports import COUNTED_MAX
 from reconciler.web.api.description import (
     BAD_PARAMETER,
     FLAG,
@@ -25,6 +26,7 @@ from reconciler.web.exchange import WebRequest, WebResponse, json_response
 from reconciler.web.services import WebServices
 
 _OUTAGE = {column.name: of_column(column) for column in tables.OUTAGE.columns}
+_COUNT = {**NUMBER, "description": f"Counted up to {COUNTED_MAX}; {COUNTED_MAX + 1}: more than that."}
 #: What `reconciler status --output json` says.
 STATUS = {
     "summary": {**TEXT, "description": "One sentence: until when commits are accounted for, or what needs a person."},
@@ -59,7 +61,7 @@ STATUS = {
                 "state": one_of(CandidateState),
                 "verdict": one_of(Verdict),
                 "loss_verdict": nullable(one_of(Verdict)),
-                "keys": NUMBER,
+                "keys": _COUNT,
                 "oldest_ms": TIME_MS,
             }
         )
@@ -71,8 +73,8 @@ STATUS = {
                 "scope": TEXT,
                 "state": one_of(RepairState),
                 "rung": one_of(Rung),
-                "attempted": NUMBER,
-                "repairs": NUMBER,
+                "attempted": _COUNT,
+                "repairs": _COUNT,
             }
         )
     ),

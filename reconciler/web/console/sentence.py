@@ -8,6 +8,7 @@ from markupsafe import Markup
 
 from reconciler.commands.status.report import StatusReport
 from reconciler.policy.account import Summary, SummaryKind
+from reconciler.policy.ports import COUNTED_MAX
 from reconciler.web.console.catalogue import Catalogue
 from reconciler.web.excerpts import shown
 
@@ -41,10 +42,17 @@ def as_told(line: str) -> Markup:
     return Markup('<span lang="en">{}</span>').format(shown(line))
 
 
+def count_as_told(count: int, words: Catalogue) -> Markup:
+    """A count of ledger rows, or a sum of such counts."""
+    if count <= COUNTED_MAX:
+        return Markup("{}").format(count)
+    return words.text("sentence.more_than", number=COUNTED_MAX)
+
+
 def need_lines(report: StatusReport, words: Catalogue) -> Iterator[Markup]:
     """What a person must look at, one line each."""
     for need in report.needs:
-        yield words.text(f"sentence.need.{need.kind.value}", count=need.count, topic=need.topic)
+        yield words.text(f"sentence.need.{need.kind.value}", count=count_as_told(need.count, words), topic=need.topic)
     yield from map(as_told, (*report.doubled, *report.undecided, *report.damaged))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from reconciler.contract.tables import CandidateState, JobState, RepairState
 from reconciler.contract.verdicts import Verdict
 from reconciler.ledger import paging
+from reconciler.ledger.reports import SqlReports
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.ports import LedgerFilter, Page, Position, all_rows
 from reconciler.sql import schema
@@ -147,15 +148,15 @@ def fill(engine: sa.Engine) -> None:
             connection.exec_driver_sql(f"{analyze} {table}")
 
 
-def plans(ledger: SqlLedger, name: str, only: LedgerFilter, after: Position | None) -> list[str]:
-    """How the database goes about each statement of one page."""
+def plans(ledger: SqlLedger, read: Callable[[], object]) -> list[str]:
+    """How the database goes about each statement of what is read."""
     engine, statements = ledger.jobs._database.engine, []
 
     @sa.event.listens_for(engine, "before_cursor_execute")
     def note(_connection: object, _cursor: object, statement: str, parameters: Any, *_: object) -> None:
         statements.append((statement, parameters))
 
-    listing(ledger, name, only, after=after)
+    read()
     sa.event.remove(engine, "before_cursor_execute", note)
     analyze = "ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF"
     explain = f"EXPLAIN ({analyze})" if engine.dialect.name == "postgresql" else "EXPLAIN"
@@ -183,13 +184,33 @@ def test_a_page_reads_or_sorts_a_whole_table(
     is_indexed = not (only.topic or only.verdict or only.by)
     deep = listing(ledger, name, only, after=None, limit=LOOKED_AT).end
     for after in (None, deep) if deep is not None else (None,):
-        for plan in plans(ledger, name, only, after):
+        for plan in plans(ledger, partial(listing, ledger, name, only, after=after)):
             assert "Seq Scan" not in plan, plan
             if is_indexed:  # otherwise what the page looks at may be sorted: a bounded number of rows
                 assert not re.search(r"(?<!Incremental )Sort \(|filesort", plan), plan
             assert "| ALL |" not in plan, plan
             read = [int(rows) for rows in re.findall(r"(?:actual rows=|Removed by [^:]*: )(\d+)", plan)]
             assert max(read, default=0) <= LOOKED_AT + AT_ONCE, plan
+
+
+def test_a_count_of_what_is_many_reads_all_of_it(ledger: SqlLedger) -> None:
+    reports = SqlReports(ledger.jobs._database, counted_max=LOOKED_AT)
+    assert {(v.subscription.topic, v.state, v.loss_verdict): v.count for v in reports.verdict_counts("e")} == {
+        ("RARE", CandidateState.QUARANTINED, Verdict.LOST_CONFIRM): ROWS // 1_000,
+        ("ORDERS", CandidateState.SETTLED, None): LOOKED_AT + 1,
+    }
+    assert {(r.topic, r.state): (r.count, r.attempted) for r in reports.repair_counts("e")} == {
+        ("RARE", RepairState.FAILED): (ROWS // 1_000, 0),
+        ("ORDERS", RepairState.DONE): (LOOKED_AT + 1, 0),
+    }
+    for count in (reports.verdict_counts, reports.repair_counts):
+        for plan in plans(ledger, partial(count, "e")):
+            looked_at = [line for line in plan.splitlines() if re.search(r"Scan|\| reconciler_", line)]
+            assert looked_at, plan
+            taken = re.compile(r"using ix_reconciler_\w+_count on|\| ix_reconciler_\w+_count \| \d")
+            assert all(taken.search(line) and "filesort" not in line for line in looked_at), plan
+            read = [int(rows) for rows in re.findall(r"Scan.*actual rows=(\d+)", plan)]
+            assert max(read, default=0) <= LOOKED_AT + 1, plan
 
 
 @pytest.mark.parametrize(

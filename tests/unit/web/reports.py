@@ -10,7 +10,7 @@ from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Ru
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.account import Account
 from reconciler.policy.evidence import Watermark, WatermarkState
-from reconciler.policy.ports import HeldTopic, RepairCount, VerdictCount
+from reconciler.policy.ports import COUNTED_MAX, HeldTopic, RepairCount, VerdictCount
 
 NOW_MS = 1_700_000_000_000
 ORDERS = Subscription(environment="production", topic="ORDERS", group="billing")
@@ -72,6 +72,10 @@ REPORTS = {
     "a loss without a repair": report_of(late=("3 losses were proved and have no repair",)),
     "a person is needed": report_of(
         verdicts=(QUARANTINED, LOST, REPAIRED), repairs=(FAILED,), holds=(OPEN,), undecided=("one", "two")
+    ),
+    "a person is needed for more than are counted": report_of(
+        verdicts=(replace(QUARANTINED, count=COUNTED_MAX + 1), replace(LOST, count=COUNTED_MAX + 1)),
+        repairs=(replace(FAILED, count=COUNTED_MAX), replace(FAILED, count=7)),
     ),
     "damaged": report_of(damaged=("a row",), doubled=("two effects",), rejected=("a foreign one",)),
     "late": report_of(status_of(late=("nobody reads it", "no sweep")), away=("a broker",)),

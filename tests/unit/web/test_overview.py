@@ -72,6 +72,18 @@ def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shown:
     return Shown(tmp_path, monkeypatch)
 
 
+@pytest.mark.parametrize(("language", "more"), [("en", "more than 100000"), ("zh", "超过 100000")])
+def test_rows_that_were_not_all_counted_are_told_by_an_exact_number(shown: Shown, language: str, more: str) -> None:
+    report = REPORTS["a person is needed for more than are counted"]
+    shown.status(report)
+    text = re.sub(r"<[^>]+>", "", shown.page(language=language))
+    assert len(re.findall(rf"{more}(?!\d)", text)) == 7, "two needs, three steps, two figures of the card"
+    assert not re.search(r"10000[1-9]", text)
+    rows = {title: [list(map(str, row)) for row in rows] for title, _, rows in report.tables()}
+    assert all("more than 100000" in row for row in rows["Verdicts"])
+    assert [row[-1] for row in rows["Repairs"]] == ["100000", "7"]
+
+
 def sentence_on(page: str) -> str:
     """The text of the first line, each time as it is in the datetime attribute, commands as status marks them."""
     (found,) = re.findall(r'<h1 id="sentence">(.*?)</h1>', page, re.DOTALL)

@@ -1,0 +1,122 @@
+"""How many candidates and repairs there are of each kind: counted along an index, up to a number of each kind.
+
+A table of millions has a handful of kinds (`count_index` in contract/tables.py). One seek finds the next kind, and one
+range of the index counts its rows.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from reconciler.contract.row_values import RowReader
+from reconciler.contract.subscription import Subscription
+from reconciler.contract.tables import CANDIDATE, REPAIR, CandidateState, RepairState, Rung
+from reconciler.contract.verdicts import Verdict
+from reconciler.ledger.paging import compared
+from reconciler.policy.ports import RepairCount, VerdictCount
+from reconciler.sql.tables import candidate, repair
+
+_UNDECIDED = {"state": CandidateState.OPEN, "verdict": Verdict.UNKNOWN}
+_VERDICTS = RowReader(CANDIDATE, ("topic", "consumer_group", "state", "verdict", "loss_verdict"), otherwise=_UNDECIDED)
+#: A repair whose state is damaged is not worked on: it is shown as failed.
+_REPAIRS = RowReader(
+    REPAIR, ("topic", "scope", "state", "rung"), otherwise={"state": RepairState.FAILED, "rung": Rung.END}
+)
+
+
+#: The columns that make a kind; of candidates, loss_verdict besides.
+_OF_CANDIDATES = (candidate.c.topic, candidate.c.consumer_group, candidate.c.state, candidate.c.verdict)
+_OF_REPAIRS = (repair.c.topic, repair.c.scope, repair.c.state, repair.c.rung)
+
+
+def verdict_counts(connection: sa.Connection, environment: str, *, most: int) -> Sequence[VerdictCount]:
+    """Candidates by subscription, state and verdicts. `most`: of one kind, its losses apart."""
+    counts = [
+        VerdictCount(
+            subscription=Subscription(environment=environment, topic=seen["topic"], group=seen["consumer_group"]),
+            state=CandidateState(seen["state"]),
+            verdict=Verdict(seen["verdict"]),
+            loss_verdict=None if seen["loss_verdict"] is None else Verdict(seen["loss_verdict"]),
+            count=min(count, most),
+            oldest_ms=oldest_ms if type(oldest_ms) is int else 0,
+            damage=read.damage,
+        )
+        for *kind, count, oldest_ms in _counted(connection, _OF_CANDIDATES, environment, _of_losses, most)
+        for read in (_VERDICTS.parse(kind),)
+        for seen in (read.values,)
+    ]
+    # Sorted here: databases disagree on where NULL goes.
+    return sorted(counts, key=lambda one: (one.subscription, one.state, one.verdict, one.loss_verdict or ""))
+
+
+def repair_counts(connection: sa.Connection, environment: str, *, most: int) -> Sequence[RepairCount]:
+    """Repairs by topic, scope, state and rung. `most`: of one kind, those that were sent first."""
+    return [
+        RepairCount(
+            topic=seen["topic"],
+            scope=seen["scope"],
+            state=RepairState(seen["state"]),
+            rung=Rung(seen["rung"]),
+            attempted=min(int(attempted), most),
+            count=min(count, most),
+            damage=read.damage,
+        )
+        for *kind, count, attempted in _counted(connection, _OF_REPAIRS, environment, _of_attempts, most)
+        for read in (_REPAIRS.parse(kind),)
+        for seen in (read.values,)
+    ]
+
+
+#: Which rows, the columns that they are grouped by besides, how many at most -> those columns, and counts. Of SQLite
+#: all rows are counted.
+_Count = Callable[[sa.ColumnElement[bool], Sequence[sa.Column[Any]], int, str], sa.Select[Any]]
+
+
+def _counted(
+    connection: sa.Connection, by: Sequence[sa.Column[Any]], environment: str, count: _Count, most: int
+) -> Iterator[Sequence[Any]]:
+    """The values of each kind, and its counts.
+
+    SQLite counts all rows at once: a damaged one may have a value there that no comparison finds again.
+    """
+    dialect, rows = connection.dialect.name, by[0].table.c.environment == environment
+    if dialect == "sqlite":
+        yield from connection.execute(count(rows, by, most, dialect)).all()
+        return
+    first = sa.select(*by).where(rows).order_by(*by).limit(1)
+    found = connection.execute(first).first()
+    while found is not None:
+        kind = tuple(found)
+        of_kind = sa.and_(rows, *(column == value for column, value in zip(by, kind, strict=True)))
+        for counts in connection.execute(count(of_kind, (), most, dialect)).all():
+            yield *kind, *counts
+        found = connection.execute(first.where(compared(by, operator.gt, kind, dialect))).first()
+
+
+def _of_losses(rows: sa.ColumnElement[bool], by: Sequence[sa.Column[Any]], most: int, dialect: str) -> sa.Select[Any]:
+    """Losses apart from the others, which may be many more: else they would not be counted."""
+    c = candidate.c
+    query = sa.select(*by, c.loss_verdict, c.first_seen_ms).where(rows)
+    every = query.subquery()
+    if dialect != "sqlite":
+        # A planner that is asked for the order of the index takes it: PostgreSQL for this one, of NULL, too; MySQL and
+        # MariaDB would sort by NULL.
+        order = (c.loss_verdict, c.first_seen_ms)
+        losses = query.where(c.loss_verdict.is_not(None)).order_by(*order).limit(most)
+        others = query.where(c.loss_verdict.is_(None)).order_by(*order[dialect != "postgresql" :]).limit(most)
+        every = sa.union_all(*(sa.select(part.subquery()) for part in (losses, others))).subquery()
+    kind = [every.c[column.name] for column in (*by, c.loss_verdict)]
+    return sa.select(*kind, sa.func.count(), sa.func.min(every.c.first_seen_ms)).group_by(*kind)
+
+
+def _of_attempts(rows: sa.ColumnElement[bool], by: Sequence[sa.Column[Any]], most: int, dialect: str) -> sa.Select[Any]:
+    query = sa.select(*by, repair.c.attempts).where(rows)
+    every = (query if dialect == "sqlite" else query.order_by(repair.c.attempts.desc()).limit(most)).subquery()
+    kind = [every.c[column.name] for column in by]
+    attempted = sa.func.sum(sa.case((every.c.attempts > 0, 1), else_=0))
+    found = sa.select(*kind, sa.func.count(), attempted).having(sa.func.count() > 0)
+    return found.group_by(*kind).order_by(*kind) if kind else found
