@@ -17,7 +17,8 @@ def content_digest(
     """32 bytes over topic, tags, keys, user properties sorted by name and the uncompressed body.
 
     Each part is a 4-byte big-endian length and its bytes (UTF-8). `keys` is the KEYS property as sent, on 3.2.6
-    without the leading unique key (see content_keys). Reserved properties are left out.
+    without the leading unique key (see content_keys). Reserved properties are left out. Half of a surrogate pair, which
+    JSON may hold, is a question mark, as Java's String.getBytes writes it.
     """
     texts = [topic, tags or "", keys or ""]
     for pair in user_properties(properties).items():
@@ -25,7 +26,7 @@ def content_digest(
     # One update for all but the body, which may be long and is not copied: consumers pay this for every message.
     parts: list[bytes] = []
     for text in texts:
-        part = text.encode()
+        part = text.encode("utf-8", "replace")
         parts += (_LENGTH.pack(len(part)), part)
     parts.append(_LENGTH.pack(len(body)))
     digest = hashlib.sha256(b"".join(parts))

@@ -1,37 +1,135 @@
-"""Every page in a real browser: no script but the console's own runs, no other host is asked, axe finds nothing."""
+"""Every page in a real browser, over a ledger whose every text is hostile, and over one without rows.
+
+No script but the console's own runs, no other host is asked, nothing is wider than the window, axe finds nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, Page, expect
 
 from reconciler.clock import SystemClock
-from reconciler.settings.file import load_settings
-from reconciler.web.routes import ROUTES, Surface
+from reconciler.settings.schema import Settings
+from reconciler.web.access.roles import WebRole
 from reconciler.web.server import serving_web
-from tests.console.watched_page import opened
+from tests.console.watched_page import WatchedPage, opened, sign_in
 from tests.services.ports import free_port
+from tests.unit.web.hostile_ledger import ADMIN, make_empty_world, make_hostile_world
+from tests.unit.web.ledger_of_cases import key
+from tests.unit.web.sample_addresses import page_addresses
+from tests.unit.web.web_world import PASSWORD, with_user
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
-ROOT = Path(__file__).parents[2]
-PAGES = [route.path for route in ROUTES if route.surface is Surface.PAGE and route.method == "GET"]
+#: Names in paths and searches find nothing where there is no row.
+EMPTY_ADDRESSES = [address for address in page_addresses() if address.count("/") == 1 and "?" not in address]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """How a visitor sees the pages."""
+
+    language: str
+    dark: bool
+    width: int
+
+    def __str__(self) -> str:
+        return f"{self.language}-{'dark' if self.dark else 'light'}-{self.width}"
+
+
+#: Each ledger is seen at both widths, in both languages and in both colours.
+LOOKS = (Look(language="en", dark=False, width=1280), Look(language="zh-CN", dark=True, width=360))
+EMPTY_LOOKS = (Look(language="zh-CN", dark=False, width=360), Look(language="en", dark=True, width=1280))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tour:
+    """One browser's page, on which one person looks at all pages in turn."""
+
+    url: str
+    watched: WatchedPage
+
+    @property
+    def page(self) -> Page:
+        """What is open."""
+        return self.watched.page
+
+    def open(self, address: str) -> None:
+        """With its charts drawn."""
+        self.page.goto(self.url + address)
+        if self.page.locator("[data-charts]").count():
+            self.page.locator("figure canvas").first.wait_for()
+
+    def require_well(self) -> None:
+        """Unfolds what is folded. Fails with all that is wrong on the page."""
+        self.page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+        told = [*self.watched.troubles, *self.watched.violations()]
+        self.watched.troubles.clear()
+        assert (told, max(0, self.watched.overflow_pixels())) == ([], 0)
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("ledger")
-    variables = {"RECONCILER_LEDGER__URL": f"sqlite:///{folder}/none.db"}
-    settings = load_settings(ROOT / "config" / "reconciler.toml", variables)
-    with serving_web(settings, f"127.0.0.1:{free_port()}", clock=SystemClock()) as (host, port):
+def hostile_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with _served(tmp_path_factory.mktemp("hostile"), make_hostile_world) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def empty_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with _served(tmp_path_factory.mktemp("empty"), make_empty_world) as url:
+        yield url
+
+
+@pytest.fixture(scope="module", params=LOOKS, ids=str)
+def hostile(request: pytest.FixtureRequest, chromium: Browser, hostile_url: str) -> Iterator[Tour]:
+    with _touring(chromium, hostile_url, request.param) as tour:
+        yield tour
+
+
+@pytest.fixture(scope="module", params=EMPTY_LOOKS, ids=str)
+def empty(request: pytest.FixtureRequest, chromium: Browser, empty_url: str) -> Iterator[Tour]:
+    with _touring(chromium, empty_url, request.param) as tour:
+        yield tour
+
+
+@contextmanager
+def _served(folder: Path, make_world: Callable[..., Settings]) -> Iterator[str]:
+    """Nobody listens where Redis and the brokers should be: pages say so, and are filled from the databases."""
+    clock = SystemClock()
+    with_user(folder / "users.json", ADMIN, WebRole.OPERATOR)
+    settings = make_world(folder, now_ms=clock.now_ms(), RECONCILER_WEB__USERS_FILE=str(folder / "users.json"))
+    with serving_web(settings, f"127.0.0.1:{free_port()}", clock=clock) as (host, port):
         yield f"http://{host}:{port}"
 
 
-@pytest.mark.parametrize("path", PAGES)
-def test_a_page_is_readable_for_everybody(chromium: Browser, url: str, path: str) -> None:
-    with opened(chromium, url) as watched:
-        watched.page.goto(url + path)
-        assert watched.violations() == []
-        assert watched.overflow_pixels() <= 0
+@contextmanager
+def _touring(chromium: Browser, url: str, look: Look) -> Iterator[Tour]:
+    with opened(chromium, url, language=look.language, dark=look.dark, width=look.width) as watched:
+        watched.page.goto(f"{url}/login")
+        sign_in(watched.page, ADMIN, PASSWORD)
+        expect(watched.page.locator(".who")).to_contain_text(ADMIN)
+        yield Tour(url=url, watched=watched)
+
+
+@pytest.mark.parametrize("address", page_addresses(), ids=lambda address: address[:40])
+def test_a_hostile_text_runs_leaves_or_bends_a_page(hostile: Tour, address: str) -> None:
+    hostile.open(address)
+    hostile.require_well()
+
+
+def test_a_hostile_body_runs_leaves_or_bends_the_page_that_opens_it(hostile: Tour) -> None:
+    hostile.open(f"/messages/{key(1)}")
+    hostile.page.locator("[name=reason]").last.fill("the test looks into it")
+    hostile.page.locator(f"form[action='/messages/{key(1)}/body'] button").click()
+    expect(hostile.page.locator("pre.body")).not_to_be_empty()
+    hostile.require_well()
+
+
+@pytest.mark.parametrize("address", EMPTY_ADDRESSES)
+def test_a_page_without_a_row_is_readable_for_everybody(empty: Tour, address: str) -> None:
+    empty.open(address)
+    empty.require_well()

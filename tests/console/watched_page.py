@@ -38,6 +38,10 @@ _QUIET = (
     "--disable-component-update",
     "--disable-sync",
 )
+#: What the console of a browser says of a status, which is told with its address instead.
+_TOLD_BY_RESPONSE = "Failed to load resource: the server responded with a status of"
+#: Made like those before them; each costs its time.
+_ALIKE = [["tbody tr:nth-child(n+9)"], ["li:nth-child(n+16)"], ["option:nth-child(n+30)"]]
 
 
 def launched(playwright: Playwright) -> Browser:
@@ -55,8 +59,8 @@ class WatchedPage:
     troubles: list[str] = field(default_factory=list)
 
     def violations(self) -> list[str]:
-        """What axe-core finds: rule, how bad, and the elements."""
-        found = Axe().run(self.page)
+        """What axe-core finds: rule, how bad, and the elements. Of long tables and lists the first are looked at."""
+        found = Axe().run(self.page, context={"exclude": _ALIKE}, options={"resultTypes": ["violations"]})
         return [
             f"{one['id']} ({one['impact']}): {one['help']}: {', '.join(str(node['target']) for node in one['nodes'])}"
             for one in found.response["violations"]
@@ -69,10 +73,11 @@ class WatchedPage:
 
 
 def sign_in(page: Page, name: str, password: str) -> None:
-    """Fills and sends the form of the login page, which is open."""
-    page.get_by_label("Name").fill(name)
-    page.get_by_label("Password").fill(password)
-    page.get_by_role("button", name="Sign in").click()
+    """Fills and sends the form of the login page, which is open, in any language."""
+    form = page.get_by_role("main")
+    form.locator("[name=name]").fill(name)
+    form.locator("[name=password]").fill(password)
+    form.get_by_role("button").click()
 
 
 @contextmanager
@@ -111,7 +116,7 @@ def _watch(watched: WatchedPage, url: str) -> None:
         dialog.dismiss()
 
     def on_console(message: ConsoleMessage) -> None:
-        if message.type in {"error", "warning"}:
+        if message.type in {"error", "warning"} and not message.text.startswith(_TOLD_BY_RESPONSE):
             told.append(f"console: {message.text}")
 
     def on_request(route: Route, request: Request) -> None:
@@ -125,7 +130,8 @@ def _watch(watched: WatchedPage, url: str) -> None:
         told.append(f"script: {error.message}")
 
     def on_response(response: Response) -> None:
-        if response.status >= 500:
+        # A page may say that there is no such thing; what a page asks for is there.
+        if response.status >= (500 if response.request.resource_type == "document" else 400):
             told.append(f"{response.status}: {response.url}")
 
     watched.page.on("dialog", on_dialog)

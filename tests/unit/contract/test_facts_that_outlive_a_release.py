@@ -54,6 +54,10 @@ def test_a_digest_of_last_year_still_fits() -> None:
     assert digest() == hashlib.sha256(b"".join(len(part).to_bytes(4, "big") + part for part in parts)).digest()
 
 
+def test_half_of_a_surrogate_pair_is_an_error_and_not_what_java_makes_of_it() -> None:
+    assert digest(tags="\ud800a", properties={"b\udc00": "2"}) == digest(tags="?a", properties={"b?": "2"})
+
+
 @given(contents, contents)
 def test_two_contents_have_one_digest_only_if_a_consumer_sees_the_same(one: dict, other: dict) -> None:  # type: ignore[type-arg]  # fixed_dictionaries
     def seen(content: dict) -> tuple[object, ...]:  # type: ignore[type-arg]

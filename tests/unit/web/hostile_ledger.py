@@ -188,12 +188,33 @@ def make_hostile_world(folder: Path, *, now_ms: int, **variables: str) -> Settin
         f"sqlite:///{folder}/outbox.db",
         sql.outbox_metadata,
         {
-            sql.outbox: _rows(contract.OUTBOX, ROWS, now_ms, unique_key=keys, topic=[TOPIC], state=everything),
+            sql.outbox: _rows(
+                contract.OUTBOX,
+                ROWS,
+                now_ms,
+                unique_key=keys,
+                topic=[TOPIC],
+                state=everything,
+                # No digest fits these bodies; without one they are opened.
+                content_digest=[bytes(32), None],
+                body=[text.encode() for text in _some(2_000)],
+            ),
             sql.outbox_identity: _rows(contract.OUTBOX_IDENTITY, 2, now_ms, id=[1, 2]),
         },
     )
     inbox = {sql.inbox: _rows(contract.INBOX, ROWS, now_ms, unique_key=keys, consumer_group=[GROUP], topic=[TOPIC])}
     _write(f"sqlite:///{folder}/inbox.db", sql.inbox_metadata, inbox)
+    return _settings(folder, variables)
+
+
+def make_empty_world(folder: Path, *, now_ms: int, **variables: str) -> Settings:
+    """The same without a row: nothing was lost yet, and nothing was done."""
+    for name, metadata in (
+        ("ledger", sql.ledger_metadata),
+        ("outbox", sql.outbox_metadata),
+        ("inbox", sql.inbox_metadata),
+    ):
+        _write(f"sqlite:///{folder}/{name}.db", metadata, {})
     return _settings(folder, variables)
 
 

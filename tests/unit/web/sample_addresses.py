@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 from reconciler.web.console.assets import asset_path
 from reconciler.web.routes import ROUTES, Surface, WebRoute
 from tests.unit.web.hostile_ledger import ACT_KEY, hostile_name, job_ids
-from tests.unit.web.ledger_of_cases import GROUP, TOPIC, key
+from tests.unit.web.ledger_of_cases import key
 
 _JOBS = [(job_id,) for job_id in (*job_ids().values(), '"><img src=x onerror=alert(1)>\u202e')]
 _STYLE = tuple(asset_path("console.css").removeprefix("/static/").split("/", 1))
@@ -29,12 +29,10 @@ PLACES: Mapping[str, Sequence[tuple[str, ...]]] = {
 _SEARCH = {"topic": hostile_name(5), "group": hostile_name(6), "name": hostile_name(7), "by": hostile_name(8)}
 #: Path -> what is asked for beside it; each is a further address.
 QUERIES: Mapping[str, Sequence[Mapping[str, str]]] = {
-    "/": [{"hours": "72"}],
     "/losses": [{"loss": "all"}, _SEARCH],
-    "/actions": [_SEARCH],
-    "/rounds": [{"topic": TOPIC, "group": GROUP}],
-    "/messages": [{"name": hostile_name(number)} for number in (3, 4, 13)],
+    "/messages": [{"name": hostile_name(number)} for number in (3, 4)],
     "/health": [{"part": "findings"}],
+    f"/messages/{key(1)}": [{"part": "now"}],
     f"/jobs/{job_ids()['RUNNING']}": [{"part": "progress"}],
     "/view/set": [{"zone": "Asia/Shanghai", "back": "/view"}],
     "/login": [{"next": hostile_name(9)}],
