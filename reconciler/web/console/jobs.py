@@ -3,26 +3,43 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from functools import partial
 from http import HTTPStatus
 
 from reconciler.commands.jobs import find_job, job_document, list_jobs
 from reconciler.commands.repair import RepairLine
 from reconciler.errors import InvalidValue
-from reconciler.policy.ports import ENDED_JOBS, all_rows
+from reconciler.policy.ports import ENDED_JOBS
+from reconciler.web.console.listings import ROWS_A_PAGE, ListingPage, filter_of
 from reconciler.web.console.rendering import page
+from reconciler.web.cursors import cursor_of, position_of
 from reconciler.web.exchange import WebRefusal, WebRequest, WebResponse
 from reconciler.web.services import WebServices
 
-#: The newest ones.
-SHOWN_MAX = 100
+#: The fields that the ledger has an index for, and the user.
+JOB_PAGE = ListingPage(what="jobs", path="/jobs", fields=("state", "by", "age"), columns=())
 _LINE = tuple(field.name for field in fields(RepairLine))
 
 
 def show_all(services: WebServices, request: WebRequest) -> WebResponse:
-    """The newest first."""
-    found = list(all_rows(partial(list_jobs, services.connections), limit=SHOWN_MAX))
-    return page(services, request, "jobs.html", jobs=found)
+    """The newest first, page by page."""
+    chosen, cursor = JOB_PAGE.chosen(request), request.asked("cursor")
+    found = list_jobs(
+        services.connections,
+        only=filter_of(JOB_PAGE, chosen, now_ms=services.clock.now_ms()),
+        limit=ROWS_A_PAGE,
+        after=position_of(JOB_PAGE.what, cursor) if cursor else None,
+    )
+    return page(
+        services,
+        request,
+        "jobs.html",
+        of=JOB_PAGE,
+        chosen=chosen,
+        is_searched=any(chosen.values()),
+        jobs=found.rows,
+        next_cursor=cursor_of(JOB_PAGE.what, found.end),
+        is_first=not cursor,
+    )
 
 
 def show(services: WebServices, request: WebRequest) -> WebResponse:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from reconciler.commands.list import list_page
-from reconciler.contract.tables import CandidateState, RepairState
+from reconciler.contract.tables import CandidateState, JobState, RepairState
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import InvalidValue
 from reconciler.policy.ports import LedgerFilter
@@ -27,6 +27,9 @@ AGES = (*_YOUNGER, *_OLDER)
 #: Choice -> only rows with a loss_verdict. The first is that of a page that nothing was chosen on.
 LOSSES = {"yes": True, "no": False, "all": None}
 
+#: Listing -> the states of its rows.
+_STATES = {"candidates": CandidateState, "repairs": RepairState, "jobs": JobState}
+
 W = TypeVar("W", bound=StrEnum)
 
 
@@ -34,7 +37,7 @@ W = TypeVar("W", bound=StrEnum)
 class ListingPage:
     """One page over a listing of reconciler/commands/list.py."""
 
-    #: The listing; also the last word of the keys of its texts.
+    #: The listing, or jobs; also the last word of the keys of its texts.
     what: str
     path: str
     #: Of the search: name, topic, group, by, state, verdict, loss, age.
@@ -49,9 +52,15 @@ class ListingPage:
 
     def choices(self, field: str) -> Sequence[str]:
         """Values of a field with a closed list; none: it is a text."""
-        states = {"candidates": tuple(CandidateState), "repairs": tuple(RepairState)}
-        closed = {"state": states.get(self.what, ()), "verdict": tuple(Verdict), "loss": tuple(LOSSES), "age": AGES}
+        closed = {"state": _STATES.get(self.what, ()), "verdict": Verdict, "loss": LOSSES, "age": AGES}
         return tuple(map(str, closed.get(field, ())))
+
+    def chosen(self, request: WebRequest) -> dict[str, str]:
+        """What a request searches for, by field; empty: everything."""
+        chosen = {name: request.asked(name).strip() for name in self.fields}
+        if "loss" in chosen:
+            chosen["loss"] = chosen["loss"] or next(iter(LOSSES))
+        return chosen
 
 
 LOSS_PAGE = ListingPage(
@@ -111,14 +120,12 @@ def listing(of: ListingPage) -> Handler:
     """The handler of one page."""
 
     def show(services: WebServices, request: WebRequest) -> WebResponse:
-        chosen = {name: request.asked(name).strip() for name in of.fields}
-        if "loss" in chosen:
-            chosen["loss"] = chosen["loss"] or next(iter(LOSSES))
+        chosen = of.chosen(request)
         cursor = request.asked("cursor")
         found = list_page(
             services.connections,
             of.what,
-            only=filter_of(chosen, now_ms=services.clock.now_ms()),
+            only=filter_of(of, chosen, now_ms=services.clock.now_ms()),
             limit=ROWS_A_PAGE,
             name=chosen.get("name") or None,
             after=position_of(of.what, cursor) if cursor else None,
@@ -145,22 +152,22 @@ def listing(of: ListingPage) -> Handler:
     return show
 
 
-def filter_of(chosen: dict[str, str], *, now_ms: int) -> LedgerFilter:
+def filter_of(of: ListingPage, chosen: dict[str, str], *, now_ms: int) -> LedgerFilter:
     """What the fields of a search mean. Raises InvalidValue."""
     age, loss = chosen.get("age", ""), chosen.get("loss", "all")
     if age and age not in AGES:
         raise InvalidValue("age", age[:20], f"one of {', '.join(AGES)}")
     if loss not in LOSSES:
         raise InvalidValue("loss", loss[:20], f"one of {', '.join(LOSSES)}")
-    state = chosen.get("state", "")
-    is_of_repairs = state in tuple(RepairState) and "verdict" not in chosen
+    state = _word(_STATES[of.what], "state", chosen["state"]) if "state" in chosen else None
     return LedgerFilter(
         topic=chosen.get("topic") or None,
         group=chosen.get("group") or None,
         by=chosen.get("by") or None,
         verdict=_word(Verdict, "verdict", chosen.get("verdict", "")),
-        candidate_state=None if is_of_repairs else _word(CandidateState, "state", state),
-        repair_state=RepairState(state) if is_of_repairs else None,
+        candidate_state=state if isinstance(state, CandidateState) else None,
+        repair_state=state if isinstance(state, RepairState) else None,
+        job_state=state if isinstance(state, JobState) else None,
         is_loss=LOSSES[loss],
         since_ms=now_ms - _YOUNGER[age] * _HOUR_MS if age in _YOUNGER else None,
         before_ms=now_ms - _OLDER[age] * _HOUR_MS if age in _OLDER else None,

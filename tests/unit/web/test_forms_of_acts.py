@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 import pytest
 
 from reconciler.commands.explain import Explanation
-from reconciler.commands.jobs import find_job, place_repair
+from reconciler.commands.jobs import cancel_job, find_job, place_repair
 from reconciler.commands.repair import ManualRepairReport
 from reconciler.contract.tables import HoldKind, JobState
 from reconciler.policy.ports import JobChange, KeyedRequest, LedgerFilter
@@ -25,6 +26,7 @@ from reconciler.web.acts.once import kept_key
 from reconciler.web.acts.repairing import DISMISS, REPAIR
 from reconciler.web.application import answer_of
 from reconciler.web.console import messages
+from reconciler.web.console.listings import ROWS_A_PAGE
 from reconciler.web.exchange import FORM, WebRequest, WebResponse
 from reconciler.web.routes import ROUTES
 from tests.unit.web.stories import story_of
@@ -196,6 +198,27 @@ def test_a_bulk_repair_leads_to_its_job_however_often_it_is_sent(browser: Browse
     assert find_job(browser.world.connections, job_id).state is JobState.CANCELLED
     assert job_id in browser.get("/jobs").body.decode()
     assert browser.get("/jobs/{job_id}", job_id="0" * 32).status is HTTPStatus.NOT_FOUND
+
+
+def test_an_older_job_is_on_no_page_or_a_search_shows_another(browser: Browser) -> None:
+    connections, many = browser.world.connections, ROWS_A_PAGE + 10
+    placed = [place_repair(connections, KEYS[:6], topic=None, group=None, reason="", by="anna") for _ in range(many)]
+    cancel_job(connections, placed[0].job_id, by="anna")
+
+    def shown(**query: str) -> tuple[set[str], str]:
+        told = browser.get("/jobs", query={name: [value] for name, value in query.items()}).body.decode()
+        following = re.search(r'href="/jobs\?([^"]+)" rel="next"', told)
+        return set(re.findall(r'href="/jobs/(\w{32})"', told)), html.unescape(following[1]) if following else ""
+
+    first, following = shown(by="anna", state="QUEUED")
+    assert "by=anna" in following
+    rest, end = shown(**dict(parse_qsl(following)))
+    assert (len(first), len(rest), end) == (ROWS_A_PAGE, many - 1 - ROWS_A_PAGE, "")
+    assert first | rest == {job.job_id for job in placed[1:]}
+    assert shown(state="CANCELLED") == ({placed[0].job_id}, "")
+    assert shown(by="ben") == shown(age="older-1") == (set(), "")
+    for name, value in (("state", "OPEN"), ("age", "ever"), ("cursor", "x")):
+        assert browser.get("/jobs", query={name: [value]}).status is HTTPStatus.UNPROCESSABLE_ENTITY
 
 
 def test_progress_is_asked_for_after_the_end_or_not_before(browser: Browser) -> None:

@@ -167,7 +167,10 @@ def test_a_cursor_of_another_page_is_refused(services: WebServices) -> None:
 
 def test_ages_begin_and_end_at_now() -> None:
     now_ms = 100 * 3_600_000
-    young, old = filter_of({"age": "younger-1"}, now_ms=now_ms), filter_of({"age": "older-24"}, now_ms=now_ms)
+    young, old = (
+        filter_of(LOSS_PAGE, {"age": "younger-1"}, now_ms=now_ms),
+        filter_of(LOSS_PAGE, {"age": "older-24"}, now_ms=now_ms),
+    )
     assert (young.since_ms, young.before_ms) == (99 * 3_600_000, None)
     assert (old.since_ms, old.before_ms) == (None, 76 * 3_600_000)
 
