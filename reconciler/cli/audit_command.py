@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import typer
+
+from reconciler.commands.audit_program import audit_program
 
 #: The audit reads its own arguments, --help too.
 _ALL_ARGUMENTS = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
@@ -33,8 +34,4 @@ def _become(command: str, arguments: Sequence[str]) -> None:
     """Replaces this process: exit codes and signals are the audit's own."""
     sys.stdout.flush()
     sys.stderr.flush()
-    # A file in the working folder must not be imported as a library; a checkout that is not installed needs the folder.
-    is_checkout = sys.path[0] in ("", str(Path.cwd()))
-    flags = [] if is_checkout else ["-P"]
-    program = [sys.executable, *flags, "-m", "reconciler.audit", command, *arguments]
-    os.execv(sys.executable, program)  # noqa: S606 - our own interpreter
+    os.execv(sys.executable, audit_program(command, *arguments))  # noqa: S606 - our own interpreter

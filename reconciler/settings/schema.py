@@ -378,6 +378,12 @@ class WebSettings(Section):
         default=None,
         description="Address of your copy of the folder docs, to which pages link; unset: they name its files.",
     )
+    audits_folder: Folder | None = Field(
+        default=None, description="Folder in which each audit has its --out, named by its day; unset: none are shown."
+    )
+    audits_public_key: Folder | None = Field(
+        default=None, description="PEM file of the auditor's public key, by which statements of audits are verified."
+    )
 
 
 class TracingSettings(Section):
@@ -496,6 +502,8 @@ def _check_web(web: WebSettings) -> list[str]:
     problems = []
     if web.tls_key is not None and web.tls_certificate is None:
         problems.append("web.tls_key is set and web.tls_certificate is not: set both")
+    if (web.audits_folder is None) != (web.audits_public_key is None):
+        problems.append("one of web.audits_folder and web.audits_public_key is set: set both, or none")
     if web.proxy_user_header is not None and not web.proxy_addresses:
         problems.append(
             "web.proxy_user_header is set and web.proxy_addresses is empty: whoever reaches the server could write the "

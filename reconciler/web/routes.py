@@ -15,6 +15,7 @@ from reconciler.web.acts.jobs import CANCEL, REBUILD
 from reconciler.web.acts.repairing import DISMISS, REPAIR
 from reconciler.web.api import listings, status
 from reconciler.web.api.acts import description_of, over_api
+from reconciler.web.api.audits import AUDITS, ONE_AUDIT
 from reconciler.web.api.description import ApiEndpoint, Description
 from reconciler.web.api.health import LIVE, METRICS, READY
 from reconciler.web.api.messages import DOCTOR, MESSAGE
@@ -154,6 +155,8 @@ ROUTES: Sequence[WebRoute] = (
     _get("/api/v1/holds", "list holds", listings.HOLDS),
     _get("/api/v1/jobs", "list jobs", listings.JOBS),
     _get("/api/v1/jobs/{job_id}", "show job", listings.ONE_JOB),
+    _get("/api/v1/audits", "list audits", AUDITS),
+    _get("/api/v1/audits/{name}", "show audit", ONE_AUDIT),
     _get("/api/v1/doctor", "doctor", DOCTOR),
     _post("/api/v1/repairs", REPAIR, WebRole.OPERATOR),
     _post("/api/v1/holds", HOLD, WebRole.OPERATOR),

@@ -70,6 +70,8 @@ def serving(services: WebServices, listen: str) -> Iterator[tuple[str, int]]:
             yield host, port
         finally:
             server.should_exit = True
+            if services.audits is not None:
+                services.audits.close()
             thread.join(2 * STOP_SECONDS_MAX)
 
 

@@ -17,6 +17,7 @@ from reconciler.instrumentation.metrics.reading import LatestReading
 from reconciler.policy.ports import Activity
 from reconciler.settings.schema import Settings
 from reconciler.web.access.web_access import WebAccess, build_access
+from reconciler.web.audits.shelf import AuditShelf, build_shelf
 from reconciler.wiring.connections import Connections
 
 #: Where nobody else reaches the server.
@@ -44,6 +45,8 @@ class WebServices:
     activities: Mapping[int, LatestReading[Activity]]
     #: What `reconciler doctor` finds.
     health: LatestReading[Sequence[Diagnosis]]
+    #: The audits of the folder; None: no folder is set.
+    audits: AuditShelf | None = None
     #: What a scraper accepts -> exposition and content type. None: prometheus-client is not installed.
     metrics: Callable[[str], tuple[bytes, str]] | None = None
 
@@ -90,4 +93,5 @@ def build_services(
             for hours in WIDTHS_MINUTES
         },
         health=LatestReading(lambda: examine(connections), clock=clock, interval_seconds=HEALTH_SECONDS),
+        audits=build_shelf(settings.web, clock=clock),
     )

@@ -26,10 +26,10 @@ STATEMENT_VERSION = 1
 #: In OUT.
 FOLDER = "statement"
 INPUTS = f"{FOLDER}/inputs.json"
+#: What any counter or time of ours stays below: that of JSON's readers.
+INTEGER_MAX = 2**53
 
 _NAME_MAX = 100
-#: What any counter or time of ours stays below: that of JSON's readers.
-_INTEGER_MAX = 2**53
 _PLAIN = re.compile(r"[A-Za-z0-9_%.-]+")
 _MANIFEST = re.compile(r"history/manifest/.*\d{12}\.json")
 
@@ -66,7 +66,7 @@ class StatementFile:
 
 
 def _integer(value: object) -> int:
-    return value if isinstance(value, int) and abs(value) < _INTEGER_MAX else 0
+    return value if isinstance(value, int) and abs(value) < INTEGER_MAX else 0
 
 
 def statement_name(topic: str, group: str) -> str:

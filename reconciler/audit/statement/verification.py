@@ -44,14 +44,22 @@ class VerifiedStatement:
     group: str
     start: str
     end: str
+    start_ms: int
+    end_ms: int
+    #: Whose clocks the window was asked for by.
+    zone: str
     sequence: int
     verdict: str
     keys: int
     violations: int
+    #: Keys by class; classes that are none are left out.
+    classes: dict[str, int]
     #: Fingerprint it names, or None: it says that it is unsigned.
     signed_by: str | None
     #: Whether the given key has signed these bytes.
     signature_holds: bool
+    #: SHA-256 of report.html that it names; None without one.
+    report_sha256: str | None
 
 
 @dataclass(slots=True)

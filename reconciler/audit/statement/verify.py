@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from reconciler.audit.errors import AuditError
+from reconciler.audit.result.classes import NAMES
 from reconciler.audit.result.documents import canonical
 from reconciler.audit.statement.chain import verify_chains
 from reconciler.audit.statement.confined import WHAT, ConfinedFolder
 from reconciler.audit.statement.document import (
     FOLDER,
     INPUTS,
+    INTEGER_MAX,
     StatementFile,
     read_statement,
     statement_document,
@@ -108,8 +110,10 @@ def _seen(name: str, statement: StatementFile, *, holds: bool) -> VerifiedStatem
     document = statement.document
     window = document.get("window")
     window = window if isinstance(window, dict) else {}
-    counts = [value if isinstance(value := document.get(name), int) else -1 for name in ("keys", "violations")]
+    classes = document.get("classes")
+    classes = classes if isinstance(classes, dict) else {}
     signed_by = document.get("signed_by")
+    reports = [sha256 for path, (_, sha256) in outputs_of(statement) if path == "report.html"]
     environment, topic, group = statement.subscription
     return VerifiedStatement(
         file=shown_text(name),
@@ -118,13 +122,23 @@ def _seen(name: str, statement: StatementFile, *, holds: bool) -> VerifiedStatem
         group=shown_text(group),
         start=shown_text(str(window.get("start"))),
         end=shown_text(str(window.get("end"))),
+        start_ms=_count(window.get("start_ms")),
+        end_ms=_count(window.get("end_ms")),
+        zone=shown_text(str(window.get("zone", "UTC"))),
         sequence=statement.sequence,
         verdict=shown_text(str(document.get("verdict"))),
-        keys=counts[0],
-        violations=counts[1],
+        keys=_count(document.get("keys")),
+        violations=_count(document.get("violations")),
+        classes={name: _count(classes[name]) for name in NAMES if name in classes},
         signed_by=None if signed_by is None else shown_text(str(signed_by)),
         signature_holds=holds,
+        report_sha256=shown_text(reports[0]) if reports else None,
     )
+
+
+def _count(value: object) -> int:
+    """-1 for what is none that JSON's readers hold."""
+    return value if isinstance(value, int) and abs(value) < INTEGER_MAX else -1
 
 
 def _explain_signature(folder: VerifiedFolder, statement: StatementFile, key: PublicKey, report: VerifyReport) -> None:

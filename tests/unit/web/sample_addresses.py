@@ -8,10 +8,12 @@ from urllib.parse import quote, urlencode
 
 from reconciler.web.console.assets import asset_path
 from reconciler.web.routes import ROUTES, Surface, WebRoute
+from tests.unit.web.audit_cases import HOSTILE_AUDITS
 from tests.unit.web.hostile_ledger import ACT_KEY, hostile_name, job_ids
 from tests.unit.web.ledger_of_cases import key
 
 _JOBS = [(job_id,) for job_id in (*job_ids().values(), '"><img src=x onerror=alert(1)>\u202e')]
+_AUDITS = [(name,) for name in (*HOSTILE_AUDITS, "..")]
 _STYLE = tuple(asset_path("console.css").removeprefix("/static/").split("/", 1))
 #: Path with places -> what stands in them, in order; each line is one address.
 PLACES: Mapping[str, Sequence[tuple[str, ...]]] = {
@@ -23,6 +25,7 @@ PLACES: Mapping[str, Sequence[tuple[str, ...]]] = {
         (hostile_name(1), "k1"),
     ],
     "/static/{digest}/{name:path}": [_STYLE],
+    "/api/v1/audits/{name}": _AUDITS,
     "/api/v1/jobs/{job_id}": _JOBS,
     "/api/v1/messages/{name:path}": [(key(1),), (hostile_name(3),), (hostile_name(4),)],
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from reconciler.web.exchange import HTML, JSON, WebResponse
 from reconciler.web.problems import PROBLEM_JSON
 from reconciler.web.routes import ROUTES, Surface
 from reconciler.web.services import WebServices
+from tests.unit.web.audit_cases import HOSTILE_AUDITS, known_shelf
 from tests.unit.web.console_world import PREFIX, asked, route_of, services_of
 from tests.unit.web.hostile_ledger import ADMIN, ROWS, make_hostile_world
 from tests.unit.web.sample_addresses import PLACES, addresses, addresses_of, page_addresses
@@ -40,7 +42,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServices]:
     folder: Path = tmp_path_factory.mktemp("hostile")
     clock = SystemClock()  # what is read behind a page is waited for
     settings = make_hostile_world(folder, now_ms=clock.now_ms(), RECONCILER_WEB__URL_PREFIX=PREFIX)
-    found = services_of(settings, clock=clock)
+    found = replace(services_of(settings, clock=clock), audits=known_shelf(folder, HOSTILE_AUDITS))
     yield found
     found.connections.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
@@ -17,6 +18,7 @@ from reconciler.web.exchange import WebResponse
 from reconciler.web.problems import PROBLEM_JSON
 from reconciler.web.routes import ROUTES, Surface, WebRoute
 from reconciler.web.services import WebServices
+from tests.unit.web import audit_cases
 from tests.unit.web.console_world import asked, route_of, services_of, settings_of
 from tests.unit.web.ledger_of_cases import COUNTS, GROUP, HOSTILE, TOPIC, key, make_ledger
 
@@ -44,6 +46,8 @@ WELL = {
     "/api/v1/jobs/{job_id}": [f"/{3:032x}"],
     "/api/v1/messages/{name:path}": [f"/{key(3)}"],
     "/api/v1/doctor": [""],
+    "/api/v1/audits": ["", "?limit=2"],
+    "/api/v1/audits/{name}": ["/2026-11-20", "/2026-11-21", "/latest"],
 }
 REFUSED = {
     "/api/v1/status?verbose=1": 422,
@@ -65,6 +69,11 @@ REFUSED = {
     "/api/v1/jobs/none": 404,
     "/api/v1/jobs/%00": 422,
     "/api/v1/messages/%00": 422,
+    "/api/v1/audits/none": 404,
+    "/api/v1/audits/..": 404,
+    "/api/v1/audits/%00": 422,
+    "/api/v1/audits?topic=ORDERS": 422,
+    "/api/v1/audits?cursor=!": 422,
 }
 
 
@@ -73,7 +82,14 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServices]:
     """Over a ledger with a row of every kind; every other dependency is away."""
     folder = tmp_path_factory.mktemp("api")
     make_ledger(folder)
-    found = services_of(settings_of(folder))
+    (folder / "audits").mkdir()
+    (folder / "audits" / "latest").symlink_to("2026-11-21")
+    audits = {
+        "2026-11-20": audit_cases.check(audit_cases.statement()),
+        "2026-11-21": audit_cases.altered(audit_cases.statement(day=1, topic=HOSTILE, signed_by=None)),
+        "2026-11-22": audit_cases.check(verdict="no answer"),
+    }
+    found = replace(services_of(settings_of(folder)), audits=audit_cases.known_shelf(folder, audits))
     yield found
     found.connections.close()
 
@@ -156,15 +172,15 @@ def test_a_refusal_names_field_and_remedy(services: WebServices, address: str, s
     assert status in route.about.statuses
 
 
-@pytest.mark.parametrize("what", COUNTS)
+@pytest.mark.parametrize("what", [*COUNTS, "audits"])
 def test_pages_leave_rows_out_or_show_them_twice(services: WebServices, what: str) -> None:
     whole = json.loads(asked(services, f"/api/v1/{what}?limit=1000").body)
     assert whole["next_cursor"] is None
-    assert len(whole["items"]) == COUNTS[what]
+    assert len(whole["items"]) == {**COUNTS, "audits": 4}[what]
     found: list[Any] = []
     cursor: str | None = ""
     while cursor is not None:
-        page: Any = json.loads(asked(services, f"/api/v1/{what}?limit=3&cursor={cursor}").body)
+        page: Any = json.loads(asked(services, f"/api/v1/{what}?limit=2&cursor={cursor}").body)
         found += page["items"]
         cursor = page["next_cursor"]
     assert found == whole["items"]

@@ -33,6 +33,8 @@ GET  /api/v1/floors  VIEWER
 GET  /api/v1/holds  VIEWER
 GET  /api/v1/jobs  VIEWER
 GET  /api/v1/jobs/{job_id}  VIEWER
+GET  /api/v1/audits  VIEWER
+GET  /api/v1/audits/{name}  VIEWER
 GET  /api/v1/doctor  VIEWER
 GET  /api/v1/messages/{name:path}  VIEWER
 POST /api/v1/repairs  OPERATOR

@@ -1,0 +1,148 @@
+"""What is known of one audit: what its statements say, and whether all of it still is as it was signed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Any
+
+#: Statements of one audit that are kept; of all of them the sums are kept.
+STATEMENTS_MAX = 500
+#: Differences, and remarks, of one audit that are kept.
+LINES_MAX = 100
+#: Characters of one text that are kept: a name in a hostile statement may be long.
+TEXT_CHARACTERS_MAX = 300
+#: What a statement may say of its audit, the worst first.
+VERDICTS = ("no answer", "violations", "clean")
+
+
+class AuditState(StrEnum):
+    """What `reconciler statement verify` says, or that it has not said it yet."""
+
+    VERIFIED = "verified"
+    DIFFERENCES = "differences"
+    NO_ANSWER = "no answer"
+    WAITING = "waiting"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditStatement:
+    """One statement as it reads. Counts are -1 where it says none."""
+
+    file: str
+    environment: str
+    topic: str
+    group: str
+    #: ISO 8601; `end` is not included.
+    start: str
+    end: str
+    start_ms: int
+    end_ms: int
+    zone: str
+    sequence: int
+    #: One of VERDICTS, or whatever a hostile one says.
+    verdict: str
+    keys: int
+    violations: int
+    classes: Mapping[str, int]
+    #: Fingerprint of a key; None: it says that it is not signed.
+    signed_by: str | None
+    #: The key of the settings has signed it.
+    signature_holds: bool
+    report_sha256: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditCheck:
+    """One audit of the folder. Texts come from suspect files."""
+
+    state: AuditState
+    #: Why there is no answer; empty where there is one.
+    why: str = ""
+    statements: Sequence[AuditStatement] = ()
+    more_statements: int = 0
+    #: Of all statements; None: there is none.
+    keys: int | None = None
+    violations: int | None = None
+    #: `file`, `row` and `message`.
+    differences: Sequence[Mapping[str, str]] = ()
+    more_differences: int = 0
+    not_checked: Sequence[str] = ()
+    files_equal: int = 0
+    #: None: not yet.
+    checked_at_ms: int | None = None
+    #: The process had an answer, or a reason why the files have none: the same files have the same one later.
+    is_lasting: bool = True
+
+    @property
+    def verdict(self) -> str | None:
+        """The worst that a statement says; None where none says one of VERDICTS."""
+        said = {one.verdict for one in self.statements}
+        return next((verdict for verdict in VERDICTS if verdict in said), None)
+
+    @property
+    def start_ms(self) -> int | None:
+        """The first instant of its windows; None where no statement says it."""
+        return min((one.start_ms for one in self.statements if one.start_ms >= 0), default=None)
+
+    @property
+    def end_ms(self) -> int | None:
+        """The last one, which is not included."""
+        return max((one.end_ms for one in self.statements if one.end_ms >= 0), default=None)
+
+    @property
+    def signed_by(self) -> str | None:
+        """Fingerprint of the key of the settings, where a signature of it holds."""
+        return next((one.signed_by for one in self.statements if one.signature_holds), None)
+
+    @property
+    def report_sha256(self) -> str | None:
+        """Of the report that the statements vouch for; None where they do not, or not all is as it was signed."""
+        named = {one.report_sha256 for one in self.statements if one.signature_holds}
+        return named.pop() if self.state is AuditState.VERIFIED and len(named) == 1 else None
+
+
+WAITING = AuditCheck(state=AuditState.WAITING)
+_STATEMENT = tuple(field.name for field in fields(AuditStatement))
+
+
+def unanswered(why: str, *, at_ms: int, is_lasting: bool = False) -> AuditCheck:
+    """Of an audit that could not be verified."""
+    return AuditCheck(state=AuditState.NO_ANSWER, why=_bounded(why), checked_at_ms=at_ms, is_lasting=is_lasting)
+
+
+def check_of(report: Mapping[str, Any], *, at_ms: int) -> AuditCheck:
+    """Of the object that `statement verify --output json` prints. Raises KeyError, TypeError, ValueError."""
+    statements = report["statements"]
+    differences, not_checked = report["differences"], report["not_checked"]
+    return AuditCheck(
+        state=AuditState(report["verdict"]),
+        why=_bounded("; ".join(report["no_answer"][:LINES_MAX])),
+        statements=[_statement(one) for one in statements[:STATEMENTS_MAX]],
+        more_statements=len(statements[STATEMENTS_MAX:]),
+        keys=_sum(one["keys"] for one in statements) if statements else None,
+        violations=_sum(one["violations"] for one in statements) if statements else None,
+        differences=[{name: _bounded(one[name]) for name in ("file", "row", "message")} for one in differences][
+            :LINES_MAX
+        ],
+        more_differences=report["more_differences"] + len(differences[LINES_MAX:]),
+        not_checked=[_bounded(line) for line in not_checked[:LINES_MAX]],
+        files_equal=report["files_equal"],
+        checked_at_ms=at_ms,
+    )
+
+
+def _statement(one: Mapping[str, Any]) -> AuditStatement:
+    values: dict[str, Any] = {
+        name: _bounded(value) if isinstance(value := one[name], str) else value for name in _STATEMENT
+    }
+    return AuditStatement(**values)
+
+
+def _sum(counts: Any) -> int:
+    return sum(count for count in counts if count > 0)
+
+
+def _bounded(text: str) -> str:
+    return text if len(text) <= TEXT_CHARACTERS_MAX else f"{text[:TEXT_CHARACTERS_MAX]}..."

@@ -1,0 +1,130 @@
+"""The folder of audits as it lies on the disk: which outputs are in it, whether they changed, and the report of one.
+
+Nothing of a request becomes a path: what is asked for is found among the names that were read. No link is followed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+#: Names of the folder that are read.
+NAMES_MAX = 10_000
+#: Audits that are looked at, the last ones by name: a year of days.
+AUDITS_MAX = 400
+#: Files of one audit, and as many of its statements, by which a change is noticed.
+FILES_MAX = 2_000
+REPORT = "report.html"
+REPORT_BYTES_MAX = 16 * 1024**2
+#: Where an output has its statements.
+STATEMENTS = "statement"
+
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEntry:
+    """One name in the folder."""
+
+    name: str
+    #: Another one where a file of it was altered, put there or taken away, or the key is another one.
+    identity: str = ""
+    #: Why nobody looks into it; empty: it is a folder.
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderLook:
+    """What lies in the folder."""
+
+    #: The last names first: they are days, mostly.
+    entries: Sequence[AuditEntry] = ()
+    #: Names beyond AUDITS_MAX.
+    left_out: int = 0
+    #: Why the folder, or the key, cannot be used; empty: it can.
+    problem: str = ""
+
+
+def look_at(folder: str, public_key: str) -> FolderLook:
+    """Names that begin with a dot, and files beside the outputs, are none of ours."""
+    try:
+        key = _identity(os.stat(public_key))
+    except (OSError, ValueError) as error:
+        return FolderLook(problem=f"web.audits_public_key = {public_key}: {_reason(error)}")
+    try:
+        with _opened(folder, follow=True) as opened:
+            names = sorted(_names(opened), reverse=True)
+            if STATEMENTS in names:
+                return FolderLook(problem=f"web.audits_folder = {folder}: this is one audit; name the folder above it")
+            entries = tuple(_entry(opened, name, key) for name in names[:AUDITS_MAX])
+            return FolderLook(entries=entries, left_out=len(names[AUDITS_MAX:]))
+    except (OSError, ValueError) as error:
+        return FolderLook(problem=f"web.audits_folder = {folder}: {_reason(error)}")
+
+
+def read_report(folder: str, name: str, sha256: str) -> bytes | None:
+    """The report of an audit, if it is the one that was signed. Raises OSError."""
+    with _opened(folder, follow=True) as above, _opened(name, within=above) as opened:
+        file = os.open(REPORT, _FILE_FLAGS, dir_fd=opened)
+        with os.fdopen(file, "rb") as report:
+            about = os.fstat(file)
+            if not stat.S_ISREG(about.st_mode) or about.st_size > REPORT_BYTES_MAX:
+                return None
+            found = report.read(REPORT_BYTES_MAX)
+    return found if hashlib.sha256(found).hexdigest() == sha256 else None
+
+
+def _names(opened: int) -> Iterator[str]:
+    with os.scandir(opened) as found:
+        for _, one in zip(range(NAMES_MAX), found, strict=False):
+            if not one.name.startswith(".") and (one.is_symlink() or one.is_dir(follow_symlinks=False)):
+                yield one.name
+
+
+def _entry(folder: int, name: str, key: str) -> AuditEntry:
+    try:
+        if stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+            return AuditEntry(name=name, problem="is a symbolic link: not followed")
+        seen = hashlib.sha256(key.encode())
+        with _opened(name, within=folder) as opened:
+            for line in _files(opened):
+                seen.update(line)
+        return AuditEntry(name=name, identity=seen.hexdigest())
+    except OSError as error:
+        return AuditEntry(name=name, problem=_reason(error))
+
+
+def _files(opened: int) -> Iterator[bytes]:
+    """What tells of a change in an output, and in its statements. Evidence is left out: it may be a million files."""
+    for place in (".", STATEMENTS):
+        try:
+            with _opened(place, within=opened) as folder, os.scandir(folder) as found:
+                yield f"{_identity(os.fstat(folder))}\n".encode()
+                for name in sorted(one.name for _, one in zip(range(FILES_MAX), found, strict=False)):
+                    about = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                    yield f"{name}\0{_identity(about)}\n".encode("utf-8", "surrogateescape")
+        except (FileNotFoundError, NotADirectoryError):
+            yield b"none\n"
+
+
+def _identity(about: os.stat_result) -> str:
+    return f"{about.st_size} {about.st_mtime_ns} {about.st_ctime_ns} {about.st_ino} {about.st_mode}"
+
+
+@contextmanager
+def _opened(path: str, *, within: int | None = None, follow: bool = False) -> Iterator[int]:
+    """A descriptor of a folder. Raises OSError."""
+    descriptor = os.open(path, _FOLDER_FLAGS & ~os.O_NOFOLLOW if follow else _FOLDER_FLAGS, dir_fd=within)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

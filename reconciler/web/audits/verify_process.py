@@ -1,0 +1,106 @@
+"""One verification: `reconciler statement verify` in a process, which loads no Spark, bounded in time and in output.
+
+Nothing of the service imports the audit, which judges what the service has done.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+from typing import Any
+
+from reconciler.clock import Clock
+from reconciler.commands.audit_program import audit_program
+from reconciler.web.audits.check import AuditCheck, check_of, unanswered
+
+#: An output with its evidence is read whole.
+SECONDS_MAX = 600.0
+#: A thousand differences of 4 000 characters.
+OUTPUT_BYTES_MAX = 32 * 1024**2
+#: Reasons of the audit that say nothing about the files: asked again soon.
+_PASSING = frozenset({"engine", "configuration"})
+
+
+class VerifyProcess:
+    """At most one process at a time: used by one thread, stopped by another."""
+
+    def __init__(self, public_key: str, *, clock: Clock, seconds_max: float = SECONDS_MAX) -> None:
+        self._public_key = public_key
+        self._clock = clock
+        self._seconds_max = seconds_max
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_stopped = False
+
+    def check(self, folder: str) -> AuditCheck:
+        """Verifies an output. Raises nothing."""
+        at_ms = self._clock.now_ms()
+        try:
+            told, code, is_late = self._ended(folder)
+        except OSError as error:
+            return unanswered(f"the verification cannot be started: {error}", at_ms=at_ms)
+        if is_late:
+            return unanswered(f"it takes longer than {self._seconds_max:g} seconds", at_ms=at_ms, is_lasting=True)
+        if len(told) > OUTPUT_BYTES_MAX:
+            return unanswered("there is more to say than is read", at_ms=at_ms, is_lasting=True)
+        try:
+            return _read(json.loads(told), at_ms)
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return unanswered(f"the verification ended with {code} and gave no answer", at_ms=at_ms)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a process runs."""
+        return self._process is not None
+
+    def stop(self) -> None:
+        """Kills the process that runs, and starts no other one."""
+        with self._lock:
+            self._is_stopped = True
+            if self._process is not None:
+                self._process.kill()
+
+    def _ended(self, folder: str) -> tuple[bytes, int, bool]:
+        """What it printed, its exit code, and whether it was killed since it took too long. Raises OSError."""
+        program = audit_program("statement", "verify", folder, "--public-key", self._public_key, "--output", "json")
+        # Secrets of the service are none of its business.
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("RECONCILER_")}
+        with self._lock:
+            if self._is_stopped:
+                raise OSError("the server stops")
+            process = self._process = subprocess.Popen(  # noqa: S603 - our own interpreter, no shell
+                program,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=environment,
+            )
+        late = threading.Event()
+
+        def kill() -> None:
+            late.set()
+            process.kill()
+
+        timer = threading.Timer(self._seconds_max, kill)
+        timer.daemon = True
+        timer.start()
+        try:
+            with process:
+                told = process.stdout.read(OUTPUT_BYTES_MAX + 1) if process.stdout is not None else b""
+                if len(told) > OUTPUT_BYTES_MAX:
+                    process.kill()
+        finally:
+            timer.cancel()
+            with self._lock:
+                self._process = None
+        return told, process.returncode, late.is_set()
+
+
+def _read(document: dict[str, Any], at_ms: int) -> AuditCheck:
+    """Raises KeyError, TypeError, ValueError."""
+    if "reason" in document:
+        is_lasting = document["reason"] not in _PASSING
+        return unanswered(f"{document['message']}", at_ms=at_ms, is_lasting=is_lasting)
+    return check_of(document, at_ms=at_ms)
