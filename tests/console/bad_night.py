@@ -89,6 +89,14 @@ def job_ids() -> Sequence[str]:
     return [f"{number + 0x51:032x}" for number in range(4)]
 
 
+#: Path with places -> what stands in them: pages of this night (tests/unit/web/sample_addresses.py).
+PLACES: Mapping[str, Sequence[tuple[str, ...]]] = {
+    "/messages/{name}": [(key(1),), (key(60),), (business_id(2),)],
+    "/jobs/{job_id}": [(job_id,) for job_id in job_ids()],
+    "/acts/{act}/{key}": [(act, ACT_KEY) for act in ("repair", "dismiss", "hold", "lift")],
+}
+
+
 def make_settings(folder: Path, *, redis_url: str, name_servers: str) -> Settings:
     """Of a folder that exists; its databases are made by `make_night` or `make_quiet`."""
     text = _SETTINGS.format(folder=folder, redis_url=redis_url, name_servers=name_servers)
@@ -196,7 +204,7 @@ def _losses(random: Random, now_ms: int, broker: str) -> Iterator[dict[str, Any]
             "attempts": 1 + number % 4,
             "first_seen_ms": now_ms - age_ms,
             "next_at_ms": now_ms + 20_000,
-            "updated_at_ms": now_ms - age_ms + 41_000,
+            "updated_at_ms": now_ms - age_ms + random.randrange(31_000, 58_000),
         }
 
 

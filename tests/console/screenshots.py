@@ -26,6 +26,7 @@ from reconciler.commands.status.report import StatusReport
 from reconciler.instrumentation.metrics.reading import LatestReading
 from reconciler.settings.schema import Settings
 from reconciler.web.access.roles import WebRole
+from reconciler.web.routes import ROUTES, Surface
 from reconciler.web.server import serving
 from reconciler.web.services import build_services
 from reconciler.wiring.connections import Connections
@@ -35,8 +36,8 @@ from tests.services.embedded_broker import EmbeddedBroker
 from tests.services.ports import free_port
 from tests.services.redis_server import RedisServer
 from tests.services.topics import create_topic
-from tests.unit.web.paths_of_pages import paths_of_pages
 from tests.unit.web.reports import REPORTS
+from tests.unit.web.sample_addresses import paths_of
 from tests.unit.web.web_world import PASSWORD, with_user
 
 LANGUAGES, THEMES, WIDTHS = ("en", "zh"), ("light", "dark"), (1280, 360, 2560)
@@ -141,18 +142,12 @@ class Stage:
 def scenes_of(stage: Stage) -> Iterator[Scene]:
     """Every page of the night, then the same people's other nights."""
     night = stage.night()
-    samples = {
-        "name": (bad_night.key(1), bad_night.key(60), bad_night.business_id(2)),
-        "job_id": bad_night.job_ids(),
-        "act": ("repair", "dismiss", "hold", "lift"),
-        "key": (bad_night.ACT_KEY,),
-    }
-    seen: dict[str, int] = {}
-    for name, path in paths_of_pages(samples):
-        seen[name] = seen.get(name, 0) + 1
-        is_login = name == "login"
-        file = f"{name.replace('page of ', '')}{f'-{seen[name]}' if seen[name] > 1 else ''}"
-        yield Scene(name=file, base=night, path=path, who="" if is_login else bad_night.ON_CALL)
+    for route in ROUTES:
+        if route.surface is not Surface.PAGE or route.method != "GET" or route.name == "static":
+            continue
+        for number, path in enumerate(paths_of(route, bad_night.PLACES)):
+            name = route.name.removeprefix("page of ") + (f"-{number + 1}" if number else "")
+            yield Scene(name=name, base=night, path=path, who="" if route.name == "login" else bad_night.ON_CALL)
     yield Scene(name="login-refused", base=night, path="/login", who="", press=_refused, is_trouble=True)
     yield Scene(name="overview-72-hours", base=night, path="/?hours=72")
     yield Scene(name="message-viewer", base=night, path=f"/messages/{bad_night.key(1)}", who="vera")
@@ -174,7 +169,9 @@ def scenes_of(stage: Stage) -> Iterator[Scene]:
 
 
 def _refused(page: Page) -> None:
-    sign_in(page, bad_night.ON_CALL, "no")
+    page.locator("#name").fill(bad_night.ON_CALL)
+    page.locator("#password").fill("no")
+    page.locator("main button").click()
 
 
 def _open_body(page: Page) -> None:

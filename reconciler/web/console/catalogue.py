@@ -19,6 +19,11 @@ _COMMAND = re.compile("`([^`]+)`")
 LANGUAGES = {"en": "English", "zh": "中文"}
 
 
+def with_commands(text: str) -> Markup:
+    """The text, escaped, with commands of the shell marked as such."""
+    return Markup(_COMMAND.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - it is escaped
+
+
 class Catalogue:
     """The texts of one language. Immutable."""
 
@@ -31,8 +36,7 @@ class Catalogue:
         Raises KeyError for a key that there is not: templates and catalogues are compared by a test.
         """
         filled = {name: isolated(shown(value)) if type(value) is str else value for name, value in values.items()}
-        marked = _COMMAND.sub(r"<code>\1</code>", str(escape(self.texts[key])))
-        return Markup(marked).format(**filled)  # noqa: S704 - the text is ours, and escaped
+        return with_commands(self.texts[key]).format(**filled)
 
     def word(self, family: str, value: object) -> Markup:
         """The word for one value of a closed list; a value that is none of them, as in a damaged row, is shown."""

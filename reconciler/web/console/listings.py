@@ -29,6 +29,8 @@ LOSSES = {"yes": True, "no": False, "all": None}
 
 #: Listing -> the states of its rows.
 _STATES = {"candidates": CandidateState, "repairs": RepairState, "jobs": JobState}
+_WORDS, _TEXTS = ("state", "verdict", "loss_verdict"), ("detail", "answer", "result", "left_out")
+_KINDS = {"unique_key": "key", "void": "void"} | dict.fromkeys(_WORDS, "word") | dict.fromkeys(_TEXTS, "long")
 
 W = TypeVar("W", bound=StrEnum)
 
@@ -68,8 +70,8 @@ LOSS_PAGE = ListingPage(
     path="/losses",
     fields=("name", "topic", "group", "verdict", "state", "loss", "age"),
     columns=(
-        *("unique_key", "topic", "group", "state", "verdict", "loss_verdict", "attempts"),
-        *("first_seen_ms", "updated_at_ms"),
+        *("unique_key", "first_seen_ms", "topic", "group", "state", "verdict", "loss_verdict"),
+        *("attempts", "updated_at_ms"),
     ),
     runbook="LostMessages",
     is_choosable=True,
@@ -116,6 +118,18 @@ ACTION_PAGE = ListingPage(
 LISTING_PAGES = (LOSS_PAGE, REPAIR_PAGE, ROUND_PAGE, OUTAGE_PAGE, QUARANTINE_PAGE, ACTION_PAGE)
 
 
+def kind_of(column: str, value: object) -> str:
+    """How a cell looks: none, time, key, word, void, number, long or name."""
+    if value is None or value == "":
+        return "none"
+    if column.endswith("_ms"):
+        return "time"
+    known = _KINDS.get(column)
+    if known is None:
+        return "number" if isinstance(value, int | float) else "name"
+    return known
+
+
 def listing(of: ListingPage) -> Handler:
     """The handler of one page."""
 
@@ -136,6 +150,7 @@ def listing(of: ListingPage) -> Handler:
             request,
             "listing.html",
             of=of,
+            kind_of=kind_of,
             chosen=chosen,
             is_searched=any(value for name, value in chosen.items() if name != "loss"),
             rows=rows,

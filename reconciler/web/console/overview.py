@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from reconciler.commands.activity import WIDTHS_MINUTES
 from reconciler.commands.status.report import StatusReport, SubscriptionStatus
+from reconciler.commands.status.standstill import NeedKind
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import InvalidValue
@@ -33,6 +34,8 @@ class SubscriptionCard:
     #: Lost, and arrived after all.
     repaired: int
     quarantined: int
+    #: Nothing is sent for its topic: a hold, an open breaker, or shadow mode.
+    is_stopped: bool
 
     @property
     def severity(self) -> str:
@@ -46,6 +49,21 @@ class SubscriptionCard:
         """None: it is not known."""
         seen = self.status.watermark
         return None if seen.state is WatermarkState.UNKNOWN else seen.at_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """Of all subscriptions, in large type: what a person looks for first."""
+
+    lost: int
+    #: None: nothing is lost.
+    lost_since_ms: int | None
+    quarantined: int
+    failed: int
+    #: Topics that nothing is sent for.
+    stopped: Sequence[str]
+    #: The subscription that is furthest behind. None: it is not known.
+    accounted_until_ms: int | None
 
 
 def show(services: WebServices, request: WebRequest) -> WebResponse:
@@ -103,16 +121,36 @@ def severity(report: StatusReport) -> str:
 
 def _now(services: WebServices) -> dict[str, Any]:
     report = services.newest_status()
+    stopped = {hold.topic for hold in report.holds}
+    if not services.settings.repairs.enabled:
+        stopped |= {status.subscription.topic for status in report.subscriptions}
+    # One line that the sentence tells is not told twice.
+    told = {"late"} if len(report.late_lines) == 1 and not report.late else set()
     return {
         "report": report,
         "severity": severity(report),
         "steps": tuple(next_steps(report)),
-        "cards": _cards(report),
-        "remarks": {name: lines for name, lines in report.remarks.items() if lines},
+        "figures": _figures(report, sorted(stopped)),
+        "cards": _cards(report, stopped),
+        "remarks": {name: lines for name, lines in report.remarks.items() if lines and name not in told},
     }
 
 
-def _cards(report: StatusReport) -> Sequence[SubscriptionCard]:
+def _figures(report: StatusReport, stopped: Sequence[str]) -> Figures:
+    accounts = [status.accounted for status in report.subscriptions]
+    known = [one.until_ms for one in accounts if one is not None and one.until_ms is not None]
+    lost = [verdict for verdict in report.verdicts if verdict.is_open_loss]
+    return Figures(
+        lost=sum(verdict.count for verdict in lost),
+        lost_since_ms=min((verdict.oldest_ms for verdict in lost), default=None),
+        quarantined=sum(need.count for need in report.needs if need.kind is NeedKind.QUARANTINED),
+        failed=sum(need.count for need in report.needs if need.kind is NeedKind.FAILED),
+        stopped=stopped,
+        accounted_until_ms=min(known) if known and len(known) == len(accounts) else None,
+    )
+
+
+def _cards(report: StatusReport, stopped: Set[str]) -> Sequence[SubscriptionCard]:
     cards = []
     for status in report.subscriptions:
         of = [v for v in report.verdicts if v.subscription == status.subscription]
@@ -125,6 +163,7 @@ def _cards(report: StatusReport) -> Sequence[SubscriptionCard]:
                 lost_since_ms=min((v.oldest_ms for v in lost), default=None),
                 repaired=sum(v.count for v in came if v.state is CandidateState.SETTLED),
                 quarantined=sum(v.count for v in of if v.state is CandidateState.QUARANTINED),
+                is_stopped=status.subscription.topic in stopped,
             )
         )
     return cards

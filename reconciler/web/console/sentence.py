@@ -9,7 +9,7 @@ from markupsafe import Markup
 from reconciler.commands.status.report import StatusReport
 from reconciler.policy.account import Summary, SummaryKind
 from reconciler.policy.ports import COUNTED_MAX
-from reconciler.web.console.catalogue import Catalogue
+from reconciler.web.console.catalogue import Catalogue, with_commands
 from reconciler.web.excerpts import shown
 
 #: A time element of a time in milliseconds.
@@ -39,7 +39,7 @@ def sentence(report: StatusReport, words: Catalogue, moment: Moment) -> Markup:
 
 def as_told(line: str) -> Markup:
     """A line of a command, a broker or a database: in English, whatever the language of the page."""
-    return Markup('<span lang="en">{}</span>').format(shown(line))
+    return Markup('<span lang="en">{}</span>').format(with_commands(shown(line)))
 
 
 def count_as_told(count: int, words: Catalogue) -> Markup:

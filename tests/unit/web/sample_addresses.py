@@ -48,12 +48,18 @@ _PLACE = re.compile(r"\{\w+(:path)?\}")
 
 def addresses_of(route: WebRoute) -> Iterator[str]:
     """Below the prefix. Raises KeyError for a path whose places have no line in the table."""
-    for parts in PLACES[route.path] if "{" in route.path else [()]:
+    for path in paths_of(route, PLACES):
+        yield path
+        yield from (f"{path}?{urlencode(query)}" for query in QUERIES.get(path, ()))
+
+
+def paths_of(route: WebRoute, places: Mapping[str, Sequence[tuple[str, ...]]]) -> Iterator[str]:
+    """Below the prefix, with the places filled as in a table such as PLACES. Raises KeyError for a path of no line."""
+    for parts in places[route.path] if "{" in route.path else [()]:
         path = route.path
         for place, part in zip(_PLACE.finditer(path), parts, strict=True):
             path = path.replace(place[0], quote(part, safe="/" if place[1] else ""))
         yield path
-        yield from (f"{path}?{urlencode(query)}" for query in QUERIES.get(path, ()))
 
 
 def addresses(surface: Surface) -> Sequence[str]:

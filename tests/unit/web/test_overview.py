@@ -77,7 +77,7 @@ def test_rows_that_were_not_all_counted_are_told_by_an_exact_number(shown: Shown
     report = REPORTS["a person is needed for more than are counted"]
     shown.status(report)
     text = re.sub(r"<[^>]+>", "", shown.page(language=language))
-    assert len(re.findall(rf"{more}(?!\d)", text)) == 7, "two needs, three steps, two figures of the card"
+    assert len(re.findall(rf"{more}(?!\d)", text)) == 11, "two needs, four figures, three steps, two of the card"
     assert not re.search(r"10000[1-9]", text)
     rows = {title: [list(map(str, row)) for row in rows] for title, _, rows in report.tables()}
     assert all("more than 100000" in row for row in rows["Verdicts"])
@@ -221,3 +221,27 @@ def test_a_paused_page_asks_nothing(shown: Shown) -> None:
     assert "hx-trigger" in shown.page()
     assert "hx-trigger" not in paused
     assert "data-every-seconds" not in paused
+
+
+def test_the_figures_say_how_much_is_missing_since_when_and_what_stands_still(shown: Shown) -> None:
+    lost = replace(LOST, count=7, oldest_ms=NOW_MS - 7_200_000)
+    shown.status(report_of(verdicts=(lost, QUARANTINED), repairs=(FAILED,), holds=(OPEN,)))
+    figures = re.sub(r"<[^>]+>|\s+", " ", shown.page().partition('<dl class="figures">')[2].partition("</dl>")[0])
+    told = " ".join(html.unescape(figures).split())
+    assert told.startswith("Lost, not arrived 7 since 2023-11-14 20:13:20Z , 2 h ago Wait for a person 5 ")
+    assert "3 quarantined · 2 repairs failed" in told
+    assert "Topics without repairs 1 ORDERS" in told
+
+
+def test_a_loss_whose_topic_is_stopped_is_not_called_on_its_way_back(shown: Shown) -> None:
+    shown.status(report_of(verdicts=(LOST,)))
+    assert "Lost messages are on their way back" in shown.page()
+    shown.status(report_of(verdicts=(LOST,), holds=(OPEN,)))
+    assert "Lost messages wait: repairs are stopped" in shown.page()
+
+
+def test_the_only_cause_is_told_in_the_sentence_and_not_again_below(shown: Shown) -> None:
+    shown.status(report_of(status_of(late=("nobody reads it",))))
+    assert shown.page().count("nobody reads it") == 1
+    shown.status(report_of(status_of(late=("nobody reads it", "no sweep"))))
+    assert shown.page().count("nobody reads it") == 2

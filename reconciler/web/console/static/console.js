@@ -74,21 +74,22 @@ function draw(figure, data) {
     dash: one.classList.contains("series-2") ? [6, 4] : undefined,
     // Proofs are rare: a line needs two neighbours, a point needs none.
     points: { show: unit ? true : false, size: 6 },
-    value: (_, value) => (value == null ? "—" : `${value.toLocaleString(language)}${unit ? " " + unit : ""}`),
+    value: (_, value) => (value == null ? "" : `${value.toLocaleString(language)}${unit ? " " + unit : ""}`),
   }));
-  const axis = { stroke: style.color, grid: { stroke: style.borderColor, width: 1 }, ticks: { stroke: style.borderColor, width: 1 } };
+  const rem = parseFloat(getComputedStyle(document.documentElement).fontSize);
+  const axis = { stroke: style.color, font: `${0.75 * rem}px ${style.fontFamily}`, grid: { stroke: style.borderColor, width: 1 }, ticks: { stroke: style.borderColor, width: 1 } };
   place.replaceChildren();
   return new uPlot(
     {
       width: Math.max(240, place.clientWidth),
-      height: 190,
+      height: 12 * rem,
       cursor: { drag: { x: false, y: false } },
       scales: { y: { range: (_, low, high) => [0, Math.max(1, high * 1.1)] } },
       axes: [
         { ...axis, values: (_, at) => at.map((seconds) => hour.format(seconds * 1000)) },
-        { ...axis, size: 60, values: (_, at) => at.map((value) => value.toLocaleString(language)) },
+        { ...axis, size: 3.5 * rem, values: (_, at) => at.map((value) => value.toLocaleString(language)) },
       ],
-      series: [{ value: (_, at) => (at == null ? "—" : whole.format(at * 1000)), label: figure.dataset.at }, ...series],
+      series: [{ value: (_, at) => (at == null ? "" : whole.format(at * 1000)), label: figure.dataset.at }, ...series],
     },
     [data.at_seconds, ...named.map((one) => data[one.dataset.series])],
     place,
