@@ -223,6 +223,7 @@ REPAIR = Table(
     ),
     primary_key=("environment", "topic", "scope", "unique_key"),
     indexes=(("environment", "state", "next_at_ms"), ("unique_key",)),
+    sparse_indexes=(("environment", "done_at_ms"),),
     page_indexes=(PageIndex(time="created_at_ms"), PageIndex(time="created_at_ms", within="state")),
     count_index=("environment", "topic", "scope", "state", "rung", "attempts"),
 )

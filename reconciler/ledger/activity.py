@@ -1,24 +1,32 @@
-"""Rounds, losses and repairs of the last hours in buckets (ports.Activities): three statements, each over a range of
-an index and over its newest ROWS_MAX rows at most."""
+"""Rounds, losses and repairs of the last hours in buckets (ports.Activities).
+
+Four statements read a stretch of buckets, each over a range of an index and over its newest ROWS_MAX rows at most. What
+a bucket says that was over an hour ago is remembered, so that a chart of three days costs one of its last hours. Some
+remembered buckets are read again each time: a loss is proved later than its key was first seen.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import sqlalchemy as sa
 
-from reconciler.contract.tables import RepairState
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.policy.ports import Activity, ActivityBucket
 from reconciler.sql.tables import candidate, repair, round_row
 
 #: Rows that one statement reads; buckets of rounds before the oldest of them are not known.
 ROWS_MAX = 1_000_000
-#: Repairs that were opened up to this long before the first bucket are looked at, too.
-REPAIR_AGE_MS_MAX = 86_400_000
+#: A bucket that has been over for this long is remembered.
+REMEMBERED_AFTER_MS = 3_600_000
+#: Remembered buckets that are read again each time, those first whose reading is the longest ago.
+READ_AGAIN = 2
 
 _Counts = Mapping[int, sa.Row[Any]]
+#: Number of a bucket, counted from 1970 -> what it says; in the order of their readings.
+_Buckets = dict[int, ActivityBucket]
 
 
 class SqlActivities:
@@ -27,36 +35,65 @@ class SqlActivities:
     def __init__(self, database: LedgerDatabase, *, rows_max: int = ROWS_MAX) -> None:
         self._database = database
         self._rows_max = rows_max
+        self._lock = threading.Lock()
+        #: By environment, hours and width. A cache: what is forgotten is read.
+        self._remembered: dict[tuple[str, int, int], _Buckets] = {}
 
     def of_hours(self, environment: str, *, hours: int, width_ms: int) -> Activity:
         """The last hours; a damaged time is in no bucket."""
+        asked = (environment, hours, width_ms)
+        with self._lock:
+            known = dict(self._remembered.get(asked, {}))
         with self._database.reading() as connection:
             now_ms = self._database.read_now_ms(connection)
-            until_ms = (now_ms // width_ms + 1) * width_ms
-            from_ms = until_ms - hours * 3_600_000
-            of = _Range(environment=environment, from_ms=from_ms, until_ms=until_ms, width_ms=width_ms)
-            rounds = _by_bucket(connection, of.rounds(self._rows_max))
-            losses = _by_bucket(connection, of.losses(self._rows_max))
-            repairs = _by_bucket(connection, of.repairs(self._rows_max))
-            proofs = _by_bucket(connection, of.proofs(self._rows_max))
+            until = now_ms // width_ms + 1
+            wanted = range(until - hours * 3_600_000 // width_ms, until)
+            known = {number: bucket for number, bucket in known.items() if number in wanted}
+            missing = [number for number in wanted if number not in known]
+            for begin, end in _stretches([*missing, *list(known)[:READ_AGAIN]]):
+                of = _Range(
+                    environment=environment, from_ms=begin * width_ms, until_ms=end * width_ms, width_ms=width_ms
+                )
+                for bucket in self._read(connection, of):
+                    known.pop(bucket.from_ms // width_ms, None)  # the newest reading is the last in order
+                    known[bucket.from_ms // width_ms] = bucket
+        last = (now_ms - REMEMBERED_AFTER_MS) // width_ms
+        with self._lock:
+            self._remembered[asked] = {n: one for n, one in known.items() if n < last and one.announced is not None}
+        return Activity(width_ms=width_ms, buckets=[known[number] for number in wanted])
+
+    def _read(self, connection: sa.Connection, of: _Range) -> Iterator[ActivityBucket]:
+        """The buckets of one stretch."""
+        rounds = _by_bucket(connection, of.rounds(self._rows_max))
+        losses = _by_bucket(connection, of.losses(self._rows_max))
+        repairs = _by_bucket(connection, of.repairs(self._rows_max))
+        proofs = _by_bucket(connection, of.proofs(self._rows_max))
         # The oldest bucket of a full reading is a part of itself.
         is_full = sum(row.n for row in rounds.values()) >= self._rows_max
         first_known = min(rounds) + 1 if is_full else 0
-        return Activity(
-            width_ms=width_ms,
-            buckets=[
-                ActivityBucket(
-                    from_ms=from_ms + number * width_ms,
-                    announced=None if number < first_known else _number(rounds, number, "announced"),
-                    matched=None if number < first_known else _number(rounds, number, "matched"),
-                    losses=_number(losses, number, "n"),
-                    repairs=_number(repairs, number, "n"),
-                    detection_mean_ms=_time(proofs, number, "mean_ms"),
-                    detection_max_ms=_time(proofs, number, "max_ms"),
-                )
-                for number in range((until_ms - from_ms) // width_ms)
-            ],
-        )
+        for number, from_ms in enumerate(range(of.from_ms, of.until_ms, of.width_ms)):
+            yield ActivityBucket(
+                from_ms=from_ms,
+                announced=None if number < first_known else _number(rounds, number, "announced"),
+                matched=None if number < first_known else _number(rounds, number, "matched"),
+                losses=_number(losses, number, "n"),
+                repairs=_number(repairs, number, "n"),
+                detection_mean_ms=_time(proofs, number, "mean_ms"),
+                detection_max_ms=_time(proofs, number, "max_ms"),
+            )
+
+
+def _stretches(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Runs of neighbours, from the first until behind the last."""
+    begin = end = None
+    for number in sorted(numbers):
+        if begin is None or number != end:
+            if begin is not None and end is not None:
+                yield begin, end
+            begin = number
+        end = number + 1
+    if begin is not None and end is not None:
+        yield begin, end
 
 
 class _Range:
@@ -64,9 +101,9 @@ class _Range:
 
     def __init__(self, *, environment: str, from_ms: int, until_ms: int, width_ms: int) -> None:
         self._environment = environment
-        self._from_ms = from_ms
-        self._until_ms = until_ms
-        self._width_ms = width_ms
+        self.from_ms = from_ms
+        self.until_ms = until_ms
+        self.width_ms = width_ms
 
     def rounds(self, limit: int) -> sa.Select[Any]:
         """Their counts; void ones never happened."""
@@ -94,21 +131,16 @@ class _Range:
         return self._counted(newest)
 
     def repairs(self, limit: int) -> sa.Select[Any]:
-        """By the time that they were verified."""
+        """By the time that they were verified: only a repair that is DONE has one."""
         c = repair.c
         newest = (
             sa.select(c.done_at_ms.label("at_ms"))
-            .where(
-                c.environment == self._environment,
-                c.created_at_ms >= self._from_ms - REPAIR_AGE_MS_MAX,
-                c.created_at_ms < self._until_ms,
-                c.state == RepairState.DONE,
-            )
-            .order_by(c.created_at_ms.desc())
+            .where(c.environment == self._environment, self._is_in(c.done_at_ms))
+            .order_by(c.done_at_ms.desc())
             .limit(limit)
             .subquery()
         )
-        return self._counted(newest).where(self._is_in(newest.c.at_ms))
+        return self._counted(newest)
 
     def proofs(self, limit: int) -> sa.Select[Any]:
         """From the first sight of a key to the repair, which is opened when the loss is proved."""
@@ -137,15 +169,15 @@ class _Range:
 
     def _bucket(self, at_ms: sa.ColumnElement[int]) -> sa.Label[int]:
         # The numbers stand in the statement: databases compare what is selected with what is grouped by its text.
-        since_ms = at_ms - sa.literal_column(str(self._from_ms), sa.BigInteger())
-        return (since_ms // sa.literal_column(str(self._width_ms), sa.BigInteger())).label("bucket")
+        since_ms = at_ms - sa.literal_column(str(self.from_ms), sa.BigInteger())
+        return (since_ms // sa.literal_column(str(self.width_ms), sa.BigInteger())).label("bucket")
 
     def _is_in(self, at_ms: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-        return (at_ms >= self._from_ms) & (at_ms < self._until_ms)
+        return (at_ms >= self.from_ms) & (at_ms < self.until_ms)
 
     def _is_time(self, at_ms: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
         """Texts and bytes, which only SQLite keeps in such a column, sort behind every number."""
-        return at_ms < self._until_ms
+        return at_ms < self.until_ms
 
 
 def _by_bucket(connection: sa.Connection, statement: sa.Select[Any]) -> _Counts:

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from reconciler.contract.tables import RepairState, Rung
 from reconciler.contract.verdicts import Verdict
-from reconciler.ledger.activity import SqlActivities
+from reconciler.ledger.activity import READ_AGAIN, SqlActivities
 from reconciler.policy.ports import ActivityBucket, RepairChange
 from reconciler.sql.tables import candidate, round_row
 from tests.contract.ledger.conftest import DatabaseWorld
@@ -79,6 +79,43 @@ def test_more_rounds_than_may_be_read_are_told_as_unknown_and_not_as_calm(databa
     assert [one.announced for one in found[-4:]] == [None, None, 7, 0]
     assert found[0].announced is None
     assert [one.announced for one in buckets(world, rows_max=9)[-5:]] == [7, 7, 7, 7, 0]
+
+
+def announced_of(activities: SqlActivities, world: DatabaseWorld) -> list[int | None]:
+    """In four hours, of the buckets with rounds."""
+    found = activities.of_hours(world.environment, hours=4, width_ms=5 * MINUTE).buckets
+    return [one.announced for one in found if one.announced != 0]
+
+
+def test_what_was_read_is_remembered_and_stays_wrong_for_ever(database_world: DatabaseWorld) -> None:
+    """A chart of three days reads hundreds of thousands of rounds; a loss is proved after its bucket was read."""
+    world = database_world
+    at_the_begin_of_a_minute(world)
+    for generation in (1, 2, 3, 4):
+        round_now(world, generation)
+        world.clock.advance(300)
+    world.clock.advance(2 * 3_600)
+    activities = SqlActivities(world.ledger.database)
+    assert announced_of(activities, world) == [7, 7, 7, 7]
+    with world.ledger.database.writing() as connection:
+        connection.execute(sa.update(round_row).values(announced=8))
+    assert announced_of(activities, world) == [7, 7, 7, 7]
+    seen = [announced_of(activities, world) for _ in range(48 // READ_AGAIN)]
+    assert seen[-1] == [8, 8, 8, 8]
+    assert announced_of(SqlActivities(world.ledger.database), world) == [8, 8, 8, 8]
+
+
+def test_what_one_reading_leaves_unknown_the_next_ones_do_not_read_either(database_world: DatabaseWorld) -> None:
+    world = database_world
+    at_the_begin_of_a_minute(world)
+    for generation in (1, 2, 3, 4):
+        round_now(world, generation)
+        world.clock.advance(300)
+    world.clock.advance(2 * 3_600)
+    activities = SqlActivities(world.ledger.database, rows_max=2)
+    seen = [[one for one in announced_of(activities, world) if one is not None] for _ in range(6)]
+    assert seen == sorted(seen), "what was known is known"
+    assert (seen[0], seen[-1]) == ([7], [7, 7, 7, 7])
 
 
 def test_a_loss_its_proof_and_its_repair_stand_at_their_own_times(database_world: DatabaseWorld) -> None:

@@ -193,6 +193,17 @@ def test_a_page_reads_or_sorts_a_whole_table(
             assert max(read, default=0) <= LOOKED_AT + AT_ONCE, plan
 
 
+def test_a_chart_reads_what_is_older_than_it(ledger: SqlLedger) -> None:
+    """Every row of the tables is."""
+    draw = partial(ledger.activities.of_hours, "e", hours=72, width_ms=3_600_000)
+    drawn = plans(ledger, draw)
+    assert len(drawn) == 5, "the time, and four statements"
+    for plan in drawn:
+        assert "Seq Scan" not in plan, plan
+        assert not re.search(r"\| reconciler_\w+ \| ALL \|", plan), plan
+        assert sum(int(rows) for rows in re.findall(r"actual rows=(\d+)", plan.partition("Hash Join")[0])) <= 1, plan
+
+
 def test_a_count_of_what_is_many_reads_all_of_it(ledger: SqlLedger) -> None:
     reports = SqlReports(ledger.jobs._database, counted_max=LOOKED_AT)
     assert {(v.subscription.topic, v.state, v.loss_verdict): v.count for v in reports.verdict_counts("e")} == {
