@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import signal
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from http import HTTPStatus
@@ -22,8 +25,9 @@ pytestmark = [
     pytest.mark.xdist_group("browser"),
 ]
 
-#: For what processes do meanwhile; a page that keeps itself up to date asks every 5 or 10 seconds.
-PATIENCE_MS = 120_000.0
+BULK = 200
+#: No test lasts so long.
+FAR_MS = 2**53
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +55,7 @@ def test_a_repair_by_hand_is_not_followed_to_its_effect(service: WatchedService,
     (lost,) = service.lose(1)
     with service.logged_in(chromium, "olga") as watched:
         page, main = watched.page, watched.page.get_by_role("main")
-        expect(main).to_contain_text("See the messages that are lost and have not arrived yet: 1", timeout=PATIENCE_MS)
+        expect(main).to_contain_text("See the messages that are lost and have not arrived yet: 1")
         open_life(page, lost.business_id)
         expect(main).to_contain_text("LOST_CONFIRM")
         expect(main).to_contain_text("END_TRANSACTION")
@@ -76,10 +80,10 @@ def test_a_repair_by_hand_is_not_followed_to_its_effect(service: WatchedService,
         expect(main).to_contain_text("pending, ")
         page.evaluate("window.isTheSamePage = true")
         with service.running():
-            expect(main).to_contain_text("left pending as SETTLED", timeout=PATIENCE_MS)
+            expect(main).to_contain_text("left pending as SETTLED")
             expect(main).to_contain_text("done, the message took effect")
-            expect(timeline).to_contain_text("repair verified for every group", timeout=PATIENCE_MS)
-            expect(main).to_contain_text("Nothing is waited for", timeout=PATIENCE_MS)
+            expect(timeline).to_contain_text("repair verified for every group")
+            expect(main).to_contain_text("Nothing is waited for")
         assert page.evaluate("window.isTheSamePage") is True
         assert not watched.troubles
     assert service.deployed.effects().count(lost.unique_key) == 1
@@ -98,7 +102,7 @@ def test_a_hold_has_no_reason_or_is_not_seen_on_the_first_page(service: WatchedS
         expect(main).to_contain_text(f"Repairs of {topic} are on hold.")
         page.get_by_role("link", name="Overview").click()
         stopped = page.get_by_role("link", name=f"Repairs of {topic} are stopped by a person")
-        stopped.click(timeout=PATIENCE_MS)
+        stopped.click()
         card = page.get_by_role("listitem").filter(has_text=topic)
         expect(card).to_contain_text("web:olga")
         expect(card).to_contain_text("INC-8: billing is being mended")
@@ -170,3 +174,42 @@ def post_by_hand(page: Page, url: str, path: str, fields: Mapping[str, str]) -> 
     }
     answer = page.request.post(f"{url}{path}", form=form | dict(fields), headers={"Origin": url}, max_redirects=0)
     return answer.status
+
+
+def test_a_bulk_repair_ends_with_its_page_or_with_the_web_process(service: WatchedService, chromium: Browser) -> None:
+    keys = {lost.unique_key for lost in service.lose(BULK)}
+    number = len(service.open_losses() | keys)
+    with service.logged_in(chromium, "adam") as watched:
+        page, main = watched.page, watched.page.get_by_role("main")
+        page.get_by_role("link", name="Losses").click()
+        page.get_by_role("button", name="Preview all").click()
+        expect(main).to_contain_text(f"the first 100 of {number} are judged here")
+        assert keys.isdisjoint(service.deployed.effects())
+        page.get_by_label("Reason").fill("INC-9")
+        page.get_by_label(f"Type {number} to confirm").fill(f"{number}")
+        page.get_by_role("button", name="Repair").click()
+        page.wait_for_url(re.compile("/jobs/"))
+        address = page.url
+        assert not watched.troubles
+    eventually(lambda: service.keys_done() >= 3, within_seconds=60)
+    service.web.end(signal.SIGKILL)
+    service.lease_job_until(FAR_MS)
+    done = service.keys_done()
+    assert 3 <= done < number, "killed in the middle"
+    service.start_web()
+    with service.logged_in(chromium, "adam") as watched:
+        page, main = watched.page, watched.page.get_by_role("main")
+        page.goto(address)
+        expect(main).to_contain_text("running")
+        expect(main).to_contain_text(f"{done} of {number} messages")
+        service.lease_job_until(1)
+        expect(main).to_contain_text(f"{number} of {number} messages")
+        expect(main.locator(".mark")).to_have_text("done")
+        assert not watched.troubles
+    with service.running():  # ends the repair that was in the hands of the killed process
+        eventually(lambda: keys <= set(service.deployed.effects()), within_seconds=120)
+    took_effect, copies = Counter(service.deployed.effects()), service.deployed.copies()
+    assert {key: (took_effect[key], copies[key]) for key in keys} == dict.fromkeys(keys, (1, 1))
+    repaired = Counter(key for command, key, _ in service.actions_of("adam") if command == "repair")
+    assert keys <= set(repaired)
+    assert sum(repaired[key] for key in keys) <= BULK + 1, "the key in hand is on record twice, and no other"

@@ -25,10 +25,13 @@ from playwright.sync_api import (
     Response,
     Route,
     StorageState,
+    expect,
 )
 
 from tests.services.requirements import browser
 
+#: For pages that tell what other processes do meanwhile, on a machine that is busy with more than these tests.
+EXPECTED_WITHIN_MS = 120_000.0
 #: What a browser asks of its maker's hosts when it starts is switched off.
 _QUIET = (
     "--disable-gpu",
@@ -45,7 +48,8 @@ _ALIKE = [["tbody tr:nth-child(n+9)"], ["li:nth-child(n+16)"], ["option:nth-chil
 
 
 def launched(playwright: Playwright) -> Browser:
-    """The distribution's browser, without a screen."""
+    """The distribution's browser, without a screen. Its pages are given EXPECTED_WITHIN_MS to become as expected."""
+    expect.set_options(timeout=EXPECTED_WITHIN_MS)
     sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
     return playwright.chromium.launch(executable_path=browser(), args=[*sandbox, *_QUIET])
 

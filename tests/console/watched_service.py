@@ -133,6 +133,7 @@ class WatchedService:
         """`reconciler run` within the block."""
         service = self.deployed.run("run")
         yield service
+        eventually(lambda: service.takes_signals, within_seconds=60)
         assert service.end() == 0, service.output[-2000:]
 
     def record(self) -> dict[str, list[tuple[object, ...]]]:
