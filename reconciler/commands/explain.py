@@ -11,10 +11,10 @@ from reconciler.commands.business_ids import BusinessMessages, key_shaped, messa
 from reconciler.contract.subscription import Subscription
 from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, StoredMessage
 from reconciler.policy.life_story import LifeStory, life_story_of
-from reconciler.policy.ports import WHENEVER_COMMITTED_MS, Horizon
+from reconciler.policy.ports import WHENEVER_COMMITTED_MS, Horizon, KeyPlaces
 from reconciler.wiring.availability import ask_brokers, ask_databases, who_is_away
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.evidence import build_witnesses
+from reconciler.wiring.evidence import build_witnesses, key_in_redis
 from reconciler.wiring.history import rows_of_key
 from reconciler.wiring.rounds import topic_plans
 
@@ -129,6 +129,8 @@ class _Witnesses:
         self._asked = build_witnesses(connections)
         self._connections = connections
         self._away = who_is_away({**ask_databases(connections), **ask_brokers(connections)})
+        #: A Redis that has not answered is not waited for again.
+        self._redis_away: Lookup[KeyPlaces] | None = None
         #: One probe a topic proves absences for all its messages, which were named before.
         self._horizon = cache(self._asked.brokers.horizon)
 
@@ -145,6 +147,7 @@ class _Witnesses:
                 break
         copies: dict[str, Lookup[StoredMessage]] = {}
         inboxes: dict[Subscription, Lookup[InboxRow]] = {}
+        places: dict[Subscription, Lookup[KeyPlaces]] = {}
         for plan in self.plans:
             if topics and plan.topic not in topics:
                 continue
@@ -154,18 +157,28 @@ class _Witnesses:
                 groups = asked.brokers.group_copies(subscription, unique_key, horizon=horizon)
                 copies |= {f"{subscription} {name}": lookup for name, lookup in groups.items()}
                 inboxes[subscription] = asked.inbox.look_up(subscription, [unique_key])[unique_key]
+                if settings.rounds.mode != "classic":  # which keeps nothing pending
+                    places[subscription] = self._places(subscription, unique_key)
         history, history_problems = rows_of_key(settings, unique_key)
         return life_story_of(
             unique_key,
             outbox=outbox,
             copies=copies,
             inboxes=inboxes,
+            places=places,
             ledger=ledger,
             holds=self._connections.ledger.reports.holds(settings.environment),
             history=history,
             history_problems=history_problems,
             away=self._away,
         )
+
+    def _places(self, subscription: Subscription, unique_key: str) -> Lookup[KeyPlaces]:
+        if self._redis_away is not None:
+            return self._redis_away
+        found = key_in_redis(self._connections, subscription, unique_key)
+        self._redis_away = found if found.is_unknown else None
+        return found
 
     def _copies(
         self, topic: str, unique_key: str, outbox: Lookup[OutboxRow], horizon: Horizon

@@ -5,16 +5,16 @@ of a shard live in one slot and one MULTI may touch them.
 
 | key | type | holds | written by | read by |
 |---|---|---|---|---|
-| K:half | SET | announced keys that no round has taken yet | announcement consumer | round |
+| K:half | SET | announced keys that no round has taken yet | announcement consumer | round, explain |
 | K:apart | SET | announced keys whose announced tag the group does not take, until they are compared with the outbox; each is in K:half or K:pending too | announcement consumer | round |
-| K:commit | SET | consumed keys since the last round | recorder of the consumer, outage scan | round |
-| K:commit:1..h | SET | consumed keys of the last h rounds | round | round, history |
+| K:commit | SET | consumed keys since the last round | recorder of the consumer, outage scan | round, explain |
+| K:commit:1..h | SET | consumed keys of the last h rounds | round | round, history, explain |
 | K:new | SET | scratch inside the round's MULTI, never seen outside | round | round |
 | K:matched | ZSET | scratch inside the round's MULTI, never seen outside | round | round |
 | K:half:1..x | SET | announced keys that the last x rounds took; only where history is written | round | history |
 | K:matched:1..x | ZSET | keys that left pending by a match in the last x rounds -> first seen; likewise | round | history |
 | K:taken | HASH | generation -> "<ms of Redis TIME> <announced> <consumed> <matched>" of the last 64 rounds; likewise | round | history |
-| K:pending | ZSET | unmatched key -> first seen, ms of Redis TIME | round | gate, list, status |
+| K:pending | ZSET | unmatched key -> first seen, ms of Redis TIME | round | gate, list, status, explain |
 | K:generation | STRING | number of rounds that ran: the fence | round | round |
 | K:covered | HASH | ms of Redis TIME of a round -> queue, offset, queue ...: what it covered, of at most 64 rounds; last -> number and time of the last round | round | round |
 | K:offsets | HASH | "<broker>/<queue>" -> next offset of the unique-key topic | announcement consumer | both |

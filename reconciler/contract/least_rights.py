@@ -122,8 +122,8 @@ RECONCILER = RedisUser(
     commands=(
         "watch", "unwatch", "multi", "exec", "discard", "get", "set", "incrby", "time", "type", "hgetall", "hget",
         "hset", "hsetnx", "hdel", "zcard", "scard", "sdiffstore", "zunionstore", "zadd", "zinterstore", "zdiffstore",
-        "zrangebyscore", "zrange", "sadd", "srem", "smismember", "sscan", "zrem", "rename", "unlink", "pexpire", "info",
-        "role", "config|get", "script|load", "eval", "evalsha", "ping",
+        "zrangebyscore", "zrange", "zscore", "sadd", "srem", "smismember", "sscan", "zrem", "rename", "unlink",
+        "pexpire", "info", "role", "config|get", "script|load", "eval", "evalsha", "ping",
     ),
 )  # fmt: skip
 #: What each of them needs on the nodes of a Redis Cluster in addition: to find the nodes, and to follow a moving slot.

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+from reconciler.clock import utc_text
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, OutboxState, RepairState
 from reconciler.contract.verdicts import LOSSES, MEANINGS, Verdict
 from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, Presence, StoredMessage
 from reconciler.policy.inquiry.delivery import difference, double_effect, other_content, row_of
-from reconciler.policy.ports import Candidate, HeldTopic, LedgerLife, OperatorAction, Repair
+from reconciler.policy.ports import Candidate, HeldTopic, KeyPlaces, LedgerLife, OperatorAction, Repair
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +66,7 @@ class LifeStory:
     away: tuple[str, ...]
     #: One sentence a subscription: how far the message is and what comes next. None of a key without events.
     outlook: tuple[str, ...]
-    #: The witnesses side by side, in the order of a message's way. Redis' is what the ledger knows of pending.
+    #: The witnesses side by side, in the order of a message's way.
     testimonies: tuple[Testimony, ...] = ()
     upcoming: tuple[Upcoming, ...] = ()
     #: Configured topics that the outbox or a verdict names.
@@ -107,6 +108,7 @@ def life_story_of(
     copies: Mapping[str, Lookup[StoredMessage]],
     inboxes: Mapping[Subscription, Lookup[InboxRow]],
     ledger: LedgerLife,
+    places: Mapping[Subscription, Lookup[KeyPlaces]] | None = None,
     holds: Sequence[HeldTopic] = (),
     history: Sequence[tuple[str, Mapping[str, Any]]] = (),
     history_problems: Sequence[str] = (),
@@ -116,6 +118,7 @@ def life_story_of(
 
     `history` are rows of its streams (contract/history_row.py), each with its stream's name.
     `copies` are named "<where> half", "<where> committed", "<where> parked", "<where> retry" or "<where> dead-letter".
+    `places`: what Redis has; a subscription that it lacks was not asked about.
     """
     row = row_of(outbox)
     by_kind = {name: list(_copy_events(name, lookup.records, row)) for name, lookup in copies.items()}
@@ -136,6 +139,7 @@ def life_story_of(
             unknown.setdefault(lookup.reason, []).append(name)
     silent += [f"broker, {', '.join(names)}: {reason}" for reason, names in unknown.items()]
     silent += [f"inbox of {s}: {lookup.reason}" for s, lookup in inboxes.items() if lookup.is_unknown]
+    silent += dict.fromkeys(lookup.reason for lookup in (places or {}).values() if lookup.is_unknown)
     silent += [f"history: {problem}" for problem in history_problems]
     return LifeStory(
         unique_key=unique_key,
@@ -143,7 +147,7 @@ def life_story_of(
         silent=tuple(silent),
         away=tuple(away),
         outlook=tuple(_outlook(inboxes, ledger, row, holds)) if events else (),
-        testimonies=tuple(_testimonies(outbox, copies, inboxes, ledger)),
+        testimonies=tuple(_testimonies(outbox, copies, inboxes, ledger, places or {})),
         upcoming=tuple(_upcoming(ledger)),
         topics=tuple(sorted(_topics(ledger, row) & {subscription.topic for subscription in inboxes})),
     )
@@ -154,33 +158,61 @@ def _testimonies(
     copies: Mapping[str, Lookup[StoredMessage]],
     inboxes: Mapping[Subscription, Lookup[InboxRow]],
     ledger: LedgerLife,
+    places: Mapping[Subscription, Lookup[KeyPlaces]],
 ) -> Iterator[Testimony]:
     yield Testimony(witness="outbox", about="", presence=outbox.presence, detail=outbox.reason)
-    is_announced = bool(ledger.candidates) or any(row.announced_at_ms is not None for row in outbox.records)
     # Announcements are not looked up: nothing proves that there was none.
+    told = list(_told_of_announcement(outbox, ledger, places))
     yield Testimony(
         witness="announcement",
         about="",
-        presence=Presence.FOUND if is_announced else Presence.UNKNOWN,
-        detail="" if is_announced else "neither the outbox nor a verdict tells of one",
+        presence=Presence.FOUND if told else Presence.UNKNOWN,
+        detail="; ".join(told) or "neither the outbox, nor Redis, nor a verdict tells of one",
     )
     candidates = {candidate.subscription: candidate for candidate in ledger.candidates}
     for subscription in inboxes:
-        candidate = candidates.get(subscription)
-        if candidate is None:
-            seen, detail = (
-                Presence.UNKNOWN,
-                "no verdict: matched at once, not announced, or younger than the grace period",
-            )
-        elif candidate.state is CandidateState.OPEN:
-            seen, detail = Presence.FOUND, f"pending, {candidate.attempts} verifications"
-        else:
-            seen, detail = Presence.ABSENT, f"left pending as {candidate.state}"
-        yield Testimony(witness="redis", about=str(subscription), presence=seen, detail=detail)
+        yield _of_redis(subscription, places.get(subscription), candidates.get(subscription))
     for name, copy in copies.items():
         yield Testimony(witness="broker", about=name, presence=copy.presence, detail=copy.reason)
     for subscription, inbox in inboxes.items():
         yield Testimony(witness="inbox", about=str(subscription), presence=inbox.presence, detail=inbox.reason)
+    if not inboxes:
+        why = "not asked: no [[subscriptions]] section has its topic"
+        yield from (Testimony(witness=w, about="", presence=Presence.UNKNOWN, detail=why) for w in _OF_SUBSCRIPTIONS)
+
+
+_OF_SUBSCRIPTIONS = ("redis", "broker", "inbox")
+
+
+def _told_of_announcement(
+    outbox: Lookup[OutboxRow], ledger: LedgerLife, places: Mapping[Subscription, Lookup[KeyPlaces]]
+) -> Iterator[str]:
+    """What proves that it was announced, one line each."""
+    if any(row.announced_at_ms is not None for row in outbox.records):
+        yield "the outbox has noted it"
+    seen = [place for lookup in places.values() for place in lookup.records]
+    if any(place.is_announced for place in seen):
+        yield "it waits in Redis for the next round"
+    if ledger.candidates or any(place.first_seen_ms is not None for place in seen):
+        yield "a round has taken it"
+
+
+def _of_redis(subscription: Subscription, places: Lookup[KeyPlaces] | None, candidate: Candidate | None) -> Testimony:
+    """What Redis has, and beside it what the ledger has of the same key: after an outage they differ."""
+    presence, told = Presence.UNKNOWN, ["not asked"]
+    if places is not None:
+        presence, told = places.presence, [places.reason]
+    if presence is Presence.ABSENT:
+        told = ["neither announced, nor pending, nor consumed in the last rounds"]
+    for place in places.records if places is not None else ():
+        told = ["announced, taken by no round yet"] if place.is_announced else []
+        told += [] if place.first_seen_ms is None else [f"pending since {utc_text(place.first_seen_ms)}"]
+        told += ["its consumption is recorded"] if place.is_consumed else []
+    if candidate is not None and candidate.state is CandidateState.OPEN:
+        told.append(f"in the ledger: pending, {candidate.attempts} verifications")
+    elif candidate is not None:
+        told.append(f"in the ledger: left pending as {candidate.state}")
+    return Testimony(witness="redis", about=str(subscription), presence=presence, detail="; ".join(told))
 
 
 def _topics(ledger: LedgerLife, row: OutboxRow | None) -> set[str]:

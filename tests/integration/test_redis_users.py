@@ -21,6 +21,7 @@ from reconciler.shards.checks import check_redis, require_safe
 from reconciler.shards.client import open_redis
 from reconciler.shards.count import require_shard_count
 from reconciler.shards.environment_uses import RedisEnvironmentUses
+from reconciler.shards.key_places import places_of
 from reconciler.shards.memory import RedisShardMemory
 from reconciler.shards.round_capture import RedisRoundCapture
 from reconciler.shards.round_leases import RedisRoundLeases
@@ -96,6 +97,7 @@ def reconcile(url: str) -> None:
         page = memory.due(SHARD, first_seen_until_ms=done.at_ms, limit=1)
         assert len(memory.due(SHARD, first_seen_until_ms=done.at_ms, limit=5, after=page[0])) == 1
         assert memory.pending_size(SHARD)[0] == 2
+        assert places_of(rounds.client, SHARD, key(3), commit_generations=2).first_seen_ms == done.at_ms
         assert memory.apart(SHARD) == (0, [key(4)])
         assert memory.compared(SHARD, not_taken=[], going_on=[key(4)]) == 0
         assert memory.forget(SHARD, [key(3)]) == 1

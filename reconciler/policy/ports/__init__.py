@@ -56,6 +56,7 @@ from reconciler.policy.ports.reports import (
     count_text,
 )
 from reconciler.policy.ports.rounds import (
+    KeyPlaces,
     PendingKey,
     RoundCounts,
     RoundDone,
@@ -110,6 +111,7 @@ __all__ = [
     "JobChange",
     "Jobs",
     "KeyAnswer",
+    "KeyPlaces",
     "KeyUse",
     "KeyedRequest",
     "KnownBrokers",

@@ -66,6 +66,23 @@ class PendingKey:
     is_apart: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyPlaces:
+    """Where a shard's memory has one key; in several places between two rounds, in none before and long after."""
+
+    #: In the half set: no round has taken its announcement yet.
+    is_announced: bool
+    #: Pending since then.
+    first_seen_ms: int | None
+    #: In a commit set of the last rounds.
+    is_consumed: bool
+
+    @property
+    def is_anywhere(self) -> bool:
+        """It is in one of them."""
+        return self.is_announced or self.first_seen_ms is not None or self.is_consumed
+
+
 class ShardMemory(Protocol):
     """The Redis half of step 7. Raises RedisAway; InvariantViolation for a key of a wrong type or a foreign epoch."""
 

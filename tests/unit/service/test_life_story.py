@@ -17,6 +17,7 @@ from reconciler.policy.ports import (
     Candidate,
     HeldTopic,
     Intent,
+    KeyPlaces,
     LedgerLife,
     OperatorAction,
     Repair,
@@ -334,3 +335,67 @@ def test_what_was_done_by_hand_is_a_part_of_the_life_with_its_name_and_end() -> 
         (6_000, "operator", "dismiss by hand: under way, or its process died"),
     ]
     assert told.events[0].evidence["by"] == "operator anna"
+
+
+def in_redis(*, announced: bool = False, first_seen_ms: int | None = None, consumed: bool = False) -> Lookup[KeyPlaces]:
+    places = KeyPlaces(is_announced=announced, first_seen_ms=first_seen_ms, is_consumed=consumed)
+    return Lookup(presence=Presence.FOUND, records=(places,))
+
+
+def told_of(witness: str, ledger: LedgerLife, places: dict[Subscription, Lookup[KeyPlaces]] | None) -> tuple[str, str]:
+    """Presence and detail of BILLING's witness, of a message whose announcement no outbox has noted."""
+    silent = replace(RECORDED, records=(replace(ROW, announced_at_ms=None),))
+    story = life_story_of(KEY, outbox=silent, copies={}, inboxes={BILLING: ABSENT}, ledger=ledger, places=places)
+    (found,) = [one for one in story.testimonies if one.witness == witness]
+    return found.presence, found.detail
+
+
+JUDGED = replace(NOTHING, candidates=(CANDIDATE,))
+NOWHERE: Lookup[KeyPlaces] = Lookup(presence=Presence.ABSENT)
+AWAY: Lookup[KeyPlaces] = Lookup.unknown("redis", "no answer")
+
+
+@pytest.mark.parametrize(
+    ("ledger", "places", "told"),
+    [
+        (NOTHING, in_redis(announced=True), ("FOUND", "announced, taken by no round yet")),
+        (NOTHING, in_redis(first_seen_ms=5_000), ("FOUND", "pending since 1970-01-01T00:00:05Z")),
+        (NOTHING, in_redis(consumed=True), ("FOUND", "its consumption is recorded")),
+        (NOTHING, NOWHERE, ("ABSENT", "neither announced, nor pending, nor consumed in the last rounds")),
+        (NOTHING, AWAY, ("UNKNOWN", "redis: UNKNOWN (no answer)")),
+        (JUDGED, AWAY, ("UNKNOWN", "redis: UNKNOWN (no answer); in the ledger: pending, 2 verifications")),
+        (NOTHING, None, ("UNKNOWN", "not asked")),
+    ],
+)
+def test_what_the_ledger_remembers_is_told_as_what_redis_has(
+    ledger: LedgerLife, places: Lookup[KeyPlaces] | None, told: tuple[str, str]
+) -> None:
+    assert told_of("redis", ledger, None if places is None else {BILLING: places}) == told
+
+
+def test_a_redis_that_lost_its_memory_looks_like_the_ledger() -> None:
+    presence, detail = told_of("redis", JUDGED, {BILLING: NOWHERE})
+    assert presence == "ABSENT"
+    assert detail.endswith("in the ledger: pending, 2 verifications")
+
+
+def test_an_announcement_that_redis_proves_is_not_known() -> None:
+    for places, told in (
+        (in_redis(announced=True), ("FOUND", "it waits in Redis for the next round")),
+        (in_redis(first_seen_ms=5_000), ("FOUND", "a round has taken it")),
+        (in_redis(consumed=True), ("UNKNOWN", "neither the outbox, nor Redis, nor a verdict tells of one")),
+    ):
+        assert told_of("announcement", NOTHING, {BILLING: places}) == told
+
+
+def test_a_redis_that_does_not_answer_is_named_once_and_the_story_is_not_called_complete() -> None:
+    story = life_story_of(
+        KEY,
+        outbox=RECORDED,
+        copies={},
+        inboxes={BILLING: ABSENT, SHIPPING: ABSENT},
+        ledger=NOTHING,
+        places={BILLING: AWAY, SHIPPING: AWAY},
+    )
+    assert story.silent == ("redis: UNKNOWN (no answer)",)
+    assert not story.is_at_rest

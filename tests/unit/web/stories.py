@@ -7,7 +7,7 @@ from dataclasses import replace
 from reconciler.contract.tables import RepairState
 from reconciler.policy.evidence import InboxRow, Lookup, Presence, WitnessAnswer
 from reconciler.policy.life_story import LifeStory, life_story_of
-from reconciler.policy.ports import Intent, LedgerLife, OperatorAction
+from reconciler.policy.ports import Intent, KeyPlaces, LedgerLife, OperatorAction
 from tests.unit.service.test_life_story import BILLING, CANDIDATE, COPY, KEY, REPAIR, ROUND, ROW, SHIPPING
 from tests.unit.web.console_world import HOSTILE
 
@@ -16,6 +16,10 @@ NEXT_MS = 1_700_000_060_000
 
 def _absent(witness: str) -> tuple[WitnessAnswer, ...]:
     return (WitnessAnswer(witness=witness, presence=Presence.ABSENT, detail=f"no row {HOSTILE}"),)
+
+
+def _found(witness: str) -> tuple[WitnessAnswer, ...]:
+    return (WitnessAnswer(witness=witness, presence=Presence.FOUND, detail=f"one row {HOSTILE}"),)
 
 
 def story_of(key: str = KEY, *, silent: str = HOSTILE, away: tuple[str, ...] = (HOSTILE,)) -> LifeStory:
@@ -33,12 +37,21 @@ def story_of(key: str = KEY, *, silent: str = HOSTILE, away: tuple[str, ...] = (
     unanswered: Lookup[InboxRow] = Lookup.unknown("inbox", silent)
     return life_story_of(
         key,
-        outbox=Lookup(presence=Presence.FOUND, records=(row,)),
+        outbox=Lookup(presence=Presence.FOUND, records=(row,), answers=_found("outbox")),
         copies={
-            f"{HOSTILE} half": Lookup(presence=Presence.FOUND, records=(replace(COPY, broker=HOSTILE),)),
+            f"{HOSTILE} half": Lookup(
+                presence=Presence.FOUND, records=(replace(COPY, broker=HOSTILE),), answers=_found("broker-1")
+            ),
             "ORDERS committed": Lookup(presence=Presence.ABSENT, answers=_absent("broker-1")),
         },
         inboxes={BILLING: Lookup(presence=Presence.ABSENT, answers=_absent("inbox")), SHIPPING: unanswered},
+        places={
+            BILLING: Lookup(
+                presence=Presence.FOUND,
+                records=(KeyPlaces(is_announced=False, first_seen_ms=NEXT_MS, is_consumed=False),),
+            ),
+            SHIPPING: Lookup.unknown("redis", silent),
+        },
         ledger=LedgerLife(candidates=(candidate,), repairs=(repair,), rounds=(ROUND,), actions=(by_hand,)),
         away=away,
     )

@@ -10,14 +10,20 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
+from reconciler.commands import explain
 from reconciler.commands.business_ids import BusinessMessages
 from reconciler.commands.explain import Explanation
-from reconciler.policy.life_story import LifeStory
+from reconciler.contract.subscription import Subscription
+from reconciler.policy.evidence import Lookup
+from reconciler.policy.life_story import LifeStory, life_story_of
+from reconciler.policy.ports import KeyPlaces
 from reconciler.web.console import messages
 from reconciler.web.console.catalogue import LANGUAGES, catalogue_of
 from reconciler.web.console.messages import weight
 from reconciler.web.services import WebServices
-from tests.unit.service.test_life_story import KEY
+from reconciler.wiring import evidence
+from reconciler.wiring.connections import Connections
+from tests.unit.service.test_life_story import BILLING, CANDIDATE, KEY, NOTHING, SHIPPING
 from tests.unit.web.console_world import HOSTILE, PREFIX, asked, route_of, services_of, settings_of
 from tests.unit.web.stories import story_of
 
@@ -71,10 +77,29 @@ def test_what_is_known_and_what_is_not_stand_side_by_side(services: WebServices,
     assert seen == {
         "Outbox": ["has it"],
         "Announcement": ["has it"],
-        "Pending": ["has it", "not known"],
+        "Redis": ["has it", "not known"],
         "Broker": ["has it", "has nothing"],
         "Inbox": ["has nothing", "not known"],
     }
+
+
+def test_a_witness_says_nothing_of_why(services: WebServices, explains: Asking) -> None:
+    retired = life_story_of(
+        KEY,
+        outbox=Lookup.unknown("outbox", "no topic is configured"),
+        copies={},
+        inboxes={},
+        ledger=replace(NOTHING, candidates=(CANDIDATE,)),
+    )
+    for story in (story_of(), retired):
+        explains(Explanation(stories=(story,)))
+        page = page_of(services, f"/messages/{KEY}")
+        cards = re.findall(r'<h4>.*?</h4>\s*<dl class="answers">(.*?)</dl>', page, re.DOTALL)
+        assert len(cards) == 5
+        for card in cards:
+            assert "<dd" in card
+            assert '<span lang="en"></span>' not in card
+    assert page.count("not asked: no [[subscriptions]] section has its topic") == 3
 
 
 def test_what_comes_next_has_its_time(services: WebServices, explains: Asking) -> None:
@@ -180,6 +205,24 @@ def test_nothing_is_asked_where_nothing_is_named(services: WebServices, explains
     for address in ("/messages", "/messages?name=", "/messages?name=%20"):
         assert "Type a unique key" in page_of(services, address)
     assert names == []
+
+
+def test_a_redis_that_is_away_is_waited_for_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked_about: list[str] = []
+
+    def key_in_redis(connections: Connections, subscription: Subscription, unique_key: str) -> Lookup[KeyPlaces]:
+        asked_about.append(unique_key)
+        return evidence.key_in_redis(connections, subscription, unique_key)
+
+    monkeypatch.setattr(explain, "key_in_redis", key_in_redis)
+    nobody_listens = settings_of(tmp_path, RECONCILER_REDIS__URL="redis://127.0.0.1:1")
+    with services_of(nobody_listens).connections as connections:
+        witnesses = explain._Witnesses(connections)
+        for subscription in (BILLING, SHIPPING):
+            found = witnesses._places(subscription, KEY)
+            assert found.is_unknown
+            assert "redis" in found.reason.lower()
+    assert asked_about == [KEY]
 
 
 def test_every_page_has_the_box_that_leads_here(services: WebServices) -> None:
