@@ -10,7 +10,6 @@ from starlette.routing import compile_path
 from reconciler.clock import Clock, ManualClock
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
-from reconciler.web.access.roles import Visitor, WebRole
 from reconciler.web.application import answer_of
 from reconciler.web.exchange import WebRequest, WebResponse
 from reconciler.web.routes import ROUTES, WebRoute
@@ -53,21 +52,20 @@ def asked(
     *,
     language: str = "en",
     cookies: dict[str, str] | None = None,
-    visitor: str = "ann",
-    role: WebRole = WebRole.VIEWER,
+    token: str = "",
 ) -> WebResponse:
-    """The answer to a GET of an address below the prefix."""
+    """The answer to a GET of an address below the prefix. `token`: of who asks, where there are users."""
     parts = urlsplit(address)
     path = unquote(parts.path)
     route, found = route_of(path)
     request = WebRequest(
         method="GET",
         path=path,
-        headers={"host": "localhost", "accept-language": language},
+        headers={"host": "localhost", "accept-language": language}
+        | ({"authorization": f"Bearer {token}"} if token else {}),
         request_id="r-1",
         parts=found,
         query=parse_qs(parts.query),
         cookies=cookies or {},
-        visitor=Visitor(name=visitor, role=role),
     )
     return answer_of(services, route, request)

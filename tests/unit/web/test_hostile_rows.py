@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from tests.unit.web.audit_cases import HOSTILE_AUDITS, known_shelf
 from tests.unit.web.console_world import PREFIX, asked, route_of, services_of
 from tests.unit.web.hostile_ledger import ADMIN, ROWS, make_hostile_world
 from tests.unit.web.sample_addresses import PLACES, addresses, addresses_of, page_addresses
+from tests.unit.web.web_world import with_token
 
 PAGED = ("candidates", "repairs", "rounds", "outages", "quarantine", "actions", "jobs")
 #: A page of the console has 100 rows at most, each with some texts of 2,000 characters.
@@ -37,18 +39,34 @@ def _short(address: str) -> str:
     return address[:40]
 
 
+#: What is asked by an operator is answered.
+Ask = Callable[[str], WebResponse]
+
+
 @pytest.fixture(scope="module")
-def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServices]:
-    folder: Path = tmp_path_factory.mktemp("hostile")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("hostile")
+
+
+@pytest.fixture(scope="module")
+def token(folder: Path) -> str:
+    return with_token(folder / "users.json", ADMIN, WebRole.OPERATOR, expires_at_ms=SystemClock().now_ms() + 3_600_000)
+
+
+@pytest.fixture(scope="module")
+def services(folder: Path, token: str) -> Iterator[WebServices]:
+    assert token
+    variables = {"RECONCILER_WEB__URL_PREFIX": PREFIX, "RECONCILER_WEB__USERS_FILE": str(folder / "users.json")}
     clock = SystemClock()  # what is read behind a page is waited for
-    settings = make_hostile_world(folder, now_ms=clock.now_ms(), RECONCILER_WEB__URL_PREFIX=PREFIX)
+    settings = make_hostile_world(folder, now_ms=clock.now_ms(), **variables)
     found = replace(services_of(settings, clock=clock), audits=known_shelf(folder, HOSTILE_AUDITS))
     yield found
     found.connections.close()
 
 
-def answer_to(services: WebServices, address: str) -> WebResponse:
-    return asked(services, address, visitor=ADMIN, role=WebRole.OPERATOR)
+@pytest.fixture(scope="module")
+def ask(services: WebServices, token: str) -> Ask:
+    return partial(asked, services, token=token)
 
 
 def test_a_new_route_is_asked_for_nothing_hostile() -> None:
@@ -59,8 +77,8 @@ def test_a_new_route_is_asked_for_nothing_hostile() -> None:
 
 
 @pytest.mark.parametrize("address", addresses(Surface.API), ids=_short)
-def test_a_hostile_row_is_obeyed_or_has_no_bound_in_a_document(services: WebServices, address: str) -> None:
-    answer = answer_to(services, address)
+def test_a_hostile_row_is_obeyed_or_has_no_bound_in_a_document(ask: Ask, address: str) -> None:
+    answer = ask(address)
     assert answer.status.value < 500 or address == "/readyz", answer.body[:300]
     assert len(answer.body) <= ANSWER_BYTES_MAX
     text = answer.body.decode().rstrip("\n")
@@ -85,34 +103,36 @@ def longest_text(document: object) -> int:
 
 
 @pytest.mark.parametrize("address", page_addresses(), ids=_short)
-def test_a_hostile_row_is_obeyed_or_has_no_bound_on_a_page(services: WebServices, address: str) -> None:
-    answer = answer_to(services, address)
+def test_a_hostile_row_is_obeyed_or_has_no_bound_on_a_page(ask: Ask, address: str) -> None:
+    answer = ask(address)
     assert answer.status.value < 500, answer.body[-300:]
+    assert answer.status is not HTTPStatus.FORBIDDEN
+    assert "/login" not in answer.headers.get("Location", "")
     assert len(answer.body) <= PAGE_BYTES_MAX
     page = answer.body.decode()
     assert not [obeyed for obeyed in OBEYED if obeyed in page]
 
 
 @pytest.mark.parametrize("name", ["losses", "rounds", "repairs", "outages", "quarantine", "actions", "jobs", "brakes"])
-def test_a_page_that_shows_no_hostile_row_proves_nothing(services: WebServices, name: str) -> None:
-    answer = answer_to(services, f"/{name}")
+def test_a_page_that_shows_no_hostile_row_proves_nothing(ask: Ask, name: str) -> None:
+    answer = ask(f"/{name}")
     assert answer.content_type == HTML
     assert b"&lt;" in answer.body
 
 
 @pytest.mark.parametrize("name", PAGED)
-def test_a_cursor_behind_a_hostile_row_is_refused(services: WebServices, name: str) -> None:
+def test_a_cursor_behind_a_hostile_row_is_refused(ask: Ask, name: str) -> None:
     count = 0
     cursor: str | None = ""
     while cursor is not None:
-        answer = answer_to(services, f"/api/v1/{name}?limit=90&cursor={cursor}")
+        answer = ask(f"/api/v1/{name}?limit=90&cursor={cursor}")
         assert answer.status is HTTPStatus.OK, answer.body
         found = json.loads(answer.body)
         count, cursor = count + len(found["items"]), found["next_cursor"]
     assert count == ROWS
 
 
-def test_a_job_whose_request_lost_its_members_has_a_page(services: WebServices) -> None:
+def test_a_job_whose_request_lost_its_members_has_a_page(services: WebServices, ask: Ask) -> None:
     wanted = WantedJob(job_id="d" * 32, kind=JobKind.REPAIR, request={}, by="ada")
     services.connections.ledger.jobs.place(services.settings.environment, wanted)
-    assert asked(services, f"/jobs/{wanted.job_id}").status is HTTPStatus.OK
+    assert ask(f"/jobs/{wanted.job_id}").status is HTTPStatus.OK
