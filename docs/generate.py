@@ -19,6 +19,7 @@ from packaging.utils import canonicalize_name
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
+from deploy import written
 from deploy.grafana import dashboard
 from reconciler.audit.result.classes import RULES
 from reconciler.contract import announcement, broker_rights, keyspace, least_rights, tables, verdicts
@@ -451,6 +452,7 @@ def main() -> int:
     for name, page in PAGES.items():
         (FOLDER / name).write_text(page(), encoding="utf-8")
     DASHBOARD.write_text(dashboard.text(), encoding="utf-8")
+    written.write()
     return 0
 
 

@@ -11,6 +11,7 @@ set -eu
 
 folder=${1:?usage: audit-due-days.sh FOLDER [OPTION OF reconciler audit]...}
 shift
+mkdir -p "$folder"
 zone=${AUDIT_TIMEZONE:-UTC}
 today=$(TZ=$zone date +%F)
 # Noon: every day has one, also the day that a change of the clock makes shorter.
