@@ -56,7 +56,10 @@ HEADERS = {
 
 def build_application(services: WebServices, routes: Iterable[WebRoute] = ROUTES) -> Starlette:
     """Serves the table of routes below the prefix."""
-    served = [Route(path, _Endpoint(services, by_method)) for path, by_method in _by_path(routes).items()]
+    served = [
+        Route(path, _Endpoint(services, by_method), methods=list(by_method))
+        for path, by_method in _by_path(routes).items()
+    ]
 
     async def not_found(request: Request, error: Exception) -> Response:
         status = HTTPStatus(error.status_code) if isinstance(error, HTTPException) else HTTPStatus.NOT_FOUND
@@ -64,7 +67,7 @@ def build_application(services: WebServices, routes: Iterable[WebRoute] = ROUTES
         surface = Surface.API if below.startswith("/api/") else Surface.PAGE
         refusal = WebRefusal(status, f"nothing is served for {request.method} here")
         wanted = _request_of(services, request)
-        return _framework_response(_told(services, wanted, refusal, surface), wanted)
+        return _framework_response(_unserved(services, wanted, refusal, surface), wanted)
 
     return Starlette(
         routes=[Mount(services.prefix, routes=served)] if services.prefix else served,
@@ -80,7 +83,7 @@ def _by_path(routes: Iterable[WebRoute]) -> dict[str, dict[str, WebRoute]]:
 
 
 class _Endpoint:
-    """The routes of one path, by method; a class, since Starlette hands a class's instance every method."""
+    """The routes of one path, by method. Where it has none, Starlette goes on to a later path that fits, else 405."""
 
     def __init__(self, services: WebServices, by_method: Mapping[str, WebRoute]) -> None:
         self._services = services
@@ -88,14 +91,12 @@ class _Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        route = self._by_method.get("GET" if request.method == "HEAD" else request.method)
-        if route is None:
-            raise HTTPException(HTTPStatus.METHOD_NOT_ALLOWED, headers={"Allow": ", ".join(self._by_method)})
+        route = self._by_method["GET" if request.method == "HEAD" else request.method]
         wanted = _request_of(self._services, request)
         try:
             wanted = replace(wanted, body=await _body_of(request))
         except WebRefusal as refusal:
-            answer = _told(self._services, wanted, refusal, route.surface)
+            answer = _unserved(self._services, wanted, refusal, route.surface)
         else:
             answer = await run_in_threadpool(answer_of, self._services, route, wanted)
         await _framework_response(answer, wanted)(scope, receive, send)
@@ -148,6 +149,15 @@ def _log_refusal(services: WebServices, route: WebRoute, request: WebRequest, re
         address = services.access.visitors.proxies.client_of(request)
         about = {"route": route.name, "kind": refusal.kind, "user": request.visitor.name, "address": address}
         logger.warning("web_refused", extra=about | {"request_id": request.request_id})
+
+
+def _unserved(services: WebServices, request: WebRequest, refusal: WebRefusal, surface: Surface) -> WebResponse:
+    """A refusal before any handler; under a foreign name, or past the proxy, that is told instead."""
+    try:
+        services.access.require_way(request)
+    except WebRefusal as foreign:
+        refusal = foreign
+    return _told(services, request, refusal, surface)
 
 
 def _told(services: WebServices, request: WebRequest, refusal: WebRefusal, surface: Surface) -> WebResponse:

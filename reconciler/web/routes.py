@@ -111,7 +111,9 @@ ROUTES: Sequence[WebRoute] = (
     WebRoute(path="/brakes", name="brakes", handler=brakes.show, surface=Surface.PAGE, role=WebRole.VIEWER),
     WebRoute(path="/health", name="health", handler=health.show, surface=Surface.PAGE, role=WebRole.VIEWER),
     WebRoute(path="/messages", name="messages", handler=messages.show, surface=Surface.PAGE, role=WebRole.VIEWER),
-    WebRoute(path="/messages/{name}", name="message", handler=messages.show, surface=Surface.PAGE, role=WebRole.VIEWER),
+    WebRoute(
+        path="/messages/{name:path}", name="message", handler=messages.show, surface=Surface.PAGE, role=WebRole.VIEWER
+    ),
     WebRoute(path="/view", name="view", handler=choosing.show, surface=Surface.PAGE, role=WebRole.ANYBODY),
     WebRoute(path="/view/set", name="view-set", handler=choosing.choose, surface=Surface.PAGE, role=WebRole.ANYBODY),
     WebRoute(
@@ -165,6 +167,6 @@ ROUTES: Sequence[WebRoute] = (
     _post("/api/v1/rebuilds", REBUILD, WebRole.ADMIN),
     _post("/api/v1/jobs/{job_id}/cancel", CANCEL, WebRole.OPERATOR),
     _post("/api/v1/messages/{unique_key}/body", OPEN_BODY, WebRole.OPERATOR),
-    # Behind all others below messages/: a business id may hold slashes.
+    # A business id may hold slashes, and end as the path of an act does.
     _get("/api/v1/messages/{name:path}", "explain", MESSAGE),
 )

@@ -91,7 +91,7 @@ def job_ids() -> Sequence[str]:
 
 #: Path with places -> what stands in them: pages of this night (tests/unit/web/sample_addresses.py).
 PLACES: Mapping[str, Sequence[tuple[str, ...]]] = {
-    "/messages/{name}": [(key(1),), (key(60),), (business_id(2),)],
+    "/messages/{name:path}": [(key(1),), (key(60),), (business_id(2),)],
     "/jobs/{job_id}": [(job_id,) for job_id in job_ids()],
     "/acts/{act}/{key}": [(act, ACT_KEY) for act in ("repair", "dismiss", "hold", "lift")],
 }

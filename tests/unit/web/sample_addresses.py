@@ -17,7 +17,7 @@ _AUDITS = [(name,) for name in (*HOSTILE_AUDITS, "..")]
 _STYLE = tuple(asset_path("console.css").removeprefix("/static/").split("/", 1))
 #: Path with places -> what stands in them, in order; each line is one address.
 PLACES: Mapping[str, Sequence[tuple[str, ...]]] = {
-    "/messages/{name}": [(key(1),)],
+    "/messages/{name:path}": [(key(1),)],
     "/jobs/{job_id}": _JOBS,
     "/acts/{act}/{key}": [
         *((act, ACT_KEY) for act in ("repair", "dismiss", "hold", "lift")),

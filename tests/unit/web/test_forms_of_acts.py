@@ -66,7 +66,7 @@ class Browser:
         (route,) = [route for route in ROUTES if (route.path, route.method) == (path, method)]
         request = WebRequest(
             method=method,
-            path=path.format(**parts),
+            path=path.replace(":path}", "}").format(**parts),
             headers={"host": HOST} | headers,
             request_id="r1",
             peer="127.0.0.1",
@@ -256,7 +256,7 @@ def test_a_rebuild_begins_by_one_click_or_without_an_admin(browser: Browser) -> 
 
 def offered(browser: Browser) -> str:
     """What the page of one message offers to do with it."""
-    told = browser.get("/messages/{name}", name=KEYS[0]).body.decode()
+    told = browser.get("/messages/{name:path}", name=KEYS[0]).body.decode()
     (acts,) = re.findall(r'<section class="acts".*?</section>', told, re.DOTALL)
     return str(acts)
 

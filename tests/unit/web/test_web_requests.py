@@ -6,6 +6,7 @@ import http.client
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -26,6 +27,7 @@ from reconciler.web.problems import PROBLEM_JSON, refusal_of
 from reconciler.web.routes import ROUTES, Surface
 from reconciler.web.server import serving_web
 from reconciler.web.services import WebServices
+from reconciler.wiring.connections import Connections
 from tests.services.ports import free_port
 
 ROOT = Path(__file__).parents[3]
@@ -154,6 +156,31 @@ def test_what_is_not_there_is_told_in_the_form_of_the_surface(server: Server, pr
     assert (code, told["content-type"]) == (404, "text/html; charset=utf-8")
     assert server.get(f"{prefix}/api/v1/status", method="POST")[0] == 405
     assert server.get("/elsewhere/api/v1/status")[0] == 404
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/api/v1/nothing"])
+def test_a_page_of_another_site_learns_by_dns_what_is_not_there(server: Server, prefix: str, path: str) -> None:
+    assert server.get(f"{prefix}{path}", host="evil.example:80")[0] == 421
+    assert server.get(f"{prefix}/api/v1/status", method="POST", host="evil.example:80")[0] == 421
+    assert server.get(f"{prefix}/login", method="POST", host="evil.example:80")[0] == 421
+
+
+def test_a_business_id_that_ends_as_the_path_of_an_act_cannot_be_asked_for(
+    server: Server, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def life_stories(_connections: Connections, name: str) -> NoReturn:
+        asked.append(name)
+        raise UsageError("asked")
+
+    monkeypatch.setattr("reconciler.web.api.messages.life_stories", life_stories)
+    monkeypatch.setattr("reconciler.web.console.messages.life_stories", life_stories)
+    for name in ("order-4711/body", "body", "a/b/body"):
+        for surface in ("/api/v1", ""):
+            assert server.get(f"{prefix}{surface}/messages/{name}")[0] == 409
+            assert asked.pop() == name
+    assert server.get(f"{prefix}/api/v1/messages/order-4711/body", method="POST")[0] == 403, "it is an act"
 
 
 @pytest.mark.usefixtures("status")

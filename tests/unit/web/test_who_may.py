@@ -66,7 +66,7 @@ GET  /actions         VIEWER
 GET  /brakes          VIEWER
 GET  /health          VIEWER
 GET  /messages        VIEWER
-GET  /messages/{name}  VIEWER
+GET  /messages/{name:path}  VIEWER
 GET  /view            ANYBODY
 GET  /view/set        ANYBODY
 GET  /static/{digest}/{name:path}  ANYBODY
