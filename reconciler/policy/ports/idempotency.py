@@ -64,5 +64,5 @@ class IdempotencyKeys(Protocol):
         ...
 
     def forget(self, environment: str, request: KeyedRequest, *, token: str) -> None:
-        """Frees the key of a request that changed nothing, such as one that failed as a dependency was away."""
+        """Frees the key of a request that changed nothing, or nothing that is harmful when it is done again."""
         ...

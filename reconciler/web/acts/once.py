@@ -12,7 +12,7 @@ from http import HTTPStatus
 from typing import Any
 
 from reconciler.commands.jobs import job_id_of
-from reconciler.errors import DatabaseAway, ReconcilerError
+from reconciler.errors import DatabaseAway, ReconcilerError, TransientError
 from reconciler.policy.ports import KeyAnswer, KeyedRequest, KeyUse
 from reconciler.web.acts.act import ActFields, ActRequest, ActResult, WebAct, name_on_record
 from reconciler.web.exchange import WebRefusal, WebRequest
@@ -26,6 +26,8 @@ KEY_CHARACTERS_MAX = 255
 LEASE_SECONDS = 120.0
 #: When one that is under way is asked for again.
 RETRY_AFTER_SECONDS = 2
+#: Status of a request of which nobody knows what came; no act answers with it.
+_UNKNOWN = HTTPStatus.CONFLICT
 #: Kind of the refusal of a request whose first one is not answered yet.
 UNDER_WAY = "under-way"
 
@@ -44,8 +46,9 @@ def done_once(
 ) -> DoneAct:
     """Does an act under an idempotency key, or gives what was kept of the first time, for a day.
 
-    A refusal frees the key: nothing was done. Raises what the act raises, and WebRefusal for a key that is another
-    request's, or whose request is under way or died.
+    A refusal frees the key: nothing was done, or what was begun is harmless when it is done again. Raises what the act
+    raises, and WebRefusal for a key that is another request's, whose request is under way, or of which nobody knows
+    what came.
     """
     require_key(key)
     fields = act.read(document)
@@ -60,19 +63,26 @@ def done_once(
         case KeyUse.UNDER_WAY:
             headers = {"Retry-After": str(RETRY_AFTER_SECONDS)}
             raise WebRefusal(HTTPStatus.CONFLICT, "this request is under way", kind=UNDER_WAY, headers=headers)
+        case KeyUse.ANSWERED if found.status == _UNKNOWN:
+            raise outcome_unknown()
         case KeyUse.ANSWERED if act.keeps_result:
             kept = ActResult(document=json.loads(found.answer), status=HTTPStatus(found.status))
             return DoneAct(result=kept, is_replayed=True)
         case KeyUse.ANSWERED:
             return DoneAct(result=act.do(services, asked, fields), is_replayed=True)
     if found.is_again and not act.is_harmless_again:
-        raise WebRefusal(
-            HTTPStatus.CONFLICT,
-            "a process died in this request, and it may have been done: look at the actions of the last minutes, and "
-            "ask again with a new key if it was not",
-            kind="outcome-unknown",
-        )
+        raise outcome_unknown()
     return _first(services, act, asked, fields, keyed, found)
+
+
+def outcome_unknown() -> WebRefusal:
+    """Of a request that broke off, and is not harmless when it is done again."""
+    return WebRefusal(
+        _UNKNOWN,
+        "this request broke off, and it may have been done: look at the actions of the last minutes, and ask again "
+        "with a new key if it was not",
+        kind="outcome-unknown",
+    )
 
 
 def require_key(key: str) -> None:
@@ -103,9 +113,14 @@ def _first(
     environment, keys = services.settings.environment, services.connections.ledger.idempotency_keys
     try:
         result = act.do(services, asked, fields)
-    except (WebRefusal, ReconcilerError):
+    except (WebRefusal, ReconcilerError) as error:
+        # A dependency that is away may have done what it was asked for: of a COMMIT the answer can be lost.
+        may_be_done = isinstance(error, TransientError) and not act.is_harmless_again
         with suppress(DatabaseAway):  # it runs out
-            keys.forget(environment, keyed, token=found.token)
+            if may_be_done:
+                keys.answer(environment, keyed, token=found.token, status=_UNKNOWN, answer="{}")
+            else:
+                keys.forget(environment, keyed, token=found.token)
         raise
     text = json.dumps(result.document, default=str)
     try:

@@ -51,7 +51,7 @@ _REFUSED = {
     403: "the visitor may not do this",
     409: "the same key is under way (with Retry-After), nobody knows what came of it, or what is needed is not so",
     422: "a field has a value that cannot work, or the key was used for another request",
-    503: "a dependency is away: the key is free again",
+    503: "a dependency is away: the key is free again, unless this may have been done and is not harmless again",
 }
 _DONE, _PLACED = {200: "it is done"}, {202: "it is a job, whose address is in Location"}
 _OF_JOB = record({"job": JOB})

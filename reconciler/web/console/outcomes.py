@@ -11,7 +11,7 @@ from typing import Any
 from reconciler.policy.ports import KeyUse
 from reconciler.web.acts.act import WebAct, name_on_record
 from reconciler.web.acts.brakes import HOLD, LIFT
-from reconciler.web.acts.once import RETRY_AFTER_SECONDS, kept_key, require_key
+from reconciler.web.acts.once import RETRY_AFTER_SECONDS, kept_key, outcome_unknown, require_key
 from reconciler.web.acts.repairing import DISMISS, REPAIR
 from reconciler.web.console.rendering import page
 from reconciler.web.exchange import WebRefusal, WebRequest, WebResponse
@@ -37,4 +37,6 @@ def show(services: WebServices, request: WebRequest) -> WebResponse:
     if kept.use is KeyUse.UNDER_WAY:
         answer = page(services, request, "under_way.html")
         return replace(answer, headers={**answer.headers, "Refresh": str(RETRY_AFTER_SECONDS)})
+    if kept.status >= HTTPStatus.BAD_REQUEST:
+        raise outcome_unknown()
     return page(services, request, "outcome.html", act=act.name, found=json.loads(kept.answer), by=by)

@@ -27,6 +27,7 @@ from reconciler.web.acts.brakes import HOLD, LIFT
 from reconciler.web.acts.once import DoneAct, done_once
 from reconciler.web.acts.repairing import REPAIR
 from reconciler.web.api.acts import over_api
+from reconciler.web.console import outcomes
 from reconciler.web.exchange import JSON, WebRefusal, WebRequest
 from reconciler.web.services import WebServices, build_services
 from reconciler.wiring.connections import Connections
@@ -161,6 +162,33 @@ def test_a_request_that_was_refused_cannot_be_sent_again(services: WebServices) 
         with pytest.raises(type(error)):
             ask(services, act, {})
         assert not ask(services, act, {}).is_replayed
+
+
+def test_a_lift_whose_commit_got_no_answer_is_done_again_and_undoes_what_came_since(services: WebServices) -> None:
+    def do(services: WebServices, asked: ActRequest, fields: Any) -> ActResult:
+        LIFT.do(services, asked, fields)
+        raise DatabaseAway("the answer to COMMIT was lost")
+
+    holds, environment = services.connections.ledger.holds, services.settings.environment
+    ask(services, HOLD, DRILL)
+    with pytest.raises(DatabaseAway):
+        ask(services, replace(LIFT, do=do), {})
+    assert ask(services, HOLD, {**DRILL, "reason": "another person's"}, key="new").result.document["changed"]
+    page = replace(REQUEST, parts={"act": LIFT.name, "key": AGAIN})
+    for repeat in (lambda: ask(services, LIFT, {}), lambda: outcomes.show(services, page)):
+        with pytest.raises(WebRefusal) as refused:
+            repeat()
+        assert (refused.value.status, refused.value.kind) == (409, "outcome-unknown")
+    assert list(holds.active(environment)["ORDERS"]) == [HoldKind.HOLD]
+
+
+def test_a_lift_that_was_refused_before_it_was_done_needs_a_new_key(services: WebServices) -> None:
+    def do(_services: WebServices, _asked: ActRequest, _fields: Any) -> ActResult:
+        raise InvalidValue("topic", "ODERS", "correct it")
+
+    with pytest.raises(InvalidValue):
+        ask(services, replace(LIFT, do=do), {})
+    assert not ask(services, LIFT, {}).is_replayed
 
 
 def test_a_process_that_died_in_a_harmless_act_blocks_it(services: WebServices) -> None:
