@@ -105,15 +105,16 @@ class SqlJobs:
         c = job_table.c
         now = asked_once(self._database.now(), self._database.engine.dialect.name)
         free = (
-            sa.select(*_COLUMNS)
+            sa.select(c.job_id)
             .where(c.environment == environment, c.state.in_(_UNFINISHED), self._is_free(now))
             .order_by(c.created_at_ms, c.job_id)
             .limit(LOOKED_AT_MAX)
         )
         with self._database.reading() as connection:
-            found = [job_of(row) for row in connection.execute(free)]
-        for job in found:
-            if job.state in ENDED_JOBS:  # damaged
+            ids = connection.scalars(free).all()
+        for job_id in ids:  # the first one, as a rule
+            job = self.find(environment, job_id)
+            if job is None or job.state in ENDED_JOBS:  # ended since, or damaged
                 continue
             with self._database.writing() as connection:
                 taken = connection.execute(

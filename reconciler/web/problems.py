@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
 
 from reconciler.contract.visible_text import visible
@@ -38,6 +40,15 @@ def refusal_of(error: ReconcilerError) -> WebRefusal:
             return WebRefusal(HTTPStatus.INTERNAL_SERVER_ERROR, text, kind="configuration")
         case _:
             return WebRefusal(HTTPStatus.INTERNAL_SERVER_ERROR, text, kind="bug")
+
+
+@contextmanager
+def job_of_the_path() -> Iterator[None]:
+    """An id in the path that no job has is 404; as a value in a body it would be 422."""
+    try:
+        yield
+    except InvalidValue as error:
+        raise WebRefusal(HTTPStatus.NOT_FOUND, "no job has this id", kind="unknown-job") from error
 
 
 def problem_document(refusal: WebRefusal, *, request_id: str) -> dict[str, object]:

@@ -7,9 +7,8 @@ from http import HTTPStatus
 from pydantic import Field
 
 from reconciler.commands.jobs import cancel_job, job_document, place_rebuild
-from reconciler.errors import InvalidValue
 from reconciler.web.acts.act import ActRequest, ActResult, NoFields, Reasoned, WebAct
-from reconciler.web.exchange import WebRefusal
+from reconciler.web.problems import job_of_the_path
 from reconciler.web.services import WebServices
 
 
@@ -32,10 +31,8 @@ def _rebuild(services: WebServices, asked: ActRequest, fields: RebuildFields) ->
 
 
 def _cancel(services: WebServices, asked: ActRequest, _fields: NoFields) -> ActResult:
-    try:
+    with job_of_the_path():
         job = cancel_job(services.connections, asked.request.parts["job_id"], by=asked.by)
-    except InvalidValue as error:
-        raise WebRefusal(HTTPStatus.NOT_FOUND, error.remedy, kind="no-job") from error
     return ActResult(document={"job": job_document(job)})
 
 

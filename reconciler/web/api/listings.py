@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from http import HTTPStatus
 from typing import Any
 
 from reconciler.commands.jobs import find_job, job_document, list_jobs
@@ -36,7 +35,8 @@ from reconciler.web.api.description import (
     values_of,
 )
 from reconciler.web.cursors import CURSOR_CHARACTERS_MAX, cursor_of, position_of
-from reconciler.web.exchange import WebRefusal, WebRequest, WebResponse, json_response
+from reconciler.web.exchange import WebRequest, WebResponse, json_response
+from reconciler.web.problems import job_of_the_path
 from reconciler.web.services import WebServices
 
 LIMIT_MAX, LIMIT_DEFAULT = 1_000, 100
@@ -265,10 +265,8 @@ JOB_ID = Parameter(
 
 def _show_job(services: WebServices, request: WebRequest) -> WebResponse:
     job_id = values_of((JOB_ID,), request)["job_id"]
-    try:
+    with job_of_the_path():
         job = find_job(services.connections, job_id)
-    except InvalidValue as error:
-        raise WebRefusal(HTTPStatus.NOT_FOUND, str(error), kind="unknown-job") from error
     return json_response({"job": job_document(job)})
 
 

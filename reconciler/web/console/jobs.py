@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from http import HTTPStatus
 
 from reconciler.commands.jobs import find_job, job_document, list_jobs
 from reconciler.commands.repair import RepairLine
-from reconciler.errors import InvalidValue
 from reconciler.policy.ports import ENDED_JOBS
 from reconciler.web.console.listings import ROWS_A_PAGE, ListingPage, filter_of
 from reconciler.web.console.rendering import page
 from reconciler.web.cursors import cursor_of, position_of
-from reconciler.web.exchange import WebRefusal, WebRequest, WebResponse
+from reconciler.web.exchange import WebRequest, WebResponse
+from reconciler.web.problems import job_of_the_path
 from reconciler.web.services import WebServices
 
 #: The fields that the ledger has an index for, and the user.
@@ -44,10 +43,8 @@ def show_all(services: WebServices, request: WebRequest) -> WebResponse:
 
 def show(services: WebServices, request: WebRequest) -> WebResponse:
     """One job; `part=progress`: what changes while it is done, which the page asks for again and again."""
-    try:
+    with job_of_the_path():
         job = find_job(services.connections, request.parts["job_id"])
-    except InvalidValue as error:
-        raise WebRefusal(HTTPStatus.NOT_FOUND, "no job has this id", kind="no-job") from error
     template = "job_progress.html" if request.asked("part") == "progress" else "job.html"
     lines = [{name: str(line.get(name, "")) for name in _LINE} for line in job.lines]
     return page(services, request, template, job=job_document(job), lines=lines, is_ended=job.state in ENDED_JOBS)
