@@ -41,8 +41,8 @@ _AFTER_BUG_SECONDS = 5.0
 _Turn = Callable[[], float | None]
 
 
-def consumer_token() -> str:
-    """A name for this process in leases and outage rows."""
+def process_token() -> str:
+    """A new name for this process in leases, claims, outage rows and uses of the environment; people read it, too."""
     return f"{socket.gethostname()[:64]}:{os.getpid()}:{secrets.token_hex(4)}"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reconciler.announcing.consumer import AnnouncementConsumer, consumer_token
+from reconciler.announcing.consumer import AnnouncementConsumer, process_token
 from reconciler.announcing.rules import AnnouncementRules
 from reconciler.announcing.source import RemotingAnnouncementSource
 from reconciler.announcing.step import AnnouncementStep
@@ -20,7 +20,7 @@ def build_announcement_consumer(connections: Connections) -> AnnouncementConsume
     settings = connections.settings
     source = RemotingAnnouncementSource(connections.rocketmq.client, connections.rocketmq.routes)
     half_sets = RedisHalfSets(connections.redis)
-    token = consumer_token()
+    token = process_token()
     steps = [
         AnnouncementStep(
             subscription_of(settings, configured),

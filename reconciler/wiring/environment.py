@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
-import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
+from reconciler.announcing.consumer import process_token
 from reconciler.contract.urls import shown_url
 from reconciler.errors import BrokerUnavailable, RedisAway
 from reconciler.policy.environment import EnvironmentGuard, conflict
@@ -33,7 +32,7 @@ def environment_guard(connections: Connections) -> EnvironmentGuard:
         RedisEnvironmentUses(connections.redis),
         redis_at=shown_url(connections.settings.redis.url),
         environment=connections.settings.environment,
-        by=f"{socket.gethostname()[:64]}:{os.getpid()}",
+        by=process_token(),
         clock=connections.clock,
     )
 

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from reconciler.announcing import consumer as announcements
-from reconciler.announcing.consumer import AnnouncementConsumer, consumer_token
+from reconciler.announcing.consumer import AnnouncementConsumer, process_token
 from reconciler.announcing.port import AnnouncementEvent, EventKind, log_event
 from reconciler.clock import SystemClock
 from reconciler.contract.subscription import Shard
@@ -125,4 +125,4 @@ def test_alarms_are_logged_by_default(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_tokens_name_their_process_and_differ() -> None:
-    assert consumer_token() != consumer_token()
+    assert process_token() != process_token()
