@@ -38,7 +38,13 @@ def run(config: ConfigOption = None) -> None:
     if listen is None:
         run_service(settings, stop.requested)
     else:
-        run_service(settings, stop.requested, beside=lambda metering: web_serving(settings, listen, metering=metering))
+        run_service(
+            settings,
+            stop.requested,
+            beside=lambda metering, repair_rate: web_serving(
+                settings, listen, metering=metering, repair_rate=repair_rate
+            ),
+        )
     raise typer.Exit(stop.exit_code)
 
 

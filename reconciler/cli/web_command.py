@@ -17,6 +17,7 @@ from reconciler.errors import ConfigurationError, InvalidValue, MissingDependenc
 from reconciler.instrumentation.console import ask_secret, remark, say
 
 if TYPE_CHECKING:
+    from reconciler.policy.brakes import RateLimit
     from reconciler.settings.schema import Settings
     from reconciler.web.access.roles import WebRole
     from reconciler.wiring.metrics import Metering
@@ -58,17 +59,24 @@ def web(
 
 
 def web_serving(
-    settings: Settings, listen: str, *, does_jobs: bool = False, metering: Metering | None = None
+    settings: Settings,
+    listen: str,
+    *,
+    does_jobs: bool = False,
+    metering: Metering | None = None,
+    repair_rate: RateLimit | None = None,
 ) -> AbstractContextManager[tuple[str, int]]:
-    """Console and API within the block; `does_jobs`: in a process where nobody else does; `metering`: of the process.
+    """Console and API within the block; `does_jobs`: in a process where nobody else does.
 
-    Raises MissingDependency, ConfigurationError.
+    `metering`, `repair_rate`: of the process, if it has them. Raises MissingDependency, ConfigurationError.
     """
     with _extra_needed():
         from reconciler.web.server import serving_web
     from reconciler.clock import SystemClock
 
-    return serving_web(settings, listen, clock=SystemClock(), does_jobs=does_jobs, metering=metering)
+    return serving_web(
+        settings, listen, clock=SystemClock(), does_jobs=does_jobs, metering=metering, repair_rate=repair_rate
+    )
 
 
 @user_app.command("add")

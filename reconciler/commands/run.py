@@ -14,13 +14,14 @@ from reconciler.commands.job_worker import working_on_jobs
 from reconciler.commands.metrics import measuring
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import ConfigurationError, RedisAway, TransientError
+from reconciler.policy.brakes import RateLimit
 from reconciler.policy.environment import RENEW_SECONDS
 from reconciler.policy.events import OutageOpened
 from reconciler.policy.plan import TopicPlan
 from reconciler.policy.round import ReconcileRound
 from reconciler.settings.schema import Settings
 from reconciler.wiring.announcements import build_announcement_consumer
-from reconciler.wiring.connections import Connections
+from reconciler.wiring.connections import Connections, repair_rate_of
 from reconciler.wiring.environment import enter_environment, environment_guard
 from reconciler.wiring.evidence import require_own_identities
 from reconciler.wiring.history import history_sink, writing_history
@@ -50,31 +51,40 @@ def run_service(
     settings: Settings,
     stop: threading.Event,
     *,
-    beside: Callable[[Metering | None], AbstractContextManager[object]] = nullcontext,
+    beside: Callable[[Metering | None, RateLimit], AbstractContextManager[object]] = lambda *_: nullcontext(),
 ) -> None:
     """Announcement consumers, rounds, outage recovery and retention until the stop.
 
-    `beside`: what the process serves, too; of its metering, which is None where metrics.listen is not set.
+    `beside`: what the process serves, too; of its metering, which is None where metrics.listen is not set, and its rate
+    of repairs.
     A dependency that is away is waited for, at the start and later. Raises ConfigurationError for what only a person
     can mend: a Redis that is unsafe at the start, missing tables, another number of shards, another cluster that is run
     with the same environment.
     """
     clock = SystemClock()
+    repair_rate = repair_rate_of(settings, clock)
     with (
         measuring(settings, "run", clock=clock) as metering,
         tracing(settings, clock=clock, metering=metering) as spans,
-        beside(metering),
+        beside(metering, repair_rate),
     ):
         if settings.rounds.mode == "classic":
             serve_when_possible(lambda: serve_classic(settings, stop, clock), stop=stop, clock=clock)
         else:
-            serve_when_possible(lambda: _serve(settings, stop, clock, metering, spans), stop=stop, clock=clock)
+            serve_when_possible(
+                lambda: _serve(
+                    Connections(settings, clock=clock, repair_rate=repair_rate), stop, metering=metering, spans=spans
+                ),
+                stop=stop,
+                clock=clock,
+            )
 
 
 def _serve(
-    settings: Settings, stop: threading.Event, clock: Clock, metering: Metering | None, spans: EventSpans | None
+    connections: Connections, stop: threading.Event, *, metering: Metering | None, spans: EventSpans | None
 ) -> None:
-    with Connections(settings, clock=clock) as connections:
+    settings, clock = connections.settings, connections.clock
+    with connections:
         sink = history_sink(settings, clock)
         assembly = RoundAssembly(connections, history=sink, metering=metering, spans=spans)
         rounds = [(topic, assembly.rounds_of(topic)) for topic in assembly.plans]

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 from reconciler.clock import Clock
 from reconciler.commands.job_worker import working_on_jobs
 from reconciler.instrumentation.listening import address_refused, host_and_port
+from reconciler.policy.brakes import RateLimit
 from reconciler.settings.schema import Settings
 from reconciler.web.access.server_tls import ServerCertificate, server_certificate
 from reconciler.web.application import build_application
@@ -41,14 +42,15 @@ def serving_web(
     clock: Clock,
     does_jobs: bool = False,
     metering: Metering | None = None,
+    repair_rate: RateLimit | None = None,
 ) -> Iterator[tuple[str, int]]:
     """Serves API and console within the block; yields host and port. `does_jobs`: also what was asked for, beside it.
 
-    `metering`: of the process, if it has one. Raises ConfigurationError if the address cannot be had, or if it would be
-    unsafe to serve there.
+    `metering`, `repair_rate`: of the process, if it has them. Raises ConfigurationError if the address cannot be had,
+    or if it would be unsafe to serve there.
     """
     with (
-        Connections(settings, clock=clock) as connections,
+        Connections(settings, clock=clock, repair_rate=repair_rate) as connections,
         measured(build_services(settings, connections, clock=clock, listen=listen), metering) as services,
         serving(services, listen) as bound,
         working_on_jobs(connections) if does_jobs and not settings.web.read_only else nullcontext(),

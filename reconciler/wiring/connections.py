@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from reconciler.clock import Clock, SystemClock
 from reconciler.contract.secret import Secret
 from reconciler.ledger.sql_ledger import SqlLedger
+from reconciler.policy.brakes import REPAIRS_AT_ONCE, RateLimit
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.remoting_client import RemotingClient
@@ -31,9 +32,11 @@ T = TypeVar("T")
 class Connections:
     """Opened lazily, closed together, youngest first. Shared by threads, and so is what it returns."""
 
-    def __init__(self, settings: Settings, *, clock: Clock | None = None) -> None:
+    def __init__(self, settings: Settings, *, clock: Clock | None = None, repair_rate: RateLimit | None = None) -> None:
+        """`repair_rate`: that of the process, where others of its connections repair, too."""
         self.settings = settings
         self.clock = clock or SystemClock()
+        self._repair_rate = repair_rate
         self._opening = threading.RLock()
         self._stack = ExitStack()
         self._engines: dict[tuple[Secret, bool], sa.Engine] = {}
@@ -103,6 +106,14 @@ class Connections:
                 self._stack.callback(self._redis.close)
             return self._redis
 
+    @property
+    def repair_rate(self) -> RateLimit:
+        """Of all that these connections repair."""
+        with self._opening:
+            if self._repair_rate is None:
+                self._repair_rate = repair_rate_of(self.settings, self.clock)
+            return self._repair_rate
+
     def shared(self, make: Callable[[Connections], T]) -> T:
         """What `make` makes of these connections, at the first call: a process has it once, however often it is needed.
 
@@ -130,6 +141,11 @@ class Connections:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def repair_rate_of(settings: Settings, clock: Clock) -> RateLimit:
+    """The rate of repairs of each topic, which brokers are promised."""
+    return RateLimit(settings.repairs.rate_per_second, burst=REPAIRS_AT_ONCE, clock=clock)
 
 
 def credentials(settings: AclSettings) -> AclCredentials | None:

@@ -50,7 +50,9 @@ class WitnessAdapters:
 def build_witnesses(connections: Connections) -> WitnessAdapters:
     """Brokers by the remoting client; outboxes and inboxes by connections that cannot write."""
     outbox = connections.shared(_open_outboxes)
-    return WitnessAdapters(brokers=broker_evidence(connections), outbox=outbox, inbox=inbox_evidence(connections))
+    return WitnessAdapters(
+        brokers=connections.shared(broker_evidence), outbox=outbox, inbox=inbox_evidence(connections)
+    )
 
 
 def _open_outboxes(connections: Connections) -> SqlOutboxReader:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import secrets
-import socket
 from collections.abc import Iterator
 from dataclasses import replace
 
+from reconciler.announcing.consumer import process_token
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.evidence.repairs import RemotingBrokerRepairs
 from reconciler.history.sink import HistorySink
 from reconciler.instrumentation.event_log import EventLog
 from reconciler.ledger.retention import SqlRetention
-from reconciler.policy.brakes import REPAIRS_AT_ONCE, BreakerRules, CircuitBreaker, RateLimit
+from reconciler.policy.brakes import BreakerRules, CircuitBreaker
 from reconciler.policy.events import EventSink
 from reconciler.policy.judging.candidates import CandidateSelector, SelectionRules
 from reconciler.policy.judging.verifier import Verifier, VerifyRules
@@ -80,11 +78,6 @@ def _start_workers(connections: Connections) -> Workers:
     return workers
 
 
-def _rate_limit(connections: Connections) -> RateLimit:
-    rate_per_second = connections.settings.repairs.rate_per_second
-    return RateLimit(rate_per_second, burst=REPAIRS_AT_ONCE, clock=connections.clock)
-
-
 class RoundAssembly:
     """The parts of the rounds, assembled. Each topic has rounds of its own, confined to the thread that runs them.
 
@@ -108,7 +101,7 @@ class RoundAssembly:
         self.witnesses = build_witnesses(connections)
         if metering is not None:
             self.witnesses = replace(self.witnesses, brokers=metering.before(self.witnesses.brokers))
-        self.owner = f"{socket.gethostname()[:64]}:{os.getpid()}:{secrets.token_hex(4)}"
+        self.owner = process_token()
         self.memory = RedisShardMemory(
             self.redis,
             commit_generations=settings.rounds.commit_generations,
@@ -218,7 +211,7 @@ class RoundAssembly:
             owner=self.owner,
             events=self.events,
             workers=self._workers,
-            rate_limit=self._connections.shared(_rate_limit),
+            rate_limit=self._connections.repair_rate,
         )
 
     def recovery(self) -> OutageRecovery:
