@@ -37,10 +37,17 @@ def compose_redis_users() -> str:
     return "\n".join(lines) + "\n"
 
 
+def _copy_of(name: str) -> Callable[[], str]:
+    return lambda: (FOLDER / name).read_text(encoding="utf-8")
+
+
 #: Path below deploy/ -> its text.
 FILES: dict[str, Callable[[], str]] = {
     "compose/postgres/rights.sql": compose_rights,
     "compose/redis-users.acl": compose_redis_users,
+    # A chart reads no file beside its folder.
+    "helm/reconciler/files/rules.yml": _copy_of("prometheus/rules.yml"),
+    "helm/reconciler/files/reconciler.json": _copy_of("grafana/reconciler.json"),
 }
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from deploy import written
 from reconciler.sql import schema
 
 ROOT = Path(__file__).parents[2]
@@ -15,6 +16,11 @@ GENERATE = runpy.run_path(str(ROOT / "docs/generate.py"))
 @pytest.mark.parametrize("name", sorted(GENERATE["PAGES"]))
 def test_reference_page_is_what_the_code_says(name: str) -> None:
     assert (ROOT / "docs/reference" / name).read_text() == GENERATE["PAGES"][name](), "run: make docs"
+
+
+@pytest.mark.parametrize("name", sorted(written.FILES))
+def test_file_of_a_package_is_what_the_code_says(name: str) -> None:
+    assert (written.FOLDER / name).read_text() == written.FILES[name](), "run: make docs"
 
 
 def test_the_tutorial_shows_the_tables_of_this_release() -> None:

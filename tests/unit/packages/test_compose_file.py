@@ -35,11 +35,6 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", sorted(written.FILES))
-def test_what_follows_from_the_code_follows_from_this_code(name: str) -> None:
-    assert (written.FOLDER / name).read_text(encoding="utf-8") == written.FILES[name](), "run: make docs"
-
-
 def test_no_image_is_another_one_tomorrow() -> None:
     images = {service["image"] for service in SERVICES.values()}
     assert [image for image in images if not re.fullmatch(r"[\w./-]+:v?\d+\.\d+(\.\d+)?(-\w+)?", image)] == []
