@@ -14,9 +14,9 @@ from reconciler.policy.life_story import LifeStory, life_story_of
 from reconciler.policy.ports import WHENEVER_COMMITTED_MS, Horizon, KeyPlaces
 from reconciler.wiring.availability import ask_brokers, ask_databases, who_is_away
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.evidence import build_witnesses, key_in_redis
+from reconciler.wiring.evidence import build_witnesses
 from reconciler.wiring.history import rows_of_key
-from reconciler.wiring.rounds import topic_plans
+from reconciler.wiring.rounds import key_in_redis, topic_plans
 
 #: Messages of one business id that are shown; each costs questions to every broker of its topic.
 STORIES_MAX = 10

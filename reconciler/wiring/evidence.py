@@ -6,17 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from reconciler.contract.secret import Secret
-from reconciler.contract.subscription import Shard, Subscription
-from reconciler.contract.unique_key import shard_of
 from reconciler.errors import ConfigurationError, ReconcilerError
 from reconciler.evidence.brokers import RemotingBrokerEvidence
 from reconciler.evidence.inbox import SqlInboxEvidence
 from reconciler.evidence.outbox import ReadOutbox, SqlOutboxReader
 from reconciler.evidence.outbox_inspection import ROWS_COUNTED_MAX, OutboxInspector
 from reconciler.evidence.witness_role import SWEEP_RIGHT, WitnessRole, read_role
-from reconciler.policy.evidence import Lookup, Presence
-from reconciler.policy.ports import BrokerEvidence, InboxEvidence, KeyPlaces, OutboxEvidence
-from reconciler.shards.key_places import places_of
+from reconciler.policy.ports import BrokerEvidence, InboxEvidence, OutboxEvidence
 from reconciler.sql.identity import read_identity
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import configured_databases
@@ -31,7 +27,6 @@ __all__ = [
     "build_witnesses",
     "inbox_evidence",
     "inspect_outbox",
-    "key_in_redis",
     "require_own_identities",
     "shared_identity",
     "witness_roles",
@@ -133,16 +128,3 @@ def require_own_identities(connections: Connections) -> None:
     problem = shared_identity(connections)
     if problem is not None:
         raise ConfigurationError(problem)
-
-
-def key_in_redis(connections: Connections, subscription: Subscription, unique_key: str) -> Lookup[KeyPlaces]:
-    """Where Redis has a key of a subscription; UNKNOWN: it does not answer, or what it has there is damaged."""
-    settings = connections.settings
-    shard = Shard(subscription=subscription, number=shard_of(unique_key, settings.unique_key_topic.queues))
-    generations = settings.rounds.commit_generations
-    try:
-        places = places_of(connections.redis, shard, unique_key, commit_generations=generations)
-    except ReconcilerError as error:
-        return Lookup.unknown("redis", str(error))
-    presence = Presence.FOUND if places.is_anywhere else Presence.ABSENT
-    return Lookup(presence=presence, records=(places,) if places.is_anywhere else ())

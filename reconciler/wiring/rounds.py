@@ -7,17 +7,20 @@ from dataclasses import replace
 
 from reconciler.announcing.consumer import process_token
 from reconciler.contract.subscription import Shard, Subscription
+from reconciler.contract.unique_key import shard_of
+from reconciler.errors import ReconcilerError
 from reconciler.evidence.repairs import RemotingBrokerRepairs
 from reconciler.history.sink import HistorySink
 from reconciler.instrumentation.event_log import EventLog
 from reconciler.ledger.retention import SqlRetention
 from reconciler.policy.brakes import BreakerRules, CircuitBreaker
 from reconciler.policy.events import EventSink
+from reconciler.policy.evidence import Lookup, Presence
 from reconciler.policy.judging.candidates import CandidateSelector, SelectionRules
 from reconciler.policy.judging.verifier import Verifier, VerifyRules
 from reconciler.policy.outage import OutageRecovery
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
-from reconciler.policy.ports import Workers
+from reconciler.policy.ports import KeyPlaces, Workers
 from reconciler.policy.repairing.repair import Repairer, RepairRules
 from reconciler.policy.round import ReconcileRound
 from reconciler.policy.shard_rounds import ShardRounds
@@ -25,6 +28,7 @@ from reconciler.settings.schema import Settings
 from reconciler.shards.client import RoundRedis, open_redis
 from reconciler.shards.commit_samples import sample_commit_sets
 from reconciler.shards.count import require_shard_count
+from reconciler.shards.key_places import places_of
 from reconciler.shards.memory import RedisShardMemory
 from reconciler.shards.round_leases import RedisRoundLeases
 from reconciler.shards.sets import RedisCommitSets
@@ -70,6 +74,21 @@ def _open_redis(connections: Connections) -> RoundRedis:
     redis = open_redis(connections.settings.redis.url)
     connections.close_at_end(redis.close)
     return redis
+
+
+def key_in_redis(connections: Connections, subscription: Subscription, unique_key: str) -> Lookup[KeyPlaces]:
+    """Where the primary has a key of a subscription, for a replica may lag; UNKNOWN: it does not answer, or what it has
+    there is damaged."""
+    settings = connections.settings
+    shard = Shard(subscription=subscription, number=shard_of(unique_key, settings.unique_key_topic.queues))
+    generations = settings.rounds.commit_generations
+    try:
+        redis = connections.shared(_open_redis)
+        places = places_of(redis.client, shard, unique_key, commit_generations=generations)
+    except ReconcilerError as error:
+        return Lookup.unknown("redis", str(error))
+    presence = Presence.FOUND if places.is_anywhere else Presence.ABSENT
+    return Lookup(presence=presence, records=(places,) if places.is_anywhere else ())
 
 
 def _start_workers(connections: Connections) -> Workers:

@@ -17,8 +17,10 @@ from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.least_rights import RECONCILER
 from reconciler.contract.unique_key import member_of
 from reconciler.errors import ConfigurationError, RedisAway
+from reconciler.policy.ports import KeyPlaces
 from reconciler.shards.checks import RedisFinding, Severity, check_redis, require_room, require_safe
 from reconciler.shards.client import RoundRedis, open_redis
+from reconciler.shards.key_places import places_of
 from reconciler.shards.memory import RedisShardMemory
 from reconciler.shards.round_capture import RedisRoundCapture
 from reconciler.shards.round_leases import RedisRoundLeases
@@ -202,6 +204,8 @@ def test_a_cluster_runs_rounds_in_every_slot(cluster_url: str) -> None:
             page = memory.due(of, first_seen_until_ms=done.at_ms, limit=7)
             rest = memory.due(of, first_seen_until_ms=done.at_ms, limit=100, after=page[-1])
             assert [one.unique_key for one in page + rest] == [key(n) for n in range(10, 30)]
+            found = places_of(rounds.client, of, key(12), commit_generations=2)
+            assert found == KeyPlaces(is_announced=False, first_seen_ms=done.at_ms, is_consumed=False)
             assert memory.forget(of, [key(n) for n in range(5, 15)]) == 5
             rounds.client.sadd(ShardKeys(of).commit, *(member_of(key(n)) for n in range(15, 20)))
             again = memory.take_round(of, epoch=epoch)

@@ -21,7 +21,7 @@ from reconciler.web.console import messages
 from reconciler.web.console.catalogue import LANGUAGES, catalogue_of
 from reconciler.web.console.messages import weight
 from reconciler.web.services import WebServices
-from reconciler.wiring import evidence
+from reconciler.wiring import rounds
 from reconciler.wiring.connections import Connections
 from tests.unit.service.test_life_story import BILLING, CANDIDATE, KEY, NOTHING, SHIPPING
 from tests.unit.web.console_world import HOSTILE, PREFIX, asked, route_of, services_of, settings_of
@@ -212,7 +212,7 @@ def test_a_redis_that_is_away_is_waited_for_again_and_again(tmp_path: Path, monk
 
     def key_in_redis(connections: Connections, subscription: Subscription, unique_key: str) -> Lookup[KeyPlaces]:
         asked_about.append(unique_key)
-        return evidence.key_in_redis(connections, subscription, unique_key)
+        return rounds.key_in_redis(connections, subscription, unique_key)
 
     monkeypatch.setattr(explain, "key_in_redis", key_in_redis)
     nobody_listens = settings_of(tmp_path, RECONCILER_REDIS__URL="redis://127.0.0.1:1")
