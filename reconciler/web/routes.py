@@ -20,7 +20,7 @@ from reconciler.web.api.description import ApiEndpoint, Description
 from reconciler.web.api.health import LIVE, METRICS, READY
 from reconciler.web.api.messages import DOCTOR, MESSAGE
 from reconciler.web.api.openapi import OPENAPI
-from reconciler.web.console import assets, brakes, choosing, health, jobs, login, messages, outcomes, overview
+from reconciler.web.console import assets, audits, brakes, choosing, health, jobs, login, messages, outcomes, overview
 from reconciler.web.console.acting import Completion, by_form, require_typed_number, since_and_word
 from reconciler.web.console.listings import LISTING_PAGES, listing
 from reconciler.web.exchange import Handler
@@ -110,6 +110,15 @@ ROUTES: Sequence[WebRoute] = (
     ),
     WebRoute(path="/brakes", name="brakes", handler=brakes.show, surface=Surface.PAGE, role=WebRole.VIEWER),
     WebRoute(path="/health", name="health", handler=health.show, surface=Surface.PAGE, role=WebRole.VIEWER),
+    WebRoute(path="/audits", name="audits", handler=audits.show_all, surface=Surface.PAGE, role=WebRole.VIEWER),
+    WebRoute(path="/audits/{name}", name="audit", handler=audits.show_one, surface=Surface.PAGE, role=WebRole.VIEWER),
+    WebRoute(
+        path="/audits/{name}/report",
+        name="report of an audit",
+        handler=audits.show_report,
+        surface=Surface.PAGE,
+        role=WebRole.VIEWER,
+    ),
     WebRoute(path="/messages", name="messages", handler=messages.show, surface=Surface.PAGE, role=WebRole.VIEWER),
     WebRoute(
         path="/messages/{name:path}", name="message", handler=messages.show, surface=Surface.PAGE, role=WebRole.VIEWER

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from http import HTTPStatus
 from typing import Any
 
-from reconciler.errors import DependencyAway, InvalidValue
+from reconciler.errors import InvalidValue
 from reconciler.policy.ports import Position
 from reconciler.web.api.description import (
     BAD_PARAMETER,
@@ -28,32 +27,13 @@ from reconciler.web.api.description import (
 )
 from reconciler.web.api.listings import LIMIT_DEFAULT, NEXT_CURSOR, PAGED
 from reconciler.web.audits.check import VERDICTS, AuditCheck, AuditState
-from reconciler.web.audits.folder import AuditEntry, FolderLook
-from reconciler.web.audits.shelf import AuditShelf
+from reconciler.web.audits.folder import AuditEntry
+from reconciler.web.audits.found import find_audit, shelf_and_look
 from reconciler.web.cursors import cursor_of, position_of
-from reconciler.web.exchange import WebRefusal, WebRequest, WebResponse, json_response
+from reconciler.web.exchange import WebRequest, WebResponse, json_response
 from reconciler.web.services import WebServices
 
 _WHAT = "audits"
-
-
-def shelf_and_look(services: WebServices) -> tuple[AuditShelf, FolderLook]:
-    """What there is now. Raises WebRefusal: no folder is set; DependencyAway: it cannot be read."""
-    if services.audits is None:
-        detail = "no folder of audits is set: set web.audits_folder and web.audits_public_key"
-        raise WebRefusal(HTTPStatus.NOT_FOUND, detail, kind="no-audits")
-    look = services.audits.look()
-    if look.problem:
-        raise DependencyAway(look.problem)
-    return services.audits, look
-
-
-def find_audit(look: FolderLook, name: str) -> AuditEntry:
-    """By its name. Raises WebRefusal: there is none."""
-    for entry in look.entries:
-        if entry.name == name:
-            return entry
-    raise WebRefusal(HTTPStatus.NOT_FOUND, "no audit in the folder has this name", kind="no-audit")
 
 
 def _show_all(services: WebServices, request: WebRequest) -> WebResponse:

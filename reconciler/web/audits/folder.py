@@ -20,6 +20,8 @@ AUDITS_MAX = 400
 FILES_MAX = 2_000
 REPORT = "report.html"
 REPORT_BYTES_MAX = 16 * 1024**2
+#: What is told of a link.
+LINK = "is a symbolic link: not followed"
 #: Where an output has its statements.
 STATEMENTS = "statement"
 
@@ -89,7 +91,7 @@ def _names(opened: int) -> Iterator[str]:
 def _entry(folder: int, name: str, key: str) -> AuditEntry:
     try:
         if stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
-            return AuditEntry(name=name, problem="is a symbolic link: not followed")
+            return AuditEntry(name=name, problem=LINK)
         seen = hashlib.sha256(key.encode())
         with _opened(name, within=folder) as opened:
             for line in _files(opened):

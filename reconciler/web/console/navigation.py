@@ -15,5 +15,6 @@ NAVIGATION: Sequence[tuple[str, str]] = (
     ("/quarantine", "quarantine"),
     ("/actions", "actions"),
     ("/jobs", "jobs"),
+    ("/audits", "audits"),
     ("/health", "health"),
 )

@@ -25,6 +25,8 @@ PLACES: Mapping[str, Sequence[tuple[str, ...]]] = {
         (hostile_name(1), "k1"),
     ],
     "/static/{digest}/{name:path}": [_STYLE],
+    "/audits/{name}": _AUDITS,
+    "/audits/{name}/report": _AUDITS,
     "/api/v1/audits/{name}": _AUDITS,
     "/api/v1/jobs/{job_id}": _JOBS,
     "/api/v1/messages/{name:path}": [(key(1),), (hostile_name(3),), (hostile_name(4),)],
@@ -32,6 +34,7 @@ PLACES: Mapping[str, Sequence[tuple[str, ...]]] = {
 _SEARCH = {"topic": hostile_name(5), "group": hostile_name(6), "name": hostile_name(7), "by": hostile_name(8)}
 #: Path -> what is asked for beside it; each is a further address.
 QUERIES: Mapping[str, Sequence[Mapping[str, str]]] = {
+    "/audits": [{"month": "2026-11"}, {"month": "1970-01"}, {"month": "2999-12"}, {"part": "now"}],
     "/losses": [{"loss": "all"}, _SEARCH],
     "/messages": [{"name": hostile_name(number)} for number in (3, 4)],
     "/health": [{"part": "findings"}],

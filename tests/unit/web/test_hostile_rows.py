@@ -113,7 +113,9 @@ def test_a_hostile_row_is_obeyed_or_has_no_bound_on_a_page(ask: Ask, address: st
     assert not [obeyed for obeyed in OBEYED if obeyed in page]
 
 
-@pytest.mark.parametrize("name", ["losses", "rounds", "repairs", "outages", "quarantine", "actions", "jobs", "brakes"])
+@pytest.mark.parametrize(
+    "name", ["losses", "rounds", "repairs", "outages", "quarantine", "actions", "jobs", "brakes", "audits"]
+)
 def test_a_page_that_shows_no_hostile_row_proves_nothing(ask: Ask, name: str) -> None:
     answer = ask(f"/{name}")
     assert answer.content_type == HTML

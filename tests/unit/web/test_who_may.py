@@ -65,6 +65,9 @@ GET  /quarantine      VIEWER
 GET  /actions         VIEWER
 GET  /brakes          VIEWER
 GET  /health          VIEWER
+GET  /audits          VIEWER
+GET  /audits/{name}   VIEWER
+GET  /audits/{name}/report  VIEWER
 GET  /messages        VIEWER
 GET  /messages/{name:path}  VIEWER
 GET  /view            ANYBODY

@@ -1,0 +1,30 @@
+"""The folder as it is now, and one audit of it, for whoever asks by a name."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from reconciler.errors import DependencyAway
+from reconciler.web.audits.folder import AuditEntry, FolderLook
+from reconciler.web.audits.shelf import AuditShelf
+from reconciler.web.exchange import WebRefusal
+from reconciler.web.services import WebServices
+
+
+def shelf_and_look(services: WebServices) -> tuple[AuditShelf, FolderLook]:
+    """What there is now. Raises WebRefusal: no folder is set; DependencyAway: it cannot be read."""
+    if services.audits is None:
+        detail = "no folder of audits is set: set web.audits_folder and web.audits_public_key"
+        raise WebRefusal(HTTPStatus.NOT_FOUND, detail, kind="no-audits")
+    look = services.audits.look()
+    if look.problem:
+        raise DependencyAway(look.problem)
+    return services.audits, look
+
+
+def find_audit(look: FolderLook, name: str) -> AuditEntry:
+    """By its name. Raises WebRefusal: there is none."""
+    for entry in look.entries:
+        if entry.name == name:
+            return entry
+    raise WebRefusal(HTTPStatus.NOT_FOUND, "no audit in the folder has this name", kind="no-audit")
