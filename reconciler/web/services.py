@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from reconciler.clock import Clock
 from reconciler.commands.activity import WIDTHS_MINUTES, read_activity
@@ -19,6 +20,8 @@ from reconciler.settings.schema import Settings
 from reconciler.web.access.web_access import WebAccess, build_access
 from reconciler.web.audits.shelf import AuditShelf, build_shelf
 from reconciler.wiring.connections import Connections
+
+T = TypeVar("T")
 
 #: Where nobody else reaches the server.
 THIS_MACHINE = "127.0.0.1"
@@ -56,18 +59,21 @@ class WebServices:
         return self.settings.web.url_prefix
 
     def newest_status(self) -> StatusReport:
-        """The newest reading. Raises DependencyAway: the ledger did not answer in time."""
-        found = self.status.get()
-        if found is None:
-            raise DependencyAway("the ledger did not answer in time, so nothing can be said about any message")
-        return found
+        """The newest reading. Raises DependencyAway: there is none."""
+        return _read(self.status, "nothing can be said about any message")
 
     def newest_activity(self, hours: int) -> Activity:
-        """The newest reading, of hours that there are. Raises DependencyAway: the ledger did not answer in time."""
-        found = self.activities[hours].get()
-        if found is None:
-            raise DependencyAway("the ledger did not answer in time, so nothing can be drawn")
+        """The newest reading, of hours that there are. Raises DependencyAway: there is none."""
+        return _read(self.activities[hours], "nothing can be drawn")
+
+
+def _read(reading: LatestReading[T], without_it: str) -> T:
+    found = reading.get()
+    if found is not None:
         return found
+    if reading.took_seconds is None:
+        raise DependencyAway(f"the first reading is under way, since somebody answers slowly: until then {without_it}")
+    raise DependencyAway(f"the ledger did not answer in time, so {without_it}")
 
 
 def build_services(

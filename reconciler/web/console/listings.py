@@ -145,6 +145,9 @@ def listing(of: ListingPage) -> Handler:
             after=position_of(of.what, cursor) if cursor else None,
         )
         rows = found.named()
+        # What the gates are, and what proves that an empty list is calm; None: nobody says so yet.
+        is_told = of.above == "gates.html" or not found.rows
+        report = services.status.get() if is_told else None
         return page(
             services,
             request,
@@ -157,9 +160,8 @@ def listing(of: ListingPage) -> Handler:
             notes=found.notes,
             next_cursor=cursor_of(of.what, found.end),
             is_first=not cursor,
-            # What proves that an empty list is calm; None: the ledger does not say.
-            report=None if found.rows else services.status.get(),
-            status=services.newest_status() if of.above == "gates.html" else None,
+            report=None if found.rows else report,
+            status=report,
             choosable=choosable(rows, services.settings.subscriptions) if of.is_choosable else (),
             is_everything=of.is_choosable and finds_every_open_loss(chosen),
         )
