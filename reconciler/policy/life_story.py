@@ -69,6 +69,8 @@ class LifeStory:
     #: The witnesses side by side, in the order of a message's way.
     testimonies: tuple[Testimony, ...] = ()
     upcoming: tuple[Upcoming, ...] = ()
+    #: Subscriptions of which no effect is seen and no verdict: it may be on its way.
+    unjudged: tuple[str, ...] = ()
     #: Configured topics that the outbox or a verdict names.
     topics: tuple[str, ...] = ()
 
@@ -87,7 +89,7 @@ class LifeStory:
     @property
     def is_at_rest(self) -> bool:
         """Nothing comes next by itself, and every witness has answered."""
-        return not (self.upcoming or self.away or self.silent)
+        return not (self.upcoming or self.unjudged or self.away or self.silent)
 
     def as_dict(self) -> dict[str, object]:
         """Plain data for JSON."""
@@ -149,6 +151,7 @@ def life_story_of(
         outlook=tuple(_outlook(inboxes, ledger, row, holds)) if events else (),
         testimonies=tuple(_testimonies(outbox, copies, inboxes, ledger, places or {})),
         upcoming=tuple(_upcoming(ledger)),
+        unjudged=tuple(_unjudged(inboxes, ledger, row)) if events else (),
         topics=tuple(sorted(_topics(ledger, row) & {subscription.topic for subscription in inboxes})),
     )
 
@@ -228,6 +231,15 @@ def _upcoming(ledger: LedgerLife) -> Iterator[Upcoming]:
     for repair in ledger.repairs:
         if repair.state not in (RepairState.DONE, RepairState.FAILED):
             yield Upcoming(what="repair", about=repair.scope, at_ms=repair.next_at_ms)
+
+
+def _unjudged(
+    inboxes: Mapping[Subscription, Lookup[InboxRow]], ledger: LedgerLife, row: OutboxRow | None
+) -> Iterator[str]:
+    if row is not None and row.state is OutboxState.ROLLED_BACK:
+        return
+    judged = {candidate.subscription for candidate in ledger.candidates}
+    yield from (str(s) for s, lookup in inboxes.items() if not lookup.is_found and s not in judged)
 
 
 def _outbox_events(rows: Iterable[OutboxRow]) -> Iterator[LifeEvent]:

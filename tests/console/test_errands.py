@@ -62,6 +62,9 @@ def test_a_repair_by_hand_is_not_followed_to_its_effect(service: WatchedService,
         timeline = page.locator(".timeline")
         for told in ("recorded in the local transaction", "half message stored", "repair opened for every group"):
             expect(timeline).to_contain_text(told)
+        for witness, says in (("Outbox", "has it"), ("Inbox", "has nothing")):
+            card = page.get_by_role("listitem").filter(has=page.get_by_role("heading", level=4, name=witness))
+            expect(card).to_contain_text(says)
 
         before = service.record()
         page.get_by_role("button", name="Dry run").click()
@@ -78,12 +81,14 @@ def test_a_repair_by_hand_is_not_followed_to_its_effect(service: WatchedService,
         assert service.actions_of("olga") == [("repair", lost.unique_key, "INC-7")]
         outcome.get_by_role("link").click()
         expect(main).to_contain_text("pending, ")
+        expect(page.get_by_text("This page keeps itself up to date.")).to_be_visible()
         page.evaluate("window.isTheSamePage = true")
         with service.running():
             expect(main).to_contain_text("left pending as SETTLED")
             expect(main).to_contain_text("done, the message took effect")
             expect(timeline).to_contain_text("repair verified for every group")
             expect(main).to_contain_text("Nothing is waited for")
+            expect(page.get_by_text("This page keeps itself up to date.")).to_be_hidden()
         assert page.evaluate("window.isTheSamePage") is True
         assert not watched.troubles
     assert service.deployed.effects().count(lost.unique_key) == 1

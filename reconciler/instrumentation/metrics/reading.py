@@ -30,7 +30,8 @@ class LatestReading(Generic[T]):
     """Shared by threads. No thread reads while nobody asks."""
 
     def __init__(self, read: Callable[[], T], *, clock: Clock, interval_seconds: float) -> None:
-        """`read` may raise: that is logged, and counts as no answer. It is called at most once an interval."""
+        """`read` may raise: that is logged, and counts as no answer. It is called at most once an interval, and
+        once more after outdate()."""
         self._read = read
         self._clock = clock
         self._interval_seconds = interval_seconds
@@ -40,23 +41,31 @@ class LatestReading(Generic[T]):
         self._read_at_seconds: float | None = None
         self._ended = threading.Event()
         self._is_reading = False
+        #: Calls of outdate(): all, and those that came before the reading began whose answer is shown.
+        self._outdated, self._outdated_before = 0, 0
         #: How long the last reading took, in seconds.
         self.took_seconds: float | None = None
 
     def get(self) -> T | None:
         """The answer; None: there is none that is young enough, since reading fails or takes too long."""
         with self._lock:
-            if self._age_seconds() <= self._fresh_seconds():
+            if self._age_seconds() <= self._fresh_seconds() and self._outdated == self._outdated_before:
                 return self._answer
             if not self._is_reading:
                 self._is_reading, self._ended = True, threading.Event()
-                threading.Thread(target=self._renew, args=(self._ended,), name="metrics reading", daemon=True).start()
+                told = (self._ended, self._outdated)
+                threading.Thread(target=self._renew, args=told, name="metrics reading", daemon=True).start()
             ended = self._ended
         self._clock.wait(ended, self._wait_seconds)
         with self._lock:
             return self._answer if self._age_seconds() <= self._fresh_seconds() + STALE_SECONDS else None
 
-    def _renew(self, ended: threading.Event) -> None:
+    def outdate(self) -> None:
+        """What is read has just been changed: who asks next waits for a new answer, as for one that is old."""
+        with self._lock:
+            self._outdated += 1
+
+    def _renew(self, ended: threading.Event, outdated_before: int) -> None:
         began = self._clock.monotonic_seconds()
         answer: T | None = None
         try:
@@ -66,7 +75,7 @@ class LatestReading(Generic[T]):
         now = self._clock.monotonic_seconds()
         with self._lock:
             self._answer, self._read_at_seconds, self.took_seconds = answer, now, now - began
-            self._is_reading = False
+            self._is_reading, self._outdated_before = False, outdated_before
         ended.set()
 
     def _age_seconds(self) -> float:

@@ -122,6 +122,7 @@ def _first(
             else:
                 keys.forget(environment, keyed, token=found.token)
         raise
+    services.status.outdate()
     text = json.dumps(result.document, default=str)
     try:
         kept = text if act.keeps_result else ""

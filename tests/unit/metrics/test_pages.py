@@ -201,6 +201,28 @@ def test_a_reading_that_hangs_is_shown_as_unknown_and_never_for_ever_as_calm() -
     assert len(readings) == 2, "one reading at a time"
 
 
+def test_what_was_changed_since_is_shown_as_it_was_before() -> None:
+    goes_on, began, readings = threading.Event(), threading.Event(), list[int]()
+
+    def read() -> int:
+        readings.append(1)
+        number = len(readings)
+        if number == 2:
+            began.set()
+            goes_on.wait(60)
+        return number
+
+    latest = LatestReading(read, clock=ManualClock(), interval_seconds=INTERVAL_SECONDS)
+    eventually(lambda: latest.get() == 1, within_seconds=30)
+    latest.outdate()
+    assert latest.get() == 1, "nobody waits for ever"
+    assert began.wait(30)
+    latest.outdate()
+    goes_on.set()
+    eventually(lambda: latest.get() == 3, within_seconds=30)
+    assert {latest.get() for _ in range(100)} == {3}
+
+
 def test_a_reading_that_fails_is_unknown_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     clock, failures = PatientClock(), [ValueError("a bug")]
 

@@ -17,6 +17,7 @@ from reconciler.commands.explain import Explanation
 from reconciler.commands.jobs import cancel_job, find_job, place_repair
 from reconciler.commands.repair import ManualRepairReport
 from reconciler.contract.tables import HoldKind, JobState
+from reconciler.instrumentation.metrics.reading import LatestReading
 from reconciler.policy.ports import JobChange, KeyedRequest, LedgerFilter
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import idempotency_key, ledger_metadata
@@ -244,6 +245,15 @@ def test_progress_is_asked_for_after_the_end_or_not_before(browser: Browser) -> 
     assert "Cancel this job" not in ended
 
 
+def test_the_first_page_goes_on_telling_what_was_before_an_act(
+    browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outdated: list[object] = []
+    monkeypatch.setattr(LatestReading, "outdate", lambda reading: outdated.append(reading))
+    assert browser.post("/holds", {"topic": "ORDERS", "reason": "release"}).status is HTTPStatus.SEE_OTHER
+    assert outdated == [browser.world.services.status]
+
+
 def test_a_rebuild_begins_by_one_click_or_without_an_admin(browser: Browser) -> None:
     form = {"since": "2026-11-25T09:30", "confirmation": "rebuild", "reason": "drill"}
     assert browser.post("/rebuilds", form).status is HTTPStatus.FORBIDDEN
@@ -312,6 +322,7 @@ def test_what_was_looked_at_is_not_what_is_repaired(browser: Browser) -> None:
     keep(browser, REPAIR, previewed(2))
     told = browser.get("/acts/{act}/{key}", act="repair", key="k1").body.decode()
     assert "What a repair would do" in told
+    assert "On record" not in told, "a dry run is none"
     assert (told.count("held by a brake"), told.count("would be sent")) == (2, 2)
     assert "<script>alert" not in told
     confirming = told[told.index('action="/repairs"') :]
@@ -345,6 +356,7 @@ def test_a_finished_repair_offers_to_be_done_again(browser: Browser) -> None:
     keep(browser, REPAIR, document)
     told = browser.get("/acts/{act}/{key}", act="repair", key="k1").body.decode()
     assert "What came of the repair" in told
+    assert "On record as web:operator" in told
     assert 'action="/repairs"' not in told
 
 

@@ -28,6 +28,7 @@ from tests.unit.web.console_world import HOSTILE, PREFIX, asked, route_of, servi
 from tests.unit.web.stories import story_of
 
 Asking = Callable[[Explanation], list[str]]
+AT_REST = replace(story_of(), away=(), silent=(), upcoming=(), unjudged=())
 
 
 @pytest.fixture
@@ -113,13 +114,13 @@ def test_what_comes_next_has_its_time(services: WebServices, explains: Asking) -
 def test_a_story_that_may_be_incomplete_does_not_look_complete(services: WebServices, explains: Asking) -> None:
     story = story_of()
     assert weight(story) == "notice"
-    assert weight(replace(story, away=(), silent=(), upcoming=())) == "good"
+    assert weight(replace(story, away=(), silent=(), upcoming=())) == "notice", "nobody has judged it for SHIPPING"
+    assert weight(AT_REST) == "good"
     assert weight(replace(story, outlook=("x: COLLISION, a person must look: y",))) == "warn"
     explains(Explanation(stories=(story,)))
     assert "Who gave no answer" in page_of(services, f"/messages/{KEY}")
     assert "every witness has answered" not in page_of(services, f"/messages/{KEY}")
-    complete = replace(story, away=(), silent=(), upcoming=())
-    explains(Explanation(stories=(complete,)))
+    explains(Explanation(stories=(AT_REST,)))
     assert "every witness has answered" in page_of(services, f"/messages/{KEY}")
 
 
@@ -131,7 +132,7 @@ def test_a_page_asks_after_the_end_or_stands_still_before(services: WebServices,
     part = page_of(services, f"/messages?name={name}&part=now")
     assert again in part
     assert not re.search("<html|<form|<h1", part), "what a person types is not taken away"
-    explains(Explanation(stories=(replace(story_of(), away=(), silent=(), upcoming=()),)))
+    explains(Explanation(stories=(AT_REST,)))
     for address in (f"/messages?name={name}", f"/messages?name={name}&part=now"):
         assert "hx-get" not in page_of(services, address)
 
@@ -148,7 +149,7 @@ def test_a_message_of_a_business_id_cannot_be_acted_on_where_it_is_seen(
     services: WebServices, explains: Asking
 ) -> None:
     other = "7F000002" + "0" * 24
-    done = replace(story_of(other), away=(), silent=(), upcoming=())
+    done = replace(story_of(other), away=(), silent=(), upcoming=(), unjudged=())
     explains(Explanation(stories=(story_of(), done), business=BusinessMessages(business_id="o-7")))
     lost, arrived = re.findall("<article.*?</article>", page_of(services, "/messages/o-7"), re.DOTALL)
     assert "What you can do" in lost

@@ -6,6 +6,7 @@ document.documentElement.classList.add("scripted");
 /* ---- live parts: htmx asks, this tells */
 const stale = document.getElementById("stale");
 const told = document.getElementById("told");
+const runs = document.querySelector(".live p.scripted");
 
 function sentence() {
   const found = document.getElementById("sentence");
@@ -24,6 +25,8 @@ for (const name of ["htmx:responseError", "htmx:sendError", "htmx:timeout"]) {
 }
 document.addEventListener("htmx:afterSwap", (event) => {
   asked(false);
+  // What has come to its end is not asked for again.
+  if (runs && !document.querySelector("[hx-get]")) runs.remove();
   // Who listens hears the sentence when it changes, and not every ten seconds.
   if (told && sentence() !== lastSentence) told.textContent = lastSentence = sentence();
   // By the server's clock, so that a page that stands still says since when.
