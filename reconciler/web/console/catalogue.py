@@ -27,7 +27,8 @@ def with_commands(text: str) -> Markup:
 class Catalogue:
     """The texts of one language. Immutable."""
 
-    def __init__(self, texts: Mapping[str, str]) -> None:
+    def __init__(self, language: str, texts: Mapping[str, str]) -> None:
+        self.language = language
         self.texts = texts
 
     def text(self, key: str, /, **values: object) -> Markup:
@@ -48,7 +49,7 @@ class Catalogue:
 def catalogue_of(language: str) -> Catalogue:
     """That of one of LANGUAGES."""
     document = files("reconciler.web.console").joinpath("languages", f"{language}.toml").read_text("utf-8")
-    return Catalogue(dict(_flat(tomllib.loads(document), "")))
+    return Catalogue(language, dict(_flat(tomllib.loads(document), "")))
 
 
 def _flat(table: Mapping[str, Any], above: str) -> Iterator[tuple[str, str]]:

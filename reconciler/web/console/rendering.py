@@ -19,7 +19,8 @@ from reconciler.web.console.catalogue import LANGUAGES, catalogue_of
 from reconciler.web.console.moments import duration, moment
 from reconciler.web.console.navigation import NAVIGATION
 from reconciler.web.console.offer import offer_to
-from reconciler.web.console.sentence import as_told, count_as_told, sentence
+from reconciler.web.console.sentence import count_as_told, sentence
+from reconciler.web.console.told import as_told
 from reconciler.web.console.view import view_of
 from reconciler.web.excerpts import shown
 from reconciler.web.exchange import HTML, WebRequest, WebResponse
@@ -74,9 +75,9 @@ def _about(services: WebServices, request: WebRequest) -> dict[str, object]:
         # moment(at_ms): a time element; duration(milliseconds): how long.
         "moment": partial(moment, zone=view.zone_info),
         "duration": partial(duration, words=words),
-        # sentence(report): that of `reconciler status`; as_told(line): a line of a command, marked as English.
+        # sentence(report): that of `reconciler status`; as_told(line): a line of a command.
         "sentence": partial(sentence, words=words, moment=partial(moment, zone=view.zone_info)),
-        "as_told": as_told,
+        "as_told": partial(as_told, words=words),
         # counted(number): a number of ledger rows, which are counted up to a limit.
         "counted": partial(count_as_told, words=words),
         "now_ms": services.clock.now_ms(),

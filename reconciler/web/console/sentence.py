@@ -9,7 +9,8 @@ from markupsafe import Markup
 from reconciler.commands.status.report import StatusReport
 from reconciler.policy.account import Summary, SummaryKind
 from reconciler.policy.ports import COUNTED_MAX
-from reconciler.web.console.catalogue import Catalogue, with_commands
+from reconciler.web.console.catalogue import Catalogue
+from reconciler.web.console.told import as_told
 from reconciler.web.excerpts import shown
 
 #: A time element of a time in milliseconds.
@@ -17,12 +18,12 @@ Moment = Callable[[object], Markup]
 
 
 def sentence(report: StatusReport, words: Catalogue, moment: Moment) -> Markup:
-    """What a person reads first. Causes and lines are told as the commands tell them, in English."""
+    """What a person reads first."""
     said = report.summed_up
     if said is None:
         return words.text("sentence.classic")
     what = "announced" if said.sees_announced_only else "every"
-    about = {"subscription": str(said.subscription), "cause": as_told(said.cause)}
+    about = {"subscription": str(said.subscription), "cause": as_told(said.cause, words)}
     if said.kind is SummaryKind.LATE:
         more = words.text("sentence.more", number=said.more) if said.more else ""
         if said.until_ms is None:
@@ -37,11 +38,6 @@ def sentence(report: StatusReport, words: Catalogue, moment: Moment) -> Markup:
     return words.text(f"sentence.said.{said.kind.value}", about=_about(report, said, words), until=until)
 
 
-def as_told(line: str) -> Markup:
-    """A line of a command, a broker or a database: in English, whatever the language of the page."""
-    return Markup('<span lang="en">{}</span>').format(with_commands(shown(line)))
-
-
 def count_as_told(count: int, words: Catalogue) -> Markup:
     """A count of ledger rows, or a sum of such counts."""
     if count <= COUNTED_MAX:
@@ -53,7 +49,7 @@ def need_lines(report: StatusReport, words: Catalogue) -> Iterator[Markup]:
     """What a person must look at, one line each."""
     for need in report.needs:
         yield words.text(f"sentence.need.{need.kind.value}", count=count_as_told(need.count, words), topic=need.topic)
-    yield from map(as_told, (*report.doubled, *report.undecided, *report.damaged))
+    yield from (as_told(line, words) for line in (*report.doubled, *report.undecided, *report.damaged))
 
 
 def _about(report: StatusReport, said: Summary, words: Catalogue) -> Markup:
@@ -61,4 +57,4 @@ def _about(report: StatusReport, said: Summary, words: Catalogue) -> Markup:
         return words.text("sentence.between").join(need_lines(report, words))
     if said.kind is SummaryKind.HELD:
         return words.text("sentence.comma").join(map(shown, said.about))
-    return Markup("").join(map(as_told, said.about))
+    return Markup("").join(as_told(line, words) for line in said.about)
