@@ -23,7 +23,7 @@ from reconciler.policy.ports import LedgerFilter, Position
 from reconciler.sql.key_probes import probe
 
 #: Rows of a walk that one page looks at, where a filter is not in the index.
-LOOKED_AT_MAX = 50_000
+LOOKED_AT_MAX = 20_000
 _BIGINT_MAX = 2**63 - 1
 
 
@@ -75,6 +75,10 @@ class Walk:
         end = self._end_of_walk(connection, walked) if self.sifted else None
         if end is not None:
             walked.append(compared(self.order, operator.ge, end, dialect))
+            # A planner takes two comparisons of rows for a third of the table each, and two of a time for a range.
+            walked.append(self.order[0] >= _literal(self.order[0], end[0]))
+            if after is not None:
+                walked.append(self.order[0] <= _literal(self.order[0], after[0]))
         query = self.query.where(*walked, *self.sifted).order_by(*self._newest_first()).limit(limit + 1)
         return connection.execute(query).all(), end
 

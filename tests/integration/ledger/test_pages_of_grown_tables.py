@@ -29,6 +29,7 @@ pytestmark = [pytest.mark.sql, pytest.mark.slow]
 ROWS, LIMIT, LOOKED_AT = 20_000, 10, 1_000
 #: Rows of one millisecond: a round sees as many keys first.
 AT_ONCE = 400
+MIDDLE_MS = ROWS // AT_ONCE // 2
 #: n -> one row in a thousand is what somebody looks for.
 RARE = "CASE WHEN n % 1000 = 7 THEN {0} ELSE {1} END"
 TOPIC, BY = RARE.format("'RARE'", "'ORDERS'"), RARE.format("'rare'", "'anna'")
@@ -99,6 +100,7 @@ LISTED = [
     ("candidates", LedgerFilter(topic="RARE", group="billing")),
     ("candidates", LedgerFilter(verdict=Verdict.PARKED)),
     ("candidates", LedgerFilter(since_ms=10, before_ms=20)),
+    ("candidates", LedgerFilter(verdict=Verdict.PARKED, before_ms=MIDDLE_MS)),
     ("candidates", LedgerFilter(unique_keys=tuple(f"{n:032X}" for n in range(1, 100)))),
     ("repairs", LedgerFilter()),
     ("repairs", LedgerFilter(repair_state=RepairState.FAILED)),
@@ -148,7 +150,10 @@ def fill(engine: sa.Engine) -> None:
             connection.exec_driver_sql(f"{analyze} {table}")
 
 
-def plans(ledger: SqlLedger, read: Callable[[], object]) -> list[str]:
+MEASURED = "ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF"
+
+
+def plans(ledger: SqlLedger, read: Callable[[], object], *, how: str = MEASURED) -> list[str]:
     """How the database goes about each statement of what is read."""
     engine, statements = ledger.jobs._database.engine, []
 
@@ -158,8 +163,7 @@ def plans(ledger: SqlLedger, read: Callable[[], object]) -> list[str]:
 
     read()
     sa.event.remove(engine, "before_cursor_execute", note)
-    analyze = "ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF"
-    explain = f"EXPLAIN ({analyze})" if engine.dialect.name == "postgresql" else "EXPLAIN"
+    explain = f"EXPLAIN ({how})" if engine.dialect.name == "postgresql" else "EXPLAIN"
     with engine.connect() as connection:
         selects = [(text, values) for text, values in statements if text.startswith("SELECT")]
         return [
@@ -191,6 +195,21 @@ def test_a_page_reads_or_sorts_a_whole_table(
             assert "| ALL |" not in plan, plan
             read = [int(rows) for rows in re.findall(r"(?:actual rows=|Removed by [^:]*: )(\d+)", plan)]
             assert max(read, default=0) <= LOOKED_AT + AT_ONCE, plan
+
+
+def test_a_stretch_in_the_middle_of_a_walk_looks_like_half_of_the_table_to_the_planner(
+    ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It then reads a table of ten million rows from end to end."""
+    if ledger.jobs._database.engine.dialect.name != "postgresql":
+        return  # the others tell no estimate of a range
+    monkeypatch.setattr(paging, "LOOKED_AT_MAX", LOOKED_AT)
+    only = LedgerFilter(verdict=Verdict.CONSUMED, before_ms=MIDDLE_MS)
+    after = listing(ledger, "candidates", only, after=None).end
+    for position in (None, after):
+        *_, plan = plans(ledger, partial(listing, ledger, "candidates", only, after=position), how="COSTS ON")
+        (expected,) = (int(rows) for rows in re.findall(r"Scan.* rows=(\d+)", plan))
+        assert expected <= LOOKED_AT, plan
 
 
 def test_a_chart_reads_what_is_older_than_it(ledger: SqlLedger) -> None:
