@@ -22,17 +22,21 @@ def show(services: WebServices, request: WebRequest) -> WebResponse:
     """By unique key or business id, in the path or in the query; the form alone where nothing is named.
 
     Every witness is asked when the page is asked for, as by `reconciler explain`. `part=now`: what changes as long as
-    something comes next, which the page asks for again and again.
+    something comes next, which the page asks for again and again; `shown`: the newest key that the page has.
     """
     name = request.parts.get("name") or request.asked("name").strip()
     if not name:
         return page(services, request, "message.html", name="", found=None, moves=False)
     found = life_stories(services.connections, name)
     stories = [one for one in found.stories if one.is_known]
+    keys = [story.unique_key for story in stories]
+    newest = keys[0] if keys else ""
+    shown = request.asked("shown", newest)
+    placed = stories[keys.index(shown) :] if shown in keys else []
     template = "message_now.html" if request.asked("part") == "now" else "message.html"
     moves = not all(story.is_at_rest for story in stories)
-    values = {"found": found, "stories": stories, "moves": moves, "evidence": evidence, "weight": weight}
-    return page(services, request, template, name=name, **values)
+    values = {"found": found, "stories": placed, "moves": moves, "evidence": evidence, "weight": weight}
+    return page(services, request, template, name=name, newest=newest, shown=shown, **values)
 
 
 def weight(story: LifeStory) -> str:

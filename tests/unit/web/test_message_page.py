@@ -127,7 +127,7 @@ def test_a_story_that_may_be_incomplete_does_not_look_complete(services: WebServ
 def test_a_page_asks_after_the_end_or_stands_still_before(services: WebServices, explains: Asking) -> None:
     name = quote("a/b & c", safe="")
     explains(Explanation(stories=(story_of(),)))
-    again = f'hx-get="{PREFIX}/messages?name={quote_plus("a/b & c")}&amp;part=now"'
+    again = f'hx-get="{PREFIX}/messages?name={quote_plus("a/b & c")}&amp;part=now&amp;shown={KEY}"'
     assert again in page_of(services, f"/messages?name={name}")
     part = page_of(services, f"/messages?name={name}&part=now")
     assert again in part
@@ -164,6 +164,19 @@ def test_a_part_that_is_asked_for_again_has_no_place_on_the_page(services: WebSe
     for name in again:
         assert page.count(f'id="{name}"') == 1
     assert "hx-swap-oob" not in page
+
+
+def test_a_message_that_comes_while_the_page_is_open_is_not_told_of(services: WebServices, explains: Asking) -> None:
+    business = BusinessMessages(business_id="o-7")
+    explains(Explanation(stories=(story_of(),), business=business))
+    told = "There are newer messages of this business id."
+    assert told not in page_of(services, "/messages/o-7") + page_of(services, f"/messages/o-7?part=now&shown={KEY}")
+    explains(Explanation(stories=(story_of("7F000002" + "0" * 24), story_of()), business=business))
+    part = page_of(services, f"/messages/o-7?part=now&shown={KEY}")
+    assert told in part
+    assert f"shown={KEY}" in part, "until it is loaded again"
+    assert "outlook-7F000002" not in part, "it has no place on the page"
+    assert told not in page_of(services, "/messages/o-7")
 
 
 def test_a_name_that_no_witness_knows_is_told_as_unknown(services: WebServices, explains: Asking) -> None:
