@@ -5,9 +5,9 @@ No script but the console's own runs, no other host is asked, nothing is wider t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -16,9 +16,13 @@ from playwright.sync_api import Browser, Page, expect
 from reconciler.clock import SystemClock
 from reconciler.settings.schema import Settings
 from reconciler.web.access.roles import WebRole
-from reconciler.web.server import serving_web
+from reconciler.web.audits.check import AuditCheck
+from reconciler.web.server import serving
+from reconciler.web.services import build_services
+from reconciler.wiring.connections import Connections
 from tests.console.watched_page import WatchedPage, opened, sign_in
 from tests.services.ports import free_port
+from tests.unit.web.audit_cases import HOSTILE_AUDITS, known_shelf
 from tests.unit.web.hostile_ledger import ADMIN, make_empty_world, make_hostile_world
 from tests.unit.web.ledger_of_cases import key
 from tests.unit.web.sample_addresses import page_addresses
@@ -74,13 +78,13 @@ class Tour:
 
 @pytest.fixture(scope="module")
 def hostile_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with _served(tmp_path_factory.mktemp("hostile"), make_hostile_world) as url:
+    with _served(tmp_path_factory.mktemp("hostile"), make_hostile_world, HOSTILE_AUDITS) as url:
         yield url
 
 
 @pytest.fixture(scope="module")
 def empty_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with _served(tmp_path_factory.mktemp("empty"), make_empty_world) as url:
+    with _served(tmp_path_factory.mktemp("empty"), make_empty_world, {}) as url:
         yield url
 
 
@@ -97,13 +101,16 @@ def empty(request: pytest.FixtureRequest, chromium: Browser, empty_url: str) -> 
 
 
 @contextmanager
-def _served(folder: Path, make_world: Callable[..., Settings]) -> Iterator[str]:
+def _served(folder: Path, make_world: Callable[..., Settings], audits: Mapping[str, AuditCheck]) -> Iterator[str]:
     """Nobody listens where Redis and the brokers should be: pages say so, and are filled from the databases."""
     clock = SystemClock()
     with_user(folder / "users.json", ADMIN, WebRole.OPERATOR)
     settings = make_world(folder, now_ms=clock.now_ms(), RECONCILER_WEB__USERS_FILE=str(folder / "users.json"))
-    with serving_web(settings, f"127.0.0.1:{free_port()}", clock=clock) as (host, port):
-        yield f"http://{host}:{port}"
+    with Connections(settings, clock=clock) as connections:
+        services = build_services(settings, connections, clock=clock)
+        services = replace(services, audits=known_shelf(folder, audits))
+        with serving(services, f"127.0.0.1:{free_port()}") as (host, port):
+            yield f"http://{host}:{port}"
 
 
 @contextmanager

@@ -45,7 +45,7 @@ QUERIES: Mapping[str, Sequence[Mapping[str, str]]] = {
     "/api/v1/candidates": [{"limit": "1000"}, {"topic": hostile_name(5), "group": hostile_name(6)}],
 }
 #: What another page includes, or what is no page.
-_PARTS = re.compile(r"/overview/now|/overview/activity|/static/.*|.*[?&]part=.*")
+_PARTS = re.compile(r"/overview/now|/overview/activity|/static/.*|/audits/.*/report|.*[?&]part=.*")
 _PLACE = re.compile(r"\{\w+(:path)?\}")
 
 

@@ -24,7 +24,7 @@ from reconciler.web.services import WebServices
 from tests.unit.web.audit_cases import HOSTILE_AUDITS, known_shelf
 from tests.unit.web.console_world import PREFIX, asked, route_of, services_of
 from tests.unit.web.hostile_ledger import ADMIN, ROWS, make_hostile_world
-from tests.unit.web.sample_addresses import PLACES, addresses, addresses_of, page_addresses
+from tests.unit.web.sample_addresses import PLACES, addresses, addresses_of
 from tests.unit.web.web_world import with_token
 
 PAGED = ("candidates", "repairs", "rounds", "outages", "quarantine", "actions", "jobs")
@@ -102,7 +102,7 @@ def longest_text(document: object) -> int:
     return 0
 
 
-@pytest.mark.parametrize("address", page_addresses(), ids=_short)
+@pytest.mark.parametrize("address", addresses(Surface.PAGE), ids=_short)
 def test_a_hostile_row_is_obeyed_or_has_no_bound_on_a_page(ask: Ask, address: str) -> None:
     answer = ask(address)
     assert answer.status.value < 500, answer.body[-300:]
