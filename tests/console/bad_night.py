@@ -25,6 +25,8 @@ from reconciler.web.acts.act import WebAct
 from reconciler.web.acts.brakes import HOLD, LIFT
 from reconciler.web.acts.once import kept_key
 from reconciler.web.acts.repairing import DISMISS, REPAIR
+from reconciler.web.audits.check import AuditCheck
+from tests.unit.web.audit_cases import DAY_MS, START_MS, altered, check, statement
 
 ENVIRONMENT = "production"
 #: (topic, group), the one that is worst off first.
@@ -94,6 +96,8 @@ PLACES: Mapping[str, Sequence[tuple[str, ...]]] = {
     "/messages/{name:path}": [(key(1),), (key(60),), (business_id(2),)],
     "/jobs/{job_id}": [(job_id,) for job_id in job_ids()],
     "/acts/{act}/{key}": [(act, ACT_KEY) for act in ("repair", "dismiss", "hold", "lift")],
+    "/audits/{name}": [("nightly-1",), ("nightly-3",), ("nightly-4",)],
+    "/audits/{name}/report": [("nightly-1",)],
 }
 
 
@@ -133,6 +137,17 @@ def make_night(folder: Path, *, now_ms: int, broker: str) -> None:
     outboxes = {topic: [*_outbox(topic, losses, broker)] for topic in topics()}
     inboxes = {group: [*_inbox(topic, group, losses)] for topic, group in SUBSCRIPTIONS}
     _write(folder, ledger, outboxes, inboxes, now_ms=now_ms)
+
+
+def audits(now_ms: int) -> Mapping[str, AuditCheck]:
+    """Of the last nights, the newest first: one is missing, one found violations, one was altered afterwards."""
+    today = (now_ms - START_MS) // DAY_MS
+    found = {}
+    for ago in (1, 3, 4, 5, 6, 7, 8):
+        result = {"verdict": "violations", "violations": 3} if ago == 3 else {}
+        told = [statement(day=today - ago, topic=topic, group=group, **result) for topic, group in SUBSCRIPTIONS]
+        found[f"nightly-{ago}"] = altered(*told) if ago == 4 else check(*told)
+    return found
 
 
 def _write(

@@ -26,6 +26,7 @@ from reconciler.commands.status.report import StatusReport
 from reconciler.instrumentation.metrics.reading import LatestReading
 from reconciler.settings.schema import Settings
 from reconciler.web.access.roles import WebRole
+from reconciler.web.audits.shelf import AuditShelf
 from reconciler.web.routes import ROUTES, Surface
 from reconciler.web.server import serving
 from reconciler.web.services import build_services
@@ -36,6 +37,7 @@ from tests.services.embedded_broker import EmbeddedBroker
 from tests.services.ports import free_port
 from tests.services.redis_server import RedisServer
 from tests.services.topics import create_topic
+from tests.unit.web.audit_cases import known_shelf
 from tests.unit.web.reports import REPORTS
 from tests.unit.web.sample_addresses import paths_of
 from tests.unit.web.web_world import PASSWORD, with_user
@@ -93,9 +95,9 @@ class Stage:
     def night(self) -> str:
         """Everything at once. Gives the address."""
         settings = self._settings("night")
-        broker = self._broker.broker_name
-        bad_night.make_night(self._folder / "night", now_ms=self._clock.now_ms(), broker=broker)
-        return self._served(settings)
+        now_ms = self._clock.now_ms()
+        bad_night.make_night(self._folder / "night", now_ms=now_ms, broker=self._broker.broker_name)
+        return self._served(settings, audits=known_shelf(self._folder / "night", bad_night.audits(now_ms)))
 
     def quiet(self) -> str:
         """Nothing but rounds."""
@@ -128,9 +130,11 @@ class Stage:
             name_servers=nobody if away else self._broker.name_servers,
         )
 
-    def _served(self, settings: Settings, *, report: StatusReport | None = None) -> str:
+    def _served(
+        self, settings: Settings, *, report: StatusReport | None = None, audits: AuditShelf | None = None
+    ) -> str:
         connections = self._stack.enter_context(Connections(settings, clock=self._clock))
-        services = build_services(settings, connections, clock=self._clock)
+        services = replace(build_services(settings, connections, clock=self._clock), audits=audits)
         if report is not None:
             now_ms = self._clock.now_ms()
             told = replace(report, asked_ms=now_ms)
