@@ -96,8 +96,8 @@ PLACES: Mapping[str, Sequence[tuple[str, ...]]] = {
     "/messages/{name:path}": [(key(1),), (key(60),), (business_id(2),)],
     "/jobs/{job_id}": [(job_id,) for job_id in job_ids()],
     "/acts/{act}/{key}": [(act, ACT_KEY) for act in ("repair", "dismiss", "hold", "lift")],
-    "/audits/{name}": [("nightly-1",), ("nightly-3",), ("nightly-4",)],
-    "/audits/{name}/report": [("nightly-1",)],
+    "/audits/{name}": [("nightly-8",), ("nightly-6",), ("nightly-5",)],
+    "/audits/{name}/report": [("nightly-8",)],
 }
 
 
@@ -146,7 +146,7 @@ def audits(now_ms: int) -> Mapping[str, AuditCheck]:
     for ago in (1, 3, 4, 5, 6, 7, 8):
         result = {"verdict": "violations", "violations": 3} if ago == 3 else {}
         told = [statement(day=today - ago, topic=topic, group=group, **result) for topic, group in SUBSCRIPTIONS]
-        found[f"nightly-{ago}"] = altered(*told) if ago == 4 else check(*told)
+        found[f"nightly-{9 - ago}"] = altered(*told) if ago == 4 else check(*told)
     return found
 
 
@@ -279,7 +279,9 @@ def _repairs(random: Random, losses: Iterable[dict[str, Any]], now_ms: int) -> I
             "answer": answers.get(state),
             "created_at_ms": proved_ms,
             "sent_at_ms": proved_ms + 2_000 if is_sent else None,
-            "done_at_ms": proved_ms + random.randrange(4_000, 90_000) if state is RepairState.DONE else None,
+            "done_at_ms": min(now_ms, proved_ms + random.randrange(4_000, 90_000))
+            if state is RepairState.DONE
+            else None,
         }
 
 

@@ -80,7 +80,7 @@ REPAIR_PAGE = ListingPage(
     what="repairs",
     path="/repairs",
     fields=("name", "topic", "state", "age"),
-    columns=("unique_key", "topic", "scope", "state", "rung", "attempts", "answer", "created_at_ms", "done_at_ms"),
+    columns=("unique_key", "topic", "scope", "state", "rung", "attempts", "created_at_ms", "done_at_ms", "answer"),
     runbook="RepairFailing",
 )
 ROUND_PAGE = ListingPage(
