@@ -65,6 +65,9 @@ const language = document.documentElement.lang;
 const hour = new Intl.DateTimeFormat(language, { timeZone: zone, hour: "2-digit", minute: "2-digit", hour12: false });
 const whole = new Intl.DateTimeFormat(language, { timeZone: zone, dateStyle: "short", timeStyle: "short", hour12: false });
 
+// There is no half of a message.
+const counts = Array.from({ length: 30 }, (_, n) => [1, 2, 5][n % 3] * 10 ** Math.floor(n / 3));
+
 function draw(figure, data) {
   const place = figure.querySelector("[role=img]");
   const style = getComputedStyle(figure);
@@ -90,7 +93,7 @@ function draw(figure, data) {
       scales: { y: { range: (_, low, high) => [0, Math.max(1, high * 1.1)] } },
       axes: [
         { ...axis, values: (_, at) => at.map((seconds) => hour.format(seconds * 1000)) },
-        { ...axis, size: 3.5 * rem, values: (_, at) => at.map((value) => value.toLocaleString(language)) },
+        { ...axis, size: 3.5 * rem, ...(unit ? {} : { incrs: counts }), values: (_, at) => at.map((value) => value.toLocaleString(language)) },
       ],
       series: [{ value: (_, at) => (at == null ? "" : whole.format(at * 1000)), label: figure.dataset.at }, ...series],
     },
