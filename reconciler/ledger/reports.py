@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from reconciler.contract.row_values import RowReader
-from reconciler.contract.subscription import Shard, Subscription
+from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import FLOOR, HOLD, QUARANTINE, HoldKind
 from reconciler.ledger.candidates import candidate_of
 from reconciler.ledger.counts import repair_counts, verdict_counts
@@ -16,7 +16,7 @@ from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.operator_actions import action_of
 from reconciler.ledger.outages import outage_of
 from reconciler.ledger.paging import Walk, equal, within
-from reconciler.ledger.rounds import newest_rounds, round_of, rounds_of
+from reconciler.ledger.rounds import newest_of_shards, round_of, rounds_of
 from reconciler.policy.ports import (
     COUNTED_MAX,
     EVERY_ROW,
@@ -212,20 +212,8 @@ class SqlReports:
 
     def last_rounds(self, subscription: Subscription) -> Sequence[StoredRound]:
         """The newest round of every shard that is not void: seeks only, however many rounds are kept."""
-        found: list[StoredRound] = []
-        number = -1
         with self._database.reading() as connection:
-            while True:
-                following = sa.select(sa.func.min(round_row.c.shard)).where(
-                    rounds_of(subscription), round_row.c.shard > number
-                )
-                shard = connection.execute(following).scalar_one()
-                if shard is None:
-                    return found
-                number = shard
-                newest = list(newest_rounds(connection, Shard(subscription=subscription, number=number)))
-                if newest:
-                    found.append(max(newest, key=lambda row: (row.done.at_ms, row.done.generation)))
+            return newest_of_shards(connection, subscription)
 
     def holds(self, environment: str) -> Sequence[HeldTopic]:
         """Stopped topics."""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, JobState, RepairState
 from reconciler.contract.verdicts import Verdict
 from reconciler.ledger import paging
@@ -210,6 +211,18 @@ def test_a_stretch_in_the_middle_of_a_walk_looks_like_half_of_the_table_to_the_p
         *_, plan = plans(ledger, partial(listing, ledger, "candidates", only, after=position), how="COSTS ON")
         (expected,) = (int(rows) for rows in re.findall(r"Scan.* rows=(\d+)", plan))
         assert expected <= LOOKED_AT, plan
+
+
+def test_the_newest_round_of_each_shard_costs_more_than_a_seek(ledger: SqlLedger) -> None:
+    of = Subscription(environment="e", topic="ORDERS", group="billing")
+    found = ledger.reports.last_rounds(of)
+    assert [one.done.shard.number for one in found] == list(range(64))
+    assert max(one.done.generation for one in found) == ROWS
+    for plan in plans(ledger, partial(ledger.reports.last_rounds, of)):
+        assert re.search("Backward using reconciler_round_pkey|PRIMARY|optimized away|no matching", plan, re.I), plan
+        assert not re.search("Sort|filesort|index_merge", plan), plan
+        read = [int(rows) for rows in re.findall(r"(?:actual rows=|Removed by [^:]*: )(\d+)", plan)]
+        assert max(read, default=0) <= 1, plan
 
 
 def test_a_chart_reads_what_is_older_than_it(ledger: SqlLedger) -> None:
