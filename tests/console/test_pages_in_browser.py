@@ -31,6 +31,8 @@ from tests.unit.web.web_world import PASSWORD, with_user
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 #: Names in paths and searches find nothing where there is no row.
 EMPTY_ADDRESSES = [address for address in page_addresses() if address.count("/") == 1 and "?" not in address]
+#: Made like those before them: axe takes its time for each.
+_ALIKE = "tbody tr:nth-child(n+9), li:nth-child(n+16), option:nth-child(n+30)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +73,11 @@ class Tour:
     def require_well(self) -> None:
         """Unfolds what is folded. Fails with all that is wrong on the page."""
         self.page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+        too_wide = max(0, self.watched.overflow_pixels())
+        self.page.evaluate(f"document.querySelectorAll('{_ALIKE}').forEach((one) => one.remove())")
         told = [*self.watched.troubles, *self.watched.violations()]
         self.watched.troubles.clear()
-        assert (told, max(0, self.watched.overflow_pixels())) == ([], 0)
+        assert (told, too_wide) == ([], 0)
 
 
 @pytest.fixture(scope="module")

@@ -43,8 +43,6 @@ _QUIET = (
 )
 #: What the console of a browser says of a status, which is told with its address instead.
 _TOLD_BY_RESPONSE = "Failed to load resource: the server responded with a status of"
-#: Made like those before them; each costs its time.
-_ALIKE = [["tbody tr:nth-child(n+9)"], ["li:nth-child(n+16)"], ["option:nth-child(n+30)"]]
 
 
 def launched(playwright: Playwright) -> Browser:
@@ -63,8 +61,8 @@ class WatchedPage:
     troubles: list[str] = field(default_factory=list)
 
     def violations(self) -> list[str]:
-        """What axe-core finds: rule, how bad, and the elements. Of long tables and lists the first are looked at."""
-        found = Axe().run(self.page, context={"exclude": _ALIKE}, options={"resultTypes": ["violations"]})
+        """What axe-core finds: rule, how bad, and the elements."""
+        found = Axe().run(self.page, options={"resultTypes": ["violations"]})
         return [
             f"{one['id']} ({one['impact']}): {one['help']}: {', '.join(str(node['target']) for node in one['nodes'])}"
             for one in found.response["violations"]
