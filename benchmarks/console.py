@@ -24,7 +24,7 @@ from typing import Any
 
 from benchmarks.load.figures import at_most, equal, percentile, report
 from benchmarks.load.job import Job
-from benchmarks.load.postgres import connect
+from benchmarks.load.postgres import ask, connect
 from benchmarks.load.world import Timing, World, until
 from reconciler.commands.activity import WIDTHS_MINUTES
 from reconciler.instrumentation.metrics.reading import FRESH_INTERVALS_MAX
@@ -204,8 +204,12 @@ def main() -> int:
         ]
         goals += [at_most(f"{path} read anew, ms", took_ms, LIMIT_MS) for path, took_ms in anew.items()]
         goals.append(equal("routes that fail", [name for name, one in seen.items() if one["status"] >= 500], []))
+        sizes = "SELECT pg_table_size('reconciler_candidate'), pg_indexes_size('reconciler_candidate')"
+        ((table_bytes, index_bytes),) = ask(ledger, sizes)
         figures = {
             "candidates": options.candidates,
+            "table_bytes": table_bytes,
+            "index_bytes": index_bytes,
             "filled_seconds": round(filled_seconds),
             "routes": seen,
             "anew_ms": anew,
