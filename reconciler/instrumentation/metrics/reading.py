@@ -48,17 +48,26 @@ class LatestReading(Generic[T]):
 
     def get(self) -> T | None:
         """The answer; None: there is none that is young enough, since reading fails or takes too long."""
+        ended = self.begin()
+        if ended is None:
+            return self._answer
+        self._clock.wait(ended, self._wait_seconds)
+        with self._lock:
+            return self._answer if self._age_seconds() <= self._fresh_seconds() + STALE_SECONDS else None
+
+    def begin(self) -> threading.Event | None:
+        """Has it read if the answer is old, and does not wait: who needs several answers begins all of them first.
+
+        Returns what is set when it is read; None: the answer is young.
+        """
         with self._lock:
             if self._age_seconds() <= self._fresh_seconds() and self._outdated == self._outdated_before:
-                return self._answer
+                return None
             if not self._is_reading:
                 self._is_reading, self._ended = True, threading.Event()
                 told = (self._ended, self._outdated)
                 threading.Thread(target=self._renew, args=told, name="metrics reading", daemon=True).start()
-            ended = self._ended
-        self._clock.wait(ended, self._wait_seconds)
-        with self._lock:
-            return self._answer if self._age_seconds() <= self._fresh_seconds() + STALE_SECONDS else None
+            return self._ended
 
     def outdate(self) -> None:
         """What is read has just been changed: who asks next waits for a new answer, as for one that is old."""

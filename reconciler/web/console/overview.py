@@ -69,6 +69,7 @@ class Figures:
 def show(services: WebServices, request: WebRequest) -> WebResponse:
     """Whether money is missing, since when, why, and what to press."""
     hours = _hours(request)
+    services.activities[hours].begin()  # beside the status
     return page(
         services,
         request,

@@ -179,6 +179,16 @@ def test_a_hundred_scrapes_cost_one_reading_until_it_is_old() -> None:
     assert len(readings) == 2
 
 
+def test_a_page_waits_for_one_reading_after_the_other() -> None:
+    both = threading.Barrier(2, timeout=60)
+    first, second = (
+        LatestReading(both.wait, clock=PatientClock(), interval_seconds=INTERVAL_SECONDS) for _ in range(2)
+    )
+    second.begin()
+    assert {first.get(), second.get()} == {0, 1}, "neither ends before both have begun"
+    assert first.begin() is None
+
+
 def test_a_reading_that_hangs_is_shown_as_unknown_and_never_for_ever_as_calm() -> None:
     clock, goes_on, readings = PatientClock(), threading.Event(), list[int]()
 
