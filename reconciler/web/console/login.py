@@ -18,7 +18,8 @@ LOGIN_PATH = "/login"
 def show(services: WebServices, request: WebRequest) -> WebResponse:
     """The form."""
     _logins(services)
-    return page(services, request, "login.html", next_path=own_path(request.asked("next")), refusal=None)
+    values = {"next_path": own_path(request.asked("next")), "undone": request.asked("undone") == "1", "refusal": None}
+    return page(services, request, "login.html", **values)
 
 
 def log_in(services: WebServices, request: WebRequest) -> WebResponse:
@@ -29,7 +30,7 @@ def log_in(services: WebServices, request: WebRequest) -> WebResponse:
     try:
         cookie = _logins(services).log_in(request, name, password)
     except WebRefusal as refusal:
-        shown = page(services, request, "login.html", next_path=next_path, refusal=refusal)
+        shown = page(services, request, "login.html", next_path=next_path, undone=False, refusal=refusal)
         return replace(shown, status=refusal.status, headers=refusal.headers)
     return see_other(services.prefix + next_path, {"Set-Cookie": cookie})
 
@@ -42,12 +43,14 @@ def log_out(services: WebServices, request: WebRequest) -> WebResponse:
 def to_login(services: WebServices, request: WebRequest) -> WebResponse:
     """The answer to somebody who has not logged in: to the form, and back here after it.
 
-    A live part of a page gets no form in its place: htmx loads the whole page again, which leads to the form.
+    Who pressed a button is told that nothing was done. A live part of a page gets no form in its place: htmx loads the
+    whole page again, which leads to the form.
     """
     if request.headers.get("hx-request") == "true":
         return WebResponse(status=HTTPStatus.UNAUTHORIZED, content_type="text/plain", headers={"HX-Refresh": "true"})
     if request.method != "GET":
-        return see_other(services.prefix + LOGIN_PATH)
+        undone = "" if request.path == "/logout" else "?undone=1"
+        return see_other(f"{services.prefix}{LOGIN_PATH}{undone}")
     asked = quote(request.path) + (f"?{urlencode(request.query, doseq=True)}" if request.query else "")
     query = f"?{urlencode({'next': asked})}" if asked != "/" else ""
     return see_other(f"{services.prefix}{LOGIN_PATH}{query}")

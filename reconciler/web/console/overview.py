@@ -117,7 +117,8 @@ def severity(report: StatusReport) -> str:
     if report.needs_a_person:
         return "warn"
     said = report.summed_up
-    return "good" if said is not None and said.kind is SummaryKind.WELL else "notice"
+    is_well = said is not None and said.kind is SummaryKind.WELL and not any(v.is_open_loss for v in report.verdicts)
+    return "good" if is_well else "notice"
 
 
 def _now(services: WebServices) -> dict[str, Any]:

@@ -351,6 +351,15 @@ def test_all_open_losses_are_repaired_of_another_topic_than_was_looked_at(browse
     assert "This needs the role admin." in confirming
 
 
+def test_a_repair_that_was_sent_is_taken_for_one_that_arrived(browser: Browser) -> None:
+    of = {"topic": "ORDERS", "group": "billing", "unique_key": KEYS[0], "verdict": "LOST_CONFIRM"}
+    sent = of | {"outcome": "sent", "rung": "END", "reason": "DONE 0"}
+    keep(browser, REPAIR, previewed(1) | {"dry_run": False, "keys": [sent]})
+    told = browser.get("/acts/{act}/{key}", act="repair", key="k1").body.decode()
+    assert "What is sent has not arrived yet." in told
+    assert 'href="/actions"' in told[told.index("On record as web:operator") :]
+
+
 def test_a_finished_repair_offers_to_be_done_again(browser: Browser) -> None:
     document = previewed(1) | {"dry_run": False}
     keep(browser, REPAIR, document)

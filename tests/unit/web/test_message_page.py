@@ -184,6 +184,7 @@ def test_a_name_that_no_witness_knows_is_told_as_unknown(services: WebServices, 
     explains(Explanation(stories=(nobody,)))
     page = page_of(services, f"/messages/{KEY}")
     assert f"no witness knows {KEY}" in page
+    assert "This does not tell that nothing was lost." in page
     assert "Time line" not in page
 
 

@@ -110,6 +110,7 @@ def test_the_sentence_of_every_language_has_the_same_values(shown: Shown, name: 
     ("name", "expected"),
     [
         ("calm", "good"),
+        ("losses on their way back", "notice"),
         ("held", "notice"),
         ("nothing yet", "notice"),
         ("classic", "notice"),

@@ -169,6 +169,15 @@ def test_nothing_is_changed_where_only_looking_is_allowed(tmp_path: Path) -> Non
     assert world.ask(route_of("logout", "POST"), cookie=cookie, form=form).status is HTTPStatus.SEE_OTHER
 
 
+def test_what_was_pressed_after_the_session_had_ended_is_taken_for_done(world: WebWorld) -> None:
+    pressed = replace(ACT, path="/repairs", surface=Surface.PAGE)
+    location = world.ask(pressed, form={"reason": "the customer waits"}).headers["Location"]
+    assert location == "/login?undone=1"
+    told = world.ask(route_of("login"), query={"undone": "1"}).body.decode()
+    assert "Nothing was done: you were not signed in any more." in told
+    assert "Nothing was done" not in world.ask(route_of("login")).body.decode()
+
+
 def test_a_login_leads_back_to_the_page_that_was_asked_for(world: WebWorld) -> None:
     page = replace(READ, path="/repairs", surface=Surface.PAGE)
     location = world.ask(page, query={"topic": "ORDERS & more"}).headers["Location"]
