@@ -243,6 +243,9 @@ def test_progress_is_asked_for_after_the_end_or_not_before(browser: Browser) -> 
     assert "hx-get" not in ended
     assert "htmx.min.js" not in ended
     assert "Cancel this job" not in ended
+    part = browser.get("/jobs/{job_id}", query={"part": ["progress"]}, job_id=job.job_id).body.decode()
+    assert '<div id="cancel" hx-swap-oob="delete">' in part, "the button goes with the job"
+    assert '<div id="cancel">' in whole
 
 
 def test_the_first_page_goes_on_telling_what_was_before_an_act(
