@@ -18,7 +18,7 @@ from reconciler.clock import utc_text
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.policy.evidence import Watermark, WatermarkState
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
-from reconciler.policy.ports import Candidates, PendingKey, ShardMemory, StoredRound
+from reconciler.policy.ports import Candidates, PendingKey, ShardMemory, StoredRound, count_text
 
 #: Pages of one shard's pending keys that are compared with their ledger rows; open rows are all compared.
 PAGES_MAX = 40
@@ -252,6 +252,7 @@ class SummaryKind(StrEnum):
     TROUBLED = "troubled"
     PERSON = "person"
     HELD = "held"
+    LOST = "lost"
     NOT_YET = "not-yet"
     WELL = "well"
 
@@ -269,7 +270,7 @@ class Summary:
     cause: str
     #: LATE: further causes and troubles.
     more: int = 0
-    #: TROUBLED: the first trouble. PERSON: what a person must look at. HELD: topics.
+    #: TROUBLED: the first trouble. PERSON: what a person must look at. HELD: topics. LOST: how many.
     about: tuple[str, ...] = ()
     #: Without an outbox, commits that were never announced are not seen.
     sees_announced_only: bool = False
@@ -293,6 +294,8 @@ class Summary:
                 return f"A person is needed: {'; '.join(self.about)}; {until}"
             case SummaryKind.HELD:
                 return f"Repairs of {', '.join(self.about)} are on hold; {until}"
+            case SummaryKind.LOST:
+                return f"Lost, and not arrived yet: {self.about[0]}; {until}"
             case SummaryKind.NOT_YET:
                 return f"N{until[1:]}"
             case _:
@@ -305,12 +308,13 @@ def summary_of(
     troubles: Sequence[str],
     persons: Sequence[str],
     held: Sequence[str] = (),
+    lost: int = 0,
     sees_announced_only: bool = False,
 ) -> Summary:
     """Of one subscription at least.
 
     `troubles`: what else is away or has stopped; `persons`: what a person must look at; `held`: topics whose losses
-    stay unrepaired by an operator's hold.
+    stay unrepaired by an operator's hold; `lost`: proved losses that neither arrived nor were given up.
     """
     behind = [one for one in accounts if one.late]
     least = min(behind or accounts, key=lambda one: _order(one.until_ms))
@@ -330,4 +334,6 @@ def summary_of(
         return replace(summary, kind=SummaryKind.PERSON, about=tuple(persons))
     if held:
         return replace(summary, kind=SummaryKind.HELD, about=tuple(held))
+    if lost:
+        return replace(summary, kind=SummaryKind.LOST, about=(count_text(lost),))
     return summary

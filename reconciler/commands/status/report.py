@@ -134,6 +134,7 @@ class StatusReport:
             troubles=(*self.away, *self.late),
             persons=self._persons,
             held=sorted({hold.topic for hold in self.holds}),
+            lost=self.lost,
             sees_announced_only=any(NO_OUTBOX in s.weaker for s in self.subscriptions),
         )
 
@@ -141,6 +142,11 @@ class StatusReport:
     def needs(self) -> Sequence[Need]:
         """Troubles that only a person can end; others have their lines in `doubled`, `undecided` and `damaged`."""
         return persons_needed(verdicts=self.verdicts, repairs=self.repairs, holds=self.holds)
+
+    @property
+    def lost(self) -> int:
+        """Proved losses that neither arrived nor were given up; each subscription is counted up to COUNTED_MAX + 1."""
+        return sum(v.count for v in self.verdicts if v.is_open_loss)
 
     @property
     def _accounts(self) -> list[Account]:

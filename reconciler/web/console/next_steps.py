@@ -44,7 +44,7 @@ def next_steps(report: StatusReport) -> Iterator[NextStep]:
         path, query, runbook = _OF_NEED[need.kind]
         name = f"{need.kind.value}"
         yield NextStep(name=name, path=path, query=query, runbook=runbook, count=need.count, topic=need.topic)
-    lost = sum(v.count for v in report.verdicts if v.is_open_loss)
+    lost = report.lost
     if lost:
         yield NextStep(name="lost", path="/losses", query={"state": "OPEN"}, runbook="LostMessages", count=lost)
     if report.undecided:

@@ -117,7 +117,7 @@ def severity(report: StatusReport) -> str:
     if report.needs_a_person:
         return "warn"
     said = report.summed_up
-    is_well = said is not None and said.kind is SummaryKind.WELL and not any(v.is_open_loss for v in report.verdicts)
+    is_well = said is not None and said.kind is SummaryKind.WELL
     return "good" if is_well else "notice"
 
 
@@ -143,7 +143,7 @@ def _figures(report: StatusReport, stopped: Sequence[str]) -> Figures:
     known = [one.until_ms for one in accounts if one is not None and one.until_ms is not None]
     lost = [verdict for verdict in report.verdicts if verdict.is_open_loss]
     return Figures(
-        lost=sum(verdict.count for verdict in lost),
+        lost=report.lost,
         lost_since_ms=min((verdict.oldest_ms for verdict in lost), default=None),
         quarantined=sum(need.count for need in report.needs if need.kind is NeedKind.QUARANTINED),
         failed=sum(need.count for need in report.needs if need.kind is NeedKind.FAILED),

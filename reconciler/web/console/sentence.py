@@ -55,6 +55,8 @@ def need_lines(report: StatusReport, words: Catalogue) -> Iterator[Markup]:
 def _about(report: StatusReport, said: Summary, words: Catalogue) -> Markup:
     if said.kind is SummaryKind.PERSON:
         return words.text("sentence.between").join(need_lines(report, words))
+    if said.kind is SummaryKind.LOST:
+        return count_as_told(report.lost, words)
     if said.kind is SummaryKind.HELD:
         return words.text("sentence.comma").join(map(shown, said.about))
     return Markup("").join(as_told(line, words) for line in said.about)

@@ -319,6 +319,12 @@ def test_not_all_is_well_while_losses_stay_unrepaired_behind_a_forgotten_hold() 
     assert needed.startswith("A person is needed: ")
 
 
+def test_nobody_reads_that_all_is_well_while_a_proved_loss_has_not_arrived() -> None:
+    said = summary_of([one(NOW_MS)], troubles=[], persons=[], lost=3).sentence
+    assert said == f"Lost, and not arrived yet: 3; every commit until {UNTIL} is accounted for"
+    assert summary_of([one(NOW_MS)], troubles=[], persons=[], held=["ORDERS"], lost=3).sentence.startswith("Repairs of")
+
+
 def test_without_an_outbox_nobody_vouches_for_what_was_not_announced() -> None:
     said = summary_of([one(NOW_MS)], troubles=[], persons=[], sees_announced_only=True).sentence
     assert said == f"All is well: every announced commit until {UNTIL} is accounted for"

@@ -68,6 +68,7 @@ REPORTS = {
     "calm": report_of(),
     "calm of what is announced": report_of(status_of(weaker=(NO_OUTBOX,))),
     "losses on their way back": report_of(verdicts=(LOST, REPAIRED)),
+    "losses that nobody counts further": report_of(verdicts=(replace(LOST, count=COUNTED_MAX + 1), LOST)),
     "held": report_of(holds=(HELD, replace(HELD, topic="PAYMENTS"))),
     "away": report_of(away=("Redis is away", "a broker, too")),
     "a loss without a repair": report_of(late=("3 losses were proved and have no repair",)),
