@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from reconciler.contract.tables import LOGIN_PREFIX
 from reconciler.errors import DatabaseAway
 from reconciler.policy.ports import Intent
 from reconciler.wiring.connections import Connections
@@ -22,7 +23,7 @@ def operator() -> str:
     except (OSError, KeyError):
         return "operator"
     person = os.environ.get("SUDO_USER", login)
-    return f"operator {person}" if person == login else f"operator {person} as {login}"
+    return f"{LOGIN_PREFIX}{person}" if person == login else f"{LOGIN_PREFIX}{person} as {login}"
 
 
 class ActionResult:

@@ -85,6 +85,10 @@ class PostState(StrEnum):
 #: Scope of repairs that every group sees (END, republish); a hand-over has the group's name instead.
 EVERY_GROUP = "*"
 
+#: What stands before the name of who did something by hand: of a login on the command line, of a user of the web.
+LOGIN_PREFIX, WEB_USER_PREFIX = "operator ", "web:"
+BY_PREFIXES = (LOGIN_PREFIX, WEB_USER_PREFIX)
+
 
 OUTBOX = Table(
     name="reconciler_outbox",

@@ -16,7 +16,7 @@ from reconciler.contract.row_rules import NAME_CHARACTERS, bounded_text, wait_ms
 from reconciler.contract.row_values import RowReader
 from reconciler.contract.tables import JOB, JobKind, JobState
 from reconciler.ledger.database import LedgerDatabase
-from reconciler.ledger.paging import Walk, equal, within
+from reconciler.ledger.paging import Walk, done_by, equal, within
 from reconciler.policy.ports import (
     ATTEMPTS_MAX,
     ENDED_JOBS,
@@ -82,7 +82,7 @@ class SqlJobs:
             query=sa.select(*_COLUMNS),
             order=(c.created_at_ms, c.job_id),
             indexed=[*within(c.environment, environment, c.created_at_ms, only), *equal({c.state: only.job_state})],
-            sifted=equal({c.by: only.by}),
+            sifted=done_by(c.by, only.by),
         )
         with self._database.reading() as connection:
             rows, end = walk.page(connection, limit=limit, after=after)

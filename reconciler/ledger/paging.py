@@ -18,6 +18,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from reconciler.contract.row_rules import NAME_CHARACTERS, bounded_text
+from reconciler.contract.tables import BY_PREFIXES
 from reconciler.errors import InvalidValue
 from reconciler.policy.ports import LedgerFilter, Position
 from reconciler.sql.key_probes import probe
@@ -161,6 +162,14 @@ def within(
 def equal(wanted: Mapping[sa.Column[Any], str | None]) -> list[sa.ColumnElement[bool]]:
     """A condition a value; None: any."""
     return [column == str(value) for column, value in wanted.items() if value is not None]
+
+
+def done_by(column: sa.Column[str], by: str | None) -> list[sa.ColumnElement[bool]]:
+    """What one person did. A bare name is that of a login and of a user of the web, too; None: anybody."""
+    if by is None:
+        return []
+    is_bare = not by.startswith(BY_PREFIXES)
+    return [column.in_([by, *(f"{prefix}{by}" for prefix in BY_PREFIXES if is_bare)])]
 
 
 def _rank(position: Position) -> Any:

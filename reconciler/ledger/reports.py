@@ -15,7 +15,7 @@ from reconciler.ledger.counts import repair_counts, verdict_counts
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.operator_actions import action_of
 from reconciler.ledger.outages import outage_of
-from reconciler.ledger.paging import Walk, equal, within
+from reconciler.ledger.paging import Walk, done_by, equal, within
 from reconciler.ledger.rounds import newest_of_shards, round_of, rounds_of
 from reconciler.policy.ports import (
     COUNTED_MAX,
@@ -140,7 +140,7 @@ class SqlReports:
             query=sa.select(operator_action),
             order=(c.started_at_ms, c.action_id),
             indexed=within(c.environment, environment, c.started_at_ms, only),
-            sifted=equal({c.topic: only.topic, c.consumer_group: only.group, c.by: only.by}),
+            sifted=equal({c.topic: only.topic, c.consumer_group: only.group}) + done_by(c.by, only.by),
             keys=_keys(c.unique_key, only),
         )
         return self._page(walk, action_of, limit, after)

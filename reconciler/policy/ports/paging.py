@@ -31,7 +31,7 @@ class LedgerFilter:
     #: EVERY_GROUP, or the group of a hand-over.
     scope: str | None = None
     job_state: JobState | None = None
-    #: Who did it, or asked for it.
+    #: Who did it, or asked for it; a bare name finds a user of the web and a login of that name, too.
     by: str | None = None
     #: Rows whose time, by which the listing is ordered, is this or later, and before that.
     since_ms: int | None = None

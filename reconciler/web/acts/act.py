@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from reconciler.commands.jobs import REASON_CHARACTERS_MAX
+from reconciler.contract.tables import WEB_USER_PREFIX
 from reconciler.errors import InvalidValue
 from reconciler.web.access.roles import Visitor
 from reconciler.web.exchange import WebRefusal, WebRequest
@@ -44,7 +45,7 @@ def name_on_record(visitor: Visitor) -> str:
     """Told from the logins of the command line. Raises WebRefusal: nobody said who they are."""
     if not visitor.name:
         raise WebRefusal(HTTPStatus.FORBIDDEN, "what is done has the name of who did it: log in", kind="name-needed")
-    return f"web:{visitor.name}"
+    return f"{WEB_USER_PREFIX}{visitor.name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,7 +43,7 @@ LIMIT_MAX, LIMIT_DEFAULT = 1_000, 100
 TOPIC = Parameter(name="topic", doc="Only rows of this topic.", schema=NAME)
 GROUP = Parameter(name="group", doc="Only rows of this consumer group.", schema=NAME)
 KEY = Parameter(name="key", doc="Only rows of this unique key, or of this business id's newest messages.", schema=NAME)
-BY = Parameter(name="by", doc="Only rows of this user.", schema=NAME)
+BY = Parameter(name="by", doc="Only what this person did: `ann` finds `web:ann` and `operator ann`, too.", schema=NAME)
 PAGED = (
     Parameter(
         name="limit",

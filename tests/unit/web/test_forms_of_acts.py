@@ -18,7 +18,7 @@ from reconciler.commands.jobs import cancel_job, find_job, place_repair
 from reconciler.commands.repair import ManualRepairReport
 from reconciler.contract.tables import HoldKind, JobState
 from reconciler.instrumentation.metrics.reading import LatestReading
-from reconciler.policy.ports import JobChange, KeyedRequest, LedgerFilter
+from reconciler.policy.ports import Intent, JobChange, KeyedRequest, LedgerFilter
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import idempotency_key, ledger_metadata
 from reconciler.web.acts import repairing
@@ -112,6 +112,29 @@ def test_a_reload_or_a_double_click_holds_twice(browser: Browser) -> None:
     told = browser.get("/acts/{act}/{key}", act="hold", key="k1").body.decode()
     assert "Repairs of ORDERS are on hold." in told
     assert "web:operator" in told
+
+
+@pytest.mark.parametrize(
+    ("who", "found"),
+    [
+        ("olga", {"olga", "web:olga", "operator olga"}),
+        ("web:olga", {"web:olga"}),
+        ("operator olga", {"operator olga"}),
+        ("olg", set()),
+        ("OLGA%", set()),
+    ],
+)
+def test_what_a_person_did_in_the_console_is_hidden_from_who_types_the_bare_name(
+    browser: Browser, who: str, found: set[str]
+) -> None:
+    connections, environment = browser.world.connections, browser.world.settings.environment
+    everybody = {"olga", "web:olga", "operator olga", "web:web:olga", "adam"}
+    for by in everybody:
+        connections.ledger.actions.begin(environment, Intent(by=by, command="hold", topic="ORDERS"))
+        place_repair(connections, KEYS[:1], topic=None, group=None, reason="", by=by)
+    for path in ("/actions", "/jobs"):
+        page = browser.get(path, query={"by": [who]}).body.decode()
+        assert {by for by in everybody if f"<bdi>{by}</bdi>" in page} == found, path
 
 
 def test_an_act_without_a_key_of_its_form_is_done(browser: Browser) -> None:
