@@ -43,6 +43,8 @@ class Link:
     is_new: bool = False
     #: Links of one kind, such as "queues", show one cause and the number of the others. "": the link has no kind.
     kind: str = ""
+    #: It tells of rounds: a shard had none for long, or none that gave what is due its verdict.
+    is_of_rounds: bool = False
 
     def is_late(self, *, asked_ms: int, within_ms: int, is_given: bool) -> bool:
         """True if it is older than that and its pace, or unknown."""
@@ -62,6 +64,8 @@ class Account:
     cause: str
     #: Causes of the links that are late, the one that is furthest behind first.
     late: tuple[str, ...] = ()
+    #: The first of them tells of rounds.
+    is_late_by_rounds: bool = False
 
 
 def account_of(
@@ -74,7 +78,13 @@ def account_of(
     ordered = sorted(links, key=lambda link: _order(link.until_ms))
     late = [link for link in ordered if link.is_late(asked_ms=asked_ms, within_ms=within_ms, is_given=is_given)]
     least = ordered[0]
-    return Account(subscription=subscription, until_ms=least.until_ms, cause=least.cause, late=tuple(_causes(late)))
+    return Account(
+        subscription=subscription,
+        until_ms=least.until_ms,
+        cause=least.cause,
+        late=tuple(_causes(late)),
+        is_late_by_rounds=bool(late) and late[0].is_of_rounds,
+    )
 
 
 def _causes(late: Sequence[Link]) -> Iterator[str]:
@@ -168,13 +178,14 @@ def rounds_link(rounds: Sequence[StoredRound], *, shards: int) -> Link:
     A shard without one counts from the second round of another shard on: before, the first turn is under way.
     """
     if not rounds:
-        return Link(until_ms=None, cause=f"there never was a round: {_RUN}", is_new=True)
+        return Link(until_ms=None, cause=f"there never was a round: {_RUN}", is_new=True, is_of_rounds=True)
     missing = sorted(set(range(shards)) - {stored.done.shard.number for stored in rounds})
     if missing and any(stored.done.generation > 1 for stored in rounds):
-        return Link(until_ms=None, cause=f"shards {', '.join(map(str, missing))} never had a round: {_RUN}")
+        never = f"shards {', '.join(map(str, missing))} never had a round"
+        return Link(until_ms=None, cause=f"{never}: {_RUN}", is_of_rounds=True)
     oldest = min(rounds, key=lambda stored: stored.stored_at_ms)
     since = f"shard {oldest.done.shard.number} had its last round at {utc_text(oldest.stored_at_ms)}"
-    return Link(until_ms=oldest.stored_at_ms, cause=f"{since}: {_RUN}")
+    return Link(until_ms=oldest.stored_at_ms, cause=f"{since}: {_RUN}", is_of_rounds=True)
 
 
 def due_for_long_until_ms(
@@ -215,7 +226,7 @@ def verdicts_link(unlisted: PendingKey | None, *, asked_ms: int) -> Link:
         return Link(until_ms=asked_ms, cause="")
     due = f"{unlisted.unique_key}, first seen at {utc_text(unlisted.first_seen_ms)}, is due and has no verdict"
     cause = f"{due}: rounds fail or do not keep up, their log says why"
-    return Link(until_ms=unlisted.first_seen_ms, cause=cause, kind="shards")
+    return Link(until_ms=unlisted.first_seen_ms, cause=cause, kind="shards", is_of_rounds=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

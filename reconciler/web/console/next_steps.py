@@ -39,7 +39,7 @@ def next_steps(report: StatusReport) -> Iterator[NextStep]:
     if any(outage.closed_at_ms is None for outage in report.outages):
         yield NextStep(name="outage", path="/outages", runbook="RedisMemoryLost")
     if report.late_lines:
-        yield NextStep(name="late", path="/health", runbook="AccountedUntilStale")
+        yield _why_late(report)
     for need in report.needs:
         path, query, runbook = _OF_NEED[need.kind]
         name = f"{need.kind.value}"
@@ -53,3 +53,14 @@ def next_steps(report: StatusReport) -> Iterator[NextStep]:
     for hold in report.holds:
         if hold.kind is HoldKind.HOLD:
             yield NextStep(name="held", path="/brakes", topic=hold.topic)
+
+
+def _why_late(report: StatusReport) -> NextStep:
+    """To what the sentence tells of: health of the parts says nothing of rounds."""
+    said, runbook = report.summed_up, "AccountedUntilStale"
+    for status in report.subscriptions:
+        of, account = status.subscription, status.accounted
+        if said is not None and account is not None and account.is_late_by_rounds and of == said.subscription:
+            query = {"topic": of.topic, "group": of.group}
+            return NextStep(name="rounds", path="/rounds", query=query, runbook=runbook, topic=of.topic)
+    return NextStep(name="late", path="/health", runbook=runbook)

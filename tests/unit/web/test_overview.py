@@ -13,9 +13,10 @@ import pytest
 
 from reconciler.commands.status.report import StatusReport
 from reconciler.contract.subscription import Subscription
-from reconciler.policy.ports import Activity, ActivityBucket
+from reconciler.policy.account import Link, account_of, rounds_link, verdicts_link
+from reconciler.policy.ports import Activity, ActivityBucket, PendingKey
 from reconciler.web.console.catalogue import LANGUAGES
-from reconciler.web.console.next_steps import next_steps
+from reconciler.web.console.next_steps import NextStep, next_steps
 from reconciler.web.console.overview import activity_document, severity
 from reconciler.web.services import WebServices
 from tests.unit.web.console_world import HOSTILE, asked, services_of, settings_of
@@ -25,6 +26,7 @@ from tests.unit.web.reports import (
     LOST,
     NOW_MS,
     OPEN,
+    ORDERS,
     QUARANTINED,
     REPAIRED,
     REPORTS,
@@ -149,6 +151,20 @@ def test_each_trouble_leads_to_the_page_that_ends_it_and_calm_to_none() -> None:
     }
     runbooks = Path(__file__).parents[3] / "docs/runbooks"
     assert all((runbooks / f"{step.runbook}.md").is_file() for step in next_steps(found) if step.runbook)
+
+
+def test_rounds_that_stand_still_lead_to_a_page_that_says_nothing_of_them() -> None:
+    def first_step(*links: Link) -> NextStep:
+        account = account_of(ORDERS, links, asked_ms=NOW_MS, within_ms=1, is_given=True)
+        return next(next_steps(report_of(status_of(accounted=account))))
+
+    never = rounds_link([], shards=1)
+    unjudged = verdicts_link(PendingKey(unique_key="K", first_seen_ms=1), asked_ms=NOW_MS)
+    swept = Link(until_ms=2, cause="no sweep")
+    for link in (never, unjudged):
+        step = first_step(swept, link)
+        assert (step.path, step.query) == ("/rounds", {"topic": "ORDERS", "group": "billing"})
+    assert first_step(Link(until_ms=None, cause="no sweep"), unjudged).path == "/health", "as the sentence says"
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
