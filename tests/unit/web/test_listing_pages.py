@@ -124,6 +124,8 @@ def asked_of(services: WebServices, of: ListingPage) -> int:
 def test_losses_are_shown_first_and_everything_on_demand(services: WebServices) -> None:
     lost = page_of(services, "/losses")
     every = page_of(services, "/losses?loss=all")
+    assert ">SETTLED<" in lost
+    assert "proved to be lost, and what became of each" in lost, "settled ones arrived after all"
     assert 0 < len(keys_on(lost)) < len(keys_on(every))
     assert all(f">{verdict}</span>" not in lost for verdict in (Verdict.CONSUMED, Verdict.LAGGING))
 
