@@ -212,6 +212,13 @@ def test_charts_and_their_table_have_the_same_figures(shown: Shown, hours: str) 
     assert cells[6:] == ["7", "5", "2", "1", "1 s", "2 s", "?", "?", "0", "0", "—", "—"]
 
 
+@pytest.mark.parametrize(("language", "unit"), [("en", "in seconds"), ("zh", "秒")])
+def test_an_axis_of_time_has_no_unit(shown: Shown, language: str, unit: str) -> None:
+    shown.status(report_of())
+    captions = re.findall(r"<figcaption>(.*?)</figcaption>", shown.page(language=language))
+    assert [unit in caption for caption in captions] == [False, False, True]
+
+
 def test_every_series_of_the_page_is_one_of_the_document(shown: Shown) -> None:
     shown.status(report_of())
     drawn = re.findall(r'data-series="([\w]+)"', shown.page())
