@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from reconciler.cli.app import app
 from reconciler.errors import ConfigurationError
 from reconciler.settings.file import load_settings
-from tests.packages.chart import CHART, RELEASE, pods, ran, rendered, validator
+from tests.packages.programs import CHART, RELEASE, pods, ran, rendered, validator
 from tests.packages.tools import needed
 
 pytestmark = [pytest.mark.timeout(2_000), pytest.mark.xdist_group("chart")]

@@ -6,6 +6,7 @@ Its brokers, images and networks are not there: an embedded broker stands for th
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import ssl
 import subprocess
@@ -20,6 +21,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.packages.programs import compose_reader
 from tests.packages.tools import needed
 from tests.services import postgres, redis_server
 from tests.services.embedded_broker import EmbeddedBroker
@@ -163,6 +165,17 @@ def test_the_audit_answers_for_a_day_that_has_no_history_yet(world: World) -> No
     done = subprocess.run(entrypoint, env=environment, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 2, done.stdout + done.stderr
     assert yaml.safe_load(done.stdout)["reason"] in ("gap", "window", "inputs"), done.stdout
+
+
+def test_docker_compose_can_read_the_file(tmp_path: Path) -> None:
+    text = (FOLDER / "compose.yml").read_text(encoding="utf-8")
+    file = tmp_path / "compose.yml"
+    file.write_text(re.sub(r"\$\{SECRETS_GROUP:[^}]*\}", "1000", text))  # the reader alone takes no variables
+    done = subprocess.run([compose_reader(), str(file)], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    project = yaml.safe_load(done.stdout)
+    assert project["services"].keys() == SERVICES.keys()
+    assert project["services"]["rights"]["entrypoint"][2].endswith('exec "$@"')
 
 
 def test_prometheus_takes_its_configuration_and_rules(world: World) -> None:

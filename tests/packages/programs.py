@@ -1,4 +1,4 @@
-"""Helm, and schemas of Kubernetes, brought once into the cache folder: the first built by Go, the second by pip."""
+"""Helm, Docker Compose's reader, schemas of Kubernetes, brought into the cache folder once: built by Go, or by pip."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from tests.packages.tools import needed
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy/helm/reconciler"
 HELM = "helm.sh/helm/v3/cmd/helm@v3.19.0"
+#: What Docker Compose reads files with.
+COMPOSE_READER = "github.com/compose-spec/compose-go/v2/cmd@v2.9.1"
 SCHEMAS = "kubernetes-validate==1.37.0"
 BUILD_SECONDS = 1_800
 RELEASE = "shop"
@@ -24,13 +26,22 @@ RELEASE = "shop"
 
 def helm() -> str:
     """The program. The running test is skipped where it can be neither found nor built."""
-    folder = cache_folder() / "helm"
-    program = folder / "helm"
-    with locked("helm"):
+    return _built("helm", HELM)
+
+
+def compose_reader() -> str:
+    """The program that reads a compose file and prints the whole project."""
+    return _built("cmd", COMPOSE_READER)
+
+
+def _built(name: str, module: str) -> str:
+    folder = cache_folder() / "go" / module.replace("/", "_")
+    program = folder / name
+    with locked("go"):
         if not program.exists():
-            go = needed("go", "Go 1.24 or newer builds helm")
+            go = needed("go", "Go 1.24 or newer builds it")
             there = {**os.environ, "GOBIN": str(folder), "GOFLAGS": ""}
-            _brought(["nice", "-n", "10", go, "install", "-ldflags", "-s -w", HELM], environment=there)
+            _brought(["nice", "-n", "10", go, "install", "-ldflags", "-s -w", module], environment=there)
     return str(program)
 
 
