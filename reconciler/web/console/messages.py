@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from markupsafe import Markup
 
 from reconciler.commands.explain import life_stories
+from reconciler.contract.verdicts import LOSSES
 from reconciler.policy.life_story import LifeStory
 from reconciler.web.console.rendering import page
 from reconciler.web.console.sentence import Moment
@@ -35,7 +36,14 @@ def show(services: WebServices, request: WebRequest) -> WebResponse:
     placed = stories[keys.index(shown) :] if shown in keys else []
     template = "message_now.html" if request.asked("part") == "now" else "message.html"
     moves = not all(story.is_at_rest for story in stories)
-    values = {"found": found, "stories": placed, "moves": moves, "evidence": evidence, "weight": weight}
+    values = {
+        "found": found,
+        "stories": placed,
+        "moves": moves,
+        "evidence": evidence,
+        "weight": weight,
+        "can_change": can_change,
+    }
     return page(services, request, template, name=name, newest=newest, shown=shown, **values)
 
 
@@ -44,6 +52,12 @@ def weight(story: LifeStory) -> str:
     if any("a person must look" in line for line in story.outlook):
         return "warn"
     return "good" if story.is_at_rest else "notice"
+
+
+def can_change(story: LifeStory) -> bool:
+    """False: an act changes nothing any more. What was dismissed although it is lost can be repaired after all."""
+    lost = tuple(f"settled as {verdict}" for verdict in LOSSES)
+    return weight(story) != "good" or any(line.endswith(lost) for line in story.outlook)
 
 
 def evidence(values: Mapping[str, object], moment: Moment) -> Iterator[tuple[str, Markup]]:

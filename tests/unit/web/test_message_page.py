@@ -19,7 +19,7 @@ from reconciler.policy.life_story import LifeStory, life_story_of
 from reconciler.policy.ports import KeyPlaces
 from reconciler.web.console import messages
 from reconciler.web.console.catalogue import LANGUAGES, catalogue_of
-from reconciler.web.console.messages import weight
+from reconciler.web.console.messages import can_change, weight
 from reconciler.web.services import WebServices
 from reconciler.wiring import rounds
 from reconciler.wiring.connections import Connections
@@ -153,7 +153,17 @@ def test_a_message_of_a_business_id_cannot_be_acted_on_where_it_is_seen(
     explains(Explanation(stories=(story_of(), done), business=BusinessMessages(business_id="o-7")))
     lost, arrived = re.findall("<article.*?</article>", page_of(services, "/messages/o-7"), re.DOTALL)
     assert "What you can do" in lost
-    assert "What you can do" not in arrived, "it took effect: its own page has the rest"
+    assert ">Repair</button>" in lost
+    explains(Explanation(stories=(done,)))
+    for part in (arrived, page_of(services, f"/messages/{other}")):
+        buttons = re.findall("<button[^>]*>([^<]+)</button>", part.partition("What you can do")[2])
+        assert buttons == ["Open the body"], "the same on both pages"
+
+
+def test_a_loss_that_was_dismissed_by_mistake_cannot_be_repaired() -> None:
+    settled = replace(AT_REST, outlook=("ORDERS/billing: settled as CONSUMED",))
+    assert not can_change(settled)
+    assert can_change(replace(settled, outlook=(*settled.outlook, "ORDERS/shipping: settled as LOST_CONFIRM")))
 
 
 def test_a_part_that_is_asked_for_again_has_no_place_on_the_page(services: WebServices, explains: Asking) -> None:
