@@ -317,6 +317,24 @@ def test_a_button_is_offered_to_whom_it_refuses(
     assert "This console changes nothing" in read_only
 
 
+def test_who_must_give_a_reason_learns_it_from_a_refusal(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Explanation(stories=(story_of(KEYS[0]),))
+    monkeypatch.setattr(messages, "life_stories", lambda _connections, _name: found)
+    forms = re.findall(r'<form class="act".*?</form>', offered(browser), re.DOTALL)
+    marked = {
+        re.findall(r"<button[^>]*>([^<]+)<", form)[0]: (
+            " required>" in form,
+            "(required)" in form,
+            "(optional)" in form,
+        )
+        for form in forms
+        if 'name="reason"' in form
+    }
+    needed, free = (True, True, False), (False, False, True)
+    topic = "Hold ORDERS"
+    assert marked == {"Repair": free, "Dismiss": needed, topic: needed, "Open the body": needed}
+
+
 def keep(browser: Browser, act: WebAct[Any], document: Mapping[str, object]) -> None:
     """As if it had been done under the key k1."""
     keys, environment = browser.world.connections.ledger.idempotency_keys, browser.world.settings.environment
