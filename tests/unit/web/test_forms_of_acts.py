@@ -255,6 +255,8 @@ def test_progress_is_asked_for_after_the_end_or_not_before(browser: Browser) -> 
     connections.ledger.jobs.change(claimed, change, lease_seconds=60)
     part = browser.get("/jobs/{job_id}", query={"part": ["progress"]}, job_id=job.job_id).body.decode()
     assert "3 of 6 messages" in part
+    assert "What is sent has not arrived yet." in part
+    assert 'href="/repairs?state=SENT"' in part
     assert f'hx-get="/jobs/{job.job_id}?part=progress"' in part
     assert "<html" not in part
     assert "<script>alert" not in part
@@ -398,9 +400,13 @@ def test_all_open_losses_are_repaired_of_another_topic_than_was_looked_at(browse
 def test_a_repair_that_was_sent_is_taken_for_one_that_arrived(browser: Browser) -> None:
     of = {"topic": "ORDERS", "group": "billing", "unique_key": KEYS[0], "verdict": "LOST_CONFIRM"}
     sent = of | {"outcome": "sent", "rung": "END", "reason": "DONE 0"}
-    keep(browser, REPAIR, previewed(1) | {"dry_run": False, "keys": [sent]})
+    done = of | {"outcome": "done", "rung": "END", "reason": "every inbox has it"}
+    keep(browser, REPAIR, previewed(1) | {"dry_run": False, "keys": [sent, done]})
     told = browser.get("/acts/{act}/{key}", act="repair", key="k1").body.decode()
     assert "What is sent has not arrived yet." in told
+    assert 'href="/repairs?state=SENT"' in told
+    assert told.count("its effect is awaited. Answer: ") == 1
+    assert ">took effect already<" in told
     assert 'href="/actions"' in told[told.index("On record as web:operator") :]
 
 
