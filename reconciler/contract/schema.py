@@ -57,7 +57,8 @@ class Table:
     sparse_indexes: tuple[tuple[str, ...], ...] = ()
     unique: tuple[tuple[str, ...], ...] = ()
     page_indexes: tuple[PageIndex, ...] = ()
-    #: The index that rows are counted by: environment, the columns that make a kind, and what is told of each kind.
+    #: The index that rows are counted by: environment, the columns that make a kind, and a number that is told of each.
+    #: It begins like the primary key: PostgreSQL takes it for counts only (has_any_value in sql/tables.py).
     count_index: tuple[str, ...] = ()
 
     def columns_of(self, index: PageIndex) -> tuple[str, ...]:

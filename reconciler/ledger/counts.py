@@ -18,7 +18,7 @@ from reconciler.contract.tables import CANDIDATE, REPAIR, CandidateState, Repair
 from reconciler.contract.verdicts import Verdict
 from reconciler.ledger.paging import compared
 from reconciler.policy.ports import RepairCount, VerdictCount
-from reconciler.sql.tables import candidate, repair
+from reconciler.sql.tables import candidate, has_any_value, repair
 
 _UNDECIDED = {"state": CandidateState.OPEN, "verdict": Verdict.UNKNOWN}
 _VERDICTS = RowReader(CANDIDATE, ("topic", "consumer_group", "state", "verdict", "loss_verdict"), otherwise=_UNDECIDED)
@@ -27,10 +27,9 @@ _REPAIRS = RowReader(
     REPAIR, ("topic", "scope", "state", "rung"), otherwise={"state": RepairState.FAILED, "rung": Rung.END}
 )
 
-
-#: The columns that make a kind; of candidates, loss_verdict besides.
-_OF_CANDIDATES = (candidate.c.topic, candidate.c.consumer_group, candidate.c.state, candidate.c.verdict)
-_OF_REPAIRS = (repair.c.topic, repair.c.scope, repair.c.state, repair.c.rung)
+#: Columns of the index: environment, those that make a kind (of candidates loss_verdict besides), and a number.
+_OF_CANDIDATES = tuple(candidate.c[name] for name in CANDIDATE.count_index)
+_OF_REPAIRS = tuple(repair.c[name] for name in REPAIR.count_index)
 
 
 def verdict_counts(connection: sa.Connection, environment: str, *, most: int) -> Sequence[VerdictCount]:
@@ -77,16 +76,19 @@ _Count = Callable[[sa.ColumnElement[bool], Sequence[sa.Column[Any]], int, str], 
 
 
 def _counted(
-    connection: sa.Connection, by: Sequence[sa.Column[Any]], environment: str, count: _Count, most: int
+    connection: sa.Connection, index: Sequence[sa.Column[Any]], environment: str, count: _Count, most: int
 ) -> Iterator[Sequence[Any]]:
     """The values of each kind, and its counts.
 
     SQLite counts all rows at once: a damaged one may have a value there that no comparison finds again.
     """
-    dialect, rows = connection.dialect.name, by[0].table.c.environment == environment
+    dialect, by = connection.dialect.name, index[1:5]
+    rows = index[0] == environment
     if dialect == "sqlite":
         yield from connection.execute(count(rows, by, most, dialect)).all()
         return
+    if dialect == "postgresql":
+        rows &= has_any_value(index[-1])
     first = sa.select(*by).where(rows).order_by(*by).limit(1)
     found = connection.execute(first).first()
     while found is not None:

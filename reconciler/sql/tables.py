@@ -111,7 +111,11 @@ def build_table(table: Table, metadata: sa.MetaData) -> sa.Table:
         if index.only_with is not None:
             made.ddl_if(callable_=_has_partial_indexes)
     if table.count_index:
-        sa.Index(f"ix_reconciler_{short}_count", *(built.c[name] for name in table.count_index))
+        sa.Index(
+            f"ix_reconciler_{short}_count",
+            *(built.c[name] for name in table.count_index),
+            postgresql_where=has_any_value(built.c[table.count_index[-1]]),
+        )
     for names in table.unique:
         sa.Index(
             f"uq_reconciler_{short}_{'_'.join(n.split('_')[0] for n in names)}",
@@ -119,6 +123,11 @@ def build_table(table: Table, metadata: sa.MetaData) -> sa.Table:
             unique=True,
         )
     return built
+
+
+def has_any_value(column: sa.Column[Any]) -> sa.ColumnElement[bool]:
+    """True of each row of PostgreSQL. It takes an index of such rows for a statement that says so, and for no other."""
+    return column >= sa.literal_column("'-9223372036854775808'::bigint")
 
 
 outbox_metadata = sa.MetaData()
