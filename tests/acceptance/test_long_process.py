@@ -67,7 +67,7 @@ def test_a_hundred_looks_open_a_hundred_connections(deployed: Deployment) -> Non
 def test_each_act_begins_with_a_rate_of_repairs_of_its_own(
     deployed: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reconciler.wiring.rounds.REPAIRS_AT_ONCE", 1.0)
+    monkeypatch.setattr("reconciler.wiring.connections.REPAIRS_AT_ONCE", 1.0)
     first, second = deployed.commit(2, lose=True)
     with Connections(load_settings(deployed.config, {})) as connections:
 
