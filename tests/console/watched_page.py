@@ -69,8 +69,10 @@ class WatchedPage:
         ]
 
     def overflow_pixels(self) -> int:
-        """How much wider than the window the page is."""
-        measured: Any = self.page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+        """How much wider than the window the page is, or what a card holds than the card, whichever is more."""
+        cards = "[...document.querySelectorAll('.card')].map(card => card.scrollWidth - card.clientWidth)"
+        page = "document.documentElement.scrollWidth - window.innerWidth"
+        measured: Any = self.page.evaluate(f"Math.max({page}, ...{cards})")
         return int(measured)
 
 
