@@ -64,6 +64,11 @@ class Lookup(Generic[T]):
         return self.presence is Presence.UNKNOWN
 
     @property
+    def has_absence(self) -> bool:
+        """A witness answered that it has nothing, whatever the others have."""
+        return any(answer.presence is Presence.ABSENT for answer in self.answers)
+
+    @property
     def is_complete(self) -> bool:
         """Every witness answered: no other one can have it, too."""
         return all(answer.presence is not Presence.UNKNOWN for answer in self.answers)

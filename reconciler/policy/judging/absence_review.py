@@ -1,9 +1,9 @@
 """Last in a round: closed rows whose verdict rests on an absence are checked once more.
 
-An absence may come from a replica that was behind, or a transaction that took its time. So a key that was REJECTED for
-want of an outbox row, and a key that waits for a person because its effect is missing, are asked for again, by one
-statement to the outbox and one to the inbox; no broker is asked. A key that is there is OPEN again, and the next
-round judges it in full.
+An absence may come from a replica that was behind, or a transaction that took its time. So a key is asked for again
+that was REJECTED for want of an outbox row, or by the tombstone of one database while another one had no row; and a key
+that waits for a person because its effect is missing. It takes one statement to the outbox and one to the inbox; no
+broker is asked. A key that is there is OPEN again, and the next round judges it in full.
 """
 
 from __future__ import annotations
@@ -56,12 +56,13 @@ def _is_there(suspect: Suspect) -> bool:
 def pause_seconds(row: Candidate, suspect: Suspect, *, retention_seconds: float) -> float | None:
     """Until the next question: as long as the verdict had stood when this one was due, in doublings; None: no more.
 
-    A tombstone is final. Once the brokers' retention has passed since the verdict, the row stays as it is.
+    A tombstone is final where every database has one. Once the brokers' retention has passed since the verdict, the row
+    stays as it is.
     """
     if row.ask_again_at_ms is None:
         return ASK_AGAIN_SECONDS_MIN  # the stored time is unreadable: it is written again
     stood_seconds = (row.ask_again_at_ms - row.updated_at_ms) / 1000
-    is_final = suspect.outbox is not None and suspect.outbox.is_found
+    is_final = suspect.outbox is not None and suspect.outbox.is_found and not suspect.outbox.has_absence
     if is_final or stood_seconds >= retention_seconds:
         return None
     asked = suspect.outbox or suspect.inbox

@@ -407,10 +407,11 @@ def state_of(verdict: Verdict) -> CandidateState:
 def ask_again_seconds(finding: Ruling, d: Suspect) -> float | None:
     """Wait before a key that left pending for want of a database row is asked for again. None: the verdict is final.
 
-    A tombstone is final, and so is another content. A present effect would be found again each time.
+    A tombstone is final where no other database was taken at its word that it has no row, and so is another content. A
+    present effect would be found again each time.
     """
     if finding.verdict is Verdict.REJECTED:
-        lacks_row = d.row is None
+        lacks_row = d.row is None or (not d.row.is_committed and d.outbox is not None and d.outbox.has_absence)
     else:
         inbox = d.inbox
         is_missed = finding.verdict in QUARANTINING and finding.verdict is not Verdict.COLLISION

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -12,7 +12,7 @@ import pytest
 from reconciler.contract.tables import CandidateState, OutboxState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.dismissal import Dismissals
-from reconciler.policy.evidence import Lookup, OutboxRow, Presence
+from reconciler.policy.evidence import Lookup, OutboxRow, Presence, WitnessAnswer
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.judging.absence_review import ASK_AGAIN_SECONDS_MAX, pause_seconds
 from reconciler.policy.judging.candidates import SelectionRules
@@ -317,6 +317,30 @@ def test_without_an_inbox_there_is_nothing_to_ask() -> None:
     assert row.ask_again_at_ms is not None
     judged = world.process().verify_one(world.subscriptions[0], key(1), dry_run=True)
     assert judged.verification.ask_again_seconds is None
+
+
+# ---- several outboxes
+
+
+def test_a_commit_is_found_that_another_database_showed_late_behind_a_tombstone() -> None:
+    """An older instance answered a check-back about a half whose commit is in another database."""
+    world = World()
+    committed = world.outbox.rows.pop(world.lose(1))
+    tombstone = replace(committed, state=OutboxState.ROLLED_BACK)
+    without = WitnessAnswer(witness="second", presence=Presence.ABSENT, detail="no row")
+    found = [Lookup(presence=Presence.FOUND, records=(tombstone,), answers=(without,))]
+
+    def look_up(topic: str, not_before_ms: Mapping[str, int]) -> Mapping[str, Lookup[OutboxRow]]:
+        del topic
+        return dict.fromkeys(not_before_ms, found[-1])
+
+    world.outbox.look_up = look_up  # type: ignore[method-assign]
+    process = world.process()
+    world.rounds(process, 6)
+    assert world.verdict(key(1)) == "REJECTED"
+    found.append(Lookup(presence=Presence.FOUND, records=(committed,)))
+    world.rounds(process, 20)
+    assert world.verdict(key(1)) == "CONSUMED"
 
 
 # ---- pauses
