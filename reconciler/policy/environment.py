@@ -58,6 +58,11 @@ def conflict(
     )
 
 
+def told_redis(identity: str, address: str) -> str:
+    """A Redis as a use tells it."""
+    return f"{identity} at {address}"
+
+
 def _identity(redis: str) -> str:
     return redis.partition(" ")[0]
 
@@ -121,7 +126,7 @@ class EnvironmentGuard:
                 found[uses.place] = uses.current(self._environment)
         redis: str | None = None
         with _noted(away):
-            redis = f"{self._redis.identity(self._environment)} at {self._redis_at}"
+            redis = told_redis(self._redis.identity(self._environment), self._redis_at)
         doubts = [doubt for place, use in found.items() for doubt in self._doubts(place, use, known, redis)]
         if known and not doubts:
             self._renew(known, away)
@@ -163,7 +168,7 @@ class EnvironmentGuard:
         identity = ""
         with _noted(away):
             identity = self._identity = self._redis.keep_identity(self._environment)
-        redis = f"{identity} at {self._redis_at}" if identity else ""
+        redis = told_redis(identity, self._redis_at) if identity else ""
         for uses in self._uses:
             with _noted(away):
                 uses.renew(self._environment, known, by=self._by, redis=redis)

@@ -11,7 +11,7 @@ from functools import partial
 from reconciler.announcing.consumer import process_token
 from reconciler.contract.urls import shown_url
 from reconciler.errors import BrokerUnavailable, RedisAway
-from reconciler.policy.environment import EnvironmentGuard, conflict
+from reconciler.policy.environment import EnvironmentGuard, conflict, told_redis
 from reconciler.policy.ports import EnvironmentUses
 from reconciler.shards.environment_uses import RedisEnvironmentUses
 from reconciler.wiring.connections import Connections
@@ -59,10 +59,10 @@ def ask_environment(connections: Connections) -> dict[str, Callable[[], None]]:
     redis = RedisEnvironmentUses(connections.redis)
 
     def ask(uses: EnvironmentUses) -> None:
-        use, identity = uses.current(environment), None
+        use, told = uses.current(environment), None
         with suppress(RedisAway):  # it has a line of its own
-            identity = f"{redis.identity(environment)} at {shown_url(connections.settings.redis.url)}"
-        error = conflict(uses.place, environment, use, brokers, identity)
+            told = told_redis(redis.identity(environment), shown_url(connections.settings.redis.url))
+        error = conflict(uses.place, environment, use, brokers, told)
         if error is not None:
             raise error
 
