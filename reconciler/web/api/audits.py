@@ -63,9 +63,7 @@ def _name_of(position: Position) -> str:
 
 def _show_one(services: WebServices, request: WebRequest) -> WebResponse:
     name = values_of((_NAME,), request)["name"]
-    shelf, look = shelf_and_look(services)
-    entry = find_audit(look, name)
-    (check,) = shelf.checks([entry])
+    _, entry, check = find_audit(services, name)
     return json_response({"audit": audit_document(entry, check)})
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from reconciler.errors import DependencyAway
+from reconciler.web.audits.check import AuditCheck
 from reconciler.web.audits.folder import AuditEntry, FolderLook
 from reconciler.web.audits.shelf import AuditShelf
 from reconciler.web.exchange import WebRefusal
@@ -22,9 +23,11 @@ def shelf_and_look(services: WebServices) -> tuple[AuditShelf, FolderLook]:
     return services.audits, look
 
 
-def find_audit(look: FolderLook, name: str) -> AuditEntry:
-    """By its name. Raises WebRefusal: there is none."""
+def find_audit(services: WebServices, name: str) -> tuple[AuditShelf, AuditEntry, AuditCheck]:
+    """By its name, with what is known of it. Raises WebRefusal: there is none; and as shelf_and_look."""
+    shelf, look = shelf_and_look(services)
     for entry in look.entries:
         if entry.name == name:
-            return entry
+            (check,) = shelf.checks([entry])
+            return shelf, entry, check
     raise WebRefusal(HTTPStatus.NOT_FOUND, "no audit in the folder has this name", kind="no-audit")

@@ -12,7 +12,7 @@ from http import HTTPStatus
 from reconciler.errors import DependencyAway, InvalidValue
 from reconciler.web.audits.days import AuditCalendar, calendar_of
 from reconciler.web.audits.folder import LINK
-from reconciler.web.audits.found import find_audit, shelf_and_look
+from reconciler.web.audits.found import find_audit
 from reconciler.web.console.rendering import page
 from reconciler.web.exchange import HTML, WebRefusal, WebRequest, WebResponse
 from reconciler.web.few_at_once import few_at_once
@@ -77,9 +77,7 @@ def show_all(services: WebServices, request: WebRequest) -> WebResponse:
 
 def show_one(services: WebServices, request: WebRequest) -> WebResponse:
     """What its statements say, who signed them, and what is not as it was signed."""
-    shelf, look = shelf_and_look(services)
-    entry = find_audit(look, request.parts["name"])
-    (check,) = shelf.checks([entry])
+    shelf, entry, check = find_audit(services, request.parts["name"])
     is_part = request.asked("part") == "now"
     # Those that a person must look at come first.
     statements = sorted(check.statements, key=lambda one: (-one.violations, one.topic, one.group))
@@ -101,9 +99,7 @@ def show_one(services: WebServices, request: WebRequest) -> WebResponse:
 @few_at_once(4)
 def show_report(services: WebServices, request: WebRequest) -> WebResponse:
     """The report as the audit wrote it, which a signature vouches for. Raises WebRefusal: there is none."""
-    shelf, look = shelf_and_look(services)
-    entry = find_audit(look, request.parts["name"])
-    (check,) = shelf.checks([entry])
+    shelf, entry, check = find_audit(services, request.parts["name"])
     try:
         body = shelf.report(entry.name, check)
     except OSError as error:
