@@ -32,8 +32,8 @@ def show(services: WebServices, request: WebRequest) -> WebResponse:
     stories = [one for one in found.stories if one.is_known]
     keys = [story.unique_key for story in stories]
     newest = keys[0] if keys else ""
-    shown = request.asked("shown", newest)
-    placed = stories[keys.index(shown) :] if shown in keys else []
+    newest_shown = request.asked("shown", newest)
+    placed = stories[keys.index(newest_shown) :] if newest_shown in keys else []
     template = "message_now.html" if request.asked("part") == "now" else "message.html"
     moves = not all(story.is_at_rest for story in stories)
     values = {
@@ -44,7 +44,7 @@ def show(services: WebServices, request: WebRequest) -> WebResponse:
         "weight": weight,
         "can_change": can_change,
     }
-    return page(services, request, template, name=name, newest=newest, shown=shown, **values)
+    return page(services, request, template, name=name, newest=newest, shown=newest_shown, **values)
 
 
 def weight(story: LifeStory) -> str:

@@ -117,8 +117,7 @@ def severity(report: StatusReport) -> str:
     if report.needs_a_person:
         return "warn"
     said = report.summed_up
-    is_well = said is not None and said.kind is SummaryKind.WELL
-    return "good" if is_well else "notice"
+    return "good" if said is not None and said.kind is SummaryKind.WELL else "notice"
 
 
 def _now(services: WebServices) -> dict[str, Any]:
