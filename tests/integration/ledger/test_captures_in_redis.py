@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from reconciler.policy.ports import RoundDone, RoundMark
 from reconciler.shards.client import RoundRedis, open_redis
 from reconciler.shards.memory import RedisShardMemory
 from reconciler.shards.round_capture import VIEWS_MAX, RedisRoundCapture
-from tests.contract.ledger.rows import key, new_environment, shard
+from tests.contract.ledger.rows import key
 from tests.contract.ledger.shards import InRedis
 from tests.integration.ledger.reply_swallower import ReplySwallower
 from tests.services.redis_server import RedisServer
@@ -28,16 +29,8 @@ KEYS = [key(number) for number in range(4_000)]
 
 
 @pytest.fixture
-def direct(shared_redis_server: RedisServer) -> Iterator[InRedis]:
-    rounds = open_redis(shared_redis_server.url)
-    with redis.Redis.from_url(shared_redis_server.url) as client:
-        yield InRedis(client, rounds, history_generations=2)
-    rounds.close()
-
-
-@pytest.fixture
-def of() -> Shard:
-    return shard(new_environment() + "-captures")
+def direct(direct: InRedis) -> InRedis:
+    return replace(direct, history_generations=2)
 
 
 def members(keys: list[str]) -> list[bytes]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 
 import pytest
-import redis
 
 from reconciler.commands.status.damage import misshapen_members
 from reconciler.contract.keyspace import ShardKeys
@@ -14,26 +12,11 @@ from reconciler.contract.subscription import Shard
 from reconciler.contract.unique_key import member_of
 from reconciler.errors import InvariantViolation
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
-from reconciler.shards.client import open_redis
 from reconciler.shards.commit_samples import SAMPLE_MEMBERS, sample_commit_sets
-from tests.contract.ledger.rows import key, new_environment, shard
+from tests.contract.ledger.rows import key, shard
 from tests.contract.ledger.shards import InRedis
-from tests.services.redis_server import RedisServer
 
 pytestmark = pytest.mark.redis
-
-
-@pytest.fixture
-def direct(shared_redis_server: RedisServer) -> Iterator[InRedis]:
-    rounds = open_redis(shared_redis_server.url)
-    with redis.Redis.from_url(shared_redis_server.url) as client:
-        yield InRedis(client, rounds)
-    rounds.close()
-
-
-@pytest.fixture
-def of() -> Shard:
-    return shard(new_environment() + "-damage", 0)
 
 
 @pytest.mark.parametrize(

@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-import redis
 
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard
 from reconciler.errors import InvariantViolation
 from reconciler.policy.ports import KeyPlaces
-from reconciler.shards.client import open_redis
 from reconciler.shards.key_places import places_of
-from tests.contract.ledger.rows import key, new_environment, shard
+from tests.contract.ledger.rows import key
 from tests.contract.ledger.shards import InRedis
-from tests.services.redis_server import RedisServer
 
 pytestmark = pytest.mark.redis
-
-
-@pytest.fixture
-def direct(shared_redis_server: RedisServer) -> Iterator[InRedis]:
-    rounds = open_redis(shared_redis_server.url)
-    with redis.Redis.from_url(shared_redis_server.url) as client:
-        yield InRedis(client, rounds)
-    rounds.close()
-
-
-@pytest.fixture
-def of() -> Shard:
-    return shard(new_environment() + "-places", 0)
 
 
 def places(direct: InRedis, of: Shard, number: int = 1) -> KeyPlaces:

@@ -21,7 +21,7 @@ from reconciler.shards.access import open_client
 from reconciler.shards.client import RoundRedis, open_redis
 from reconciler.shards.memory import RedisShardMemory
 from reconciler.shards.round_commands import round_commands, round_done
-from tests.contract.ledger.rows import key, new_environment, shard
+from tests.contract.ledger.rows import key, shard
 from tests.contract.ledger.shards import InRedis
 from tests.integration.ledger.reply_swallower import ReplySwallower
 from tests.services.redis_server import RedisServer
@@ -30,22 +30,9 @@ pytestmark = pytest.mark.redis
 
 
 @pytest.fixture
-def direct(shared_redis_server: RedisServer) -> Iterator[InRedis]:
-    rounds = open_redis(shared_redis_server.url)
-    with redis.Redis.from_url(shared_redis_server.url) as client:
-        yield InRedis(client, rounds)
-    rounds.close()
-
-
-@pytest.fixture
 def proxy(shared_redis_server: RedisServer) -> Iterator[ReplySwallower]:
     with ReplySwallower(shared_redis_server.port) as swallower:
         yield swallower
-
-
-@pytest.fixture
-def of() -> Shard:
-    return shard(new_environment() + "-replies")
 
 
 def through(proxy: ReplySwallower, *, retries: int, seconds: float = 30.0) -> RoundRedis:
