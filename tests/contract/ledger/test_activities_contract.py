@@ -81,6 +81,15 @@ def test_more_rounds_than_may_be_read_are_told_as_unknown_and_not_as_calm(databa
     assert [one.announced for one in buckets(world, rows_max=9)[-5:]] == [7, 7, 7, 7, 0]
 
 
+def four_rounds_two_hours_ago(world: DatabaseWorld) -> None:
+    """Each in a bucket of its own."""
+    at_the_begin_of_a_minute(world)
+    for generation in (1, 2, 3, 4):
+        round_now(world, generation)
+        world.clock.advance(300)
+    world.clock.advance(2 * 3_600)
+
+
 def announced_of(activities: SqlActivities, world: DatabaseWorld) -> list[int | None]:
     """In four hours, of the buckets with rounds."""
     found = activities.of_hours(world.environment, hours=4, width_ms=5 * MINUTE).buckets
@@ -90,11 +99,7 @@ def announced_of(activities: SqlActivities, world: DatabaseWorld) -> list[int | 
 def test_what_was_read_is_remembered_and_stays_wrong_for_ever(database_world: DatabaseWorld) -> None:
     """A chart of three days reads hundreds of thousands of rounds; a loss is proved after its bucket was read."""
     world = database_world
-    at_the_begin_of_a_minute(world)
-    for generation in (1, 2, 3, 4):
-        round_now(world, generation)
-        world.clock.advance(300)
-    world.clock.advance(2 * 3_600)
+    four_rounds_two_hours_ago(world)
     activities = SqlActivities(world.ledger.database)
     assert announced_of(activities, world) == [7, 7, 7, 7]
     with world.ledger.database.writing() as connection:
@@ -107,11 +112,7 @@ def test_what_was_read_is_remembered_and_stays_wrong_for_ever(database_world: Da
 
 def test_what_one_reading_leaves_unknown_the_next_ones_do_not_read_either(database_world: DatabaseWorld) -> None:
     world = database_world
-    at_the_begin_of_a_minute(world)
-    for generation in (1, 2, 3, 4):
-        round_now(world, generation)
-        world.clock.advance(300)
-    world.clock.advance(2 * 3_600)
+    four_rounds_two_hours_ago(world)
     activities = SqlActivities(world.ledger.database, rows_max=2)
     seen = [[one for one in announced_of(activities, world) if one is not None] for _ in range(6)]
     assert seen == sorted(seen), "what was known is known"

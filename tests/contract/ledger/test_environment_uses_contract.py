@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import redis
 import sqlalchemy as sa
@@ -85,6 +87,13 @@ def test_the_use_in_redis_is_read_as_it_was_written_and_expires(redis_server: Re
         assert uses.current(new_environment()) is None
 
 
+def another_program_writes(client: redis.Redis, name: str, value: bytes | dict[Any, Any]) -> None:
+    if isinstance(value, bytes):
+        client.set(name, value)
+    else:
+        client.hset(name, mapping=value)
+
+
 @pytest.mark.parametrize(
     "value", [b"", b"\xff\n\xff\n\xff", b"a\nb", b"a\nb\n{}", b"a\nb\n[1]", {"a": "hash"}], ids=repr
 )
@@ -93,10 +102,7 @@ def test_what_another_program_wrote_in_redis_knows_no_broker_and_is_replaced(
 ) -> None:
     environment = new_environment()
     with redis.Redis.from_url(redis_server.url) as client:
-        if isinstance(value, bytes):
-            client.set(use_key(environment), value)
-        else:
-            client.hset(use_key(environment), mapping=value)
+        another_program_writes(client, use_key(environment), value)
         uses = RedisEnvironmentUses(client)
         damaged = uses.current(environment)
         assert damaged is not None
@@ -127,9 +133,6 @@ def test_what_another_program_wrote_as_the_identity_is_none(
 ) -> None:
     environment = new_environment()
     with redis.Redis.from_url(redis_server.url) as client:
-        if isinstance(value, bytes):
-            client.set(identity_key(environment), value)
-        else:
-            client.hset(identity_key(environment), mapping=value)
+        another_program_writes(client, identity_key(environment), value)
         uses = RedisEnvironmentUses(client)
         assert (uses.identity(environment), uses.keep_identity(environment)) == ("", "")
