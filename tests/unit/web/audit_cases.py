@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from reconciler.clock import Clock, SystemClock
 from reconciler.web.audits.check import AuditCheck, AuditState, check_of
-from reconciler.web.audits.folder import look_at
+from reconciler.web.audits.folder import AuditEntry, look_at
 from reconciler.web.audits.shelf import AuditShelf
 from tests.polling import eventually
 
@@ -86,15 +86,20 @@ def shelf_of(folder: Path, key: Path, verify: Callable[[str], AuditCheck], *, cl
     )
 
 
-def known_shelf(folder: Path, checks: Mapping[str, AuditCheck]) -> AuditShelf:
-    """All of them are known already."""
-    shelf = shelf_of(*folder_with(folder, *checks), checks.__getitem__)
-    entries = shelf.look().entries
+def known(shelf: AuditShelf, entries: Sequence[AuditEntry]) -> Sequence[AuditCheck]:
+    """What the shelf tells of these, as soon as it waits for none of them."""
     eventually(
         lambda: all(one.state is not AuditState.WAITING for one in shelf.checks(entries)),
         within_seconds=10,
         message="every audit is known",
     )
+    return shelf.checks(entries)
+
+
+def known_shelf(folder: Path, checks: Mapping[str, AuditCheck]) -> AuditShelf:
+    """All of them are known already."""
+    shelf = shelf_of(*folder_with(folder, *checks), checks.__getitem__)
+    known(shelf, shelf.look().entries)
     return shelf
 
 

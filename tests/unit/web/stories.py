@@ -7,8 +7,8 @@ from dataclasses import replace
 from reconciler.contract.tables import RepairState
 from reconciler.policy.evidence import InboxRow, Lookup, Presence, WitnessAnswer
 from reconciler.policy.life_story import LifeStory, life_story_of
-from reconciler.policy.ports import Intent, KeyPlaces, LedgerLife, OperatorAction
-from tests.unit.service.test_life_story import BILLING, CANDIDATE, COPY, KEY, REPAIR, ROUND, ROW, SHIPPING
+from reconciler.policy.ports import Intent, LedgerLife, OperatorAction
+from tests.unit.service.test_life_story import BILLING, CANDIDATE, COPY, KEY, REPAIR, ROUND, ROW, SHIPPING, in_redis
 from tests.unit.web.console_world import HOSTILE
 
 NEXT_MS = 1_700_000_060_000
@@ -46,10 +46,7 @@ def story_of(key: str = KEY, *, silent: str = HOSTILE, away: tuple[str, ...] = (
         },
         inboxes={BILLING: Lookup(presence=Presence.ABSENT, answers=_absent("inbox")), SHIPPING: unanswered},
         places={
-            BILLING: Lookup(
-                presence=Presence.FOUND,
-                records=(KeyPlaces(is_announced=False, first_seen_ms=NEXT_MS, is_consumed=False),),
-            ),
+            BILLING: in_redis(first_seen_ms=NEXT_MS),
             SHIPPING: Lookup.unknown("redis", silent),
         },
         ledger=LedgerLife(candidates=(candidate,), repairs=(repair,), rounds=(ROUND,), actions=(by_hand,)),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,9 +15,10 @@ from reconciler.web.audits import check as checks
 from reconciler.web.audits import folder as folders
 from reconciler.web.audits.check import AuditCheck, AuditState, unanswered
 from reconciler.web.audits.folder import AuditEntry, look_at, read_report
-from reconciler.web.audits.shelf import LASTING_SECONDS, PASSING_SECONDS, AuditShelf
+from reconciler.web.audits.shelf import LASTING_SECONDS, PASSING_SECONDS
 from tests.polling import eventually
 from tests.unit.web import audit_cases as cases
+from tests.unit.web.audit_cases import known
 from tests.unit.web.console_world import settings_of
 
 REPORT_SHA256 = hashlib.sha256(b"<h1>Report</h1>").hexdigest()
@@ -152,14 +152,6 @@ class Verifier:
         self.asked.append(name)
         assert self.may_answer.wait(30)
         return self.answer
-
-
-def known(shelf: AuditShelf, entries: Sequence[AuditEntry]) -> Sequence[AuditCheck]:
-    def look() -> Sequence[AuditCheck] | None:
-        found = shelf.checks(entries)
-        return found if all(one.state is not AuditState.WAITING for one in found) else None
-
-    return eventually(look, within_seconds=10, message="everything is known")
 
 
 ENTRIES = [AuditEntry(name=name, identity="1") for name in ("c", "b", "a")]

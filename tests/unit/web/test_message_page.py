@@ -23,7 +23,7 @@ from reconciler.web.console.messages import can_change, weight
 from reconciler.web.services import WebServices
 from reconciler.wiring import rounds
 from reconciler.wiring.connections import Connections
-from tests.unit.service.test_life_story import BILLING, CANDIDATE, KEY, NOTHING, SHIPPING
+from tests.unit.service.test_life_story import BILLING, JUDGED, KEY, SHIPPING
 from tests.unit.web.console_world import HOSTILE, PREFIX, asked, route_of, services_of, settings_of
 from tests.unit.web.stories import story_of
 
@@ -90,7 +90,7 @@ def test_a_witness_says_nothing_of_why(services: WebServices, explains: Asking) 
         outbox=Lookup.unknown("outbox", "no topic is configured"),
         copies={},
         inboxes={},
-        ledger=replace(NOTHING, candidates=(CANDIDATE,)),
+        ledger=JUDGED,
     )
     for story in (story_of(), retired):
         explains(Explanation(stories=(story,)))

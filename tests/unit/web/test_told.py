@@ -24,10 +24,25 @@ from reconciler.policy.account import (
 )
 from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, Presence
 from reconciler.policy.life_story import LifeStory, life_story_of
-from reconciler.policy.ports import HeldTopic, KeyPlaces, LedgerLife, PendingKey
+from reconciler.policy.ports import HeldTopic, LedgerLife, PendingKey
 from reconciler.web.console.catalogue import LANGUAGES, catalogue_of
 from reconciler.web.console.told import RECOGNISED_CHARACTERS_MAX, as_told, known_lines
-from tests.unit.service.test_life_story import ABSENT, BILLING, CANDIDATE, COPY, EFFECT, KEY, REPAIR, ROUND, ROW
+from tests.unit.service.test_life_story import (
+    ABSENT,
+    BILLING,
+    CANDIDATE,
+    COPY,
+    EFFECT,
+    JUDGED,
+    KEY,
+    NOTHING,
+    NOWHERE,
+    RECORDED,
+    REPAIR,
+    ROUND,
+    ROW,
+    in_redis,
+)
 
 NOW_MS = 10_000_000
 CHINESE = catalogue_of("zh")
@@ -65,20 +80,16 @@ def stories() -> Iterator[LifeStory]:
         candidate = replace(CANDIDATE, verdict=verdict, state=state)
         repairs = [replace(REPAIR, scope=scope, rung=Rung.END, state=RepairState.OPEN) for scope in ("*", "billing")]
         ledger = LedgerLife(candidates=(candidate,), repairs=tuple(repairs), rounds=(ROUND,))
-        outbox = Lookup(presence=Presence.FOUND, records=(ROW,))
-        yield life_story_of(KEY, outbox=outbox, copies=copies, inboxes={BILLING: ABSENT}, ledger=ledger, holds=holds)
-    empty = LedgerLife(candidates=(), repairs=(), rounds=())
+        yield life_story_of(KEY, outbox=RECORDED, copies=copies, inboxes={BILLING: ABSENT}, ledger=ledger, holds=holds)
     unseen: Lookup[OutboxRow] = Lookup(presence=Presence.ABSENT)
     for announced, first_seen_ms, consumed in product((False, True), (None, 5), (False, True)):
-        place = KeyPlaces(is_announced=announced, first_seen_ms=first_seen_ms, is_consumed=consumed)
-        asked = {BILLING: Lookup(presence=Presence.FOUND, records=(place,))}
-        for ledger in (empty, LedgerLife(candidates=(CANDIDATE,), repairs=(), rounds=())):
+        asked = {BILLING: in_redis(announced=announced, first_seen_ms=first_seen_ms, consumed=consumed)}
+        for ledger in (NOTHING, JUDGED):
             yield life_story_of(KEY, outbox=unseen, copies={}, inboxes={BILLING: ABSENT}, ledger=ledger, places=asked)
-    nowhere: Lookup[KeyPlaces] = Lookup(presence=Presence.ABSENT)
     yield life_story_of(
-        KEY, outbox=unseen, copies={}, inboxes={BILLING: ABSENT}, ledger=empty, places={BILLING: nowhere}
+        KEY, outbox=unseen, copies={}, inboxes={BILLING: ABSENT}, ledger=NOTHING, places={BILLING: NOWHERE}
     )
-    yield life_story_of(KEY, outbox=unseen, copies={}, inboxes={}, ledger=empty)
+    yield life_story_of(KEY, outbox=unseen, copies={}, inboxes={}, ledger=NOTHING)
     effect: Lookup[InboxRow] = Lookup(presence=Presence.FOUND, records=(EFFECT,))
     for row, inbox in (
         (ROW, effect),
@@ -86,7 +97,7 @@ def stories() -> Iterator[LifeStory]:
         (replace(ROW, state=OutboxState.ROLLED_BACK, announced_at_ms=None), ABSENT),
     ):
         outbox = Lookup(presence=Presence.FOUND, records=(row,))
-        yield life_story_of(KEY, outbox=outbox, copies={}, inboxes={BILLING: inbox}, ledger=empty)
+        yield life_story_of(KEY, outbox=outbox, copies={}, inboxes={BILLING: inbox}, ledger=NOTHING)
 
 
 _KINDS = ("committed", "parked", "retry", "dead-letter")
