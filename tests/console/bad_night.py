@@ -26,6 +26,7 @@ from reconciler.web.acts.brakes import HOLD, LIFT
 from reconciler.web.acts.once import kept_key
 from reconciler.web.acts.repairing import DISMISS, REPAIR
 from reconciler.web.audits.check import AuditCheck
+from reconciler.web.routes import ROUTES, Surface
 from tests.unit.web.audit_cases import DAY_MS, START_MS, altered, check, statement
 
 ENVIRONMENT = "production"
@@ -91,6 +92,8 @@ def job_ids() -> Sequence[str]:
     return [f"{number + 0x51:032x}" for number in range(4)]
 
 
+#: Routes of which pictures are taken.
+PAGES = [r for r in ROUTES if r.surface is Surface.PAGE and r.method == "GET" and r.name != "static"]
 #: Path with places -> what stands in them: pages of this night (tests/unit/web/sample_addresses.py).
 PLACES: Mapping[str, Sequence[tuple[str, ...]]] = {
     "/messages/{name:path}": [(key(1),), (key(60),), (business_id(2),)],

@@ -13,11 +13,12 @@ import html
 import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from playwright.sync_api import Browser, Page, StorageState, expect, sync_playwright
 
@@ -26,13 +27,9 @@ from reconciler.commands.status.report import StatusReport
 from reconciler.instrumentation.metrics.reading import LatestReading
 from reconciler.settings.schema import Settings
 from reconciler.web.access.roles import WebRole
-from reconciler.web.audits.shelf import AuditShelf
-from reconciler.web.routes import ROUTES, Surface
-from reconciler.web.server import serving
-from reconciler.web.services import build_services
-from reconciler.wiring.connections import Connections
 from tests.console import bad_night
-from tests.console.watched_page import launched, opened, sign_in
+from tests.console.served import served
+from tests.console.watched_page import Look, launched, opened, sign_in
 from tests.services.embedded_broker import EmbeddedBroker
 from tests.services.ports import free_port
 from tests.services.redis_server import RedisServer
@@ -66,20 +63,6 @@ class Scene:
     press: Callable[[Page], None] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """How a browser shows it."""
-
-    language: str
-    theme: str
-    width: int
-
-    @property
-    def name(self) -> str:
-        """Of the files."""
-        return f"{self.width}-{self.theme}-{self.language}"
-
-
 class Stage:
     """The worlds, each behind a server of its own."""
 
@@ -89,7 +72,7 @@ class Stage:
         self._clock = SystemClock()
         self._redis = stack.enter_context(RedisServer(folder / "redis"))
         self._broker = stack.enter_context(EmbeddedBroker())
-        for topic, queues in ((("RECONCILER_UNIQUE_KEY"), 16), *((topic, 4) for topic in bad_night.topics())):
+        for topic, queues in (("RECONCILER_UNIQUE_KEY", 16), *((topic, 4) for topic in bad_night.topics())):
             create_topic(self._broker.port, topic, queues=queues, name_server_port=self._broker.port)
 
     def night(self) -> str:
@@ -115,7 +98,8 @@ class Stage:
         settings = self._settings("told")
         if not (self._folder / "told" / "ledger.db").exists():
             bad_night.make_quiet(self._folder / "told", now_ms=self._clock.now_ms())
-        return self._served(settings, report=report)
+        told = replace(report, asked_ms=self._clock.now_ms())
+        return self._served(settings, status=LatestReading(lambda: told, clock=self._clock, interval_seconds=1))
 
     def _settings(self, name: str, *, away: bool = False) -> Settings:
         folder = self._folder / name
@@ -130,25 +114,14 @@ class Stage:
             name_servers=nobody if away else self._broker.name_servers,
         )
 
-    def _served(
-        self, settings: Settings, *, report: StatusReport | None = None, audits: AuditShelf | None = None
-    ) -> str:
-        connections = self._stack.enter_context(Connections(settings, clock=self._clock))
-        services = replace(build_services(settings, connections, clock=self._clock), audits=audits)
-        if report is not None:
-            now_ms = self._clock.now_ms()
-            told = replace(report, asked_ms=now_ms)
-            services = replace(services, status=LatestReading(lambda: told, clock=self._clock, interval_seconds=1))
-        host, port = self._stack.enter_context(serving(services, f"127.0.0.1:{free_port()}"))
-        return f"http://{host}:{port}"
+    def _served(self, settings: Settings, **chosen: Any) -> str:
+        return self._stack.enter_context(served(settings, **chosen))
 
 
 def scenes_of(stage: Stage) -> Iterator[Scene]:
     """Every page of the night, then the same people's other nights."""
     night = stage.night()
-    for route in ROUTES:
-        if route.surface is not Surface.PAGE or route.method != "GET" or route.name == "static":
-            continue
+    for route in bad_night.PAGES:
         for number, path in enumerate(paths_of(route, bad_night.PLACES)):
             name = route.name.removeprefix("page of ") + (f"-{number + 1}" if number else "")
             yield Scene(name=name, base=night, path=path, who="" if route.name == "login" else bad_night.ON_CALL)
@@ -173,9 +146,7 @@ def scenes_of(stage: Stage) -> Iterator[Scene]:
 
 
 def _refused(page: Page) -> None:
-    page.locator("#name").fill(bad_night.ON_CALL)
-    page.locator("#password").fill("no")
-    page.locator("main button").click()
+    sign_in(page, bad_night.ON_CALL, "no")
 
 
 def _open_body(page: Page) -> None:
@@ -185,12 +156,15 @@ def _open_body(page: Page) -> None:
 
 def looks_of(options: argparse.Namespace) -> Sequence[Look]:
     """Those that were asked for."""
-    asked = product(options.width or WIDTHS, options.theme or THEMES, options.language or LANGUAGES)
-    return [Look(width=width, theme=theme, language=language) for width, theme, language in asked]
+    return _looks(options.width or WIDTHS, options.theme or THEMES, options.language or LANGUAGES)
 
 
-@contextmanager
-def _known(browser: Browser, scenes: Sequence[Scene]) -> Iterator[dict[tuple[str, str], StorageState | None]]:
+def _looks(*asked: Sequence[Any]) -> Sequence[Look]:
+    """Every one of these widths, themes and languages."""
+    return [Look(width=width, dark=theme == "dark", language=language) for width, theme, language in product(*asked)]
+
+
+def _cookies(browser: Browser, scenes: Sequence[Scene]) -> dict[tuple[str, str], StorageState | None]:
     """(address, person) -> the cookies of a login."""
     found: dict[tuple[str, str], StorageState | None] = {}
     for base, who in {(scene.base, scene.who): None for scene in scenes}:
@@ -202,34 +176,27 @@ def _known(browser: Browser, scenes: Sequence[Scene]) -> Iterator[dict[tuple[str
             sign_in(watched.page, who, PASSWORD)
             watched.page.locator(".who form").wait_for()
             found[base, who] = watched.page.context.storage_state()
-    yield found
+    return found
 
 
 def take(
     browser: Browser, scenes: Sequence[Scene], looks: Sequence[Look], folder: Path, *, checks: bool
 ) -> Iterator[tuple[Scene, Look, Path | None, Sequence[str]]]:
     """One picture after the other, with what went wrong; None: there is no page at this address."""
-    with _known(browser, scenes) as cookies:
-        for look, base, who in {(look, scene.base, scene.who): None for look in looks for scene in scenes}:
-            with opened(
-                browser,
-                base,
-                language=look.language,
-                dark=look.theme == "dark",
-                width=look.width,
-                cookies=cookies[base, who],
-            ) as watched:
-                for scene in scenes:
-                    if (scene.base, scene.who) != (base, who):
-                        continue
-                    watched.troubles.clear()
-                    file = _picture(watched.page, scene, folder / f"{scene.name}.{look.name}.png")
-                    troubles = [] if scene.is_trouble else [*watched.troubles]
-                    if file and checks:
-                        troubles += watched.violations()
-                        if (over := watched.overflow_pixels()) > 0:
-                            troubles.append(f"{over} px wider than the window")
-                    yield scene, look, file, troubles
+    cookies = _cookies(browser, scenes)
+    for look, base, who in {(look, scene.base, scene.who): None for look in looks for scene in scenes}:
+        with opened(browser, base, look=look, cookies=cookies[base, who]) as watched:
+            for scene in scenes:
+                if (scene.base, scene.who) != (base, who):
+                    continue
+                watched.troubles.clear()
+                file = _picture(watched.page, scene, folder / f"{scene.name}.{look}.png")
+                troubles = [] if scene.is_trouble else [*watched.troubles]
+                if file and checks:
+                    troubles += watched.violations()
+                    if (over := watched.overflow_pixels()) > 0:
+                        troubles.append(f"{over} px wider than the window")
+                yield scene, look, file, troubles
 
 
 def _picture(page: Page, scene: Scene, file: Path) -> Path | None:
@@ -247,10 +214,7 @@ def write_index(folder: Path, scenes: Sequence[Scene]) -> Path:
     """The contact sheet: a row a page, the same page beside itself."""
     rows = []
     for scene in scenes:
-        files = [
-            f"{scene.name}.{Look(width=w, theme=t, language=lg).name}.png"
-            for w, t, lg in product(WIDTHS, THEMES, LANGUAGES)
-        ]
+        files = [f"{scene.name}.{look}.png" for look in _looks(WIDTHS, THEMES, LANGUAGES)]
         shown = "".join(
             f'<a href="{name}"><img loading="lazy" src="{name}" alt="{name}"></a>'
             for name in map(html.escape, files)
@@ -294,10 +258,10 @@ def main() -> int:
         stack.callback(browser.close)
         taken = take(browser, scenes, looks, options.folder, checks=not options.no_checks)
         for number, (scene, look, _, troubles) in enumerate(taken, 1):
-            _progress(number, len(scenes) * len(looks), f"{scene.name} {look.name}")
+            _progress(number, len(scenes) * len(looks), f"{scene.name} {look}")
             for trouble in troubles:
                 failed += 1
-                sys.stdout.write(f"{scene.name} {look.name}: {trouble}\n")
+                sys.stdout.write(f"{scene.name} {look}: {trouble}\n")
                 sys.stdout.flush()
         sys.stdout.write(f"{write_index(options.folder, every)}\n")
     return int(failed > 0)

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser
 
-from reconciler.clock import SystemClock
-from reconciler.web.server import serving
-from reconciler.web.services import build_services
-from reconciler.wiring.connections import Connections
+from tests.console.served import served
 from tests.console.watched_page import opened
-from tests.services.ports import free_port
 from tests.unit.web.audit_cases import check, known_shelf, statement
-from tests.unit.web.console_world import PREFIX, settings_of
+from tests.unit.web.console_world import settings_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 HOSTILE = """<!doctype html><title>A report</title><style>h1 { color: rgb(1, 2, 3) }</style><h1>Report</h1>
@@ -33,11 +28,8 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("audits")
     shelf = known_shelf(folder, {"day": check(statement(report_sha256=hashlib.sha256(HOSTILE.encode()).hexdigest()))})
     Path(shelf.folder, "day", "report.html").write_text(HOSTILE)
-    settings, clock = settings_of(folder), SystemClock()
-    with Connections(settings, clock=clock) as connections:
-        services = replace(build_services(settings, connections, clock=clock), audits=shelf)
-        with serving(services, f"127.0.0.1:{free_port()}") as (host, port):
-            yield f"http://{host}:{port}{PREFIX}"
+    with served(settings_of(folder), audits=shelf) as url:
+        yield url
 
 
 def test_a_report_does_something_in_the_name_of_its_reader(chromium: Browser, url: str) -> None:

@@ -13,7 +13,7 @@ from reconciler.clock import SystemClock
 from reconciler.settings.file import load_settings
 from reconciler.web.access.roles import WebRole
 from reconciler.web.server import serving_web
-from tests.console.watched_page import opened, sign_in
+from tests.console.watched_page import Look, opened, sign_in
 from tests.services.ports import free_port
 from tests.unit.web.ledger_of_cases import make_ledger
 from tests.unit.web.web_world import PASSWORD, with_user
@@ -37,7 +37,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])
 def test_a_preview_gets_other_messages_than_were_chosen(chromium: Browser, url: str, scripts: bool) -> None:
-    with opened(chromium, url, scripts=scripts, width=360) as watched:
+    with opened(chromium, url, look=Look(width=360), scripts=scripts) as watched:
         page = watched.page
         page.goto(f"{url}/login?next=/losses")
         sign_in(page, "olga", PASSWORD)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -17,11 +17,8 @@ from reconciler.clock import SystemClock
 from reconciler.settings.schema import Settings
 from reconciler.web.access.roles import WebRole
 from reconciler.web.audits.check import AuditCheck
-from reconciler.web.server import serving
-from reconciler.web.services import build_services
-from reconciler.wiring.connections import Connections
-from tests.console.watched_page import WatchedPage, opened, sign_in
-from tests.services.ports import free_port
+from tests.console.served import served
+from tests.console.watched_page import Look, WatchedPage, opened, sign_in
 from tests.unit.web.audit_cases import HOSTILE_AUDITS, known_shelf
 from tests.unit.web.hostile_ledger import ADMIN, make_empty_world, make_hostile_world
 from tests.unit.web.ledger_of_cases import key
@@ -35,21 +32,9 @@ EMPTY_ADDRESSES = [address for address in page_addresses() if address.count("/")
 _ALIKE = "tbody tr:nth-child(n+9), li:nth-child(n+16), option:nth-child(n+30)"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """How a visitor sees the pages."""
-
-    language: str
-    dark: bool
-    width: int
-
-    def __str__(self) -> str:
-        return f"{self.language}-{'dark' if self.dark else 'light'}-{self.width}"
-
-
 #: Each ledger is seen at both widths, in both languages and in both colours.
-LOOKS = (Look(language="en", dark=False, width=1280), Look(language="zh-CN", dark=True, width=360))
-EMPTY_LOOKS = (Look(language="zh-CN", dark=False, width=360), Look(language="en", dark=True, width=1280))
+LOOKS = (Look(), Look(language="zh-CN", dark=True, width=360))
+EMPTY_LOOKS = (Look(language="zh-CN", width=360), Look(dark=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,13 +67,13 @@ class Tour:
 
 @pytest.fixture(scope="module")
 def hostile_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with _served(tmp_path_factory.mktemp("hostile"), make_hostile_world, HOSTILE_AUDITS) as url:
+    with _world_at(tmp_path_factory.mktemp("hostile"), make_hostile_world, HOSTILE_AUDITS) as url:
         yield url
 
 
 @pytest.fixture(scope="module")
 def empty_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with _served(tmp_path_factory.mktemp("empty"), make_empty_world, {}) as url:
+    with _world_at(tmp_path_factory.mktemp("empty"), make_empty_world, {}) as url:
         yield url
 
 
@@ -105,21 +90,17 @@ def empty(request: pytest.FixtureRequest, chromium: Browser, empty_url: str) -> 
 
 
 @contextmanager
-def _served(folder: Path, make_world: Callable[..., Settings], audits: Mapping[str, AuditCheck]) -> Iterator[str]:
+def _world_at(folder: Path, make_world: Callable[..., Settings], audits: Mapping[str, AuditCheck]) -> Iterator[str]:
     """Nobody listens where Redis and the brokers should be: pages say so, and are filled from the databases."""
-    clock = SystemClock()
     with_user(folder / "users.json", ADMIN, WebRole.OPERATOR)
-    settings = make_world(folder, now_ms=clock.now_ms(), RECONCILER_WEB__USERS_FILE=str(folder / "users.json"))
-    with Connections(settings, clock=clock) as connections:
-        services = build_services(settings, connections, clock=clock)
-        services = replace(services, audits=known_shelf(folder, audits))
-        with serving(services, f"127.0.0.1:{free_port()}") as (host, port):
-            yield f"http://{host}:{port}"
+    settings = make_world(folder, now_ms=SystemClock().now_ms(), RECONCILER_WEB__USERS_FILE=str(folder / "users.json"))
+    with served(settings, audits=known_shelf(folder, audits)) as url:
+        yield url
 
 
 @contextmanager
 def _touring(chromium: Browser, url: str, look: Look) -> Iterator[Tour]:
-    with opened(chromium, url, language=look.language, dark=look.dark, width=look.width) as watched:
+    with opened(chromium, url, look=look) as watched:
         watched.page.goto(f"{url}/login")
         sign_in(watched.page, ADMIN, PASSWORD)
         expect(watched.page.locator(".who")).to_contain_text(ADMIN)

@@ -1,6 +1,6 @@
 """A page of a browser that is watched: dialogs, errors of scripts, and requests to other hosts are troubles.
 
-with opened(chromium, url, language="zh-CN", dark=True, width=360) as watched:
+with opened(chromium, url, look=Look(language="zh-CN", dark=True, width=360)) as watched:
     watched.page.goto(f"{url}/")
     assert not watched.troubles
 """
@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import (
@@ -52,6 +52,27 @@ def launched(playwright: Playwright) -> Browser:
     return playwright.chromium.launch(executable_path=browser(), args=[*sandbox, *_QUIET])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """How a browser shows a page."""
+
+    language: str = "en"
+    dark: bool = False
+    #: Of the window, in pixels.
+    width: int = 1280
+
+    @property
+    def theme(self) -> Literal["dark", "light"]:
+        """What the visitor prefers."""
+        return "dark" if self.dark else "light"
+
+    def __str__(self) -> str:
+        return f"{self.width}-{self.theme}-{self.language}"
+
+
+A_DESK = Look()
+
+
 @dataclass(slots=True, kw_only=True)
 class WatchedPage:
     """One page, and what went wrong on it."""
@@ -89,17 +110,15 @@ def opened(
     browser: Browser,
     url: str,
     *,
-    language: str = "en",
-    dark: bool = False,
-    width: int = 1280,
+    look: Look = A_DESK,
     scripts: bool = True,
     cookies: StorageState | None = None,
 ) -> Iterator[WatchedPage]:
     """A page; requests that do not begin with `url` are refused and told. `cookies`: what another page has left."""
     context = browser.new_context(
-        locale=language,
-        color_scheme="dark" if dark else "light",
-        viewport={"width": width, "height": 900},
+        locale=look.language,
+        color_scheme=look.theme,
+        viewport={"width": look.width, "height": 900},
         java_script_enabled=scripts,
         timezone_id="UTC",
         storage_state=cookies,
