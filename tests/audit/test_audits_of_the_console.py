@@ -100,7 +100,7 @@ def test_a_verification_without_an_end_is_killed_and_told(folder: Path) -> None:
     assert (found.state, found.why) == (AuditState.NO_ANSWER, "it takes longer than 0.01 seconds")
 
 
-def test_a_server_that_stops_leaves_a_process_behind(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_stops_leaves_a_process_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     endless = ["sh", "-c", "exec sleep 600"]
     monkeypatch.setattr(verify_process, "audit_program", lambda *_arguments: endless)
     process = VerifyProcess("key", clock=SystemClock())
@@ -114,7 +114,8 @@ def test_a_server_that_stops_leaves_a_process_behind(folder: Path, monkeypatch: 
     assert "the server stops" in process.check("x").why
 
 
-def test_the_secrets_of_the_service_reach_the_process(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("folder")
+def test_the_secrets_of_the_service_reach_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     told = [
         "sh",
         "-c",
