@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from argon2 import PasswordHasher
 
 from reconciler.web.access import passwords
+from tests.unit.web.ledger_of_cases import make_ledger
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -16,3 +18,11 @@ def cheap_passwords() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(passwords, "_HASHER", PasswordHasher(time_cost=1, memory_cost=8, parallelism=1))
         yield
+
+
+@pytest.fixture(scope="session")
+def folder_of_cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With the ledger of ledger_of_cases.py in it, which tests only read."""
+    folder = tmp_path_factory.mktemp("cases")
+    make_ledger(folder)
+    return folder

@@ -12,20 +12,17 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import sqlalchemy as sa
-
 from reconciler.contract import tables as contract
 from reconciler.contract.schema import Column, Table
 from reconciler.contract.tables import JobKind, JobState, OutboxState, PostState
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
 from reconciler.sql import tables as sql
-from reconciler.sql.engines import open_engine, writing
 from reconciler.web.acts.act import WebAct
 from reconciler.web.acts.brakes import HOLD, LIFT
 from reconciler.web.acts.once import kept_key
 from reconciler.web.acts.repairing import DISMISS, REPAIR
-from tests.unit.web.ledger_of_cases import ENVIRONMENT, GROUP, TOPIC, key
+from tests.unit.web.ledger_of_cases import ENVIRONMENT, GROUP, TOPIC, key, write_database
 
 ROOT = Path(__file__).parents[3]
 #: Rows of each table that grows.
@@ -165,7 +162,7 @@ def make_hostile_world(folder: Path, *, now_ms: int, **variables: str) -> Settin
     """Writes the databases; returns settings that read them. Nothing else of the settings' answers."""
     keys = [key(number) if number % 2 else _some(64)[number] for number in range(ROWS)]
     ours: dict[str, Sequence[object]] = {"topic": [TOPIC, *_some(160)], "consumer_group": [GROUP, *_some(160)]}
-    _write(
+    write_database(
         f"sqlite:///{folder}/ledger.db",
         sql.ledger_metadata,
         {
@@ -184,7 +181,7 @@ def make_hostile_world(folder: Path, *, now_ms: int, **variables: str) -> Settin
         },
     )
     everything = [OutboxState.NEW, OutboxState.ANNOUNCED, OutboxState.SETTLED, OutboxState.ROLLED_BACK]
-    _write(
+    write_database(
         f"sqlite:///{folder}/outbox.db",
         sql.outbox_metadata,
         {
@@ -203,7 +200,7 @@ def make_hostile_world(folder: Path, *, now_ms: int, **variables: str) -> Settin
         },
     )
     inbox = {sql.inbox: _rows(contract.INBOX, ROWS, now_ms, unique_key=keys, consumer_group=[GROUP], topic=[TOPIC])}
-    _write(f"sqlite:///{folder}/inbox.db", sql.inbox_metadata, inbox)
+    write_database(f"sqlite:///{folder}/inbox.db", sql.inbox_metadata, inbox)
     return _settings(folder, variables)
 
 
@@ -214,7 +211,7 @@ def make_empty_world(folder: Path, *, now_ms: int, **variables: str) -> Settings
         ("outbox", sql.outbox_metadata),
         ("inbox", sql.inbox_metadata),
     ):
-        _write(f"sqlite:///{folder}/{name}.db", metadata, {})
+        write_database(f"sqlite:///{folder}/{name}.db", metadata, {})
     return _settings(folder, variables)
 
 
@@ -247,15 +244,6 @@ def _kept_answers(now_ms: int) -> Iterator[dict[str, Any]]:
             "answer": json.dumps(answer),
         }
         yield about | {"idempotency_key": kept_key(act, "k2"), "state": PostState.UNDER_WAY, "answer": None}
-
-
-def _write(url: str, metadata: sa.MetaData, rows: Mapping[sa.Table, list[dict[str, Any]]]) -> None:
-    engine = open_engine(url)
-    metadata.create_all(engine)
-    with writing(engine) as connection:
-        for table, values in rows.items():
-            connection.execute(sa.insert(table), values)
-    engine.dispose()
 
 
 def _settings(folder: Path, variables: Mapping[str, str]) -> Settings:

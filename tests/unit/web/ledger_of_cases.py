@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -43,13 +43,19 @@ def key(number: int) -> str:
 def make_ledger(folder: Path) -> str:
     """Writes the ledger; returns its URL."""
     url = f"sqlite:///{folder}/ledger.db"
-    engine = open_engine(url)
-    ledger_metadata.create_all(engine)
-    with writing(engine) as connection:
-        for table, rows in _ROWS.items():
-            connection.execute(sa.insert(table), [{"environment": ENVIRONMENT} | row for row in rows])
-    engine.dispose()
+    rows = {table: [{"environment": ENVIRONMENT} | row for row in rows] for table, rows in _ROWS.items()}
+    write_database(url, ledger_metadata, rows)
     return url
+
+
+def write_database(url: str, metadata: sa.MetaData, rows: Mapping[sa.Table, list[dict[str, Any]]]) -> None:
+    """All tables of the metadata, and these rows in them: at least one of each table that is named."""
+    engine = open_engine(url)
+    metadata.create_all(engine)
+    with writing(engine) as connection:
+        for table, values in rows.items():
+            connection.execute(sa.insert(table), values)
+    engine.dispose()
 
 
 def _at_ms(number: int) -> int:

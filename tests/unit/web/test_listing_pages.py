@@ -22,23 +22,16 @@ from reconciler.web.console.listings import AGES, LISTING_PAGES, LOSS_PAGE, LOSS
 from reconciler.web.console.navigation import NAVIGATION
 from reconciler.web.services import WebServices
 from tests.unit.web.console_world import HOSTILE, PREFIX, asked, route_of, services_of, settings_of
-from tests.unit.web.ledger_of_cases import NEWEST_MS, make_ledger
+from tests.unit.web.ledger_of_cases import NEWEST_MS
 from tests.unit.web.reports import HELD, OPEN, report_of, status_of
 
 PAGES = [path for path, _ in NAVIGATION if path not in ("/", "/jobs")]
 of_each_listing = pytest.mark.parametrize("of", LISTING_PAGES, ids=lambda of: of.what)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("cases")
-    make_ledger(folder)
-    return folder
-
-
 @pytest.fixture
-def services(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WebServices]:
-    made = services_of(settings_of(folder), clock=ManualClock(NEWEST_MS))
+def services(folder_of_cases: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WebServices]:
+    made = services_of(settings_of(folder_of_cases), clock=ManualClock(NEWEST_MS))
     _given(made, monkeypatch)
     with made.connections:
         yield made

@@ -19,21 +19,14 @@ from reconciler.web.console.listings import LOSS_PAGE, REPAIR_PAGE, ROWS_A_PAGE,
 from reconciler.web.exchange import WebRequest
 from reconciler.web.services import WebServices
 from tests.unit.web.console_world import PREFIX, services_of, settings_of
-from tests.unit.web.ledger_of_cases import NEWEST_MS, make_ledger
+from tests.unit.web.ledger_of_cases import NEWEST_MS
 
 OPERATOR = Visitor(name="ann", role=WebRole.OPERATOR)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("cases")
-    make_ledger(folder)
-    return folder
-
-
 @pytest.fixture
-def services(folder: Path) -> Iterator[WebServices]:
-    made = services_of(settings_of(folder), clock=ManualClock(NEWEST_MS))
+def services(folder_of_cases: Path) -> Iterator[WebServices]:
+    made = services_of(settings_of(folder_of_cases), clock=ManualClock(NEWEST_MS))
     with made.connections:
         yield made
 
@@ -84,8 +77,10 @@ def test_a_row_that_no_repair_takes_can_be_chosen(services: WebServices, languag
     assert 10 < len(list(filter(chosen_by, rows))) < len(rows)
 
 
-def test_boxes_are_offered_to_whom_they_refuse(services: WebServices, folder: Path) -> None:
-    read_only = services_of(settings_of(folder, RECONCILER_WEB__READ_ONLY="true"), clock=ManualClock(NEWEST_MS))
+def test_boxes_are_offered_to_whom_they_refuse(services: WebServices, folder_of_cases: Path) -> None:
+    read_only = services_of(
+        settings_of(folder_of_cases, RECONCILER_WEB__READ_ONLY="true"), clock=ManualClock(NEWEST_MS)
+    )
     with read_only.connections:
         admin = page_of(read_only, visitor=replace(OPERATOR, role=WebRole.ADMIN))
     viewer = page_of(services, visitor=replace(OPERATOR, role=WebRole.VIEWER))
