@@ -89,6 +89,7 @@ def built_image() -> Iterator[Image]:
     folder.mkdir(parents=True, exist_ok=True)
     with locked("packages"):
         store = _Store(folder)
+        store.said("rm", "--all")  # of a run that was killed: its image could never be removed
         store.make_base()
         store.build()
         container = store.said("from", "--pull-never", TAG)
