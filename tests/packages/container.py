@@ -78,6 +78,16 @@ class Image:
         return found
 
 
+def make_debian(tree: Path, packages: str) -> None:
+    """Debian with these packages, and with `python` by that name. The running test is skipped where none is got."""
+    shutil.rmtree(tree, ignore_errors=True)
+    step = ["debootstrap", "--variant=minbase", f"--include={packages}", "bookworm", str(tree)]
+    done = subprocess.run(step, capture_output=True, text=True, check=False, timeout=BUILD_SECONDS)
+    if done.returncode != 0:
+        pytest.skip(f"debootstrap got no Debian: {done.stdout.splitlines()[-1:]}")
+    (tree / "usr/bin/python").symlink_to("python3")
+
+
 @contextmanager
 def built_image() -> Iterator[Image]:
     """Builds the image and mounts it. The running test is skipped where that cannot be."""
@@ -129,12 +139,7 @@ class _Store:
         if self.said("images", "--quiet", "--filter", f"reference={BASE}"):
             return
         tree = self._folder / "base"
-        shutil.rmtree(tree, ignore_errors=True)
-        step = ["debootstrap", "--variant=minbase", f"--include={PACKAGES}", "bookworm", str(tree)]
-        done = subprocess.run(step, capture_output=True, text=True, check=False, timeout=BUILD_SECONDS)
-        if done.returncode != 0:
-            pytest.skip(f"debootstrap got no Debian: {done.stdout.splitlines()[-1:]}")
-        (tree / "usr/bin/python").symlink_to("python3")
+        make_debian(tree, PACKAGES)
         container = self.said("from", "scratch")
         self.said("add", "--quiet", container, str(tree), "/")
         self.said("commit", "--quiet", "--rm", container, BASE)

@@ -62,17 +62,20 @@ def _brought(command: list[str], *, environment: dict[str, str] | None = None) -
         pytest.skip(f"{' '.join(command)}: {done.stderr.strip().splitlines()[-1:]}")
 
 
-def ran(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """One call of helm; the chart is for releases from 1.27 on, which helm does not know by itself."""
-    return subprocess.run(
-        [helm(), *arguments, "--kube-version", "1.31.0"], capture_output=True, text=True, check=False, timeout=120
-    )
+def ran(*words: str, values: dict[str, Any], folder: Path) -> subprocess.CompletedProcess[str]:
+    """What helm says of the chart with these values, which the folder gets as `values.yml`.
+
+    The chart is for releases from 1.27 on, which helm does not know by itself.
+    """
+    file = folder / "values.yml"
+    file.write_text(yaml.safe_dump(values))
+    command = [helm(), *words, str(CHART), "--values", str(file), "--kube-version", "1.31.0"]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
 def rendered(values: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
     """The manifests of a release with these values. The folder gets them as `manifests.yml`, too."""
-    (folder / "values.yml").write_text(yaml.safe_dump(values))
-    done = ran("template", RELEASE, str(CHART), "--values", str(folder / "values.yml"))
+    done = ran("template", RELEASE, values=values, folder=folder)
     assert done.returncode == 0, done.stderr
     (folder / "manifests.yml").write_text(done.stdout)
     return [document for document in yaml.safe_load_all(done.stdout) if document]

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from reconciler.cli.app import app
 from reconciler.errors import ConfigurationError
 from reconciler.settings.file import load_settings
-from tests.packages.programs import CHART, RELEASE, pods, ran, rendered, validator
+from tests.packages.programs import RELEASE, pods, ran, rendered, validator
 from tests.packages.tools import needed
 
 pytestmark = [pytest.mark.timeout(2_000), pytest.mark.xdist_group("chart")]
@@ -47,20 +47,14 @@ EVERYTHING: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("chart")
-
-
-@pytest.fixture(scope="module")
-def manifests(folder: Path) -> list[dict[str, Any]]:
+def manifests(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """With everything that can be switched on."""
-    return rendered(EVERYTHING, folder)
+    return rendered(EVERYTHING, tmp_path_factory.mktemp("chart"))
 
 
 @pytest.mark.parametrize("values", [LEAST, EVERYTHING], ids=["least", "everything"])
 def test_helm_finds_no_fault_in_the_chart(values: dict[str, Any], tmp_path: Path) -> None:
-    (tmp_path / "values.yml").write_text(yaml.safe_dump(values))
-    done = ran("lint", "--strict", str(CHART), "--values", str(tmp_path / "values.yml"))
+    done = ran("lint", "--strict", values=values, folder=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -95,7 +89,7 @@ def test_every_pod_meets_the_restricted_standard_of_pod_security(manifests: list
 
 
 def test_variables_of_services_are_kept_from_a_process_that_refuses_them(
-    manifests: list[dict[str, Any]], tmp_path: Path
+    manifests: list[dict[str, Any]],
 ) -> None:
     with pytest.raises(ConfigurationError, match="SERVICE"):
         load_settings(ROOT / "config/reconciler.toml", {"RECONCILER_WEB_SERVICE_HOST": "10.0.0.1"})
@@ -205,7 +199,6 @@ def test_prometheus_takes_the_rules_and_each_leads_to_its_runbook(
 def test_a_value_that_is_missing_or_wrong_is_named_before_anything_is_installed(
     lacking: dict[str, Any], named: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "values.yml").write_text(yaml.safe_dump({**EVERYTHING, **lacking}))
-    done = ran("template", RELEASE, str(CHART), "--values", str(tmp_path / "values.yml"))
+    done = ran("template", RELEASE, values={**EVERYTHING, **lacking}, folder=tmp_path)
     assert done.returncode != 0
     assert named in done.stderr

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import ssl
 import subprocess
 import sys
@@ -16,11 +15,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
+from tests.import_path import import_path
+from tests.packages.compose_folder import FOLDER, SERVICES, prepared_copy
 from tests.packages.programs import compose_reader
 from tests.packages.tools import needed
 from tests.services import postgres, redis_server
@@ -32,9 +32,6 @@ from tests.services.requirements import require
 pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("compose")]
 
 ROOT = Path(__file__).parents[2]
-FOLDER = ROOT / "deploy/compose"
-SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((FOLDER / "compose.yml").read_text(encoding="utf-8"))["services"]
-PATHS = os.pathsep.join(str(ROOT / folder) for folder in (".", "producers", "consumers"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +45,7 @@ class World:
         own = {key: self.moved(value) for key, value in SERVICES[name].get("environment", {}).items()}
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         config = str(self.folder / "reconciler.toml")
-        return {"PATH": path, "PYTHONPATH": PATHS, "RECONCILER_CONFIG": config, **own, **more}
+        return {"PATH": path, "PYTHONPATH": import_path(), "RECONCILER_CONFIG": config, **own, **more}
 
     def moved(self, text: str) -> str:
         """A text of the file with the places of this machine."""
@@ -72,11 +69,8 @@ class World:
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     require(postgres.missing())
     require(redis_server.missing())
-    needed("openssl", "apt-get install openssl (Debian, Ubuntu)")
     needed("psql", "apt-get install postgresql-client (Debian, Ubuntu)")
-    folder = tmp_path_factory.mktemp("compose") / "compose"
-    shutil.copytree(FOLDER, folder, ignore=shutil.ignore_patterns("secrets", ".env"))
-    subprocess.run([folder / "prepare.sh"], check=True, timeout=60)
+    folder = prepared_copy(tmp_path_factory.mktemp("compose"))
     secrets = folder / "secrets"
     with ExitStack() as stack:
         server = stack.enter_context(postgres.PostgresServer(password="first"))

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.packages.container import Image, Places, built_image
+from tests.packages.container import Image, Places
 from tests.services.embedded_broker import EmbeddedBroker
 from tests.services.fixtures import RedisFactory
 from tests.services.ports import is_free
@@ -40,12 +39,6 @@ inbox_url = "sqlite:////var/lib/reconciler/billing.db"
 [history]
 path = "/var/lib/reconciler/history"
 """
-
-
-@pytest.fixture(scope="module")
-def image() -> Iterator[Image]:
-    with built_image() as built:
-        yield built
 
 
 @pytest.fixture

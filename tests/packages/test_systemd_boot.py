@@ -19,7 +19,7 @@ import psycopg
 import pytest
 
 from tests.brokers.jars import cache_folder, locked
-from tests.packages.container import built_image
+from tests.packages.container import Image, make_debian
 from tests.packages.tools import needed
 from tests.polling import eventually
 from tests.services import postgres, redis_server
@@ -87,12 +87,11 @@ class Booted:
 
 
 @pytest.fixture(scope="module")
-def booted() -> Iterator[Booted]:
+def booted(image: Image) -> Iterator[Booted]:
     require(postgres.missing())
     require(redis_server.missing())
     nspawn = needed("systemd-nspawn", "apt-get install systemd-container (Debian, Ubuntu)")
     with ExitStack() as stack:
-        image = stack.enter_context(built_image())
         root = _debian()
         shutil.rmtree(root / "opt/reconciler", ignore_errors=True)
         subprocess.run(["cp", "-a", str(image.root / "opt/reconciler"), str(root / "opt")], check=True, timeout=300)
@@ -125,12 +124,7 @@ def _debian() -> Path:
     tree = cache_folder() / "packages/boot"
     with locked("packages-boot"):
         if not (tree / "usr/bin/python").is_symlink():
-            shutil.rmtree(tree, ignore_errors=True)
-            step = ["debootstrap", "--variant=minbase", f"--include={PACKAGES}", "bookworm", str(tree)]
-            done = subprocess.run(step, capture_output=True, text=True, check=False, timeout=1_800)
-            if done.returncode != 0:
-                pytest.skip(f"debootstrap got no Debian: {done.stdout.splitlines()[-1:]}")
-            (tree / "usr/bin/python").symlink_to("python3")
+            make_debian(tree, PACKAGES)
     for left in ("etc/reconciler", "etc/systemd/system", "var/lib", "var/log/journal"):
         for one in (tree / left).glob("reconciler*" if left != "var/log/journal" else "*"):
             shutil.rmtree(one) if one.is_dir() else one.unlink()

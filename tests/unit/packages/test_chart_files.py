@@ -39,7 +39,7 @@ def test_the_schema_describes_the_values_that_there_are() -> None:
 def test_a_value_that_nothing_reads_is_not_offered() -> None:
     templates = "".join(path.read_text(encoding="utf-8") for path in sorted((CHART / "templates").iterdir()))
     read = set(re.findall(r"\.Values\.([\w.]+)", templates)) | set(re.findall(r"\.values\.(\w+)", templates))
-    read |= {name.rpartition(".")[2] for name in read} | {f"{part}" for name in read for part in name.split(".")}
+    read |= {part for name in read for part in name.split(".")}
     read |= set(re.findall(r"\$values\.(\w+)", templates)) | {"run", "sweep"}  # of a list of components
     ours, _ = names(VALUES, SCHEMA)
     assert {name for name in ours if name.rpartition(".")[2] not in read} == set()

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 from typer.testing import CliRunner
 
 from deploy import written
 from reconciler.cli.app import app
 from reconciler.settings.file import load_settings
+from tests.packages.compose_folder import COMPOSE, FOLDER, SERVICES, prepared_copy
 
-ROOT = Path(__file__).parents[3]
-FOLDER = ROOT / "deploy/compose"
-COMPOSE: dict[str, Any] = yaml.safe_load((FOLDER / "compose.yml").read_text(encoding="utf-8"))
-SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 #: Those that run the image of this repository.
 OURS = {name: service for name, service in SERVICES.items() if "build" in service}
 
@@ -27,12 +21,7 @@ OURS = {name: service for name, service in SERVICES.items() if "build" in servic
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the folder after prepare.sh has run."""
-    folder = tmp_path_factory.mktemp("compose") / "compose"
-    shutil.copytree(FOLDER, folder, ignore=shutil.ignore_patterns("secrets", ".env"))
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl is missing: apt-get install openssl (Debian, Ubuntu)")
-    subprocess.run([folder / "prepare.sh"], check=True, timeout=60)
-    return folder
+    return prepared_copy(tmp_path_factory.mktemp("compose"))
 
 
 def test_no_image_is_another_one_tomorrow() -> None:
