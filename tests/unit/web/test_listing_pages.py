@@ -21,7 +21,7 @@ from reconciler.web.console.catalogue import LANGUAGES, catalogue_of
 from reconciler.web.console.listings import AGES, LISTING_PAGES, LOSS_PAGE, LOSSES, ListingPage, filter_of
 from reconciler.web.console.navigation import NAVIGATION
 from reconciler.web.services import WebServices
-from tests.unit.web.console_world import HOSTILE, PREFIX, asked, route_of, services_of, settings_of
+from tests.unit.web.console_world import HOSTILE, PREFIX, asked, page_of, route_of, services_of, settings_of
 from tests.unit.web.ledger_of_cases import NEWEST_MS
 from tests.unit.web.reports import HELD, OPEN, report_of, status_of
 
@@ -55,12 +55,6 @@ def _given(services: WebServices, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(WebServices, "newest_status", lambda _services: report)
     answers = {id(services.status): report, id(services.health): found}
     monkeypatch.setattr(type(services.status), "get", lambda reading: answers.get(id(reading)))
-
-
-def page_of(services: WebServices, address: str, language: str = "en") -> str:
-    answer = asked(services, address, language=language)
-    assert answer.status == 200, answer.body
-    return answer.body.decode()
 
 
 def keys_on(page: str) -> list[str]:

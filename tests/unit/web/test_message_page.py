@@ -24,7 +24,7 @@ from reconciler.web.services import WebServices
 from reconciler.wiring import rounds
 from reconciler.wiring.connections import Connections
 from tests.unit.service.test_life_story import BILLING, JUDGED, KEY, SHIPPING
-from tests.unit.web.console_world import HOSTILE, PREFIX, asked, route_of, services_of, settings_of
+from tests.unit.web.console_world import HOSTILE, PREFIX, page_of, route_of, services_of, settings_of
 from tests.unit.web.stories import story_of
 
 Asking = Callable[[Explanation], list[str]]
@@ -51,12 +51,6 @@ def explains(monkeypatch: pytest.MonkeyPatch) -> Asking:
         return names
 
     return explain
-
-
-def page_of(services: WebServices, address: str, language: str = "en") -> str:
-    answer = asked(services, address, language=language)
-    assert answer.status == 200, answer.body
-    return answer.body.decode()
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

@@ -19,7 +19,7 @@ from reconciler.web.console.catalogue import LANGUAGES
 from reconciler.web.console.next_steps import NextStep, next_steps
 from reconciler.web.console.overview import activity_document, severity
 from reconciler.web.services import WebServices
-from tests.unit.web.console_world import HOSTILE, asked, services_of, settings_of
+from tests.unit.web.console_world import HOSTILE, asked, page_of, services_of, settings_of
 from tests.unit.web.reports import (
     FAILED,
     HELD,
@@ -64,9 +64,7 @@ class Shown:
             self._monkeypatch.setattr(type(reading), "get", lambda _reading: found)
 
     def page(self, address: str = "/", *, language: str = "en") -> str:
-        answer = asked(self.services, address, language=language)
-        assert answer.status == 200, answer.body
-        return answer.body.decode()
+        return page_of(self.services, address, language)
 
 
 @pytest.fixture
