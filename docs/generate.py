@@ -44,7 +44,7 @@ def settings_page() -> str:
         "`RECONCILER_REDIS__URL_FILE` names a file that holds the value. Unknown settings and variables are errors,",
         "all reported at once with exit code 2. [config/reconciler.toml](../../config/reconciler.toml) tells what breaks",
         "when a value is too small or too large. A secret X may be given as `X_file` or `X_command` instead",
-        "([security](../security.md)): " + ", ".join(f"`{name}`" for name in SECRET_NAMES) + ".",
+        "([security](../how-to/security.md)): " + ", ".join(f"`{name}`" for name in SECRET_NAMES) + ".",
         "",
         "| setting | default | meaning |",
         "|---|---|---|",
@@ -189,8 +189,8 @@ def audit_classes_page() -> str:
         "# What the audit says about a key",
         "",
         NOTE,
-        "The first rule that matches decides, for each subscription; [how a key is judged](../audit-classes.md) says what the",
-        "words mean.",
+        "The first rule that matches decides, for each subscription; [how a key is judged](../explanation/how-the-audit-judges.md)",
+        "says what the words mean.",
         "",
     ]
     lines += ["| class | rule | meaning | for example |", "|---|---|---|---|"]
@@ -209,7 +209,7 @@ def rights_page() -> str:
         "",
         NOTE,
         "A role is one kind of process. Each role needs the rights that are listed here, and no others. Tests give processes",
-        "exactly these rights, and take away one after the other. [Security](../security.md#least-rights) says more.",
+        "exactly these rights, and take away one after the other. [Security](../how-to/security.md#least-rights) says more.",
         "",
         "| role | what it is | user of Redis | databases |",
         "|---|---|---|---|",
@@ -247,7 +247,7 @@ def rights_page() -> str:
         "`unique_key_topic.name` (and each name in `unique_key_topic.topics`), PROBE_TOPIC for `rocketmq.probe_topic`. ACL 1.0",
         "is RocketMQ 4.4 to 5.2; authorization is RocketMQ from 5.3 on. Every request needs a signature. A producer's heartbeat",
         "and END_TRANSACTION need no right. `replay` asks no broker, so it is not in the table. A name `*` is any name. For",
-        "[groups that pop](../operations.md#groups-that-pop) there is a table of its own. `GROUP_TOPIC` is `GROUP+TOPIC` on",
+        "[groups that pop](../how-to/operations.md#groups-that-pop) there is a table of its own. `GROUP_TOPIC` is `GROUP+TOPIC` on",
         "brokers with `enableRetryTopicV2`.",
         "",
         "| role | on | name | ACL 1.0 | authorization | why |",
@@ -407,7 +407,7 @@ def test_vectors_page() -> str:
     vectors = runpy.run_path(str(FOLDER.parent / "test_vectors.py"))
     doc = str(vectors["__doc__"]).strip().split("\n\n", 1)
     lines = ["# Test vectors", "", NOTE, *doc, ""]
-    lines += ["[For teams in other languages](../other-languages.md) says what each is for;"]
+    lines += ["[For teams in other languages](../how-to/other-languages.md) says what each is for;"]
     lines += ["[OtherLanguage.java](../examples/OtherLanguage.java) computes all of them.", "", "```text"]
     return "\n".join([*lines, *vectors["lines"](), "```"]) + "\n"
 

@@ -1,9 +1,9 @@
 """The original design as it was written, for comparison (mode = "classic").
 
 Two sets, one scheduled difference that empties both, viewMessage under the real topic, hand-over to the business. It
-repairs lost messages up to RocketMQ 4.2; docs/how-it-works.md lists where it loses, doubles or hands over in vain, and
-docs/stories.md shows it step by step. Nothing of round.py's is used: no grace period, no generations, no
-evidence, no claim, no ledger. The keys of a difference live in this process only.
+repairs lost messages up to RocketMQ 4.2; docs/explanation/how-it-works.md lists where it loses, doubles or hands over
+in vain, and docs/explanation/stories.md shows it step by step. Nothing of round.py's is used: no grace period, no
+generations, no evidence, no claim, no ledger. The keys of a difference live in this process only.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ ANNOUNCEMENTS_SECONDS = 0.5
 _WARNING = (
     "rounds.mode = classic runs the original algorithm for comparison: it loses the messages of a crash between EXEC "
     "and hand-over, of a lost answer, of a producer that dies before announcing, and of a Redis that forgets "
-    "(docs/stories.md); use mode = full for anything that matters"
+    "(docs/explanation/stories.md); use mode = full for anything that matters"
 )
 _BLIND = (
     "brokers from 4.3 on keep halves in a topic of their own: viewMessage under the real topic finds none, so classic "

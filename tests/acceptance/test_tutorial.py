@@ -1,4 +1,4 @@
-"""docs/tutorial.md, run as it is: only ports and the folder are other ones.
+"""docs/tutorial/first-loss.md, run as it is: only ports and the folder are other ones.
 
 Blocks marked ```bash are fed to one shell. A comment before a block says what its output must contain: `shows:` at
 once, `soon:` when what follows its `sleep` is repeated for a while.
@@ -110,7 +110,7 @@ def test_every_step_of_the_tutorial_works_as_written(tmp_path: Path) -> None:
     (repository / "docs").symlink_to(ROOT / "docs")
     (repository / ".venv").symlink_to(Path(sys.prefix))
     folder = tmp_path / "tutorial"
-    page = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/tutorial/first-loss.md").read_text(encoding="utf-8")
     for written, here in (
         ("/tmp/tutorial", str(folder)),
         ("9876", str(free_port(neighbours=(-2,)))),

@@ -1,4 +1,4 @@
-"""docs/statement.md: what an auditor without this product types, works."""
+"""docs/reference/statement.md: what an auditor without this product types, works."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.audit import signed_samples as samples
 from tests.services.requirements import auditor_tools_missing, require
 
-PAGE = (Path(__file__).parents[2] / "docs/statement.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/reference/statement.md").read_text()
 
 
 def run_page(tmp_path: Path, out: Path, evidence: Path, key: Path) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""The shortest accident of every weakened configuration, written for people; docs/stories.md is written from here.
+"""The shortest accident of every weakened configuration, for people: docs/explanation/stories.md is written from here.
 
 Run `python -m tests.model.stories` to write the page.
 """
@@ -12,7 +12,7 @@ from tests.model.actions import Step, healing, steps
 from tests.model.search import unfinished, unsafe
 from tests.model.state import Bounds, Rules, State, first_state, packed
 
-PAGE = Path(__file__).parents[2] / "docs/stories.md"
+PAGE = Path(__file__).parents[2] / "docs/explanation/stories.md"
 STATES_MAX = 300_000
 
 
@@ -186,12 +186,12 @@ _HEAD = """# What each mechanism is for: the shortest accident without it
 
 Written by `python -m tests.model.stories`: an exhaustive search (`tests/model`) takes one mechanism away at a time and
 finds the shortest history in which a promise of [the guarantees](guarantees.md) breaks. With all of them it finds none:
-see [reliability](reliability.md#the-exhaustive-model).
+see [the 58 holes](holes.md#the-exhaustive-model).
 """
 
 
 def page() -> str:
-    """docs/stories.md."""
+    """docs/explanation/stories.md."""
     return "\n".join([_HEAD, *(f"{told(weakened)}\n" for weakened in WEAKENED)])
 
 

@@ -9,7 +9,7 @@ from tests.simulation.ablation import pairs
 from tests.simulation.faults import FAULTS, FIRED_MIN, HISTORIES, fired, too_rare
 from tests.simulation.mutants import mutants
 
-PAGE = Path(__file__).parents[2] / "docs/simulation.md"
+PAGE = Path(__file__).parents[2] / "docs/explanation/simulation.md"
 
 
 def test_every_fault_has_a_planted_bug_that_needs_it() -> None:

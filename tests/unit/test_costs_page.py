@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/costs.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/explanation/costs.md").read_text(encoding="utf-8")
 MEASURED: dict[str, Any] = json.loads((ROOT / "benchmarks/results/message-costs.json").read_text(encoding="utf-8"))
 
 

@@ -1,4 +1,4 @@
-"""docs/operations.md is read at 3 a.m.: what it tells people to look for must exist, and all of it must be there."""
+"""docs/how-to/operations.md is read at 3 a.m.: what it tells people to look for exists, and all of it is there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reconciler.policy import events
 from tests.named_code import exists
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/how-to/operations.md").read_text(encoding="utf-8")
 COMMANDS = {command.name for command in app.registered_commands} | {group.name for group in app.registered_groups}
 EVENTS = [re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower() for kind in get_args(events.Event)]
 
@@ -29,7 +29,9 @@ def test_verdict_that_needs_a_person_is_explained(verdict: Verdict) -> None:
     assert verdict.value in PAGE
 
 
-@pytest.mark.parametrize("page", [*sorted(ROOT.glob("docs/*.md")), ROOT / "README.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [*sorted(ROOT.glob("docs/**/*.md")), ROOT / "README.md"], ids=lambda page: page.relative_to(ROOT).as_posix()
+)
 def test_command_that_a_page_names_exists(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     named = set(re.findall(r"(?:^|`|\$ |/)reconciler ([a-z]+)", text, re.MULTILINE))

@@ -1,4 +1,4 @@
-"""docs/guarantees.md states every promise and names tests that exist."""
+"""docs/explanation/guarantees.md states every promise and names tests that exist."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PROMISES = ("G1", "G2", "G3", "G4", "G5", "L1", "L2", "L3", "U1")
-PAGE = (ROOT / "docs/guarantees.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/explanation/guarantees.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("promise", PROMISES)
@@ -36,4 +36,4 @@ def test_promises_named_under_accidents_exist() -> None:
 
 
 def test_the_readme_leads_to_the_promises() -> None:
-    assert "](docs/guarantees.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "](docs/explanation/guarantees.md)" in (ROOT / "README.md").read_text(encoding="utf-8")

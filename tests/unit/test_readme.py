@@ -42,21 +42,23 @@ def test_lines_of_the_demo_are_those_that_it_prints() -> None:
 
 
 def test_the_story_is_the_first_one_that_the_search_found() -> None:
-    first = (ROOT / "docs/stories.md").read_text().split("\n## ")[1]
+    first = (ROOT / "docs/explanation/stories.md").read_text().split("\n## ")[1]
     assert block("story").strip() in first
 
 
 def test_costs_are_those_of_the_page_that_measures_them() -> None:
-    page = (ROOT / "docs/costs.md").read_text()
+    page = (ROOT / "docs/explanation/costs.md").read_text()
     figures = re.findall(r"\d[\d ]*\d(?:\.\d+)?|\d(?:\.\d+)?", block("costs"))
     assert len(figures) > 15
     assert not [figure for figure in figures if not re.search(rf"(?<![\d.]){re.escape(figure)}(?![\d.]\d)", page)]
 
 
-def test_every_page_stands_in_the_index() -> None:
-    index = (ROOT / "docs/index.md").read_text()
-    pages = {p.relative_to(ROOT / "docs").as_posix() for p in (ROOT / "docs").rglob("*.md")} - {"index.md"}
-    assert not [page for page in sorted(pages) if f"]({page})" not in index]
+@pytest.mark.parametrize("tree", ["docs", "docs/zh"])
+def test_every_page_stands_in_the_index_of_its_language(tree: str) -> None:
+    index = ROOT / tree / "index.md"
+    found = {p.relative_to(ROOT / tree).as_posix() for p in (ROOT / tree).rglob("*.md")} - {"index.md"}
+    pages = sorted(page for page in found if not page.startswith("zh/"))
+    assert not [page for page in pages if f"]({page})" not in index.read_text()]
 
 
 def test_commands_of_the_readme_exist() -> None:

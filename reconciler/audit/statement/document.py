@@ -2,7 +2,7 @@
 
 A statement is canonical JSON; its `.sig` is the Ed25519 signature of its bytes. Statements of one subscription form a
 chain by `previous`. Before: output/writing.py, which has written the outputs. After: verify.py.
-Format: docs/statement.md.
+Format: docs/reference/statement.md.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ def check_history_folders(settings: Settings) -> Sequence[Diagnosis]:
                 check="history manifest",
                 level="fail",
                 found="; ".join(problems[:3]),
-                remedy="keep the folder as it is; docs/history.md says what the lines mean",
+                remedy="keep the folder as it is; docs/how-to/history.md says what the lines mean",
             )
         )
     elif overview is not None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import reconciler.testing
 
-PAGE = Path(__file__).parents[3] / "docs" / "testing.md"
+PAGE = Path(__file__).parents[3] / "docs/how-to/testing.md"
 
 
 def test_the_example_of_the_package_says_what_happens() -> None:

@@ -135,9 +135,9 @@ def test_utc_is_there_on_a_machine_without_time_zones() -> None:
 
 
 def test_a_runbook_is_one_press_away_where_docs_are_served_and_named_where_they_are_not(tmp_path: Path) -> None:
-    assert "<code>docs/operations.md</code>" in text_of(services_of(settings_of(tmp_path)), "/health")
+    assert "<code>docs/how-to/operations.md</code>" in text_of(services_of(settings_of(tmp_path)), "/health")
     served = settings_of(tmp_path, RECONCILER_WEB__DOCS_URL="https://wiki.example/docs/")
-    assert 'href="https://wiki.example/docs/operations.md"' in text_of(services_of(served), "/health")
+    assert 'href="https://wiki.example/docs/how-to/operations.md"' in text_of(services_of(served), "/health")
 
 
 @pytest.mark.parametrize("url", ["javascript:alert(1)", "/docs", "https://a b", "https://é"])

@@ -1,4 +1,4 @@
-"""docs/reliability.md: every hole is listed there once, and every function and test that it names exists."""
+"""docs/explanation/holes.md: every hole is listed there once, and every function and test that it names exists."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.named_code import exists
 pytestmark = pytest.mark.unmeasured  # reads the text of the product
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/reliability.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/explanation/holes.md").read_text(encoding="utf-8")
 STATES = ("closed", "partly", "open", "not promised")
 LINES = [line for line in PAGE.splitlines() if line.startswith("| **H")]
 
