@@ -57,12 +57,13 @@ class Tour:
 
     def require_well(self) -> None:
         """Unfolds what is folded. Fails with all that is wrong on the page."""
+        self.watched.hold_still()
         self.page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
         too_wide = max(0, self.watched.overflow_pixels())
         self.page.evaluate(f"document.querySelectorAll('{_ALIKE}').forEach((one) => one.remove())")
         told = [*self.watched.troubles, *self.watched.violations()]
         self.watched.troubles.clear()
-        assert (told, too_wide) == ([], 0)
+        assert (told, too_wide) == ([], 0), f"{told}, {too_wide} pixels"
 
 
 @pytest.fixture(scope="module")

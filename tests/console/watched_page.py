@@ -81,6 +81,11 @@ class WatchedPage:
     #: One line each; empty: nothing.
     troubles: list[str] = field(default_factory=list)
 
+    def hold_still(self) -> None:
+        """Live parts ask no more; what they have asked is there. Else one changes while it is looked at."""
+        self.page.evaluate("document.addEventListener('htmx:beforeRequest', (asked) => asked.preventDefault())")
+        expect(self.page.locator(".htmx-request, .htmx-swapping, .htmx-settling, .htmx-added")).to_have_count(0)
+
     def violations(self) -> list[str]:
         """What axe-core finds: rule, how bad, and the elements."""
         found = Axe().run(self.page, options={"resultTypes": ["violations"]})
