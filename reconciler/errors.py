@@ -11,13 +11,15 @@ ReconcilerError
 │   │   ├── DatabaseAway
 │   │   ├── BrokerUnavailable         connection refused, reset or closed
 │   │   │   └── AccessRefused             it refuses the user: grant what the error names, and it goes on
-│   │   └── RequestTimeout            no answer in time: the request may have been executed
+│   │   ├── RequestTimeout            no answer in time: the request may have been executed
+│   │   └── ChannelAway               the receiver of notices does not answer, or asks to wait
 │   └── BrokerBusy                the broker refused for now (SYSTEM_BUSY, FLOW_CONTROL)
 ├── PermanentError            settle or quarantine, never try again as it is
 │   ├── MalformedInput            an announcement, key, frame or record that breaks its format
 │   │   └── ProtocolViolation         a peer sent bytes that are no RocketMQ frame or record
 │   ├── BrokerRefused             the broker answered with an error code
 │   │   └── TopicNotFound             no name server knows the topic
+│   ├── ChannelRefused            the receiver of notices refuses: mend address, token or signature
 │   └── Collision                 one unique key, two contents
 └── InvariantViolation        a bug: stop this step, alarm (exit 70)
 
@@ -137,6 +139,15 @@ class RequestTimeout(DependencyAway):
     """No answer in time; the request may or may not have been executed."""
 
 
+class ChannelAway(DependencyAway):
+    """The receiver of notices does not answer, fails, or asks to wait; the notice may have arrived."""
+
+    def __init__(self, found: str, *, retry_after_seconds: float | None = None, remedy: str = "") -> None:
+        #: How long the receiver asks to wait; None: it does not say.
+        self.retry_after_seconds = retry_after_seconds
+        super().__init__(found, remedy=remedy)
+
+
 class BrokerBusy(TransientError):
     """The broker refused for now: SYSTEM_BUSY, FLOW_CONTROL or a full thread pool."""
 
@@ -166,6 +177,14 @@ class BrokerRefused(PermanentError):
 
 class TopicNotFound(BrokerRefused):
     """No name server knows the topic (TOPIC_NOT_EXIST)."""
+
+
+class ChannelRefused(PermanentError):
+    """The receiver of notices refuses this sender: a person has to mend address, token or signature."""
+
+    def __init__(self, found: str, *, remedy: str = "") -> None:
+        self.remedy = remedy
+        super().__init__(f"{found}; {remedy}" if remedy else found)
 
 
 class Collision(PermanentError):

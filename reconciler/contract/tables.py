@@ -82,6 +82,20 @@ class PostState(StrEnum):
     ANSWERED = "ANSWERED"
 
 
+class NoticeKind(StrEnum):
+    """What people are told of by the channels of `[[notifiers]]`."""
+
+    LOSS_PROVED = "LOSS_PROVED"
+    QUARANTINED = "QUARANTINED"
+    REPAIR_FAILED = "REPAIR_FAILED"
+    BREAKER_OPEN = "BREAKER_OPEN"
+    OUTAGE = "OUTAGE"
+    AUDIT_VIOLATION = "AUDIT_VIOLATION"
+    ROUNDS_STALE = "ROUNDS_STALE"
+    ACCOUNTED_UNTIL_STALE = "ACCOUNTED_UNTIL_STALE"
+    LEDGER_AWAY = "LEDGER_AWAY"
+
+
 #: Scope of repairs that every group sees (END, republish); a hand-over has the group's name instead.
 EVERY_GROUP = "*"
 

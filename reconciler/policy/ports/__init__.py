@@ -41,6 +41,7 @@ from reconciler.policy.ports.ledger import (
     Repairs,
     Verification,
 )
+from reconciler.policy.ports.notices import Notice, NoticeChannel
 from reconciler.policy.ports.paging import EVERY_ROW, LedgerFilter, Page, Position, all_rows
 from reconciler.policy.ports.reports import (
     COUNTED_MAX,
@@ -119,6 +120,8 @@ __all__ = [
     "LedgerFilter",
     "LedgerLife",
     "LedgerReports",
+    "Notice",
+    "NoticeChannel",
     "OneByOne",
     "OperatorAction",
     "OperatorActions",
