@@ -173,9 +173,10 @@ def _shown(location: str, value: object) -> str:
     if isinstance(value, (dict, list)):
         return "a table" if isinstance(value, dict) else "a list"
     name = location.rpartition(".")[2].lower()
-    if "url" in name:
+    # Of a database's address it is known what may be shown; that of a receiver of notices is a token as a whole.
+    if "url" in name and not location.startswith("notifiers["):
         return shown_url(value)
-    return HIDDEN if any(word in name for word in ("secret", "password", "token")) else shown_value(value)
+    return HIDDEN if any(word in name for word in ("secret", "password", "token", "url")) else shown_value(value)
 
 
 def _apply_environment(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence, Set
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from reconciler.contract import defaults
 from reconciler.contract.announcement import UNIQUE_KEY_TOPIC_DEFAULT
@@ -14,6 +14,7 @@ from reconciler.contract.secret import SecretText
 from reconciler.contract.secret_sources import signature_secrets
 from reconciler.contract.tables import REPAIR_ORDER_DEFAULT, Rung
 from reconciler.contract.urls import shown_value
+from reconciler.settings.notifiers import NotifierSettings, notifier_problems
 from reconciler.settings.types import (
     DatabaseUrl,
     DatabaseUrls,
@@ -28,6 +29,7 @@ from reconciler.settings.types import (
     RedisUrl,
     SecretValue,
     SecretValues,
+    Section,
     TagFilter,
     TopicName,
     UrlPrefix,
@@ -44,12 +46,6 @@ SWEEP_KEEP_DAYS_MIN = 11
 INBOX_MARGIN_DAYS = 7
 
 Seconds = Annotated[float, Field(gt=0, le=7 * 86_400)]
-
-
-class Section(BaseModel):
-    """Every section refuses unknown names and cannot be changed after it was read."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=False)
 
 
 class AclSettings(Section):
@@ -422,6 +418,9 @@ class Settings(Section):
     history: HistorySettings = HistorySettings()
     metrics: MetricsSettings = MetricsSettings()
     web: WebSettings = WebSettings()
+    notifiers: Annotated[list[NotifierSettings], Field(max_length=20)] = Field(
+        default_factory=list, description="Receivers of notices."
+    )
     tracing: TracingSettings = TracingSettings()
     logging: LoggingSettings = LoggingSettings()
 
@@ -481,6 +480,7 @@ def contradictions(settings: Settings) -> list[str]:
             'unset the path, or set mode = "full"'
         )
     problems += _check_web(settings.web)
+    problems += notifier_problems(settings.notifiers)
     problems += _check_answerers(settings.producers)
     keep_days_min = max(SWEEP_KEEP_DAYS_MIN, settings.rounds.retention_hours / 24 + TOMBSTONE_MARGIN_DAYS)
     if settings.sweep.keep_days < keep_days_min:

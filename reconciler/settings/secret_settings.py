@@ -32,6 +32,8 @@ SECRET_NAMES = (
     "rocketmq.acl.secret_key",
     "rocketmq.acl.security_token",
     "rocketmq.tls.key_password",
+    "notifiers[].url",
+    "notifiers[].secret",
 )
 #: Those of which there may be several.
 _LISTS = frozenset({"outbox_url", "inbox_url"})

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 from pydantic import (
     AfterValidator,
+    BaseModel,
+    ConfigDict,
     Field,
     PlainSerializer,
     PlainValidator,
@@ -22,6 +24,12 @@ from reconciler.contract.urls import read_address, read_database_url, read_redis
 # org.apache.rocketmq.common.topic.TopicValidator and client.Validators: %, |, a-z, A-Z, 0-9, _ and -.
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
 _GROUP = re.compile(r"[%|a-zA-Z0-9_-]{1,160}")
+
+
+class Section(BaseModel):
+    """Every section refuses unknown names and cannot be changed after it was read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=False)
 
 
 def _host_list(value: str) -> str:
@@ -66,7 +74,8 @@ def _folder(value: str) -> str:
     return value
 
 
-def _secret(value: Any) -> SecretText:
+def plain_secret(value: Any) -> SecretText:
+    """A secret of any form. Raises ValueError."""
     if isinstance(value, str):
         value = SecretText(value)
     if not isinstance(value, SecretText):
@@ -77,13 +86,13 @@ def _secret(value: Any) -> SecretText:
 
 
 def _redis_url(value: Any) -> SecretText:
-    secret = _secret(value)
+    secret = plain_secret(value)
     read_redis_url(secret.reveal())
     return secret
 
 
 def _database_url(value: Any) -> SecretText:
-    secret = _secret(value)
+    secret = plain_secret(value)
     read_database_url(secret.reveal())
     return secret
 
@@ -98,7 +107,7 @@ def no_duplicates(value: Any) -> Any:
 def _one_or_several(value: Any, several: ValidatorFunctionWrapHandler) -> Any:
     """A single secret is a list of one; a problem names the setting, and no place in a list."""
     if isinstance(value, str | SecretText):
-        return [_secret(value)]
+        return [plain_secret(value)]
     return several(value)
 
 
@@ -155,19 +164,21 @@ HeaderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,100}$"), AfterValida
 ListenAddress = Annotated[str, Field(max_length=300), AfterValidator(_listen)]
 #: Without the slash at its end.
 DocsUrl = Annotated[str, Field(pattern=r"^https?://[!-~]{1,500}$"), AfterValidator(lambda text: text.rstrip("/"))]
+ConsoleUrl = DocsUrl
 UrlPrefix = Annotated[str, Field(max_length=600), AfterValidator(_prefix)]
 Folder = Annotated[str, Field(min_length=1, max_length=1_000), AfterValidator(_folder)]
 TagFilter = Annotated[str, Field(max_length=2_000), AfterValidator(_tags)]
 TopicName = Annotated[str, AfterValidator(_topic)]
 GroupName = Annotated[str, AfterValidator(_group)]
-_MASKED = (
+#: A secret on a page, and in a schema.
+MASKED = (
     PlainSerializer(lambda _value: HIDDEN_SECRET),
     WithJsonSchema({"type": "string", "format": "password", "writeOnly": True}),
 )
 #: Secrets are shown masked and read with reveal(). URLs are secrets: they carry passwords.
-SecretValue = Annotated[SecretText, PlainValidator(_secret), *_MASKED]
-RedisUrl = Annotated[SecretText, PlainValidator(_redis_url), *_MASKED]
-DatabaseUrl = Annotated[SecretText, PlainValidator(_database_url), *_MASKED]
+SecretValue = Annotated[SecretText, PlainValidator(plain_secret), *MASKED]
+RedisUrl = Annotated[SecretText, PlainValidator(_redis_url), *MASKED]
+DatabaseUrl = Annotated[SecretText, PlainValidator(_database_url), *MASKED]
 #: One URL, or a list of them: databases that hold one table in parts.
 DatabaseUrls = Annotated[list[DatabaseUrl], Field(min_length=1, max_length=1_000), WrapValidator(_one_or_several_urls)]
 #: One secret, or a list of them: the first one is used, the others are still taken.

@@ -39,8 +39,8 @@ def _leaves(model: type[BaseModel], prefix: str = "") -> dict[str, object]:
 
 
 def _documented() -> dict[str, object]:
-    """Settings of the example, also those in comments (`# name = value`)."""
-    text = re.sub(r"^# (\w+ = .+)$", r"\1", EXAMPLE.read_text(), flags=re.MULTILINE)
+    """Settings of the example, also those in comments (`# name = value`, `# [[list]]`)."""
+    text = re.sub(r"^# (\w+ = .+|\[\[\w+\]\])$", r"\1", EXAMPLE.read_text(), flags=re.MULTILINE)
     return dict(_flat(tomllib.loads(text), ""))
 
 

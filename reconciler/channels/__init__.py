@@ -1,0 +1,1 @@
+"""How notices reach people: one adapter a kind of receiver (ports.NoticeChannel). What is told when: the policy."""

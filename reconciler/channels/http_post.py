@@ -1,0 +1,233 @@
+"""One POST to a receiver of notices: bounded in time and size, redirects refused, the address shown nowhere.
+
+Standard library only. HTTPS_PROXY, HTTP_PROXY and NO_PROXY are honoured, and SSL_CERT_FILE for private authorities.
+"""
+
+from __future__ import annotations
+
+import http.client
+import io
+import socket
+import ssl
+from base64 import b64encode
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, cast
+from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from reconciler.clock import Clock, SystemClock
+from reconciler.errors import ChannelAway, ChannelRefused
+
+#: For the connection, and for each wait for bytes.
+STEP_SECONDS = 5.0
+#: For all of it, from the connection on. The resolver of names keeps its own time.
+TOTAL_SECONDS = 10.0
+#: More of an answer is not read.
+ANSWER_BYTES_MAX = 64 * 1024
+#: A receiver that asks to wait for longer is asked again after this.
+RETRY_AFTER_SECONDS_MAX = 3_600.0
+#: Answers that another try may cure.
+_PASSING = frozenset({408, 425, 429})
+_REMEDIES = {
+    401: "correct its secret or token",
+    403: "correct its secret or token, or let this host in",
+    404: "correct its url",
+    410: "correct its url",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpAnswer:
+    """What a receiver answered, whatever its status."""
+
+    status: int
+    body: bytes
+    #: How long it asks to wait; None: it does not say.
+    retry_after_seconds: float | None = None
+
+
+class HttpPost:
+    """Posts to one receiver. Shared by threads; each POST has a connection of its own."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        step_seconds: float = STEP_SECONDS,
+        total_seconds: float = TOTAL_SECONDS,
+        clock: Clock | None = None,
+    ) -> None:
+        """`name`: what errors call the receiver."""
+        self._name = name
+        self._step_seconds = step_seconds
+        self._total_seconds = total_seconds
+        self._clock = clock or SystemClock()
+
+    def send(self, url: str, body: bytes, headers: Mapping[str, str]) -> HttpAnswer:
+        """The answer of a receiver that has taken it (2xx). Raises ChannelAway and ChannelRefused."""
+        answer = self.exchange(url, body, headers)
+        self.require_taken(answer)
+        return answer
+
+    def exchange(self, url: str, body: bytes | None, headers: Mapping[str, str], *, method: str = "POST") -> HttpAnswer:
+        """The answer, whatever its status, unless it is a redirect.
+
+        Raises ChannelAway without an answer, and ChannelRefused for a redirect, a certificate that is not trusted, and
+        an address that is no http(s) URL.
+        """
+        parts = self._parts(url)
+        until = self._clock.monotonic_seconds() + self._total_seconds
+        try:
+            connection = self._connection(parts)
+            try:
+                return self._answer(connection, parts, until, (method, body, headers))
+            finally:
+                connection.close()
+        except ssl.SSLCertVerificationError as error:
+            remedy = "give its authority in SSL_CERT_FILE, or correct its url"
+            raise ChannelRefused(
+                f"{self._name}: its certificate is not trusted: {error.verify_message}", remedy=remedy
+            ) from error
+        except TimeoutError as error:
+            raise ChannelAway(f"{self._name}: no answer in time") from error
+        except (http.client.InvalidURL, UnicodeError) as error:
+            raise ChannelRefused(f"{self._name}: its url cannot be asked for", remedy="correct its url") from error
+        except (OSError, http.client.HTTPException) as error:
+            why = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
+            raise ChannelAway(f"{self._name}: no answer: {why}") from error
+
+    def require_taken(self, answer: HttpAnswer) -> None:
+        """Raises ChannelAway or ChannelRefused unless the status is 2xx."""
+        status = answer.status
+        if 200 <= status < 300:
+            return
+        said = f"{self._name}: answers {status}"
+        if status >= 500 or status in _PASSING:
+            raise ChannelAway(said, retry_after_seconds=answer.retry_after_seconds)
+        raise ChannelRefused(said, remedy=_REMEDIES.get(status, "look at the receiver's log"))
+
+    def _parts(self, url: str) -> SplitResult:
+        with suppress(ValueError):
+            parts = urlsplit(url)
+            if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+                return parts
+        raise ChannelRefused(f"{self._name}: its url is no http:// or https:// URL", remedy="correct its url")
+
+    def _connection(self, parts: SplitResult) -> http.client.HTTPConnection:
+        host = str(parts.hostname)
+        proxy = None if proxy_bypass(host) else getproxies().get(parts.scheme)
+        through = urlsplit(proxy if "://" in proxy else f"http://{proxy}") if proxy else None
+        where = (host, parts.port) if through is None else (str(through.hostname), through.port)
+        if parts.scheme == "http":
+            return http.client.HTTPConnection(*where, timeout=self._step_seconds)
+        context = ssl.create_default_context()
+        connection = http.client.HTTPSConnection(*where, timeout=self._step_seconds, context=context)
+        if through is not None:
+            connection.set_tunnel(host, parts.port or 443, headers=_proxy_login(through))
+        return connection
+
+    def _answer(
+        self,
+        connection: http.client.HTTPConnection,
+        parts: SplitResult,
+        until: float,
+        request: tuple[str, bytes | None, Mapping[str, str]],
+    ) -> HttpAnswer:
+        method, body, headers = request
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        sent = {"Connection": "close", **headers}
+        proxy = None if proxy_bypass(str(parts.hostname)) else getproxies().get("http")
+        if parts.scheme == "http" and proxy:
+            target = f"http://{parts.netloc.rpartition('@')[2]}{target}"
+            sent |= _proxy_login(urlsplit(proxy))
+        connection.connect()
+        opened = connection.sock
+        try:
+            connection.sock = cast("socket.socket", _TimedSocket(opened, self._clock, until, self._step_seconds))
+            connection.request(method, target, body, sent)
+            response = connection.getresponse()
+            if 300 <= response.status < 400:
+                remedy = "write the address that it leads to as its url"
+                raise ChannelRefused(f"{self._name}: answers {response.status}, a redirect", remedy=remedy)
+            return HttpAnswer(
+                status=response.status,
+                body=response.read(ANSWER_BYTES_MAX),
+                retry_after_seconds=_retry_after_seconds(response.headers),
+            )
+        finally:
+            opened.close()
+
+
+def _proxy_login(proxy: SplitResult) -> dict[str, str]:
+    if proxy.username is None:
+        return {}
+    login = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+    return {"Proxy-Authorization": f"Basic {b64encode(login.encode()).decode()}"}
+
+
+def _retry_after_seconds(headers: http.client.HTTPMessage) -> float | None:
+    """RFC 9110, 10.2.3: seconds, or a date, which is compared with the receiver's own."""
+    text = (headers.get("Retry-After") or "").strip()
+    if text.isascii() and text.isdigit():
+        return min(float(text), RETRY_AFTER_SECONDS_MAX)
+    asked, now = _moment(text), _moment(headers.get("Date") or "")
+    if asked is None or now is None:
+        return None
+    with suppress(TypeError):  # one of them names no zone
+        return min(max(0.0, (asked - now).total_seconds()), RETRY_AFTER_SECONDS_MAX)
+    return None
+
+
+def _moment(text: str) -> datetime | None:
+    with suppress(ValueError, TypeError, OverflowError):
+        return parsedate_to_datetime(text)
+    return None
+
+
+class _TimedSocket:
+    """What http.client asks of a socket. Every wait ends with the total time: a receiver that sends a byte now and then
+    would otherwise hold the thread for ever."""
+
+    def __init__(self, opened: socket.socket, clock: Clock, until: float, step_seconds: float) -> None:
+        self._opened = opened
+        self._clock = clock
+        self._until = until
+        self._step_seconds = step_seconds
+
+    def sendall(self, data: Any) -> None:
+        """Raises TimeoutError."""
+        self._limit()
+        self._opened.sendall(data)
+
+    def receive_into(self, buffer: Any) -> int:
+        """Raises TimeoutError."""
+        self._limit()
+        return self._opened.recv_into(buffer)
+
+    def makefile(self, *_: Any, **__: Any) -> io.BufferedReader:
+        """What the response is read from."""
+        return io.BufferedReader(_Reader(self))
+
+    def close(self) -> None:
+        """Its owner closes the socket: the response reads on after http.client has let go of it."""
+
+    def _limit(self) -> None:
+        left = self._until - self._clock.monotonic_seconds()
+        if left <= 0:
+            raise TimeoutError("the total time is over")
+        self._opened.settimeout(min(left, self._step_seconds))
+
+
+class _Reader(io.RawIOBase):
+    def __init__(self, timed: _TimedSocket) -> None:
+        self._timed = timed
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        return self._timed.receive_into(buffer)

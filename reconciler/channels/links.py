@@ -1,0 +1,40 @@
+"""The page of the console that shows what a notice tells of."""
+
+from __future__ import annotations
+
+from urllib.parse import quote, urlencode
+
+from reconciler.contract.tables import CandidateState, NoticeKind, RepairState
+from reconciler.policy.ports import Notice
+
+
+def console_link(console_url: str | None, notice: Notice) -> str | None:
+    """Its address, every part percent-encoded; None without an address of the console."""
+    if console_url is None:
+        return None
+    path, asked = _page_of(notice)
+    query = urlencode({name: value for name, value in asked.items() if value}, quote_via=quote)
+    return f"{console_url.rstrip('/')}{path}{'?' if query else ''}{query}"
+
+
+def _page_of(notice: Notice) -> tuple[str, dict[str, str]]:
+    topic, group = {"topic": notice.topic or ""}, {"group": notice.group or ""}
+    match notice.kind:
+        case NoticeKind.LOSS_PROVED:
+            return "/losses", topic | group
+        case NoticeKind.QUARANTINED:
+            return "/losses", topic | group | {"state": CandidateState.QUARANTINED.value, "loss": "all"}
+        case NoticeKind.REPAIR_FAILED:
+            return "/repairs", topic | {"state": RepairState.FAILED.value}
+        case NoticeKind.BREAKER_OPEN:
+            return "/brakes", {}
+        case NoticeKind.OUTAGE:
+            return "/outages", {}
+        case NoticeKind.AUDIT_VIOLATION:
+            return "/audits", {}
+        case NoticeKind.ROUNDS_STALE:
+            return "/rounds", topic | group
+        case NoticeKind.LEDGER_AWAY:
+            return "/health", {}
+        case NoticeKind.ACCOUNTED_UNTIL_STALE:
+            return "/", {}

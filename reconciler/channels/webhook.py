@@ -1,0 +1,119 @@
+"""A notice as JSON to any receiver, signed as https://www.standardwebhooks.com says (specification 1.0).
+
+    webhook-id         the notice's id, the same for each try: what came twice has it twice
+    webhook-timestamp  seconds since 1970 of this try
+    webhook-signature  v1,<base64 of HMAC-SHA256 of "id.timestamp.body">, one for each secret, with spaces between them
+
+A secret is the base64 text of 24 to 64 random bytes, with or without whsec_ before it. The body, version 1:
+
+| member | value |
+|---|---|
+| `version` | 1; new members may come without a new version |
+| `type` | `reconciler.` and the kind in lower case, as `reconciler.loss_proved` |
+| `timestamp` | RFC 3339 UTC of `written_at_ms` |
+| `data.notice_id` | as `webhook-id` |
+| `data.environment` | `environment` of the settings |
+| `data.kind` | LOSS_PROVED, QUARANTINED, REPAIR_FAILED, BREAKER_OPEN, OUTAGE, AUDIT_VIOLATION, ROUNDS_STALE, ACCOUNTED_UNTIL_STALE or LEDGER_AWAY |
+| `data.topic`, `data.consumer_group` | text, or null where it concerns no single one |
+| `data.is_over` | true: the trouble has ended |
+| `data.is_test` | true: `reconciler notify` sent it, nothing has happened |
+| `data.count` | losses since the last message, quarantined keys, failed repairs, findings of audits, outages; 0: nothing is counted |
+| `data.since_ms` | beginning of the trouble, milliseconds since 1970 UTC |
+| `data.until_ms` | its end, or of ACCOUNTED_UNTIL_STALE the accounted-until time; null: it has none |
+| `data.detail` | one line from the service, untrusted text; empty: there is nothing to say |
+| `data.written_at_ms` | when it was decided to tell it |
+| `data.console_url` | page of the console that shows it, or null |
+"""  # noqa: E501 - one row of a table is one line
+
+from __future__ import annotations
+
+import binascii
+import hashlib
+import hmac
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+
+from reconciler.channels.http_post import HttpPost
+from reconciler.channels.links import console_link
+from reconciler.clock import utc_text
+from reconciler.contract.secret import SecretText
+from reconciler.contract.secret_sources import signature_secrets
+from reconciler.errors import ChannelRefused
+from reconciler.policy.ports import Notice
+
+VERSION = 1
+SECRET_PREFIX = "whsec_"  # noqa: S105 - what stands before one
+SECRET_BYTES_MIN, SECRET_BYTES_MAX = 24, 64
+
+
+class WebhookChannel:
+    """ports.NoticeChannel over one POST. Used by one thread at a time."""
+
+    def __init__(
+        self, *, name: str, url: SecretText, secrets: Sequence[SecretText], console_url: str | None, post: HttpPost
+    ) -> None:
+        """`secrets`: each signs; none: messages have no signature."""
+        self._name = name
+        self._url = url
+        self._secrets = secrets
+        self._console_url = console_url
+        self._post = post
+
+    def send(self, notice: Notice, *, at_ms: int) -> None:
+        """One POST. Raises ChannelAway and ChannelRefused."""
+        body = encode_notice(notice, console_url=self._console_url)
+        headers = {"Content-Type": "application/json", "User-Agent": "checkback-reconciler"}
+        headers |= {"webhook-id": notice.notice_id, "webhook-timestamp": str(at_ms // 1000)}
+        keys = [self._key_of(text) for secret in self._secrets for text in signature_secrets(secret)]
+        if keys:
+            signed = f"{notice.notice_id}.{at_ms // 1000}.".encode() + body
+            headers["webhook-signature"] = " ".join(_signature(key, signed) for key in keys)
+        self._post.send(self._url.reveal(), body, headers)
+
+    def _key_of(self, text: str) -> bytes:
+        try:
+            return signing_key(text)
+        except ValueError as error:
+            raise ChannelRefused(f"{self._name}: its secret {error}") from None
+
+
+def signing_key(text: str) -> bytes:
+    """The bytes of a secret. Raises ValueError with a remedy, which repeats nothing of it."""
+    try:
+        key = b64decode(text.removeprefix(SECRET_PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        key = b""
+    if not SECRET_BYTES_MIN <= len(key) <= SECRET_BYTES_MAX:
+        bounds = f"{SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes"
+        raise ValueError(f"is no base64 text of {bounds}; make one with `openssl rand -base64 32`")
+    return key
+
+
+def _signature(key: bytes, signed: bytes) -> str:
+    return f"v1,{b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()}"
+
+
+def encode_notice(notice: Notice, *, console_url: str | None) -> bytes:
+    """The body. ASCII: what one cannot see is escaped."""
+    document = {
+        "version": VERSION,
+        "type": f"reconciler.{notice.kind.value.lower()}",
+        "timestamp": utc_text(notice.written_at_ms, timespec="milliseconds"),
+        "data": {
+            "notice_id": notice.notice_id,
+            "environment": notice.environment,
+            "kind": notice.kind.value,
+            "topic": notice.topic,
+            "consumer_group": notice.group,
+            "is_over": notice.is_over,
+            "is_test": notice.is_test,
+            "count": notice.count,
+            "since_ms": notice.since_ms,
+            "until_ms": notice.until_ms,
+            "detail": notice.detail,
+            "written_at_ms": notice.written_at_ms,
+            "console_url": console_link(console_url, notice),
+        },
+    }
+    return json.dumps(document, separators=(",", ":")).encode()

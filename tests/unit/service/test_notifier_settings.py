@@ -1,0 +1,59 @@
+"""A notifier that cannot work must be refused at the start, and not be silent when it is needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reconciler.errors import ConfigurationError
+from reconciler.settings.file import load_settings
+from reconciler.settings.notifiers import NotifierSettings
+
+EXAMPLE = Path("config/reconciler.toml")
+
+
+def notifiers(tmp_path: Path, sections: str) -> list[NotifierSettings]:
+    path = tmp_path / "reconciler.toml"
+    path.write_text(EXAMPLE.read_text() + sections)
+    return load_settings(path, {}).notifiers
+
+
+def test_url_and_secrets_may_come_from_files_and_are_not_shown(tmp_path: Path) -> None:
+    (tmp_path / "url").write_text("https://alerts.example/TOKEN\n")
+    (one,) = notifiers(
+        tmp_path,
+        f'\n[[notifiers]]\nname = "on-call"\nkind = "webhook"\nurl_file = "{tmp_path}/url"\nsecret = ["a", "b"]\n',
+    )
+    assert one.url.reveal() == "https://alerts.example/TOKEN"
+    assert "TOKEN" not in repr(one)
+    assert "TOKEN" not in one.model_dump_json()
+
+
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        ('kind = "pager"', "notifiers[0].kind = 'pager': Input should be"),
+        ('url = "alerts.example/TOKEN"', "expected an http:// or https:// URL"),
+        ('url = "https://alerts.example/TO KEN"', "expected an http:// or https:// URL"),
+        ("notices = []", "notifiers[0].notices"),
+        ('notices = ["LOSS"]', "notifiers[0].notices[0] = 'LOSS'"),
+        ("ping_interval_seconds = 30", "notifiers[0].ping_interval_seconds is set and kind = 'webhook'"),
+        ('kind = "ping"\nsecret = "x"', "notifiers[0].secret is set and kind = 'ping'"),
+        ('console_url = "console.example"', "notifiers[0].console_url = (hidden)"),
+    ],
+)
+def test_a_mistake_is_named_with_its_remedy_and_without_the_token(tmp_path: Path, lines: str, problem: str) -> None:
+    sound = {"name": '"on-call"', "kind": '"webhook"', "url": '"https://alerts.example/TOKEN"'}
+    given = dict(line.split(" = ", 1) for line in lines.splitlines())
+    section = "\n".join(f"{name} = {value}" for name, value in (sound | given).items())
+    with pytest.raises(ConfigurationError) as caught:
+        notifiers(tmp_path, f"\n[[notifiers]]\n{section}\n")
+    assert problem in str(caught.value)
+    assert "KEN" not in str(caught.value)
+
+
+def test_two_notifiers_of_one_name_would_share_what_they_have_told(tmp_path: Path) -> None:
+    section = '\n[[notifiers]]\nname = "a"\nkind = "webhook"\nurl = "https://alerts.example"\n'
+    with pytest.raises(ConfigurationError, match=r"notifiers\[1\]\.name = 'a': is the name of another"):
+        notifiers(tmp_path, section * 2)
