@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 DRAWN ?= 200
-.PHONY: mutants model fuzz failover help setup demo test test-spark test-stress test-packages test-fast test-lowest lint lock format conformance chaos simulate benchmark-audit load-ids load-sql load-lag load-dead screenshots docs clean
+.PHONY: mutants model fuzz failover help setup demo test test-spark test-stress test-packages test-fast test-lowest lint lock format conformance chaos simulate benchmark-audit load-ids load-sql load-lag load-dead screenshots docs site clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -142,6 +142,9 @@ screenshots: setup ## every page of the console in build/screenshots, two langua
 
 docs: setup ## writes docs/reference and the dashboard from the code
 	$(BIN)/python docs/generate.py
+
+site: setup ## the pages of docs as a site in build/site, which needs no network; a broken link or anchor fails it
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 
 EXTRAS := daemon demo audit postgres mysql compression metrics web otel
 # What the image and the packages install: all but the demo and PySpark, for which `audit --engine here` stands in.

@@ -1,0 +1,214 @@
+"""What the site needs beside mkdocs.yml: navigation from the two indexes, files of the repository, GitHub's Markdown."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import markdown
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files, InclusionLevel
+from mkdocs.structure.nav import Navigation, Section
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[2]
+#: Folders of docs in the order of the navigation, with their names.
+SECTIONS = {
+    "en": {
+        "tutorial": "Tutorial",
+        "how-to": "How-to",
+        "runbooks": "Runbooks",
+        "reference": "Reference",
+        "explanation": "Explanation",
+    },
+    "zh": {
+        "tutorial": "教程",
+        "how-to": "操作指南",
+        "runbooks": "运行手册",
+        "reference": "参考",
+        "explanation": "原理",
+    },
+}
+TREES = {"en": "", "zh": "zh/"}
+NAMES = {"en": "English", "zh": "中文"}
+#: Where the site has the files of the repository outside docs that pages link.
+REPOSITORY = "repository/"
+PICTURES = (".svg", ".webp", ".png")
+_LINK = re.compile(r"(?<=\]\()([^)#:\s]+)")
+_FENCE = re.compile(r"^ *(```|~~~)")
+_LIST_ITEM = re.compile(r" *([-*]|\d+\.) ")
+#: What begins a list in the middle of a paragraph: no number but the first.
+_FIRST_ITEM = re.compile(r"([-*]|1\.) ")
+_ALTERNATE = re.compile(r' *<link rel="alternate".*?>\n?')
+
+
+class GitHubsLists(markdown.Extension):
+    """Items of lists are indented by two columns, as GitHub reads them; Python-Markdown takes four."""
+
+    def extendMarkdown(self, md: markdown.Markdown) -> None:  # noqa: N802  # Python-Markdown's name
+        """Called once for each page."""
+        md.tab_length = 2
+
+
+def github_anchor(heading: str, separator: str) -> str:
+    """The anchor that a code host gives to a heading."""
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", separator)
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Navigation and Markdown."""
+    config.nav = [{language: _tree(language)} for language in TREES if (ROOT / "docs" / TREES[language]).is_dir()]
+    config.mdx_configs["toc"]["slugify"] = github_anchor
+    config.markdown_extensions.append(GitHubsLists())
+    return config
+
+
+def _tree(language: str) -> list[Any]:
+    """The sections of a language; their pages are named and ordered as its index.md lists them."""
+    index = f"{TREES[language]}index.md"
+    text = (ROOT / "docs" / index).read_text(encoding="utf-8")
+    listed = {page: name for name, page in re.findall(r"\[([^\]]+)\]\(([\w/-]+\.md)\)", text)}
+    tree: list[Any] = [index]
+    for folder, title in {"": "", **SECTIONS[language]}.items():
+        pages = [{name: TREES[language] + page} for page, name in listed.items() if page.rpartition("/")[0] == folder]
+        tree += pages if not folder else [{title: pages}] if pages else []
+    return tree
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds every file of the repository that a page links, and that is not in docs: pages, or their text as one."""
+    pages = [(f"docs/{file.src_uri}", file.content_string) for file in files.documentation_pages()]
+    added = set()
+    while pages:
+        path, text = pages.pop()
+        for link in _LINK.findall(text):
+            target = _target(path, link)
+            if target in added or files.get_file_from_path(_in_the_site(target)) or not (ROOT / target).is_file():
+                continue
+            added.add(target)
+            content = (ROOT / target).read_text(encoding="utf-8")
+            if target.endswith(".md"):
+                pages.append((target, content))
+            else:
+                content = (
+                    f"---\nsearch: {{exclude: true}}\n---\n# {target}\n\n~~~~~{_language(target)}\n{content}\n~~~~~\n"
+                )
+            file = File.generated(config, _in_the_site(target), content=content, inclusion=InclusionLevel.NOT_IN_NAV)
+            files.append(file)
+    return files
+
+
+def _target(path: str, link: str) -> str:
+    return os.path.normpath(os.path.join(os.path.dirname(path), link))
+
+
+def _in_the_site(target: str) -> str:
+    """Where the site has a file of the repository; what is no page and no picture becomes a page."""
+    if target.startswith("docs/") and target.endswith((".md", *PICTURES)):
+        return target.removeprefix("docs/")
+    return REPOSITORY + (target if target.endswith(".md") else f"{target}.md")
+
+
+def _language(path: str) -> str:
+    return {"py": "python", "yml": "yaml"}.get(suffix := path.rpartition(".")[2], suffix)
+
+
+def on_page_markdown(text: str, page: Page, **_: object) -> str:
+    """Links to files of the repository, and Python-Markdown's blank lines."""
+    here = page.file.src_uri
+    path = here.removeprefix(REPOSITORY) if here.startswith(REPOSITORY) else f"docs/{here}"
+    if not (ROOT / path).is_file():
+        return text  # the text of a file
+
+    def linked(found: re.Match[str]) -> str:
+        target = _target(path, found[1])
+        return os.path.relpath(_in_the_site(target), os.path.dirname(here)) if (ROOT / target).is_file() else found[1]
+
+    return _with_blank_lines(_LINK.sub(linked, text))
+
+
+def _with_blank_lines(text: str) -> str:
+    """A list begins, a table begins and ends at a blank line; a code host needs none."""
+    lines: list[str] = []
+    is_code, is_list = False, False
+    for line in text.splitlines():
+        is_code ^= bool(_FENCE.match(line))
+        before = lines[-1] if lines else ""
+        if not is_code and before.strip():
+            is_edge_of_a_table = line.startswith("|") != before.startswith("|")
+            if is_edge_of_a_table or (_FIRST_ITEM.match(line) and not is_list):
+                lines.append("")
+        is_list = bool(_LIST_ITEM.match(line)) or (is_list and bool(line.strip()))
+        lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def _language_of(page: Page) -> str:
+    return "zh" if page.file.src_uri.startswith(TREES["zh"]) else "en"
+
+
+_navigations: dict[str, Navigation] = {}
+
+
+def on_nav(nav: Navigation, **_: object) -> Navigation:
+    """One navigation a language."""
+    _navigations.clear()
+    for tree in nav.items:
+        if not isinstance(tree, Section):
+            raise PluginError(f"no tree of a language: {tree}")
+        pages = [page for page in nav.pages if _language_of(page) == tree.title]
+        for item in tree.children:
+            item.parent = None
+        for before, after in zip([None, *pages], [*pages, None], strict=True):
+            if before is not None:
+                before.next_page = after
+            if after is not None:
+                after.previous_page = before
+        _navigations[tree.title] = Navigation(list(tree.children), pages)
+    return nav
+
+
+def on_page_context(context: dict[str, Any], page: Page, config: MkDocsConfig, **_: object) -> dict[str, Any]:
+    """The page in its language: words of the theme, navigation, search, and the switch to the other language."""
+    language = _language_of(page)
+    config.theme["language"] = language
+    context["nav"] = _navigations[language]
+    config.extra["scope"] = context["base_url"]
+    context["base_url"] = os.path.relpath(TREES[language] or ".", os.path.dirname(page.file.dest_uri) or ".")
+    config.extra["alternate"] = [
+        {"name": NAMES[other], "lang": other, "link": _twin(page, other)} for other in _navigations
+    ]
+    return context
+
+
+def _twin(page: Page, language: str) -> str:
+    """The same page in a language, or the first page of that language."""
+    place = page.file.src_uri.removeprefix(TREES[_language_of(page)])
+    there = {one.file.src_uri: one.url for one in _navigations[language].pages}
+    return there.get(TREES[language] + place, there[f"{TREES[language]}index.md"])
+
+
+def on_post_page(output: str, **_: object) -> str:
+    """Without what makes the theme ask for a sitemap beside every page: its twin is known already."""
+    return _ALTERNATE.sub("", output)
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """One search index a language; the plug-in `offline` has written both forms of the common one."""
+    folder = Path(config.site_dir)
+    found = json.loads((folder / "search/search_index.json").read_text(encoding="utf-8"))
+    for language in _navigations:
+        tree = TREES[language]
+        docs = [
+            entry | {"location": entry["location"].removeprefix(tree)}
+            for entry in found["docs"]
+            if entry["location"].startswith(TREES["zh"]) == (language == "zh")
+        ]
+        text = json.dumps(found | {"docs": docs}, ensure_ascii=False, separators=(",", ":"))
+        (folder / tree / "search").mkdir(parents=True, exist_ok=True)
+        (folder / tree / "search/search_index.json").write_text(text, encoding="utf-8")
+        (folder / tree / "search/search_index.js").write_text(f"var __index = {text}", encoding="utf-8")

@@ -1,0 +1,93 @@
+"""The site of docs (mkdocs.yml), built as `make site` does: whole, without a network, and read from a folder."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.console.watched_page import Look, opened
+
+pytestmark = pytest.mark.unmeasured  # none of the product runs
+
+ROOT = Path(__file__).parents[2]
+#: What a browser asks for by itself: all but links of <a>, which a reader follows.
+_ASKED_FOR = re.compile(
+    r"""<(?!a\b)\w[^>]*?\s(?:href|src|srcset|action|poster|data)=["']?((?:https?:)?//[^"'\s>]+)|url\(["']?(https?:[^)]+)"""
+)
+
+
+def built(config: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--config-file", config, "--site-dir", folder],
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    done = built(ROOT / "mkdocs.yml", folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_no_page_asks_another_host_for_anything(site: Path) -> None:
+    pages = [*site.rglob("*.html"), *site.rglob("*.css")]
+    assert len(pages) > 40
+    asked = [(page.name, found[0]) for page in pages for found in _ASKED_FOR.finditer(page.read_text(encoding="utf-8"))]
+    assert not asked
+    # Drawn by a script from another host, were it there.
+    assert not [page.name for page in pages if 'class="mermaid"' in page.read_text(encoding="utf-8")]
+
+
+def test_the_search_works_from_a_folder(chromium: Browser, site: Path) -> None:
+    with opened(chromium, site.as_uri()) as watched:
+        watched.page.goto(f"{site.as_uri()}/index.html")
+        watched.page.locator("[data-md-component=search-query]").fill("watermark")
+        results = watched.page.locator(".md-search-result__link[href*='WatermarkStuck']")
+        expect(results.first).to_be_attached()
+        assert not watched.troubles
+
+
+def test_no_page_is_wider_than_a_telephone(chromium: Browser, site: Path) -> None:
+    with opened(chromium, site.as_uri(), look=Look(width=360)) as watched:
+        for page in ("index", "reference/settings", "explanation/holes"):
+            watched.page.goto(f"{site.as_uri()}/{page}.html")
+            assert watched.overflow_pixels() <= 0, page
+        assert not watched.troubles
+
+
+PLANTED = {
+    "[no page](nowhere.md)": "contains a link 'nowhere.md', but the target 'how-to/nowhere.md' is not found",
+    "[no heading](../index.md#nowhere)": "does not contain an anchor '#nowhere'",
+    "[no heading here](#nowhere)": "contains a link '#nowhere', but there is no such anchor on this page",
+    "[no file of the repository](../../config/nowhere.toml)": "'../../config/nowhere.toml', but the target",
+}
+
+
+def test_a_broken_link_or_anchor_and_a_page_that_no_index_lists_fail_the_build(tmp_path: Path) -> None:
+    pages = tmp_path / "docs"
+    shutil.copytree(ROOT / "docs/site", pages / "site")
+    (tmp_path / "mkdocs.yml").write_text((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    (pages / "how-to").mkdir()
+    (pages / "index.md").write_text("# Pages\n- [a task](how-to/task.md)\n")
+    (pages / "how-to/task.md").write_text("# A task\n")
+    assert built(tmp_path / "mkdocs.yml", tmp_path / "whole").returncode == 0
+    (pages / "how-to/task.md").write_text("# A task\n" + "\n\n".join(PLANTED) + "\n")
+    (pages / "how-to/forgotten.md").write_text("# Forgotten\n")
+    done = built(tmp_path / "mkdocs.yml", tmp_path / "broken")
+    assert done.returncode == 1
+    told = " ".join(done.stderr.split())
+    assert not [link for link, complaint in PLANTED.items() if complaint not in told], told
+    assert "how-to/forgotten.md" in told
+    assert "5 warnings" in told + done.stdout
