@@ -140,8 +140,9 @@ load-lag: setup ## a group that stops while IDS=10000000 are announced; BROKER=5
 screenshots: setup ## every page of the console in build/screenshots, two languages, light and dark, three widths; SHOTS='--page losses'
 	$(BIN)/python -m tests.console.screenshots --folder build/screenshots $(SHOTS)
 
-docs: setup ## writes docs/reference and the dashboard from the code
+docs: setup ## writes docs/reference and the dashboard from the code; lists Chinese pages that are behind
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/translation.py
 
 site: setup ## the pages of docs as a site in build/site, which needs no network; a broken link or anchor fails it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
