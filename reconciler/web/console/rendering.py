@@ -29,6 +29,9 @@ from reconciler.web.services import WebServices
 #: A name that is a part of a path as it is; browsers take dots, slashes and their numbers for steps of the path.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9_.~-]*")
 
+#: Pages of docs that docs/zh has, too, of those that templates name (tested).
+_IN_CHINESE = ("runbooks/", "how-to/operations.md")
+
 
 @cache
 def _environment() -> jinja2.Environment:
@@ -71,7 +74,7 @@ def _about(services: WebServices, request: WebRequest) -> dict[str, object]:
         "message_link": partial(_message_link, link),
         "asset": lambda name: services.prefix + asset_path(name),
         # document("runbooks/BreakerOpen.md"): a link to a page of docs, or its name.
-        "document": partial(_document, services.settings.web.docs_url),
+        "document": partial(_document, services.settings.web.docs_url, view.language),
         # moment(at_ms): a time element; duration(milliseconds): how long.
         "moment": partial(moment, zone=view.zone_info),
         "duration": partial(duration, words=words),
@@ -90,7 +93,10 @@ def _about(services: WebServices, request: WebRequest) -> dict[str, object]:
     }
 
 
-def _document(docs_url: str | None, path: str) -> Markup:
+def _document(docs_url: str | None, language: str, path: str) -> Markup:
+    """The page of docs in the language of the visitor, if there is one."""
+    if language == "zh" and path.startswith(_IN_CHINESE):
+        path = f"zh/{path}"
     if docs_url is None:
         return Markup("<code>docs/{}</code>").format(path)
     return Markup('<a href="{}/{}" rel="noreferrer">{}</a>').format(docs_url, path, path)

@@ -14,11 +14,13 @@ from reconciler.errors import ConfigurationError
 from reconciler.web.console.assets import asset_path, assets
 from reconciler.web.console.moments import moment
 from reconciler.web.console.navigation import NAVIGATION
+from reconciler.web.console.rendering import _document
 from reconciler.web.console.view import COOKIE, View, view_of, zones
 from reconciler.web.exchange import WebRequest
 from reconciler.web.services import WebServices
 from tests.unit.web.console_world import PREFIX, asked, route_of, services_of, settings_of
 
+DOCS = Path(__file__).parents[3] / "docs"
 VENDOR = files("reconciler.web.console") / "static" / "vendor"
 
 
@@ -138,6 +140,24 @@ def test_a_runbook_is_one_press_away_where_docs_are_served_and_named_where_they_
     assert "<code>docs/how-to/operations.md</code>" in text_of(services_of(settings_of(tmp_path)), "/health")
     served = settings_of(tmp_path, RECONCILER_WEB__DOCS_URL="https://wiki.example/docs/")
     assert 'href="https://wiki.example/docs/how-to/operations.md"' in text_of(services_of(served), "/health")
+
+
+def test_who_reads_chinese_is_led_to_the_chinese_page_of_docs_wherever_there_is_one(tmp_path: Path) -> None:
+    served = services_of(settings_of(tmp_path, RECONCILER_WEB__DOCS_URL="https://wiki.example/docs"))
+    pages = [text_of(served, path, language="zh") for path in ("/health", "/audits")]
+    linked = set(re.findall('"https://wiki.example/docs/([^"]+)"', "".join(pages)))
+    assert linked == {"zh/how-to/operations.md", "how-to/audit.md", "reference/statement.md"}
+    assert all((DOCS / path).is_file() for path in linked)
+    assert not [path for path in linked if (DOCS / "zh" / path).exists()]
+
+
+def test_who_reads_chinese_is_led_to_the_chinese_runbook() -> None:
+    pages = [f"runbooks/{page.name}" for page in DOCS.glob("runbooks/*.md")]
+    assert pages
+    for page in pages:
+        assert _document(None, "zh", page) == f"<code>docs/zh/{page}</code>"
+        assert (DOCS / "zh" / page).is_file()
+        assert _document(None, "en", page) == f"<code>docs/{page}</code>"
 
 
 @pytest.mark.parametrize("url", ["javascript:alert(1)", "/docs", "https://a b", "https://é"])
