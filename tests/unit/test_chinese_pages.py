@@ -27,6 +27,7 @@ SLIPS = {
     "a space beside full-width punctuation": rf"[{POINTS}（]  ?[^\s|·]|[^\s|>·-] [{POINTS}]",
     "您 instead of 你": r"您",
     "a line break within a paragraph, which is shown as a space": r"^(?![#|])[^\n]+\n(?![#|>]|- |\d+\. |\s)",
+    "slanted Chinese": rf"(?<!\*)\*(?={HAN})[^*\n`]*(?<={HAN})\*(?!\*)",
     "bold that GitHub does not show": rf"^(?:[^*\n]|\*\*[^*\n]*\*\*)*?\*\*[^*\n]*[{POINTS}”]\*\*[^\s{POINTS}]",
 }
 
@@ -92,7 +93,7 @@ def test_chinese_page_is_set_with_care(page: str) -> None:
 
 
 def test_careless_typesetting_is_seen_and_careful_one_is_not() -> None:
-    careless = ["中a", "中,文", "中。 文", "您", "中\n文", "**（中）**文"]
+    careless = ["中a", "中,文", "中。 文", "您", "中\n文", "*中*", "**（中）**文"]
     seen = [[name for name, slip in SLIPS.items() if re.search(slip, text, re.MULTILINE)] for text in careless]
     assert seen == [[name] for name in SLIPS]
     careful = "# 中\n文 a，“b” `c`：[中](x)文 (d)。**中**文\n\n- 1 s\n- 2 s\n\n| 中 |\n|---|\n| 文 · a |\n"
