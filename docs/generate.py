@@ -9,6 +9,7 @@ import runpy
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import partial
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
@@ -412,14 +413,18 @@ def test_vectors_page() -> str:
     return "\n".join([*lines, *vectors["lines"](), "```"]) + "\n"
 
 
-def http_api_page() -> str:
-    """Every request of the API."""
-    api = runpy.run_path(str(FOLDER.parent / "http_api.py"))
-    return "\n".join(["# HTTP API", "", NOTE, str(api["__doc__"]).strip(), "", *api["lines"]()]) + "\n"
+def written_beside(title: str, file: str) -> str:
+    """A page whose lines and first words are those of a script beside this one."""
+    script = runpy.run_path(str(FOLDER.parent / file))
+    return "\n".join([f"# {title}", "", NOTE, str(script["__doc__"]).strip(), "", *script["lines"]()]).rstrip() + "\n"
 
 
 PAGES = {
-    "http-api.md": http_api_page,
+    "commands.md": partial(written_beside, "Commands", "commands.py"),
+    "python-api.md": partial(written_beside, "Python API", "python_api.py"),
+    "formats.md": partial(written_beside, "Formats", "formats.py"),
+    "alerts.md": partial(written_beside, "Alerts", "alerts.py"),
+    "http-api.md": partial(written_beside, "HTTP API", "http_api.py"),
     "metrics.md": metrics_page,
     "test-vectors.md": test_vectors_page,
     "dependencies.md": dependencies_page,

@@ -25,6 +25,11 @@ class Arguments(argparse.ArgumentParser):
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The command and its options. Raises AuditError("usage"); --help ends the process."""
+    return command_line().parse_args(list(arguments))
+
+
+def command_line() -> Arguments:
+    """Every command and option."""
     parser = Arguments(prog="reconciler", description="An independent answer: did every committed message take effect?")
     commands = parser.add_subparsers(dest="command", required=True, parser_class=Arguments)
     _audit(commands.add_parser("audit", help="judge a window", description=AUDIT_HELP, epilog=_SOURCES))
@@ -43,7 +48,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     _output(keygen)
     package = commands.add_parser("package", help="write the two files that spark-submit takes")
     package.add_argument("folder", metavar="DIR", type=local_path)
-    return parser.parse_args(list(arguments))
+    return parser
 
 
 AUDIT_HELP = (
