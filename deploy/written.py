@@ -11,7 +11,13 @@ FOLDER = Path(__file__).parent
 #: Settings `environment` of deploy/compose/reconciler.toml.
 ENVIRONMENT = "compose"
 #: Login of the compose file's PostgreSQL -> its role.
-LOGINS = {"reconciler_run": "run", "reconciler_sweep": "sweep", "reconciler_audit": "console"}
+LOGINS = {
+    "reconciler_run": "run",
+    "reconciler_sweep": "sweep",
+    "reconciler_audit": "console",
+    "order_service": "announcing service",
+    "billing_service": "consuming service",
+}
 #: Database of each tree of tables.
 DATABASES: dict[str, least_rights.Tree] = {"orders": "outbox", "billing": "inbox", "ledger": "ledger"}
 

@@ -10,14 +10,23 @@ mkdir -p secrets
 keep() { if [ ! -s "secrets/$1" ]; then cat > "secrets/$1"; chmod "${2:-444}" "secrets/$1"; fi; }
 read_back() { cat "secrets/$1"; }
 
-for login in owner run sweep audit; do
-    openssl rand -hex 24 | keep "${login}_password"
-    case $login in owner) user=owner ;; *) user=reconciler_$login ;; esac
-    url=postgresql://$user:$(read_back "${login}_password")@postgres:5432
-    echo "$url/orders" | keep "${login}_outbox_url"
-    echo "$url/billing" | keep "${login}_inbox_url"
-    if [ "$login" != sweep ]; then echo "$url/ledger" | keep "${login}_ledger_url"; fi
-done
+# A login of PostgreSQL, and a file for each database that it reaches.
+login() {
+    openssl rand -hex 24 | keep "$1_password"
+    url=postgresql://$2:$(read_back "$1_password")@postgres:5432
+    name=$1
+    shift 2
+    for tree in "$@"; do
+        case $tree in outbox) database=orders ;; inbox) database=billing ;; *) database=ledger ;; esac
+        echo "$url/$database" | keep "${name}_${tree}_url"
+    done
+}
+login owner owner outbox inbox ledger
+login run reconciler_run outbox inbox ledger
+login sweep reconciler_sweep outbox inbox
+login audit reconciler_audit outbox inbox ledger
+login order order_service outbox
+login billing billing_service inbox
 openssl rand -hex 24 | keep grafana_password
 
 for user in reconciler business; do
@@ -27,6 +36,7 @@ digest() { printf %s "$(read_back "redis_password_of_$1")" | openssl dgst -sha25
 sed -e "s/DIGEST_OF_reconciler/$(digest reconciler)/" -e "s/DIGEST_OF_business/$(digest business)/" \
     redis-users.acl | keep redis_users
 echo "redis://reconciler:$(read_back redis_password_of_reconciler)@redis:6379/0" | keep redis_url
+echo "redis://business:$(read_back redis_password_of_business)@redis:6379/0" | keep business_redis_url
 
 if [ ! -s secrets/web_key ]; then
     openssl req -x509 -newkey rsa:2048 -nodes -days 365 -subj /CN=localhost \

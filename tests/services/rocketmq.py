@@ -37,7 +37,7 @@ QUICK = {
     "messageDelayLevel": " ".join(["1s"] * 18),
 }
 
-_JVM = (
+JVM = (
     "-Xms64m",
     "-Xmx512m",
     "-XX:MaxDirectMemorySize=512m",
@@ -140,7 +140,7 @@ class JavaServer:
         file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
         command = [
             "java",
-            *_JVM,
+            *JVM,
             *self.java_options,
             f"-Duser.home={self.folder}",
             f"-Drocketmq.home.dir={self.folder}",

@@ -8,11 +8,14 @@ GRANT SELECT, UPDATE (swept_at_ms) ON reconciler_outbox_identity TO reconciler_s
 GRANT SELECT, INSERT, UPDATE (tags, version) ON reconciler_outbox_filter TO reconciler_sweep;
 GRANT SELECT ON reconciler_outbox TO reconciler_audit;
 GRANT SELECT ON reconciler_outbox_identity TO reconciler_audit;
+GRANT SELECT, INSERT, UPDATE (state, announced_at_ms) ON reconciler_outbox TO order_service;
+GRANT SELECT ON reconciler_outbox_identity TO order_service;
 
 \connect billing
 GRANT SELECT ON reconciler_inbox TO reconciler_run;
 GRANT SELECT ON reconciler_inbox TO reconciler_sweep;
 GRANT SELECT ON reconciler_inbox TO reconciler_audit;
+GRANT SELECT, INSERT ON reconciler_inbox TO billing_service;
 
 \connect ledger
 GRANT SELECT, INSERT, UPDATE, DELETE ON reconciler_candidate TO reconciler_run;

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from deploy import written
@@ -37,6 +40,8 @@ def test_secrets_are_files_that_prepare_makes_and_are_given_to_nobody_who_does_n
     assert {secret for _, secret in given} == made.keys()
     shared = (prepared / "reconciler.toml").read_text() + (prepared / "postgres/databases.sh").read_text()
     for name, secret in given:
+        starter = prepared / f"example/{name}.py"
+        shared += starter.read_text() if starter.exists() else ""
         read = secret in str({**SERVICES[name], "secrets": None}) or f"/run/secrets/{secret}" in shared
         assert read or secret.endswith("_password"), f"{name} does not read {secret}"
     passwords = {path.read_text().strip() for name, path in made.items() if name.endswith("_password")}
@@ -80,6 +85,22 @@ def test_what_is_mounted_exists_and_only_loopback_addresses_are_published() -> N
         assert [place for place in places if place.startswith(".") and not (FOLDER / place).exists()] == []
         assert {place for place in places if not place.startswith(".")} <= COMPOSE["volumes"].keys()
         assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ()))
+
+
+def test_grafana_is_given_its_dashboard_where_it_looks_for_one() -> None:
+    mounted = {target: FOLDER / source for source, target, *_ in map(_parts, SERVICES["grafana"]["volumes"])}
+    (data,) = (path for target, path in mounted.items() if "/provisioning/datasources/" in target)
+    (boards,) = (path for target, path in mounted.items() if "/provisioning/dashboards/" in target)
+    (source,) = yaml.safe_load(data.read_text())["datasources"]
+    address = urlsplit(source["url"])
+    assert (source["type"], address.hostname, address.port) == ("prometheus", "prometheus", 9090)
+    (provider,) = yaml.safe_load(boards.read_text())["providers"]
+    found = [path for target, path in mounted.items() if Path(target).parent == Path(provider["options"]["path"])]
+    assert [json.loads(path.read_text())["title"] for path in found] == ["Check-back reconciler"]
+
+
+def _parts(volume: str) -> list[str]:
+    return volume.split(":")
 
 
 @pytest.mark.parametrize("name", sorted(OURS))
