@@ -116,8 +116,10 @@ def _links(page: str) -> Iterator[str]:
 
 
 def _preferred(link: str) -> str:
-    """What a Chinese page links to: the Chinese page where there is one."""
-    return chinese_of(link) if link.endswith(".md") and (ROOT / chinese_of(link)).exists() else link
+    """What a Chinese page links to: the Chinese page or picture where there is one."""
+    picture = re.sub(r"\.(svg|webp)$", r".zh.\1", link)
+    chinese = picture if picture != link else chinese_of(link)
+    return chinese if (ROOT / chinese).exists() else link
 
 
 def _notice(chinese: str) -> str:
