@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from deploy import bill_of_materials
 from reconciler.contract import least_rights
 
 FOLDER = Path(__file__).parent
@@ -54,6 +55,7 @@ FILES: dict[str, Callable[[], str]] = {
     # A chart reads no file beside its folder.
     "helm/reconciler/files/rules.yml": _copy_of("prometheus/rules.yml"),
     "helm/reconciler/files/reconciler.json": _copy_of("grafana/reconciler.json"),
+    bill_of_materials.NAME: bill_of_materials.text,
 }
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import traceback
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
@@ -28,6 +27,7 @@ from reconciler.cli import (
 )
 from reconciler.errors import ReconcilerError
 from reconciler.instrumentation.console import remark, say
+from reconciler.instrumentation.release import release, revision
 
 app = typer.Typer(
     name="reconciler",
@@ -40,7 +40,7 @@ app = typer.Typer(
 
 def _print_version(*, wanted: bool) -> None:
     if wanted:
-        say(f"reconciler {version('checkback-reconciler')}")
+        say(f"reconciler {release()} (revision {revision()})")
         raise typer.Exit
 
 
@@ -50,7 +50,7 @@ def _root(
     show_version: Annotated[
         bool,
         typer.Option(
-            "--version", help="Print the version.", is_eager=True, callback=lambda v: _print_version(wanted=v)
+            "--version", help="Print release and revision.", is_eager=True, callback=lambda v: _print_version(wanted=v)
         ),
     ] = False,
 ) -> None:

@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Protocol
 
 from reconciler.clock import Clock
 from reconciler.errors import MissingDependency
 from reconciler.instrumentation.metrics import catalogue as c
 from reconciler.instrumentation.metrics.catalogue import Sample
+from reconciler.instrumentation.release import release, revision
 from reconciler.policy.ports import BrokerEvidence
 from reconciler.settings.schema import Settings, SubscriptionSettings
 from reconciler.wiring.subscriptions import subscription_of
@@ -141,15 +141,7 @@ def require_prometheus_client() -> None:
 
 def build_samples() -> Iterator[Sample]:
     """Which release runs."""
-    yield Sample(c.BUILD_INFO, (release(), platform.python_version()), 1)
-
-
-def release() -> str:
-    """The installed release."""
-    try:
-        return version("checkback-reconciler")
-    except PackageNotFoundError:
-        return "unknown"
+    yield Sample(c.BUILD_INFO, (release(), revision(), platform.python_version()), 1)
 
 
 def schedule_samples(runner: TickRunner) -> Iterator[Sample]:

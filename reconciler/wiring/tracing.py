@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from reconciler.clock import Clock
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import MissingDependency
+from reconciler.instrumentation.release import release
 from reconciler.policy.round import RoundReport
 from reconciler.settings.schema import Settings
-from reconciler.wiring.metrics import Metering, release
+from reconciler.wiring.metrics import Metering
 
 if TYPE_CHECKING:
     from reconciler.instrumentation.tracing.spans import EventSpans

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import sqlite3
@@ -233,20 +232,7 @@ def test_module_and_command_are_the_same() -> None:
         [sys.executable, "-m", "reconciler", "--version"], capture_output=True, text=True, timeout=60, check=True
     )
     assert by_module.stdout == reconciler("--version").stdout
-    assert re.fullmatch(r"reconciler \d+\.\d+\.\d+\S*\n", by_module.stdout)
-
-
-def test_shell_completion_completes_commands() -> None:
-    assert "--install-completion" in reconciler("--help").stdout
-    ended = subprocess.run(
-        [str(RECONCILER)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={**os.environ, "_RECONCILER_COMPLETE": "complete_bash", "COMP_WORDS": "reconciler exp", "COMP_CWORD": "1"},
-    )
-    assert ended.stdout.split() == ["explain"]
+    assert re.fullmatch(r"reconciler \d+\.\d+\.\d+\S* \(revision checkout\)\n", by_module.stdout)
 
 
 def test_a_dismissed_key_leaves_status_and_stays_in_the_ledger_with_its_reason(deployed: Deployment) -> None:

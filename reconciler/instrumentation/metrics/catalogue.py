@@ -80,6 +80,7 @@ LABELS: Mapping[str, str] = {
     "dependency": "ledger, redis, rocketmq, and each outbox and inbox of the settings by its owner",
     "kind": "kind of copies that are looked up: committed, half, parked, group (retries and dead letters)",
     "version": "release of the reconciler",
+    "revision": "commit that it was built from; `checkout`: it runs from its source",
     "python": "version of Python",
 }
 
@@ -374,8 +375,8 @@ HAND_OVERS = _counter(
     source=NumberSource.PROCESS,
 )
 BUILD_INFO = _gauge(
-    "reconciler_build_info", "Always 1; the labels say which release runs.", "version", "python", by="run sweep replay",
-    source=NumberSource.PROCESS,
+    "reconciler_build_info", "Always 1; the labels say which release runs.", "version", "revision", "python",
+    by="run sweep replay", source=NumberSource.PROCESS,
 )  # fmt: skip
 
 

@@ -1,0 +1,80 @@
+"""The build's part of `reconciler --version`: writes the revision of the source into sdist and wheel.
+
+Asked in this order, and the first that answers is taken:
+
+1. the file REVISION in the package `reconciler`, which an unpacked sdist has;
+2. the variable RECONCILER_REVISION, for a build without the history, such as an image's;
+3. git, if the repository is this tree's own. Files that differ from the commit, or that it does not have, make it
+   `<commit>+changes`;
+4. `unknown`.
+
+An editable installation gets none: its code is the checkout's, which changes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+FILE = "reconciler/REVISION"
+VARIABLE = "RECONCILER_REVISION"
+UNKNOWN = "unknown"
+#: What a shell, a label of an image and a log line take as it is.
+FORM = re.compile(r"[0-9A-Za-z][0-9A-Za-z._+-]{0,99}")
+
+
+class RevisionHook(BuildHookInterface[Any]):
+    """Called by hatchling for each archive that it builds."""
+
+    PLUGIN_NAME = "custom"
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Adds the file. `version` is the kind of build, `standard` or `editable`. Raises ValueError."""
+        if version == "editable" or Path(self.root, FILE).exists():
+            return
+        self._written = tempfile.TemporaryDirectory()
+        file = Path(self._written.name, "REVISION")
+        file.write_text(f"{revision(Path(self.root))}\n", encoding="ascii")
+        file.chmod(0o644)
+        build_data["force_include"][str(file)] = FILE
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002 - hatchling's
+        """Removes what initialize() wrote."""
+        if hasattr(self, "_written"):
+            self._written.cleanup()
+
+
+def revision(root: Path) -> str:
+    """The revision of a tree without the file. Raises ValueError for a variable that is no revision."""
+    told = os.environ.get(VARIABLE, "").strip()
+    if told:
+        if not FORM.fullmatch(told):
+            raise ValueError(
+                f"{VARIABLE}={told!r} is no revision: give a commit's name, for example $(git rev-parse HEAD)"
+            )
+        return told
+    top = _git(root, "rev-parse", "--show-toplevel")
+    # A sdist that was unpacked inside of another repository is none of its commits.
+    if not top or Path(top).resolve() != root.resolve():
+        return UNKNOWN
+    commit = _git(root, "rev-parse", "--verify", "HEAD")
+    changes = _git(root, "status", "--porcelain")
+    if not commit or changes is None:
+        return UNKNOWN
+    return f"{commit}+changes" if changes else commit
+
+
+def _git(root: Path, *words: str) -> str | None:
+    """Its answer; None where there is no git, or no repository."""
+    command = ["git", "-C", str(root), *words]
+    try:
+        ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)  # noqa: S603 - our words
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return ran.stdout.strip()

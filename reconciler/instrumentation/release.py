@@ -1,0 +1,31 @@
+"""Which release this is, and the revision of the source that it was built from.
+
+The build writes the revision into the file REVISION of the package `reconciler`, in sdist and wheel: the hook that
+pyproject.toml names does. A checkout has no such file, installed editable or not: its code changes under a process that
+runs, so no revision would be true. Nothing here starts git.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
+
+DISTRIBUTION = "checkback-reconciler"
+#: Read where no build has written one.
+CHECKOUT = "checkout"
+
+
+def release() -> str:
+    """The installed release."""
+    try:
+        return version(DISTRIBUTION)
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def revision() -> str:
+    """The commit, with `+changes` for a tree that differed from it; `unknown`: built without git; or `checkout`."""
+    try:
+        return files("reconciler").joinpath("REVISION").read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        return CHECKOUT
