@@ -248,7 +248,7 @@ def rights_page() -> str:
         "`unique_key_topic.name` (and each name in `unique_key_topic.topics`), PROBE_TOPIC for `rocketmq.probe_topic`. ACL 1.0",
         "is RocketMQ 4.4 to 5.2; authorization is RocketMQ from 5.3 on. Every request needs a signature. A producer's heartbeat",
         "and END_TRANSACTION need no right. `replay` asks no broker, so it is not in the table. A name `*` is any name. For",
-        "[groups that pop](../how-to/operations.md#groups-that-pop) there is a table of its own. `GROUP_TOPIC` is `GROUP+TOPIC` on",
+        "[groups that pop](../reference/set-ups.md#groups-that-pop) there is a table of its own. `GROUP_TOPIC` is `GROUP+TOPIC` on",
         "brokers with `enableRetryTopicV2`.",
         "",
         "| role | on | name | ACL 1.0 | authorization | why |",

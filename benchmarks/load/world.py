@@ -37,7 +37,7 @@ from tests.services.rocketmq import RocketMQCluster
 
 ROOT = Path(__file__).resolve().parents[2]
 RECONCILER = Path(sys.executable).with_name("reconciler")
-#: Advised in docs/how-to/operations.md; the slow log keeps every command above a millisecond.
+#: Advised in docs/reference/redis.md; the slow log keeps every command above a millisecond.
 REDIS = {
     "appendonly": "yes",
     "appendfsync": "everysec",

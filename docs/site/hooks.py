@@ -71,7 +71,8 @@ def _tree(language: str) -> list[Any]:
     """The sections of a language; their pages are named and ordered as its index.md lists them."""
     index = f"{TREES[language]}index.md"
     text = (ROOT / "docs" / index).read_text(encoding="utf-8")
-    listed = {page: name for name, page in re.findall(r"\[([^\]]+)\]\(([\w/-]+\.md)\)", text)}
+    found = re.findall(r"\[([^\]]+)\]\(([\w/-]+\.md)\)", text)
+    listed = {page: " ".join(f"{name[:1].upper()}{name[1:]}".split()) for name, page in found}
     tree: list[Any] = [index]
     for folder, title in {"": "", **SECTIONS[language]}.items():
         pages = [{name: TREES[language] + page} for page, name in listed.items() if page.rpartition("/")[0] == folder]

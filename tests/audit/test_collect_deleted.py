@@ -84,7 +84,7 @@ def test_the_earliest_key_of_all_pieces_decides() -> None:
 def test_a_day_whose_rows_were_deleted_since_gives_no_answer_and_accuses_nobody(
     sqlite: Databases, tmp_path: Path, purged: str
 ) -> None:
-    """The sweeper takes what is settled, operations.md lets inbox rows go; the history is kept for longer."""
+    """The sweeper takes what is settled, databases.md lets inbox rows go; the history is kept for longer."""
     url, table = (sqlite.outbox_url, tables.outbox) if purged == "outbox" else (sqlite.inbox_url, tables.inbox)
     middle_ms = sum(sqlite.asked["window"].values()) // 2
     engine = sa.create_engine(url)

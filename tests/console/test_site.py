@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -50,11 +51,25 @@ def test_no_page_asks_another_host_for_anything(site: Path) -> None:
     assert not [page.name for page in pages if 'class="mermaid"' in page.read_text(encoding="utf-8")]
 
 
-def test_the_search_works_from_a_folder(chromium: Browser, site: Path) -> None:
+def test_each_language_searches_its_own_pages(site: Path) -> None:
+    english, chinese = (
+        json.loads((site / tree / "search/search_index.json").read_text(encoding="utf-8"))["docs"]
+        for tree in (".", "zh")
+    )
+    assert not [entry["location"] for entry in english if entry["location"].startswith("zh/")]
+    assert [entry["location"] for entry in chinese if "\u200b" in entry["text"]]
+    assert all((site / "zh" / entry["location"].partition("#")[0]).is_file() for entry in chinese)
+
+
+@pytest.mark.parametrize(
+    ("page", "words", "found"),
+    [("index.html", "watermark", "WatermarkStuck"), ("zh/index.html", "熔断器", "BreakerOpen")],
+)
+def test_the_search_works_from_a_folder(chromium: Browser, site: Path, page: str, words: str, found: str) -> None:
     with opened(chromium, site.as_uri()) as watched:
-        watched.page.goto(f"{site.as_uri()}/index.html")
-        watched.page.locator("[data-md-component=search-query]").fill("watermark")
-        results = watched.page.locator(".md-search-result__link[href*='WatermarkStuck']")
+        watched.page.goto(f"{site.as_uri()}/{page}")
+        watched.page.locator("[data-md-component=search-query]").fill(words)
+        results = watched.page.locator(f".md-search-result__link[href*='{found}']")
         expect(results.first).to_be_attached()
         assert not watched.troubles
 

@@ -39,7 +39,8 @@ def test_command_that_a_page_names_exists(page: Path) -> None:
 
 
 def _set_ups() -> list[list[str]]:
-    table = PAGE.partition("## Set-ups\n")[2].partition("\n## ")[0]
+    page = (ROOT / "docs/reference/set-ups.md").read_text(encoding="utf-8")
+    table = page.partition("# Set-ups\n")[2].partition("\n## ")[0]
     return [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| ")][1:]
 
 
