@@ -49,6 +49,11 @@ class HttpAnswer:
     #: How long it asks to wait; None: it does not say.
     retry_after_seconds: float | None = None
 
+    @property
+    def may_pass(self) -> bool:
+        """Another try may cure it."""
+        return self.status >= 500 or self.status in _PASSING
+
 
 class HttpPost:
     """Posts to one receiver. Shared by threads; each POST has a connection of its own."""
@@ -106,7 +111,7 @@ class HttpPost:
         if 200 <= status < 300:
             return
         said = f"{self._name}: answers {status}"
-        if status >= 500 or status in _PASSING:
+        if answer.may_pass:
             raise ChannelAway(said, retry_after_seconds=answer.retry_after_seconds)
         raise ChannelRefused(said, remedy=_REMEDIES.get(status, "look at the receiver's log"))
 

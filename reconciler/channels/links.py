@@ -13,7 +13,7 @@ def console_link(console_url: str | None, notice: Notice) -> str | None:
     if console_url is None:
         return None
     path, asked = _page_of(notice)
-    query = urlencode({name: value for name, value in asked.items() if value}, quote_via=quote)
+    query = urlencode({name: value for name, value in asked.items() if value}, quote_via=quote, errors="replace")
     return f"{console_url.rstrip('/')}{path}{'?' if query else ''}{query}"
 
 

@@ -1,4 +1,4 @@
-"""URLs of databases and of Redis: one way to read them, and the one place that says what of them is shown.
+"""URLs of databases, Redis and mail servers: one way to read them, and the one place that says what of them is shown.
 
 Only what names the service is shown: scheme, hosts, database. So nothing has to be known
 about what is secret. A text that two drivers could read in two ways is refused, because a piece of a password could
@@ -318,3 +318,22 @@ def _require_parameters(url: Url, known: Mapping[str, str]) -> None:
         if not re.fullmatch(known[name], value):
             expected = "not empty" if known[name] == _ANY else f"one that fits {known[name]}"
             raise ValueError(f"the parameter {name} has a wrong value; expected {expected}")
+
+
+# ----------------------------------------------------------------- mail
+
+
+def read_mail_url(text: Secret) -> Url:
+    """smtp:// (STARTTLS) or smtps:// (TLS at once) with a host. Raises ValueError with a remedy, which repeats nothing
+    secret.
+    """
+    url = read_url(text)
+    if url.scheme not in ("smtp", "smtps") or url.driver or len(url.hosts) != 1:
+        raise ValueError("expected smtp://user:password@host:587 or smtps://user:password@host:465")
+    if url.path.strip("/") or url.parameters:
+        raise ValueError("nothing stands behind the host and the port of a mail server")
+    if (url.username is None) != (url.password is None):
+        raise ValueError("has a user without a password; give both, or neither")
+    if not unquote(f"{url.username}{url.password}").isascii():
+        raise ValueError("user and password of SMTP have to be ASCII")
+    return url

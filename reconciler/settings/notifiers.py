@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import BeforeValidator, Field, PlainValidator
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
 
 from reconciler.contract.secret import SecretText
 from reconciler.contract.tables import NoticeKind
+from reconciler.contract.urls import read_mail_url
 from reconciler.settings.types import MASKED, ConsoleUrl, SecretValues, Section, no_duplicates, plain_secret
 
 
@@ -18,21 +20,46 @@ class NotifierKind(StrEnum):
     """What a notifier sends to."""
 
     WEBHOOK = "webhook"
+    DINGTALK = "dingtalk"
+    FEISHU = "feishu"
+    WECOM = "wecom"
+    SLACK = "slack"
+    EMAIL = "email"
     PING = "ping"
+
+
+_MAIL_SCHEMES = ("smtp://", "smtps://")
 
 
 def _receiver_url(value: Any) -> SecretText:
     secret = plain_secret(value)
+    if secret.reveal().startswith(_MAIL_SCHEMES):
+        read_mail_url(secret)
+        return secret
     try:
         parts = urlsplit(secret.reveal())
         is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         is_url = False
     if not is_url or not secret.reveal().isascii() or not secret.reveal().isprintable() or " " in secret.reveal():
-        raise ValueError("expected an http:// or https:// URL, percent-encoded")
+        raise ValueError("expected an http:// or https:// URL, percent-encoded; of an email smtp:// or smtps://")
     return secret
 
 
+def _zone(value: str) -> str:
+    try:
+        ZoneInfo(value)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError("is no zone that this machine knows; expected one like Asia/Shanghai") from None
+    return value
+
+
+#: RFC 5321, 4.1.2, without quoted names: one address, and no name beside it.
+MailAddress = Annotated[
+    str,
+    Field(max_length=254, pattern=r"^[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?$"),
+]
+ZoneName = Annotated[str, Field(max_length=64), AfterValidator(_zone)]
 #: The address of a receiver, which holds its token as a rule.
 ReceiverUrl = Annotated[SecretText, PlainValidator(_receiver_url), *MASKED]
 
@@ -43,14 +70,23 @@ class NotifierSettings(Section):
     name: Annotated[str, Field(pattern=r"^[a-z0-9_-]{1,64}$")] = Field(
         description="Name of the notifier, in logs, metrics and the ledger. Another name begins from nothing."
     )
-    kind: NotifierKind = Field(description="What it sends to: webhook, or ping (a dead man's switch).")
-    url: ReceiverUrl = Field(description="Address that is posted to.")
+    kind: NotifierKind = Field(
+        description="What it sends to: webhook, dingtalk, feishu, wecom, slack, email, or ping (a dead man's switch)."
+    )
+    url: ReceiverUrl = Field(
+        description="Address that is posted to; email: smtp://user:password@host:587 (STARTTLS) or smtps://."
+    )
     secret: SecretValues | None = Field(
         default=None,
         description="webhook: signs each message (Standard Webhooks). Of a list each one signs, while a receiver "
-        "changes over.",
+        "changes over. dingtalk, feishu: the secret of the robot's signature, the first one of a list.",
     )
-    language: Literal["en", "zh"] = Field(default="en", description="Language of the messages.")
+    sender: MailAddress | None = Field(default=None, description="email: the address that it comes from.")
+    recipients: (
+        Annotated[list[MailAddress], Field(min_length=1, max_length=50), BeforeValidator(no_duplicates)] | None
+    ) = Field(default=None, description="email: the addresses that it goes to.")
+    language: Literal["en", "zh"] = Field(default="en", description="Language of the messages; a webhook has none.")
+    zone: ZoneName = Field(default="UTC", description="Zone in which messages tell times; a webhook has none.")
     console_url: ConsoleUrl | None = Field(
         default=None, description="Address of the console, to which messages link; unset: they have no link."
     )
@@ -68,6 +104,20 @@ class NotifierSettings(Section):
     )
 
 
+_OF_MESSAGES = frozenset({"console_url", "notices", "interval_minutes", "reminder_hours"})
+_OF_TEXTS = _OF_MESSAGES | {"language", "zone"}
+#: Fields that not every kind has.
+_OWN_FIELDS: Mapping[NotifierKind, frozenset[str]] = {
+    NotifierKind.WEBHOOK: _OF_MESSAGES | {"secret"},
+    NotifierKind.DINGTALK: _OF_TEXTS | {"secret"},
+    NotifierKind.FEISHU: _OF_TEXTS | {"secret"},
+    NotifierKind.WECOM: _OF_TEXTS,
+    NotifierKind.SLACK: _OF_TEXTS,
+    NotifierKind.EMAIL: _OF_TEXTS | {"sender", "recipients"},
+    NotifierKind.PING: frozenset({"ping_interval_seconds"}),
+}
+
+
 def notifier_problems(notifiers: Sequence[NotifierSettings]) -> Iterator[str]:
     """Fields that do not fit together; each line names field, value and remedy."""
     names: set[str] = set()
@@ -76,9 +126,18 @@ def notifier_problems(notifiers: Sequence[NotifierSettings]) -> Iterator[str]:
         if one.name in names:
             yield f"{where}.name = {one.name!r}: is the name of another notifier, too; give it one of its own"
         names.add(one.name)
-        of_messages = {"secret", "language", "console_url", "notices", "interval_minutes", "reminder_hours"}
-        foreign = of_messages if one.kind is NotifierKind.PING else {"ping_interval_seconds"}
+        foreign = frozenset().union(*_OWN_FIELDS.values()) - _OWN_FIELDS[one.kind]
         yield from (
             f"{where}.{name} is set and kind = {one.kind.value!r} has no use for it: remove it"
             for name in sorted(foreign & one.model_fields_set)
         )
+        is_mail = one.kind is NotifierKind.EMAIL
+        if one.url.reveal().startswith(_MAIL_SCHEMES) is not is_mail:
+            schemes = "smtp:// or smtps://" if is_mail else "http:// or https://"
+            yield f"{where}.url: kind = {one.kind.value!r} wants an address that begins with {schemes}"
+        if is_mail:
+            yield from (
+                f"{where}.{name} is not set: an email has to have one"
+                for name in ("sender", "recipients")
+                if getattr(one, name) is None
+            )

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from reconciler.channels.dingtalk import DingTalkChannel
+from reconciler.channels.feishu import FeishuChannel
 from reconciler.channels.http_post import HttpPost
+from reconciler.channels.mail import MailChannel
+from reconciler.channels.slack import SlackChannel
+from reconciler.channels.texts import NoticeTexts
 from reconciler.channels.webhook import WebhookChannel
+from reconciler.channels.wecom import WeComChannel
+from reconciler.clock import SystemClock
+from reconciler.contract.secret import SecretText
 from reconciler.policy.ports import NoticeChannel
 from reconciler.settings.notifiers import NotifierKind, NotifierSettings
 
@@ -20,8 +28,62 @@ def _webhook(notifier: NotifierSettings) -> NoticeChannel:
     )
 
 
+def _dingtalk(notifier: NotifierSettings) -> NoticeChannel:
+    return DingTalkChannel(
+        name=notifier.name,
+        url=notifier.url,
+        secret=_first_secret(notifier),
+        texts=_texts(notifier),
+        post=HttpPost(name=notifier.name),
+    )
+
+
+def _feishu(notifier: NotifierSettings) -> NoticeChannel:
+    return FeishuChannel(
+        name=notifier.name,
+        url=notifier.url,
+        secret=_first_secret(notifier),
+        texts=_texts(notifier),
+        post=HttpPost(name=notifier.name),
+    )
+
+
+def _wecom(notifier: NotifierSettings) -> NoticeChannel:
+    return WeComChannel(name=notifier.name, url=notifier.url, texts=_texts(notifier), post=HttpPost(name=notifier.name))
+
+
+def _slack(notifier: NotifierSettings) -> NoticeChannel:
+    return SlackChannel(name=notifier.name, url=notifier.url, texts=_texts(notifier), post=HttpPost(name=notifier.name))
+
+
+def _email(notifier: NotifierSettings) -> NoticeChannel:
+    return MailChannel(
+        name=notifier.name,
+        url=notifier.url,
+        sender=notifier.sender or "",
+        recipients=notifier.recipients or (),
+        texts=_texts(notifier),
+        clock=SystemClock(),
+    )
+
+
+def _texts(notifier: NotifierSettings) -> NoticeTexts:
+    return NoticeTexts(notifier.language, zone=notifier.zone, console_url=notifier.console_url)
+
+
+def _first_secret(notifier: NotifierSettings) -> SecretText | None:
+    return notifier.secret[0] if notifier.secret else None
+
+
 #: Every kind but PING, which carries no notices.
-_MAKERS: Mapping[NotifierKind, Callable[[NotifierSettings], NoticeChannel]] = {NotifierKind.WEBHOOK: _webhook}
+_MAKERS: Mapping[NotifierKind, Callable[[NotifierSettings], NoticeChannel]] = {
+    NotifierKind.WEBHOOK: _webhook,
+    NotifierKind.DINGTALK: _dingtalk,
+    NotifierKind.FEISHU: _feishu,
+    NotifierKind.WECOM: _wecom,
+    NotifierKind.SLACK: _slack,
+    NotifierKind.EMAIL: _email,
+}
 
 
 def make_channel(notifier: NotifierSettings) -> NoticeChannel:

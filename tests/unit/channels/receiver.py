@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from tests.services.certificates import Certificate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +42,10 @@ class Receiver:
 
 
 @contextmanager
-def receiving(answer: Callable[[Received], Reply] = lambda _: Reply()) -> Iterator[Receiver]:
-    """Serves on a free port within the block."""
+def receiving(
+    answer: Callable[[Received], Reply] = lambda _: Reply(), *, certificate: Certificate | None = None
+) -> Iterator[Receiver]:
+    """Serves on a free port within the block, with TLS if there is a certificate."""
     receiver = Receiver(answer)
 
     class Handler(BaseHTTPRequestHandler):
@@ -71,7 +76,13 @@ def receiving(answer: Callable[[Received], Reply] = lambda _: Reply()) -> Iterat
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    receiver.url = f"http://127.0.0.1:{server.server_address[1]}/hook"
+    if certificate is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate.certificate, certificate.key)
+        # The handshake is left to the request's own thread: a client that breaks it off stops no other.
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    scheme = "http" if certificate is None else "https"
+    receiver.url = f"{scheme}://127.0.0.1:{server.server_address[1]}/hook"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:

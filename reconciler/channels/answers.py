@@ -1,0 +1,105 @@
+"""Answers of platforms that tell success and failure as a number in a JSON body: a 200 alone says nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from reconciler.channels.http_post import HttpAnswer
+from reconciler.contract.secret import Secret, revealed
+from reconciler.contract.urls import BLOTTED_CHARACTERS_MIN
+from reconciler.contract.visible_text import excerpt, visible
+from reconciler.errors import ChannelAway, ChannelRefused
+
+JSON_HEADERS = {"Content-Type": "application/json; charset=utf-8", "User-Agent": "checkback-reconciler"}
+#: How much of a platform's own words an error repeats.
+WORDS_CHARACTERS_MAX = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerRule:
+    """What one number means for this sender."""
+
+    code: int
+    #: Only if the platform's words hold this, in lower case; empty: whatever they are.
+    words: str = ""
+    #: What a person mends; {name} is the notifier's.
+    remedy: str = ""
+    #: It passes by itself, after so many seconds; None: it does not pass.
+    pause_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodedAnswers:
+    """How one platform answers."""
+
+    platform: str
+    #: Names of the members that may hold the number, the first one that is there counts, and of that with the words.
+    code_names: Sequence[str]
+    words_name: str
+    #: The first one that fits counts.
+    rules: Sequence[AnswerRule]
+    #: For numbers without a rule.
+    remedy: str
+
+    def require_taken(self, answer: HttpAnswer, *, name: str, hidden: Sequence[Secret]) -> None:
+        """Returns if the platform has taken the notice. Raises ChannelAway or ChannelRefused.
+
+        `name`: the notifier's. `hidden`: its secrets, which the platform's words may repeat; URLs whole.
+        """
+        code, words = self._read(answer.body)
+        if code == 0 and 200 <= answer.status < 300:
+            return
+        found = f"{self.platform} answered notifier {name} with status {answer.status}"
+        if code is not None:
+            found += f", code {code}"
+        if shown := shown_words(words, hidden):
+            found += f" ({shown})"
+        for rule in self.rules:
+            if rule.code == code and rule.words in words.lower():
+                remedy = rule.remedy.format(name=name)
+                if rule.pause_seconds is not None:
+                    raise ChannelAway(found, retry_after_seconds=rule.pause_seconds, remedy=remedy)
+                raise ChannelRefused(found, remedy=remedy)
+        if answer.may_pass:
+            raise ChannelAway(found, retry_after_seconds=answer.retry_after_seconds)
+        remedy = self.remedy.format(name=name)
+        if code is None and 200 <= answer.status < 300:
+            raise ChannelAway(
+                f"{found}, but without a code", remedy=f"is its url the address that {self.platform} gave?"
+            )
+        raise ChannelRefused(found, remedy=remedy)
+
+    def _read(self, body: bytes) -> tuple[int | None, str]:
+        try:
+            document = json.loads(body)
+        except (ValueError, RecursionError):
+            return None, ""
+        if not isinstance(document, dict):
+            return None, ""
+        codes = [document[name] for name in self.code_names if name in document]
+        words = document.get(self.words_name)
+        code = codes[0] if codes and type(codes[0]) is int else None
+        return code, words if isinstance(words, str) else ""
+
+
+def shown_words(words: str, hidden: Sequence[Secret]) -> str:
+    """A platform's own words as an error may repeat them: one line, bounded, without the sender's secrets."""
+    for secret in hidden:
+        for part in secret_parts(revealed(secret)):
+            words = words.replace(part, "***")
+    return excerpt(" ".join(visible(words[: 4 * WORDS_CHARACTERS_MAX]).split()), WORDS_CHARACTERS_MAX)
+
+
+def secret_parts(secret: str) -> Sequence[str]:
+    """A secret, and of a URL each part of path and query that could be a token; the longest first."""
+    parts = {secret}
+    if "://" in secret:
+        url = urlsplit(secret)
+        raw = [*url.path.split("/"), *(value for _, value in parse_qsl(url.query)), url.username, url.password]
+        parts |= {part for one in raw if one for part in (one, unquote(one))}
+    # Words of the address itself are no secrets, and would blot out words of the answer.
+    plain = {"robot", "send", "hook", "services", "webhook", "cgi-bin", "open-apis"}
+    return sorted((p for p in parts if len(p) >= BLOTTED_CHARACTERS_MIN and p not in plain), key=len, reverse=True)

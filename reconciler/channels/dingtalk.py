@@ -1,0 +1,118 @@
+"""DingTalk (钉钉): a custom robot of a group.
+
+Sources: open.dingtalk.com, "Custom robot access" (document/robots/custom-robot-access) and "Security settings of
+custom robots" (document/robots/customize-robot-security-settings): POST of JSON in UTF-8 to
+https://oapi.dingtalk.com/robot/send?access_token=...; with a secret, `timestamp` (milliseconds, at most an hour off)
+and `sign` = urlencode(base64(HMAC-SHA256(secret, timestamp + "\\n" + secret))) follow in the query. The answer is a
+200 with `errcode` and `errmsg`. 20 messages a minute; after more of them the robot takes none for ten minutes.
+
+Numbers: 310000 is each of the security settings, and its words say which (keywords not in content, sign not match,
+invalid timestamp, ip not in whitelist); 300001 and 300005 "token is not exist" (timonwong/prometheus-webhook-dingtalk,
+issues 91 and 226); 130101 "send too fast, exceed 20 times per minute" (ccfos/nightingale, issue 369); 400013, 400101,
+400102, 400106 and 410100 (too fast) are in the list of the first page; -1 is the "system busy" of the global codes.
+
+Markdown: the documented part is headings, quotes, bold, italic, links, images and lists. Clients take backslashes
+before punctuation and HTML's entities: the template of timonwong/prometheus-webhook-dingtalk escapes so. A mention
+needs the member `at`, which is sent empty.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import re
+from urllib.parse import quote_plus
+
+from reconciler.channels.answers import JSON_HEADERS, AnswerRule, CodedAnswers
+from reconciler.channels.http_post import HttpPost
+from reconciler.channels.texts import NoticeText, NoticeTexts
+from reconciler.contract.secret import SecretText
+from reconciler.contract.secret_sources import signature_secrets
+from reconciler.policy.ports import Notice
+
+#: After more than 20 messages a minute the robot takes none for so long.
+SILENCE_SECONDS = 600.0
+_SPECIAL = re.compile(r"[\\`*_\[\]]")
+_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&#34;", "@": "&#64;", "~": "&#126;"}
+
+_NO_ROBOT = "create the robot again, or correct url of notifier {name}: its access_token is unknown"
+ANSWERS = CodedAnswers(
+    platform="DingTalk",
+    code_names=("errcode",),
+    words_name="errmsg",
+    rules=(
+        AnswerRule(code=-1, pause_seconds=60.0),
+        AnswerRule(code=130101, pause_seconds=SILENCE_SECONDS),
+        AnswerRule(code=410100, pause_seconds=SILENCE_SECONDS),
+        AnswerRule(
+            code=310000,
+            words="keyword",
+            remedy="the robot wants a keyword that is not in the text: choose the signature instead in its security "
+            "settings, and write its secret as secret of notifier {name}",
+        ),
+        AnswerRule(
+            code=310000, words="timestamp", remedy="the clock of this machine is more than an hour off: synchronise it"
+        ),
+        AnswerRule(
+            code=310000, words="whitelist", remedy="add the address of this machine to the robot's security settings"
+        ),
+        AnswerRule(
+            code=310000,
+            remedy="secret of notifier {name} is not that of the robot (SEC...), or the robot's security settings "
+            "want something else than a signature",
+        ),
+        *(AnswerRule(code=code, remedy=_NO_ROBOT) for code in (300001, 300005, 400101, 400102, 400106)),
+        AnswerRule(code=400013, remedy="the group of the robot was dissolved: give notifier {name} the url of another"),
+    ),
+    remedy="compare url and secret of notifier {name} with the robot's page in DingTalk",
+)
+
+
+class DingTalkChannel:
+    """One robot."""
+
+    def __init__(
+        self, *, name: str, url: SecretText, secret: SecretText | None, texts: NoticeTexts, post: HttpPost
+    ) -> None:
+        """`secret`: begins with SEC; None: the robot does not ask for a signature."""
+        self._name = name
+        self._url = url
+        self._secret = secret
+        self._texts = texts
+        self._post = post
+
+    def send(self, notice: Notice, *, at_ms: int) -> None:
+        """As NoticeChannel.send."""
+        url = self._url.reveal()
+        if self._secret is not None:
+            sign = dingtalk_sign(signature_secrets(self._secret)[0], at_ms)
+            url += f"{'&' if '?' in url else '?'}timestamp={at_ms}&sign={sign}"
+        answer = self._post.exchange(url, dingtalk_body(self._texts.of(notice)), JSON_HEADERS)
+        hidden = [self._url, *([] if self._secret is None else [self._secret])]
+        ANSWERS.require_taken(answer, name=self._name, hidden=hidden)
+
+
+def dingtalk_sign(secret: str, at_ms: int) -> str:
+    """The value of `sign`, as it stands in a URL."""
+    digest = hmac.digest(secret.encode(), f"{at_ms}\n{secret}".encode(), hashlib.sha256)
+    return quote_plus(base64.b64encode(digest))
+
+
+def dingtalk_body(text: NoticeText) -> bytes:
+    """The message; an empty line between lines, since clients join lines that merely follow each other."""
+    lines = [f"### {escape_dingtalk(text.title)}", *map(escape_dingtalk, text.lines)]
+    if text.link is not None:
+        lines.append(f"[{escape_dingtalk(text.link_label)}]({text.link})")
+    # The title is shown in the list of conversations, as it is.
+    markdown = {"title": text.title, "text": "\n\n".join(lines)}
+    at = {"atMobiles": [], "atUserIds": [], "isAtAll": False}
+    return json.dumps({"msgtype": "markdown", "markdown": markdown, "at": at}, ensure_ascii=False).encode()
+
+
+def escape_dingtalk(line: str) -> str:
+    """One line in which nothing is markup."""
+    return "".join(
+        _ENTITIES.get(character) or (f"\\{character}" if _SPECIAL.match(character) else character) for character in line
+    )

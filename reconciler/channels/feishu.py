@@ -1,0 +1,106 @@
+"""Feishu (飞书) and Lark: a custom bot of a group.
+
+Source: open.feishu.cn, "Custom bot usage guide" (document/client-docs/bot-v3/add-custom-bot): POST of JSON to
+https://open.feishu.cn/open-apis/bot/v2/hook/..., of Lark to https://open.larksuite.com/...; at most 20 KB, 100 messages
+a minute and 5 a second. With a secret the body holds `timestamp`, in seconds and at most an hour off, and `sign` =
+base64(HMAC-SHA256) of an EMPTY message, whose key is timestamp + "\\n" + secret. The answer has `code` and `msg`; bots
+of the first generation answered with `StatusCode`.
+
+Numbers: 19001 unknown token, 19021 wrong signature or time, 19022 address not allowed, 19024 keyword missing, 11232
+limit of messages, 99991400 limit of calls, each from the same guide and "Server error codes"
+(document/server-docs/api-call-guide/generic-error-code). "too many request" comes as 9499 with status 400
+(ccfos/nightingale, issue 1437); other 9499 are bad requests.
+
+The message is a card (JSON 1.0) whose texts are all `plain_text`: no text in it is markup, and no mention.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+from typing import Any
+
+from reconciler.channels.answers import JSON_HEADERS, AnswerRule, CodedAnswers
+from reconciler.channels.http_post import HttpPost
+from reconciler.channels.texts import NoticeText, NoticeTexts
+from reconciler.contract.secret import SecretText
+from reconciler.contract.secret_sources import signature_secrets
+from reconciler.policy.ports import Notice
+
+_LIMIT_SECONDS = 60.0
+ANSWERS = CodedAnswers(
+    platform="Feishu",
+    code_names=("code", "StatusCode"),
+    words_name="msg",
+    rules=(
+        AnswerRule(code=9499, words="too many", pause_seconds=_LIMIT_SECONDS),
+        *(AnswerRule(code=code, pause_seconds=_LIMIT_SECONDS) for code in (11232, 99991400)),
+        AnswerRule(
+            code=19001,
+            remedy="no bot has the token in url of notifier {name}: copy its webhook address again from the group",
+        ),
+        AnswerRule(
+            code=19021,
+            remedy="secret of notifier {name} is not that of the bot's signature verification, or the clock of this "
+            "machine is more than an hour off",
+        ),
+        AnswerRule(code=19022, remedy="add the address of this machine to the bot's IP whitelist"),
+        AnswerRule(
+            code=19024,
+            remedy="the bot wants a keyword that is not in the text: choose signature verification instead, and write "
+            "its secret as secret of notifier {name}",
+        ),
+    ),
+    remedy="compare url and secret of notifier {name} with the bot's page in Feishu",
+)
+
+
+class FeishuChannel:
+    """One bot."""
+
+    def __init__(
+        self, *, name: str, url: SecretText, secret: SecretText | None, texts: NoticeTexts, post: HttpPost
+    ) -> None:
+        """`secret`: None if the bot does not verify signatures."""
+        self._name = name
+        self._url = url
+        self._secret = secret
+        self._texts = texts
+        self._post = post
+
+    def send(self, notice: Notice, *, at_ms: int) -> None:
+        """As NoticeChannel.send."""
+        signed: dict[str, Any] = {}
+        if self._secret is not None:
+            seconds = at_ms // 1000
+            signed = {"timestamp": str(seconds), "sign": feishu_sign(signature_secrets(self._secret)[0], seconds)}
+        colour = "grey" if notice.is_test else "green" if notice.is_over else "red"
+        body = json.dumps(signed | feishu_card(self._texts.of(notice), colour), ensure_ascii=False).encode()
+        answer = self._post.exchange(self._url.reveal(), body, JSON_HEADERS)
+        hidden = [self._url, *([] if self._secret is None else [self._secret])]
+        ANSWERS.require_taken(answer, name=self._name, hidden=hidden)
+
+
+def feishu_sign(secret: str, at_seconds: int) -> str:
+    """The value of `sign`."""
+    return base64.b64encode(hmac.digest(f"{at_seconds}\n{secret}".encode(), b"", hashlib.sha256)).decode()
+
+
+def feishu_card(text: NoticeText, colour: str) -> dict[str, Any]:
+    """The message. `colour`: of the card's head."""
+    elements: list[dict[str, Any]] = [{"tag": "div", "text": _plain("\n".join(text.lines))}]
+    if text.link is not None:
+        button = {"tag": "button", "text": _plain(text.link_label), "url": text.link, "type": "default"}
+        elements.append({"tag": "action", "actions": [button]})
+    card = {
+        "config": {"wide_screen_mode": True},
+        "header": {"title": _plain(text.title), "template": colour},
+        "elements": elements,
+    }
+    return {"msg_type": "interactive", "card": card}
+
+
+def _plain(content: str) -> dict[str, str]:
+    return {"tag": "plain_text", "content": content}

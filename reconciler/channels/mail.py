@@ -1,0 +1,248 @@
+"""E-mail over SMTP, never without TLS: STARTTLS (RFC 3207), or TLS from the first byte (RFC 8314).
+
+The message has a plain part and one of HTML (RFC 2046), headers of RFC 5322 made by the standard library, which refuses
+line ends in them, and `Auto-Submitted` (RFC 3834), so that absent people's programs do not answer. Its Message-ID comes
+from the notice: each try of one notice has the same, and mail programs show it once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import io
+import re
+import smtplib
+import socket
+import ssl
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from email.message import EmailMessage
+from email.policy import SMTP
+from email.utils import format_datetime
+from typing import Any
+from urllib.parse import unquote
+
+from reconciler.channels.answers import shown_words
+from reconciler.channels.texts import NoticeText, NoticeTexts
+from reconciler.clock import Clock
+from reconciler.contract.secret import SecretText
+from reconciler.contract.urls import Url, read_mail_url
+from reconciler.errors import ChannelAway, ChannelRefused
+from reconciler.policy.ports import Notice
+
+#: All of one delivery, from the connection to the server's receipt.
+DELIVERY_SECONDS_MAX = 30.0
+#: Of all answers of the server in one delivery.
+ANSWER_BYTES_MAX = 65_536
+_PORTS = {"smtp": 587, "smtps": 465}
+_TOKEN = re.compile(r"[A-Za-z0-9.-]{1,64}")
+
+
+class MailChannel:
+    """One mail server, and those whom it delivers to."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        url: SecretText,
+        sender: str,
+        recipients: Sequence[str],
+        texts: NoticeTexts,
+        clock: Clock,
+        delivery_seconds: float = DELIVERY_SECONDS_MAX,
+    ) -> None:
+        """`url`: as `read_mail_url` takes it. `sender` and `recipients`: single addresses, without names."""
+        self._name = name
+        self._url = url
+        self._sender = sender
+        self._recipients = tuple(recipients)
+        self._texts = texts
+        self._clock = clock
+        self._delivery_seconds = delivery_seconds
+
+    def send(self, notice: Notice, *, at_ms: int) -> None:
+        """As NoticeChannel.send. Of several recipients some may have the message after an error."""
+        message = mail_message(
+            self._texts, notice, sender=self._sender, recipients=self._recipients, at_ms=at_ms
+        ).as_bytes()
+        try:
+            url = read_mail_url(self._url)
+        except ValueError as error:
+            raise ChannelRefused(f"url of notifier {self._name} cannot work", remedy=str(error)) from None
+        try:
+            self._deliver(url, message)
+        except ssl.SSLCertVerificationError as error:
+            found = f"the certificate of {url} is not trusted: {error.verify_message}"
+            remedy = "renew it, use the name that stands in it, or name its authority in SSL_CERT_FILE"
+            raise ChannelRefused(self._told(found), remedy=remedy) from error
+        except smtplib.SMTPRecipientsRefused as error:
+            raise self._not_for_all(error.recipients) from error
+        except smtplib.SMTPResponseException as error:
+            raise self._answered(error) from error
+        except (smtplib.SMTPServerDisconnected, OSError) as error:
+            raise ChannelAway(self._told(f"{url} gave no answer: {error}")) from error
+
+    def _deliver(self, url: Url, message: bytes) -> None:
+        """Raises what smtplib raises, and ChannelRefused if the server offers too little."""
+        context = ssl.create_default_context()
+        client = _connection(url, context, _Deadline(self._clock, self._delivery_seconds))
+        try:
+            try:
+                client.ehlo_or_helo_if_needed()
+                if url.scheme == "smtp":
+                    client.starttls(context=context)
+                if url.username is not None:
+                    client.login(unquote(url.username), unquote(url.password or ""))
+            except (smtplib.SMTPResponseException, smtplib.SMTPServerDisconnected):
+                raise
+            except smtplib.SMTPException as error:
+                remedy = "it has to offer STARTTLS, unless url begins with smtps://, and a login if url has a user"
+                raise ChannelRefused(self._told(f"{url} offers too little: {error}"), remedy=remedy) from error
+            refused = client.sendmail(self._sender, self._recipients, message)
+            # The message is handed in: how the server takes its leave changes nothing.
+            with suppress(smtplib.SMTPException, OSError):
+                client.quit()
+        finally:
+            client.close()
+        if refused:
+            raise smtplib.SMTPRecipientsRefused(refused)
+
+    def _answered(self, error: smtplib.SMTPResponseException) -> ChannelAway | ChannelRefused:
+        found = self._told(f"the mail server answered {error.smtp_code} {_decoded(error.smtp_error)}")
+        if not 500 <= error.smtp_code < 600:
+            return ChannelAway(found)
+        remedy = f"compare url, sender and recipients of notifier {self._name} with what the server wants"
+        if isinstance(error, smtplib.SMTPAuthenticationError):
+            remedy = f"correct user and password in url of notifier {self._name}; @ in a user is written %40"
+        elif isinstance(error, smtplib.SMTPSenderRefused):
+            remedy = f"the user must not send as {self._sender}: correct sender of notifier {self._name}"
+        return ChannelRefused(found, remedy=remedy)
+
+    def _not_for_all(self, refused: Mapping[str, tuple[int, bytes]]) -> ChannelAway | ChannelRefused:
+        told = "; ".join(f"{one}: {code} {_decoded(words)}" for one, (code, words) in refused.items())
+        found = self._told(f"recipients are refused: {told}")
+        if all(400 <= code < 500 for code, _ in refused.values()):
+            return ChannelAway(found)
+        has_others = len(refused) < len(self._recipients)
+        remedy = f"correct recipients of notifier {self._name}{'; the others have the message' if has_others else ''}"
+        return ChannelRefused(found, remedy=remedy)
+
+    def _told(self, found: str) -> str:
+        return f"notifier {self._name}: {shown_words(found, [self._url])}"
+
+
+def mail_message(
+    texts: NoticeTexts, notice: Notice, *, sender: str, recipients: Sequence[str], at_ms: int
+) -> EmailMessage:
+    """The message, the same for the same arguments."""
+    text = texts.of(notice)
+    token = notice.notice_id
+    if not _TOKEN.fullmatch(token):
+        token = hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
+    message = EmailMessage(policy=SMTP)
+    message["Subject"] = text.title
+    message["From"] = sender
+    message["To"] = ", ".join(recipients)
+    message["Date"] = format_datetime(datetime.fromtimestamp(at_ms // 1000, tz=UTC))
+    message["Message-ID"] = f"<{token}@{sender.rpartition('@')[2]}>"
+    message["Auto-Submitted"] = "auto-generated"
+    manual = texts.text("form.manual")
+    plain = [
+        *text.lines,
+        "",
+        *([texts.text("form.fact", label=text.link_label, value=text.link), ""] if text.link else []),
+        "-- ",
+        manual,
+    ]
+    message.set_content("\n".join(plain), cte="quoted-printable")
+    message.add_alternative(_page(text, manual), subtype="html", cte="quoted-printable")
+    message["Content-Language"] = text.language
+    message.set_boundary(f"=_{hashlib.sha256(token.encode()).hexdigest()[:32]}")
+    return message
+
+
+def _page(text: NoticeText, manual: str) -> str:
+    paragraphs = [f"<strong>{html.escape(text.title)}</strong>", *map(html.escape, text.lines)]
+    if text.link is not None:
+        paragraphs.append(f'<a href="{html.escape(text.link)}">{html.escape(text.link_label)}</a>')
+    paragraphs.append(f"<small>{html.escape(manual)}</small>")
+    body = "\n".join(f"<p>{paragraph}</p>" for paragraph in paragraphs)
+    head = f'<!DOCTYPE html>\n<html lang="{text.language}"><head><meta charset="utf-8"></head>'
+    return f"{head}<body>\n{body}\n</body></html>"
+
+
+def _decoded(words: bytes | str) -> str:
+    return words.decode("utf-8", "replace") if isinstance(words, bytes) else words
+
+
+class _Deadline:
+    """Of one delivery. smtplib's own time-out begins again with each byte that comes."""
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self._clock = clock
+        self._end = clock.monotonic_seconds() + seconds
+
+    def remaining_seconds(self) -> float:
+        """Raises TimeoutError at the end."""
+        remaining = self._end - self._clock.monotonic_seconds()
+        if remaining <= 0:
+            raise TimeoutError("the delivery took too long")
+        return remaining
+
+
+class _Answers(io.RawIOBase):
+    """What the server says, until the deadline, and no more of it than an honest one says."""
+
+    def __init__(self, connection: socket.socket, deadline: _Deadline) -> None:
+        self._connection = connection
+        self._deadline = deadline
+        self._left = ANSWER_BYTES_MAX
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if self._left <= 0:
+            raise OSError(f"the answers are longer than {ANSWER_BYTES_MAX} bytes")
+        self._connection.settimeout(self._deadline.remaining_seconds())
+        read = self._connection.recv_into(buffer)
+        self._left -= read
+        return read
+
+
+class _BoundedSmtp(smtplib.SMTP):
+    """smtplib's client under a deadline."""
+
+    def __init__(self, deadline: _Deadline, **arguments: Any) -> None:
+        self._deadline = deadline
+        super().__init__(timeout=deadline.remaining_seconds(), **arguments)
+
+    def getreply(self) -> tuple[int, bytes]:
+        if self.file is None and self.sock is not None:
+            self.file = io.BufferedReader(_Answers(self.sock, self._deadline))
+        return super().getreply()
+
+    def send(self, s: Any) -> None:
+        if self.sock is not None:
+            self.sock.settimeout(self._deadline.remaining_seconds())
+        super().send(s)
+
+
+class _BoundedSmtps(_BoundedSmtp, smtplib.SMTP_SSL):
+    """The same with TLS from the first byte."""
+
+
+def _connection(url: Url, context: ssl.SSLContext, deadline: _Deadline) -> smtplib.SMTP:
+    ((host, port),) = url.hosts
+    own = socket.gethostname()
+    arguments = {
+        "host": host.strip("[]"),
+        "port": port or _PORTS[url.scheme],
+        # smtplib would ask the name service for it.
+        "local_hostname": own if "." in own else "[127.0.0.1]",
+    }
+    if url.scheme == "smtps":
+        return _BoundedSmtps(deadline, context=context, **arguments)
+    return _BoundedSmtp(deadline, **arguments)

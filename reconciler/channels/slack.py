@@ -1,0 +1,102 @@
+"""Slack: an incoming webhook.
+
+Sources: docs.slack.dev, "Sending messages using incoming webhooks", "Formatting message text", "Text object" and "Rate
+limits"; api.slack.com/changelog/2016-05-17-changes-to-errors-for-incoming-webhooks: POST of JSON to
+https://hooks.slack.com/services/...; a 200 whose body is `ok` is success; refusals are 400, 403, 404 and 410 with one
+word in the body; 429 with Retry-After is the limit, about one message a second. `&`, `<` and `>` are the control
+characters of each text, and are written as entities. A text object of the type `plain_text` has no other markup, with
+`emoji: false` no emoji either; it has at most 3000 characters, a header 150. `verbatim` keeps a mrkdwn text from making
+links by itself.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from reconciler.channels.answers import JSON_HEADERS, shown_words
+from reconciler.channels.http_post import HttpPost
+from reconciler.channels.texts import NoticeText, NoticeTexts
+from reconciler.contract.secret import SecretText
+from reconciler.errors import ChannelAway, ChannelRefused
+from reconciler.policy.ports import Notice
+
+TEXT_CHARACTERS_MAX = 3_000
+HEADER_CHARACTERS_MAX = 150
+_ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+_WEBHOOK = (
+    "create the webhook again on the app's page (Incoming Webhooks), and write its address as url of notifier {name}"
+)
+#: The word in the body -> what a person mends.
+_REMEDIES = {
+    "no_service": _WEBHOOK,
+    "no_service_id": _WEBHOOK,
+    "no_team": _WEBHOOK,
+    "no_active_hooks": _WEBHOOK,
+    "invalid_token": _WEBHOOK,
+    "team_disabled": _WEBHOOK,
+    "channel_not_found": "the channel was deleted: choose another for the webhook, and correct url of notifier {name}",
+    "channel_is_archived": "the channel is archived: restore it, or give notifier {name} the url of another webhook",
+    "action_prohibited": "an administrator of the workspace does not let this webhook post: ask for it",
+    "posting_to_general_channel_denied": "the webhook must not post to the general channel: choose another channel",
+}
+
+
+class SlackChannel:
+    """One webhook."""
+
+    def __init__(self, *, name: str, url: SecretText, texts: NoticeTexts, post: HttpPost) -> None:
+        self._name = name
+        self._url = url
+        self._texts = texts
+        self._post = post
+
+    def send(self, notice: Notice, *, at_ms: int) -> None:  # noqa: ARG002 - nothing is signed
+        """As NoticeChannel.send."""
+        answer = self._post.exchange(self._url.reveal(), slack_body(self._texts.of(notice)), JSON_HEADERS)
+        word = answer.body[:TEXT_CHARACTERS_MAX].decode("utf-8", "replace").strip()
+        if answer.status == 200 and word == "ok":
+            return
+        found = f"Slack answered notifier {self._name} with status {answer.status}"
+        if shown := shown_words(word, [self._url]):
+            found += f" ({shown})"
+        if answer.may_pass:
+            raise ChannelAway(found, retry_after_seconds=answer.retry_after_seconds)
+        if 200 <= answer.status < 300:
+            raise ChannelAway(found, remedy="is its url the address that Slack gave?")
+        remedy = _REMEDIES.get(word, "compare url of notifier {name} with the app's page in Slack")
+        raise ChannelRefused(found, remedy=remedy.format(name=self._name))
+
+
+def slack_body(text: NoticeText) -> bytes:
+    """The message: blocks, and the text that notifications of the desktop show in their place."""
+    title = _plain(text.title)
+    has_header = len(title["text"]) <= HEADER_CHARACTERS_MAX
+    blocks: list[dict[str, Any]] = [{"type": "header" if has_header else "section", "text": title}]
+    blocks += [{"type": "section", "text": _plain(part)} for part in _parts(text)]
+    if text.link is not None:
+        link = f"<{escape_slack(text.link)}|{escape_slack(text.link_label)}>"
+        blocks.append({"type": "section", "text": {"type": "mrkdwn", "text": link, "verbatim": True}})
+    message = {
+        "text": escape_slack(text.title),
+        "mrkdwn": False,
+        "link_names": False,
+        "unfurl_links": False,
+        "unfurl_media": False,
+        "blocks": blocks,
+    }
+    return json.dumps(message, ensure_ascii=False).encode()
+
+
+def _parts(text: NoticeText) -> list[str]:
+    parts = (text.what, "\n".join(text.facts), text.next_step, "\n".join(text.references))
+    return [part for part in parts if part]
+
+
+def _plain(line: str) -> dict[str, Any]:
+    return {"type": "plain_text", "text": escape_slack(line), "emoji": False}
+
+
+def escape_slack(line: str) -> str:
+    """Text in which nothing is markup of a `plain_text`."""
+    return line.translate(_ENTITIES)

@@ -1,0 +1,163 @@
+"""What a notice says, in each language: plain lines, which each channel escapes for its own format.
+
+Topic, group and detail come from outside. Here they become single lines of bounded length in which everything can be
+seen and no client finds an address to make a link of; a channel escapes what its format takes for markup.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from importlib.resources import files
+from urllib.parse import quote
+from zoneinfo import ZoneInfo
+
+from reconciler.channels.links import console_link
+from reconciler.clock import utc_text
+from reconciler.contract.tables import NoticeKind
+from reconciler.contract.visible_text import visible
+from reconciler.policy.ports import Notice
+
+NOTICE_LANGUAGES = ("en", "zh")
+#: RocketMQ's own bounds, TopicValidator and Validators; nothing longer is a name.
+TOPIC_CHARACTERS_MAX = 127
+GROUP_CHARACTERS_MAX = 160
+#: So that the longest notice fits into 4096 bytes, WeCom's bound, however its characters are escaped.
+DETAIL_CHARACTERS_MAX = 200
+#: Of the link; a longer one becomes that of the console's first page.
+LINK_CHARACTERS_MAX = 500
+#: The page that says what to do first.
+RUNBOOKS: Mapping[NoticeKind, str] = {
+    NoticeKind.LOSS_PROVED: "docs/runbooks/LostMessages.md",
+    NoticeKind.QUARANTINED: "docs/runbooks/Quarantined.md",
+    NoticeKind.REPAIR_FAILED: "docs/runbooks/RepairFailing.md",
+    NoticeKind.BREAKER_OPEN: "docs/runbooks/BreakerOpen.md",
+    NoticeKind.OUTAGE: "docs/runbooks/RedisDown.md",
+    NoticeKind.AUDIT_VIOLATION: "docs/reference/audit-classes.md",
+    NoticeKind.ROUNDS_STALE: "docs/runbooks/RoundStale.md",
+    NoticeKind.ACCOUNTED_UNTIL_STALE: "docs/runbooks/AccountedUntilStale.md",
+    NoticeKind.LEDGER_AWAY: "docs/runbooks/AccountedUntilStale.md",
+}
+#: What clients make a link of: any scheme, and the usual name of a web server.
+_SCHEME = re.compile(r"(?<=[A-Za-z0-9+.-]):(?=[/\\]{2})|(?<=\bmailto):", re.IGNORECASE)
+_WEB = re.compile(r"\b(www)\.", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoticeText:
+    """A notice as plain single lines, without markup of any kind. Lines that do not apply are empty."""
+
+    #: "en" or "zh".
+    language: str
+    title: str
+    what: str
+    #: "Since: 2026-11-25 03:12:05+08:00", "Topic: ORDERS", ...
+    facts: tuple[str, ...]
+    next_step: str
+    #: "Runbook: docs/runbooks/LostMessages.md", "Notice: 01JDHQZX8M4T6W2C9V3B5N7K1R"
+    references: tuple[str, ...]
+    #: An http(s) URL in which no character ends a link of any format; None: there is no console.
+    link: str | None
+    link_label: str
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Everything below the title, but the link."""
+        return tuple(line for line in (self.what, *self.facts, self.next_step, *self.references) if line)
+
+
+class NoticeTexts:
+    """Makes the texts of notices. Immutable."""
+
+    def __init__(self, language: str, *, zone: str = "UTC", console_url: str | None = None) -> None:
+        """`language`: one of NOTICE_LANGUAGES. `zone`: the IANA name of the zone in which times are told."""
+        self._language = language
+        self._texts = texts_of(language)
+        self._zone = ZoneInfo(zone)
+        self._console_url = console_url
+
+    def text(self, key: str, /, **values: object) -> str:
+        """One text of the language, its places filled. Raises KeyError for a key that there is not."""
+        return self._texts[key].format(**values)
+
+    def of(self, notice: Notice) -> NoticeText:
+        """What people read."""
+        family = "test" if notice.is_test else f"{'ends' if notice.is_over else 'begins'}.{notice.kind}"
+        title = self.text(f"{family}.title", count=notice.count)
+        next_step = self._texts.get(f"{family}.next", "")
+        return NoticeText(
+            language=self._language,
+            title=self.text("form.title", environment=self._shown(notice.environment, 64), title=title),
+            what=self.text(f"{family}.what"),
+            facts=() if notice.is_test else tuple(self._facts(notice)),
+            next_step=self.text("form.next", next=next_step) if next_step else "",
+            references=tuple(self._references(notice)),
+            link=None if notice.is_test else self._link(notice),
+            link_label=self.text("form.console"),
+        )
+
+    def _link(self, notice: Notice) -> str | None:
+        links = (console_link(self._console_url, notice), self._console_url)
+        short = (safe_link(link) for link in links if link is not None)
+        return next((link for link in short if len(link) <= LINK_CHARACTERS_MAX), None)
+
+    def _facts(self, notice: Notice) -> Iterator[str]:
+        yield self._fact("label.since", self._moment(notice.since_ms))
+        if notice.until_ms is not None:
+            until = "until" if notice.is_over else "accounted_until"
+            yield self._fact(f"label.{until}", self._moment(notice.until_ms))
+        for label, value, longest in (
+            ("label.topic", notice.topic or "", TOPIC_CHARACTERS_MAX),
+            ("label.group", notice.group or "", GROUP_CHARACTERS_MAX),
+            (f"detail.{notice.kind}", notice.detail, DETAIL_CHARACTERS_MAX),
+        ):
+            if shown := self._shown(value, longest):
+                yield self._fact(label, shown)
+
+    def _references(self, notice: Notice) -> Iterator[str]:
+        if not notice.is_test:
+            yield self._fact("label.runbook", RUNBOOKS[notice.kind])
+        if shown := self._shown(notice.notice_id, 64):
+            yield self._fact("label.notice", shown)
+
+    def _fact(self, label: str, value: str) -> str:
+        return self.text("form.fact", label=self._texts[label], value=value)
+
+    def _moment(self, at_ms: int) -> str:
+        try:
+            seen = datetime.fromtimestamp(at_ms // 1000, tz=UTC).astimezone(self._zone)
+        except (OverflowError, ValueError, OSError):
+            return utc_text(at_ms)
+        return seen.isoformat(sep=" ", timespec="seconds").replace("+00:00", "Z")
+
+    def _shown(self, text: str, characters_max: int) -> str:
+        """Text from outside as one line: visible, without addresses that clients make links of, and bounded."""
+        line = " ".join(visible(text[: 2 * characters_max]).split())
+        line = _WEB.sub(r"\1[.]", _SCHEME.sub("[:]", line))
+        if len(text) <= characters_max and len(line) <= characters_max:
+            return line
+        return self.text("form.cut", text=line[:characters_max], number=len(text))
+
+
+@cache
+def texts_of(language: str) -> Mapping[str, str]:
+    """The texts of one of NOTICE_LANGUAGES, by dotted keys."""
+    document = files("reconciler.channels").joinpath("languages", f"{language}.toml").read_text("utf-8")
+    return dict(_flat(tomllib.loads(document), ""))
+
+
+def _flat(table: Mapping[str, object], above: str) -> Iterator[tuple[str, str]]:
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", str(value)
+
+
+def safe_link(url: str) -> str:
+    """A URL that goes to the same place, and in which no character ends a link of Markdown, mrkdwn or HTML."""
+    return quote(url, safe=":/?#[]@&=+;,%-._~")

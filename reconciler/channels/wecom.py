@@ -1,0 +1,72 @@
+"""WeCom (企业微信): message push of a group, once called the group robot.
+
+Sources: developer.work.weixin.qq.com, "Message push configuration" (document/path/91770 and 99110): POST of JSON to
+https://qyapi.weixin.qq.com/cgi-bin/webhook/send?key=...; `markdown.content` has at most 4096 bytes of UTF-8; 20
+messages a minute; `<@userid>` in it mentions a member. Numbers: "Global error codes" (document/path/90313): 0 is
+success, -1 and 6000 are to be tried again, 45009 is the limit of calls, 45033 that of calls at once, 93000 an unknown
+key. A program is to go by the number, and not by the words.
+
+Markdown: headings, bold, links, code, quotes and colours of a font; the pages document no escape. So what could begin
+markup is replaced by the same character of full width, which is markup for no client. An underscore within a word
+stays, so that names of topics can be copied.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from reconciler.channels.answers import JSON_HEADERS, AnswerRule, CodedAnswers
+from reconciler.channels.http_post import HttpPost
+from reconciler.channels.texts import NoticeText, NoticeTexts
+from reconciler.contract.secret import SecretText
+from reconciler.policy.ports import Notice
+
+CONTENT_BYTES_MAX = 4_096
+#: A minute's limit has passed after a minute.
+_MINUTE_SECONDS = 60.0
+_SPECIAL = re.compile(r"[<>\[\]`*@&\\~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+#: From ASCII to the character of full width.
+_FULL_WIDTH_OFFSET = 0xFEE0
+
+ANSWERS = CodedAnswers(
+    platform="WeCom",
+    code_names=("errcode",),
+    words_name="errmsg",
+    rules=(
+        *(AnswerRule(code=code, pause_seconds=_MINUTE_SECONDS) for code in (-1, 6000, 45009, 45033)),
+        AnswerRule(
+            code=93000,
+            remedy="no message push has the key in url of notifier {name}: copy its address again from the group",
+        ),
+    ),
+    remedy="compare url of notifier {name} with the address that WeCom shows in the group",
+)
+
+
+class WeComChannel:
+    """One message push."""
+
+    def __init__(self, *, name: str, url: SecretText, texts: NoticeTexts, post: HttpPost) -> None:
+        self._name = name
+        self._url = url
+        self._texts = texts
+        self._post = post
+
+    def send(self, notice: Notice, *, at_ms: int) -> None:  # noqa: ARG002 - nothing is signed
+        """As NoticeChannel.send."""
+        answer = self._post.exchange(self._url.reveal(), wecom_body(self._texts.of(notice)), JSON_HEADERS)
+        ANSWERS.require_taken(answer, name=self._name, hidden=[self._url])
+
+
+def wecom_body(text: NoticeText) -> bytes:
+    """The message."""
+    lines = [f"**{escape_wecom(text.title)}**", *map(escape_wecom, text.lines)]
+    if text.link is not None:
+        lines.append(f"[{escape_wecom(text.link_label)}]({text.link})")
+    return json.dumps({"msgtype": "markdown", "markdown": {"content": "\n".join(lines)}}, ensure_ascii=False).encode()
+
+
+def escape_wecom(line: str) -> str:
+    """One line in which nothing is markup."""
+    return _SPECIAL.sub(lambda found: chr(ord(found[0]) + _FULL_WIDTH_OFFSET), line)

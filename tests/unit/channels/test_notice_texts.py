@@ -1,0 +1,146 @@
+"""What notices say: who is on call at night reads it once, in their own language."""
+
+from __future__ import annotations
+
+import re
+import string
+import unicodedata
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+
+from reconciler.channels.texts import (
+    DETAIL_CHARACTERS_MAX,
+    NOTICE_LANGUAGES,
+    RUNBOOKS,
+    NoticeText,
+    NoticeTexts,
+    texts_of,
+)
+from reconciler.contract.tables import NoticeKind
+from tests.examples import examples
+from tests.unit.channels.hostile import hostile_texts
+from tests.unit.channels.notices import CONSOLE_URL, assert_golden, every_notice, hostile_notice, notice
+
+ROOT = Path(__file__).parents[3]
+_HAN = re.compile("[\u4e00-\u9fff]")
+ENGLISH = NoticeTexts("en", console_url=CONSOLE_URL)
+
+
+def places(text: str) -> frozenset[str]:
+    return frozenset(name for _, name, _, _ in string.Formatter().parse(text) if name is not None)
+
+
+@pytest.mark.parametrize("language", NOTICE_LANGUAGES)
+def test_a_language_has_the_keys_and_places_of_the_others(language: str) -> None:
+    english, other = texts_of("en"), texts_of(language)
+    assert list(other) == list(english)
+    assert {key: places(text) for key, text in other.items()} == {key: places(text) for key, text in english.items()}
+    assert not [key for key, text in other.items() if not text.strip() or "\n" in text]
+
+
+def test_nothing_is_left_in_english() -> None:
+    chinese = texts_of("zh")
+    bare = {key for key, text in chinese.items() if not _HAN.search(text)}
+    assert bare == {"form.title", "form.fact"}
+
+
+@pytest.mark.parametrize("language", NOTICE_LANGUAGES)
+def test_every_kind_has_its_texts_and_there_are_no_others(language: str) -> None:
+    families = {key.rpartition(".")[0] for key in texts_of(language) if key.startswith(("begins.", "ends."))}
+    assert families == {f"{when}.{kind}" for when in ("begins", "ends") for kind in NoticeKind}
+    assert {key.removeprefix("detail.") for key in texts_of(language) if key.startswith("detail.")} == set(NoticeKind)
+
+
+@pytest.mark.parametrize("language", NOTICE_LANGUAGES)
+def test_a_change_of_what_people_read_is_seen(language: str) -> None:
+    texts = NoticeTexts(language, zone="Asia/Shanghai", console_url=CONSOLE_URL)
+    pages = [as_page(texts.of(one)) for one in every_notice()]
+    assert_golden(f"texts.{language}.txt", "\n\n".join(pages).encode() + b"\n")
+
+
+def as_page(text: NoticeText) -> str:
+    return "\n".join((text.title, *text.lines, f"{text.link_label}: {text.link}" if text.link else ""))
+
+
+@pytest.mark.parametrize("language", NOTICE_LANGUAGES)
+def test_a_text_names_commands_that_there_are(language: str) -> None:
+    told = " ".join(text for key, text in texts_of(language).items() if key.endswith(".next"))
+    named = set(re.findall(r"reconciler ([a-z]+)", told))
+    source = "".join(path.read_text() for path in (ROOT / "reconciler/cli").glob("*.py"))
+    assert named
+    assert not [name for name in named if not re.search(rf'command\("{name}"|def {name}\(|name="{name}"', source)]
+
+
+def test_every_runbook_is_there() -> None:
+    assert set(RUNBOOKS) == set(NoticeKind)
+    assert not [page for page in RUNBOOKS.values() if not (ROOT / page).is_file()]
+
+
+@pytest.mark.parametrize(
+    ("zone", "shown"),
+    [
+        ("UTC", "Since: 2026-11-25 03:02:05Z"),
+        ("Asia/Shanghai", "Since: 2026-11-25 11:02:05+08:00"),
+        ("America/St_Johns", "Since: 2026-11-24 23:32:05-03:30"),
+    ],
+)
+def test_no_time_is_told_without_its_zone(zone: str, shown: str) -> None:
+    assert shown in NoticeTexts("en", zone=zone).of(notice()).facts
+
+
+def test_a_time_that_no_calendar_has_costs_no_notice() -> None:
+    damaged = replace(notice(), since_ms=10**18)
+    assert "Since: 1000000000000000000 ms" in NoticeTexts("en", zone="Asia/Shanghai").of(damaged).facts
+
+
+def test_a_test_never_looks_like_an_alarm() -> None:
+    text = ENGLISH.of(replace(notice(), is_test=True))
+    assert text.title == "Test: nothing has happened (prod)"
+    assert text.link is None
+    assert text.next_step == ""
+    assert (text.facts, text.references) == ((), ("Notice: 01JDHQZX8M4T6W2C9V3B5N7K1R",))
+
+
+def test_what_is_not_known_makes_no_empty_line() -> None:
+    bare = replace(notice(NoticeKind.ACCOUNTED_UNTIL_STALE), topic=None, group="", detail=" \t", until_ms=None)
+    assert [fact.partition(":")[0] for fact in ENGLISH.of(bare).facts] == ["Since"]
+
+
+def test_a_long_reason_is_cut_where_everybody_sees_it() -> None:
+    (fact,) = [one for one in ENGLISH.of(notice(detail="x" * 10**6)).facts if one.startswith("First key")]
+    assert fact == f"First key: {'x' * DETAIL_CHARACTERS_MAX}… (cut: 1000000 characters)"
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["https://evil.example/a", "dingtalk://x", "HTTP:\\\\evil", "www.evil.example", "WWW.evil.example", "mailto:a@b.c"],
+)
+def test_no_client_makes_a_link_of_a_text_from_outside(address: str) -> None:
+    text = ENGLISH.of(notice(detail=f"see {address} now"))
+    told = " ".join(text.facts)
+    assert address not in told
+    assert "[:]" in told or "[.]" in told
+
+
+@given(hostile_texts())
+@settings(max_examples=examples(100), deadline=None)
+def test_a_text_from_outside_stays_in_its_line(hostile: str) -> None:
+    text = ENGLISH.of(hostile_notice(hostile))
+    for line in (text.title, *text.lines):
+        assert len(line.splitlines()) == 1
+        assert not [c for c in line if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp")]
+        assert "://" not in line
+        assert len(line) < 1_000
+    assert text.facts[0].startswith("Since: 2026-11-25")
+    assert len(text.facts) <= 4
+
+
+@pytest.mark.parametrize("url", ['https://c/x)"><b>|*`\\ é', "https://c/a b"])
+def test_no_address_of_a_console_ends_its_link(url: str) -> None:
+    link = NoticeTexts("en", console_url=url).of(notice()).link
+    assert link is not None
+    assert not set('()"<>|*`\\ ') & set(link)
+    assert link.isascii()
