@@ -6,9 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.channels.dingtalk import DingTalkChannel
+from reconciler.channels.feishu import FeishuChannel
+from reconciler.channels.mail import MailChannel
+from reconciler.channels.slack import SlackChannel
+from reconciler.channels.webhook import WebhookChannel
+from reconciler.channels.wecom import WeComChannel
 from reconciler.errors import ConfigurationError
 from reconciler.settings.file import load_settings
-from reconciler.settings.notifiers import NotifierSettings
+from reconciler.settings.notifiers import NotifierKind, NotifierSettings
+from reconciler.wiring.channels import _MAKERS, make_channel
 
 EXAMPLE = Path("config/reconciler.toml")
 
@@ -41,6 +48,20 @@ def test_url_and_secrets_may_come_from_files_and_are_not_shown(tmp_path: Path) -
         ("ping_interval_seconds = 30", "notifiers[0].ping_interval_seconds is set and kind = 'webhook'"),
         ('kind = "ping"\nsecret = "x"', "notifiers[0].secret is set and kind = 'ping'"),
         ('console_url = "console.example"', "notifiers[0].console_url = (hidden)"),
+        ('language = "zh"', "notifiers[0].language is set and kind = 'webhook'"),
+        ('kind = "wecom"\nsecret = "x"', "notifiers[0].secret is set and kind = 'wecom'"),
+        ('kind = "slack"\nsender = "a@example.com"', "notifiers[0].sender is set and kind = 'slack'"),
+        ('kind = "slack"\nzone = "Mars/North"', "notifiers[0].zone = 'Mars/North': is no zone that this machine knows"),
+        ('kind = "slack"\nzone = "../etc/passwd"', "is no zone that this machine knows"),
+        ('kind = "slack"\nurl = "smtp://a:TOKEN@mail.example"', "begins with http:// or https://"),
+        ('kind = "email"', "begins with smtp:// or smtps://"),
+        ('kind = "email"\nurl = "smtp://a:TOKEN@mail.example"', "notifiers[0].sender is not set"),
+        ('kind = "email"\nurl = "smtp://a:TOKEN@mail.example"', "notifiers[0].recipients is not set"),
+        ('kind = "email"\nurl = "smtp://a:TOKEN@mail.example/x"', "nothing stands behind the host"),
+        ('kind = "email"\nrecipients = ["a@example.com\\nBcc: b@example.com"]', "notifiers[0].recipients[0]"),
+        ('kind = "email"\nrecipients = ["a@example.com, b@example.com"]', "notifiers[0].recipients[0]"),
+        ('kind = "email"\nrecipients = ["a@example.com", "a@example.com"]', "notifiers[0].recipients"),
+        ('kind = "email"\nsender = "Reconciler <a@example.com>"', "notifiers[0].sender"),
     ],
 )
 def test_a_mistake_is_named_with_its_remedy_and_without_the_token(tmp_path: Path, lines: str, problem: str) -> None:
@@ -51,6 +72,32 @@ def test_a_mistake_is_named_with_its_remedy_and_without_the_token(tmp_path: Path
         notifiers(tmp_path, f"\n[[notifiers]]\n{section}\n")
     assert problem in str(caught.value)
     assert "KEN" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("lines", "channel"),
+    [
+        ('kind = "webhook"\nurl = "https://a.example/T"', WebhookChannel),
+        ('kind = "dingtalk"\nurl = "https://a.example/T"\nsecret = "SEC1"\nlanguage = "zh"', DingTalkChannel),
+        ('kind = "feishu"\nurl = "https://a.example/T"\nzone = "Asia/Shanghai"', FeishuChannel),
+        ('kind = "wecom"\nurl = "https://a.example/T"\nconsole_url = "https://console.example/"', WeComChannel),
+        ('kind = "slack"\nurl = "https://a.example/T"', SlackChannel),
+        (
+            (
+                'kind = "email"\nurl = "smtps://a%40b.example:p@mail.example"\n'
+                'sender = "a@b.example"\nrecipients = ["x@b.example", "y+z@b.example"]'
+            ),
+            MailChannel,
+        ),
+    ],
+)
+def test_every_kind_of_receiver_can_be_set(tmp_path: Path, lines: str, channel: type) -> None:
+    (one,) = notifiers(tmp_path, f'\n[[notifiers]]\nname = "on-call"\n{lines}\n')
+    assert type(make_channel(one)) is channel
+
+
+def test_no_kind_is_without_a_channel() -> None:
+    assert set(_MAKERS) == set(NotifierKind) - {NotifierKind.PING}
 
 
 def test_two_notifiers_of_one_name_would_share_what_they_have_told(tmp_path: Path) -> None:
