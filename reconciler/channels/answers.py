@@ -23,8 +23,8 @@ class AnswerRule:
     """What one number means for this sender."""
 
     code: int
-    #: Only if the platform's words hold this, in lower case; empty: whatever they are.
-    words: str = ""
+    #: Only if the platform's words hold one of these, in lower case; empty: whatever they are.
+    words: tuple[str, ...] = ()
     #: What a person mends; {name} is the notifier's.
     remedy: str = ""
     #: It passes by itself, after so many seconds; None: it does not pass.
@@ -58,7 +58,7 @@ class CodedAnswers:
         if shown := shown_words(words, hidden):
             found += f" ({shown})"
         for rule in self.rules:
-            if rule.code == code and rule.words in words.lower():
+            if rule.code == code and (not rule.words or any(word in words.lower() for word in rule.words)):
                 remedy = rule.remedy.format(name=name)
                 if rule.pause_seconds is not None:
                     raise ChannelAway(found, retry_after_seconds=rule.pause_seconds, remedy=remedy)

@@ -6,10 +6,11 @@ https://oapi.dingtalk.com/robot/send?access_token=...; with a secret, `timestamp
 and `sign` = urlencode(base64(HMAC-SHA256(secret, timestamp + "\\n" + secret))) follow in the query. The answer is a
 200 with `errcode` and `errmsg`. 20 messages a minute; after more of them the robot takes none for ten minutes.
 
-Numbers: 310000 is each of the security settings, and its words say which (keywords not in content, sign not match,
-invalid timestamp, ip not in whitelist); 300001 and 300005 "token is not exist" (timonwong/prometheus-webhook-dingtalk,
-issues 91 and 226); 130101 "send too fast, exceed 20 times per minute" (ccfos/nightingale, issue 369); 400013, 400101,
-400102, 400106 and 410100 (too fast) are in the list of the first page; -1 is the "system busy" of the global codes.
+Numbers: 310000 is each of the security settings, and its words say which, in English or Chinese (keywords not in
+content, sign not match, invalid timestamp, ip not in whitelist); 300001 and 300005 "token is not exist"
+(timonwong/prometheus-webhook-dingtalk, issues 91 and 226); 130101 "send too fast, exceed 20 times per minute"
+(ccfos/nightingale, issue 369); 400013, 400101, 400102, 400106 and 410100 (too fast) are in the list of the first page;
+-1 is the "system busy" of the global codes.
 
 Markdown: the documented part is headings, quotes, bold, italic, links, images and lists. Clients take backslashes
 before punctuation and HTML's entities: the template of timonwong/prometheus-webhook-dingtalk escapes so. A mention
@@ -48,15 +49,19 @@ ANSWERS = CodedAnswers(
         AnswerRule(code=410100, pause_seconds=SILENCE_SECONDS),
         AnswerRule(
             code=310000,
-            words="keyword",
+            words=("keyword", "关键词"),
             remedy="the robot wants a keyword that is not in the text: choose the signature instead in its security "
             "settings, and write its secret as secret of notifier {name}",
         ),
         AnswerRule(
-            code=310000, words="timestamp", remedy="the clock of this machine is more than an hour off: synchronise it"
+            code=310000,
+            words=("invalid timestamp", "过期"),
+            remedy="the clock of this machine is more than an hour off: synchronise it",
         ),
         AnswerRule(
-            code=310000, words="whitelist", remedy="add the address of this machine to the robot's security settings"
+            code=310000,
+            words=("whitelist", "白名单"),
+            remedy="add the address of this machine to the robot's security settings",
         ),
         AnswerRule(
             code=310000,

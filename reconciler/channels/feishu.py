@@ -35,7 +35,7 @@ ANSWERS = CodedAnswers(
     code_names=("code", "StatusCode"),
     words_name="msg",
     rules=(
-        AnswerRule(code=9499, words="too many", pause_seconds=_LIMIT_SECONDS),
+        AnswerRule(code=9499, words=("too many",), pause_seconds=_LIMIT_SECONDS),
         *(AnswerRule(code=code, pause_seconds=_LIMIT_SECONDS) for code in (11232, 99991400)),
         AnswerRule(
             code=19001,

@@ -129,6 +129,8 @@ REFUSALS = [
     ("dingtalk", 200, {"errcode": 310000, "errmsg": "sign not match"}, "secret of notifier ops is not that"),
     ("dingtalk", 200, {"errcode": 310000, "errmsg": "invalid timestamp"}, "clock of this machine"),
     ("dingtalk", 200, {"errcode": 310000, "errmsg": "ip 1.2.3.4 not in whitelist"}, "address of this machine"),
+    ("dingtalk", 200, {"errcode": 310000, "errmsg": "description:关键词不匹配"}, "keyword that is not in the text"),
+    ("dingtalk", 200, {"errcode": 310000, "errmsg": "机器人发送签名不匹配;请确认时间戳"}, "secret of notifier ops"),
     ("dingtalk", 200, {"errcode": 300001, "errmsg": "token is not exist"}, "correct url of notifier ops"),
     ("dingtalk", 200, {"errcode": 300005, "errmsg": "token is not exist"}, "correct url of notifier ops"),
     ("dingtalk", 200, {"errcode": 4711, "errmsg": "new"}, "compare url and secret of notifier ops"),
