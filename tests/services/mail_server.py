@@ -40,6 +40,8 @@ class MailServer:
         self.hangs_at = ""
         #: Instead of an answer, this comes without end.
         self.floods_at = ""
+        #: Instead of an answer, a byte comes now and then, and never a line's end.
+        self.drips_at = ""
         self._ends = threading.Event()
         self._server = _Server(("127.0.0.1", 0), self._handler(certificate, is_tls_at_once, login))
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), name="mail-server")
@@ -122,6 +124,8 @@ class _Session:
         if name == self._server.hangs_at:
             self._server._ends.wait()
             raise ConnectionResetError
+        while name == self._server.drips_at and not self._server._ends.wait(0.02):
+            self._connection.sendall(b"2")
         while name == self._server.floods_at:
             self._say("250-and so on")
         line = self._server.answers.get(command) or self._server.answers.get(name, success)

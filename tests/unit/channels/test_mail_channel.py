@@ -186,6 +186,13 @@ def test_a_server_that_hangs_stops_no_other_notice(server: MailServer, command: 
         channel(starttls_url(server), seconds=0.5).send(notice(), at_ms=AT_MS)
 
 
+@pytest.mark.parametrize("command", ["greeting", "ehlo"])
+def test_a_server_that_says_a_byte_now_and_then_is_not_waited_for(server: MailServer, command: str) -> None:
+    server.drips_at = command
+    with pytest.raises(ChannelAway):
+        channel(starttls_url(server), seconds=0.5).send(notice(), at_ms=AT_MS)
+
+
 def test_answers_without_end_are_not_read_to_their_end(server: MailServer) -> None:
     server.floods_at = "ehlo"
     with pytest.raises(ChannelAway, match=str(ANSWER_BYTES_MAX)):
