@@ -28,6 +28,9 @@ TOPIC_CHARACTERS_MAX = 127
 GROUP_CHARACTERS_MAX = 160
 #: So that the longest notice fits into 4096 bytes, WeCom's bound, however its characters are escaped.
 DETAIL_CHARACTERS_MAX = 200
+#: Nothing is counted further: one more stands for all numbers above.
+LOSSES_COUNTED_MAX = 100_000
+STANDING_COUNTED_MAX = 10_000
 #: Of the link; a longer one becomes that of the console's first page.
 LINK_CHARACTERS_MAX = 500
 #: The page that says what to do first.
@@ -43,7 +46,7 @@ RUNBOOKS: Mapping[NoticeKind, str] = {
     NoticeKind.LEDGER_AWAY: "docs/runbooks/AccountedUntilStale.md",
 }
 #: What clients make a link of: any scheme, and the usual name of a web server.
-_SCHEME = re.compile(r"(?<=[A-Za-z0-9+.-]):(?=[/\\]{2})|(?<=\bmailto):", re.IGNORECASE)
+_SCHEME = re.compile(r":(?=[/\\]{2})|(?<=\bmailto):", re.IGNORECASE)
 _WEB = re.compile(r"\b(www)\.", re.IGNORECASE)
 
 
@@ -86,8 +89,8 @@ class NoticeTexts:
 
     def of(self, notice: Notice) -> NoticeText:
         """What people read."""
-        family = "test" if notice.is_test else f"{'ends' if notice.is_over else 'begins'}.{notice.kind}"
-        title = self.text(f"{family}.title", count=notice.count)
+        family = _family(notice)
+        title = self.text(f"{family}.title", count=self._count(notice))
         next_step = self._texts.get(f"{family}.next", "")
         return NoticeText(
             language=self._language,
@@ -100,6 +103,10 @@ class NoticeTexts:
             link_label=self.text("form.console"),
         )
 
+    def _count(self, notice: Notice) -> str:
+        counted = LOSSES_COUNTED_MAX if notice.kind is NoticeKind.LOSS_PROVED else STANDING_COUNTED_MAX
+        return str(notice.count) if notice.count <= counted else self.text("form.more_than", number=counted)
+
     def _link(self, notice: Notice) -> str | None:
         links = (console_link(self._console_url, notice), self._console_url)
         short = (safe_link(link) for link in links if link is not None)
@@ -110,6 +117,8 @@ class NoticeTexts:
         if notice.until_ms is not None:
             until = "until" if notice.is_over else "accounted_until"
             yield self._fact(f"label.{until}", self._moment(notice.until_ms))
+        if notice.kind is NoticeKind.OUTAGE and notice.count > 1:
+            yield self._fact("label.outages", self._count(notice))
         for label, value, longest in (
             ("label.topic", notice.topic or "", TOPIC_CHARACTERS_MAX),
             ("label.group", notice.group or "", GROUP_CHARACTERS_MAX),
@@ -141,6 +150,17 @@ class NoticeTexts:
         if len(text) <= characters_max and len(line) <= characters_max:
             return line
         return self.text("form.cut", text=line[:characters_max], number=len(text))
+
+
+def _family(notice: Notice) -> str:
+    """Where the texts of a notice stand."""
+    if notice.is_test:
+        return "test"
+    if notice.kind is NoticeKind.LOSS_PROVED and notice.is_over and notice.count:
+        return "settled.LOSS_PROVED"
+    if notice.kind is NoticeKind.LOSS_PROVED and not notice.is_over and not notice.count:
+        return "goes_on.LOSS_PROVED"
+    return f"{'ends' if notice.is_over else 'begins'}.{notice.kind}"
 
 
 @cache

@@ -32,7 +32,7 @@ def notice(kind: NoticeKind = NoticeKind.LOSS_PROVED, *, is_over: bool = False, 
         topic="PAY_ORDERS" if has_topic else None,
         group="billing-consumer" if has_topic else None,
         is_over=is_over,
-        count=3 if has_count else 0,
+        count=3 if has_count and not is_over else 0,
         since_ms=AT_MS - 600_000,
         until_ms=AT_MS - 60_000 if has_until else None,
         detail=_DETAILS[kind] if detail is None else detail,
@@ -54,9 +54,11 @@ _DETAILS = {
 
 
 def every_notice() -> list[Notice]:
-    """Each kind, when it begins and when it is over, and the test."""
+    """Each kind, when it begins and when it is over; losses that go on, and that are settled; the test."""
     kinds = [notice(kind, is_over=is_over) for kind in NoticeKind for is_over in (False, True)]
-    return [*kinds, replace(notice(), is_test=True)]
+    others = [replace(notice(), count=0), replace(notice(is_over=True), count=3)]
+    outages = replace(notice(NoticeKind.OUTAGE, is_over=True), count=2)
+    return [*kinds, *others, outages, replace(notice(), is_test=True)]
 
 
 def hostile_notice(text: str) -> Notice:

@@ -96,6 +96,28 @@ def test_a_time_that_no_calendar_has_costs_no_notice() -> None:
     assert "Since: 1000000000000000000 ms" in NoticeTexts("en", zone="Asia/Shanghai").of(damaged).facts
 
 
+@pytest.mark.parametrize(
+    ("kind", "count", "title"),
+    [
+        (NoticeKind.LOSS_PROVED, 100_000, "Messages are lost: 100000 (prod)"),
+        (NoticeKind.LOSS_PROVED, 100_001, "Messages are lost: more than 100000 (prod)"),
+        (NoticeKind.QUARANTINED, 10_000, "Keys wait for a person: 10000 (prod)"),
+        (NoticeKind.QUARANTINED, 10_001, "Keys wait for a person: more than 10000 (prod)"),
+    ],
+)
+def test_a_number_that_stands_for_more_says_so(kind: NoticeKind, count: int, title: str) -> None:
+    assert ENGLISH.of(replace(notice(kind), count=count)).title == title
+
+
+def test_a_reminder_never_tells_of_no_loss_as_a_loss() -> None:
+    assert ENGLISH.of(replace(notice(), count=0)).title == "Messages are still lost (prod)"
+
+
+def test_losses_that_were_repaired_before_they_were_told_are_told_once() -> None:
+    settled = replace(notice(is_over=True), count=3)
+    assert ENGLISH.of(settled).title == "Messages were lost, and all are repaired: 3 (prod)"
+
+
 def test_a_test_never_looks_like_an_alarm() -> None:
     text = ENGLISH.of(replace(notice(), is_test=True))
     assert text.title == "Test: nothing has happened (prod)"
