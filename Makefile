@@ -141,6 +141,11 @@ load-lag: setup ## a group that stops while IDS=10000000 are announced; BROKER=5
 screenshots: setup ## every page of the console in build/screenshots, two languages, light and dark, three widths; SHOTS='--page losses'
 	$(BIN)/python -m tests.console.screenshots --folder build/screenshots $(SHOTS)
 
+.PHONY: pictures
+pictures: setup ## draws docs/explanation/pictures and takes the pictures of console and report that pages show
+	$(BIN)/python -m docs.drawing
+	$(BIN)/python -m tests.console.shown_pictures
+
 docs: setup ## writes docs/reference and the dashboard from the code; lists Chinese pages that are behind
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/translation.py

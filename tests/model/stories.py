@@ -5,6 +5,7 @@ Run `python -m tests.model.stories` to write the page.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +30,11 @@ class Weakened:
     kind: str
     #: What the plain rounds of this story do, one after the other.
     round_says: tuple[str, ...] = ("Rounds go on; the key is nowhere any more.",)
+
+    @property
+    def picture(self) -> str:
+        """Name of its drawing, without an ending."""
+        return "accident-" + re.sub(r"\W+", "-", self.title.split(" (")[0].lower()).strip("-")
 
 
 _ONE = Bounds(messages=1, groups=1, crashes=1, redis_losses=0, lost_ends=1, takes_early=True)
@@ -172,14 +178,24 @@ SENTENCES = {
 }
 
 
+def sentences_of(weakened: Weakened, way: list[Step]) -> list[str]:
+    """What each step says to a reader; the plain rounds of a story say what its configuration makes of them."""
+    rounds = iter(weakened.round_says)
+    return [SENTENCES.get(step[0]) or next(rounds) for step in way]
+
+
 def told(weakened: Weakened) -> str:
     """The story as a section of the page."""
     end, way = shortest(weakened)
     lines = [f"## {weakened.title}", "", f"Without {weakened.without}; instead, {weakened.instead}.", ""]
-    rounds = iter(weakened.round_says)
-    lines += [f"{number}. {SENTENCES.get(step[0]) or next(rounds)}" for number, step in enumerate(way, 1)]
+    lines += [f"{number}. {sentence}" for number, sentence in enumerate(sentences_of(weakened, way), 1)]
     ending = end.replace("message 0", "the message").replace(" in group 0", "")
-    return "\n".join([*lines, "", f"**{weakened.kind}**: {ending}."])
+    lines += ["", f"**{weakened.kind}**: {ending}."]
+    lines += [
+        "",
+        f"![{weakened.title}: the accident, and what happens with the mechanism](pictures/{weakened.picture}.svg)",
+    ]
+    return "\n".join(lines)
 
 
 _HEAD = """# What each mechanism is for: the shortest accident without it

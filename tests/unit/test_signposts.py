@@ -37,7 +37,7 @@ _JAVAS_METHOD = re.compile(r"\b([A-Z]\w+)[.#][a-z]+[A-Z]\w*")
 _OTHERS = """
 AclClientRPCHook AclException AllocateMessageQueueAveragely AuthConfig AuthenticationException AuthorizationException
 ConsumerData ConsumerSendMsgBack ExpressionType MQ_INST_1_ab OffsetMovedEvent PlainAccessValidator RocketMQAction
-GetConsumerStatusBody GetMessageResult
+GetConsumerStatusBody GetMessageResult BoltDB NServiceBus WebP
 HeartbeatData MapSetter MessageClientIDSetter MessageConst MessageIdCodec MessageMapSetter MessageVersion PermName
 PullRequestHoldService
 PopBufferMergeService PopReviveService

@@ -1,0 +1,120 @@
+"""The architecture: which processes there are, and what each reads and writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from docs.drawing.canvas import Canvas, Ink, width_of
+from docs.drawing.sequence import Words
+
+NAME = "architecture"
+TITLE = "The processes, and what each reads and writes"
+_NAME, _SMALL = 11.0, 10.5
+_INDENT = 7.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Box:
+    """A service, a process or a store."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    name: str
+    lines: tuple[str, ...] = ()
+    #: Added by this product; the others were there before.
+    is_ours: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What goes from one box to another, straight along an axis."""
+
+    x1: float
+    y1: float
+    x2: float
+    y2: float
+    label: str = ""
+    #: Where the label stands: its left end, and its baseline.
+    label_at: tuple[float, float] = (0, 0)
+    is_ours: bool = False
+    is_lost: bool = False
+
+
+_BOXES = (
+    Box(x=6, y=8, width=182, height=102, name="service that sends", lines=("half message", "business and outbox row", "END_TRANSACTION", "announcement of the key")),
+    Box(x=196, y=8, width=182, height=102, name="service that receives", lines=("effect and inbox row,", "one transaction", "records consumed keys", "runs hand-overs")),
+    Box(x=6, y=160, width=262, height=58, name="RocketMQ", lines=("half messages, business topics,", "topic of unique keys")),
+    Box(x=296, y=268, width=82, height=100, name="Redis", lines=("half sets", "pending", "commit sets", "no evidence"), is_ours=True),
+    Box(x=6, y=268, width=248, height=100, name="reconciler run", lines=("reads announcements", "rounds: announced, not consumed", "asks outbox, inbox, every broker", "repairs once, verifies the effect"), is_ours=True),
+    Box(x=6, y=396, width=182, height=58, name="ledger", lines=("verdicts, repairs,", "claims, who did what"), is_ours=True),
+    Box(x=196, y=396, width=182, height=58, name="history", lines=("what rounds moved,", "chained Parquet files"), is_ours=True),
+    Box(x=6, y=482, width=124, height=58, name="reconciler sweep", lines=("announces for the", "dead; settles"), is_ours=True),
+    Box(x=136, y=482, width=116, height=58, name="reconciler web", lines=("console and API,", "acts of people"), is_ours=True),
+    Box(x=258, y=482, width=120, height=58, name="reconciler audit", lines=("judges all anew,", "signs its answer"), is_ours=True),
+)  # fmt: skip
+
+_WAYS = (
+    Way(36, 110, 36, 158, "half", (42, 139)),
+    Way(90, 110, 90, 158, "END", (104, 139), is_lost=True),
+    Way(146, 110, 146, 158, "key", (152, 139), is_ours=True),
+    Way(222, 160, 222, 112, "message", (228, 139)),
+    Way(337, 110, 337, 266, "keys", (343, 192), is_ours=True),
+    Way(60, 218, 60, 266, "announcements", (66, 246), is_ours=True),
+    Way(190, 268, 190, 220, "END again", (196, 246), is_ours=True),
+    Way(254, 310, 294, 310, is_ours=True),
+    Way(296, 330, 256, 330, is_ours=True),
+    Way(97, 368, 97, 394, is_ours=True),
+    Way(226, 368, 226, 394, is_ours=True),
+    Way(162, 454, 162, 480, is_ours=True),
+    Way(318, 454, 318, 480, is_ours=True),
+)
+
+
+def drawn(words: Words, *, language: str) -> str:
+    """The SVG, with every text as `words` has it in this language."""
+    canvas = Canvas()
+    for box in _BOXES:
+        _box(canvas, box, words)
+    for way in _WAYS:
+        _way(canvas, way, words)
+    return canvas.finished(548, title=words(TITLE), told=_told(words), language=language)
+
+
+def sentences() -> list[str]:
+    """Every text that is drawn."""
+    boxes = [text for box in _BOXES for text in (box.name, *box.lines)]
+    return [TITLE, *boxes, *(way.label for way in _WAYS if way.label)]
+
+
+def _told(words: Words) -> str:
+    return " ".join(f"{words(box.name)}: {' '.join(words(line) for line in box.lines)}." for box in _BOXES)
+
+
+def _box(canvas: Canvas, box: Box, words: Words) -> None:
+    edge = Ink.MEND if box.is_ours else Ink.FAINT
+    wide = [width_of(words(box.name), _NAME, is_bold=True), *(width_of(words(line), _SMALL) for line in box.lines)]
+    if max(wide) > box.width - _INDENT:
+        raise ValueError(
+            f"{words(box.name)}: {max(wide):.0f} of text in a box of {box.width:.0f}: say it in fewer words"
+        )
+    canvas.ground(box.x, box.y, box.width, box.height, "band" if box.is_ours else "box", edge=edge)
+    canvas.text(
+        box.x + _INDENT, box.y + 17, words(box.name), edge if box.is_ours else Ink.INK, is_bold=True, size=_NAME
+    )
+    for number, line in enumerate(box.lines, 1):
+        canvas.text(box.x + _INDENT, box.y + 18 + 17 * number, words(line), size=_SMALL)
+
+
+def _way(canvas: Canvas, way: Way, words: Words) -> None:
+    ink = Ink.LOST if way.is_lost else Ink.MEND if way.is_ours else Ink.INK
+    if way.is_lost:
+        middle = (way.y1 + way.y2) / 2
+        canvas.line(way.x1, way.y1, way.x1, middle, Ink.INK)
+        canvas.line(way.x1, middle, way.x1, way.y2, ink, dashes="2 4")
+        canvas.cross(way.x1, middle)
+    else:
+        canvas.arrow(way.x1, way.y1, way.x2, way.y2, ink)
+    if way.label:
+        canvas.text(*way.label_at, words(way.label), ink, size=_SMALL)
