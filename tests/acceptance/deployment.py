@@ -171,6 +171,7 @@ class Deployment:
         self.producer_group = f"orders-{self.run_name}"
         self.environment = f"test-{self.run_name}"
         self.unique_key_topic = f"KEYS_{self.run_name}"
+        self.shards = SHARDS
         self.redis_url = redis_url
         self.name_servers = name_servers
         self.ledger_url = ledger_url or f"sqlite:///{folder / 'ledger.db'}"
@@ -281,7 +282,7 @@ class Deployment:
             announcements=AnnouncementRoute(
                 environment=self.environment,
                 unique_key_topic=self.unique_key_topic,
-                queues=SHARDS,
+                queues=self.shards,
                 signature_secret=self._secrets["signature_secret"].encode() if self.is_marked else None,
             ),
             announce_every_seconds=None,  # a test may stop brokers, or look, right after a block
@@ -340,7 +341,7 @@ class Deployment:
             self.redis_url,
             environment=self.environment,
             group=self.group,
-            shards=SHARDS,
+            shards=self.shards,
             timeout_seconds=0.5,
             on_missed=on_missed,
         )
@@ -439,7 +440,7 @@ probe_topic = "PROBE_{self.run_name}"
 [unique_key_topic]
 {self._source_of("signature_secret")}
 name = "{self.unique_key_topic}"
-queues = {SHARDS}
+queues = {self.shards}
 
 [redis]
 {self._source_of("redis", "url")}

@@ -17,7 +17,7 @@ import yaml
 
 from tests.alerts.scaled_rules import FACTOR
 from tests.compose.machine import machine, require_machines
-from tests.pages import Shell, blocks_of, run_step
+from tests.pages import Shell, run_step, steps_of
 from tests.services import postgres, prometheus, redis_server
 from tests.services.prometheus import milliseconds
 from tests.services.requirements import auditor_tools_missing, java_missing, require
@@ -25,7 +25,8 @@ from tests.services.requirements import auditor_tools_missing, java_missing, req
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.unmeasured, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/how-to/try-with-compose.md").read_text(encoding="utf-8")
+NAME = "how-to/try-with-compose.md"
+PAGE = (ROOT / "docs" / NAME).read_text(encoding="utf-8")
 PASSWORD = "correct horse battery staple"
 #: Of the health checks, and of this test.
 _PROGRAMS = {"wget": "wget", "curl": "curl", "psql": "postgresql-client", "redis-cli": "redis-tools"}
@@ -85,13 +86,12 @@ def _hurry(file: Path) -> None:
 
 
 def test_every_command_of_the_page_works_as_written(repository: Path, tmp_path: Path) -> None:
-    steps, (*_, last) = list(blocks_of(PAGE)), PAGE.partition("## 10.")
-    assert len(steps) == PAGE.count("```bash\n")
-    before = len(steps) - len(list(blocks_of(last)))
+    steps, (*_, last) = steps_of(NAME, PAGE), PAGE.partition("## 10.")
+    before = len(steps) - len(steps_of(NAME, last))
     with machine(repository, state=tmp_path / "machine", typed=PASSWORD) as shell:
         try:
-            for step in steps[:before]:
-                run_step(shell, step)
+            for step, outputs in steps[:before]:
+                run_step(shell, step, outputs)
             _the_console_shows_the_loss(shell)
             _the_published_addresses_answer(shell)
             _grafana_would_find_its_numbers(shell, repository / "deploy/compose")
@@ -99,8 +99,8 @@ def test_every_command_of_the_page_works_as_written(repository: Path, tmp_path: 
         except AssertionError as error:
             error.add_note(shell.run("docker compose ps; tail -n 30 $COMPOSE_STATE/logs/*")[1])
             raise
-        for step in steps[before:]:
-            run_step(shell, step)
+        for step, outputs in steps[before:]:
+            run_step(shell, step, outputs)
         left = _asked(shell, "ls $COMPOSE_STATE/volumes; ps -e -o comm=").split()
         assert set(left) <= {"bash", "ps", "ls", "python"}, "the shell, and what publishes ports"
 

@@ -1,0 +1,145 @@
+"""What docs/how-to/frameworks.md needs and does not show: databases, a Django project, calls of what it defines."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+import psycopg
+import sqlalchemy as sa
+
+from checkback_consumers import CommitRecorder, TransactionalConsumer
+from checkback_producers import AnnouncementRoute, TransactionalProducer, open_producer
+from reconciler.sql import schema
+from reconciler.sql.engines import open_engine
+from tests.acceptance.page_worlds import PageDeployment
+from tests.pages import Beginning
+from tests.polling import eventually
+from tests.services.stacked import Stacked
+
+TABLES = ("CREATE TABLE orders (number INTEGER PRIMARY KEY)", "CREATE TABLE bills (number INTEGER PRIMARY KEY)")
+
+
+class FrameworkShop(Stacked):
+    """Orders of each framework, in one SQLite database and one of PostgreSQL; each has to be billed by its handler."""
+
+    def __init__(self, deployed: PageDeployment, postgres_url: str) -> None:
+        super().__init__()
+        self._deployed = deployed
+        self._sqlite_url = f"sqlite:///{deployed.home}/var/orders.db"
+        self._postgres_url = postgres_url
+        self.names: dict[str, Any] = {}
+
+    def _start(self) -> None:
+        for url in (self._sqlite_url, self._postgres_url):
+            for tree in ("outbox", "inbox"):
+                schema.upgrade(url, tree)
+        self.engine = open_engine(self._sqlite_url)
+        self._stack.callback(self.engine.dispose)
+        with self.engine.begin() as connection:
+            for table in TABLES:
+                connection.execute(sa.text(table))
+        self.recorder = self._stack.enter_context(
+            CommitRecorder.open(self._deployed.redis_url, environment="production", group="billing", shards=4)
+        )
+        self.names |= {
+            "engine": self.engine,
+            "recorder": self.recorder,
+            "producer": self._producer("order-service", self._sqlite_url),
+        }
+
+    def beginning(self) -> Beginning:
+        """For `run_page`."""
+        return self._deployed.beginning(
+            names=self.names, producer_on_postgresql=self.on_postgresql, a_project_of_django=self.on_django
+        )
+
+    def on_postgresql(self) -> None:
+        """Tries what came before on the page; from now on `producer` is that of a service with PostgreSQL."""
+        for number, place in enumerate(("place", "place_by_session", "place_by_driver"), 1):
+            assert self.names[place](number)
+        self._bill(self.names["bill"], self._bills, [1, 2, 3])
+        self.kept = self.names["producer"]
+        plain = self._postgres_url.replace("+psycopg", "")
+        with psycopg.connect(plain) as connection:
+            for table in TABLES:
+                connection.execute(table)
+        self.names |= {"postgresql_url": plain, "producer": self._producer("order-service-2", self._postgres_url)}
+
+    def on_django(self) -> None:
+        """Tries psycopg; then there is a Django project on the same database."""
+        assert self.names["place_by_psycopg"](4)
+        self._bill(self.names["bill_by_psycopg"], self._postgres_bills, [4])
+        self.names |= django_models(sa.make_url(self._postgres_url))
+
+    def try_the_rest(self) -> None:
+        """What stands at the end of the page."""
+        assert self.names["place_by_django"](5)
+        self._bill(self.names["bill_by_django"], self._postgres_bills, [4, 5])
+        self.names["producer"] = self.kept
+        assert self.names["web"].test_client().post("/orders/6").get_json()["unique_key"]
+        assert asyncio.run(posted(self.names["api"], "/orders/7"))["unique_key"]
+        assert asyncio.run(self.names["place_in_a_thread"](8))
+        self._bill(self.names["bill"], self._bills, [1, 2, 3, 6, 7, 8])
+
+    def _producer(self, group: str, url: str) -> TransactionalProducer:
+        route = AnnouncementRoute(environment="production", queues=4)
+        opened = open_producer(
+            group=group,
+            environment="production",
+            name_servers=self._deployed.name_servers,
+            outbox_url=url,
+            announcements=route,
+        )
+        return self._stack.enter_context(opened)
+
+    def _bill(self, handler: Any, bills: Callable[[], list[int]], expected: list[int]) -> None:
+        with TransactionalConsumer(handler, name_servers=self._deployed.name_servers):
+            eventually(lambda: bills() == expected, within_seconds=60, message=f"bills of {handler}")
+
+    def _bills(self) -> list[int]:
+        with closing(sqlite3.connect(self._sqlite_url.removeprefix("sqlite:///"))) as database:
+            return [number for (number,) in database.execute("SELECT number FROM bills ORDER BY number")]
+
+    def _postgres_bills(self) -> list[int]:
+        with psycopg.connect(self._postgres_url.replace("+psycopg", "")) as connection:
+            return [number for (number,) in connection.execute("SELECT number FROM bills ORDER BY number")]
+
+
+async def posted(application: Any, path: str) -> Any:
+    """The JSON that an ASGI application answers to a POST without a body."""
+    parts: list[bytes] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(event: dict[str, Any]) -> None:
+        parts.append(event.get("body", b""))
+
+    scope = {"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST", "scheme": "http"}
+    where = {"path": path, "raw_path": path.encode(), "query_string": b"", "headers": [], "root_path": ""}
+    await application({**scope, **where}, receive, send)
+    return json.loads(b"".join(parts))
+
+
+def django_models(url: sa.URL) -> dict[str, Any]:
+    """Models over the tables of the database."""
+    import django  # type: ignore[import-untyped]
+    from django.conf import settings  # type: ignore[import-untyped]
+    from django.db import models  # type: ignore[import-untyped]
+
+    login = {"USER": url.username, "HOST": url.host, "PORT": url.port}
+    database = {"ENGINE": "django.db.backends.postgresql", "NAME": url.database, **login}
+    settings.configure(DATABASES={"default": database}, INSTALLED_APPS=[], LOGGING_CONFIG=None)
+    django.setup()
+
+    def model(name: str, table: str) -> Any:
+        meta = type("Meta", (), {"app_label": "shop", "db_table": table, "managed": False})
+        fields = {"number": models.IntegerField(primary_key=True), "Meta": meta, "__module__": __name__}
+        return type(name, (models.Model,), fields)
+
+    return {"PaidOrder": model("PaidOrder", "orders"), "PaidBill": model("PaidBill", "bills")}
