@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from deploy import bill_of_materials
-from reconciler.contract import least_rights
+from reconciler.contract import least_rights, tables
 
 FOLDER = Path(__file__).parent
 #: Settings `environment` of deploy/compose/reconciler.toml.
@@ -31,8 +31,16 @@ def compose_rights() -> str:
         lines += ["", f"\\connect {database}"]
         for login, role in LOGINS.items():
             rights = roles[role].databases.get(tree, ())
+            if role == "run":  # `doctor` runs in its container, and reads the revision of the tables
+                rights += tuple(right for right in _read_by_doctor(tree) if right not in rights)
             lines += [f"{grant};" for grant in least_rights.grants(rights, login=login, is_mysql=False)]
     return "\n".join(lines) + "\n"
+
+
+def _read_by_doctor(tree: least_rights.Tree) -> tuple[least_rights.SqlRight, ...]:
+    """Without the sweep's tables: a login that may read those is taken for the sweep's."""
+    revisions = tables.VERSION_TABLES.values()
+    return tuple(right for right in least_rights.DOCTOR.databases.get(tree, ()) if right.table in revisions)
 
 
 def compose_redis_users() -> str:

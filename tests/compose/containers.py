@@ -51,8 +51,8 @@ class Started:
     """A container's first process, as the machine sees it."""
 
     pid: int
-    #: What waits for it, and knows how it ended.
-    waiter: subprocess.Popen[bytes]
+    #: What waits for it, and knows how it ended. None: an earlier command started it, and it runs.
+    waiter: subprocess.Popen[bytes] | None = None
 
 
 class Containers:
@@ -80,8 +80,13 @@ class Containers:
 
     # ------------------------------------------------------------ starting
 
+    def running(self, name: str) -> Started | None:
+        """The container that an earlier command started."""
+        pid = self.pid(name)
+        return None if pid is None else Started(pid=pid)
+
     def start(self, service: Service, image: Image, words: Sequence[str], *, name: str, is_asking: bool) -> Started:
-        """Starts a container. `is_asking`: it has the standard streams of this process, and no address of its own."""
+        """Starts a container. `is_asking`: it has the standard streams of this process, and no name in the network."""
         self.prepare()
         layer = self._layer(name)
         address = self._free_address() if is_asking else self.addresses[service.name]

@@ -94,10 +94,9 @@ class Compose:
         service = replace(service, environment={**service.environment, **variables})
         image = self._known(service)
         name = f"{service.name}-run-{time.monotonic_ns()}"
-        waiter = self.containers.start(
-            service, image, _command(service, image, words or None), name=name, is_asking=True
-        ).waiter
-        code = waiter.wait()
+        words = _command(service, image, words or service.command)
+        started = self.containers.start(service, image, words, name=name, is_asking=True)
+        code = started.waiter.wait() if started.waiter else 0
         return code if code >= 0 else 128 - code
 
     def exec(self, words: list[str]) -> int:
@@ -158,7 +157,8 @@ class Compose:
 
     def _coming(self, service: Service) -> Coming:
         image = self._known(service)
-        return Coming(service=service, image=image, started=self._start(service, image))
+        started = self.containers.running(service.name) or self._start(service, image)
+        return Coming(service=service, image=image, started=started)
 
     def _start(self, service: Service, image: Image) -> Started:
         for port in service.ports:
@@ -180,7 +180,7 @@ class Compose:
 
     def _look_at(self, one: Coming) -> None:
         """Asks for its health; starts it again if it has ended and should not have."""
-        code = one.started.waiter.poll()
+        code = one.started.waiter.poll() if one.started.waiter else None
         if code is None:
             if not one.conditions and self._is_healthy(one):
                 one.conditions.add("service_healthy")

@@ -3,6 +3,7 @@
 \connect orders
 GRANT SELECT ON reconciler_outbox TO reconciler_run;
 GRANT SELECT ON reconciler_outbox_identity TO reconciler_run;
+GRANT SELECT ON reconciler_alembic_version_outbox TO reconciler_run;
 GRANT SELECT, UPDATE (state, announced_at_ms, settled_at_ms), DELETE, INSERT ON reconciler_outbox TO reconciler_sweep;
 GRANT SELECT, UPDATE (swept_at_ms) ON reconciler_outbox_identity TO reconciler_sweep;
 GRANT SELECT, INSERT, UPDATE (tags, version) ON reconciler_outbox_filter TO reconciler_sweep;
@@ -13,6 +14,7 @@ GRANT SELECT ON reconciler_outbox_identity TO order_service;
 
 \connect billing
 GRANT SELECT ON reconciler_inbox TO reconciler_run;
+GRANT SELECT ON reconciler_alembic_version_inbox TO reconciler_run;
 GRANT SELECT ON reconciler_inbox TO reconciler_sweep;
 GRANT SELECT ON reconciler_inbox TO reconciler_audit;
 GRANT SELECT, INSERT ON reconciler_inbox TO billing_service;
@@ -30,6 +32,7 @@ GRANT SELECT, INSERT, DELETE ON reconciler_quarantine TO reconciler_run;
 GRANT SELECT, INSERT, UPDATE, DELETE ON reconciler_operator_action TO reconciler_run;
 GRANT SELECT, INSERT, UPDATE, DELETE ON reconciler_job TO reconciler_run;
 GRANT SELECT, INSERT, UPDATE, DELETE ON reconciler_idempotency_key TO reconciler_run;
+GRANT SELECT ON reconciler_alembic_version_ledger TO reconciler_run;
 GRANT SELECT ON reconciler_candidate TO reconciler_audit;
 GRANT SELECT ON reconciler_repair TO reconciler_audit;
 GRANT SELECT ON reconciler_round TO reconciler_audit;
