@@ -7,7 +7,7 @@ the tables of a service's own business, and the owner's login that `reconciler d
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from reconciler.contract import broker_rights, tables
@@ -147,10 +147,23 @@ _ALL_OF_LEDGER = (
     *_on(tables.OPERATOR_ACTION, "INSERT", "UPDATE", "DELETE"),
     *_on(tables.JOB, "INSERT", "UPDATE", "DELETE"),
     *_on(tables.IDEMPOTENCY_KEY, "INSERT", "UPDATE", "DELETE"),
+    *_on(tables.NOTICE, "INSERT", "UPDATE", "DELETE"),
 )
 _EVIDENCE_OF_OUTBOX = (*_on(tables.OUTBOX, "SELECT"), *_on(tables.OUTBOX_IDENTITY, "SELECT"))
 _REVISION = {tree: SqlRight(verb="SELECT", table=table) for tree, table in tables.VERSION_TABLES.items()}
 _HAND_OVERS = (*_on(tables.REPAIR, "SELECT", "UPDATE"), *_on(tables.HOLD, "SELECT"))
+#: What a process needs that tells people, and writes no other table.
+_TELLING = tuple(
+    replace(right, only_with="notifiers")
+    for right in (
+        *(
+            right
+            for table in (tables.CANDIDATE, tables.REPAIR, tables.ROUND, tables.OUTAGE, tables.HOLD)
+            for right in _on(table, "SELECT")
+        ),
+        *_on(tables.NOTICE, "SELECT", "INSERT", "UPDATE"),
+    )
+)
 _APPLYING = _on(tables.INBOX, "SELECT", "INSERT")
 
 # ----------------------------------------------------------------- roles
@@ -196,6 +209,7 @@ SWEEP = Role(
         SqlRight(verb="INSERT", table=tables.OUTBOX.name, only_with="producers.answer_checks"),
     ),
     inbox=_on(tables.INBOX, "SELECT"),
+    ledger=_TELLING,
 )
 ANNOUNCEMENTS = Role(
     name="announcements",
@@ -241,8 +255,14 @@ CONSOLE = Role(
     redis=RECONCILER,
     outbox=_EVIDENCE_OF_OUTBOX,
     inbox=_on(tables.INBOX, "SELECT"),
-    ledger=tuple(
-        right for table in tables.LEDGER_TABLES if table is not tables.IDEMPOTENCY_KEY for right in _on(table, "SELECT")
+    ledger=(
+        *(
+            right
+            for table in tables.LEDGER_TABLES
+            if table is not tables.IDEMPOTENCY_KEY
+            for right in _on(table, "SELECT")
+        ),
+        *(replace(right, only_with="notifiers") for right in _on(tables.NOTICE, "INSERT", "UPDATE")),
     ),
 )
 ROLES = (

@@ -205,10 +205,19 @@ CANDIDATE = Table(
             "After this the databases are asked about a closed row again; NULL: they are not.",
             nullable=True,
         ),
+        Column(
+            "loss_at_ms",
+            "bigint",
+            "When the loss was proved; NULL: it was not, or by an older release.",
+            nullable=True,
+        ),
     ),
     primary_key=("environment", "topic", "consumer_group", "unique_key"),
     indexes=(("environment", "state", "next_at_ms"), ("unique_key",)),
-    sparse_indexes=(("environment", "topic", "consumer_group", "ask_again_at_ms"),),
+    sparse_indexes=(
+        ("environment", "topic", "consumer_group", "ask_again_at_ms"),
+        ("environment", "topic", "consumer_group", "loss_at_ms"),
+    ),
     page_indexes=(
         PageIndex(time="first_seen_ms"),
         PageIndex(time="first_seen_ms", within="state"),
@@ -428,6 +437,34 @@ IDEMPOTENCY_KEY = Table(
     indexes=(("environment", "created_at_ms"),),
 )
 
+NOTICE = Table(
+    name="reconciler_notice",
+    doc="One row a conversation: what one notifier told of one kind of trouble, and the message that waits.",
+    columns=(
+        Column("environment", "name", "Environment."),
+        Column("notifier", "name", "Name of the notifier."),
+        Column("kind", "short", "What it is about: a word of [[notifiers]] notices.", words=tuple(NoticeKind)),
+        Column("topic", "name", "Business topic; empty: of no single one."),
+        Column("consumer_group", "name", "The group; empty: of no single one."),
+        Column("version", "integer", "Grows with every change: a process replaces only the version that it has read."),
+        Column("is_open", "integer", "1: the receiver knows of the trouble, and not of its end."),
+        Column("mark_ms", "bigint", "Losses, outages: all until then were told. Others: time of the newest told."),
+        Column("mark_count", "bigint", "How many of those after mark_ms, or of those that stood, were told."),
+        Column("since_ms", "bigint", "When the trouble began that was told last.", nullable=True),
+        Column("told_at_ms", "bigint", "When a message was sent last.", nullable=True),
+        Column("trouble_at_ms", "bigint", "When one was sent last that not only told an end.", nullable=True),
+        Column("notice", "json", "The message that waits, and what is told with it.", nullable=True, members="any"),
+        Column("next_at_ms", "bigint", "It is not sent before this time."),
+        Column("token", "name", "Owner of the claim.", nullable=True),
+        Column("lease_until_ms", "bigint", "End of the claim; after it another process sends it.", nullable=True),
+        Column("attempts", "integer", "Tries since a message was sent: written before a byte leaves."),
+        Column("error", "text", "Why the last try failed.", nullable=True),
+        Column("is_refused", "integer", "1: the receiver refused it; a person has to mend something."),
+        Column("created_at_ms", "bigint", "When the row was made; of the oldest row: when the notifier began."),
+    ),
+    primary_key=("environment", "notifier", "kind", "topic", "consumer_group"),
+)
+
 OUTBOX_TABLES = (OUTBOX, OUTBOX_IDENTITY, OUTBOX_FILTER)
 INBOX_TABLES = (INBOX,)
 LEDGER_TABLES = (
@@ -443,6 +480,7 @@ LEDGER_TABLES = (
     OPERATOR_ACTION,
     JOB,
     IDEMPOTENCY_KEY,
+    NOTICE,
 )
 
 #: Where migrations keep the revision of the tables above, each tree in a table of its own.

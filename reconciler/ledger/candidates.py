@@ -23,7 +23,7 @@ _ROWS = RowReader(CANDIDATE, otherwise={"state": CandidateState.OPEN, "verdict":
 
 _REOPENED = {"state": CandidateState.OPEN.value, "ask_again_at_ms": None}
 #: The values of a new row until the UPDATE that follows writes its verdict.
-_NO_VERDICT_YET = _REOPENED | {"loss_verdict": None, "evidence": "{}", "attempts": 0}
+_NO_VERDICT_YET = _REOPENED | {"loss_verdict": None, "loss_at_ms": None, "evidence": "{}", "attempts": 0}
 #: A release that knows no ask_again_at_ms leaves it as it is when it settles or opens the row.
 _IS_ASKED_AGAIN = (candidate.c.state == CandidateState.QUARANTINED.value) | (
     (candidate.c.state == CandidateState.SETTLED.value) & (candidate.c.verdict == Verdict.REJECTED.value)
@@ -81,26 +81,28 @@ class SqlCandidates:
         dialect = self._database.engine.dialect.name
         is_loss = sa.or_(*(candidate.c.loss_verdict == loss.value for loss in sorted(LOSSES)))
         is_later = (candidate.c.first_seen_ms > seen_ms) | ~is_whole_number(candidate.c.first_seen_ms, dialect)
+        # NULL where the row is not asked about again, and where there is no loss: a sum with NULL is NULL.
+        ask_again_at_ms = now + sa.bindparam("p_ask_again_ms", type_=sa.BigInteger())
+        loss_at_ms = now + sa.bindparam("p_loss_ms", type_=sa.BigInteger())
+        values: dict[str, Any] = {
+            # First: MySQL reads columns as the assignments before have left them.
+            "loss_at_ms": sa.case((is_loss, candidate.c.loss_at_ms), else_=loss_at_ms),
+            "shard": shard.number,
+            "state": state.value,
+            "verdict": sa.bindparam("p_verdict"),
+            "loss_verdict": sa.case((is_loss, candidate.c.loss_verdict), else_=sa.bindparam("p_loss_verdict")),
+            "evidence": sa.bindparam("p_evidence"),
+            "attempts": sa.case((is_whole_number(candidate.c.attempts, dialect), candidate.c.attempts), else_=0) + 1,
+            "first_seen_ms": sa.case((is_later, seen_ms), else_=candidate.c.first_seen_ms),
+            "next_at_ms": now + sa.bindparam("p_wait_ms", type_=sa.BigInteger()),
+            "updated_at_ms": now,
+            "ask_again_at_ms": ask_again_at_ms,
+        }
+        of_key = candidate.c.unique_key == sa.bindparam("p_unique_key")
         return (
             sa.update(candidate)
-            .where(
-                _of(shard.subscription),
-                candidate.c.unique_key == sa.bindparam("p_unique_key"),
-                replaceable,
-            )
-            .values(
-                shard=shard.number,
-                state=state.value,
-                verdict=sa.bindparam("p_verdict"),
-                loss_verdict=sa.case((is_loss, candidate.c.loss_verdict), else_=sa.bindparam("p_loss_verdict")),
-                evidence=sa.bindparam("p_evidence"),
-                attempts=sa.case((is_whole_number(candidate.c.attempts, dialect), candidate.c.attempts), else_=0) + 1,
-                first_seen_ms=sa.case((is_later, seen_ms), else_=candidate.c.first_seen_ms),
-                next_at_ms=now + sa.bindparam("p_wait_ms", type_=sa.BigInteger()),
-                updated_at_ms=now,
-                # NULL where the row is not asked about again: a sum with NULL is NULL.
-                ask_again_at_ms=now + sa.bindparam("p_ask_again_ms", type_=sa.BigInteger()),
-            )
+            .where(_of(shard.subscription), of_key, replaceable)
+            .ordered_values(*((candidate.c[name], value) for name, value in values.items()))
         )
 
     def open_losses(self, subscription: Subscription, *, limit: int) -> Sequence[Candidate]:
@@ -210,6 +212,7 @@ def _row(shard: Shard, seen: Verification, now_ms: int) -> dict[str, Any]:
         "next_at_ms": now_ms + wait_ms(seen.wait_seconds),
         "updated_at_ms": now_ms,
         "ask_again_at_ms": None if seen.ask_again_seconds is None else now_ms + wait_ms(seen.ask_again_seconds),
+        "loss_at_ms": None if _loss_of(seen) is None else now_ms,
     }
 
 
@@ -229,6 +232,7 @@ def _parameters(seen: Verification) -> dict[str, Any]:
         "p_evidence": _text_of(seen),
         "p_first_seen_ms": seen.first_seen_ms,
         "p_wait_ms": wait_ms(seen.wait_seconds),
+        "p_loss_ms": None if _loss_of(seen) is None else 0,
         "p_ask_again_ms": None if seen.ask_again_seconds is None else wait_ms(seen.ask_again_seconds),
     }
 
@@ -238,6 +242,7 @@ def candidate_of(row: sa.Row[Any]) -> Candidate:
     read = _ROWS.parse(row)
     values = dict(read.values)
     loss = values["loss_verdict"]
+    del values["loss_at_ms"]  # notices are counted by it, and nobody else asks
     subscription = Subscription(
         environment=values.pop("environment"), topic=values.pop("topic"), group=values.pop("consumer_group")
     )

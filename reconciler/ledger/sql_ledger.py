@@ -16,6 +16,7 @@ from reconciler.ledger.holds import SqlHolds
 from reconciler.ledger.idempotency_keys import SqlIdempotencyKeys
 from reconciler.ledger.jobs import SqlJobs
 from reconciler.ledger.known_brokers import SqlKnownBrokers
+from reconciler.ledger.notices import SqlNotices
 from reconciler.ledger.operator_actions import SqlOperatorActions
 from reconciler.ledger.outages import SqlOutages
 from reconciler.ledger.repairs import SqlHandOvers, SqlRepairs
@@ -26,7 +27,7 @@ from reconciler.sql.engines import now_ms
 
 class SqlLedger:
     """ports.Ledger over one engine (reconciler.sql.engines.open_engine), whose owner disposes of it; jobs, keys of
-    requests, activities and uses of environments, too.
+    requests, activities, notices and uses of environments, too.
 
     Shared by threads. `now` is for the simulator: it makes the SQL expression of database time for a dialect.
     `signature_secret` signs the messages of hand-overs.
@@ -52,5 +53,6 @@ class SqlLedger:
         self.actions = SqlOperatorActions(self.database)
         self.jobs = SqlJobs(self.database)
         self.idempotency_keys = SqlIdempotencyKeys(self.database)
+        self.notices = SqlNotices(self.database)
         self.reports = SqlReports(self.database)
         self.activities = SqlActivities(self.database)

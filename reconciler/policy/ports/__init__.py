@@ -41,7 +41,16 @@ from reconciler.policy.ports.ledger import (
     Repairs,
     Verification,
 )
-from reconciler.policy.ports.notices import Notice, NoticeChannel
+from reconciler.policy.ports.notices import (
+    Conversation,
+    Notice,
+    NoticeChannel,
+    Notices,
+    PastTroubles,
+    Place,
+    StandingTrouble,
+    WaitingNotice,
+)
 from reconciler.policy.ports.paging import EVERY_ROW, LedgerFilter, Page, Position, all_rows
 from reconciler.policy.ports.reports import (
     COUNTED_MAX,
@@ -97,6 +106,7 @@ __all__ = [
     "CapturedRound",
     "ClaimedJob",
     "CommitSets",
+    "Conversation",
     "EnvironmentUse",
     "EnvironmentUses",
     "Floor",
@@ -122,6 +132,7 @@ __all__ = [
     "LedgerReports",
     "Notice",
     "NoticeChannel",
+    "Notices",
     "OneByOne",
     "OperatorAction",
     "OperatorActions",
@@ -129,8 +140,10 @@ __all__ = [
     "Outages",
     "OutboxEvidence",
     "Page",
+    "PastTroubles",
     "PendingKey",
     "PendingSnapshot",
+    "Place",
     "Position",
     "QuarantinedAnnouncement",
     "RedisIdentity",
@@ -147,9 +160,11 @@ __all__ = [
     "Rounds",
     "ShardMemory",
     "ShardState",
+    "StandingTrouble",
     "StoredRound",
     "VerdictCount",
     "Verification",
+    "WaitingNotice",
     "WantedJob",
     "Workers",
     "all_rows",

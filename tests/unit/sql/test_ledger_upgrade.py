@@ -40,7 +40,7 @@ def test_an_upgrade_keeps_the_repairs_of_the_first_revision_and_does_not_guess_t
 ) -> None:
     ledger_of_revision_1(database_url)
     assert schema.current(database_url, "ledger") == "0001_ledger"
-    assert schema.upgrade(database_url, "ledger") == "0010_verified_repairs"
+    assert schema.upgrade(database_url, "ledger") == "0011_notice"
     engine = open_engine(database_url)
     query = (
         "SELECT unique_key, state, attempts, sent_at_ms, first_sent_at_ms FROM reconciler_repair ORDER BY unique_key"

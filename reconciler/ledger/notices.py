@@ -1,0 +1,324 @@
+"""reconciler_notice: conversations of notifiers, and what there is to tell (ports.Notices).
+
+A claim is one conditional UPDATE in database time, as on jobs; every write names the version that it has read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+from typing import Any
+
+import sqlalchemy as sa
+
+from reconciler.contract.row_rules import bounded_text, wait_ms
+from reconciler.contract.row_values import RowReader
+from reconciler.contract.tables import (
+    EVERY_GROUP,
+    NOTICE,
+    CandidateState,
+    HoldKind,
+    NoticeKind,
+    RepairState,
+)
+from reconciler.ledger.database import LedgerDatabase
+from reconciler.policy.notices import COUNTED_TROUBLES_MAX, LATE_COMMIT_MS, once_told
+from reconciler.policy.ports import Conversation, Notice, PastTroubles, Place, StandingTrouble, WaitingNotice
+from reconciler.sql.engines import is_whole_number
+from reconciler.sql.tables import candidate, hold, outage, repair
+from reconciler.sql.tables import notice as notice_table
+
+#: Rows that wait for a person, and are looked at. A larger number means: more than these.
+STANDING_ROWS_MAX = 10_000
+#: Outages that are looked at, the newest first.
+OUTAGES_MAX = 200
+#: Conversations of one environment: a table that something else filled must not fill a memory.
+CONVERSATIONS_MAX = 20_000
+_ROWS = RowReader(NOTICE)
+
+
+class SqlNotices:
+    """Conversations in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
+
+    def __init__(self, database: LedgerDatabase) -> None:
+        self._database = database
+
+    def now_ms(self) -> int:
+        """Database time."""
+        with self._database.reading() as connection:
+            return self._database.read_now_ms(connection)
+
+    def conversations(self, environment: str) -> Sequence[Conversation]:
+        """All rows that are sound."""
+        query = sa.select(notice_table).where(notice_table.c.environment == environment).limit(CONVERSATIONS_MAX)
+        with self._database.reading() as connection:
+            now_ms = self._database.read_now_ms(connection)
+            rows = connection.execute(query).all()
+        found = (conversation_of(row, now_ms=now_ms) for row in rows)
+        return [one for one in found if one is not None]
+
+    def begin(self, environment: str, notifier: str) -> None:
+        """The conversation of outages, from now on."""
+        place = (NoticeKind.OUTAGE, None, None)
+        now = self._database.now()
+        row = _key(environment, notifier, place) | _NEW | {"mark_ms": now, "created_at_ms": now}
+        with self._database.writing() as connection:
+            self._database.insert_missing(connection, notice_table, [row])
+
+    def standing(self, environment: str) -> Sequence[StandingTrouble]:
+        """Quarantined keys by topic and group, failed repairs by topic and scope, open breakers."""
+        c, r = candidate.c, repair.c
+        waits = sa.select(c.topic, c.consumer_group, c.unique_key, c.first_seen_ms.label("at_ms")).where(
+            c.environment == environment, c.state == CandidateState.QUARANTINED.value
+        )
+        failed = sa.select(
+            r.topic, r.scope.label("consumer_group"), r.unique_key, r.created_at_ms.label("at_ms")
+        ).where(r.environment == environment, r.state == RepairState.FAILED.value)
+        breakers = sa.select(hold.c.topic, hold.c.since_ms, hold.c.reason).where(
+            hold.c.environment == environment, hold.c.kind == HoldKind.BREAKER.value
+        )
+        with self._database.reading() as connection:
+            found = [
+                *self._by_place(connection, NoticeKind.QUARANTINED, waits.order_by(c.first_seen_ms.desc())),
+                *self._by_place(connection, NoticeKind.REPAIR_FAILED, failed.order_by(r.created_at_ms.desc())),
+            ]
+            for row in connection.execute(breakers):
+                since_ms = row.since_ms if type(row.since_ms) is int else 0
+                kind, reason = NoticeKind.BREAKER_OPEN, str(row.reason)
+                found.append(StandingTrouble(kind=kind, topic=str(row.topic), since_ms=since_ms, detail=reason))
+        return found
+
+    def _by_place(
+        self, connection: sa.Connection, kind: NoticeKind, newest: sa.Select[Any]
+    ) -> Iterable[StandingTrouble]:
+        rows = newest.limit(STANDING_ROWS_MAX + 1).subquery()
+        at_ms = sa.case((is_whole_number(rows.c.at_ms, connection.dialect.name), rows.c.at_ms), else_=0)
+        counted = sa.select(
+            rows.c.topic,
+            rows.c.consumer_group,
+            sa.func.count().label("n"),
+            sa.func.min(at_ms).label("oldest_ms"),
+            sa.func.max(at_ms).label("newest_ms"),
+            sa.func.min(rows.c.unique_key).label("unique_key"),
+        ).group_by(rows.c.topic, rows.c.consumer_group)
+        for row in connection.execute(counted):
+            yield StandingTrouble(
+                kind=kind,
+                topic=str(row.topic),
+                group=None if row.consumer_group == EVERY_GROUP else str(row.consumer_group),
+                count=int(row.n),
+                since_ms=int(row.oldest_ms),
+                newest_ms=int(row.newest_ms),
+                detail=str(row.unique_key),
+            )
+
+    def past(self, environment: str, marks: Iterable[tuple[Place, int]]) -> Mapping[tuple[Place, int], PastTroubles]:
+        """A seek of each mark."""
+        found: dict[tuple[Place, int], PastTroubles] = {}
+        with self._database.reading() as connection:
+            # Asked first: what becomes visible in between is in no count, and news at the next look.
+            recent_ms = self._database.read_now_ms(connection) - LATE_COMMIT_MS
+            for place, mark_ms in dict.fromkeys(marks):
+                kind, topic, group = place
+                if kind is NoticeKind.OUTAGE:
+                    found[place, mark_ms] = _outages(connection, environment, mark_ms, recent_ms)
+                elif kind is NoticeKind.LOSS_PROVED and topic is not None and group is not None:
+                    of = (environment, topic, group)
+                    found[place, mark_ms] = _losses(connection, of, mark_ms, recent_ms)
+        return found
+
+    def write(self, conversation: Conversation) -> bool:
+        """A compare-and-set of the version."""
+        values = _values(conversation) | {"version": conversation.version + 1}
+        with self._database.writing() as connection:
+            if conversation.version == 0:
+                key = _key(conversation.environment, conversation.notifier, conversation.place)
+                row = key | _NEW | {"mark_ms": conversation.mark_ms, "created_at_ms": self._database.now()}
+                self._database.insert_missing(connection, notice_table, [row])
+            update = sa.update(notice_table).where(_is(conversation), self._is_free()).values(**values)
+            return connection.execute(update).rowcount == 1
+
+    def claim(self, conversation: Conversation, *, token: str, lease_seconds: float) -> Conversation | None:
+        """One conditional UPDATE."""
+        now = self._database.now()
+        values = {
+            "version": conversation.version + 1,
+            "attempts": conversation.attempts + 1,
+            "token": token,
+            "lease_until_ms": now + wait_ms(lease_seconds),
+        }
+        is_due = (notice_table.c.next_at_ms <= now) & self._is_free()
+        with self._database.writing() as connection:
+            update = sa.update(notice_table).where(_is(conversation), is_due).values(**values)
+            if connection.execute(update).rowcount != 1:
+                return None
+        attempts, version = conversation.attempts + 1, conversation.version + 1
+        return replace(conversation, attempts=attempts, version=version, is_claimed=True)
+
+    def told(self, conversation: Conversation, *, token: str) -> bool:
+        """Under the token."""
+        with self._database.writing() as connection:
+            told = once_told(conversation, now_ms=self._database.read_now_ms(connection))
+            return self._release(connection, conversation, token, _values(told))
+
+    def failed(
+        self, conversation: Conversation, *, token: str, wait_seconds: float, error: str, is_refused: bool
+    ) -> bool:
+        """Under the token."""
+        values = {
+            "next_at_ms": self._database.now() + wait_ms(wait_seconds),
+            "error": bounded_text(error),
+            "is_refused": int(is_refused),
+        }
+        with self._database.writing() as connection:
+            return self._release(connection, conversation, token, values)
+
+    def _release(
+        self, connection: sa.Connection, conversation: Conversation, token: str, values: Mapping[str, Any]
+    ) -> bool:
+        freed = {"token": None, "lease_until_ms": None, "version": conversation.version + 1}
+        mine = _is(conversation) & (notice_table.c.token == token)
+        return connection.execute(sa.update(notice_table).where(mine).values(**{**values, **freed})).rowcount == 1
+
+    def _is_free(self) -> sa.ColumnElement[bool]:
+        return notice_table.c.token.is_(None) | (notice_table.c.lease_until_ms < self._database.now())
+
+
+def _losses(connection: sa.Connection, of: tuple[str, str, str], mark_ms: int, recent_ms: int) -> PastTroubles:
+    c = candidate.c
+    environment, topic, group = of
+    here = (c.environment == environment) & (c.topic == topic) & (c.consumer_group == group)
+    count, newest_ms = _count_after(connection, here, mark_ms)
+    is_open = sa.select(sa.literal(1)).where(here, c.state == CandidateState.OPEN.value, c.loss_verdict.is_not(None))
+    newest = sa.select(c.unique_key).where(here, c.loss_at_ms > mark_ms).order_by(c.loss_at_ms.desc()).limit(1)
+    oldest = sa.select(sa.func.min(c.loss_at_ms)).where(here, c.loss_at_ms > mark_ms)
+    return PastTroubles(
+        count=count,
+        recent_ms=recent_ms,
+        recent_count=count if mark_ms == recent_ms else _count_after(connection, here, recent_ms)[0],
+        since_ms=int(connection.execute(oldest).scalar() or 0) if count else 0,
+        until_ms=newest_ms,
+        is_open=connection.execute(is_open.limit(1)).first() is not None,
+        detail=str(connection.execute(newest).scalar() or "") if count else "",
+    )
+
+
+def _count_after(connection: sa.Connection, here: sa.ColumnElement[bool], after_ms: int) -> tuple[int, int]:
+    at_ms = candidate.c.loss_at_ms
+    rows = sa.select(at_ms).where(here, at_ms > after_ms).limit(COUNTED_TROUBLES_MAX + 1).subquery()
+    row = connection.execute(sa.select(sa.func.count(), sa.func.max(rows.c.loss_at_ms))).one()
+    return int(row[0]), int(row[1] or 0)
+
+
+def _outages(connection: sa.Connection, environment: str, mark_ms: int, recent_ms: int) -> PastTroubles:
+    c = outage.c
+    query = sa.select(c.started_at_ms, c.closed_at_ms, c.reason).where(c.environment == environment)
+    newest = connection.execute(query.order_by(c.started_at_ms.desc()).limit(OUTAGES_MAX)).all()
+    sound = [row for row in newest if type(row.started_at_ms) is int and type(row.closed_at_ms) in (int, type(None))]
+    ended = [row for row in sound if row.closed_at_ms is not None and row.closed_at_ms > mark_ms]
+    still = [row for row in sound if row.closed_at_ms is None]
+    told = still or ended
+    return PastTroubles(
+        count=len(ended),
+        recent_ms=recent_ms,
+        recent_count=sum(row.closed_at_ms is not None and row.closed_at_ms > recent_ms for row in sound),
+        since_ms=min((row.started_at_ms for row in told), default=0),
+        until_ms=max((row.closed_at_ms for row in ended), default=0),
+        is_open=bool(still),
+        detail=str(told[0].reason) if told else "",
+    )
+
+
+#: What a row is before its first message.
+_NEW: dict[str, Any] = {
+    "version": 0,
+    "is_open": 0,
+    "mark_count": 0,
+    "next_at_ms": 0,
+    "attempts": 0,
+    "is_refused": 0,
+}
+
+
+def _key(environment: str, notifier: str, place: Place) -> dict[str, Any]:
+    kind, topic, group = place
+    return {
+        "environment": environment,
+        "notifier": notifier,
+        "kind": kind.value,
+        "topic": topic or "",
+        "consumer_group": group or "",
+    }
+
+
+def _is(conversation: Conversation) -> sa.ColumnElement[bool]:
+    c = notice_table.c
+    key = _key(conversation.environment, conversation.notifier, conversation.place)
+    return sa.and_(c.version == conversation.version, *(c[name] == value for name, value in key.items()))
+
+
+def _values(conversation: Conversation) -> dict[str, Any]:
+    """The columns that a decision writes."""
+    waiting = conversation.waiting
+    document = None
+    if waiting is not None:
+        about = asdict(waiting.notice)
+        of_row = ("environment", "kind", "topic", "group", "is_test")
+        members = {name: value for name, value in about.items() if name not in of_row}
+        members["detail"] = bounded_text(waiting.notice.detail)
+        members |= {"mark_ms": waiting.mark_ms, "mark_count": waiting.mark_count, "is_limited": waiting.is_limited}
+        document = json.dumps(members, separators=(",", ":"))
+    return {
+        "is_open": int(conversation.is_open),
+        "mark_ms": conversation.mark_ms,
+        "mark_count": conversation.mark_count,
+        "since_ms": conversation.since_ms,
+        "told_at_ms": conversation.told_at_ms,
+        "trouble_at_ms": conversation.trouble_at_ms,
+        "notice": document,
+        "next_at_ms": conversation.next_at_ms,
+        "attempts": conversation.attempts,
+        "error": conversation.error,
+        "is_refused": int(conversation.is_refused),
+    }
+
+
+def conversation_of(row: sa.Row[Any], *, now_ms: int) -> Conversation | None:
+    """The value of a row; None: a damaged one, which is left as it is. A message that cannot be read counts as none:
+    what it told is decided anew."""
+    read = _ROWS.parse(row)
+    values = dict(read.values)
+    if read.damaged - {"notice", "error"}:
+        return None
+    document, lease_until_ms = values.pop("notice"), values.pop("lease_until_ms")
+    is_claimed = values.pop("token") is not None and lease_until_ms is not None and lease_until_ms >= now_ms
+    del values["created_at_ms"]
+    group = values.pop("consumer_group") or None
+    values |= {"kind": NoticeKind(values["kind"]), "topic": values["topic"] or None, "group": group}
+    values |= {name: bool(values[name]) for name in ("is_open", "is_refused")}
+    about = {name: values[name] for name in ("environment", "kind", "topic", "group")}
+    waiting = None if not document else _waiting_of(document, about)
+    return Conversation(**values, waiting=waiting, is_claimed=is_claimed)
+
+
+_MEMBERS: dict[str, tuple[type, ...]] = {
+    "notice_id": (str,),
+    "is_over": (bool,),
+    "count": (int,),
+    "since_ms": (int,),
+    "until_ms": (int, type(None)),
+    "detail": (str,),
+    "written_at_ms": (int,),
+}
+_MARKS: dict[str, tuple[type, ...]] = {"mark_ms": (int,), "mark_count": (int,), "is_limited": (bool,)}
+
+
+def _waiting_of(document: Mapping[str, Any], about: Mapping[str, Any]) -> WaitingNotice | None:
+    with suppress(KeyError):
+        given = {name: document[name] for name in (*_MEMBERS, *_MARKS)}
+        if all(type(given[name]) in kinds for name, kinds in (_MEMBERS | _MARKS).items()):
+            told = Notice(**about, **{name: given[name] for name in _MEMBERS})
+            return WaitingNotice(notice=told, **{name: given[name] for name in _MARKS})
+    return None

@@ -1,0 +1,243 @@
+"""What is told, and when: pure. A conversation and what is there now go in, the conversation that is to be comes out.
+
+- News is told after GATHER_SECONDS, and then at most once an interval, with the number of all that came since. An end
+  is told at once, and only where the trouble was told. A trouble that goes on is told again after the reminder's time.
+- One message waits in a conversation. What happens while it waits is added to it: it tells what is there when it
+  leaves. Once a try may have reached the receiver, a changed message has a new id and tells everything since the last
+  one that was surely sent; an unchanged one keeps its id.
+- Troubles that come at a time are counted by that time, as the ledger dates them. A transaction may become visible
+  after a later one: what came within LATE_COMMIT_MS is counted anew at each look, less what was told of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+
+from reconciler.contract.tables import NoticeKind
+from reconciler.policy.ports import Conversation, Notice, PastTroubles, Place, StandingTrouble, WaitingNotice
+
+#: Between the first news and its message: what comes together is told together.
+GATHER_SECONDS = 5.0
+#: A row that becomes visible later than this after its time may not be counted. The ledger's transactions last seconds.
+LATE_COMMIT_MS = 600_000
+#: Rows that are counted for one message. A larger number means: more than these.
+COUNTED_TROUBLES_MAX = 100_000
+#: Kinds that come at a time, and are told although they have ended. All others stand until they end.
+PAST_KINDS = frozenset({NoticeKind.LOSS_PROVED, NoticeKind.OUTAGE})
+#: Kinds without an end: each is told once.
+ENDLESS = frozenset({NoticeKind.AUDIT_VIOLATION})
+#: Kinds of which nothing is counted.
+_UNCOUNTED = frozenset({NoticeKind.BREAKER_OPEN, NoticeKind.ROUNDS_STALE, NoticeKind.ACCOUNTED_UNTIL_STALE})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How often one notifier tells of one trouble."""
+
+    interval_seconds: float
+    reminder_seconds: float
+    gather_seconds: float = GATHER_SECONDS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """What is there now, beside what was told."""
+
+    is_open: bool
+    #: What was not told yet; 0: nothing.
+    news: int
+    count: int
+    since_ms: int
+    until_ms: int | None
+    detail: str
+    #: What counts as told once this was told.
+    mark_ms: int
+    mark_count: int
+
+
+def new_conversation(environment: str, notifier: str, place: Place, *, born_ms: int) -> Conversation:
+    """One that has told nothing. `born_ms`: when the notifier began."""
+    kind, topic, group = place
+    return Conversation(
+        environment=environment, notifier=notifier, kind=kind, topic=topic, group=group, version=0, mark_ms=born_ms
+    )
+
+
+def after_standing(
+    conversation: Conversation,
+    trouble: StandingTrouble | None,
+    *,
+    pace: Pace,
+    now_ms: int,
+    new_id: Callable[[], str],
+) -> Conversation | None:
+    """The conversation to be written; None: it stays as it is. `trouble`: None, there is none now."""
+    if trouble is None:
+        seen = _Seen(
+            is_open=False, news=0, count=0, since_ms=now_ms, until_ms=now_ms, detail="", mark_ms=0, mark_count=0
+        )
+        return _decide(conversation, seen, pace=pace, now_ms=now_ms, new_id=new_id)
+    told_count = conversation.mark_count if conversation.is_open or conversation.kind in ENDLESS else 0
+    is_newer = trouble.newest_ms > conversation.mark_ms and told_count > 0
+    seen = _Seen(
+        is_open=True,
+        news=max(trouble.count - told_count, int(is_newer)),
+        count=0 if trouble.kind in _UNCOUNTED else trouble.count,
+        since_ms=trouble.since_ms,
+        until_ms=trouble.until_ms,
+        detail=trouble.detail,
+        mark_ms=trouble.newest_ms,
+        mark_count=trouble.count,
+    )
+    return _decide(conversation, seen, pace=pace, now_ms=now_ms, new_id=new_id)
+
+
+def after_past(
+    conversation: Conversation, past: PastTroubles, *, pace: Pace, now_ms: int, new_id: Callable[[], str]
+) -> Conversation | None:
+    """The same for troubles that came at a time, counted after the conversation's mark."""
+    is_too_many = past.count > COUNTED_TROUBLES_MAX
+    news = past.count - conversation.mark_count
+    seen = _Seen(
+        is_open=past.is_open,
+        # An outage that is open was not counted yet: it is by its end.
+        news=max(news, int(past.is_open and not conversation.is_open), 0),
+        count=max(news, 0),
+        since_ms=past.since_ms or now_ms,
+        until_ms=None if past.is_open else past.until_ms or now_ms,
+        detail=past.detail,
+        mark_ms=past.recent_ms + LATE_COMMIT_MS if is_too_many else past.recent_ms,
+        mark_count=0 if is_too_many else past.recent_count,
+    )
+    return _decide(conversation, seen, pace=pace, now_ms=now_ms, new_id=new_id)
+
+
+def _decide(
+    conversation: Conversation, seen: _Seen, *, pace: Pace, now_ms: int, new_id: Callable[[], str]
+) -> Conversation | None:
+    if conversation.is_claimed:
+        return None
+    if conversation.waiting is not None:
+        return _refreshed(conversation, conversation.waiting, seen, pace=pace, now_ms=now_ms, new_id=new_id)
+    has_end = conversation.kind not in ENDLESS
+    if seen.news:
+        is_end = has_end and conversation.is_open and not seen.is_open
+        due_ms = now_ms if is_end else _due_ms(conversation, pace, now_ms)
+    elif has_end and conversation.is_open and not seen.is_open:
+        is_end, due_ms = True, now_ms
+    elif has_end and conversation.is_open and _is_reminder_due(conversation, pace, now_ms):
+        is_end, due_ms = False, now_ms
+    else:
+        return None
+    waiting = _waiting(conversation, seen, notice_id=new_id(), is_limited=not is_end, now_ms=now_ms)
+    return replace(conversation, waiting=waiting, next_at_ms=due_ms)
+
+
+def _due_ms(conversation: Conversation, pace: Pace, now_ms: int) -> int:
+    due_ms = now_ms + round(pace.gather_seconds * 1000)
+    if conversation.trouble_at_ms is None:
+        return due_ms
+    return max(due_ms, conversation.trouble_at_ms + round(pace.interval_seconds * 1000))
+
+
+def _is_reminder_due(conversation: Conversation, pace: Pace, now_ms: int) -> bool:
+    return now_ms - (conversation.told_at_ms or 0) >= round(pace.reminder_seconds * 1000)
+
+
+def _refreshed(
+    conversation: Conversation,
+    waiting: WaitingNotice,
+    seen: _Seen,
+    *,
+    pace: Pace,
+    now_ms: int,
+    new_id: Callable[[], str],
+) -> Conversation | None:
+    """The message that waits, with what is there now."""
+    old = waiting.notice
+    if old.is_over and seen.is_open and not seen.news and conversation.attempts == 0:
+        return replace(conversation, waiting=None)  # the end of a trouble that is back: nobody heard of it
+    is_limited = waiting.is_limited
+    due_ms = conversation.next_at_ms
+    if seen.is_open and not is_limited:  # it is back, and the receiver may have heard of its end
+        is_limited, due_ms = True, max(due_ms, _due_ms(conversation, pace, now_ms))
+    has_end = conversation.kind not in ENDLESS
+    if not seen.is_open and has_end:
+        # A trouble that has ended before it was told, and an end that is told again, keep what they said.
+        until_ms = old.until_ms if old.is_over else seen.until_ms
+        seen = replace(
+            seen,
+            until_ms=until_ms,
+            since_ms=min(old.since_ms, seen.since_ms),
+            count=max(seen.count, old.count),
+            detail=seen.detail or old.detail,
+        )
+    elif not seen.is_open:
+        return None
+    fresh = _waiting(conversation, seen, notice_id=old.notice_id, is_limited=is_limited, now_ms=now_ms)
+    if _substance(fresh) == _substance(waiting):
+        return None
+    if conversation.attempts:
+        fresh = replace(fresh, notice=replace(fresh.notice, notice_id=new_id()))
+    return replace(conversation, waiting=fresh, next_at_ms=due_ms)
+
+
+def _substance(waiting: WaitingNotice) -> tuple[object, ...]:
+    """What makes it another message; times that move on by themselves do not."""
+    notice = waiting.notice
+    told = notice.is_over, notice.count, notice.until_ms if notice.is_over else None
+    return told if notice.kind in PAST_KINDS else (*told, waiting.mark_ms, waiting.mark_count)
+
+
+def _waiting(
+    conversation: Conversation, seen: _Seen, *, notice_id: str, is_limited: bool, now_ms: int
+) -> WaitingNotice:
+    is_over = conversation.kind not in ENDLESS and not seen.is_open
+    since_ms = seen.since_ms
+    if conversation.is_open and conversation.since_ms is not None:
+        since_ms = min(conversation.since_ms, since_ms)
+    notice = Notice(
+        notice_id=notice_id,
+        environment=conversation.environment,
+        kind=conversation.kind,
+        topic=conversation.topic,
+        group=conversation.group,
+        is_over=is_over,
+        count=seen.count,
+        since_ms=since_ms,
+        until_ms=seen.until_ms,
+        detail=seen.detail,
+        written_at_ms=now_ms,
+    )
+    return WaitingNotice(notice=notice, mark_ms=seen.mark_ms, mark_count=seen.mark_count, is_limited=is_limited)
+
+
+def once_told(conversation: Conversation, *, now_ms: int) -> Conversation:
+    """The conversation after its waiting message was sent."""
+    waiting = conversation.waiting
+    if waiting is None:
+        return conversation
+    notice = waiting.notice
+    return replace(
+        conversation,
+        mark_ms=waiting.mark_ms,
+        mark_count=waiting.mark_count,
+        is_open=not notice.is_over and conversation.kind not in ENDLESS,
+        since_ms=notice.since_ms,
+        told_at_ms=now_ms,
+        trouble_at_ms=now_ms if waiting.is_limited else conversation.trouble_at_ms,
+        waiting=None,
+        attempts=0,
+        is_claimed=False,
+        error=None,
+        is_refused=False,
+    )
+
+
+def oldest_untold_ms(conversations: Collection[Conversation]) -> int | None:
+    """When the message was decided that has been due for longest without being sent; None: none waits."""
+    return min(
+        (one.waiting.notice.written_at_ms for one in conversations if one.waiting is not None and one.attempts),
+        default=None,
+    )

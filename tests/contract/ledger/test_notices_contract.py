@@ -1,0 +1,217 @@
+"""ports.Notices on every database: what is there to tell, one owner of a message, and another one when it dies."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import sqlalchemy as sa
+
+from reconciler.contract.tables import CandidateState, HoldKind, NoticeKind, Rung
+from reconciler.contract.verdicts import Verdict
+from reconciler.ledger.candidates import SqlCandidates
+from reconciler.ledger.database import LedgerDatabase
+from reconciler.policy.notices import LATE_COMMIT_MS, Pace, after_past, new_conversation
+from reconciler.policy.ports import Conversation, PastTroubles, Place, RepairChange, Verification
+from reconciler.sql.tables import candidate
+from reconciler.sql.tables import notice as notice_table
+from tests.contract.ledger.conftest import DatabaseWorld
+from tests.contract.ledger.rows import key, shard, verification
+
+LOSSES: Place = (NoticeKind.LOSS_PROVED, "ORDERS", "billing")
+OUTAGES: Place = (NoticeKind.OUTAGE, None, None)
+PACE = Pace(interval_seconds=900, reminder_seconds=14_400, gather_seconds=0)
+LEASE_SECONDS = 60.0
+
+
+def lost(number: int, state: CandidateState = CandidateState.OPEN) -> Verification:
+    return verification(number, Verdict.LOST_CONFIRM, state)
+
+
+def past(world: DatabaseWorld, mark_ms: int, place: Place = LOSSES) -> PastTroubles:
+    return world.ledger.notices.past(world.environment, [(place, mark_ms)])[place, mark_ms]
+
+
+def conversation(world: DatabaseWorld, place: Place = LOSSES) -> Conversation:
+    (found,) = (one for one in world.ledger.notices.conversations(world.environment) if one.place == place)
+    return found
+
+
+def waiting(world: DatabaseWorld, number: int = 1) -> Conversation:
+    """A conversation with a message that is due."""
+    born = new_conversation(world.environment, "on-call", LOSSES, born_ms=world.clock.now_ms() - 1)
+    world.ledger.candidates.record(shard(world.environment), [lost(number)])
+    decided = after_past(
+        born, past(world, born.mark_ms), pace=PACE, now_ms=world.clock.now_ms(), new_id=lambda: f"{number:026d}"
+    )
+    assert decided is not None
+    assert world.ledger.notices.write(decided)
+    return conversation(world)
+
+
+def test_a_loss_is_dated_once_whatever_follows_its_proof(database_world: DatabaseWorld) -> None:
+    world, of = database_world, shard(database_world.environment)
+    before_ms = world.clock.now_ms()
+    world.ledger.candidates.record(of, [verification(1), verification(2)])
+    world.clock.advance(10)
+    world.ledger.candidates.record(of, [lost(2), lost(3)])
+    world.clock.advance(10)
+    world.ledger.candidates.record(of, [lost(2), verification(3, Verdict.CONSUMED, CandidateState.SETTLED)])
+    query = sa.select(candidate.c.unique_key, candidate.c.loss_at_ms).where(
+        candidate.c.environment == world.environment
+    )
+    with world.ledger.database.reading() as connection:
+        dated = {row.unique_key: row.loss_at_ms for row in connection.execute(query)}
+    assert dated == {key(1): None, key(2): before_ms + 10_000, key(3): before_ms + 10_000}
+    found = past(world, before_ms)
+    assert (found.count, found.since_ms, found.until_ms) == (2, before_ms + 10_000, before_ms + 10_000)
+    assert found.is_open
+    assert found.detail in (key(2), key(3))
+    world.ledger.candidates.record(of, [verification(2, Verdict.CONSUMED, CandidateState.SETTLED)])
+    assert not past(world, before_ms).is_open
+    assert past(world, before_ms + 10_000).count == 0
+
+
+def test_a_writer_that_commits_after_a_later_one_is_counted_at_the_next_look(database_world: DatabaseWorld) -> None:
+    """Two writers on two connections; the first dates its loss, and commits after the second was told."""
+    world = database_world
+    born_ms = world.clock.now_ms() - 1
+    slow = SqlCandidates(LedgerDatabase(world.ledger.database.engine, now=world.ledger.database._now))
+    is_written, may_commit = threading.Event(), threading.Event()
+
+    def hold_back(connection: sa.Connection) -> None:
+        if threading.current_thread() is thread:
+            is_written.set()
+            may_commit.wait(60)
+
+    thread = threading.Thread(target=lambda: slow.record(shard(world.environment), [lost(1)]))
+    engine = world.ledger.database.engine
+    if engine.dialect.name == "sqlite":
+        return  # one writer at a time: none is overtaken
+    sa.event.listen(engine, "commit", hold_back)
+    try:
+        thread.start()
+        assert is_written.wait(60)
+        world.clock.advance(1)
+        world.ledger.candidates.record(shard(world.environment), [lost(2), lost(3)])
+        before = past(world, born_ms)
+        assert (before.count, before.recent_count) == (2, 2)
+        world.clock.advance(30)
+    finally:
+        may_commit.set()
+        thread.join()
+        sa.event.remove(engine, "commit", hold_back)
+    assert past(world, before.recent_ms).count - before.recent_count == 1
+
+
+def test_only_what_stands_is_told_as_standing(database_world: DatabaseWorld) -> None:
+    world, ledger = database_world, database_world.ledger
+    environment = world.environment
+    waits = [verification(n, Verdict.COLLISION, CandidateState.QUARANTINED, first_seen_ms=n) for n in (5, 7)]
+    ledger.candidates.record(shard(environment), waits)
+    ledger.candidates.record(shard(environment, group="audit"), [verification(1)])
+    ledger.repairs.open(environment, "ORDERS", key(9), rung=Rung.END)
+    (repair,) = ledger.repairs.of_keys(environment, "ORDERS", [key(9)])[key(9)]
+    claimed = ledger.repairs.claim(repair, token="t", lease_seconds=60)
+    assert claimed is not None
+    failed = RepairChange(state="FAILED", rung=Rung.END, answer="no")  # type: ignore[arg-type]
+    ledger.repairs.change(claimed, replace(failed, state=type(claimed.state)("FAILED")), token="t")
+    ledger.holds.place(environment, "ORDERS", HoldKind.HOLD, by="anna", reason="drill")
+    ledger.holds.place(environment, "PAYMENTS", HoldKind.BREAKER, by="run", reason="too many")
+    found = {(one.kind, one.topic, one.group): one for one in ledger.notices.standing(environment)}
+    quarantined = found.pop((NoticeKind.QUARANTINED, "ORDERS", "billing"))
+    assert (quarantined.count, quarantined.since_ms, quarantined.newest_ms) == (2, 5, 7)
+    assert found.pop((NoticeKind.REPAIR_FAILED, "ORDERS", None)).detail == key(9)
+    breaker = found.pop((NoticeKind.BREAKER_OPEN, "PAYMENTS", None))
+    assert (breaker.detail, breaker.since_ms) == ("too many", world.clock.now_ms())
+    assert not found
+
+
+def test_an_outage_that_opened_and_closed_between_two_looks_is_told(database_world: DatabaseWorld) -> None:
+    world, outages = database_world, database_world.ledger.outages
+    began_ms = world.clock.now_ms()
+    world.clock.advance(1)
+    outage = outages.open(world.environment, reason="AWAY", noticed_by="run")
+    seen = past(world, began_ms, OUTAGES)
+    assert (seen.is_open, seen.count, seen.since_ms, seen.detail) == (True, 0, began_ms + 1_000, "AWAY")
+    world.clock.advance(1)
+    outages.finish(outage)
+    seen = past(world, began_ms, OUTAGES)
+    assert (seen.is_open, seen.count, seen.since_ms, seen.until_ms) == (False, 1, began_ms + 1_000, began_ms + 2_000)
+    assert past(world, began_ms + 2_000, OUTAGES).count == 0
+
+
+def test_a_new_notifier_does_not_tell_what_was_before_it(database_world: DatabaseWorld) -> None:
+    world = database_world
+    world.ledger.notices.begin(world.environment, "on-call")
+    world.clock.advance(5)
+    world.ledger.notices.begin(world.environment, "on-call")
+    found = conversation(world, OUTAGES)
+    assert (found.mark_ms, found.version, found.waiting) == (world.clock.now_ms() - 5_000, 0, None)
+
+
+def test_a_conversation_is_read_as_it_was_written(database_world: DatabaseWorld) -> None:
+    world = database_world
+    born = new_conversation(world.environment, "on-call", LOSSES, born_ms=world.clock.now_ms() - 1)
+    world.ledger.candidates.record(shard(world.environment), [lost(1)])
+    decided = after_past(
+        born, past(world, born.mark_ms), pace=PACE, now_ms=world.clock.now_ms(), new_id=lambda: "1" * 26
+    )
+    assert decided is not None
+    assert world.ledger.notices.write(decided)
+    assert conversation(world) == replace(decided, version=1)
+
+
+def test_of_two_processes_that_decide_the_same_one_writes(database_world: DatabaseWorld) -> None:
+    world = database_world
+    found = waiting(world)
+    assert world.ledger.notices.write(found)
+    assert not world.ledger.notices.write(found)
+    assert not world.ledger.notices.write(replace(found, version=0))
+
+
+def test_a_message_has_one_owner_until_its_lease_ends(database_world: DatabaseWorld) -> None:
+    world, notices = database_world, database_world.ledger.notices
+    found = waiting(world)
+    mine = notices.claim(found, token="a", lease_seconds=LEASE_SECONDS)
+    assert mine is not None
+    assert notices.claim(found, token="b", lease_seconds=LEASE_SECONDS) is None
+    claimed = conversation(world)
+    assert (claimed.is_claimed, claimed.attempts) == (True, 1)
+    assert not notices.write(claimed)
+    assert notices.claim(claimed, token="b", lease_seconds=LEASE_SECONDS) is None
+    world.clock.advance(LEASE_SECONDS + 1)  # its owner was killed
+    free = conversation(world)
+    theirs = notices.claim(free, token="b", lease_seconds=LEASE_SECONDS)
+    assert theirs is not None
+    assert theirs.waiting == mine.waiting
+    assert not notices.told(mine, token="a")
+    assert notices.told(theirs, token="b")
+    told = conversation(world)
+    assert (told.waiting, told.is_open, told.attempts, told.told_at_ms) == (None, True, 0, world.clock.now_ms())
+    assert told.mark_ms == world.clock.now_ms() - round(LEASE_SECONDS + 1) * 1000 - LATE_COMMIT_MS
+
+
+def test_a_message_that_failed_waits_and_says_why(database_world: DatabaseWorld) -> None:
+    world, notices = database_world, database_world.ledger.notices
+    mine = notices.claim(waiting(world), token="a", lease_seconds=LEASE_SECONDS)
+    assert mine is not None
+    assert notices.failed(mine, token="a", wait_seconds=30, error="on-call: answers 401\x00", is_refused=True)
+    found = conversation(world)
+    assert (found.error, found.is_refused, found.is_claimed) == ("on-call: answers 401�", True, False)
+    assert notices.claim(found, token="b", lease_seconds=LEASE_SECONDS) is None
+    world.clock.advance(30)
+    assert notices.claim(conversation(world), token="b", lease_seconds=LEASE_SECONDS) is not None
+
+
+def test_a_damaged_message_is_decided_anew_and_a_damaged_row_stops_no_other(database_world: DatabaseWorld) -> None:
+    world = database_world
+    waiting(world)
+    world.ledger.notices.begin(world.environment, "on-call")
+    with world.ledger.database.writing() as connection:
+        of_losses = (notice_table.c.environment == world.environment) & (notice_table.c.topic == "ORDERS")
+        connection.execute(sa.update(notice_table).where(of_losses).values(notice='{"notice_id":5}'))
+    assert conversation(world).waiting is None
+    with world.ledger.database.writing() as connection:
+        connection.execute(sa.update(notice_table).where(of_losses).values(kind="GOSSIP"))
+    assert [one.place for one in world.ledger.notices.conversations(world.environment)] == [OUTAGES]
