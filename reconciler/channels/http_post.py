@@ -78,6 +78,11 @@ class HttpPost:
         self.require_taken(answer)
         return answer
 
+    def ping(self, url: str) -> None:
+        """One GET, which every dead man's switch takes. Raises ChannelAway and ChannelRefused."""
+        headers = {"User-Agent": "checkback-reconciler", "Cache-Control": "no-store"}
+        self.require_taken(self.exchange(url, None, headers, method="GET"))
+
     def exchange(self, url: str, body: bytes | None, headers: Mapping[str, str], *, method: str = "POST") -> HttpAnswer:
         """The answer, whatever its status, unless it is a redirect.
 

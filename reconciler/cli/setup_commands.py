@@ -208,9 +208,33 @@ def doctor(config: ConfigOption = None, output: OutputOption = Output.TABLE) -> 
     raise typer.Exit(1 if failed else 0)
 
 
+def notify(
+    name: Annotated[str | None, typer.Argument(help="Only this notifier, also a ping.", show_default=False)] = None,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Send a test message to each notifier of the settings; it says that nothing has happened.
+
+    Exit code 1: a receiver refused it, and a person has to mend something; 3: a receiver is away.
+    """
+    from reconciler.clock import SystemClock
+    from reconciler.commands.notify import send_tests
+
+    results = send_tests(read_settings(config), clock=SystemClock(), name=name)
+    columns = ("name", "kind", "outcome", "why")
+    rows = [(one.name, one.kind, one.outcome, one.why) for one in results]
+    if output is Output.JSON:
+        print_json({"notifiers": [dict(zip(columns, row, strict=True)) for row in rows]})
+    else:
+        print_table("Test messages", columns, rows, first=("name", "outcome"))
+    codes = {one.exit_code for one in results}
+    raise typer.Exit(1 if 1 in codes else max(codes))
+
+
 def register(app: typer.Typer) -> None:
     """Adds the commands of this module."""
     app.add_typer(config_app, name="config")
     app.add_typer(db_app, name="db")
     app.add_typer(topics_app, name="topics")
     app.command("doctor")(doctor)
+    app.command("notify")(notify)

@@ -12,6 +12,7 @@ from reconciler.classic.run import serve_classic
 from reconciler.clock import Clock, SystemClock
 from reconciler.commands.job_worker import working_on_jobs
 from reconciler.commands.metrics import measuring
+from reconciler.commands.notices import telling
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import ConfigurationError, RedisAway, TransientError
 from reconciler.policy.brakes import RateLimit
@@ -65,6 +66,7 @@ def run_service(
     repair_rate = repair_rate_of(settings, clock)
     with (
         measuring(settings, "run", clock=clock) as metering,
+        telling(settings, clock=clock, sees_everything=True, metering=metering),
         tracing(settings, clock=clock, metering=metering) as spans,
         beside(metering, repair_rate),
     ):

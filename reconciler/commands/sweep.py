@@ -8,6 +8,7 @@ from contextlib import nullcontext
 
 from reconciler.clock import Clock, SystemClock
 from reconciler.commands.metrics import measuring
+from reconciler.commands.notices import telling
 from reconciler.errors import ConfigurationError
 from reconciler.settings.schema import Settings
 from reconciler.wiring.connections import Connections
@@ -24,7 +25,10 @@ def run_sweeper(settings: Settings, stop: threading.Event) -> None:
     if not any(producer.outbox_urls for producer in settings.producers):
         raise ConfigurationError("no [[producers]] section has an outbox_url: there is nothing to sweep")
     clock = SystemClock()
-    with measuring(settings, "sweep", clock=clock) as metering:
+    with (
+        measuring(settings, "sweep", clock=clock) as metering,
+        telling(settings, clock=clock, sees_everything=False, metering=metering),
+    ):
         serve_when_possible(lambda: _sweep(settings, stop, clock, metering), stop=stop, clock=clock)
 
 

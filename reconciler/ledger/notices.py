@@ -294,7 +294,6 @@ def conversation_of(row: sa.Row[Any], *, now_ms: int) -> Conversation | None:
         return None
     document, lease_until_ms = values.pop("notice"), values.pop("lease_until_ms")
     is_claimed = values.pop("token") is not None and lease_until_ms is not None and lease_until_ms >= now_ms
-    del values["created_at_ms"]
     group = values.pop("consumer_group") or None
     values |= {"kind": NoticeKind(values["kind"]), "topic": values["topic"] or None, "group": group}
     values |= {name: bool(values[name]) for name in ("is_open", "is_refused")}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import sqlalchemy as sa
@@ -17,6 +17,7 @@ from reconciler.sql.tables import (
     candidate,
     idempotency_key,
     job,
+    notice,
     operator_action,
     outage,
     quarantine,
@@ -54,13 +55,14 @@ class DeletedRows:
     actions: int
     jobs: int
     idempotency_keys: int
+    notices: int
     #: True: the bound of a call was met; call again.
     has_more: bool
 
 
 class SqlRetention:
     """Deletes SETTLED candidates, DONE repairs, old rounds, refused announcements, closed outages, actions by hand, and
-    jobs that have ended; after a day, requests by their idempotency keys.
+    jobs that have ended; after a day, requests by their idempotency keys; what notifiers told that are gone.
 
     QUARANTINED candidates and FAILED repairs wait for a person and stay. Dismissed repairs stay, too: their outbox rows
     are announced again and again, and without the dismissal the key would be sent. The newest round of each shard
@@ -73,10 +75,13 @@ class SqlRetention:
         database: LedgerDatabase,
         *,
         keep_days: float,
+        notifiers: Collection[str] = (),
         rows_a_transaction: int = ROWS_A_TRANSACTION,
         transactions_a_call: int = TRANSACTIONS_A_CALL,
     ) -> None:
+        """`notifiers`: names of those of the settings, whose rows stay."""
         self._database = database
+        self._notifiers = sorted(notifiers)
         self._keep_ms = round(keep_days * 86_400_000)
         self._rows = rows_a_transaction
         self._transactions = transactions_a_call
@@ -109,6 +114,8 @@ class SqlRetention:
             operator_action: operator_action.c.started_at_ms < before,
             job: job.c.state.in_(sorted(ENDED_JOBS)) & (job.c.created_at_ms < before) & (job.c.ended_at_ms < before),
             idempotency_key: idempotency_key.c.created_at_ms < self._database.before(IDEMPOTENCY_KEEP_MS),
+            notice: notice.c.notifier.not_in(self._notifiers)
+            & (sa.func.coalesce(notice.c.told_at_ms, notice.c.created_at_ms) < before),
         }
         counts: dict[str, int] = {}
         has_more = False
@@ -125,6 +132,7 @@ class SqlRetention:
             actions=counts[operator_action.name],
             jobs=counts[job.name],
             idempotency_keys=counts[idempotency_key.name],
+            notices=counts[notice.name],
             has_more=has_more,
         )
 

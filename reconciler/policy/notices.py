@@ -27,6 +27,8 @@ COUNTED_TROUBLES_MAX = 100_000
 PAST_KINDS = frozenset({NoticeKind.LOSS_PROVED, NoticeKind.OUTAGE})
 #: Kinds without an end: each is told once.
 ENDLESS = frozenset({NoticeKind.AUDIT_VIOLATION})
+#: A witness that is away for a moment proves nothing for a moment: told only once it stood for so long.
+PATIENCE_SECONDS = {NoticeKind.ACCOUNTED_UNTIL_STALE: 120.0}
 #: Kinds of which nothing is counted.
 _UNCOUNTED = frozenset({NoticeKind.BREAKER_OPEN, NoticeKind.ROUNDS_STALE, NoticeKind.ACCOUNTED_UNTIL_STALE})
 
@@ -135,7 +137,7 @@ def _decide(
 
 
 def _due_ms(conversation: Conversation, pace: Pace, now_ms: int) -> int:
-    due_ms = now_ms + round(pace.gather_seconds * 1000)
+    due_ms = now_ms + round(max(pace.gather_seconds, PATIENCE_SECONDS.get(conversation.kind, 0.0)) * 1000)
     if conversation.trouble_at_ms is None:
         return due_ms
     return max(due_ms, conversation.trouble_at_ms + round(pace.interval_seconds * 1000))
@@ -158,6 +160,9 @@ def _refreshed(
     old = waiting.notice
     if old.is_over and seen.is_open and not seen.news and conversation.attempts == 0:
         return replace(conversation, waiting=None)  # the end of a trouble that is back: nobody heard of it
+    is_unknown = conversation.attempts == 0 and not conversation.is_open
+    if conversation.kind in PATIENCE_SECONDS and is_unknown and not seen.is_open:
+        return replace(conversation, waiting=None)
     is_limited = waiting.is_limited
     due_ms = conversation.next_at_ms
     if seen.is_open and not is_limited:  # it is back, and the receiver may have heard of its end

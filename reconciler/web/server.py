@@ -6,18 +6,20 @@ import logging
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from reconciler.clock import Clock
 from reconciler.commands.job_worker import working_on_jobs
+from reconciler.commands.notices import telling, telling_audits
 from reconciler.instrumentation.listening import address_refused, host_and_port
 from reconciler.policy.brakes import RateLimit
 from reconciler.settings.schema import Settings
 from reconciler.web.access.server_tls import ServerCertificate, server_certificate
 from reconciler.web.application import build_application
+from reconciler.web.audits.notices import audits_watch
 from reconciler.web.measured import measured
 from reconciler.web.services import WebServices, build_services
 from reconciler.web.slow_clients import ImpatientProtocol
@@ -53,9 +55,19 @@ def serving_web(
         Connections(settings, clock=clock, repair_rate=repair_rate) as connections,
         measured(build_services(settings, connections, clock=clock, listen=listen), metering) as services,
         serving(services, listen) as bound,
+        _telling(services, is_alone=does_jobs),
         working_on_jobs(connections) if does_jobs and not settings.web.read_only else nullcontext(),
     ):
         yield bound
+
+
+def _telling(services: WebServices, *, is_alone: bool) -> AbstractContextManager[None]:
+    """Beside `reconciler run`, which tells the rest, only what audits have found."""
+    settings, clock = services.settings, services.clock
+    watches = [] if services.audits is None else [audits_watch(services.audits, settings)]
+    if is_alone:
+        return telling(settings, clock=clock, sees_everything=True, watches=watches)
+    return telling_audits(settings, watches, clock=clock)
 
 
 @contextmanager

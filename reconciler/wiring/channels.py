@@ -10,10 +10,12 @@ from reconciler.channels.http_post import HttpPost
 from reconciler.channels.mail import MailChannel
 from reconciler.channels.slack import SlackChannel
 from reconciler.channels.texts import NoticeTexts
-from reconciler.channels.webhook import WebhookChannel
+from reconciler.channels.webhook import WebhookChannel, signing_key
 from reconciler.channels.wecom import WeComChannel
 from reconciler.clock import SystemClock
-from reconciler.contract.secret import SecretText
+from reconciler.contract.secret import HIDDEN_SECRET, SecretText
+from reconciler.contract.secret_sources import signature_secrets
+from reconciler.errors import InvalidValue, ReconcilerError
 from reconciler.policy.ports import NoticeChannel
 from reconciler.settings.notifiers import NotifierKind, NotifierSettings
 
@@ -89,3 +91,20 @@ _MAKERS: Mapping[NotifierKind, Callable[[NotifierSettings], NoticeChannel]] = {
 def make_channel(notifier: NotifierSettings) -> NoticeChannel:
     """It opens nothing before its first message."""
     return _MAKERS[notifier.kind](notifier)
+
+
+def make_ping(notifier: NotifierSettings) -> Callable[[], None]:
+    """One ping of a dead man's switch. Raises ChannelAway and ChannelRefused."""
+    post = HttpPost(name=notifier.name)
+    return lambda: post.ping(notifier.url.reveal())
+
+
+def notifier_problem(notifier: NotifierSettings) -> ReconcilerError | None:
+    """What is wrong with a section, as far as it can be said without sending; None: nothing."""
+    try:
+        if notifier.kind is NotifierKind.WEBHOOK:
+            for text in (text for secret in notifier.secret or () for text in signature_secrets(secret)):
+                signing_key(text)
+    except ValueError as error:
+        return InvalidValue("secret", HIDDEN_SECRET, str(error))
+    return None

@@ -151,7 +151,8 @@ class RoundAssembly:
 
     def retention(self) -> SqlRetention:
         """The deletion of finished rows of the ledger."""
-        return SqlRetention(self.ledger.database, keep_days=self.settings.ledger.keep_days)
+        names = [one.name for one in self.settings.notifiers]
+        return SqlRetention(self.ledger.database, keep_days=self.settings.ledger.keep_days, notifiers=names)
 
     def rounds_of(self, topic: TopicPlan) -> ReconcileRound:
         """Rounds of one topic's subscriptions."""

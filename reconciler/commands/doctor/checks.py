@@ -16,6 +16,7 @@ from reconciler.commands.doctor.history import check_history_folders
 from reconciler.commands.doctor.inboxes import check_inbox_lists
 from reconciler.commands.doctor.rights import check_rights
 from reconciler.commands.doctor.rocksdb import check_rocksdb
+from reconciler.commands.notify import check_notifiers
 from reconciler.commands.status.primaries import check_primaries
 from reconciler.contract.tables import VERSION_TABLES
 from reconciler.errors import ConfigurationError, DatabaseAway, ReconcilerError, TopicNotFound
@@ -68,6 +69,7 @@ def examine(connections: Connections) -> list[Diagnosis]:
             ("groups", BROKER_REMEDY, doctor.groups),
             ("clocks", REDIS_REMEDY, lambda: check_clocks(connections)),
             ("history", "", lambda: check_history_folders(connections.settings)),
+            ("notifiers", "start the ledger's database", lambda: check_notifiers(connections)),
         ]
     )
 

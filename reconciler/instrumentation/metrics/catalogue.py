@@ -79,6 +79,7 @@ LABELS: Mapping[str, str] = {
     "job": "job of the process's schedule: `rounds TOPIC`, outage, safety, retention, sweep",
     "dependency": "ledger, redis, rocketmq, and each outbox and inbox of the settings by its owner",
     "kind": "kind of copies that are looked up: committed, half, parked, group (retries and dead letters)",
+    "notifier": "name of a notifier of the settings",
     "version": "release of the reconciler",
     "revision": "commit that it was built from; `checkout`: it runs from its source",
     "python": "version of Python",
@@ -373,6 +374,21 @@ HAND_OVERS = _counter(
     "outcome",
     by="replay",
     source=NumberSource.PROCESS,
+)
+NOTICES = _counter(
+    "reconciler_notices_total",
+    "Messages to people: sent, failed (the receiver is away, and the message is tried again), refused (a person has to "
+    "mend address, secret or token).",
+    "notifier",
+    "outcome",
+    by="run sweep",
+    source=NumberSource.PROCESS,
+)
+OLDEST_NOTICE = _gauge(
+    "reconciler_oldest_unsent_notice_age_seconds",
+    "Age of the oldest message to people that was tried and could not be sent. 0: there is none.",
+    "notifier",
+    by="run sweep",
 )
 BUILD_INFO = _gauge(
     "reconciler_build_info", "Always 1; the labels say which release runs.", "version", "revision", "python",

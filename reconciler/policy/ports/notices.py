@@ -103,6 +103,8 @@ class Conversation:
     error: str | None = None
     #: The receiver refused it: a person has to mend something.
     is_refused: bool = False
+    #: When the row was made: of a notifier's oldest one, when the notifier began. 0: there is no row yet.
+    created_at_ms: int = 0
 
     @property
     def place(self) -> Place:

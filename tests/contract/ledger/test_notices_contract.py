@@ -159,7 +159,7 @@ def test_a_conversation_is_read_as_it_was_written(database_world: DatabaseWorld)
     )
     assert decided is not None
     assert world.ledger.notices.write(decided)
-    assert conversation(world) == replace(decided, version=1)
+    assert conversation(world) == replace(decided, version=1, created_at_ms=world.clock.now_ms())
 
 
 def test_of_two_processes_that_decide_the_same_one_writes(database_world: DatabaseWorld) -> None:

@@ -35,6 +35,7 @@ def test_tables_have_their_names() -> None:
         "operator_action",
         "job",
         "idempotency_key",
+        "notice",
     )
     assert [table.name for table in every] == [f"reconciler_{name}" for name in names]
 
@@ -57,6 +58,17 @@ def test_states_and_rungs_are_written_so() -> None:
     assert [state.value for state in tables.RepairState] == ["OPEN", "SENDING", "SENT", "DONE", "FAILED"]
     assert [rung.value for rung in tables.Rung] == ["end", "republish", "hand-over"]
     assert [kind.value for kind in tables.HoldKind] == ["HOLD", "BREAKER"]
+    assert [kind.value for kind in tables.NoticeKind] == [
+        "LOSS_PROVED",
+        "QUARANTINED",
+        "REPAIR_FAILED",
+        "BREAKER_OPEN",
+        "OUTAGE",
+        "AUDIT_VIOLATION",
+        "ROUNDS_STALE",
+        "ACCOUNTED_UNTIL_STALE",
+        "LEDGER_AWAY",
+    ]
     assert tables.EVERY_GROUP == "*"
 
 

@@ -279,6 +279,20 @@ def test_a_violation_of_an_audit_is_told_once_and_never_ends(count: int) -> None
     assert told(receiver.after(16 * MINUTE)).count == count + 1
 
 
+def test_a_witness_that_is_away_for_a_moment_is_no_alarm_and_one_that_stays_away_is() -> None:
+    place: Place = (NoticeKind.ACCOUNTED_UNTIL_STALE, "ORDERS", "billing")
+    receiver = Receiver(place)
+    stale = StandingTrouble(kind=place[0], topic="ORDERS", group="billing", since_ms=BEGIN_MS)
+    receiver.standing = stale
+    assert receiver.after(60 * SECOND) is None
+    receiver.standing = None
+    assert receiver.after(60 * MINUTE) is None
+    receiver.standing = stale
+    assert told(receiver.after(121 * SECOND)).is_over is False
+    receiver.standing = None
+    assert told(receiver.after(SECOND)).is_over
+
+
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("lose"), st.integers(1, 3)),
@@ -294,7 +308,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(STEPS)
 def test_each_loss_is_counted_once_in_what_was_sent_and_no_conversation_talks_too_often(
     steps: list[tuple[str, int]],

@@ -1,0 +1,162 @@
+"""What is told beside the rows of the ledger: rounds that stand still, accounted-until times; the dead man's ping."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+
+from reconciler.clock import Clock
+from reconciler.commands.status.report import StatusReport, read_status
+from reconciler.commands.status.standstill import limit_seconds
+from reconciler.contract.tables import NoticeKind
+from reconciler.errors import ReconcilerError
+from reconciler.instrumentation.metrics import catalogue as c
+from reconciler.instrumentation.metrics.catalogue import Sample
+from reconciler.instrumentation.metrics.reading import LatestReading
+from reconciler.policy.ports import LedgerReports, StandingTrouble
+from reconciler.settings.notifiers import NotifierKind, NotifierSettings
+from reconciler.settings.schema import Settings
+from reconciler.wiring.channels import make_ping
+from reconciler.wiring.connections import Connections
+from reconciler.wiring.metrics import Metering
+from reconciler.wiring.notices import NoticeService, Watch, repeating, telling_people
+from reconciler.wiring.rounds import topic_plans
+
+logger = logging.getLogger(__name__)
+
+#: How often everything is asked how far it has come; the reading itself says how long it stays good.
+STATUS_SECONDS = 30.0
+
+
+@contextmanager
+def telling(
+    settings: Settings,
+    *,
+    clock: Clock,
+    sees_everything: bool,
+    metering: Metering | None = None,
+    watches: Sequence[Watch] = (),
+) -> Iterator[None]:
+    """Tells people within the block; does nothing without a [[notifiers]] section.
+
+    `sees_everything`: the process reaches Redis, brokers, outboxes and inboxes, and so knows accounted-until times.
+    """
+    if not settings.notifiers:
+        yield
+        return
+    status = LatestReading(lambda: _read_status(settings, clock), clock=clock, interval_seconds=STATUS_SECONDS)
+    all_watches = [_rounds_watch(settings), *watches]
+    all_watches += [_accounts_watch(status)] if sees_everything else []
+    pings = [one for one in settings.notifiers if one.kind is NotifierKind.PING] if sees_everything else []
+    with (
+        pinging(pings, lambda: proves_calm(status.get()), clock=clock),
+        telling_people(settings, clock=clock, watches=all_watches) as service,
+        _measured(service, metering),
+    ):
+        yield
+
+
+@contextmanager
+def telling_audits(settings: Settings, watches: Sequence[Watch], *, clock: Clock) -> Iterator[None]:
+    """Tells what audits have found, and nothing else."""
+    kinds = frozenset({NoticeKind.AUDIT_VIOLATION})
+    with telling_people(settings, clock=clock, watches=watches, kinds=kinds) if watches else nullcontext():
+        yield
+
+
+def _read_status(settings: Settings, clock: Clock) -> StatusReport:
+    with Connections(settings, clock=clock) as connections:
+        return read_status(connections)
+
+
+def _rounds_watch(settings: Settings) -> Watch:
+    """Subscriptions whose newest stored round is too old. One that never had a round is not told: it may be new."""
+    limit_ms = round((limit_seconds(settings, None) + settings.rounds.skew_margin_seconds) * 1000)
+    plans = topic_plans(settings)
+
+    def watch(reports: LedgerReports, now_ms: int) -> Mapping[NoticeKind, Sequence[StandingTrouble]]:
+        found = []
+        for topic in plans:
+            for plan in topic.subscriptions:
+                last = reports.last_rounds(plan.subscription)
+                stored_ms = max((r.stored_at_ms for r in last if r.done.shard.number < topic.shards), default=None)
+                if stored_ms is not None and now_ms - stored_ms > limit_ms:
+                    of = plan.subscription
+                    kind = NoticeKind.ROUNDS_STALE
+                    found.append(StandingTrouble(kind=kind, topic=of.topic, group=of.group, since_ms=stored_ms))
+        return {NoticeKind.ROUNDS_STALE: found}
+
+    return watch
+
+
+def _accounts_watch(status: LatestReading[StatusReport]) -> Watch:
+    def watch(_: LedgerReports, now_ms: int) -> Mapping[NoticeKind, Sequence[StandingTrouble]]:
+        report = status.get()
+        return {} if report is None else {NoticeKind.ACCOUNTED_UNTIL_STALE: late_accounts(report, now_ms=now_ms)}
+
+    return watch
+
+
+def late_accounts(report: StatusReport, *, now_ms: int) -> Sequence[StandingTrouble]:
+    """Subscriptions whose accounted-until time does not advance."""
+    return [
+        StandingTrouble(
+            kind=NoticeKind.ACCOUNTED_UNTIL_STALE,
+            topic=one.subscription.topic,
+            group=one.subscription.group,
+            since_ms=now_ms if one.accounted.until_ms is None else one.accounted.until_ms,
+            until_ms=one.accounted.until_ms,
+            detail=one.accounted.late[0],
+        )
+        for one in report.subscriptions
+        if one.accounted is not None and one.accounted.late
+    ]
+
+
+def proves_calm(report: StatusReport | None) -> bool:
+    """Whether rounds run, and all commits until just now are accounted for. Not knowing is no proof."""
+    if report is None or report.late_lines or not report.subscriptions:
+        return False
+    return all(one.accounted is not None and one.accounted.until_ms is not None for one in report.subscriptions)
+
+
+@contextmanager
+def pinging(notifiers: Sequence[NotifierSettings], is_calm: Callable[[], bool], *, clock: Clock) -> Iterator[None]:
+    """A ping at each interval within the block, while all is proved to be well; otherwise silence."""
+    with ExitStack() as stack:
+        for one in notifiers:
+            turns = {f"ping of {one.name}": _ping_turn(one, is_calm)}
+            stack.enter_context(repeating(turns, clock=clock, seconds=one.ping_interval_seconds))
+        yield
+
+
+def _ping_turn(notifier: NotifierSettings, is_calm: Callable[[], bool]) -> Callable[[], None]:
+    ping = make_ping(notifier)
+
+    def turn() -> None:
+        if not is_calm():
+            logger.info("ping_withheld", extra={"notifier": notifier.name})
+            return
+        try:
+            ping()
+        except ReconcilerError as error:
+            logger.warning("ping_unsent", extra={"notifier": notifier.name, "error": str(error)})
+
+    return turn
+
+
+def _measured(service: NoticeService | None, metering: Metering | None) -> AbstractContextManager[None]:
+    if service is None or metering is None:
+        return nullcontext()
+    return metering.book.reading(lambda: notice_samples(service))
+
+
+def notice_samples(service: NoticeService) -> Iterator[Sample]:
+    """What was sent, and how old the oldest message is that could not be."""
+    for (name, outcome), count in tuple(service.outcomes.items()):
+        yield Sample(c.NOTICES, (name, outcome), count)
+    looked_at_ms = service.looked_at_ms or 0
+    for name, since_ms in service.untold_since_ms.items():
+        age_ms = 0 if since_ms is None else max(0, looked_at_ms - since_ms)
+        yield Sample(c.OLDEST_NOTICE, (name,), age_ms / 1000)

@@ -1,0 +1,112 @@
+"""A test message to each notifier, and what doctor says of them without sending one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ulid import ULID
+
+from reconciler.clock import Clock, utc_text
+from reconciler.commands.diagnosis import Diagnosis
+from reconciler.contract.tables import NoticeKind
+from reconciler.errors import ChannelRefused, InvalidValue, ReconcilerError, known_remedy
+from reconciler.policy.ports import Conversation, Notice
+from reconciler.settings.notifiers import NotifierKind, NotifierSettings
+from reconciler.settings.schema import Settings
+from reconciler.wiring.channels import make_channel, make_ping, notifier_problem
+from reconciler.wiring.connections import Connections
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoticeTest:
+    """What became of one test message."""
+
+    name: str
+    kind: str
+    #: sent, away or refused.
+    outcome: str
+    #: Why it was not sent; empty: it was.
+    why: str = ""
+
+    @property
+    def exit_code(self) -> int:
+        """0: sent; 3: the receiver is away; 1: a person has to mend something."""
+        return {"sent": 0, "away": 3}.get(self.outcome, 1)
+
+
+def send_tests(settings: Settings, *, clock: Clock, name: str | None = None) -> list[NoticeTest]:
+    """Sends a message that says that it is a test to the notifier of that name, or to each that carries messages.
+
+    A ping claims that all is well, and is sent only where its name is given. Raises InvalidValue: there is none.
+    """
+    wanted = [one for one in settings.notifiers if one.name == name or (name is None and _carries_messages(one))]
+    if not wanted:
+        known = ", ".join(one.name for one in settings.notifiers) or "the settings have no [[notifiers]] section"
+        raise InvalidValue("name", name or "", f"no such notifier; known: {known}")
+    return [_test(one, settings.environment, clock) for one in wanted]
+
+
+def _carries_messages(notifier: NotifierSettings) -> bool:
+    return notifier.kind is not NotifierKind.PING
+
+
+def _test(notifier: NotifierSettings, environment: str, clock: Clock) -> NoticeTest:
+    def of(outcome: str, why: str = "") -> NoticeTest:
+        return NoticeTest(name=notifier.name, kind=notifier.kind.value, outcome=outcome, why=why)
+
+    try:
+        _sender(notifier, environment, clock)()
+    except ChannelRefused as error:
+        return of("refused", str(error))
+    except ReconcilerError as error:
+        return of("away", str(error))
+    return of("sent")
+
+
+def _sender(notifier: NotifierSettings, environment: str, clock: Clock) -> Callable[[], None]:
+    if not _carries_messages(notifier):
+        return make_ping(notifier)
+    now_ms = clock.now_ms()
+    notice = Notice(
+        notice_id=str(ULID()),
+        environment=environment,
+        kind=NoticeKind.LOSS_PROVED,
+        topic=None,
+        group=None,
+        is_over=False,
+        count=0,
+        since_ms=now_ms,
+        until_ms=None,
+        detail="",
+        written_at_ms=now_ms,
+        is_test=True,
+    )
+    return lambda: make_channel(notifier).send(notice, at_ms=clock.now_ms())
+
+
+def check_notifiers(connections: Connections) -> Sequence[Diagnosis]:
+    """One line a notifier: what it lacks, or what its last message came to; nothing is sent."""
+    settings = connections.settings
+    if not settings.notifiers:
+        return []
+    conversations = connections.ledger.notices.conversations(settings.environment)
+    return [_diagnosis(one, [c for c in conversations if c.notifier == one.name]) for one in settings.notifiers]
+
+
+def _diagnosis(notifier: NotifierSettings, conversations: Sequence[Conversation]) -> Diagnosis:
+    check, about = f"notifier {notifier.name}", notifier.kind.value
+    problem = notifier_problem(notifier)
+    if problem is not None:
+        remedy = known_remedy(problem) or "correct its section"
+        return Diagnosis(check=check, level="fail", found=f"{about}: {problem}", remedy=remedy)
+    failing = [one for one in conversations if one.error is not None]
+    if failing:
+        worst = max(failing, key=lambda one: one.is_refused)
+        waits = sum(one.waiting is not None for one in conversations)
+        remedy = f"mend it, then `reconciler notify {notifier.name}`" if worst.is_refused else "it is tried again"
+        found = f"{about}: {waits} message(s) wait: {worst.error}"
+        return Diagnosis(check=check, level="fail" if worst.is_refused else "note", found=found, remedy=remedy)
+    told_ms = max((one.told_at_ms for one in conversations if one.told_at_ms is not None), default=None)
+    last = "no message so far" if told_ms is None else f"last message {utc_text(told_ms)}"
+    return Diagnosis(check=check, level="ok", found=about if not _carries_messages(notifier) else f"{about}: {last}")

@@ -1,0 +1,371 @@
+"""The threads that tell people: one looks at the ledger, one a notifier sends. Nothing of the process waits for them.
+
+They have a database pool of their own. All are daemon threads that no stop joins: what they leave behind is in the
+ledger, and the next process goes on with it.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import secrets
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from ulid import ULID
+
+from reconciler.clock import Backoff, Clock
+from reconciler.contract.subscription import Subscription
+from reconciler.contract.tables import NoticeKind
+from reconciler.errors import ChannelAway, ChannelRefused, ReconcilerError
+from reconciler.ledger.sql_ledger import SqlLedger
+from reconciler.policy.ledger_silence import LedgerSilence
+from reconciler.policy.notices import PAST_KINDS, Pace, after_past, after_standing, new_conversation, oldest_untold_ms
+from reconciler.policy.ports import Conversation, LedgerReports, Notice, NoticeChannel, Notices, Place, StandingTrouble
+from reconciler.settings.notifiers import NotifierKind, NotifierSettings
+from reconciler.settings.schema import Settings
+from reconciler.sql.engines import open_engine
+from reconciler.wiring.channels import make_channel
+from reconciler.wiring.subscriptions import subscription_of
+
+logger = logging.getLogger(__name__)
+
+#: How often the ledger is looked at, and how often a sender looks for what is due.
+LOOK_SECONDS = 5.0
+SEND_SECONDS = 1.0
+#: A message whose sender was killed is sent by another process after this. Longer than any try takes.
+LEASE_SECONDS = 60.0
+#: Messages that are sent at the same moment, of all notifiers. Each notifier sends one after the other.
+SENT_AT_ONCE_MAX = 4
+BACKOFF = Backoff(first_seconds=5.0, longest_seconds=300.0)
+#: A receiver that refuses is asked again at long intervals: a person has to mend something.
+REFUSED_SECONDS = 300.0
+#: Looks and senders together.
+_POOL_SIZE = 2
+#: What is read of the ledger itself; a process may know of more.
+_OF_LEDGER = frozenset({NoticeKind.QUARANTINED, NoticeKind.REPAIR_FAILED, NoticeKind.BREAKER_OPEN})
+
+#: Kind -> the troubles that stand now. A kind that is not there could not be judged, and nothing is told of it.
+Watch = Callable[[LedgerReports, int], Mapping[NoticeKind, Sequence[StandingTrouble]]]
+
+
+def pace_of(notifier: NotifierSettings) -> Pace:
+    """As its settings say."""
+    return Pace(
+        interval_seconds=notifier.interval_minutes * 60,
+        reminder_seconds=notifier.reminder_hours * 3_600,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """One notifier: what it is told, how often, and its channel."""
+
+    name: str
+    kinds: frozenset[NoticeKind]
+    pace: Pace
+    channel: NoticeChannel
+
+
+def listeners_of(settings: Settings) -> Sequence[Listener]:
+    """Every notifier that carries notices."""
+    return [
+        Listener(
+            name=one.name,
+            kinds=frozenset(one.notices if one.notices is not None else NoticeKind),
+            pace=pace_of(one),
+            channel=make_channel(one),
+        )
+        for one in settings.notifiers
+        if one.kind is not NotifierKind.PING
+    ]
+
+
+class NoticeService:
+    """Looks and sends. Each method is for one thread: look() for that of the looks, send() for that of a notifier."""
+
+    def __init__(
+        self,
+        notices: Notices,
+        reports: LedgerReports,
+        *,
+        environment: str,
+        subscriptions: Sequence[Subscription],
+        listeners: Sequence[Listener],
+        clock: Clock,
+        watches: Sequence[Watch] = (),
+        kinds: frozenset[NoticeKind] = frozenset(NoticeKind),
+        lease_seconds: float = LEASE_SECONDS,
+    ) -> None:
+        """`watches`: what the process knows beside the ledger. `kinds`: what it decides about."""
+        self._notices = notices
+        self._reports = reports
+        self._environment = environment
+        self._subscriptions = subscriptions
+        self._listeners = {one.name: one for one in listeners}
+        self._clock = clock
+        self._watches = watches
+        self._kinds = kinds
+        self._lease_seconds = lease_seconds
+        self._dice = random.Random()
+        self._at_once = threading.BoundedSemaphore(SENT_AT_ONCE_MAX)
+        self._lock = threading.Lock()
+        self._silences = dict.fromkeys(self._listeners, LedgerSilence())
+        #: Notifier -> failures in a row, and the monotonic time before which nothing is sent.
+        self._failures: Counter[str] = Counter()
+        self._paused_until: dict[str, float] = {}
+        #: (Notifier, outcome) -> messages: sent, failed, refused.
+        self.outcomes: Counter[tuple[str, str]] = Counter()
+        #: Notifier -> when the oldest message was decided that could not be sent; None: all are. By the ledger's clock.
+        self.untold_since_ms: Mapping[str, int | None] = {}
+        self.looked_at_ms: int | None = None
+
+    def look(self) -> None:
+        """One look: decides what is to be told. Raises nothing."""
+        problem: str | None = None
+        try:
+            self._look()
+        except ReconcilerError as error:
+            problem = str(error)
+            logger.warning("notices_unread", extra={"error": problem})
+        except Exception:  # the next look comes; what it is about is in the ledger
+            logger.exception("notices_failed")
+        now_ms = self._clock.now_ms()
+        with self._lock:
+            self._silences = {
+                name: silence.after_look(problem, now_ms=now_ms) for name, silence in self._silences.items()
+            }
+
+    def _look(self) -> None:
+        now_ms = self._notices.now_ms()
+        known = self._conversations()
+        new = [name for name in self._listeners if name not in known]
+        for name in new:
+            self._notices.begin(self._environment, name)
+        if new:
+            known = self._conversations()
+        born_ms = {name: min(one.created_at_ms for one in known[name].values()) for name in self._listeners}
+        self._decide_past(known, born_ms, now_ms)
+        self._decide_standing(known, born_ms, now_ms)
+        self.untold_since_ms = {name: oldest_untold_ms(known[name].values()) for name in self._listeners}
+        self.looked_at_ms = now_ms
+
+    def _conversations(self) -> dict[str, dict[Place, Conversation]]:
+        found: dict[str, dict[Place, Conversation]] = {}
+        for one in self._notices.conversations(self._environment):
+            if one.notifier in self._listeners:
+                found.setdefault(one.notifier, {})[one.place] = one
+        return found
+
+    def _decide_past(
+        self, known: Mapping[str, Mapping[Place, Conversation]], born_ms: Mapping[str, int], now_ms: int
+    ) -> None:
+        places: list[Place] = [(NoticeKind.OUTAGE, None, None)]
+        places += [(NoticeKind.LOSS_PROVED, one.topic, one.group) for one in self._subscriptions]
+        asked = [
+            (listener, self._conversation(known, born_ms, listener, place))
+            for listener in self._listeners.values()
+            for place in places
+            if place[0] in listener.kinds & self._kinds
+        ]
+        found = self._notices.past(self._environment, [(one.place, one.mark_ms) for _, one in asked])
+        for listener, one in asked:
+            past = found[one.place, one.mark_ms]
+            self._write(after_past(one, past, pace=listener.pace, now_ms=now_ms, new_id=_new_id))
+
+    def _decide_standing(
+        self, known: Mapping[str, Mapping[Place, Conversation]], born_ms: Mapping[str, int], now_ms: int
+    ) -> None:
+        judged: dict[NoticeKind, Sequence[StandingTrouble]] = {kind: [] for kind in _OF_LEDGER & self._kinds}
+        judged |= self._watched(now_ms)
+        standing = {(one.kind, one.topic, one.group): one for of_kind in judged.values() for one in of_kind}
+        if judged.keys() & _OF_LEDGER:
+            standing |= {(one.kind, one.topic, one.group): one for one in self._notices.standing(self._environment)}
+        for listener in self._listeners.values():
+            open_ones = {
+                place
+                for place, one in known[listener.name].items()
+                if place[0] not in PAST_KINDS and (one.is_open or one.waiting is not None)
+            }
+            for place in sorted(open_ones | standing.keys(), key=str):
+                if place[0] in listener.kinds & judged.keys():
+                    one = self._conversation(known, born_ms, listener, place)
+                    trouble = standing.get(place)
+                    self._write(after_standing(one, trouble, pace=listener.pace, now_ms=now_ms, new_id=_new_id))
+
+    def _watched(self, now_ms: int) -> dict[NoticeKind, Sequence[StandingTrouble]]:
+        found: dict[NoticeKind, Sequence[StandingTrouble]] = {}
+        for watch in self._watches:
+            seen = watch(self._reports, now_ms)
+            found |= {kind: troubles for kind, troubles in seen.items() if kind in self._kinds}
+        return found
+
+    def _conversation(
+        self,
+        known: Mapping[str, Mapping[Place, Conversation]],
+        born_ms: Mapping[str, int],
+        listener: Listener,
+        place: Place,
+    ) -> Conversation:
+        one = known[listener.name].get(place)
+        name = listener.name
+        return one or new_conversation(self._environment, name, place, born_ms=born_ms[name])
+
+    def _write(self, decided: Conversation | None) -> None:
+        if decided is not None:
+            self._notices.write(decided)  # where another process was faster, its decision stands
+
+    def send(self, name: str) -> None:
+        """Sends what is due of one notifier, one after the other, until one fails. Raises nothing."""
+        listener = self._listeners[name]
+        try:
+            if self._clock.monotonic_seconds() < self._paused_until.get(name, 0.0):
+                return
+            if self._tell_silence(listener):
+                self._send_due(listener)
+        except ReconcilerError as error:  # the ledger is away: the looks say so
+            logger.debug("notices_unsent: %s", error)
+        except Exception:
+            logger.exception("notices_failed")
+
+    def _tell_silence(self, listener: Listener) -> bool:
+        """False: it could not be told, and neither could anything else."""
+        now_ms = self._clock.now_ms()
+        with self._lock:
+            notice = self._silences[listener.name].due(self._environment, now_ms=now_ms)
+        if notice is None or NoticeKind.LEDGER_AWAY not in listener.kinds & self._kinds:
+            return True
+        if self._try(listener, notice, tries=1) is not None:
+            return False
+        with self._lock:
+            self._silences[listener.name] = self._silences[listener.name].once_told(notice, now_ms=now_ms)
+        return True
+
+    def _send_due(self, listener: Listener) -> None:
+        now_ms = self._notices.now_ms()
+        waiting = [
+            one
+            for one in self._notices.conversations(self._environment)
+            if one.notifier == listener.name and one.waiting is not None and not one.is_claimed
+        ]
+        for one in sorted(waiting, key=lambda one: one.next_at_ms):
+            if one.next_at_ms > now_ms:
+                return
+            with self._at_once:
+                token = secrets.token_hex(16)
+                mine = self._notices.claim(one, token=token, lease_seconds=self._lease_seconds)
+                if mine is None or mine.waiting is None:
+                    continue
+                failure = self._try(listener, mine.waiting.notice, tries=mine.attempts)
+            if failure is None:
+                self._notices.told(mine, token=token)
+                continue
+            self._notices.failed(
+                mine,
+                token=token,
+                wait_seconds=failure.wait_seconds,
+                error=failure.why,
+                is_refused=failure.is_refused,
+            )
+            return
+
+    def _try(self, listener: Listener, notice: Notice, *, tries: int) -> _Failure | None:
+        """One try; None: it was sent. A receiver that failed is left alone for a while."""
+        name = listener.name
+        about = {"notifier": name, "kind": notice.kind.value, "topic": notice.topic, "notice_id": notice.notice_id}
+        try:
+            listener.channel.send(notice, at_ms=self._clock.now_ms())
+        except ChannelRefused as error:
+            failure = _Failure(str(error), REFUSED_SECONDS, is_refused=True)
+        except ReconcilerError as error:
+            asked = error.retry_after_seconds if isinstance(error, ChannelAway) else None
+            pause = BACKOFF.jittered_seconds(max(tries - 1, self._failures[name]), self._dice)
+            failure = _Failure(str(error), max(pause, asked or 0.0))
+        except Exception as error:  # a bug of one channel must not end the thread that tells of other troubles
+            logger.exception("notice_failed", extra=about)
+            failure = _Failure(f"a bug: {type(error).__name__}", BACKOFF.longest_seconds)
+        else:
+            self.outcomes[name, "sent"] += 1
+            self._failures[name] = 0
+            logger.info("notice_sent", extra=about | {"is_over": notice.is_over, "count": notice.count})
+            return None
+        self.outcomes[name, "refused" if failure.is_refused else "failed"] += 1
+        is_first = self._failures[name] == 0
+        self._failures[name] += 1
+        self._paused_until[name] = self._clock.monotonic_seconds() + failure.wait_seconds
+        # Once, and not at each try: the metrics count them, and doctor shows the last one.
+        level = logging.DEBUG if not is_first else logging.ERROR if failure.is_refused else logging.WARNING
+        logger.log(level, "notice_unsent", extra=about | {"error": failure.why})
+        return failure
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    why: str
+    wait_seconds: float
+    is_refused: bool = False
+
+
+def _new_id() -> str:
+    return str(ULID())
+
+
+@contextmanager
+def telling_people(
+    settings: Settings,
+    *,
+    clock: Clock,
+    watches: Sequence[Watch] = (),
+    kinds: frozenset[NoticeKind] = frozenset(NoticeKind),
+) -> Iterator[NoticeService | None]:
+    """Looks and sends within the block, in threads of their own; None: nobody is to be told anything.
+
+    The end of the block waits for nothing: a send under way ends with the process.
+    """
+    listeners = listeners_of(settings)
+    if not listeners:
+        yield None
+        return
+    engine = open_engine(settings.ledger.url, pool_size=_POOL_SIZE, must_exist=True)
+    ledger = SqlLedger(engine)
+    service = NoticeService(
+        ledger.notices,
+        ledger.reports,
+        environment=settings.environment,
+        subscriptions=[subscription_of(settings, configured) for configured in settings.subscriptions],
+        listeners=listeners,
+        clock=clock,
+        watches=watches,
+        kinds=kinds,
+    )
+    turns: dict[str, Callable[[], None]] = {f"notices of {one.name}": _sending(service, one.name) for one in listeners}
+    with (
+        repeating(turns, clock=clock, seconds=SEND_SECONDS),
+        repeating({"notices": service.look}, clock=clock, seconds=LOOK_SECONDS),
+    ):
+        yield service
+
+
+def _sending(service: NoticeService, name: str) -> Callable[[], None]:
+    return lambda: service.send(name)
+
+
+@contextmanager
+def repeating(turns: Mapping[str, Callable[[], None]], *, clock: Clock, seconds: float) -> Iterator[None]:
+    """Each turn again and again, in a daemon thread of its own, until the block ends; nothing waits for their end."""
+    stop = threading.Event()
+
+    def repeat(turn: Callable[[], None]) -> None:
+        while not stop.is_set():
+            turn()
+            clock.wait(stop, seconds)
+
+    for name, turn in turns.items():
+        threading.Thread(target=repeat, args=(turn,), name=name, daemon=True).start()
+    try:
+        yield
+    finally:
+        stop.set()

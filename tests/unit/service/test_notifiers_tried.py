@@ -1,0 +1,121 @@
+"""`reconciler notify` and `doctor`: a notifier that cannot work is found before it is needed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reconciler.clock import SystemClock
+from reconciler.commands.notices import late_accounts, pinging, proves_calm
+from reconciler.commands.notify import check_notifiers, send_tests
+from reconciler.errors import InvalidValue
+from reconciler.settings.file import load_settings
+from reconciler.settings.schema import Settings
+from reconciler.wiring.connections import Connections
+from tests.polling import eventually
+from tests.unit.channels.receiver import Reply, receiving
+from tests.unit.service.notice_world import ENVIRONMENT, NoticeWorld, listener, webhook
+from tests.unit.web.reports import NOW_MS, REPORTS, report_of, status_of
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[NoticeWorld]:
+    made = NoticeWorld(tmp_path)
+    yield made
+    made.engine.dispose()
+
+
+def settings_with(folder: Path, *sections: str) -> Settings:
+    path = folder / "reconciler.toml"
+    listed = "".join(f"\n[[notifiers]]\n{section}\n" for section in sections)
+    path.write_text((ROOT / "config/reconciler.toml").read_text() + listed)
+    ledger = f"sqlite:///{folder}/ledger.db"
+    return load_settings(path, {"RECONCILER_LEDGER__URL": ledger, "RECONCILER_ENVIRONMENT": ENVIRONMENT})
+
+
+def section(name: str, url: str, *lines: str, kind: str = "webhook") -> str:
+    return "\n".join((f'name = "{name}"', f'kind = "{kind}"', f'url = "{url}"', *lines))
+
+
+def test_a_test_message_says_that_it_is_one_and_pings_are_left_alone(tmp_path: Path) -> None:
+    with receiving() as good, receiving(lambda _: Reply(status=404)) as bad, receiving() as switch:
+        settings = settings_with(
+            tmp_path, section("good", good.url), section("bad", bad.url), section("dead", switch.url, kind="ping")
+        )
+        results = send_tests(settings, clock=SystemClock())
+        assert [(one.name, one.outcome, one.exit_code) for one in results] == [
+            ("good", "sent", 0),
+            ("bad", "refused", 1),
+        ]
+        assert json.loads(good.received[0].body)["data"]["is_test"] is True
+        assert switch.received == []
+        (one,) = send_tests(settings, clock=SystemClock(), name="dead")
+        assert (one.outcome, switch.received[0].method) == ("sent", "GET")
+        with pytest.raises(InvalidValue, match="known: good, bad, dead"):
+            send_tests(settings, clock=SystemClock(), name="other")
+
+
+def test_doctor_names_a_secret_that_cannot_sign_and_does_not_send(world: NoticeWorld, tmp_path: Path) -> None:
+    with receiving() as receiver:
+        settings = settings_with(tmp_path, section("on-call", receiver.url, 'secret = "SHORT"'))
+        with Connections(settings) as connections:
+            (found,) = check_notifiers(connections)
+        assert receiver.received == []
+    assert (found.check, found.level) == ("notifier on-call", "fail")
+    assert "openssl rand" in found.found
+    assert "SHORT" not in str(found)
+
+
+def test_doctor_shows_why_messages_wait(world: NoticeWorld, tmp_path: Path) -> None:
+    with receiving(lambda _: Reply(status=403)) as receiver:
+        settings = settings_with(tmp_path, section("on-call", receiver.url))
+        service = world.service(listener(webhook(receiver.url)))
+        with Connections(settings) as connections:
+            world.turn(service)
+            assert [one.level for one in check_notifiers(connections)] == ["ok"]
+            world.clock.advance(1)
+            world.lose(1)
+            world.turn(service)
+            world.turn(service, seconds=5)
+            (found,) = check_notifiers(connections)
+    assert (found.level, found.found) == (
+        "fail",
+        "webhook: 1 message(s) wait: on-call: answers 403; correct its secret or token, or let this host in",
+    )
+
+
+def test_silence_is_the_alarm_nothing_is_pinged_that_is_not_proved(tmp_path: Path) -> None:
+    answers = [False, False, True]
+    with receiving() as switch:
+        settings = settings_with(tmp_path, section("dead", switch.url, "ping_interval_seconds = 10", kind="ping"))
+        asked = iter(answers)
+        with pinging(settings.notifiers, lambda: next(asked, True), clock=_QuickClock()):
+            eventually(lambda: switch.received, within_seconds=30)
+        assert next(asked, None) is None
+    assert switch.received[0].body == b""
+
+
+def test_only_a_report_that_proves_calm_pings() -> None:
+    calm = {name for name, report in REPORTS.items() if proves_calm(report)}
+    assert {"calm", "losses on their way back", "held", "a person is needed"} <= calm
+    assert not proves_calm(None)
+    assert not any(name.startswith(("late", "nothing yet", "classic", "a loss without")) for name in calm)
+
+
+def test_each_subscription_whose_time_stands_still_is_told_with_that_time() -> None:
+    (late,) = late_accounts(report_of(status_of(late=("nobody reads it", "no sweep"))), now_ms=NOW_MS)
+    assert (late.topic, late.group, late.until_ms) == ("ORDERS", "billing", NOW_MS - 1_000)
+    assert late.detail == "nobody reads it"
+    assert not late_accounts(report_of(), now_ms=NOW_MS)
+
+
+class _QuickClock(SystemClock):
+    """Ten seconds are ten milliseconds."""
+
+    def wait(self, event: object, timeout_seconds: float) -> bool:  # type: ignore[override]
+        return super().wait(event, timeout_seconds / 1000)  # type: ignore[arg-type]

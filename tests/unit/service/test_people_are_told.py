@@ -1,0 +1,257 @@
+"""Notices over a real ledger and a real HTTP server: what is told, by which of several processes, and what waits."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.clock import SystemClock
+from reconciler.contract.tables import HoldKind, NoticeKind
+from reconciler.errors import DatabaseAway
+from reconciler.policy.ports import Notice, StandingTrouble
+from reconciler.settings.file import load_settings
+from reconciler.wiring.notices import NoticeService, telling_people
+from tests.polling import eventually
+from tests.unit.channels.receiver import Received, Receiver, Reply, receiving
+from tests.unit.service.notice_world import ENVIRONMENT, NoticeWorld, listener, webhook
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[NoticeWorld]:
+    made = NoticeWorld(tmp_path)
+    yield made
+    made.engine.dispose()
+
+
+def told(receiver: Receiver) -> list[dict[str, Any]]:
+    return [json.loads(one.body)["data"] for one in receiver.received]
+
+
+def begun(world: NoticeWorld, *services: NoticeService) -> None:
+    """The notifiers are known from now on."""
+    world.turn(*services)
+    world.clock.advance(1)
+
+
+def test_ten_thousand_losses_are_one_message_and_their_end_is_another(world: NoticeWorld) -> None:
+    with receiving() as receiver:
+        service = world.service(listener(webhook(receiver.url)))
+        begun(world, service)
+        world.lose(1, 10_000)
+        world.turn(service)
+        for _ in range(20):
+            world.turn(service, seconds=5)
+        (loss,) = told(receiver)
+        assert (loss["kind"], loss["count"], loss["is_over"]) == ("LOSS_PROVED", 10_000, False)
+        assert (loss["topic"], loss["consumer_group"]) == ("ORDERS", "billing")
+        world.settle(1, 10_000)
+        world.turn(service, seconds=5)
+        assert [one["is_over"] for one in told(receiver)] == [False, True]
+    assert service.outcomes == {("on-call", "sent"): 2}
+
+
+def test_two_processes_that_see_the_same_tell_it_once(world: NoticeWorld) -> None:
+    with receiving() as receiver:
+        both = [world.service(listener(webhook(receiver.url))) for _ in range(2)]
+        begun(world, *both)
+        world.lose(1)
+        world.ledger.holds.place(ENVIRONMENT, "ORDERS", HoldKind.BREAKER, by="run", reason="too many")
+        for service in both:
+            service.look()
+        world.clock.advance(5)
+        threads = [threading.Thread(target=service.send, args=("on-call",)) for service in both]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        world.turn(*both, seconds=1)
+    assert sorted(one["kind"] for one in told(receiver)) == ["BREAKER_OPEN", "LOSS_PROVED"]
+
+
+def test_a_receiver_that_was_away_gets_one_message_with_what_is_there_now(world: NoticeWorld) -> None:
+    answers = [Reply(status=503)]
+    with receiving(lambda _: answers[-1]) as receiver:
+        service = world.service(listener(webhook(receiver.url)))
+        begun(world, service)
+        for second in range(60):
+            world.lose(second + 1)
+            world.turn(service, seconds=5)
+        tries = len(receiver.received)
+        assert 2 <= tries <= 12, "the pauses grow"
+        assert service.untold_since_ms["on-call"] is not None
+        answers.append(Reply())
+        receiver.received.clear()
+        for _ in range(16):
+            world.turn(service, seconds=20)
+        (loss,) = told(receiver)
+        assert loss["count"] == 60
+        assert service.untold_since_ms["on-call"] is None
+    assert service.outcomes["on-call", "failed"] == tries
+
+
+def test_a_receiver_that_asks_to_wait_is_left_alone_for_so_long(world: NoticeWorld) -> None:
+    with receiving(lambda _: Reply(status=429, headers={"Retry-After": "600"})) as receiver:
+        service = world.service(listener(webhook(receiver.url)))
+        begun(world, service)
+        world.lose(1)
+        world.turn(service)
+        for _ in range(25):
+            world.turn(service, seconds=20)
+        assert len(receiver.received) == 1
+        for _ in range(6):
+            world.turn(service, seconds=20)
+        assert len(receiver.received) == 2
+
+
+def test_a_refusal_is_logged_once_and_tried_again_at_long_intervals(
+    world: NoticeWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    with receiving(lambda _: Reply(status=401)) as receiver, caplog.at_level(logging.INFO):
+        service = world.service(listener(webhook(receiver.url)))
+        begun(world, service)
+        world.lose(1)
+        world.turn(service)
+        for _ in range(30):
+            world.turn(service, seconds=20)
+        assert len(receiver.received) == 2
+        assert [record.levelname for record in caplog.records if record.msg == "notice_unsent"] == ["ERROR"]
+        assert receiver.url not in caplog.text
+    (waits,) = (one for one in world.ledger.notices.conversations(ENVIRONMENT) if one.waiting is not None)
+    assert waits.is_refused
+    assert waits.error == "on-call: answers 401; correct its secret or token"
+
+
+def test_a_bug_of_one_channel_keeps_no_other_notifier_silent(world: NoticeWorld) -> None:
+    class Broken:
+        def send(self, notice: Notice, *, at_ms: int) -> None:
+            raise KeyError(notice.kind)
+
+    with receiving() as receiver:
+        service = world.service(listener(Broken()), listener(webhook(receiver.url), name="chat"))
+        begun(world, service)
+        world.lose(1)
+        world.turn(service)
+        world.turn(service, seconds=5)
+        service.send("chat")
+    assert len(told(receiver)) == 1
+    assert service.outcomes == {("on-call", "failed"): 1, ("chat", "sent"): 1}
+
+
+def test_what_a_process_could_not_judge_is_not_told_as_over(world: NoticeWorld) -> None:
+    answers: list[dict[NoticeKind, list[StandingTrouble]]] = []
+    kind = NoticeKind.ACCOUNTED_UNTIL_STALE
+    late = StandingTrouble(kind=kind, topic="ORDERS", group="billing", since_ms=1, until_ms=1, detail="rounds")
+    with receiving() as receiver:
+        service = world.service(listener(webhook(receiver.url)), watches=[lambda *_: answers[-1]])
+        blind = world.service(listener(webhook(receiver.url)))
+        answers.append({kind: [late]})
+        begun(world, service)
+        world.turn(service, seconds=5)
+        assert told(receiver) == []
+        world.turn(service, seconds=120)
+        answers.append({})
+        for _ in range(5):
+            world.turn(service, blind, seconds=5)
+        assert [one["is_over"] for one in told(receiver)] == [False]
+        answers.append({kind: []})
+        world.turn(service, seconds=5)
+        assert [one["is_over"] for one in told(receiver)] == [False, True]
+
+
+def test_a_ledger_that_is_away_is_told_from_memory_once_an_hour(
+    world: NoticeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away() -> int:
+        raise DatabaseAway("the ledger does not answer")
+
+    with receiving() as receiver:
+        service = world.service(listener(webhook(receiver.url)))
+        begun(world, service)
+        with monkeypatch.context() as patch:
+            patch.setattr(world.ledger.notices, "now_ms", away)
+            for _ in range(23):
+                world.turn(service, seconds=5)
+            assert told(receiver) == []
+            for _ in range(1_000):
+                world.turn(service, seconds=5)
+            assert [(one["kind"], one["is_over"]) for one in told(receiver)] == [("LEDGER_AWAY", False)] * 2
+            assert told(receiver)[0]["detail"] == "the ledger does not answer"
+        world.turn(service, seconds=5)
+        world.turn(service, seconds=5)
+        assert [one["is_over"] for one in told(receiver)] == [False, False, True]
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_message_whose_sender_was_killed_is_sent_by_the_next_process_under_the_same_id(
+    tmp_path: Path, moment: str
+) -> None:
+    world = NoticeWorld(tmp_path)
+    world.clock.step_wall(time.time() - world.clock.now_ms() / 1000)  # the killed process has the machine's clock
+    with receiving() as receiver:
+        service = world.service(listener(webhook(receiver.url)))
+        begun(world, service)
+        world.lose(1)
+        child = [
+            sys.executable,
+            "-m",
+            "tests.unit.service.notice_world",
+            receiver.url,
+            f"sqlite:///{tmp_path}/ledger.db",
+        ]
+        eventually(lambda: time.time() * 1000 > world.clock.now_ms() + 5, within_seconds=10)
+        assert subprocess.run([*child, moment], cwd=ROOT, timeout=60, check=False).returncode == -9
+        (left,) = (one for one in world.ledger.notices.conversations(ENVIRONMENT) if one.waiting is not None)
+        assert (left.attempts, len(receiver.received)) == (1, int(moment == "after"))
+        assert left.waiting is not None
+        world.turn(service, seconds=60)
+        ids = {one.headers["webhook-id"] for one in receiver.received}
+        assert ids == {left.waiting.notice.notice_id}
+        assert len(receiver.received) == 1 + int(moment == "after")
+        assert len({one.body for one in receiver.received}) == 1
+    world.engine.dispose()
+
+
+def test_a_receiver_that_hangs_delays_neither_another_notifier_nor_the_end_of_the_process(tmp_path: Path) -> None:
+    world = NoticeWorld(tmp_path)
+    release, hangs = threading.Event(), threading.Event()
+
+    def hang(_: Received) -> Reply:
+        hangs.set()
+        return Reply(hangs=release)
+
+    with receiving(hang) as hanging, receiving() as receiver:
+        path = tmp_path / "reconciler.toml"
+        path.write_text(
+            (ROOT / "config/reconciler.toml").read_text()
+            + f'\n[[notifiers]]\nname = "hanging"\nkind = "webhook"\nurl = "{hanging.url}"\n'
+            + f'\n[[notifiers]]\nname = "chat"\nkind = "webhook"\nurl = "{receiver.url}"\n'
+        )
+        variables = {
+            "RECONCILER_LEDGER__URL": f"sqlite:///{tmp_path}/ledger.db",
+            "RECONCILER_ENVIRONMENT": ENVIRONMENT,
+        }
+        settings = load_settings(path, variables)
+        world.ledger.holds.place(ENVIRONMENT, "ORDERS", HoldKind.BREAKER, by="run", reason="too many")
+        try:
+            with telling_people(settings, clock=SystemClock()) as service:
+                assert service is not None
+                assert hangs.wait(60)
+                eventually(lambda: receiver.received, within_seconds=30)
+                ended_at = time.monotonic()
+            assert time.monotonic() - ended_at < 2
+            (data,) = told(receiver)
+            assert data["kind"] == "BREAKER_OPEN"
+        finally:
+            release.set()
+    world.engine.dispose()
