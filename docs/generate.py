@@ -23,6 +23,7 @@ from pydantic_core import PydanticUndefined
 from deploy import written
 from deploy.grafana import dashboard
 from reconciler.audit.result.classes import RULES
+from reconciler.channels import webhook
 from reconciler.contract import announcement, broker_rights, keyspace, least_rights, tables, verdicts
 from reconciler.contract.announcement import AnnouncedKey, Announcement, encode_announcement, sign
 from reconciler.contract.unique_key import shard_of
@@ -419,12 +420,21 @@ def written_beside(title: str, file: str) -> str:
     return "\n".join([f"# {title}", "", NOTE, str(script["__doc__"]).strip(), "", *script["lines"]()]).rstrip() + "\n"
 
 
+def webhook_page() -> str:
+    """What a receiver of webhooks gets."""
+    lines = ["# Webhook", "", NOTE, *(inspect.getdoc(webhook) or "").splitlines()]
+    lines += ["", "An example, signed with the secret `MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw`:", "", "```text"]
+    lines += webhook.example_lines()
+    return "\n".join([*lines, "```"]) + "\n"
+
+
 PAGES = {
     "commands.md": partial(written_beside, "Commands", "commands.py"),
     "python-api.md": partial(written_beside, "Python API", "python_api.py"),
     "formats.md": partial(written_beside, "Formats", "formats.py"),
     "alerts.md": partial(written_beside, "Alerts", "alerts.py"),
     "http-api.md": partial(written_beside, "HTTP API", "http_api.py"),
+    "webhook.md": webhook_page,
     "metrics.md": metrics_page,
     "test-vectors.md": test_vectors_page,
     "dependencies.md": dependencies_page,

@@ -440,6 +440,18 @@ HAND_OVERS = [
         Query(rate(c.SPANS, "outcome"), "{{outcome}}"),
         unit="ops",
     ),
+    graph(
+        "Messages to people",
+        "Within each step of the graph. A refused one waits for a person: `reconciler doctor` says why.",
+        Query(increase(c.NOTICES, "notifier", "outcome"), "{{notifier}} {{outcome}}"),
+        is_stacked=True,
+    ),
+    graph(
+        "Oldest message that could not be sent",
+        "It is sent once its receiver answers.",
+        Query(newest(c.OLDEST_NOTICE), "{{notifier}}"),
+        unit="s",
+    ),
 ]
 
 
@@ -513,6 +525,6 @@ ROWS = (
     ("Rounds", ROUNDS, False),
     ("Sweep", SWEEP, False),
     ("Announcements", ANNOUNCEMENTS, True),
-    ("Hand-overs, history, spans", HAND_OVERS, True),
+    ("Hand-overs, history, spans, messages to people", HAND_OVERS, True),
     ("Plug-ins in the services", PLUG_INS, True),
 )

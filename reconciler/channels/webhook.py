@@ -39,6 +39,7 @@ from reconciler.channels.links import console_link
 from reconciler.clock import utc_text
 from reconciler.contract.secret import SecretText
 from reconciler.contract.secret_sources import signature_secrets
+from reconciler.contract.tables import NoticeKind
 from reconciler.errors import ChannelRefused
 from reconciler.policy.ports import Notice
 
@@ -63,13 +64,9 @@ class WebhookChannel:
     def send(self, notice: Notice, *, at_ms: int) -> None:
         """One POST. Raises ChannelAway and ChannelRefused."""
         body = encode_notice(notice, console_url=self._console_url)
-        headers = {"Content-Type": "application/json", "User-Agent": "checkback-reconciler"}
-        headers |= {"webhook-id": notice.notice_id, "webhook-timestamp": str(at_ms // 1000)}
         keys = [self._key_of(text) for secret in self._secrets for text in signature_secrets(secret)]
-        if keys:
-            signed = f"{notice.notice_id}.{at_ms // 1000}.".encode() + body
-            headers["webhook-signature"] = " ".join(_signature(key, signed) for key in keys)
-        self._post.send(self._url.reveal(), body, headers)
+        headers = {"Content-Type": "application/json", "User-Agent": "checkback-reconciler"}
+        self._post.send(self._url.reveal(), body, headers | _signed(notice.notice_id, body, keys, at_ms))
 
     def _key_of(self, text: str) -> bytes:
         try:
@@ -88,6 +85,15 @@ def signing_key(text: str) -> bytes:
         bounds = f"{SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes"
         raise ValueError(f"is no base64 text of {bounds}; make one with `openssl rand -base64 32`")
     return key
+
+
+def _signed(notice_id: str, body: bytes, keys: Sequence[bytes], at_ms: int) -> dict[str, str]:
+    """The headers of the specification."""
+    headers = {"webhook-id": notice_id, "webhook-timestamp": str(at_ms // 1000)}
+    if keys:
+        signed = f"{notice_id}.{at_ms // 1000}.".encode() + body
+        headers["webhook-signature"] = " ".join(_signature(key, signed) for key in keys)
+    return headers
 
 
 def _signature(key: bytes, signed: bytes) -> str:
@@ -117,3 +123,24 @@ def encode_notice(notice: Notice, *, console_url: str | None) -> bytes:
         },
     }
     return json.dumps(document, separators=(",", ":")).encode()
+
+
+def example_lines() -> list[str]:
+    """Headers and body of one message, for the reference and for receivers' own tests."""
+    at_ms = 1_764_000_000_000
+    notice = Notice(
+        notice_id="01KATN3N00EXAMPLEEXAMPLE00",
+        environment="production",
+        kind=NoticeKind.LOSS_PROVED,
+        topic="ORDERS",
+        group="billing",
+        is_over=False,
+        count=3,
+        since_ms=at_ms - 8_000,
+        until_ms=None,
+        detail="7F00000100002A9F0000000000000090",
+        written_at_ms=at_ms - 1_000,
+    )
+    body = encode_notice(notice, console_url="https://reconciler.example")
+    headers = _signed(notice.notice_id, body, [signing_key("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")], at_ms)
+    return [*(f"{name}: {value}" for name, value in headers.items()), "", body.decode()]

@@ -35,7 +35,7 @@ from reconciler.contract.least_rights import (
     grants,
 )
 from reconciler.contract.subscription import Subscription
-from reconciler.contract.tables import CandidateState, HoldKind, JobKind, JobState, RepairState, Rung
+from reconciler.contract.tables import CandidateState, HoldKind, JobKind, JobState, NoticeKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.errors import ReconcilerError
@@ -44,14 +44,17 @@ from reconciler.evidence.outbox import ReadOutbox, SqlOutboxReader
 from reconciler.evidence.outbox_inspection import OutboxInspector
 from reconciler.ledger.retention import SqlRetention
 from reconciler.ledger.sql_ledger import SqlLedger
+from reconciler.policy.notices import Pace, after_standing, new_conversation
 from reconciler.policy.ports import (
     AnnouncementQueue,
     Intent,
     JobChange,
     KeyedRequest,
     LedgerFilter,
+    Place,
     RefusedAnnouncement,
     RepairChange,
+    StandingTrouble,
     WantedJob,
 )
 from reconciler.settings.file import load_settings
@@ -193,6 +196,7 @@ def sweep(url: str) -> None:
         assert outbox.write_settled_tags(GROUP, place, frozenset({"a"}), instead_of=1)
         outbox.delete_finished(GROUP, older_than_seconds=0, limit=10)
         ask_inbox(url, stack)
+        tell_people(SqlLedger(opened(url, stack)), new_environment())
 
 
 def run(url: str) -> None:
@@ -212,15 +216,36 @@ def run(url: str) -> None:
         refused = RefusedAnnouncement(queue=QUEUE, queue_offset=1, reason="SHAPE", detail="no key", body=b"x")
         ledger.announcements.quarantine(environment, [refused])
         ledger.actions.end(ledger.actions.begin(environment, Intent(by="test", command="hold")), "done")
+        tell_people(ledger, environment)
         # Rows of a day to come are old, too.
         deleted = SqlRetention(ledger.database, keep_days=-1).delete_old(environment)
         counts = (deleted.candidates, deleted.repairs, deleted.rounds, deleted.quarantined, deleted.outages)
-        assert (*counts, deleted.actions, deleted.jobs) == (1, 1, 1, 1, 1, 1, 1)
+        assert (*counts, deleted.actions, deleted.jobs, deleted.notices) == (1, 1, 1, 1, 1, 1, 1, 2)
         outbox = SqlOutboxReader([ReadOutbox(producer_group=GROUP, topics=frozenset({"ORDERS"}), url=url)])
         stack.callback(outbox.close)
         for found in outbox.look_up("ORDERS", {next_key(): 0}).values():
             assert "denied" not in str(found), str(found)
         ask_inbox(url, stack)
+
+
+def tell_people(ledger: SqlLedger, environment: str) -> None:
+    """Everything that a notifier reads, and one message of an audit."""
+    notices, now_ms = ledger.notices, ledger.notices.now_ms()
+    notices.begin(environment, "on-call")
+    notices.standing(environment)
+    losses: Place = (NoticeKind.LOSS_PROVED, "ORDERS", "billing")
+    notices.past(environment, [(losses, 1), ((NoticeKind.OUTAGE, None, None), 1)])
+    ledger.reports.last_rounds(Subscription(environment=environment, topic="ORDERS", group="billing"))
+    found = new_conversation(environment, "on-call", (NoticeKind.AUDIT_VIOLATION, None, None), born_ms=1)
+    trouble = StandingTrouble(kind=NoticeKind.AUDIT_VIOLATION, since_ms=1)
+    pace = Pace(interval_seconds=1, reminder_seconds=1, gather_seconds=0)
+    decided = after_standing(found, trouble, pace=pace, now_ms=now_ms, new_id=next_key)
+    assert decided is not None
+    assert notices.write(decided)
+    (waits,) = (one for one in notices.conversations(environment) if one.waiting is not None)
+    mine = notices.claim(waits, token="t", lease_seconds=9)
+    assert mine is not None
+    assert notices.told(mine, token="t")
 
 
 def use_environment(ledger: SqlLedger, environment: str) -> None:
@@ -344,6 +369,7 @@ def look(url: str) -> None:
         outbox.has_row(next_key())
         outbox.oldest_unannounced(producer_group=GROUP, topic="ORDERS")
         ask_inbox(url, stack)
+        tell_people(ledger, environment)
 
 
 #: Of `run` and `console` what is only read where another row asks for it is left to the test of doctor, below.
@@ -398,7 +424,10 @@ def test_role_works_with_its_rights_and_names_each_that_is_taken_away(
 
 @pytest.mark.parametrize("tree", ["outbox", "inbox", "ledger"])
 def test_doctor_names_every_right_of_run_and_sweep_that_is_missing(server: Server, tree: Tree) -> None:
-    run, sweeps = RUN.databases[tree], SWEEP.databases.get(tree, ())
+    run = RUN.databases[tree]
+    asked = {str(right) for right in run}
+    # Of the ledger `sweep` needs only what `run` needs, too.
+    sweeps = [right for right in SWEEP.databases.get(tree, ()) if tree != "ledger" or str(right) not in asked]
     rights = list(dict.fromkeys(right for right in (*run, *sweeps) if server.is_mysql or not right.only_mysql))
     of_run = [right for right in rights if right in run]
     needed = NeededRights(

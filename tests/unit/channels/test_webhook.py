@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import pytest
 
 from reconciler.channels.http_post import HttpPost
-from reconciler.channels.webhook import WebhookChannel, encode_notice
+from reconciler.channels.webhook import WebhookChannel, encode_notice, example_lines
 from reconciler.contract.secret import SecretText
 from reconciler.contract.tables import NoticeKind
 from reconciler.errors import ChannelRefused
@@ -83,3 +83,11 @@ def test_a_secret_that_signs_nothing_is_refused_and_not_shown(secret: str) -> No
         channel(receiver.url, [secret]).send(LOSS, at_ms=AT_MS)
     assert secret not in str(caught.value)
     assert receiver.received == []
+
+
+def test_the_example_of_the_reference_verifies_as_the_specification_says() -> None:
+    headers = dict(line.split(": ", 1) for line in example_lines()[:3])
+    body = example_lines()[-1]
+    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.{body}".encode()
+    expected = base64.b64encode(hmac.new(base64.b64decode(SECRET), signed, hashlib.sha256).digest()).decode()
+    assert headers["webhook-signature"] == f"v1,{expected}"

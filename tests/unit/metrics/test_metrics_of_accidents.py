@@ -13,6 +13,7 @@ import pytest
 
 from reconciler.clock import SystemClock
 from reconciler.commands.metrics import dependency_samples, mode_samples, state_samples, status_samples
+from reconciler.commands.notices import notice_samples
 from reconciler.contract.tables import HoldKind
 from reconciler.errors import DatabaseAway, InvariantViolation, RedisAway
 from reconciler.history.reader import HistoryOverview, SubscriptionHistory
@@ -31,6 +32,7 @@ from reconciler.wiring.metrics import Metering, announcement_samples, build_samp
 from reconciler.wiring.scheduler import Tick, TickRunner
 from tests.unit.announcing.announcement_world import World as AnnouncementWorld
 from tests.unit.announcing.announcement_world import announcement
+from tests.unit.channels.receiver import Reply, receiving
 from tests.unit.consumers.messages import inbox_engine, sqlite_url
 from tests.unit.consumers.test_replay_worker import insert_row, worker_of
 from tests.unit.history.house import BILLING, START_MS, House, some_keys
@@ -38,6 +40,7 @@ from tests.unit.metrics.measured_world import Measured, scraped, settings, total
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, key
 from tests.unit.producers.test_sweeping import Sweeping
 from tests.unit.producers.world import World as ProducerWorld
+from tests.unit.service.notice_world import NoticeWorld, listener, webhook
 
 Page = dict[str, float]
 
@@ -290,6 +293,21 @@ def process() -> Page:
 
 
 @cache
+def refused_notice() -> Page:
+    """A loss is proved, and the receiver of notices has another secret."""
+    with TemporaryDirectory() as folder, receiving(lambda _: Reply(status=401)) as receiver:
+        told = NoticeWorld(Path(folder))
+        service = told.service(listener(webhook(receiver.url)))
+        told.turn(service)
+        told.clock.advance(1)
+        told.lose(1)
+        for _ in range(3):
+            told.turn(service, seconds=5)
+        told.engine.dispose()
+        return scraped(MetricBook("run"), notice_samples(service))
+
+
+@cache
 def original() -> Page:
     """The original algorithm runs beside a ledger that has losses of an earlier time."""
     measured = Measured()
@@ -351,6 +369,8 @@ ACCIDENTS: dict[Metric, Callable[[], Page]] = {
     c.SWEPT_ROWS: dead_producer,
     c.HAND_OVERS: handed_over,
     c.SPANS: traced,
+    c.NOTICES: refused_notice,
+    c.OLDEST_NOTICE: refused_notice,
     c.BUILD_INFO: process,
     c.CLASSIC_MODE: original,
 }
