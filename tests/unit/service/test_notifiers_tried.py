@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -117,5 +118,5 @@ def test_each_subscription_whose_time_stands_still_is_told_with_that_time() -> N
 class _QuickClock(SystemClock):
     """Ten seconds are ten milliseconds."""
 
-    def wait(self, event: object, timeout_seconds: float) -> bool:  # type: ignore[override]
-        return super().wait(event, timeout_seconds / 1000)  # type: ignore[arg-type]
+    def wait(self, event: threading.Event, timeout_seconds: float) -> bool:
+        return super().wait(event, timeout_seconds / 1000)
