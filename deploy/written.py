@@ -31,6 +31,8 @@ def compose_rights() -> str:
         lines += ["", f"\\connect {database}"]
         for login, role in LOGINS.items():
             rights = roles[role].databases.get(tree, ())
+            if role == "console":  # the audit has its login, and tells nobody
+                rights = tuple(right for right in rights if right.only_with != "notifiers")
             if role == "run":  # `doctor` runs in its container, and reads the revision of the tables
                 rights += tuple(right for right in _read_by_doctor(tree) if right not in rights)
             lines += [f"{grant};" for grant in least_rights.grants(rights, login=login, is_mysql=False)]

@@ -51,4 +51,4 @@ GRANT SELECT ON reconciler_environment TO reconciler_audit;
 GRANT SELECT ON reconciler_quarantine TO reconciler_audit;
 GRANT SELECT ON reconciler_operator_action TO reconciler_audit;
 GRANT SELECT ON reconciler_job TO reconciler_audit;
-GRANT SELECT, INSERT, UPDATE ON reconciler_notice TO reconciler_audit;
+GRANT SELECT ON reconciler_notice TO reconciler_audit;
