@@ -73,7 +73,7 @@ class RecordedWorld:
                 name, *pairs = rest
                 scores = [b"%d" % (int(score) + self.later_ms) for score in pairs[::2]]
                 rest = [name, *(part for pair in zip(scores, pairs[1::2], strict=True) for part in pair)]
-            client.execute_command(command.decode(), *rest)
+            client.execute_command(command.decode(), *rest)  # type: ignore[no-untyped-call]  # redis-py has no type there
 
     def load_broker(self, name_servers: str) -> None:
         """Committed copies and announcements queue by queue, halves without an end, and where the group is."""
