@@ -34,6 +34,7 @@ __all__ = ["Beginning", "Database", "PostgresDatabase", "Shell", "SqliteDatabase
 
 BLOCK_SECONDS = 60.0
 SOON_SECONDS = 90.0
+PAUSE_SECONDS = 0.3
 #: No table is wrapped, and none is printed as records.
 WIDTH = "500"
 
@@ -41,7 +42,7 @@ _MASKS = (
     (re.compile(r"\d{4}-\d\d-\d\d(T[\d:.]+Z?)?"), "TIME"),
     (re.compile(r"\b[0-9A-Fa-f]{16,}\b"), "KEY"),
     (re.compile(r"\b(\d+(\.\d+)+|\d{2,})\b"), "N"),
-    (re.compile(r"\b(round|shard|request|queue|after) \d+\b"), r"\1 N"),
+    (re.compile(r'\b(round|shard|request|queue|queue_offset"?:?) \d+\b'), r"\1 N"),
 )
 _FRAME = re.compile(r"[\u2500-\u257f]+")
 
@@ -226,7 +227,12 @@ def run_step(shell: Shell, block: Block, outputs: list[str]) -> None:
     assert code == 0, f"{block.place}\n{commands}\nexit code {code}\n{output}"
 
     def is_shown() -> bool:
-        judge(repeated, *shell.run(repeated))
+        code, output = shell.run(repeated)
+        try:
+            judge(repeated, code, output)
+        except AssertionError:
+            time.sleep(PAUSE_SECONDS)  # what is waited for needs the processors
+            raise
         return True
 
     eventually(is_shown, within_seconds=SOON_SECONDS, message=f"{block.place}: {repeated}")

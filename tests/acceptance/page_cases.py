@@ -282,7 +282,8 @@ def other_languages(page: str, world: World) -> None:
     url = world.postgres_url()
     for tree in ("outbox", "inbox"):
         schema.upgrade(url, tree)
-    run_page(page, Beginning(folder=world.folder, databases={"postgresql": PostgresDatabase(url)}))
+    here = {"9876": str(free_port(neighbours=(-2,)))}
+    run_page(page, Beginning(folder=world.folder, here=here, databases={"postgresql": PostgresDatabase(url)}))
 
 
 def receiving(page: str, world: World) -> None:

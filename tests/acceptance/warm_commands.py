@@ -41,6 +41,16 @@ PRELOADED = (
     "announcing",
     "rocketmq",
 )
+#: What these import only when they need it.
+LIBRARIES = (
+    "alembic.command",
+    "encodings.idna",
+    "greenlet",
+    "pydantic.type_adapter",
+    "rich.progress",
+    "rich.table",
+    "structlog",
+)
 HEAD = struct.Struct("!I")
 KILLED = 137
 
@@ -95,6 +105,8 @@ def serve(path: str) -> None:
     for room in PRELOADED:
         for module in walk_packages(import_module(f"reconciler.{room}").__path__, f"reconciler.{room}."):
             import_module(module.name)
+    for library in LIBRARIES:
+        import_module(library)
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -126,7 +138,10 @@ def _become_the_command(client: socket.socket) -> None:
 
     @atexit.register  # the first that is registered is the last that is done
     def tell() -> None:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
         client.sendall(bytes([code & 0xFF]))
+        os._exit(code & 0xFF)  # taking all the modules down takes longer than most commands
 
     try:
         entry_point()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import tomllib
+
 import pytest
 
 from tests.acceptance.page_cases import CASES
 from tests.page_blocks import DOCS, PAGES, Purpose, blocks_of, complaints
+from tests.pages import merged, not_printed
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -51,3 +54,33 @@ def test_a_block_that_no_test_would_look_at_is_told(text: str, complaint: str) -
 def test_marks_of_several_lines_belong_to_the_block_behind_them() -> None:
     (block,) = blocks_of("page.md", "Text.\n<!-- exit: 1 -->\n<!-- shows: lost -->\n```bash\nreconciler status\n```\n")
     assert (block.marks, block.line, block.text) == ({"exit": "1", "shows": "lost"}, 4, "reconciler status\n")
+
+
+TABLE = "┏━━━━━━━┳━━━━━━━┓\n┃ time  ┃ state ┃\n┗━━━━━━━┻━━━━━━━┛\n│ 2026-11-21T11:13:44.968Z │ {state} │\n"
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "missing"),
+    [
+        ("one\ntwo\n", "zero\none\nand\ntwo\n", []),
+        ("two\none\n", "one\ntwo\n", ["one"]),
+        ("one\n...\nlast\n", "one\ntwo\nlast\n", []),
+        ("the reason is ...\n", "the reason is long\n", []),
+        ("at 2026-11-21T11:13:57Z, 317 keys\n", "at 2027-01-02T00:00:00Z, 12 keys\n", []),
+        ("1 key\n", "2 keys\n", ["1 key"]),
+        (TABLE.format(state="OPEN"), TABLE.format(state="OPEN").replace("2026", "2027"), []),
+        (TABLE.format(state="OPEN"), TABLE.format(state="DONE"), ["OPEN"]),
+    ],
+)
+def test_an_output_that_a_command_does_not_print_any_more_is_told(shown: str, printed: str, missing: list[str]) -> None:
+    assert list(not_printed(shown, printed)) == missing
+
+
+def test_lines_of_a_page_take_the_place_of_those_in_the_settings_and_a_list_grows() -> None:
+    settings = '[repairs]\nenabled = true\n\n[redis]\nurl = "here"\n\n[[producers]]\ngroup = "a"\n'
+    changed = merged(settings, '[repairs]\nenabled = false\nrate_per_second = 1.0\n\n[[producers]]\ngroup = "b"\n')
+    assert tomllib.loads(changed) == {
+        "repairs": {"enabled": False, "rate_per_second": 1.0},
+        "redis": {"url": "here"},
+        "producers": [{"group": "a"}, {"group": "b"}],
+    }
