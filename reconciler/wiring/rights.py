@@ -29,7 +29,7 @@ class NeededRights:
     database: ConfiguredDatabase
     #: Without these `run` cannot do its work.
     run: tuple[Right, ...]
-    #: Without these `sweep` cannot; a login that has none of them is one for `run` alone.
+    #: Without these `sweep` cannot; a login that may write none of them is one for `run`, or for `run` and `doctor`.
     sweep: tuple[Right, ...] = ()
 
 

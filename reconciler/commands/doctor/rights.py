@@ -24,7 +24,8 @@ def diagnosis_of(needed: NeededRights, refused: RefusedRights) -> Diagnosis:
     if not refused:
         return Diagnosis(check=name, level="ok", found=may)
     grants = "; ".join(f"GRANT {verbs} ON {table}" for table, verbs in verbs_by_table(refused).items())
-    if not any(right in refused for right in needed.run) and set(refused) == set(needed.sweep):
+    writes = [right for right in needed.sweep if right.verb != "SELECT"]
+    if writes and set(refused) <= set(needed.sweep) and set(writes) <= set(refused):
         remedy = f"enough for `reconciler run`; a login for `reconciler sweep` needs {grants}"
         return Diagnosis(check=name, level="note", found=f"may only {may}", remedy=remedy)
     commands = " and ".join(
