@@ -84,9 +84,10 @@ class SqlCandidates:
         # NULL where the row is not asked about again, and where there is no loss: a sum with NULL is NULL.
         ask_again_at_ms = now + sa.bindparam("p_ask_again_ms", type_=sa.BigInteger())
         loss_at_ms = now + sa.bindparam("p_loss_ms", type_=sa.BigInteger())
+        is_sound = candidate.c.loss_at_ms.is_(None) | is_whole_number(candidate.c.loss_at_ms, dialect)
         values: dict[str, Any] = {
             # First: MySQL reads columns as the assignments before have left them.
-            "loss_at_ms": sa.case((is_loss, candidate.c.loss_at_ms), else_=loss_at_ms),
+            "loss_at_ms": sa.case((is_loss & is_sound, candidate.c.loss_at_ms), else_=loss_at_ms),
             "shard": shard.number,
             "state": state.value,
             "verdict": sa.bindparam("p_verdict"),

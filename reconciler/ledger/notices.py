@@ -135,10 +135,18 @@ class SqlNotices:
         with self._database.writing() as connection:
             if conversation.version == 0:
                 key = _key(conversation.environment, conversation.notifier, conversation.place)
+                self._delete_damaged(connection, key)
                 row = key | _NEW | {"mark_ms": conversation.mark_ms, "created_at_ms": self._database.now()}
                 self._database.insert_missing(connection, notice_table, [row])
             update = sa.update(notice_table).where(_is(conversation), self._is_free()).values(**values)
             return connection.execute(update).rowcount == 1
+
+    def _delete_damaged(self, connection: sa.Connection, key: Mapping[str, Any]) -> None:
+        """A row that nobody can read would keep its conversation silent: it begins from nothing."""
+        here = sa.and_(*(notice_table.c[name] == value for name, value in key.items()))
+        row = connection.execute(sa.select(notice_table).where(here)).first()
+        if row is not None and conversation_of(row, now_ms=0) is None:
+            connection.execute(sa.delete(notice_table).where(here))
 
     def claim(self, conversation: Conversation, *, token: str, lease_seconds: float) -> Conversation | None:
         """One conditional UPDATE."""
@@ -190,14 +198,15 @@ def _losses(connection: sa.Connection, of: tuple[str, str, str], mark_ms: int, r
     c = candidate.c
     environment, topic, group = of
     here = (c.environment == environment) & (c.topic == topic) & (c.consumer_group == group)
-    count, newest_ms = _count_after(connection, here, mark_ms)
+    dated = here & is_whole_number(c.loss_at_ms, connection.dialect.name)
+    count, newest_ms = _count_after(connection, dated, mark_ms)
     is_open = sa.select(sa.literal(1)).where(here, c.state == CandidateState.OPEN.value, c.loss_verdict.is_not(None))
-    newest = sa.select(c.unique_key).where(here, c.loss_at_ms > mark_ms).order_by(c.loss_at_ms.desc()).limit(1)
-    oldest = sa.select(sa.func.min(c.loss_at_ms)).where(here, c.loss_at_ms > mark_ms)
+    newest = sa.select(c.unique_key).where(dated, c.loss_at_ms > mark_ms).order_by(c.loss_at_ms.desc()).limit(1)
+    oldest = sa.select(sa.func.min(c.loss_at_ms)).where(dated, c.loss_at_ms > mark_ms)
     return PastTroubles(
         count=count,
         recent_ms=recent_ms,
-        recent_count=count if mark_ms == recent_ms else _count_after(connection, here, recent_ms)[0],
+        recent_count=count if mark_ms == recent_ms else _count_after(connection, dated, recent_ms)[0],
         since_ms=int(connection.execute(oldest).scalar() or 0) if count else 0,
         until_ms=newest_ms,
         is_open=connection.execute(is_open.limit(1)).first() is not None,
@@ -286,8 +295,10 @@ def _values(conversation: Conversation) -> dict[str, Any]:
 
 
 def conversation_of(row: sa.Row[Any], *, now_ms: int) -> Conversation | None:
-    """The value of a row; None: a damaged one, which is left as it is. A message that cannot be read counts as none:
-    what it told is decided anew."""
+    """The value of a row; None: a damaged one, which the next message replaces.
+
+    A message that cannot be read counts as none: what it told is decided anew.
+    """
     read = _ROWS.parse(row)
     values = dict(read.values)
     if read.damaged - {"notice", "error"}:

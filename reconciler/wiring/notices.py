@@ -147,7 +147,11 @@ class NoticeService:
             self._notices.begin(self._environment, name)
         if new:
             known = self._conversations()
-        born_ms = {name: min(one.created_at_ms for one in known[name].values()) for name in self._listeners}
+        known = {name: known.get(name, {}) for name in self._listeners}  # damaged rows are in none
+        born_ms = {
+            name: min((one.created_at_ms for one in of_notifier.values()), default=now_ms)
+            for name, of_notifier in known.items()
+        }
         self._decide_past(known, born_ms, now_ms)
         self._decide_standing(known, born_ms, now_ms)
         self.untold_since_ms = {name: oldest_untold_ms(known[name].values()) for name in self._listeners}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,16 @@ import pytest
 
 from reconciler.contract.schema import Column, Table
 from reconciler.contract.subscription import Shard, Subscription
-from reconciler.contract.tables import LEDGER_TABLES, CandidateState, HoldKind, JobKind, JobState, RepairState, Rung
+from reconciler.contract.tables import (
+    LEDGER_TABLES,
+    CandidateState,
+    HoldKind,
+    JobKind,
+    JobState,
+    NoticeKind,
+    RepairState,
+    Rung,
+)
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import MalformedInput
 from reconciler.ledger.sql_ledger import SqlLedger
@@ -40,6 +50,7 @@ QUEUE = AnnouncementQueue(unique_key_topic="UNIQUE", broker="broker-a", queue_id
 PLACE = ("environment", "topic", "consumer_group", "scope", "unique_key", "unique_key_topic", "action_id", "job_id")
 WITHOUT: dict[str, tuple[str, ...]] = {table.name: PLACE for table in LEDGER_TABLES}
 WITHOUT["reconciler_idempotency_key"] = (*PLACE, "by", "idempotency_key")
+WITHOUT["reconciler_notice"] = (*PLACE, "notifier")
 POSTS = {name: KeyedRequest(by="me", key=name, digest=bytes(32)) for name in (BAD, GOOD)}
 
 
@@ -99,6 +110,8 @@ def fill(ledger: SqlLedger) -> None:
         ledger.actions.begin(
             "test", Intent(by="me", command="hold", topic=None, group=None, unique_key=None, detail="")
         )
+    for name in ("chat", "on-call"):
+        ledger.notices.begin("test", name)
     for name in (BAD, GOOD):
         ledger.jobs.place("test", WantedJob(job_id=name, kind=JobKind.REPAIR, request={}, by="me"))
         first = ledger.idempotency_keys.begin("test", POSTS[name], lease_seconds=60)
@@ -123,6 +136,7 @@ ROW = {
     "reconciler_operator_action": ("rowid = ?", (1,)),
     "reconciler_job": ("job_id = ?", (BAD,)),
     "reconciler_idempotency_key": ("idempotency_key = ?", (BAD,)),
+    "reconciler_notice": ("notifier = ?", ("on-call",)),
 }
 
 
@@ -184,6 +198,15 @@ def test_a_damaged_ledger_row_stops_no_reader(
     assert ledger.idempotency_keys.begin("test", POSTS[GOOD], lease_seconds=60).use is KeyUse.ANSWERED
     posted_again = ledger.idempotency_keys.begin("test", POSTS[BAD], lease_seconds=60)
     assert posted_again.use is not KeyUse.FIRST, "what may have been done is not done again"
+    told = {one.notifier: one for one in ledger.notices.conversations("test")}
+    assert told["chat"].kind is NoticeKind.OUTAGE
+    if table.name == "reconciler_notice" and column.name != "kind":  # the next message is written all the same
+        conversation = told.get("on-call") or replace(told["chat"], notifier="on-call", version=0)
+        assert ledger.notices.write(conversation)
+        assert {one.notifier for one in ledger.notices.conversations("test")} == {"chat", "on-call"}
+    assert not ledger.notices.standing("test")
+    losses = ((NoticeKind.LOSS_PROVED, "ORDERS", "billing"), 1)
+    assert ledger.notices.past("test", [losses])[losses].count in (1, 2)
     show_all(ledger)
 
 
