@@ -28,6 +28,7 @@ from tests.services.certificates import Authority
 from tests.services.embedded_broker import EmbeddedBroker
 from tests.services.fixtures import SharedClusters
 from tests.services.ports import free_port
+from tests.services.requirements import auditor_tools_missing, require
 from tests.services.rocketmq import QUICK, RocketMQCluster
 
 ROOT = Path(__file__).parents[2]
@@ -107,6 +108,7 @@ def new_group(page: str, world: World) -> None:
 
 
 def other_shards(page: str, world: World) -> None:
+    require(auditor_tools_missing())
     deployed = world.deployment()
     deployed.consume()
     deployed.place(1)
@@ -304,6 +306,7 @@ def receiving(page: str, world: World) -> None:
 
 
 def security(page: str, world: World) -> None:
+    require(auditor_tools_missing())
     deployed = world.deployment()
     deployed.secret("rocketmq", "for-tests-only\n")
     deployed.secret("orders_url", f"sqlite:///{deployed.outbox}\n")

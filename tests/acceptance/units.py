@@ -75,7 +75,8 @@ class Units:
                 env={**os.environ, "NOTIFY_SOCKET": str(address)},
                 start_new_session=True,
             )
-            (self._folder / f"{name}.pid").write_text(str(process.pid))
+            state = _state(process.pid)
+            (self._folder / f"{name}.pid").write_text(f"{process.pid} {state[1] if state else 0}")
             while name in SAY_READY and b"READY=1" not in listener.recv(4096):
                 pass
 
@@ -93,11 +94,20 @@ class Units:
     def _pid(self, name: str) -> int | None:
         """None where nothing of it runs; one that has ended and was not waited for runs no more."""
         try:
-            pid = int((self._folder / f"{name}.pid").read_text())
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except (FileNotFoundError, ProcessLookupError):
+            pid, started = (self._folder / f"{name}.pid").read_text().split()
+        except FileNotFoundError:
             return None
-        return None if state == "Z" else pid
+        state = _state(int(pid))
+        return int(pid) if state is not None and state == ("lives", started) else None
+
+
+def _state(pid: int) -> tuple[str, str] | None:
+    """Whether it lives, and when it started: a pid is given to another process in time."""
+    try:
+        words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return "dead" if words[0] == "Z" else "lives", words[19]
 
 
 if __name__ == "__main__":
