@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
+from reconciler.clock import ManualClock
 from reconciler.commands.doctor.rights import diagnosis_of
+from reconciler.contract.tables import NoticeKind
 from reconciler.errors import DatabaseAway
+from reconciler.ledger.sql_ledger import SqlLedger
+from reconciler.policy.ledger_silence import SILENT_MS
+from reconciler.policy.notices import Pace
+from reconciler.policy.ports import Notice
 from reconciler.settings.file import load_settings
 from reconciler.sql.engines import open_engine
 from reconciler.sql.rights import refused_rights
 from reconciler.sql.tables import ledger_metadata, outbox_metadata
+from reconciler.wiring.notices import Listener, NoticeService
 from reconciler.wiring.rights import NeededRights, needed_rights
 
 ROOT = Path(__file__).parents[3]
@@ -138,3 +146,31 @@ def test_looking_for_rights_changes_no_row_and_a_busy_file_is_no_missing_right(t
         counts = [connection.scalar(sa.select(sa.func.count()).select_from(table)) for table in tables]
     assert counts == [0] * len(tables)
     engine.dispose()
+
+
+@dataclass(slots=True)
+class _Told:
+    """A channel that keeps what it is given."""
+
+    notices: list[Notice] = field(default_factory=list)
+
+    def send(self, notice: Notice, *, at_ms: int) -> None:
+        self.notices.append(notice)
+
+
+def test_ledger_that_refuses_the_login_of_a_notifier_is_told_as_one_that_is_away(
+    logins: Logins, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, limited = logins(ledger_metadata, {"reconciler_candidate": "SELECT"})
+    ledger, clock, channel = SqlLedger(limited), ManualClock(), _Told()
+    pace = Pace(interval_seconds=900, reminder_seconds=14_400)
+    on_call = Listener(name="on-call", kinds=frozenset(NoticeKind), pace=pace, channel=channel)
+    service = NoticeService(
+        ledger.notices, ledger.reports, environment="test", subscriptions=[], listeners=[on_call], clock=clock
+    )
+    for _ in range(3):
+        service.look()
+        clock.advance(SILENT_MS / 1000)
+        service.send("on-call")
+    assert not channel.notices
+    assert [record.message for record in caplog.records] == ["notices_unread"] * 3
