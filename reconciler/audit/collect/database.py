@@ -78,6 +78,8 @@ def _engine(source: Source) -> sa.Engine:
         if backend == "sqlite":
             return _sqlite_engine(url)
         if backend == "postgresql":
+            from reconciler.audit.collect.postgres_text import read_text  # needs the driver
+
             arguments: dict[str, Any] = {
                 "connect_timeout": CONNECT_TIMEOUT_SECONDS,
                 "prepare_threshold": None,  # behind a pooler the name may be another client's statement
@@ -104,7 +106,9 @@ def _engine(source: Source) -> sa.Engine:
     except ModuleNotFoundError as error:
         message = f"{source}: the package {package} is missing: pip install 'checkback-reconciler[{extra}]'"
         raise AuditError("configuration", message) from error
-    if engine.dialect.name != "postgresql":
+    if backend == "postgresql":
+        event.listen(engine, "connect", read_text, insert=True)  # SQLAlchemy's own asks for the server's release
+    else:
         event.listen(engine, "connect", _mysql_read_only)
     return engine
 

@@ -7,9 +7,12 @@ from contextlib import closing
 
 import psycopg
 import pytest
+import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 
 from checkback_producers.outbox import SqlOutbox
+from reconciler.audit.collect.database import reading
+from reconciler.audit.collect.sources import parse_sources
 from reconciler.errors import MalformedInput
 from reconciler.evidence.outbox import ReadOutbox, SqlOutboxReader
 from reconciler.policy.evidence import Presence
@@ -70,3 +73,15 @@ def test_its_tables_are_made_behind_a_pooler(pgbouncer_server: PgBouncer, url: s
     with closing(SqlOutbox(pooled)) as outbox:
         assert outbox.find(new_key()) is None
         assert len(outbox.identity()) == 32
+
+
+def test_a_text_in_another_encoding_ends_an_audit(world: World, url: str) -> None:
+    keys = [new_key(), new_key()]
+    for key in keys:
+        world.insert_row(key)
+    write_tag(url, keys[0], "支付".encode())
+    write_tag(url, keys[1], b"pay\xe9")
+    ((_, source),) = parse_sources(outbox=[f"{GROUP}={url}"]).outboxes
+    with reading(source) as connection:
+        tags = connection.execute(sa.text("SELECT tag FROM reconciler_outbox")).scalars()
+        assert set(tags) == {"支付", b"pay\xe9"}

@@ -1,0 +1,21 @@
+"""Texts of a PostgreSQL database in SQL_ASCII, which knows no encoding. Needs psycopg."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from psycopg.adapt import Buffer, Loader
+
+from reconciler.contract.row_values import text_or_bytes
+
+
+class _UncheckedText(Loader):
+    def load(self, data: Buffer) -> str | bytes:
+        return text_or_bytes(bytes(data))
+
+
+def read_text(connection: Any, _record: object) -> None:
+    """At the event `connect`. The driver would give bytes; a text is UTF-8, as services write it, or stays bytes."""
+    if connection.info.encoding == "ascii":
+        for kind in ("text", "varchar", "bpchar", "name"):
+            connection.adapters.register_loader(kind, _UncheckedText)
