@@ -35,6 +35,11 @@ SECTIONS = {
 }
 TREES = {"en": "", "zh": "zh/"}
 NAMES = {"en": "English", "zh": "中文"}
+#: Name and description of the site; those in English are in mkdocs.yml.
+CHINESE = {
+    "site_name": "回查对账器",
+    "site_description": "找出本地事务已提交、消费者却没有收到的 RocketMQ 事务消息。",
+}
 #: Where the site has the files of the repository outside docs that pages link.
 REPOSITORY = "repository/"
 PICTURES = (".svg", ".webp", ".png")
@@ -63,6 +68,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Navigation and Markdown."""
     config.nav = [{language: _tree(language)} for language in TREES if (ROOT / "docs" / TREES[language]).is_dir()]
     config.mdx_configs["toc"]["slugify"] = github_anchor
+    _english.update({option: config[option] for option in CHINESE})
     config.markdown_extensions.append(GitHubsLists())
     return config
 
@@ -153,6 +159,7 @@ def _language_of(page: Page) -> str:
 
 
 _navigations: dict[str, Navigation] = {}
+_english: dict[str, str] = {}
 
 
 def on_nav(nav: Navigation, **_: object) -> Navigation:
@@ -174,9 +181,10 @@ def on_nav(nav: Navigation, **_: object) -> Navigation:
 
 
 def on_page_context(context: dict[str, Any], page: Page, config: MkDocsConfig, **_: object) -> dict[str, Any]:
-    """The page in its language: words of the theme, navigation, search, and the switch to the other language."""
+    """The page in its language: name of the site, words of the theme, navigation, search, the switch to the other."""
     language = _language_of(page)
     config.theme["language"] = language
+    config.update(CHINESE if language == "zh" else _english)
     context["nav"] = _navigations[language]
     config.extra["scope"] = context["base_url"]
     context["base_url"] = os.path.relpath(TREES[language] or ".", os.path.dirname(page.file.dest_uri) or ".")

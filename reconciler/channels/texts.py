@@ -103,6 +103,9 @@ class NoticeTexts:
             link_label=self.text("form.console"),
         )
 
+    def _runbook(self, kind: NoticeKind) -> str:
+        return RUNBOOKS[kind].replace("docs/runbooks/", self.text("form.runbooks"))
+
     def _count(self, notice: Notice) -> str:
         counted = LOSSES_COUNTED_MAX if notice.kind is NoticeKind.LOSS_PROVED else STANDING_COUNTED_MAX
         return str(notice.count) if notice.count <= counted else self.text("form.more_than", number=counted)
@@ -129,7 +132,7 @@ class NoticeTexts:
 
     def _references(self, notice: Notice) -> Iterator[str]:
         if not notice.is_test:
-            yield self._fact("label.runbook", RUNBOOKS[notice.kind])
+            yield self._fact("label.runbook", self._runbook(notice.kind))
         if shown := self._shown(notice.notice_id, 64):
             yield self._fact("label.notice", shown)
 

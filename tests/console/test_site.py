@@ -51,6 +51,17 @@ def test_no_page_asks_another_host_for_anything(site: Path) -> None:
     assert not [page.name for page in pages if 'class="mermaid"' in page.read_text(encoding="utf-8")]
 
 
+@pytest.mark.parametrize(
+    ("page", "name", "other"),
+    [("", "Check-back reconciler", "回查对账器"), ("zh/", "回查对账器", "Check-back reconciler")],
+)
+def test_the_site_has_a_name_in_each_language(site: Path, page: str, name: str, other: str) -> None:
+    shown = (site / page / "tutorial/first-loss.html").read_text(encoding="utf-8")
+    heads = re.findall(r"<title>[^<]*|<header.*?</header>", shown, re.DOTALL)
+    assert len(heads) == 2
+    assert all(name in head and other not in head for head in heads)
+
+
 def test_each_language_searches_its_own_pages(site: Path) -> None:
     english, chinese = (
         json.loads((site / tree / "search/search_index.json").read_text(encoding="utf-8"))["docs"]
