@@ -52,10 +52,20 @@ class SqlNotices:
 
     def conversations(self, environment: str) -> Sequence[Conversation]:
         """All rows that are sound."""
-        query = sa.select(notice_table).where(notice_table.c.environment == environment).limit(CONVERSATIONS_MAX)
+        return self._found(sa.select(notice_table).where(notice_table.c.environment == environment))
+
+    def due(self, environment: str, notifier: str) -> Sequence[Conversation]:
+        """A seek of the notifier's rows, of which few have a message."""
+        c = notice_table.c
+        is_due = c.notice.is_not(None) & (c.next_at_ms <= self._database.now()) & self._is_free()
+        query = sa.select(notice_table).where(c.environment == environment, c.notifier == notifier, is_due)
+        found = self._found(query.order_by(c.next_at_ms))
+        return [one for one in found if one.waiting is not None]
+
+    def _found(self, query: sa.Select[Any]) -> list[Conversation]:
         with self._database.reading() as connection:
             now_ms = self._database.read_now_ms(connection)
-            rows = connection.execute(query).all()
+            rows = connection.execute(query.limit(CONVERSATIONS_MAX)).all()
         found = (conversation_of(row, now_ms=now_ms) for row in rows)
         return [one for one in found if one is not None]
 

@@ -251,15 +251,7 @@ class NoticeService:
         return True
 
     def _send_due(self, listener: Listener) -> None:
-        now_ms = self._notices.now_ms()
-        waiting = [
-            one
-            for one in self._notices.conversations(self._environment)
-            if one.notifier == listener.name and one.waiting is not None and not one.is_claimed
-        ]
-        for one in sorted(waiting, key=lambda one: one.next_at_ms):
-            if one.next_at_ms > now_ms:
-                return
+        for one in self._notices.due(self._environment, listener.name):
             with self._at_once:
                 token = secrets.token_hex(16)
                 mine = self._notices.claim(one, token=token, lease_seconds=self._lease_seconds)

@@ -158,6 +158,10 @@ class Notices(Protocol):
         """All rows; damaged ones are left out."""
         ...
 
+    def due(self, environment: str, notifier: str) -> Sequence[Conversation]:
+        """Those of a notifier whose message is due, and that nobody sends, the longest due first; no damaged ones."""
+        ...
+
     def begin(self, environment: str, notifier: str) -> None:
         """Writes the first row of a notifier that has none: what came before this moment is not told."""
         ...

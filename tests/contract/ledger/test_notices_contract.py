@@ -192,6 +192,22 @@ def test_a_message_has_one_owner_until_its_lease_ends(database_world: DatabaseWo
     assert told.mark_ms == world.clock.now_ms() - round(LEASE_SECONDS + 1) * 1000 - LATE_COMMIT_MS
 
 
+def test_a_message_that_is_not_due_or_that_another_process_sends_is_sent_at_once(database_world: DatabaseWorld) -> None:
+    world, notices = database_world, database_world.ledger.notices
+    environment = world.environment
+    notices.begin(environment, "on-call")  # a conversation without a message
+    found = waiting(world)
+    assert notices.due(environment, "on-call") == [found]
+    assert notices.due(environment, "chat") == []
+    mine = notices.claim(found, token="a", lease_seconds=LEASE_SECONDS)
+    assert mine is not None
+    assert notices.due(environment, "on-call") == []
+    assert notices.failed(mine, token="a", wait_seconds=30, error="away", is_refused=False)
+    assert notices.due(environment, "on-call") == []
+    world.clock.advance(30)
+    assert [one.place for one in notices.due(environment, "on-call")] == [LOSSES]
+
+
 def test_a_message_that_failed_waits_and_says_why(database_world: DatabaseWorld) -> None:
     world, notices = database_world, database_world.ledger.notices
     mine = notices.claim(waiting(world), token="a", lease_seconds=LEASE_SECONDS)
