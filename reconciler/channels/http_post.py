@@ -19,6 +19,7 @@ from typing import Any, cast
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from reconciler.channels.deadline import Deadline, ReceivedBytes
 from reconciler.clock import Clock, SystemClock
 from reconciler.errors import ChannelAway, ChannelRefused
 
@@ -90,11 +91,11 @@ class HttpPost:
         an address that is no http(s) URL.
         """
         parts = self._parts(url)
-        until = self._clock.monotonic_seconds() + self._total_seconds
+        deadline = Deadline(self._clock, self._total_seconds, step_seconds=self._step_seconds)
         try:
             connection = self._connection(parts)
             try:
-                return self._answer(connection, parts, until, (method, body, headers))
+                return self._answer(connection, parts, deadline, (method, body, headers))
             finally:
                 connection.close()
         except ssl.SSLCertVerificationError as error:
@@ -144,7 +145,7 @@ class HttpPost:
         self,
         connection: http.client.HTTPConnection,
         parts: SplitResult,
-        until: float,
+        deadline: Deadline,
         request: tuple[str, bytes | None, Mapping[str, str]],
     ) -> HttpAnswer:
         method, body, headers = request
@@ -157,7 +158,7 @@ class HttpPost:
         connection.connect()
         opened = connection.sock
         try:
-            connection.sock = cast("socket.socket", _TimedSocket(opened, self._clock, until, self._step_seconds))
+            connection.sock = cast("socket.socket", _TimedSocket(opened, deadline))
             connection.request(method, target, body, sent)
             response = connection.getresponse()
             if 300 <= response.status < 400:
@@ -199,45 +200,20 @@ def _moment(text: str) -> datetime | None:
 
 
 class _TimedSocket:
-    """What http.client asks of a socket. Every wait ends with the total time: a receiver that sends a byte now and then
-    would otherwise hold the thread for ever."""
+    """What http.client asks of a socket, under the deadline of the POST."""
 
-    def __init__(self, opened: socket.socket, clock: Clock, until: float, step_seconds: float) -> None:
+    def __init__(self, opened: socket.socket, deadline: Deadline) -> None:
         self._opened = opened
-        self._clock = clock
-        self._until = until
-        self._step_seconds = step_seconds
+        self._deadline = deadline
 
     def sendall(self, data: Any) -> None:
         """Raises TimeoutError."""
-        self._limit()
+        self._opened.settimeout(self._deadline.next_wait_seconds())
         self._opened.sendall(data)
-
-    def receive_into(self, buffer: Any) -> int:
-        """Raises TimeoutError."""
-        self._limit()
-        return self._opened.recv_into(buffer)
 
     def makefile(self, *_: Any, **__: Any) -> io.BufferedReader:
         """What the response is read from."""
-        return io.BufferedReader(_Reader(self))
+        return io.BufferedReader(ReceivedBytes(self._opened, self._deadline))
 
     def close(self) -> None:
         """Its owner closes the socket: the response reads on after http.client has let go of it."""
-
-    def _limit(self) -> None:
-        left = self._until - self._clock.monotonic_seconds()
-        if left <= 0:
-            raise TimeoutError("the total time is over")
-        self._opened.settimeout(min(left, self._step_seconds))
-
-
-class _Reader(io.RawIOBase):
-    def __init__(self, timed: _TimedSocket) -> None:
-        self._timed = timed
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        return self._timed.receive_into(buffer)

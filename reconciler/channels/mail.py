@@ -24,6 +24,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from reconciler.channels.answers import shown_words
+from reconciler.channels.deadline import Deadline, ReceivedBytes
 from reconciler.channels.texts import NoticeText, NoticeTexts
 from reconciler.clock import Clock
 from reconciler.contract.secret import SecretText
@@ -87,7 +88,7 @@ class MailChannel:
     def _deliver(self, url: Url, message: bytes) -> None:
         """Raises what smtplib raises, and ChannelRefused if the server offers too little."""
         context = ssl.create_default_context()
-        client = _connection(url, context, _Deadline(self._clock, self._delivery_seconds))
+        client = _connection(url, context, Deadline(self._clock, self._delivery_seconds))
         try:
             try:
                 client.ehlo_or_helo_if_needed()
@@ -177,56 +178,21 @@ def _decoded(words: bytes | str) -> str:
     return words.decode("utf-8", "replace") if isinstance(words, bytes) else words
 
 
-class _Deadline:
-    """Of one delivery. smtplib's own time-out begins again with each byte that comes."""
-
-    def __init__(self, clock: Clock, seconds: float) -> None:
-        self._clock = clock
-        self._end = clock.monotonic_seconds() + seconds
-
-    def remaining_seconds(self) -> float:
-        """Raises TimeoutError at the end."""
-        remaining = self._end - self._clock.monotonic_seconds()
-        if remaining <= 0:
-            raise TimeoutError("the delivery took too long")
-        return remaining
-
-
-class _Answers(io.RawIOBase):
-    """What the server says, until the deadline, and no more of it than an honest one says."""
-
-    def __init__(self, connection: socket.socket, deadline: _Deadline) -> None:
-        self._connection = connection
-        self._deadline = deadline
-        self._left = ANSWER_BYTES_MAX
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        if self._left <= 0:
-            raise OSError(f"the answers are longer than {ANSWER_BYTES_MAX} bytes")
-        self._connection.settimeout(self._deadline.remaining_seconds())
-        read = self._connection.recv_into(buffer)
-        self._left -= read
-        return read
-
-
 class _BoundedSmtp(smtplib.SMTP):
     """smtplib's client under a deadline."""
 
-    def __init__(self, deadline: _Deadline, **arguments: Any) -> None:
+    def __init__(self, deadline: Deadline, **arguments: Any) -> None:
         self._deadline = deadline
-        super().__init__(timeout=deadline.remaining_seconds(), **arguments)
+        super().__init__(timeout=deadline.next_wait_seconds(), **arguments)
 
     def getreply(self) -> tuple[int, bytes]:
         if self.file is None and self.sock is not None:
-            self.file = io.BufferedReader(_Answers(self.sock, self._deadline))
+            self.file = io.BufferedReader(ReceivedBytes(self.sock, self._deadline, bytes_max=ANSWER_BYTES_MAX))
         return super().getreply()
 
     def send(self, s: Any) -> None:
         if self.sock is not None:
-            self.sock.settimeout(self._deadline.remaining_seconds())
+            self.sock.settimeout(self._deadline.next_wait_seconds())
         super().send(s)
 
 
@@ -234,7 +200,7 @@ class _BoundedSmtps(_BoundedSmtp, smtplib.SMTP_SSL):
     """The same with TLS from the first byte."""
 
 
-def _connection(url: Url, context: ssl.SSLContext, deadline: _Deadline) -> smtplib.SMTP:
+def _connection(url: Url, context: ssl.SSLContext, deadline: Deadline) -> smtplib.SMTP:
     ((host, port),) = url.hosts
     own = socket.gethostname()
     arguments = {

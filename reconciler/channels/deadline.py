@@ -1,0 +1,50 @@
+"""The end of one delivery. A time-out of a socket begins again with each byte, so that a receiver that sends one now
+and then would hold the thread for ever."""
+
+from __future__ import annotations
+
+import io
+import socket
+from typing import Any
+
+from reconciler.clock import Clock
+
+
+class Deadline:
+    """Begins when it is made."""
+
+    def __init__(self, clock: Clock, seconds: float, *, step_seconds: float = float("inf")) -> None:
+        """`seconds`: for all of it. `step_seconds`: for each wait."""
+        self._clock = clock
+        self._end_seconds = clock.monotonic_seconds() + seconds
+        self._step_seconds = step_seconds
+
+    def next_wait_seconds(self) -> float:
+        """How long the next wait may take. Raises TimeoutError at the end."""
+        remaining = self._end_seconds - self._clock.monotonic_seconds()
+        if remaining <= 0:
+            raise TimeoutError("the delivery took too long")
+        return min(remaining, self._step_seconds)
+
+
+class ReceivedBytes(io.RawIOBase):
+    """What a socket receives until the deadline, to be read through a buffer; more than `bytes_max` is an OSError."""
+
+    def __init__(self, connection: socket.socket, deadline: Deadline, *, bytes_max: float = float("inf")) -> None:
+        self._connection = connection
+        self._deadline = deadline
+        self._bytes_max = bytes_max
+        self._bytes = 0
+
+    def readable(self) -> bool:
+        """As io.BufferedReader wants it."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Bytes that came, 0 at the end. Raises OSError, TimeoutError among them."""
+        if self._bytes >= self._bytes_max:
+            raise OSError(f"the answers are longer than {self._bytes_max} bytes")
+        self._connection.settimeout(self._deadline.next_wait_seconds())
+        received = self._connection.recv_into(buffer)
+        self._bytes += received
+        return received
