@@ -13,7 +13,6 @@ from reconciler.contract.urls import BLOTTED_CHARACTERS_MIN
 from reconciler.contract.visible_text import excerpt, visible
 from reconciler.errors import ChannelAway, ChannelRefused
 
-JSON_HEADERS = {"Content-Type": "application/json; charset=utf-8", "User-Agent": "checkback-reconciler"}
 #: How much of a platform's own words an error repeats.
 WORDS_CHARACTERS_MAX = 200
 
@@ -45,10 +44,7 @@ class CodedAnswers:
     remedy: str
 
     def require_taken(self, answer: HttpAnswer, *, name: str, hidden: Sequence[Secret]) -> None:
-        """Returns if the platform has taken the notice. Raises ChannelAway or ChannelRefused.
-
-        `name`: the notifier's. `hidden`: its secrets, which the platform's words may repeat; URLs whole.
-        """
+        """As Answers.require_taken."""
         code, words = self._read(answer.body)
         if code == 0 and 200 <= answer.status < 300:
             return

@@ -26,12 +26,9 @@ import json
 import re
 from urllib.parse import quote_plus
 
-from reconciler.channels.answers import JSON_HEADERS, AnswerRule, CodedAnswers
-from reconciler.channels.http_post import HttpPost
-from reconciler.channels.texts import NoticeText, NoticeTexts
-from reconciler.contract.secret import SecretText
-from reconciler.contract.secret_sources import signature_secrets
-from reconciler.policy.ports import Notice
+from reconciler.channels.answers import AnswerRule, CodedAnswers
+from reconciler.channels.platform_channel import PlatformChannel, PlatformMessage
+from reconciler.channels.texts import NoticeText
 
 #: After more than 20 messages a minute the robot takes none for so long.
 SILENCE_SECONDS = 600.0
@@ -75,28 +72,16 @@ ANSWERS = CodedAnswers(
 )
 
 
-class DingTalkChannel:
-    """One robot."""
+class DingTalkChannel(PlatformChannel):
+    """One robot. Its secret begins with SEC."""
 
-    def __init__(
-        self, *, name: str, url: SecretText, secret: SecretText | None, texts: NoticeTexts, post: HttpPost
-    ) -> None:
-        """`secret`: begins with SEC; None: the robot does not ask for a signature."""
-        self._name = name
-        self._url = url
-        self._secret = secret
-        self._texts = texts
-        self._post = post
+    answers = ANSWERS
 
-    def send(self, notice: Notice, *, at_ms: int) -> None:
-        """As NoticeChannel.send."""
-        url = self._url.reveal()
-        if self._secret is not None:
-            sign = dingtalk_sign(signature_secrets(self._secret)[0], at_ms)
-            url += f"{'&' if '?' in url else '?'}timestamp={at_ms}&sign={sign}"
-        answer = self._post.exchange(url, dingtalk_body(self._texts.of(notice)), JSON_HEADERS)
-        hidden = [self._url, *([] if self._secret is None else [self._secret])]
-        ANSWERS.require_taken(answer, name=self._name, hidden=hidden)
+    def _request(self, url: str, message: PlatformMessage) -> tuple[str, bytes]:
+        if message.secret is not None:
+            sign = dingtalk_sign(message.secret, message.at_ms)
+            url += f"{'&' if '?' in url else '?'}timestamp={message.at_ms}&sign={sign}"
+        return url, dingtalk_body(message.text)
 
 
 def dingtalk_sign(secret: str, at_ms: int) -> str:

@@ -22,12 +22,9 @@ import hmac
 import json
 from typing import Any
 
-from reconciler.channels.answers import JSON_HEADERS, AnswerRule, CodedAnswers
-from reconciler.channels.http_post import HttpPost
-from reconciler.channels.texts import NoticeText, NoticeTexts
-from reconciler.contract.secret import SecretText
-from reconciler.contract.secret_sources import signature_secrets
-from reconciler.policy.ports import Notice
+from reconciler.channels.answers import AnswerRule, CodedAnswers
+from reconciler.channels.platform_channel import PlatformChannel, PlatformMessage
+from reconciler.channels.texts import NoticeText
 
 _LIMIT_SECONDS = 60.0
 ANSWERS = CodedAnswers(
@@ -57,30 +54,18 @@ ANSWERS = CodedAnswers(
 )
 
 
-class FeishuChannel:
+class FeishuChannel(PlatformChannel):
     """One bot."""
 
-    def __init__(
-        self, *, name: str, url: SecretText, secret: SecretText | None, texts: NoticeTexts, post: HttpPost
-    ) -> None:
-        """`secret`: None if the bot does not verify signatures."""
-        self._name = name
-        self._url = url
-        self._secret = secret
-        self._texts = texts
-        self._post = post
+    answers = ANSWERS
 
-    def send(self, notice: Notice, *, at_ms: int) -> None:
-        """As NoticeChannel.send."""
+    def _request(self, url: str, message: PlatformMessage) -> tuple[str, bytes]:
         signed: dict[str, Any] = {}
-        if self._secret is not None:
-            seconds = at_ms // 1000
-            signed = {"timestamp": str(seconds), "sign": feishu_sign(signature_secrets(self._secret)[0], seconds)}
-        colour = "grey" if notice.is_test else "green" if notice.is_over else "red"
-        body = json.dumps(signed | feishu_card(self._texts.of(notice), colour), ensure_ascii=False).encode()
-        answer = self._post.exchange(self._url.reveal(), body, JSON_HEADERS)
-        hidden = [self._url, *([] if self._secret is None else [self._secret])]
-        ANSWERS.require_taken(answer, name=self._name, hidden=hidden)
+        if message.secret is not None:
+            seconds = message.at_ms // 1000
+            signed = {"timestamp": str(seconds), "sign": feishu_sign(message.secret, seconds)}
+        colour = "grey" if message.notice.is_test else "green" if message.notice.is_over else "red"
+        return url, json.dumps(signed | feishu_card(message.text, colour), ensure_ascii=False).encode()
 
 
 def feishu_sign(secret: str, at_seconds: int) -> str:

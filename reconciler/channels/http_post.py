@@ -81,8 +81,7 @@ class HttpPost:
 
     def ping(self, url: str) -> None:
         """One GET, which every dead man's switch takes. Raises ChannelAway and ChannelRefused."""
-        headers = {"User-Agent": "checkback-reconciler", "Cache-Control": "no-store"}
-        self.require_taken(self.exchange(url, None, headers, method="GET"))
+        self.require_taken(self.exchange(url, None, {"Cache-Control": "no-store"}, method="GET"))
 
     def exchange(self, url: str, body: bytes | None, headers: Mapping[str, str], *, method: str = "POST") -> HttpAnswer:
         """The answer, whatever its status, unless it is a redirect.
@@ -150,7 +149,7 @@ class HttpPost:
     ) -> HttpAnswer:
         method, body, headers = request
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        sent = {"Connection": "close", **headers}
+        sent = {"Connection": "close", "User-Agent": "checkback-reconciler", **headers}
         proxy = None if proxy_bypass(str(parts.hostname)) else getproxies().get("http")
         if parts.scheme == "http" and proxy:
             target = f"http://{parts.netloc.rpartition('@')[2]}{target}"

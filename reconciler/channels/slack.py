@@ -12,14 +12,15 @@ links by itself.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
-from reconciler.channels.answers import JSON_HEADERS, shown_words
-from reconciler.channels.http_post import HttpPost
-from reconciler.channels.texts import NoticeText, NoticeTexts
-from reconciler.contract.secret import SecretText
+from reconciler.channels.answers import shown_words
+from reconciler.channels.http_post import HttpAnswer
+from reconciler.channels.platform_channel import PlatformChannel, PlatformMessage
+from reconciler.channels.texts import NoticeText
+from reconciler.contract.secret import Secret
 from reconciler.errors import ChannelAway, ChannelRefused
-from reconciler.policy.ports import Notice
 
 TEXT_CHARACTERS_MAX = 3_000
 HEADER_CHARACTERS_MAX = 150
@@ -42,30 +43,32 @@ _REMEDIES = {
 }
 
 
-class SlackChannel:
-    """One webhook."""
+class SlackAnswers:
+    """`ok`, or one word."""
 
-    def __init__(self, *, name: str, url: SecretText, texts: NoticeTexts, post: HttpPost) -> None:
-        self._name = name
-        self._url = url
-        self._texts = texts
-        self._post = post
-
-    def send(self, notice: Notice, *, at_ms: int) -> None:  # noqa: ARG002 - nothing is signed
-        """As NoticeChannel.send."""
-        answer = self._post.exchange(self._url.reveal(), slack_body(self._texts.of(notice)), JSON_HEADERS)
+    def require_taken(self, answer: HttpAnswer, *, name: str, hidden: Sequence[Secret]) -> None:
+        """As Answers.require_taken."""
         word = answer.body[:TEXT_CHARACTERS_MAX].decode("utf-8", "replace").strip()
         if answer.status == 200 and word == "ok":
             return
-        found = f"Slack answered notifier {self._name} with status {answer.status}"
-        if shown := shown_words(word, [self._url]):
+        found = f"Slack answered notifier {name} with status {answer.status}"
+        if shown := shown_words(word, hidden):
             found += f" ({shown})"
         if answer.may_pass:
             raise ChannelAway(found, retry_after_seconds=answer.retry_after_seconds)
         if 200 <= answer.status < 300:
             raise ChannelAway(found, remedy="is its url the address that Slack gave?")
         remedy = _REMEDIES.get(word, "compare url of notifier {name} with the app's page in Slack")
-        raise ChannelRefused(found, remedy=remedy.format(name=self._name))
+        raise ChannelRefused(found, remedy=remedy.format(name=name))
+
+
+class SlackChannel(PlatformChannel):
+    """One webhook."""
+
+    answers = SlackAnswers()
+
+    def _request(self, url: str, message: PlatformMessage) -> tuple[str, bytes]:
+        return url, slack_body(message.text)
 
 
 def slack_body(text: NoticeText) -> bytes:

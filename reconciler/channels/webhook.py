@@ -65,7 +65,7 @@ class WebhookChannel:
         """One POST. Raises ChannelAway and ChannelRefused."""
         body = encode_notice(notice, console_url=self._console_url)
         keys = [self._key_of(text) for secret in self._secrets for text in signature_secrets(secret)]
-        headers = {"Content-Type": "application/json", "User-Agent": "checkback-reconciler"}
+        headers = {"Content-Type": "application/json"}
         self._post.send(self._url.reveal(), body, headers | _signed(notice.notice_id, body, keys, at_ms))
 
     def _key_of(self, text: str) -> bytes:

@@ -16,11 +16,9 @@ from __future__ import annotations
 import json
 import re
 
-from reconciler.channels.answers import JSON_HEADERS, AnswerRule, CodedAnswers
-from reconciler.channels.http_post import HttpPost
-from reconciler.channels.texts import NoticeText, NoticeTexts
-from reconciler.contract.secret import SecretText
-from reconciler.policy.ports import Notice
+from reconciler.channels.answers import AnswerRule, CodedAnswers
+from reconciler.channels.platform_channel import PlatformChannel, PlatformMessage
+from reconciler.channels.texts import NoticeText
 
 CONTENT_BYTES_MAX = 4_096
 #: A minute's limit has passed after a minute.
@@ -44,19 +42,13 @@ ANSWERS = CodedAnswers(
 )
 
 
-class WeComChannel:
+class WeComChannel(PlatformChannel):
     """One message push."""
 
-    def __init__(self, *, name: str, url: SecretText, texts: NoticeTexts, post: HttpPost) -> None:
-        self._name = name
-        self._url = url
-        self._texts = texts
-        self._post = post
+    answers = ANSWERS
 
-    def send(self, notice: Notice, *, at_ms: int) -> None:  # noqa: ARG002 - nothing is signed
-        """As NoticeChannel.send."""
-        answer = self._post.exchange(self._url.reveal(), wecom_body(self._texts.of(notice)), JSON_HEADERS)
-        ANSWERS.require_taken(answer, name=self._name, hidden=[self._url])
+    def _request(self, url: str, message: PlatformMessage) -> tuple[str, bytes]:
+        return url, wecom_body(message.text)
 
 
 def wecom_body(text: NoticeText) -> bytes:

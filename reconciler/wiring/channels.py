@@ -8,12 +8,13 @@ from reconciler.channels.dingtalk import DingTalkChannel
 from reconciler.channels.feishu import FeishuChannel
 from reconciler.channels.http_post import HttpPost
 from reconciler.channels.mail import MailChannel
+from reconciler.channels.platform_channel import PlatformChannel
 from reconciler.channels.slack import SlackChannel
 from reconciler.channels.texts import NoticeTexts
 from reconciler.channels.webhook import WebhookChannel, signing_key
 from reconciler.channels.wecom import WeComChannel
 from reconciler.clock import SystemClock
-from reconciler.contract.secret import HIDDEN_SECRET, SecretText
+from reconciler.contract.secret import HIDDEN_SECRET
 from reconciler.contract.secret_sources import signature_secrets
 from reconciler.errors import InvalidValue, ReconcilerError
 from reconciler.policy.ports import NoticeChannel
@@ -30,32 +31,14 @@ def _webhook(notifier: NotifierSettings) -> NoticeChannel:
     )
 
 
-def _dingtalk(notifier: NotifierSettings) -> NoticeChannel:
-    return DingTalkChannel(
+def _on_platform(channel: type[PlatformChannel]) -> Callable[[NotifierSettings], NoticeChannel]:
+    return lambda notifier: channel(
         name=notifier.name,
         url=notifier.url,
-        secret=_first_secret(notifier),
+        secret=notifier.secret[0] if notifier.secret else None,
         texts=_texts(notifier),
         post=HttpPost(name=notifier.name),
     )
-
-
-def _feishu(notifier: NotifierSettings) -> NoticeChannel:
-    return FeishuChannel(
-        name=notifier.name,
-        url=notifier.url,
-        secret=_first_secret(notifier),
-        texts=_texts(notifier),
-        post=HttpPost(name=notifier.name),
-    )
-
-
-def _wecom(notifier: NotifierSettings) -> NoticeChannel:
-    return WeComChannel(name=notifier.name, url=notifier.url, texts=_texts(notifier), post=HttpPost(name=notifier.name))
-
-
-def _slack(notifier: NotifierSettings) -> NoticeChannel:
-    return SlackChannel(name=notifier.name, url=notifier.url, texts=_texts(notifier), post=HttpPost(name=notifier.name))
 
 
 def _email(notifier: NotifierSettings) -> NoticeChannel:
@@ -73,17 +56,13 @@ def _texts(notifier: NotifierSettings) -> NoticeTexts:
     return NoticeTexts(notifier.language, zone=notifier.zone, console_url=notifier.console_url)
 
 
-def _first_secret(notifier: NotifierSettings) -> SecretText | None:
-    return notifier.secret[0] if notifier.secret else None
-
-
 #: Every kind but PING, which carries no notices.
 _MAKERS: Mapping[NotifierKind, Callable[[NotifierSettings], NoticeChannel]] = {
     NotifierKind.WEBHOOK: _webhook,
-    NotifierKind.DINGTALK: _dingtalk,
-    NotifierKind.FEISHU: _feishu,
-    NotifierKind.WECOM: _wecom,
-    NotifierKind.SLACK: _slack,
+    NotifierKind.DINGTALK: _on_platform(DingTalkChannel),
+    NotifierKind.FEISHU: _on_platform(FeishuChannel),
+    NotifierKind.WECOM: _on_platform(WeComChannel),
+    NotifierKind.SLACK: _on_platform(SlackChannel),
     NotifierKind.EMAIL: _email,
 }
 
