@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 from reconciler.clock import Clock
 from reconciler.commands.status.report import StatusReport, SubscriptionStatus, read_status
@@ -28,9 +27,30 @@ _ASKED: Mapping[str, tuple[Callable[[Connections], dict[str, Callable[[], object
 }
 
 
+#: How often `status` is read where nobody scrapes: people are told of an accounted-until time that stands still.
+_UNSCRAPED_SECONDS = 30.0
+
+
+def status_reading(settings: Settings, *, clock: Clock) -> LatestReading[StatusReport | None]:
+    """What `reconciler status` says, read once for all in this process. None: the ledger is away."""
+
+    def read() -> StatusReport | None:
+        try:
+            with Connections(settings, clock=clock) as connections:
+                return read_status(connections)
+        except DatabaseAway:
+            return None
+
+    is_scraped = settings.metrics.listen is not None
+    interval_seconds = settings.metrics.read_interval_seconds if is_scraped else _UNSCRAPED_SECONDS
+    return LatestReading(read, clock=clock, interval_seconds=interval_seconds)
+
+
 @contextmanager
-def measuring(settings: Settings, command: str, *, clock: Clock) -> Iterator[Metering | None]:
-    """Serves the command's metrics within the block; None: metrics.listen is not set.
+def measuring(
+    settings: Settings, command: str, *, clock: Clock, status: LatestReading[StatusReport | None] | None = None
+) -> Iterator[Metering | None]:
+    """Serves the command's metrics within the block; None: metrics.listen is not set. `status`: shown, too.
 
     It serves before anything else is reached, so that a process that waits for its dependencies says so.
     Raises MissingDependency, ConfigurationError for an address in use.
@@ -42,9 +62,8 @@ def measuring(settings: Settings, command: str, *, clock: Clock) -> Iterator[Met
     interval = settings.metrics.read_interval_seconds
     dependencies = LatestReading(lambda: _own_dependencies(settings, command), clock=clock, interval_seconds=interval)
     readers: list[Callable[[], Iterable[Sample]]] = [lambda: dependency_samples(dependencies.get())]
-    if command == "run":
-        state = LatestReading(lambda: _state(settings), clock=clock, interval_seconds=interval)
-        readers += [lambda: state_samples(state), lambda: mode_samples(settings)]
+    if status is not None:
+        readers += [lambda: report_samples(status, settings), lambda: mode_samples(settings)]
     with metering.serving(settings.metrics.listen, readiness=dependencies.get, readers=readers):
         yield metering
 
@@ -62,39 +81,21 @@ def dependencies_of(connections: Connections, command: str) -> dict[str, str | N
     return results_of(asked)
 
 
-def _state(settings: Settings) -> tuple[Sample, ...] | None:
-    """None: the ledger is away, and nothing can be said."""
-    try:
-        with Connections(settings) as connections:
-            return tuple(status_samples(read_status(connections), settings))
-    except DatabaseAway:
-        return None
-
-
 def dependency_samples(results: Mapping[str, str | None] | None) -> Iterator[Sample]:
     """None where it could not be found out: every value is absent then."""
     for name, problem in (results or {}).items():
         yield Sample(c.DEPENDENCY_UP, (name,), int(problem is None))
 
 
-def state_samples(state: LatestReading[tuple[Sample, ...] | None]) -> Iterator[Sample]:
+def report_samples(
+    reading: LatestReading[StatusReport] | LatestReading[StatusReport | None], settings: Settings
+) -> Iterator[Sample]:
     """What was read, or that nothing could be: absent values are never shown as 0."""
-    samples = state.get()
-    yield from _reading_samples(state, samples)
-    yield from samples or ()
-
-
-def report_samples(reading: LatestReading[StatusReport], settings: Settings) -> Iterator[Sample]:
-    """The same, of a report that pages show, too."""
     report = reading.get()
-    yield from _reading_samples(reading, report)
-    yield from () if report is None else status_samples(report, settings)
-
-
-def _reading_samples(reading: LatestReading[Any], answer: object) -> Iterator[Sample]:
-    yield Sample(c.STATE_UP, (), int(answer is not None))
+    yield Sample(c.STATE_UP, (), int(report is not None))
     if reading.took_seconds is not None:
         yield Sample(c.STATE_READ, (), reading.took_seconds)
+    yield from () if report is None else status_samples(report, settings)
 
 
 def mode_samples(settings: Settings) -> Iterator[Sample]:

@@ -7,26 +7,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 
 from reconciler.clock import Clock
-from reconciler.commands.status.report import StatusReport, read_status
+from reconciler.commands.status.report import StatusReport
 from reconciler.commands.status.standstill import limit_seconds
 from reconciler.contract.tables import NoticeKind
 from reconciler.errors import ReconcilerError
 from reconciler.instrumentation.metrics import catalogue as c
 from reconciler.instrumentation.metrics.catalogue import Sample
-from reconciler.instrumentation.metrics.reading import LatestReading
 from reconciler.policy.ports import LedgerReports, StandingTrouble
 from reconciler.settings.notifiers import NotifierKind, NotifierSettings
 from reconciler.settings.schema import Settings
 from reconciler.wiring.channels import make_ping
-from reconciler.wiring.connections import Connections
 from reconciler.wiring.metrics import Metering
 from reconciler.wiring.notices import NoticeService, Watch, repeating, telling_people
 from reconciler.wiring.rounds import topic_plans
 
 logger = logging.getLogger(__name__)
-
-#: How often everything is asked how far it has come; the reading itself says how long it stays good.
-STATUS_SECONDS = 30.0
 
 
 @contextmanager
@@ -34,26 +29,26 @@ def telling(
     settings: Settings,
     *,
     clock: Clock,
-    sees_everything: bool,
+    status: Callable[[], StatusReport | None] | None = None,
     metering: Metering | None = None,
     watches: Sequence[Watch] = (),
 ) -> Iterator[None]:
     """Tells people within the block; does nothing without a [[notifiers]] section.
 
-    `sees_everything`: the process reaches Redis, brokers, outboxes and inboxes, and so knows accounted-until times.
+    `status`: the newest report. Without it, as where a process does not reach Redis and brokers, accounted-until times
+    are not known, and nothing is pinged.
     """
     if not settings.notifiers:
         yield
         return
-    status = LatestReading(lambda: _read_status(settings, clock), clock=clock, interval_seconds=STATUS_SECONDS)
-    all_watches = [_rounds_watch(settings), *watches]
-    all_watches += [_accounts_watch(status)] if sees_everything else []
-    pings = [one for one in settings.notifiers if one.kind is NotifierKind.PING] if sees_everything else []
-    with (
-        pinging(pings, lambda: proves_calm(status.get()), clock=clock),
-        telling_people(settings, clock=clock, watches=all_watches) as service,
-        _measured(service, metering),
-    ):
+    with ExitStack() as stack:
+        all_watches = [_rounds_watch(settings), *watches]
+        if status is not None:
+            all_watches.append(_accounts_watch(status))
+            pings = [one for one in settings.notifiers if one.kind is NotifierKind.PING]
+            stack.enter_context(pinging(pings, lambda: proves_calm(status()), clock=clock))
+        service = stack.enter_context(telling_people(settings, clock=clock, watches=all_watches))
+        stack.enter_context(_measured(service, metering))
         yield
 
 
@@ -63,11 +58,6 @@ def telling_audits(settings: Settings, watches: Sequence[Watch], *, clock: Clock
     kinds = frozenset({NoticeKind.AUDIT_VIOLATION})
     with telling_people(settings, clock=clock, watches=watches, kinds=kinds) if watches else nullcontext():
         yield
-
-
-def _read_status(settings: Settings, clock: Clock) -> StatusReport:
-    with Connections(settings, clock=clock) as connections:
-        return read_status(connections)
 
 
 def _rounds_watch(settings: Settings) -> Watch:
@@ -90,9 +80,9 @@ def _rounds_watch(settings: Settings) -> Watch:
     return watch
 
 
-def _accounts_watch(status: LatestReading[StatusReport]) -> Watch:
+def _accounts_watch(status: Callable[[], StatusReport | None]) -> Watch:
     def watch(_: LedgerReports, now_ms: int) -> Mapping[NoticeKind, Sequence[StandingTrouble]]:
-        report = status.get()
+        report = status()
         return {} if report is None else {NoticeKind.ACCOUNTED_UNTIL_STALE: late_accounts(report, now_ms=now_ms)}
 
     return watch

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from reconciler.classic.run import serve_classic
 from reconciler.clock import Clock, SystemClock
 from reconciler.commands.job_worker import working_on_jobs
-from reconciler.commands.metrics import measuring
+from reconciler.commands.metrics import measuring, status_reading
 from reconciler.commands.notices import telling
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import ConfigurationError, RedisAway, TransientError
@@ -64,9 +64,10 @@ def run_service(
     """
     clock = SystemClock()
     repair_rate = repair_rate_of(settings, clock)
+    status = status_reading(settings, clock=clock)
     with (
-        measuring(settings, "run", clock=clock) as metering,
-        telling(settings, clock=clock, sees_everything=True, metering=metering),
+        measuring(settings, "run", clock=clock, status=status) as metering,
+        telling(settings, clock=clock, status=status.get, metering=metering),
         tracing(settings, clock=clock, metering=metering) as spans,
         beside(metering, repair_rate),
     ):

@@ -27,7 +27,7 @@ def run_sweeper(settings: Settings, stop: threading.Event) -> None:
     clock = SystemClock()
     with (
         measuring(settings, "sweep", clock=clock) as metering,
-        telling(settings, clock=clock, sees_everything=False, metering=metering),
+        telling(settings, clock=clock, metering=metering),
     ):
         serve_when_possible(lambda: _sweep(settings, stop, clock, metering), stop=stop, clock=clock)
 

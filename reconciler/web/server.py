@@ -66,7 +66,7 @@ def _telling(services: WebServices, *, is_alone: bool) -> AbstractContextManager
     settings, clock = services.settings, services.clock
     watches = [] if services.audits is None else [audits_watch(services.audits, settings)]
     if is_alone:
-        return telling(settings, clock=clock, sees_everything=True, watches=watches)
+        return telling(settings, clock=clock, status=services.status.get, watches=watches)
     return telling_audits(settings, watches, clock=clock)
 
 

@@ -12,14 +12,15 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from reconciler.clock import SystemClock
-from reconciler.commands.metrics import dependency_samples, mode_samples, state_samples, status_samples
+from reconciler.commands.metrics import dependency_samples, mode_samples, report_samples, status_samples
 from reconciler.commands.notices import notice_samples
+from reconciler.commands.status.report import StatusReport
 from reconciler.contract.tables import HoldKind
 from reconciler.errors import DatabaseAway, InvariantViolation, RedisAway
 from reconciler.history.reader import HistoryOverview, SubscriptionHistory
 from reconciler.instrumentation.metrics import catalogue as c
 from reconciler.instrumentation.metrics.book import MetricBook
-from reconciler.instrumentation.metrics.catalogue import METRICS, Metric, Sample
+from reconciler.instrumentation.metrics.catalogue import METRICS, Metric
 from reconciler.instrumentation.metrics.events import EventMetrics
 from reconciler.instrumentation.metrics.look_ups import MeasuredBrokerEvidence
 from reconciler.instrumentation.metrics.reading import LatestReading
@@ -282,13 +283,13 @@ def handed_over() -> Page:
 def process() -> Page:
     """Any process: which release it is, what answers, how long reading took."""
 
-    def slowly() -> tuple[Sample, ...]:
+    def slowly() -> StatusReport:
         clock.sleep(0.01)
-        return ()
+        return Measured().report()
 
     clock = SystemClock()
-    state: LatestReading[tuple[Sample, ...] | None] = LatestReading(slowly, clock=clock, interval_seconds=10)
-    samples = [*build_samples(), *dependency_samples({"redis": None}), *state_samples(state)]
+    status = LatestReading(slowly, clock=clock, interval_seconds=10)
+    samples = [*build_samples(), *dependency_samples({"redis": None}), *report_samples(status, settings())]
     return scraped(MetricBook("run"), samples)
 
 
@@ -420,10 +421,11 @@ def test_calm_shows_no_loss_and_no_brake() -> None:
 
 
 def test_a_ledger_that_is_away_is_told_and_shows_no_zero() -> None:
-    def away() -> tuple[Sample, ...] | None:
+    def away() -> StatusReport | None:
         return None
 
-    page = scraped(MetricBook("run"), state_samples(LatestReading(away, clock=SystemClock(), interval_seconds=10)))
+    status = LatestReading(away, clock=SystemClock(), interval_seconds=10)
+    page = scraped(MetricBook("run"), report_samples(status, settings()))
     assert page["reconciler_state_up"] == 0
     assert not {name.partition("{")[0] for name in page} & {c.LOST.name, c.PENDING.name, c.ACCOUNTED_UNTIL.name}
 
