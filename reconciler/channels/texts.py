@@ -7,19 +7,18 @@ seen and no client finds an address to make a link of; a channel escapes what it
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
-from importlib.resources import files
 from urllib.parse import quote
 from zoneinfo import ZoneInfo
 
 from reconciler.channels.links import console_link
 from reconciler.clock import utc_text
+from reconciler.contract.language_texts import language_texts
 from reconciler.contract.tables import NoticeKind
 from reconciler.contract.visible_text import visible
+from reconciler.policy.notices import COUNTED_TROUBLES_MAX, STANDING_TROUBLES_MAX
 from reconciler.policy.ports import Notice
 
 NOTICE_LANGUAGES = ("en", "zh")
@@ -28,9 +27,6 @@ TOPIC_CHARACTERS_MAX = 127
 GROUP_CHARACTERS_MAX = 160
 #: So that the longest notice fits into 4096 bytes, WeCom's bound, however its characters are escaped.
 DETAIL_CHARACTERS_MAX = 200
-#: Nothing is counted further: one more stands for all numbers above.
-LOSSES_COUNTED_MAX = 100_000
-STANDING_COUNTED_MAX = 10_000
 #: Of the link; a longer one becomes that of the console's first page.
 LINK_CHARACTERS_MAX = 500
 #: The page that says what to do first.
@@ -79,7 +75,7 @@ class NoticeTexts:
     def __init__(self, language: str, *, zone: str = "UTC", console_url: str | None = None) -> None:
         """`language`: one of NOTICE_LANGUAGES. `zone`: the IANA name of the zone in which times are told."""
         self._language = language
-        self._texts = texts_of(language)
+        self._texts = language_texts("reconciler.channels", language)
         self._zone = ZoneInfo(zone)
         self._console_url = console_url
 
@@ -107,7 +103,7 @@ class NoticeTexts:
         return RUNBOOKS[kind].replace("docs/runbooks/", self.text("form.runbooks"))
 
     def _count(self, notice: Notice) -> str:
-        counted = LOSSES_COUNTED_MAX if notice.kind is NoticeKind.LOSS_PROVED else STANDING_COUNTED_MAX
+        counted = COUNTED_TROUBLES_MAX if notice.kind is NoticeKind.LOSS_PROVED else STANDING_TROUBLES_MAX
         return str(notice.count) if notice.count <= counted else self.text("form.more_than", number=counted)
 
     def _link(self, notice: Notice) -> str | None:
@@ -164,21 +160,6 @@ def _family(notice: Notice) -> str:
     if notice.kind is NoticeKind.LOSS_PROVED and not notice.is_over and not notice.count:
         return "goes_on.LOSS_PROVED"
     return f"{'ends' if notice.is_over else 'begins'}.{notice.kind}"
-
-
-@cache
-def texts_of(language: str) -> Mapping[str, str]:
-    """The texts of one of NOTICE_LANGUAGES, by dotted keys."""
-    document = files("reconciler.channels").joinpath("languages", f"{language}.toml").read_text("utf-8")
-    return dict(_flat(tomllib.loads(document), ""))
-
-
-def _flat(table: Mapping[str, object], above: str) -> Iterator[tuple[str, str]]:
-    for name, value in table.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{above}{name}.")
-        else:
-            yield f"{above}{name}", str(value)
 
 
 def safe_link(url: str) -> str:

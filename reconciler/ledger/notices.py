@@ -24,14 +24,12 @@ from reconciler.contract.tables import (
     RepairState,
 )
 from reconciler.ledger.database import LedgerDatabase
-from reconciler.policy.notices import COUNTED_TROUBLES_MAX, LATE_COMMIT_MS, once_told
+from reconciler.policy.notices import COUNTED_TROUBLES_MAX, LATE_COMMIT_MS, STANDING_TROUBLES_MAX, once_told
 from reconciler.policy.ports import Conversation, Notice, PastTroubles, Place, StandingTrouble, WaitingNotice
 from reconciler.sql.engines import is_whole_number
 from reconciler.sql.tables import candidate, hold, outage, repair
 from reconciler.sql.tables import notice as notice_table
 
-#: Rows that wait for a person, and are looked at. A larger number means: more than these.
-STANDING_ROWS_MAX = 10_000
 #: Outages that are looked at, the newest first.
 OUTAGES_MAX = 200
 #: Conversations of one environment: a table that something else filled must not fill a memory.
@@ -103,7 +101,7 @@ class SqlNotices:
     def _by_place(
         self, connection: sa.Connection, kind: NoticeKind, newest: sa.Select[Any]
     ) -> Iterable[StandingTrouble]:
-        rows = newest.limit(STANDING_ROWS_MAX + 1).subquery()
+        rows = newest.limit(STANDING_TROUBLES_MAX + 1).subquery()
         at_ms = sa.case((is_whole_number(rows.c.at_ms, connection.dialect.name), rows.c.at_ms), else_=0)
         counted = sa.select(
             rows.c.topic,

@@ -23,6 +23,8 @@ GATHER_SECONDS = 5.0
 LATE_COMMIT_MS = 600_000
 #: Rows that are counted for one message. A larger number means: more than these.
 COUNTED_TROUBLES_MAX = 100_000
+#: Of what waits for a person. Again a larger number means: more than these.
+STANDING_TROUBLES_MAX = 10_000
 #: Kinds that come at a time, and are told although they have ended. All others stand until they end.
 PAST_KINDS = frozenset({NoticeKind.LOSS_PROVED, NoticeKind.OUTAGE})
 #: Kinds without an end: each is told once.

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
-from typing import Any
 
 from markupsafe import Markup, escape
 
+from reconciler.contract.language_texts import language_texts
 from reconciler.web.excerpts import isolated, shown
 
 #: What the texts mark as a command of the shell.
@@ -48,13 +46,4 @@ class Catalogue:
 @cache
 def catalogue_of(language: str) -> Catalogue:
     """That of one of LANGUAGES."""
-    document = files("reconciler.web.console").joinpath("languages", f"{language}.toml").read_text("utf-8")
-    return Catalogue(language, dict(_flat(tomllib.loads(document), "")))
-
-
-def _flat(table: Mapping[str, Any], above: str) -> Iterator[tuple[str, str]]:
-    for name, value in table.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{above}{name}.")
-        else:
-            yield f"{above}{name}", value
+    return Catalogue(language, language_texts("reconciler.web.console", language))

@@ -6,6 +6,7 @@ import re
 import string
 import unicodedata
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,8 @@ from reconciler.channels.texts import (
     RUNBOOKS,
     NoticeText,
     NoticeTexts,
-    texts_of,
 )
+from reconciler.contract.language_texts import language_texts
 from reconciler.contract.tables import NoticeKind
 from tests.examples import examples
 from tests.unit.channels.hostile import hostile_texts
@@ -26,6 +27,7 @@ from tests.unit.channels.notices import CONSOLE_URL, assert_golden, every_notice
 
 ROOT = Path(__file__).parents[3]
 _HAN = re.compile("[\u4e00-\u9fff]")
+texts_of = partial(language_texts, "reconciler.channels")
 ENGLISH = NoticeTexts("en", console_url=CONSOLE_URL)
 
 
