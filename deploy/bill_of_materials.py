@@ -30,12 +30,13 @@ NAME = "checkback-reconciler.cdx.json"
 NOT_EVERYWHERE = {"async-timeout": "Apache-2.0", "colorama": "BSD-3-Clause"}
 #: An identifier of SPDX has no space. Longer texts are names.
 SPDX = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]*")
-#: Edges are those of this machine, wherever the file is written.
+#: What is installed is told of this machine, wherever it is written.
 MACHINE = {
     "python_version": "3.12",
     "python_full_version": "3.12.0",
     "sys_platform": "linux",
     "platform_system": "Linux",
+    "os_name": "posix",
 }
 
 
@@ -151,8 +152,7 @@ def _licence(name: str) -> dict[str, Any]:
         return _expression(expression)
     if SPDX.fullmatch(named):
         return _expression(named)
-    classified = [line.rpartition(" :: ")[2] for line in metadata.get_all("Classifier", ()) if "License ::" in line]
-    declared = " or ".join(classified) or named
+    declared = classified_licence(name) or named
     if not declared:
         raise SystemExit(f"{name} declares no licence: look it up")
     return {"license": {"name": declared.splitlines()[0], "acknowledgement": "declared"}}
@@ -172,12 +172,10 @@ def _edges(own: str, packages: list[Locked], carried: list[dict[str, Any]]) -> l
     extras: dict[str, set[str]] = {}
     needed: dict[str, set[str]] = {}
     waiting = [(own, Requirement(one), "") for one in asked]
-    machine: Any = {**default_environment(), **MACHINE, "platform_system": "Linux"}
     while waiting:
         asker, requirement, extra = waiting.pop()
         name = canonicalize_name(requirement.name)
-        marker = requirement.marker
-        if name not in by_name or (marker and not marker.evaluate({**machine, "extra": extra})):
+        if name not in by_name or not is_installed_with(requirement, extra):
             continue
         needed.setdefault(asker, set()).update(by_name[name])
         new = {"", *requirement.extras} - extras.setdefault(name, set())
@@ -187,6 +185,19 @@ def _edges(own: str, packages: list[Locked], carried: list[dict[str, Any]]) -> l
     needed.setdefault(own, set()).update(one["bom-ref"] for one in carried)
     refs = [own, *(package.purl for package in packages), *(one["bom-ref"] for one in carried)]
     return [{"ref": ref, "dependsOn": sorted(needed.get(ref, ()))} for ref in refs]
+
+
+def is_installed_with(requirement: Requirement, extra: str) -> bool:
+    """Whether a package that is asked for with an extra, or with none (""), brings what it requires."""
+    environment: dict[str, Any] = {**default_environment(), **MACHINE, "extra": extra}
+    return requirement.marker is None or requirement.marker.evaluate(environment)
+
+
+def classified_licence(name: str) -> str:
+    """What the classifiers of an installed package say; empty: nothing."""
+    metadata: Any = distribution(name).metadata
+    lines = metadata.get_all("Classifier", ())
+    return " or ".join(line.rpartition(" :: ")[2] for line in lines if "License ::" in line)
 
 
 def _requires(name: str) -> list[str]:

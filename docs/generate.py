@@ -14,13 +14,13 @@ from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
-from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from deploy import written
+from deploy.bill_of_materials import classified_licence, is_installed_with
 from deploy.grafana import dashboard
 from reconciler.audit.result.classes import RULES
 from reconciler.channels import webhook
@@ -345,11 +345,8 @@ def dependencies_page() -> str:
 
 
 def _follow(requirement: Requirement, asker: str, brought: dict[str, set[str]], extra: str = "") -> None:
-    # On every Python and machine the page is the same.
-    environment = {**default_environment(), "python_version": "3.12", "python_full_version": "3.12.0", "extra": extra}
-    environment |= {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
     name = canonicalize_name(requirement.name)
-    if requirement.marker is not None and not requirement.marker.evaluate(environment):
+    if not is_installed_with(requirement, extra):
         return
     if asker in brought.get(name, ()) and not requirement.extras:
         return
@@ -363,8 +360,7 @@ def _follow(requirement: Requirement, asker: str, brought: dict[str, set[str]], 
 
 def _licence(name: str) -> str:
     metadata = distribution(name).metadata
-    classified = [line.rpartition(" :: ")[2] for line in metadata.get_all("Classifier", ()) if "License ::" in line]
-    declared = metadata.get("License-Expression") or " or ".join(classified) or metadata.get("License")
+    declared = metadata.get("License-Expression") or classified_licence(name) or metadata.get("License")
     declared = declared or UNDECLARED.get(name)
     if not declared:
         raise SystemExit(f"{name} declares no licence: look it up")
