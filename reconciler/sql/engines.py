@@ -10,8 +10,9 @@ session: see postgres_messages.py.
 from __future__ import annotations
 
 import re
+import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from importlib.util import find_spec
 from typing import Any
 from urllib.parse import quote, unquote
@@ -30,6 +31,8 @@ from reconciler.errors import ConfigurationError, DatabaseAway, InvalidValue, Mi
 from reconciler.sql.changing_login import secret_of, take_login_of
 
 LOCK_TIMEOUT_SECONDS_DEFAULT = 5.0
+#: Writers that a new SQLite file is waited for, one after the other.
+_WAL_TRIES_MAX = 100
 CONNECT_TIMEOUT_SECONDS = 5
 #: A server that stops answering in the middle of a statement costs this long, not for ever.
 SILENCE_SECONDS = 60
@@ -223,8 +226,20 @@ def _sqlite_connect(connection: Any, _record: object) -> None:
     connection.isolation_level = None
     connection.text_factory = text_or_bytes
     with closing(connection.cursor()) as cursor:
-        cursor.execute("PRAGMA journal_mode=WAL")
+        _take_wal(cursor)
         cursor.execute("PRAGMA synchronous=FULL")
+
+
+def _take_wal(cursor: sqlite3.Cursor) -> None:
+    """Changing the mode of a new file does not wait for a writer, such as another process that changes it; a
+    transaction does."""
+    for _ in range(_WAL_TRIES_MAX):
+        with suppress(sqlite3.OperationalError):
+            cursor.execute("PRAGMA journal_mode=WAL")
+            return
+        cursor.execute("BEGIN IMMEDIATE")
+        cursor.execute("ROLLBACK")
+    cursor.execute("PRAGMA journal_mode=WAL")
 
 
 def _sqlite_connect_read_only(connection: Any, _record: object) -> None:

@@ -7,6 +7,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -269,6 +270,26 @@ def test_a_reader_neither_creates_a_file_nor_changes_its_journal(tmp_path: Path)
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "delete"
         assert connection.exec_driver_sql("SELECT count(*) FROM t").scalar() == 0
     engine.dispose()
+
+
+def test_a_new_file_that_another_process_writes_is_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "new.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        other.execute("CREATE TABLE t (x INTEGER)")
+        engine = open_engine(f"sqlite:///{path}")
+
+        def end_the_other(statement: str) -> None:
+            if statement == "BEGIN IMMEDIATE" and other.in_transaction:
+                other.execute("COMMIT")
+
+        def watch(connection: sqlite3.Connection, _record: object) -> None:
+            connection.set_trace_callback(end_the_other)
+
+        sa.event.listen(engine, "connect", watch, insert=True)
+        with reading(engine) as connection:
+            assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+        engine.dispose()
 
 
 def test_a_wal_database_that_nobody_has_open_can_be_read(tmp_path: Path) -> None:
