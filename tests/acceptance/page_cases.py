@@ -152,7 +152,7 @@ def purged(page: str, world: World) -> None:
         values: dict[str, int | str] = {"key": key, "at_ms": at_ms}
         inbox.execute(
             "INSERT INTO reconciler_inbox (consumer_group, unique_key, topic, source, applied_at_ms) "
-            "VALUES ('billing', :key, 'ORDERS', 'consumer', :at_ms)",
+            "VALUES ('shipping', :key, 'ORDERS', 'consumer', :at_ms)",
             values,
         )
         outbox.execute(
