@@ -40,6 +40,8 @@ CHINESE = {
     "site_name": "回查对账器",
     "site_description": "找出本地事务已提交、消费者却没有收到的 RocketMQ 事务消息。",
 }
+#: The switches of the theme's colours, which mkdocs.yml names in English.
+CHINESE_SWITCHES = {"Light": "浅色", "Dark": "深色", "As the system": "跟随系统"}
 #: Where the site has the files of the repository outside docs that pages link.
 REPOSITORY = "repository/"
 PICTURES = (".svg", ".webp", ".png")
@@ -70,6 +72,9 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     config.mdx_configs["toc"]["slugify"] = github_anchor
     _english.update({option: config[option] for option in CHINESE})
     config.markdown_extensions.append(GitHubsLists())
+    palette = config.theme["palette"]
+    chinese = [{**one, "toggle": {**one["toggle"], "name": CHINESE_SWITCHES[one["toggle"]["name"]]}} for one in palette]
+    _palettes.update({"en": palette, "zh": chinese})
     return config
 
 
@@ -160,6 +165,7 @@ def _language_of(page: Page) -> str:
 
 _navigations: dict[str, Navigation] = {}
 _english: dict[str, str] = {}
+_palettes: dict[str, list[dict[str, Any]]] = {}
 
 
 def on_nav(nav: Navigation, **_: object) -> Navigation:
@@ -184,6 +190,7 @@ def on_page_context(context: dict[str, Any], page: Page, config: MkDocsConfig, *
     """The page in its language: name of the site, words of the theme, navigation, search, the switch to the other."""
     language = _language_of(page)
     config.theme["language"] = language
+    config.theme["palette"] = _palettes[language]
     config.update(CHINESE if language == "zh" else _english)
     context["nav"] = _navigations[language]
     config.extra["scope"] = context["base_url"]

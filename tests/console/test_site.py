@@ -62,6 +62,16 @@ def test_the_site_has_a_name_in_each_language(site: Path, page: str, name: str, 
     assert all(name in head and other not in head for head in heads)
 
 
+@pytest.mark.parametrize(
+    ("page", "switches"), [("", {"Light", "Dark", "As the system"}), ("zh/", {"浅色", "深色", "跟随系统"})]
+)
+def test_the_switches_of_colours_are_named_in_the_language_of_the_page(
+    site: Path, page: str, switches: set[str]
+) -> None:
+    shown = (site / page / "tutorial/first-loss.html").read_text(encoding="utf-8")
+    assert set(re.findall(r'<label[^>]* title="([^"]+)" for="__palette', shown)) == switches
+
+
 def test_each_language_searches_its_own_pages(site: Path) -> None:
     english, chinese = (
         json.loads((site / tree / "search/search_index.json").read_text(encoding="utf-8"))["docs"]
