@@ -25,6 +25,8 @@ _BEHIND = "> 本页落后于英文版。以[英文版]({english})为准。\n\n"
 _BLOCK = re.compile(r"^(?P<indent> *)```\w*\n.*?^(?P=indent)```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\((?P<target>[^)#:\s]*)(?:#[^)]*)?\)")
 _CODE = re.compile(r"`([^`\n]+)`")
+#: A link by its label, `[text][label]`, and what the label stands for.
+_SOURCE = re.compile(r"\]\[[\w-]+\]|^\[[\w-]+\]: \S+$", re.MULTILINE)
 _FIGURE = re.compile(r"\d(?:[\d.]*\d)?")
 
 
@@ -82,7 +84,7 @@ def _differences(english: str, chinese: str) -> Iterator[str]:
     if blocks != given:
         odd = [block for block in given if block not in blocks] or [block for block in blocks if block not in given]
         yield f"{chinese}: its fenced blocks are not those of {english}, in this order: {odd or 'another order'}"
-    for name, of_text in (("code", _codes), ("figures", _figures)):
+    for name, of_text in (("code", _codes), ("figures", _figures), ("sources", _sources)):
         if lacking := of_text(there) - of_text(here):
             yield f"{chinese}: lacks {name} of {english}: {', '.join(sorted(lacking))}"
     if lacking := {_preferred(link) for link in _links(english)} - set(_links(chinese)) - {chinese}:
@@ -108,6 +110,10 @@ def _codes(text: str) -> set[str]:
 def _figures(text: str) -> set[str]:
     prose = re.sub(r"\]\([^)]*\)", "]", _CODE.sub("", _prose(text)))
     return set(_FIGURE.findall(re.sub(r"(?<=\d)[ ,](?=\d{3})", "", prose)))
+
+
+def _sources(text: str) -> set[str]:
+    return set(_SOURCE.findall(_prose(text)))
 
 
 def _links(page: str) -> Iterator[str]:

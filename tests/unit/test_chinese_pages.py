@@ -31,12 +31,12 @@ SLIPS = {
 
 
 def prose(page: str) -> str:
-    """Of a page, without fenced blocks, comments and targets of links; lines stay where they are."""
+    """Of a page, without fenced blocks, comments, and targets and sources of links; lines stay where they are."""
     text = (ROOT / page).read_text(encoding="utf-8")
     text = re.sub(
         r"^( *)```.*?^\1```$", lambda block: re.sub(r"[^\n]", "", block[0]), text, flags=re.MULTILINE | re.DOTALL
     )
-    return re.sub(r"<!--.*?-->|(?<=\])\([^)]*\)", "", text)
+    return re.sub(r"<!--.*?-->|(?<=\])\([^)]*\)|^\[[\w-]+\]: \S+$", "", text, flags=re.MULTILINE)
 
 
 def rivals() -> dict[str, str]:
@@ -130,6 +130,7 @@ class TestAPageOfOnesOwn:
             ("`doctor`", "`status`"),
             ("# Page", "## Page"),
             (" doctor\n   ```", " status\n   ```\n   ```\n   ok\n   ```"),
+            ("run", "[run][why]"),
         ],
     )
     def test_a_seal_without_a_translation_is_found_out(self, tree: Path, old: str, new: str) -> None:
