@@ -44,8 +44,8 @@ OTHERS = {
     "the HTTP API and its problem documents": "[HTTP API](http-api.md)",
     "settings (TOML)": "[settings](settings.md); `reconciler config schema` prints their JSON schema",
     "metrics": "[metrics](metrics.md)",
-    "files of the history (Parquet), and its manifest": "[history](../how-to/history.md)",
-    "evidence and results of an audit": "[running the audit](../how-to/audit.md#the-evidence-folder)",
+    "files of the history (Parquet), and its manifest": "[how the history is written](../explanation/history.md)",
+    "evidence and results of an audit": "[audit](audit.md#the-evidence-folder)",
     "signed statements": "[statements](statement.md#the-files)",
 }
 
@@ -58,7 +58,7 @@ def lines() -> Iterator[str]:
     yield from (
         "### reconciler audit",
         "",
-        "The object stands beside [running the audit](../how-to/audit.md#json).",
+        "The object stands in [audit](audit.md#json).",
         "",
     )
     yield from (

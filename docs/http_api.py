@@ -1,7 +1,7 @@
 """Every request of `/api/v1`, written from the descriptions beside the routes (reconciler/web/api/description.py).
 
-The same as [OpenAPI 3.1](../how-to/console.md#the-api): `GET /api/v1/openapi.json`. Times are milliseconds UTC since 1970. Requests that are
-not served get a problem document (RFC 9457). How a program acts, and how it pages: [Console and HTTP API](../how-to/console.md).
+The same as [OpenAPI 3.1](console.md#the-api): `GET /api/v1/openapi.json`. Times are milliseconds UTC since 1970. Requests that are
+not served get a problem document (RFC 9457). How a program acts, and how it pages: [Console and HTTP API](console.md).
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def _run(options: argparse.Namespace) -> tuple[int, str]:
 
 
 def answer(done: AuditRun) -> dict[str, Any]:
-    """The JSON object of an audit that ran to its end (docs/how-to/audit.md)."""
+    """The JSON object of an audit that ran to its end (docs/reference/audit.md)."""
     judged = done.judged
     refused = judged.no_answer
     return {

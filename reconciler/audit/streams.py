@@ -50,7 +50,7 @@ def json_line(document: Mapping[str, Any]) -> str:
 
 
 def no_answer(reason: str, message: str) -> dict[str, Any]:
-    """The JSON object of an audit that judged nothing (docs/how-to/audit.md)."""
+    """The JSON object of an audit that judged nothing (docs/reference/audit.md)."""
     return {
         "verdict": "no answer",
         "reason": reason,

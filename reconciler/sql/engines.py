@@ -51,19 +51,22 @@ _REMEDIES = tuple(
         ),
         (
             r"no encryption|\(3159,|requires? ssl|insecure transport",
-            "the server takes TLS only: ask for it in its URL (docs/how-to/security.md#redis-and-databases)",
+            "the server takes TLS only: ask for it in its URL (docs/reference/security.md#redis-and-databases)",
         ),
         (
             r"server does not support ssl|\(2026,",
-            "switch TLS on at the server, or take it out of its URL (docs/how-to/security.md#redis-and-databases)",
+            "switch TLS on at the server, or take it out of its URL (docs/reference/security.md#redis-and-databases)",
         ),
         (
             r"does not match host name|hostname mismatch|ip address mismatch",
-            "reach it under a name of its certificate, or drop the check (docs/how-to/security.md#redis-and-databases)",
+            (
+                "reach it under a name of its certificate, or drop the check "
+                "(docs/reference/security.md#redis-and-databases)"
+            ),
         ),
         (
             r"certificate verify failed|root certificate file|self-signed certificate",
-            "give the certificate of its authority in its URL (docs/how-to/security.md#redis-and-databases)",
+            "give the certificate of its authority in its URL (docs/reference/security.md#redis-and-databases)",
         ),
         (
             r"authentication failed|role \S+ does not exist|no such user|no password supplied|no pg_hba.conf|\(1045,",

@@ -97,7 +97,7 @@ def test_the_search_works_from_a_folder(chromium: Browser, site: Path, page: str
 
 def test_no_page_is_wider_than_a_telephone(chromium: Browser, site: Path) -> None:
     with opened(chromium, site.as_uri(), look=Look(width=360)) as watched:
-        for page in ("index", "reference/settings", "explanation/holes"):
+        for page in ("index", "reference/settings", "reference/holes"):
             watched.page.goto(f"{site.as_uri()}/{page}.html")
             assert watched.overflow_pixels() <= 0, page
         assert not watched.troubles

@@ -1,6 +1,6 @@
 """Hostile bytes cost an error of ours and nothing else; what once cost more is in the corpus and is run for ever.
 
-`make fuzz EXECUTIONS=1000000 SEED=1` runs more of the same; docs/explanation/holes.md says what was run.
+`make fuzz EXECUTIONS=1000000 SEED=1` runs more of the same; docs/explanation/how-it-is-tested.md says what was run.
 """
 
 from __future__ import annotations

@@ -202,7 +202,7 @@ _HEAD = """# What each mechanism is for: the shortest accident without it
 
 Written by `python -m tests.model.stories`: an exhaustive search (`tests/model`) takes one mechanism away at a time and
 finds the shortest history in which a promise of [the guarantees](guarantees.md) breaks. With all of them it finds none:
-see [the 58 holes](holes.md#the-exhaustive-model).
+see [how it is tested](how-it-is-tested.md#the-exhaustive-model).
 """
 
 

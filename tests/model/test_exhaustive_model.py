@@ -1,6 +1,6 @@
 """Every state that rounds, announcements, repair and their accidents can reach, and the accidents of lesser designs.
 
-`make model` searches the whole of it; docs/explanation/holes.md says how much that is.
+`make model` searches the whole of it; docs/explanation/how-it-is-tested.md says how much that is.
 """
 
 from __future__ import annotations

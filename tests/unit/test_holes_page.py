@@ -1,4 +1,4 @@
-"""docs/explanation/holes.md: every hole is listed there once, and every function and test that it names exists."""
+"""docs/reference/holes.md: every hole is listed there once, and every function and test that it names exists."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from tests.named_code import exists
 pytestmark = pytest.mark.unmeasured  # reads the text of the product
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/explanation/holes.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/reference/holes.md").read_text(encoding="utf-8")
+#: What these tests do.
+TESTS = (ROOT / "docs/explanation/how-it-is-tested.md").read_text(encoding="utf-8")
 STATES = ("closed", "partly", "open", "not promised")
 LINES = [line for line in PAGE.splitlines() if line.startswith("| **H")]
 
@@ -43,8 +45,9 @@ def test_a_hole_is_closed_by_code_and_shown_by_tests_or_says_why_not(line: str) 
         assert exists(f"tests/{path}", dotted), f"tests/{path} has no {dotted}"
 
 
-def test_tests_named_elsewhere_on_the_page_exist() -> None:
-    prose = "\n".join(line for line in PAGE.splitlines() if line not in LINES)
+@pytest.mark.parametrize("page", [PAGE, TESTS], ids=["holes", "how it is tested"])
+def test_tests_named_elsewhere_exist(page: str) -> None:
+    prose = "\n".join(line for line in page.splitlines() if line not in LINES)
     assert names(prose)
     for path, dotted in names(prose):
         assert exists(f"tests/{path}", dotted), f"tests/{path} has no {dotted}"

@@ -14,12 +14,14 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PLUG_INS = ["checkback_producers", "checkback_consumers"]
 #: The page for the plug-in's users.
-PAGE = {"checkback_producers": "docs/how-to/sending.md", "checkback_consumers": "docs/how-to/receiving.md"}
+PAGE = {"checkback_producers": "docs/reference/sending.md", "checkback_consumers": "docs/reference/receiving.md"}
 #: Pages about how to use the product. Others explain its inside, and name private classes by their files.
 PAGES_FOR_USERS = [
     "README.md",
     "docs/how-to/sending.md",
     "docs/how-to/receiving.md",
+    "docs/reference/sending.md",
+    "docs/reference/receiving.md",
     "docs/tutorial/first-loss.md",
     "docs/how-to/operations.md",
 ]

@@ -112,7 +112,7 @@ def description_of(act: WebAct[Any], path: str) -> Description:
         body=_plain(act.fields.model_json_schema()),
         statuses=dict(sorted({**_REFUSED, **statuses}.items())),
         answers_with=tuple(status for status in statuses if status < HTTPStatus.BAD_REQUEST),
-        more="[More](../how-to/console.md#acts).",
+        more="[More](console.md#acts).",
     )
 
 

@@ -27,7 +27,7 @@ from tests.services.processes import Child
 from tests.services.redis_server import RedisServer, missing
 from tests.services.requirements import require, sentinel_missing
 
-SEE = "(docs/how-to/security.md#redis-and-databases)"
+SEE = "(docs/reference/security.md#redis-and-databases)"
 
 
 class Files:
