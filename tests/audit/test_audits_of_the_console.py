@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Iterator
@@ -14,11 +15,17 @@ from reconciler.clock import SystemClock
 from reconciler.web.audits import verify_process
 from reconciler.web.audits.check import AuditCheck, AuditState
 from reconciler.web.audits.folder import read_report
+from reconciler.web.audits.notices import audits_watch
+from reconciler.web.audits.shelf import build_shelf
 from reconciler.web.audits.verify_process import VerifyProcess
 from tests.audit import judged_samples
 from tests.audit import signed_samples as samples
 from tests.audit.test_without_spark import NO_PYSPARK
 from tests.polling import eventually
+from tests.unit.channels.receiver import receiving
+from tests.unit.service.notice_world import NoticeWorld, listener, webhook
+from tests.unit.web.audit_cases import known
+from tests.unit.web.console_world import settings_of
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +59,29 @@ def test_a_signed_output_and_its_report_are_not_told_as_verified(folder: Path) -
     assert found.violations == sum(one.violations for one in found.statements) > 0
     report = read_report(str(folder / "outs"), "day-0", found.report_sha256 or "")
     assert report == (folder / "outs/day-0/report.html").read_bytes()
+
+
+@pytest.mark.usefixtures("folder")  # without PySpark
+def test_violations_that_an_audit_has_signed_are_told_once_whoever_looks_at_them_again(tmp_path: Path) -> None:
+    key, public = samples.new_key(tmp_path)
+    samples.write_signed(tmp_path, key)
+    folder = {"RECONCILER_WEB__AUDITS_FOLDER": str(tmp_path / "outs"), "RECONCILER_WEB__AUDITS_PUBLIC_KEY": str(public)}
+    settings = settings_of(tmp_path, **folder)
+    world = NoticeWorld(tmp_path)
+    with receiving() as receiver:
+        for _ in range(2):  # a web server, and the next one, which verifies all of them again
+            shelf = build_shelf(settings.web, clock=SystemClock())
+            assert shelf is not None
+            service = world.service(listener(webhook(receiver.url)), watches=[audits_watch(shelf, settings)])
+            world.turn(service)
+            known(shelf, shelf.look().entries)
+            for _ in range(20):
+                world.turn(service, seconds=60)
+            shelf.close()
+        (told,) = (json.loads(one.body)["data"] for one in receiver.received)
+    world.engine.dispose()
+    assert (told["kind"], told["count"], told["is_over"]) == ("AUDIT_VIOLATION", 1, False)
+    assert (told["since_ms"], told["detail"]) == (judged_samples.START_MS, "2026-11-20")
 
 
 def test_an_altered_report_is_told_and_not_vouched_for(folder: Path) -> None:
