@@ -451,6 +451,7 @@ HAND_OVERS = [
         "It is sent once its receiver answers.",
         Query(newest(c.OLDEST_NOTICE), "{{notifier}}"),
         unit="s",
+        of_alert="NoticesUnsent",
     ),
 ]
 

@@ -42,7 +42,7 @@ def telling(
         yield
         return
     with ExitStack() as stack:
-        all_watches = [_rounds_watch(settings), *watches]
+        all_watches = [rounds_watch(settings), *watches]
         if status is not None:
             all_watches.append(_accounts_watch(status))
             pings = [one for one in settings.notifiers if one.kind is NotifierKind.PING]
@@ -60,7 +60,7 @@ def telling_audits(settings: Settings, watches: Sequence[Watch], *, clock: Clock
         yield
 
 
-def _rounds_watch(settings: Settings) -> Watch:
+def rounds_watch(settings: Settings) -> Watch:
     """Subscriptions whose newest stored round is too old. One that never had a round is not told: it may be new."""
     limit_ms = round((limit_seconds(settings, None) + settings.rounds.skew_margin_seconds) * 1000)
     plans = topic_plans(settings)
@@ -143,7 +143,7 @@ def _measured(service: NoticeService | None, metering: Metering | None) -> Abstr
 
 
 def notice_samples(service: NoticeService) -> Iterator[Sample]:
-    """What was sent, and how old the oldest message is that could not be."""
+    """What was sent, and for how long a message has been due."""
     for (name, outcome), count in tuple(service.outcomes.items()):
         yield Sample(c.NOTICES, (name, outcome), count)
     looked_at_ms = service.looked_at_ms or 0

@@ -6,7 +6,7 @@ A claim is one conditional UPDATE in database time, as on jobs; every write name
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
@@ -15,6 +15,7 @@ import sqlalchemy as sa
 
 from reconciler.contract.row_rules import bounded_text, wait_ms
 from reconciler.contract.row_values import RowReader
+from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import (
     EVERY_GROUP,
     NOTICE,
@@ -52,11 +53,16 @@ class SqlNotices:
         """All rows that are sound."""
         return self._found(sa.select(notice_table).where(notice_table.c.environment == environment))
 
-    def due(self, environment: str, notifier: str) -> Sequence[Conversation]:
+    def due(self, environment: str, notifier: str, *, gap_seconds: float = 0.0) -> Sequence[Conversation]:
         """A seek of the notifier's rows, of which few have a message."""
-        c = notice_table.c
-        is_due = c.notice.is_not(None) & (c.next_at_ms <= self._database.now()) & self._is_free()
+        c, now = notice_table.c, self._database.now()
+        is_due = c.notice.is_not(None) & (c.next_at_ms <= now) & self._is_free()
         query = sa.select(notice_table).where(c.environment == environment, c.notifier == notifier, is_due)
+        if gap_seconds:
+            other = notice_table.alias()
+            is_recent = (other.c.told_at_ms > now - wait_ms(gap_seconds)) & (other.c.told_at_ms <= now)
+            of = (other.c.environment == environment) & (other.c.notifier == notifier)
+            query = query.where(~sa.exists().where(of, is_recent))
         found = self._found(query.order_by(c.next_at_ms))
         return [one for one in found if one.waiting is not None]
 
@@ -73,9 +79,10 @@ class SqlNotices:
         now = self._database.now()
         row = _key(environment, notifier, place) | _NEW | {"mark_ms": now, "created_at_ms": now}
         with self._database.writing() as connection:
+            self._delete_damaged(connection, _key(environment, notifier, place))
             self._database.insert_missing(connection, notice_table, [row])
 
-    def standing(self, environment: str) -> Sequence[StandingTrouble]:
+    def standing(self, environment: str, subscriptions: Sequence[Subscription]) -> Sequence[StandingTrouble]:
         """Quarantined keys by topic and group, failed repairs by topic and scope, open breakers."""
         c, r = candidate.c, repair.c
         waits = sa.select(c.topic, c.consumer_group, c.unique_key, c.first_seen_ms.label("at_ms")).where(
@@ -88,39 +95,17 @@ class SqlNotices:
             hold.c.environment == environment, hold.c.kind == HoldKind.BREAKER.value
         )
         with self._database.reading() as connection:
+            groups = [(one.topic, one.group) for one in subscriptions]
+            scopes = dict.fromkeys([*((one.topic, EVERY_GROUP) for one in subscriptions), *groups])
             found = [
-                *self._by_place(connection, NoticeKind.QUARANTINED, waits.order_by(c.first_seen_ms.desc())),
-                *self._by_place(connection, NoticeKind.REPAIR_FAILED, failed.order_by(r.created_at_ms.desc())),
+                *_by_place(connection, NoticeKind.QUARANTINED, waits.order_by(c.first_seen_ms.desc()), groups),
+                *_by_place(connection, NoticeKind.REPAIR_FAILED, failed.order_by(r.created_at_ms.desc()), scopes),
             ]
             for row in connection.execute(breakers):
                 since_ms = row.since_ms if type(row.since_ms) is int else 0
                 kind, reason = NoticeKind.BREAKER_OPEN, str(row.reason)
                 found.append(StandingTrouble(kind=kind, topic=str(row.topic), since_ms=since_ms, detail=reason))
         return found
-
-    def _by_place(
-        self, connection: sa.Connection, kind: NoticeKind, newest: sa.Select[Any]
-    ) -> Iterable[StandingTrouble]:
-        rows = newest.limit(STANDING_TROUBLES_MAX + 1).subquery()
-        at_ms = sa.case((is_whole_number(rows.c.at_ms, connection.dialect.name), rows.c.at_ms), else_=0)
-        counted = sa.select(
-            rows.c.topic,
-            rows.c.consumer_group,
-            sa.func.count().label("n"),
-            sa.func.min(at_ms).label("oldest_ms"),
-            sa.func.max(at_ms).label("newest_ms"),
-            sa.func.min(rows.c.unique_key).label("unique_key"),
-        ).group_by(rows.c.topic, rows.c.consumer_group)
-        for row in connection.execute(counted):
-            yield StandingTrouble(
-                kind=kind,
-                topic=str(row.topic),
-                group=None if row.consumer_group == EVERY_GROUP else str(row.consumer_group),
-                count=int(row.n),
-                since_ms=int(row.oldest_ms),
-                newest_ms=int(row.newest_ms),
-                detail=str(row.unique_key),
-            )
 
     def past(self, environment: str, marks: Iterable[tuple[Place, int]]) -> Mapping[tuple[Place, int], PastTroubles]:
         """A seek of each mark."""
@@ -200,6 +185,44 @@ class SqlNotices:
 
     def _is_free(self) -> sa.ColumnElement[bool]:
         return notice_table.c.token.is_(None) | (notice_table.c.lease_until_ms < self._database.now())
+
+
+def _by_place(
+    connection: sa.Connection, kind: NoticeKind, newest: sa.Select[Any], places: Iterable[tuple[str, str]]
+) -> Sequence[StandingTrouble]:
+    """One trouble a place, by the newest rows. Beyond their bound a place of few rows is asked about by itself."""
+    found = list(_counted(connection, kind, newest))
+    if sum(one.count for one in found) <= STANDING_TROUBLES_MAX:
+        return found
+    seen = {(one.topic, one.group or EVERY_GROUP) for one in found}
+    topic, group = newest.selected_columns["topic"], newest.selected_columns["consumer_group"]
+    for place in places:
+        if place not in seen:
+            found += _counted(connection, kind, newest.where(topic == place[0], group == place[1]))
+    return found
+
+
+def _counted(connection: sa.Connection, kind: NoticeKind, newest: sa.Select[Any]) -> Iterator[StandingTrouble]:
+    rows = newest.limit(STANDING_TROUBLES_MAX + 1).subquery()
+    at_ms = sa.case((is_whole_number(rows.c.at_ms, connection.dialect.name), rows.c.at_ms), else_=0)
+    counted = sa.select(
+        rows.c.topic,
+        rows.c.consumer_group,
+        sa.func.count().label("n"),
+        sa.func.min(at_ms).label("oldest_ms"),
+        sa.func.max(at_ms).label("newest_ms"),
+        sa.func.min(rows.c.unique_key).label("unique_key"),
+    ).group_by(rows.c.topic, rows.c.consumer_group)
+    for row in connection.execute(counted):
+        yield StandingTrouble(
+            kind=kind,
+            topic=str(row.topic),
+            group=None if row.consumer_group == EVERY_GROUP else str(row.consumer_group),
+            count=int(row.n),
+            since_ms=int(row.oldest_ms),
+            newest_ms=int(row.newest_ms),
+            detail=str(row.unique_key),
+        )
 
 
 def _losses(connection: sa.Connection, of: tuple[str, str, str], mark_ms: int, recent_ms: int) -> PastTroubles:
@@ -285,7 +308,7 @@ def _values(conversation: Conversation) -> dict[str, Any]:
         of_row = ("environment", "kind", "topic", "group", "is_test")
         members = {name: value for name, value in about.items() if name not in of_row}
         members["detail"] = bounded_text(waiting.notice.detail)
-        members |= {"mark_ms": waiting.mark_ms, "mark_count": waiting.mark_count, "is_limited": waiting.is_limited}
+        members |= {name: getattr(waiting, name) for name in _MARKS}
         document = json.dumps(members, separators=(",", ":"))
     return {
         "is_open": int(conversation.is_open),
@@ -330,7 +353,12 @@ _MEMBERS: dict[str, tuple[type, ...]] = {
     "detail": (str,),
     "written_at_ms": (int,),
 }
-_MARKS: dict[str, tuple[type, ...]] = {"mark_ms": (int,), "mark_count": (int,), "is_limited": (bool,)}
+_MARKS: dict[str, tuple[type, ...]] = {
+    "mark_ms": (int,),
+    "mark_count": (int,),
+    "is_limited": (bool,),
+    "due_ms": (int,),
+}
 
 
 def _waiting_of(document: Mapping[str, Any], about: Mapping[str, Any]) -> WaitingNotice | None:

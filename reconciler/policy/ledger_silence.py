@@ -28,8 +28,10 @@ class LedgerSilence:
 
     def after_look(self, problem: str | None, *, now_ms: int) -> LedgerSilence:
         """`problem`: why the ledger is away; None: it answered."""
-        if problem is not None:
-            return replace(self, since_ms=now_ms if self.since_ms is None else self.since_ms, why=problem)
+        if problem is not None:  # min: the clock may have been set back
+            since_ms = now_ms if self.since_ms is None else min(self.since_ms, now_ms)
+            told_at_ms = None if self.told_at_ms is None else min(self.told_at_ms, now_ms)
+            return replace(self, since_ms=since_ms, told_at_ms=told_at_ms, why=problem)
         if self.since_ms is None:
             return self
         return LedgerSilence(ended=self.ended if self.told_at_ms is None else (self.since_ms, now_ms))

@@ -7,6 +7,8 @@
   one that was surely sent; an unchanged one keeps its id.
 - Troubles that come at a time are counted by that time, as the ledger dates them. A transaction may become visible
   after a later one: what came within LATE_COMMIT_MS is counted anew at each look, less what was told of it.
+- What was told is gone some day: dismissed, reopened, deleted for its age. Then less counts as told, without a message.
+  Otherwise as many new troubles would pass for those that were told.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ PAST_KINDS = frozenset({NoticeKind.LOSS_PROVED, NoticeKind.OUTAGE})
 ENDLESS = frozenset({NoticeKind.AUDIT_VIOLATION})
 #: A witness that is away for a moment proves nothing for a moment: told only once it stood for so long.
 PATIENCE_SECONDS = {NoticeKind.ACCOUNTED_UNTIL_STALE: 120.0}
+#: What a try that failed waits for at most, whatever its receiver asks for.
+RETRY_SECONDS_MAX = 3_600.0
 #: Kinds of which nothing is counted.
 _UNCOUNTED = frozenset({NoticeKind.BREAKER_OPEN, NoticeKind.ROUNDS_STALE, NoticeKind.ACCOUNTED_UNTIL_STALE})
 
@@ -68,6 +72,29 @@ def new_conversation(environment: str, notifier: str, place: Place, *, born_ms: 
     )
 
 
+def by_present_clock(conversation: Conversation, *, pace: Pace, now_ms: int) -> Conversation:
+    """The same with nothing in the future, where the ledger's clock was set back.
+
+    Else what comes now would count as told, for it is dated before the mark; and what waits would wait until the old
+    time is there again. Some of what was told is counted once more.
+    """
+    longest = RETRY_SECONDS_MAX if conversation.attempts else _patience_seconds(conversation, pace)
+    is_too_far = conversation.next_at_ms - now_ms > round(max(longest, pace.interval_seconds) * 1000)
+    is_ahead = conversation.kind in PAST_KINDS and conversation.mark_ms > now_ms
+    return replace(
+        conversation,
+        mark_ms=now_ms - LATE_COMMIT_MS if is_ahead else conversation.mark_ms,
+        mark_count=0 if is_ahead else conversation.mark_count,
+        told_at_ms=_not_after(conversation.told_at_ms, now_ms),
+        trouble_at_ms=_not_after(conversation.trouble_at_ms, now_ms),
+        next_at_ms=now_ms if is_too_far else conversation.next_at_ms,
+    )
+
+
+def _not_after(at_ms: int | None, now_ms: int) -> int | None:
+    return None if at_ms is None else min(at_ms, now_ms)
+
+
 def after_standing(
     conversation: Conversation,
     trouble: StandingTrouble | None,
@@ -94,7 +121,10 @@ def after_standing(
         mark_ms=trouble.newest_ms,
         mark_count=trouble.count,
     )
-    return _decide(conversation, seen, pace=pace, now_ms=now_ms, new_id=new_id)
+    decided = _decide(conversation, seen, pace=pace, now_ms=now_ms, new_id=new_id)
+    if decided is None and _is_idle(conversation) and conversation.is_open and trouble.count < told_count:
+        return replace(conversation, mark_count=trouble.count)
+    return decided
 
 
 def after_past(
@@ -114,7 +144,17 @@ def after_past(
         mark_ms=past.recent_ms + LATE_COMMIT_MS if is_too_many else past.recent_ms,
         mark_count=0 if is_too_many else past.recent_count,
     )
-    return _decide(conversation, seen, pace=pace, now_ms=now_ms, new_id=new_id)
+    decided = _decide(conversation, seen, pace=pace, now_ms=now_ms, new_id=new_id)
+    if decided is None and _is_idle(conversation) and news <= 0 and conversation.mark_count:
+        if not past.recent_count:
+            return replace(conversation, mark_ms=past.recent_ms, mark_count=0)
+        if news < 0:
+            return replace(conversation, mark_count=past.count)
+    return decided
+
+
+def _is_idle(conversation: Conversation) -> bool:
+    return conversation.waiting is None and not conversation.is_claimed
 
 
 def _decide(
@@ -134,15 +174,19 @@ def _decide(
         is_end, due_ms = False, now_ms
     else:
         return None
-    waiting = _waiting(conversation, seen, notice_id=new_id(), is_limited=not is_end, now_ms=now_ms)
+    waiting = _waiting(conversation, seen, notice_id=new_id(), is_limited=not is_end, due_ms=due_ms, now_ms=now_ms)
     return replace(conversation, waiting=waiting, next_at_ms=due_ms)
 
 
 def _due_ms(conversation: Conversation, pace: Pace, now_ms: int) -> int:
-    due_ms = now_ms + round(max(pace.gather_seconds, PATIENCE_SECONDS.get(conversation.kind, 0.0)) * 1000)
+    due_ms = now_ms + round(_patience_seconds(conversation, pace) * 1000)
     if conversation.trouble_at_ms is None:
         return due_ms
     return max(due_ms, conversation.trouble_at_ms + round(pace.interval_seconds * 1000))
+
+
+def _patience_seconds(conversation: Conversation, pace: Pace) -> float:
+    return max(pace.gather_seconds, PATIENCE_SECONDS.get(conversation.kind, 0.0))
 
 
 def _is_reminder_due(conversation: Conversation, pace: Pace, now_ms: int) -> bool:
@@ -182,7 +226,10 @@ def _refreshed(
         )
     elif not seen.is_open:
         return None
-    fresh = _waiting(conversation, seen, notice_id=old.notice_id, is_limited=is_limited, now_ms=now_ms)
+    first_due_ms = waiting.due_ms if due_ms == conversation.next_at_ms else due_ms
+    fresh = _waiting(
+        conversation, seen, notice_id=old.notice_id, is_limited=is_limited, due_ms=first_due_ms, now_ms=now_ms
+    )
     if _substance(fresh) == _substance(waiting):
         return None
     if conversation.attempts:
@@ -198,7 +245,7 @@ def _substance(waiting: WaitingNotice) -> tuple[object, ...]:
 
 
 def _waiting(
-    conversation: Conversation, seen: _Seen, *, notice_id: str, is_limited: bool, now_ms: int
+    conversation: Conversation, seen: _Seen, *, notice_id: str, is_limited: bool, due_ms: int, now_ms: int
 ) -> WaitingNotice:
     is_over = conversation.kind not in ENDLESS and not seen.is_open
     since_ms = seen.since_ms
@@ -217,7 +264,9 @@ def _waiting(
         detail=seen.detail,
         written_at_ms=now_ms,
     )
-    return WaitingNotice(notice=notice, mark_ms=seen.mark_ms, mark_count=seen.mark_count, is_limited=is_limited)
+    return WaitingNotice(
+        notice=notice, mark_ms=seen.mark_ms, mark_count=seen.mark_count, is_limited=is_limited, due_ms=due_ms
+    )
 
 
 def once_told(conversation: Conversation, *, now_ms: int) -> Conversation:
@@ -242,9 +291,7 @@ def once_told(conversation: Conversation, *, now_ms: int) -> Conversation:
     )
 
 
-def oldest_untold_ms(conversations: Collection[Conversation]) -> int | None:
-    """When the message was decided that has been due for longest without being sent; None: none waits."""
-    return min(
-        (one.waiting.notice.written_at_ms for one in conversations if one.waiting is not None and one.attempts),
-        default=None,
-    )
+def oldest_untold_ms(conversations: Collection[Conversation], *, now_ms: int) -> int | None:
+    """Since when the message is due that has been due for longest and is not sent; None: none is due."""
+    due = (one.waiting.due_ms for one in conversations if one.waiting is not None)
+    return min((due_ms for due_ms in due if due_ms <= now_ms), default=None)

@@ -67,6 +67,16 @@ _MAKERS: Mapping[NotifierKind, Callable[[NotifierSettings], NoticeChannel]] = {
 }
 
 
+#: Limits of the platforms: 20 messages a minute for a robot of DingTalk or WeCom, 100 for one of Feishu, one a second
+#: for Slack. DingTalk takes none for ten minutes after more.
+GAP_SECONDS: Mapping[NotifierKind, float] = {
+    NotifierKind.DINGTALK: 3.0,
+    NotifierKind.WECOM: 3.0,
+    NotifierKind.FEISHU: 0.6,
+    NotifierKind.SLACK: 1.0,
+}
+
+
 def make_channel(notifier: NotifierSettings) -> NoticeChannel:
     """It opens nothing before its first message."""
     return _MAKERS[notifier.kind](notifier)

@@ -23,12 +23,20 @@ from reconciler.contract.tables import NoticeKind
 from reconciler.errors import ChannelAway, ChannelRefused, ReconcilerError
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.ledger_silence import LedgerSilence
-from reconciler.policy.notices import PAST_KINDS, Pace, after_past, after_standing, new_conversation, oldest_untold_ms
+from reconciler.policy.notices import (
+    PAST_KINDS,
+    Pace,
+    after_past,
+    after_standing,
+    by_present_clock,
+    new_conversation,
+    oldest_untold_ms,
+)
 from reconciler.policy.ports import Conversation, LedgerReports, Notice, NoticeChannel, Notices, Place, StandingTrouble
 from reconciler.settings.notifiers import NotifierKind, NotifierSettings
 from reconciler.settings.schema import Settings
 from reconciler.sql.engines import open_engine
-from reconciler.wiring.channels import make_channel
+from reconciler.wiring.channels import GAP_SECONDS, make_channel
 from reconciler.wiring.rights import lacks_right
 from reconciler.wiring.subscriptions import subscription_of
 
@@ -69,6 +77,8 @@ class Listener:
     kinds: frozenset[NoticeKind]
     pace: Pace
     channel: NoticeChannel
+    #: Between two messages, of all processes together as a rule: more at once the receiver would refuse.
+    gap_seconds: float = 0.0
 
 
 def listeners_of(settings: Settings) -> Sequence[Listener]:
@@ -79,6 +89,7 @@ def listeners_of(settings: Settings) -> Sequence[Listener]:
             kinds=frozenset(one.notices if one.notices is not None else NoticeKind),
             pace=pace_of(one),
             channel=make_channel(one),
+            gap_seconds=GAP_SECONDS.get(one.kind, 0.0),
         )
         for one in settings.notifiers
         if one.kind is not NotifierKind.PING
@@ -120,7 +131,7 @@ class NoticeService:
         self._paused_until: dict[str, float] = {}
         #: (Notifier, outcome) -> messages: sent, failed, refused.
         self.outcomes: Counter[tuple[str, str]] = Counter()
-        #: Notifier -> when the oldest message was decided that could not be sent; None: all are. By the ledger's clock.
+        #: Notifier -> since when a message is due and not sent; None: none is due. By the ledger's clock.
         self.untold_since_ms: Mapping[str, int | None] = {}
         self.looked_at_ms: int | None = None
 
@@ -142,21 +153,24 @@ class NoticeService:
             }
 
     def _look(self) -> None:
-        now_ms = self._notices.now_ms()
         known = self._conversations()
+        now_ms = self._notices.now_ms()  # after the rows: none of them is of a later time
         new = [name for name in self._listeners if name not in known]
         for name in new:
             self._notices.begin(self._environment, name)
-        if new:
+        stepped = list(self._set_back(known, now_ms))
+        for one in stepped:
+            self._write(one)
+        if new or stepped:
             known = self._conversations()
         known = {name: known.get(name, {}) for name in self._listeners}  # damaged rows are in none
         born_ms = {
-            name: min((one.created_at_ms for one in of_notifier.values()), default=now_ms)
+            name: min([now_ms, *(one.created_at_ms for one in of_notifier.values())])
             for name, of_notifier in known.items()
         }
         self._decide_past(known, born_ms, now_ms)
         self._decide_standing(known, born_ms, now_ms)
-        self.untold_since_ms = {name: oldest_untold_ms(known[name].values()) for name in self._listeners}
+        self.untold_since_ms = {name: oldest_untold_ms(known[name].values(), now_ms=now_ms) for name in self._listeners}
         self.looked_at_ms = now_ms
 
     def _conversations(self) -> dict[str, dict[Place, Conversation]]:
@@ -165,6 +179,13 @@ class NoticeService:
             if one.notifier in self._listeners:
                 found.setdefault(one.notifier, {})[one.place] = one
         return found
+
+    def _set_back(self, known: Mapping[str, Mapping[Place, Conversation]], now_ms: int) -> Iterator[Conversation]:
+        for name, of_notifier in known.items():
+            for one in of_notifier.values():
+                present = by_present_clock(one, pace=self._listeners[name].pace, now_ms=now_ms)
+                if present != one and not one.is_claimed:
+                    yield present
 
     def _decide_past(
         self, known: Mapping[str, Mapping[Place, Conversation]], born_ms: Mapping[str, int], now_ms: int
@@ -189,7 +210,8 @@ class NoticeService:
         judged |= self._watched(now_ms)
         standing = {(one.kind, one.topic, one.group): one for of_kind in judged.values() for one in of_kind}
         if judged.keys() & _OF_LEDGER:
-            standing |= {(one.kind, one.topic, one.group): one for one in self._notices.standing(self._environment)}
+            found = self._notices.standing(self._environment, self._subscriptions)
+            standing |= {(one.kind, one.topic, one.group): one for one in found}
         for listener in self._listeners.values():
             open_ones = {
                 place
@@ -205,7 +227,13 @@ class NoticeService:
     def _watched(self, now_ms: int) -> dict[NoticeKind, Sequence[StandingTrouble]]:
         found: dict[NoticeKind, Sequence[StandingTrouble]] = {}
         for watch in self._watches:
-            seen = watch(self._reports, now_ms)
+            try:
+                seen = watch(self._reports, now_ms)
+            except ReconcilerError:
+                raise
+            except Exception:  # a bug of one must not keep the others silent
+                logger.exception("notices_failed")
+                continue
             found |= {kind: troubles for kind, troubles in seen.items() if kind in self._kinds}
         return found
 
@@ -251,7 +279,7 @@ class NoticeService:
         return True
 
     def _send_due(self, listener: Listener) -> None:
-        for one in self._notices.due(self._environment, listener.name):
+        for one in self._notices.due(self._environment, listener.name, gap_seconds=listener.gap_seconds):
             with self._at_once:
                 token = secrets.token_hex(16)
                 mine = self._notices.claim(one, token=token, lease_seconds=self._lease_seconds)
@@ -260,6 +288,8 @@ class NoticeService:
                 failure = self._try(listener, mine.waiting.notice, tries=mine.attempts)
             if failure is None:
                 self._notices.told(mine, token=token)
+                if listener.gap_seconds:
+                    return
                 continue
             self._notices.failed(
                 mine,

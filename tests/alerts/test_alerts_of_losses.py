@@ -1,4 +1,4 @@
-"""Messages that are lost, and what keeps them from being found and repaired."""
+"""Messages that are lost, what keeps them from being found and repaired, and people from being told."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import pytest
 
 from reconciler.rocketmq.consumer.settings import PushSettings
 from tests.alerts.world import World
+from tests.unit.channels.receiver import Reply, receiving
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.unmeasured, pytest.mark.timeout(600)]
 
 #: More than repairs.breaker_candidates_min of the world, in one round or in two.
 STORM = 40
+NOTIFIER = '\n[[notifiers]]\nname = "on-call"\nkind = "webhook"\nurl = "{}"\n'
 
 
 def test_lost_memory_and_lost_messages(tmp_path: Path) -> None:
@@ -23,7 +25,12 @@ def test_lost_memory_and_lost_messages(tmp_path: Path) -> None:
         if message.unique_key in refused:
             raise RuntimeError("the handler takes no such message")
 
-    with World(tmp_path) as world:
+    answers = [Reply(status=503)]
+    with (
+        receiving(lambda _: answers[-1]) as receiver,
+        World(tmp_path, settings=NOTIFIER.format(receiver.url)) as world,
+        world.proving("NoticesUnsent") as unsent,
+    ):
         world.deployed.consume(refuse, settings=PushSettings(max_reconsume_times=1))
         world.commit(8)
         # Both stay for an hour of the rules: the other accidents pass meanwhile.
@@ -35,6 +42,9 @@ def test_lost_memory_and_lost_messages(tmp_path: Path) -> None:
             world.redis.start()
             alerts.fires("RedisMemoryLost", r": 1 outages and voided rounds within an hour")
             _dead_letters(world, refused)
+            late = r"^on-call: a message to people has been due for "
+            unsent.fires("NoticesUnsent", late, labels={"notifier": "on-call"})
+            answers.append(Reply())
             _storm_under_a_hold(world)
             _broker_that_refuses(world)
 

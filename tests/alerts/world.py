@@ -34,10 +34,12 @@ WAIT_SECONDS = 4_200 / FACTOR + 60
 class World:
     """Broker, Redis, `reconciler run` and `sweep`, a consumer and a producer. Confined to one test."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, settings: str = "") -> None:
+        """`settings` is TOML that is appended."""
         for service in (prometheus, redis_server):
             require(service.missing())
         self._folder = folder
+        self._settings = _QUICK + settings
         self._ports = {"run": free_port(), "sweep": free_port()}
         self._stack = ExitStack()
 
@@ -54,7 +56,7 @@ class World:
                     self._folder / "deployment",
                     redis_url=self.redis.url,
                     name_servers=self.broker.name_servers,
-                    settings=_QUICK,
+                    settings=self._settings,
                 )
             )
             self.start_service()

@@ -232,7 +232,7 @@ def tell_people(ledger: SqlLedger, environment: str) -> None:
     """Everything that a notifier reads, and one message of an audit."""
     notices, now_ms = ledger.notices, ledger.notices.now_ms()
     notices.begin(environment, "on-call")
-    notices.standing(environment)
+    notices.standing(environment, [])
     losses: Place = (NoticeKind.LOSS_PROVED, "ORDERS", "billing")
     notices.past(environment, [(losses, 1), ((NoticeKind.OUTAGE, None, None), 1)])
     ledger.reports.last_rounds(Subscription(environment=environment, topic="ORDERS", group="billing"))

@@ -386,7 +386,7 @@ NOTICES = _counter(
 )
 OLDEST_NOTICE = _gauge(
     "reconciler_oldest_unsent_notice_age_seconds",
-    "Age of the oldest message to people that was tried and could not be sent. 0: there is none.",
+    "How long a message to people has been due without being sent, the longest of them. 0: none is due.",
     "notifier",
     by="run sweep",
 )

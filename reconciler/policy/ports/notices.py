@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import NoticeKind
 
 
@@ -64,6 +65,8 @@ class WaitingNotice:
     mark_count: int
     #: False: it only tells an end, which is told at once. True: the next trouble waits for the interval after it.
     is_limited: bool
+    #: When it was due first. Neither a try that failed nor more that happened moves it.
+    due_ms: int
 
 
 #: Kind, topic and group of a conversation; None: of no single one.
@@ -158,16 +161,22 @@ class Notices(Protocol):
         """All rows; damaged ones are left out."""
         ...
 
-    def due(self, environment: str, notifier: str) -> Sequence[Conversation]:
-        """Those of a notifier whose message is due, and that nobody sends, the longest due first; no damaged ones."""
+    def due(self, environment: str, notifier: str, *, gap_seconds: float = 0.0) -> Sequence[Conversation]:
+        """Those of a notifier whose message is due, and that nobody sends, the longest due first; no damaged ones.
+
+        None where another message of the notifier was sent within the last `gap_seconds`.
+        """
         ...
 
     def begin(self, environment: str, notifier: str) -> None:
-        """Writes the first row of a notifier that has none: what came before this moment is not told."""
+        """Writes the first row of a notifier that has none, or a damaged one: what came before is not told."""
         ...
 
-    def standing(self, environment: str) -> Sequence[StandingTrouble]:
-        """Quarantined keys, failed repairs and open breakers."""
+    def standing(self, environment: str, subscriptions: Sequence[Subscription]) -> Sequence[StandingTrouble]:
+        """Quarantined keys, failed repairs and open breakers.
+
+        Where there are more than are counted, each place of the subscriptions that has one is there all the same.
+        """
         ...
 
     def past(self, environment: str, marks: Iterable[tuple[Place, int]]) -> Mapping[tuple[Place, int], PastTroubles]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 
+import pytest
 import sqlalchemy as sa
 
 from reconciler.contract.tables import CandidateState, HoldKind, NoticeKind, Rung
 from reconciler.contract.verdicts import Verdict
+from reconciler.ledger import notices as ledger_notices
 from reconciler.ledger.candidates import SqlCandidates
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.policy.notices import LATE_COMMIT_MS, Pace, after_past, new_conversation
@@ -16,7 +18,7 @@ from reconciler.policy.ports import Conversation, PastTroubles, Place, RepairCha
 from reconciler.sql.tables import candidate
 from reconciler.sql.tables import notice as notice_table
 from tests.contract.ledger.conftest import DatabaseWorld
-from tests.contract.ledger.rows import key, shard, verification
+from tests.contract.ledger.rows import key, shard, subscription, verification
 
 LOSSES: Place = (NoticeKind.LOSS_PROVED, "ORDERS", "billing")
 OUTAGES: Place = (NoticeKind.OUTAGE, None, None)
@@ -118,13 +120,27 @@ def test_only_what_stands_is_told_as_standing(database_world: DatabaseWorld) -> 
     ledger.repairs.change(claimed, replace(failed, state=type(claimed.state)("FAILED")), token="t")
     ledger.holds.place(environment, "ORDERS", HoldKind.HOLD, by="anna", reason="drill")
     ledger.holds.place(environment, "PAYMENTS", HoldKind.BREAKER, by="run", reason="too many")
-    found = {(one.kind, one.topic, one.group): one for one in ledger.notices.standing(environment)}
+    found = {(one.kind, one.topic, one.group): one for one in ledger.notices.standing(environment, [])}
     quarantined = found.pop((NoticeKind.QUARANTINED, "ORDERS", "billing"))
     assert (quarantined.count, quarantined.since_ms, quarantined.newest_ms) == (2, 5, 7)
     assert found.pop((NoticeKind.REPAIR_FAILED, "ORDERS", None)).detail == key(9)
     breaker = found.pop((NoticeKind.BREAKER_OPEN, "PAYMENTS", None))
     assert (breaker.detail, breaker.since_ms) == ("too many", world.clock.now_ms())
     assert not found
+
+
+def test_a_storm_in_one_group_hides_no_key_that_waits_in_another(
+    database_world: DatabaseWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger_notices, "STANDING_TROUBLES_MAX", 3)
+    world, of = database_world, database_world.environment
+    groups = [subscription(of, group=name) for name in ("billing", "stock", "mail")]
+    old = [verification(1, Verdict.COLLISION, CandidateState.QUARANTINED, first_seen_ms=1)]
+    world.ledger.candidates.record(shard(of, group="stock"), old)
+    storm = [verification(n, Verdict.COLLISION, CandidateState.QUARANTINED, first_seen_ms=n) for n in range(10, 20)]
+    world.ledger.candidates.record(shard(of), storm)
+    found = {one.group: (one.count, one.newest_ms) for one in world.ledger.notices.standing(of, groups)}
+    assert found == {"billing": (4, 19), "stock": (1, 1)}
 
 
 def test_an_outage_that_opened_and_closed_between_two_looks_is_told(database_world: DatabaseWorld) -> None:
@@ -206,6 +222,23 @@ def test_a_message_that_is_not_due_or_that_another_process_sends_is_sent_at_once
     assert notices.due(environment, "on-call") == []
     world.clock.advance(30)
     assert [one.place for one in notices.due(environment, "on-call")] == [LOSSES]
+
+
+def test_a_receiver_with_a_limit_gets_one_message_after_the_other(database_world: DatabaseWorld) -> None:
+    world, notices = database_world, database_world.ledger.notices
+    waiting(world)
+    for topic in ("REFUNDS", "PAYMENTS"):
+        other = new_conversation(world.environment, "on-call", (NoticeKind.LOSS_PROVED, topic, "billing"), born_ms=0)
+        assert notices.write(replace(other, waiting=conversation(world).waiting))
+    for left in (3, 2, 1):
+        due = notices.due(world.environment, "on-call", gap_seconds=3)
+        assert len(due) == left
+        mine = notices.claim(due[0], token="a", lease_seconds=LEASE_SECONDS)
+        assert mine is not None
+        assert notices.told(mine, token="a")
+        assert notices.due(world.environment, "on-call", gap_seconds=3) == []
+        world.clock.advance(3)
+    assert notices.due(world.environment, "on-call", gap_seconds=3) == []
 
 
 def test_a_message_that_failed_waits_and_says_why(database_world: DatabaseWorld) -> None:

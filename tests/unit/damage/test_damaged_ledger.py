@@ -204,7 +204,7 @@ def test_a_damaged_ledger_row_stops_no_reader(
         conversation = told.get("on-call") or replace(told["chat"], notifier="on-call", version=0)
         assert ledger.notices.write(conversation)
         assert {one.notifier for one in ledger.notices.conversations("test")} == {"chat", "on-call"}
-    assert not ledger.notices.standing("test")
+    assert not ledger.notices.standing("test", [])
     losses = ((NoticeKind.LOSS_PROVED, "ORDERS", "billing"), 1)
     assert ledger.notices.past("test", [losses])[losses].count in (1, 2)
     show_all(ledger)

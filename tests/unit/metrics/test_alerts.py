@@ -58,6 +58,7 @@ def of_topic(name: str, more: str, accident: str, calm: str, summary: str) -> Ca
 
 
 LOOK_UPS = 'reconciler_lookups_total{topic="ORDERS",kind="half",outcome="%s"}'
+UNSENT = f'{c.OLDEST_NOTICE.name}{{job="%s",notifier="on-call"}}'
 CASES = {
     "AccountedUntilStale": of_place(
         c.ACCOUNTED_UNTIL.name, STANDS, NOW,
@@ -107,6 +108,10 @@ CASES = {
     "Quarantined": of_place(c.QUARANTINED.name, "4x120", STANDS, "4 keys wait for a person"),
     "BacklogGrowing": of_place(
         c.PENDING.name, "10000+100x120", "20000x120", "20k keys are pending, and more come than go"
+    ),
+    "NoticesUnsent": Case(
+        {UNSENT % "run": "0+60x120", UNSENT % "sweep": "0+60x50"}, {UNSENT % "run": "60x120", UNSENT % "sweep": STANDS},
+        {"notifier": "on-call"}, "on-call: a message to people has been due for 1h 0m 0s, and could not be sent",
     ),
 }  # fmt: skip
 #: Minutes at which the alert is looked at.
@@ -202,7 +207,7 @@ def test_an_alert_has_all_that_the_woken_person_needs(name: str) -> None:
 
 
 def test_the_list_of_alerts_cases_and_runbooks_is_one() -> None:
-    assert len(ALERTS) == len(set(ALERTS)) == 14
+    assert len(ALERTS) == len(set(ALERTS)) == 15
     assert set(ALERTS) == set(CASES) == {page.stem for page in RUNBOOKS.glob("*.md")}
 
 

@@ -18,6 +18,7 @@ from reconciler.policy.notices import (
     after_past,
     after_standing,
     new_conversation,
+    oldest_untold_ms,
     once_told,
 )
 from reconciler.policy.ports import Conversation, Notice, PastTroubles, Place, StandingTrouble
@@ -221,6 +222,21 @@ def test_after_an_hour_without_the_receiver_one_message_tells_what_is_there_now(
     assert receiver.after(60 * MINUTE) is None
 
 
+def test_a_message_grows_late_although_it_says_more_at_each_look() -> None:
+    receiver = Receiver(LOSSES)
+    receiver.lose()
+    receiver.look()
+    assert oldest_untold_ms([receiver.conversation], now_ms=receiver.now_ms) is None
+    due_ms = BEGIN_MS + 5 * SECOND
+    for _ in range(60):
+        receiver.pass_time(5 * SECOND)
+        receiver.lose()
+        receiver.look_and_send(works=False)
+        assert oldest_untold_ms([receiver.conversation], now_ms=receiver.now_ms) == due_ms
+    told(receiver.look_and_send())
+    assert oldest_untold_ms([receiver.conversation], now_ms=receiver.now_ms) is None
+
+
 def test_a_message_that_may_have_arrived_keeps_its_id_while_it_says_the_same() -> None:
     receiver = Receiver(LOSSES)
     receiver.lose()
@@ -242,6 +258,33 @@ def test_a_message_that_may_have_arrived_gets_a_new_id_once_it_says_more() -> No
     again = told(receiver.look_and_send())
     assert (receiver.arrived[0].count, again.count) == (1, 2)
     assert again.notice_id != receiver.arrived[0].notice_id
+
+
+@pytest.mark.parametrize("minutes", [1, 20])
+def test_rows_that_are_deleted_after_they_were_told_hide_no_new_loss(minutes: int) -> None:
+    receiver = Receiver(LOSSES)
+    receiver.lose(50)
+    receiver.open_losses = 0
+    assert told(receiver.after(5 * SECOND)).count == 50
+    receiver.pass_time(minutes * MINUTE)
+    assert receiver.look_and_send() is None
+    receiver.losses.clear()
+    assert receiver.after(20 * MINUTE) is None
+    receiver.lose()
+    receiver.open_losses = 0
+    assert told(receiver.after(5 * SECOND)).count == 1
+
+
+def test_a_key_that_waits_is_news_where_as_many_were_dismissed_before() -> None:
+    receiver = Receiver(QUARANTINE)
+    receiver.standing = StandingTrouble(
+        kind=QUARANTINE[0], topic="ORDERS", group="billing", count=5, since_ms=BEGIN_MS, newest_ms=BEGIN_MS
+    )
+    assert told(receiver.after(5 * SECOND)).count == 5
+    receiver.standing = replace(receiver.standing, count=2)
+    assert receiver.after(16 * MINUTE) is None
+    receiver.standing = replace(receiver.standing, count=3)  # a key that was seen before those that were told
+    assert told(receiver.after(5 * SECOND)).count == 3
 
 
 def test_a_transaction_that_becomes_visible_late_is_counted() -> None:

@@ -9,20 +9,26 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from reconciler.clock import SystemClock
+from reconciler.commands.notices import rounds_watch
+from reconciler.contract.subscription import Shard
 from reconciler.contract.tables import HoldKind, NoticeKind
 from reconciler.errors import DatabaseAway
 from reconciler.policy.ports import Notice, StandingTrouble
 from reconciler.settings.file import load_settings
-from reconciler.wiring.notices import NoticeService, telling_people
+from reconciler.settings.schema import Settings
+from reconciler.wiring.notices import NoticeService, Watch, listeners_of, telling_people
+from tests.contract.ledger.rows import round_done
 from tests.polling import eventually
 from tests.unit.channels.receiver import Received, Receiver, Reply, receiving
-from tests.unit.service.notice_world import ENVIRONMENT, NoticeWorld, listener, webhook
+from tests.unit.service.notice_world import BILLING, ENVIRONMENT, NoticeWorld, listener, webhook
 
 ROOT = Path(__file__).parents[3]
 
@@ -36,6 +42,14 @@ def world(tmp_path: Path) -> Iterator[NoticeWorld]:
 
 def told(receiver: Receiver) -> list[dict[str, Any]]:
     return [json.loads(one.body)["data"] for one in receiver.received]
+
+
+def settings_with(folder: Path, more: str) -> Settings:
+    """Those of the example, with the world's ledger."""
+    path = folder / "reconciler.toml"
+    path.write_text((ROOT / "config/reconciler.toml").read_text() + more)
+    variables = {"RECONCILER_LEDGER__URL": f"sqlite:///{folder}/ledger.db", "RECONCILER_ENVIRONMENT": ENVIRONMENT}
+    return load_settings(path, variables)
 
 
 def begun(world: NoticeWorld, *services: NoticeService) -> None:
@@ -148,6 +162,41 @@ def test_a_bug_of_one_channel_keeps_no_other_notifier_silent(world: NoticeWorld)
     assert service.outcomes == {("on-call", "failed"): 1, ("chat", "sent"): 1}
 
 
+def test_a_bug_of_one_watch_keeps_no_other_silent(world: NoticeWorld) -> None:
+    def broken(*_: object) -> dict[NoticeKind, list[StandingTrouble]]:
+        raise KeyError("a bug")
+
+    late = StandingTrouble(kind=NoticeKind.ROUNDS_STALE, topic="ORDERS", group="billing", since_ms=1)
+    with receiving() as receiver:
+        watches: list[Watch] = [broken, lambda *_: {late.kind: [late]}]
+        service = world.service(listener(webhook(receiver.url)), watches=watches)
+        begun(world, service)
+        world.ledger.holds.place(ENVIRONMENT, "ORDERS", HoldKind.BREAKER, by="run", reason="too many")
+        world.turn(service)
+        world.turn(service, seconds=5)
+        assert sorted(one["kind"] for one in told(receiver)) == ["BREAKER_OPEN", "ROUNDS_STALE"]
+
+
+def test_a_robot_with_a_limit_gets_one_message_after_the_other_from_all_processes(
+    world: NoticeWorld, tmp_path: Path
+) -> None:
+    section = '\n[[notifiers]]\nname = "on-call"\nkind = "dingtalk"\nurl = "https://dingtalk.example/robot"\n'
+    (robot,) = listeners_of(settings_with(tmp_path, section))
+    topics = [f"ORDERS-{number}" for number in range(5)]
+    late = [StandingTrouble(kind=NoticeKind.ROUNDS_STALE, topic=topic, since_ms=1) for topic in topics]
+    with receiving() as receiver:
+        limited = replace(robot, channel=webhook(receiver.url))
+        both = [world.service(limited, watches=[lambda *_: {NoticeKind.ROUNDS_STALE: late}]) for _ in range(2)]
+        begun(world, *both)
+        world.clock.advance(5)
+        told_by_now = []
+        for _ in range(20):
+            world.turn(*both, seconds=1)
+            told_by_now.append(len(receiver.received))
+        assert told_by_now[:12:3] == [1, 2, 3, 4]
+        assert sorted(one["topic"] for one in told(receiver)) == topics
+
+
 def test_what_a_process_could_not_judge_is_not_told_as_over(world: NoticeWorld) -> None:
     answers: list[dict[NoticeKind, list[StandingTrouble]]] = []
     kind = NoticeKind.ACCOUNTED_UNTIL_STALE
@@ -167,6 +216,73 @@ def test_what_a_process_could_not_judge_is_not_told_as_over(world: NoticeWorld) 
         answers.append({kind: []})
         world.turn(service, seconds=5)
         assert [one["is_over"] for one in told(receiver)] == [False, True]
+
+
+def test_a_clock_of_the_ledger_that_is_set_back_keeps_no_loss_untold(world: NoticeWorld) -> None:
+    with receiving() as receiver:
+        service = world.service(listener(webhook(receiver.url)))
+        begun(world, service)
+        world.lose(1)
+        world.turn(service)
+        world.clock.step_wall(-3_600)  # while the first message waits
+        world.turn(service, seconds=5)
+        world.settle(1)
+        world.turn(service, seconds=5)
+        # The first one is counted again in both: its date is ahead of the clock.
+        assert [(one["count"], one["is_over"]) for one in told(receiver)] == [(1, False), (1, True)]
+        world.clock.step_wall(-3_600)  # after messages were sent
+        world.turn(service)
+        world.lose(2, 3)
+        world.settle(2, 3)
+        for _ in range(20):
+            world.turn(service, seconds=60)
+        assert [(one["count"], one["is_over"]) for one in told(receiver)[2:]] == [(4, True)]
+
+
+def test_a_notifier_whose_only_row_is_damaged_tells_of_the_next_loss(world: NoticeWorld) -> None:
+    with receiving() as receiver:
+        service = world.service(listener(webhook(receiver.url)))
+        begun(world, service)
+        with world.engine.begin() as connection:
+            connection.execute(sa.text("UPDATE reconciler_notice SET mark_ms = 'x'"))
+        begun(world, service)
+        world.lose(1)
+        world.settle(1)
+        world.turn(service)
+        world.turn(service, seconds=5)
+        assert [(one["kind"], one["count"]) for one in told(receiver)] == [("LOSS_PROVED", 1)]
+
+
+def test_rounds_that_stand_still_and_those_that_run_again_are_told_once_each(
+    world: NoticeWorld, tmp_path: Path
+) -> None:
+    settings = settings_with(tmp_path, "")
+    rounds = world.ledger.rounds
+
+    def run_round(generation: int) -> int:
+        now_ms = world.clock.now_ms()
+        for number in range(2):
+            rounds.store(round_done(Shard(subscription=BILLING, number=number), generation, now_ms))
+        return now_ms
+
+    with receiving() as receiver:
+        both = [world.service(listener(webhook(receiver.url)), watches=[rounds_watch(settings)]) for _ in range(2)]
+        begun(world, *both)
+        world.turn(*both, seconds=3_600)
+        for generation in range(1, 5):  # one that never had a round may be new; then rounds run
+            last_ms = run_round(generation)
+            world.turn(*both, seconds=60)
+        assert told(receiver) == []
+        for _ in range(10):
+            world.turn(*both, seconds=60)
+        (stale,) = told(receiver)
+        assert (stale["kind"], stale["is_over"], stale["since_ms"]) == ("ROUNDS_STALE", False, last_ms)
+        assert (stale["topic"], stale["consumer_group"]) == ("ORDERS", "billing")
+        assert 300_000 < stale["written_at_ms"] - last_ms < 420_000
+        for generation in range(5, 10):
+            run_round(generation)
+            world.turn(*both, seconds=60)
+        assert [(one["kind"], one["is_over"]) for one in told(receiver)[1:]] == [("ROUNDS_STALE", True)]
 
 
 def test_a_ledger_that_is_away_is_told_from_memory_once_an_hour(
@@ -231,17 +347,11 @@ def test_a_receiver_that_hangs_delays_neither_another_notifier_nor_the_end_of_th
         return Reply(hangs=release)
 
     with receiving(hang) as hanging, receiving() as receiver:
-        path = tmp_path / "reconciler.toml"
-        path.write_text(
-            (ROOT / "config/reconciler.toml").read_text()
-            + f'\n[[notifiers]]\nname = "hanging"\nkind = "webhook"\nurl = "{hanging.url}"\n'
-            + f'\n[[notifiers]]\nname = "chat"\nkind = "webhook"\nurl = "{receiver.url}"\n'
+        settings = settings_with(
+            tmp_path,
+            f'\n[[notifiers]]\nname = "hanging"\nkind = "webhook"\nurl = "{hanging.url}"\n'
+            f'\n[[notifiers]]\nname = "chat"\nkind = "webhook"\nurl = "{receiver.url}"\n',
         )
-        variables = {
-            "RECONCILER_LEDGER__URL": f"sqlite:///{tmp_path}/ledger.db",
-            "RECONCILER_ENVIRONMENT": ENVIRONMENT,
-        }
-        settings = load_settings(path, variables)
         world.ledger.holds.place(ENVIRONMENT, "ORDERS", HoldKind.BREAKER, by="run", reason="too many")
         try:
             with telling_people(settings, clock=SystemClock()) as service:
