@@ -23,6 +23,9 @@ from reconciler.wiring.rounds import topic_plans
 
 logger = logging.getLogger(__name__)
 
+#: A round within so many intervals: rounds run.
+RECENT_INTERVALS = 4
+
 
 @contextmanager
 def telling(
@@ -61,18 +64,23 @@ def telling_audits(settings: Settings, watches: Sequence[Watch], *, clock: Clock
 
 
 def rounds_watch(settings: Settings) -> Watch:
-    """Subscriptions whose newest stored round is too old. One that never had a round is not told: it may be new."""
+    """Subscriptions whose newest stored round is too old. One that never had a round is not told: it may be new.
+
+    Where rounds run, one look at the newest rows of all says so; only a subscription without any is asked about.
+    """
     limit_ms = round((limit_seconds(settings, None) + settings.rounds.skew_margin_seconds) * 1000)
+    recent_ms = min(limit_ms, round(RECENT_INTERVALS * settings.rounds.interval_seconds * 1000))
     plans = topic_plans(settings)
 
     def watch(reports: LedgerReports, now_ms: int) -> Mapping[NoticeKind, Sequence[StandingTrouble]]:
         found = []
+        recent = reports.shards_since(settings.environment, since_ms=now_ms - recent_ms)
         for topic in plans:
-            for plan in topic.subscriptions:
-                last = reports.last_rounds(plan.subscription)
+            running = {shard.subscription for shard in recent if shard.number < topic.shards}
+            for of in (plan.subscription for plan in topic.subscriptions if plan.subscription not in running):
+                last = reports.last_rounds(of)
                 stored_ms = max((r.stored_at_ms for r in last if r.done.shard.number < topic.shards), default=None)
                 if stored_ms is not None and now_ms - stored_ms > limit_ms:
-                    of = plan.subscription
                     kind = NoticeKind.ROUNDS_STALE
                     found.append(StandingTrouble(kind=kind, topic=of.topic, group=of.group, since_ms=stored_ms))
         return {NoticeKind.ROUNDS_STALE: found}

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -108,7 +109,7 @@ class SqlNotices:
         return found
 
     def past(self, environment: str, marks: Iterable[tuple[Place, int]]) -> Mapping[tuple[Place, int], PastTroubles]:
-        """A seek of each mark."""
+        """Seeks of each mark."""
         found: dict[tuple[Place, int], PastTroubles] = {}
         with self._database.reading() as connection:
             # Asked first: what becomes visible in between is in no count, and news at the next look.
@@ -118,7 +119,7 @@ class SqlNotices:
                 if kind is NoticeKind.OUTAGE:
                     found[place, mark_ms] = _outages(connection, environment, mark_ms, recent_ms)
                 elif kind is NoticeKind.LOSS_PROVED and topic is not None and group is not None:
-                    of = (environment, topic, group)
+                    of = {"environment": environment, "topic": topic, "consumer_group": group}
                     found[place, mark_ms] = _losses(connection, of, mark_ms, recent_ms)
         return found
 
@@ -225,31 +226,59 @@ def _counted(connection: sa.Connection, kind: NoticeKind, newest: sa.Select[Any]
         )
 
 
-def _losses(connection: sa.Connection, of: tuple[str, str, str], mark_ms: int, recent_ms: int) -> PastTroubles:
+@dataclass(frozen=True, slots=True)
+class _LossQueries:
+    """Made once: a look asks for each group, and to build a statement takes longer than to run it."""
+
+    #: Losses after `mark_ms`, those after `recent_ms`, whether one is open.
+    counts: sa.Select[int, int, bool]
+    #: Key and time of the first and of the last one after `mark_ms`.
+    oldest: sa.Select[str, int]
+    newest: sa.Select[str, int]
+
+
+@lru_cache
+def _loss_queries(dialect: str) -> _LossQueries:
     c = candidate.c
-    environment, topic, group = of
-    here = (c.environment == environment) & (c.topic == topic) & (c.consumer_group == group)
-    dated = here & is_whole_number(c.loss_at_ms, connection.dialect.name)
-    count, newest_ms = _count_after(connection, dated, mark_ms)
-    is_open = sa.select(sa.literal(1)).where(here, c.state == CandidateState.OPEN.value, c.loss_verdict.is_not(None))
-    newest = sa.select(c.unique_key).where(dated, c.loss_at_ms > mark_ms).order_by(c.loss_at_ms.desc()).limit(1)
-    oldest = sa.select(sa.func.min(c.loss_at_ms)).where(dated, c.loss_at_ms > mark_ms)
-    return PastTroubles(
-        count=count,
-        recent_ms=recent_ms,
-        recent_count=count if mark_ms == recent_ms else _count_after(connection, dated, recent_ms)[0],
-        since_ms=int(connection.execute(oldest).scalar() or 0) if count else 0,
-        until_ms=newest_ms,
-        is_open=connection.execute(is_open.limit(1)).first() is not None,
-        detail=str(connection.execute(newest).scalar() or "") if count else "",
+    names = ("environment", "topic", "consumer_group")
+    here = sa.and_(*(c[name] == sa.bindparam(name) for name in names))
+    is_open = here & (c.state == CandidateState.OPEN.value) & c.loss_verdict.is_not(None)
+
+    def after(mark: str) -> sa.ColumnElement[bool]:
+        return here & is_whole_number(c.loss_at_ms, dialect) & (c.loss_at_ms > sa.bindparam(mark))
+
+    def count_after(mark: str) -> sa.ScalarSelect[int]:
+        rows = sa.select(c.unique_key).where(after(mark)).limit(COUNTED_TROUBLES_MAX + 1).subquery()
+        return sa.select(sa.func.count()).select_from(rows).scalar_subquery()
+
+    row = sa.select(c.unique_key, c.loss_at_ms).where(after("mark_ms")).limit(1)
+    return _LossQueries(
+        counts=sa.select(
+            count_after("mark_ms").label("n"),
+            count_after("recent_ms").label("recent"),
+            sa.exists(sa.select(c.unique_key).where(is_open)).label("is_open"),
+        ),
+        oldest=row.order_by(c.loss_at_ms),
+        newest=row.order_by(c.loss_at_ms.desc()),
     )
 
 
-def _count_after(connection: sa.Connection, here: sa.ColumnElement[bool], after_ms: int) -> tuple[int, int]:
-    at_ms = candidate.c.loss_at_ms
-    rows = sa.select(at_ms).where(here, at_ms > after_ms).limit(COUNTED_TROUBLES_MAX + 1).subquery()
-    row = connection.execute(sa.select(sa.func.count(), sa.func.max(rows.c.loss_at_ms))).one()
-    return int(row[0]), int(row[1] or 0)
+def _losses(connection: sa.Connection, of: Mapping[str, str], mark_ms: int, recent_ms: int) -> PastTroubles:
+    queries = _loss_queries(connection.dialect.name)
+    values = {**of, "mark_ms": mark_ms}
+    counts = connection.execute(queries.counts, {**values, "recent_ms": recent_ms}).one()
+    oldest = newest = None
+    if counts.n:
+        oldest, newest = (connection.execute(query, values).first() for query in (queries.oldest, queries.newest))
+    return PastTroubles(
+        count=int(counts.n),
+        recent_ms=recent_ms,
+        recent_count=int(counts.recent),
+        since_ms=0 if oldest is None else int(oldest.loss_at_ms),
+        until_ms=0 if newest is None else int(newest.loss_at_ms),
+        is_open=bool(counts.is_open),
+        detail="" if newest is None else str(newest.unique_key),
+    )
 
 
 def _outages(connection: sa.Connection, environment: str, mark_ms: int, recent_ms: int) -> PastTroubles:

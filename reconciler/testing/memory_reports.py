@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from reconciler.contract.subscription import Shard, Subscription
@@ -196,6 +196,17 @@ class MemoryReports:
         for row in sorted(rows, key=lambda row: (row.done.at_ms, row.done.generation)):
             newest[row.done.shard.number] = row
         return [newest[number] for number in sorted(newest)]
+
+    def shards_since(self, environment: str, *, since_ms: int) -> Collection[Shard]:
+        """Of every round."""
+        with self._rows.lock:
+            return {
+                row.done.shard
+                for row in self._rows.rounds.values()
+                if row.done.shard.subscription.environment == environment
+                and row.stored_at_ms > since_ms
+                and not row.is_void
+            }
 
     def holds(self, environment: str) -> Sequence[HeldTopic]:
         """Stopped topics."""

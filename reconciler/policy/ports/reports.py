@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from reconciler.contract.subscription import Subscription
+from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.ports.actions import OperatorAction, OperatorActions
@@ -187,6 +187,10 @@ class LedgerReports(Protocol):
 
     def last_rounds(self, subscription: Subscription) -> Sequence[StoredRound]:
         """The newest round of every shard that is not void, by shard."""
+        ...
+
+    def shards_since(self, environment: str, *, since_ms: int) -> Collection[Shard]:
+        """Shards of which a round that is not void was stored after this time of the ledger; of very many, not all."""
         ...
 
     def holds(self, environment: str) -> Sequence[HeldTopic]:

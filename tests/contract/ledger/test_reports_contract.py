@@ -235,6 +235,19 @@ def test_the_last_round_of_each_shard_leaves_void_ones_out(world: World) -> None
     assert rows[0].stored_at_ms == world.clock.now_ms()
 
 
+def test_shards_whose_rounds_are_new_leave_old_and_void_ones_out(world: World) -> None:
+    ledger, e, before_ms = world.ledger, world.environment, world.clock.now_ms()
+    ledger.rounds.store(round_done(shard(e, 0), 1, 1_000))
+    world.clock.advance(1)
+    assert ledger.reports.shards_since(e, since_ms=before_ms) == set()
+    ledger.rounds.store(round_done(shard(e, 2), 1, 1_000))
+    ledger.rounds.store(round_done(shard(e, 2), 2, 1_000))
+    ledger.rounds.store(round_done(shard(e, 1, group="shipping"), 1, 1_000))
+    ledger.rounds.store(round_done(shard(e, 5), 1, 1_000))
+    ledger.rounds.void_after(shard(e, 5), epoch="test:one", generation=0)
+    assert ledger.reports.shards_since(e, since_ms=before_ms) == {shard(e, 2), shard(e, 1, group="shipping")}
+
+
 def test_floors_are_listed(world: World) -> None:
     ledger, e = world.ledger, world.environment
     ledger.rounds.raise_floor(subscription(e), {"b/3": 5, "a/3": 6})

@@ -225,6 +225,15 @@ def test_the_newest_round_of_each_shard_costs_more_than_a_seek(ledger: SqlLedger
         assert max(read, default=0) <= 1, plan
 
 
+def test_shards_whose_rounds_are_new_cost_more_than_these_rounds(ledger: SqlLedger) -> None:
+    ask = partial(ledger.reports.shards_since, "e", since_ms=ROWS // 4 - 100)
+    assert len(ask()) == 64
+    for plan in plans(ledger, ask):
+        assert re.search(r"(using|on) ix_\w+_stored\w* |\| ix_\w+_stored\w* \| \d", plan), plan
+        read = [int(rows) for rows in re.findall(r"(?:actual rows=|Removed by [^:]*: )(\d+)", plan)]
+        assert max(read, default=0) <= 400, plan
+
+
 def test_a_chart_reads_what_is_older_than_it(ledger: SqlLedger) -> None:
     """Every row of the tables is."""
     draw = partial(ledger.activities.of_hours, "e", hours=72, width_ms=3_600_000)

@@ -271,7 +271,7 @@ def test_rounds_that_stand_still_and_those_that_run_again_are_told_once_each(
         world.turn(*both, seconds=3_600)
         for generation in range(1, 5):  # one that never had a round may be new; then rounds run
             last_ms = run_round(generation)
-            world.turn(*both, seconds=60)
+            world.turn(*both, seconds=15)
         assert told(receiver) == []
         for _ in range(10):
             world.turn(*both, seconds=60)
