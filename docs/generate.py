@@ -191,7 +191,7 @@ def audit_classes_page() -> str:
         "# What the audit says about a key",
         "",
         NOTE,
-        "The first rule that matches decides, for each subscription; [how a key is judged](../explanation/how-the-audit-judges.md)",
+        "The first rule that matches decides, for each subscription; [how the audit judges](../explanation/how-the-audit-judges.md)",
         "says what the words mean.",
         "",
     ]
