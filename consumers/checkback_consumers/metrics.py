@@ -25,7 +25,7 @@ METRICS = {
     "reconciler_handler_collisions_total": "Of the failed ones, keys that the inbox has with another content.",
     "reconciler_handler_unrecorded_total": "Messages acknowledged although the recorder could not confirm.",
     "reconciler_consumptions_recorded_total": "Keys that were put into commit sets.",
-    "reconciler_consumptions_missed_total": "Keys that the recorder gave up; each costs the service an inbox look-up.",
+    "reconciler_consumptions_missed_total": "Keys that the recorder gave up; each costs a look-up in the inbox.",
     "reconciler_consumptions_waiting_keys": "Keys that are not in their commit sets yet.",
     "reconciler_recorder_redis_up": "1: the recorder's Redis took its last batch; 0: it is away.",
 }

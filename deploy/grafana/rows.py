@@ -493,7 +493,7 @@ PLUG_INS = [
     ),
     graph(
         "Consumers: recorded consumptions",
-        "What waits or was given up costs the service a look-up in the inbox for each key.",
+        "What waits or was given up costs the reconciler a look-up in the inbox for each key.",
         of_service("reconciler_consumptions_recorded_total", GROUP),
         of_service("reconciler_consumptions_missed_total", GROUP),
         Query(

@@ -61,7 +61,7 @@ def _audit(parser: argparse.ArgumentParser) -> None:
     asked = parser.add_argument_group("what is asked")
     asked.add_argument("--window", metavar="START/END", help="ISO 8601 with offsets or zones; END is not included")
     asked.add_argument("--timezone", metavar="ZONE", help="of times without offset, for example Europe/Berlin")
-    asked.add_argument("--subscriptions", metavar="FILE", type=local_path, help="the service's settings (TOML)")
+    asked.add_argument("--subscriptions", metavar="FILE", type=local_path, help="the reconciler's settings (TOML)")
     asked.add_argument("--only", metavar="TOPIC/GROUP", action="append", default=[], help="only these subscriptions")
     evidence = parser.add_argument_group("evidence")
     history = evidence.add_mutually_exclusive_group()
@@ -69,7 +69,7 @@ def _audit(parser: argparse.ArgumentParser) -> None:
         "--history",
         metavar="PATH",
         type=readable_place,
-        help="folder or URL of the service's history; beside --evidence: of its copy",
+        help="folder or URL of the reconciler's history; beside --evidence: of its copy",
     )
     history.add_argument(
         "--no-history", action="store_true", help="there is none (mode = classic): judge by the databases alone"

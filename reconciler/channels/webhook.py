@@ -20,7 +20,7 @@ A secret is the base64 text of 24 to 64 random bytes, with or without whsec_ bef
 | `data.count` | losses since the last message, quarantined keys, failed repairs, findings of audits, outages; 0: nothing is counted |
 | `data.since_ms` | beginning of the trouble, milliseconds since 1970 UTC |
 | `data.until_ms` | its end, or of ACCOUNTED_UNTIL_STALE the accounted-until time; null: it has none |
-| `data.detail` | one line from the service, untrusted text; empty: there is nothing to say |
+| `data.detail` | one line, with texts from outside in it: do not trust it; empty: there is nothing to say |
 | `data.written_at_ms` | when it was decided to tell it |
 | `data.console_url` | page of the console that shows it, or null |
 """  # noqa: E501 - one row of a table is one line

@@ -42,7 +42,7 @@ def repair(
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Verify and repair keys now, through the same brakes as the service.
+    """Verify and repair keys now, through the brakes of the reconciler.
 
     --all shows what it would do and asks first, unless --yes. A business id of several messages is refused with their
     unique keys; --dry-run judges all. Exit code 4: some repairs failed, wait or are held; 2: a key is unknown or cannot
@@ -100,7 +100,7 @@ def dismiss(
 ) -> None:
     """Close quarantined keys that a person has seen to: nothing is sent, then or later, and the verdict stays.
 
-    Exit code 4: the service still works on a key, which stays; 2: a key is unknown.
+    Exit code 4: the reconciler still works on a key, which stays; 2: a key is unknown.
     """
     from reconciler.commands.dismiss import dismiss_keys
     from reconciler.commands.operator_actions import operator
@@ -169,7 +169,7 @@ def rebuild(
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Put what the inboxes hold back into Redis after an outage (the service does it by itself, too)."""
+    """Put what the inboxes hold back into Redis after an outage (the reconciler does it by itself, too)."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # slow to load
 
     from reconciler.commands.operator_actions import operator

@@ -26,7 +26,7 @@ def _start(config: Path | None) -> tuple[Settings, StopSignals]:
 
 
 def run(config: ConfigOption = None) -> None:
-    """Run the service: announcement consumers, rounds, verification, repair.
+    """Run the reconciler: announcement consumers, rounds, verification, repair.
 
     Waits for dependencies that are away. SIGTERM finishes the step in hand and ends with 0, a second one ends at once
     with 130.

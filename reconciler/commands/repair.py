@@ -1,4 +1,4 @@
-"""Verification and repair of named messages, or of every open loss, through the brakes of the service."""
+"""Verification and repair of named messages, or of every open loss, through the brakes of the reconciler."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def repair_now(
     reason: str = "",
     judged_max: int | None = None,
 ) -> ManualRepairReport:
-    """Verifies and repairs messages (none named: every open loss) through the same brakes as the service.
+    """Verifies and repairs messages (none named: every open loss) through the brakes of the reconciler.
 
     A name is a unique key, or the business id of one message: of several, only a dry run looks at all. `judged_max`: a
     dry run looks at no more lines, and notes how many there are. Raises

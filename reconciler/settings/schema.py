@@ -192,7 +192,7 @@ class SubscriptionSettings(Section):
         "Without one effects are unknown (weaker).",
     )
     inbox_keep_days: Annotated[float, Field(gt=0, le=36_500)] | None = Field(
-        default=None, description="How long the service keeps its inbox rows; unset: for ever."
+        default=None, description="How long the consuming service keeps its inbox rows; unset: for ever."
     )
     grace_period_seconds: Seconds = Field(
         default=defaults.GRACE_PERIOD_SECONDS, description="A key younger than this is never judged."

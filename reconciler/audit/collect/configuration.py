@@ -81,7 +81,7 @@ def read_configuration(path: Path, environ: Mapping[str, str]) -> AuditedConfigu
     except ConfigurationError as error:
         cause = error.__cause__
         if isinstance(cause, OSError):
-            message = f"--subscriptions {path}: cannot be read: {cause.strerror}; name the service's settings file"
+            message = f"--subscriptions {path}: cannot be read: {cause.strerror}; name the reconciler's settings file"
             raise AuditError("configuration", message) from error
         raise AuditError("configuration", f"--subscriptions {error}") from error
     problems = document.problems

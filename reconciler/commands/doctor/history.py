@@ -49,6 +49,6 @@ def _folder(check: str, folder: Path) -> Diagnosis:
             check=check,
             level="fail",
             found=f"{existing}: {error.strerror}",
-            remedy="give the service a folder that it may write, on a file system with hard links",
+            remedy="give `run` a folder that it may write, on a file system with hard links",
         )
     return Diagnosis(check=check, level="ok", found=f"{folder} can be written")

@@ -58,7 +58,7 @@ def unrepaired(
     if not left:
         return []
     proved = f"{len(left)} losses of {subscription} were proved and have no repair, {left[0]} the oldest"
-    return [f"{proved}: turns fail before they open it, the service's log says why"]
+    return [f"{proved}: turns fail before they open it, the log of `run` says why"]
 
 
 def undecided(verdicts: Iterable[VerdictCount], now_ms: int, retention_seconds: float) -> list[str]:

@@ -124,7 +124,7 @@ def _dismiss(services: WebServices, asked: ActRequest, fields: DismissalFields) 
 
 REPAIR = WebAct(
     name="repair",
-    summary="Verifies and repairs messages through the brakes of the service; more than five keys are a job.",
+    summary="Verifies and repairs messages through the brakes of the reconciler; more than five keys are a job.",
     fields=RepairFields,
     do=_repair,
 )
