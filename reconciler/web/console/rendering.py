@@ -30,7 +30,7 @@ from reconciler.web.services import WebServices
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9_.~-]*")
 
 #: Pages of docs that docs/zh has, too, of those that templates name (tested).
-_IN_CHINESE = ("runbooks/", "how-to/operations.md")
+_IN_CHINESE = ("runbooks/", "how-to/audit.md", "how-to/operations.md")
 
 
 @cache

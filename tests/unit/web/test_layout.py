@@ -146,7 +146,7 @@ def test_who_reads_chinese_is_led_to_the_chinese_page_of_docs_wherever_there_is_
     served = services_of(settings_of(tmp_path, RECONCILER_WEB__DOCS_URL="https://wiki.example/docs"))
     pages = [text_of(served, path, language="zh") for path in ("/health", "/audits")]
     linked = set(re.findall('"https://wiki.example/docs/([^"]+)"', "".join(pages)))
-    assert linked == {"zh/how-to/operations.md", "how-to/audit.md", "reference/statement.md"}
+    assert linked == {"zh/how-to/operations.md", "zh/how-to/audit.md", "reference/statement.md"}
     assert all((DOCS / path).is_file() for path in linked)
     assert not [path for path in linked if (DOCS / "zh" / path).exists()]
 
