@@ -185,7 +185,9 @@ class SqlNotices:
         return connection.execute(sa.update(notice_table).where(mine).values(**{**values, **freed})).rowcount == 1
 
     def _is_free(self) -> sa.ColumnElement[bool]:
-        return notice_table.c.token.is_(None) | (notice_table.c.lease_until_ms < self._database.now())
+        # An owner without an end of its lease is damage: nobody would ever be free to send.
+        c = notice_table.c
+        return c.token.is_(None) | c.lease_until_ms.is_(None) | (c.lease_until_ms < self._database.now())
 
 
 def _by_place(

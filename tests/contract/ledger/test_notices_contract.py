@@ -208,6 +208,16 @@ def test_a_message_has_one_owner_until_its_lease_ends(database_world: DatabaseWo
     assert told.mark_ms == world.clock.now_ms() - round(LEASE_SECONDS + 1) * 1000 - LATE_COMMIT_MS
 
 
+def test_a_claim_without_an_end_keeps_its_message_for_ever(database_world: DatabaseWorld) -> None:
+    world, notices = database_world, database_world.ledger.notices
+    waiting(world)
+    with world.ledger.database.writing() as connection:
+        mine = notice_table.c.environment == world.environment
+        connection.execute(sa.update(notice_table).where(mine).values(token="nobody", lease_until_ms=None))
+    (found,) = notices.due(world.environment, "on-call")
+    assert notices.claim(found, token="a", lease_seconds=LEASE_SECONDS) is not None
+
+
 def test_a_message_that_is_not_due_or_that_another_process_sends_is_sent_at_once(database_world: DatabaseWorld) -> None:
     world, notices = database_world, database_world.ledger.notices
     environment = world.environment
