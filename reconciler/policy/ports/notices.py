@@ -29,7 +29,7 @@ class Notice:
     #: True: the trouble has ended.
     is_over: bool
     #: Of LOSS_PROVED the losses since the last message, of QUARANTINED the keys that are there, of REPAIR_FAILED the
-    #: failed repairs, of AUDIT_VIOLATION the findings; 0 where nothing is counted.
+    #: failed repairs, of AUDIT_VIOLATION the audited days; 0 where nothing is counted.
     count: int
     #: When the trouble began.
     since_ms: int

@@ -32,18 +32,24 @@ def audits_watch(shelf: AuditShelf, settings: Settings) -> Watch:
             configured=configured,
             today=datetime.fromtimestamp(now_ms / 1000, tz=UTC).date(),
         )
-        return {} if found.waiting else {NoticeKind.AUDIT_VIOLATION: violated_days(found)}
+        return {} if found.waiting else {NoticeKind.AUDIT_VIOLATION: violated_days(found, now_ms=now_ms)}
 
     return watch
 
 
-def violated_days(found: AuditCalendar) -> Sequence[StandingTrouble]:
-    """One trouble: how many days, and the newest of them."""
+def violated_days(found: AuditCalendar, *, now_ms: int) -> Sequence[StandingTrouble]:
+    """One trouble: how many days, and the newest of them. An altered audit that tells no day counts as one."""
     days = sorted(day for day, audited in found.days.items() if audited.state in _TOLD)
-    if not days:
+    undated = sorted(set(found.altered).difference(*(audited.names for audited in found.days.values())))
+    if not days and not undated:
         return []
-    first_ms, newest_ms = (
-        round(datetime.combine(day, time.min, tzinfo=UTC).timestamp() * 1000) for day in (days[0], days[-1])
-    )
-    kind, detail = NoticeKind.AUDIT_VIOLATION, days[-1].isoformat()
-    return [StandingTrouble(kind=kind, count=len(days), since_ms=first_ms, newest_ms=newest_ms, detail=detail)]
+    times = [round(datetime.combine(day, time.min, tzinfo=UTC).timestamp() * 1000) for day in days]
+    return [
+        StandingTrouble(
+            kind=NoticeKind.AUDIT_VIOLATION,
+            count=len(days) + len(undated),
+            since_ms=min(times, default=now_ms),
+            newest_ms=max(times, default=0),
+            detail=days[-1].isoformat() if days else undated[-1],
+        )
+    ]

@@ -11,6 +11,7 @@ import pytest
 
 from reconciler.web.audits.check import WAITING, AuditCheck
 from reconciler.web.audits.days import AuditCalendar, DayState, calendar_of
+from reconciler.web.audits.notices import violated_days
 from tests.unit.web.audit_cases import DAY_MS, START_MS, altered, check, statement
 
 BILLING, STOCK = ("ORDERS", "billing"), ("ORDERS", "stock")
@@ -54,6 +55,18 @@ def test_what_nobody_vouches_for_is_counted_as_audited() -> None:
     )
     assert (found.last_verified, found.violations, found.missing, found.severity) == (None, 0, [], "bad")
     assert (found.waiting, found.altered, found.unverified) == (["waiting"], ["altered"], ["unsigned"])
+
+
+def test_an_altered_audit_that_tells_no_day_is_told_to_nobody() -> None:
+    """Whoever alters one may take its statements away as well."""
+    gone = calendar({"day-1": altered()})
+    assert gone.days == {}
+    (trouble,) = violated_days(gone, now_ms=START_MS)
+    assert (trouble.count, trouble.since_ms, trouble.detail) == (1, START_MS, "day-1")
+    both = calendar({"day-1": altered(), "day-2": altered(statement()), "day-3": check(statement(day=2))})
+    (trouble,) = violated_days(both, now_ms=0)
+    assert (trouble.count, trouble.since_ms, trouble.detail) == (2, START_MS, "2026-11-20")
+    assert violated_days(calendar({"day-3": check(statement())}), now_ms=0) == []
 
 
 def test_violations_are_hidden_by_another_audit_of_the_day() -> None:
