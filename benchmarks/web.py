@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
@@ -78,6 +79,7 @@ class Phases:
         meter.start()
         began = time.time()
         time.sleep(self._options.seconds)
+        until(lambda: bool(self._rounds_ms([(began, time.time())])), within_seconds=60, what="a round in the phase")
         self._spans.setdefault(browsers, []).append((began, time.time()))
         self._cores.setdefault(browsers, []).append(meter.cores(time.time() - began))
         if polling is not None:
@@ -87,7 +89,9 @@ class Phases:
 
     def durations_ms(self, browsers: int) -> list[float]:
         """Of the rounds within the phases of this many, ascending."""
-        spans = self._spans[browsers]
+        return self._rounds_ms(self._spans[browsers])
+
+    def _rounds_ms(self, spans: Sequence[tuple[float, float]]) -> list[float]:
         return sorted(
             line["duration_seconds"] * 1_000
             for line in service_log.lines(self._world.log("run"))

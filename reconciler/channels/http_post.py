@@ -17,7 +17,7 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, cast
 from urllib.parse import SplitResult, unquote, urlsplit
-from urllib.request import getproxies, proxy_bypass
+from urllib.request import getproxies_environment, proxy_bypass_environment
 
 from reconciler.channels.deadline import Deadline, ReceivedBytes
 from reconciler.clock import Clock, SystemClock
@@ -67,8 +67,9 @@ class HttpPost:
         total_seconds: float = TOTAL_SECONDS,
         clock: Clock | None = None,
     ) -> None:
-        """`name`: what errors call the receiver."""
+        """`name`: what errors call the receiver. Proxies are read from the environment here, once."""
         self._name = name
+        self._proxies = getproxies_environment()
         self._step_seconds = step_seconds
         self._total_seconds = total_seconds
         self._clock = clock or SystemClock()
@@ -127,17 +128,22 @@ class HttpPost:
                 return parts
         raise ChannelRefused(f"{self._name}: its url is no http:// or https:// URL", remedy="correct its url")
 
+    def _proxy(self, parts: SplitResult) -> SplitResult | None:
+        """Of this address; None: it is asked directly."""
+        proxy = self._proxies.get(parts.scheme)
+        if not proxy or proxy_bypass_environment(str(parts.hostname), self._proxies):
+            return None
+        return urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+
     def _connection(self, parts: SplitResult) -> http.client.HTTPConnection:
-        host = str(parts.hostname)
-        proxy = None if proxy_bypass(host) else getproxies().get(parts.scheme)
-        through = urlsplit(proxy if "://" in proxy else f"http://{proxy}") if proxy else None
-        where = (host, parts.port) if through is None else (str(through.hostname), through.port)
+        host, proxy = str(parts.hostname), self._proxy(parts)
+        where = (host, parts.port) if proxy is None else (str(proxy.hostname), proxy.port)
         if parts.scheme == "http":
             return http.client.HTTPConnection(*where, timeout=self._step_seconds)
         context = ssl.create_default_context()
         connection = http.client.HTTPSConnection(*where, timeout=self._step_seconds, context=context)
-        if through is not None:
-            connection.set_tunnel(host, parts.port or 443, headers=_proxy_login(through))
+        if proxy is not None:
+            connection.set_tunnel(host, parts.port or 443, headers=_proxy_login(proxy))
         return connection
 
     def _answer(
@@ -150,10 +156,10 @@ class HttpPost:
         method, body, headers = request
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         sent = {"Connection": "close", "User-Agent": "checkback-reconciler", **headers}
-        proxy = None if proxy_bypass(str(parts.hostname)) else getproxies().get("http")
-        if parts.scheme == "http" and proxy:
+        proxy = self._proxy(parts)
+        if parts.scheme == "http" and proxy is not None:
             target = f"http://{parts.netloc.rpartition('@')[2]}{target}"
-            sent |= _proxy_login(urlsplit(proxy))
+            sent |= _proxy_login(proxy)
         connection.connect()
         opened = connection.sock
         try:

@@ -7,22 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reconciler.cli.options import ConfigOption, OutputOption, read_settings
+from reconciler.cli.options import ConfigOption, OutputOption, start_service
 from reconciler.cli.output import Output, print_json, print_table
 from reconciler.cli.web_command import web_serving
 
 if TYPE_CHECKING:
-    from reconciler.settings.schema import Settings
-    from reconciler.wiring.scheduler import StopSignals
-
-
-def _start(config: Path | None) -> tuple[Settings, StopSignals]:
-    from reconciler.wiring.scheduler import StopSignals  # APScheduler is slow to load
-
-    settings = read_settings(config, is_service=True)
-    stop = StopSignals()
-    stop.install()
-    return settings, stop
+    pass
 
 
 def run(config: ConfigOption = None) -> None:
@@ -33,7 +23,7 @@ def run(config: ConfigOption = None) -> None:
     """
     from reconciler.commands.run import run_service
 
-    settings, stop = _start(config)
+    settings, stop = start_service(config)
     listen = settings.web.listen
     if listen is None:
         run_service(settings, stop.requested)
@@ -56,7 +46,7 @@ def sweep(config: ConfigOption = None) -> None:
     """
     from reconciler.commands.sweep import run_sweeper
 
-    settings, stop = _start(config)
+    settings, stop = start_service(config)
     run_sweeper(settings, stop.requested)
     raise typer.Exit(stop.exit_code)
 
@@ -68,7 +58,7 @@ def announcements(config: ConfigOption = None) -> None:
     """
     from reconciler.commands.announcements import run_announcements
 
-    settings, stop = _start(config)
+    settings, stop = start_service(config)
     run_announcements(settings, stop.requested)
     raise typer.Exit(stop.exit_code)
 
@@ -87,7 +77,7 @@ def replay(
     """Run a replay worker: give handed-over messages to a group's handler, through its inbox."""
     from reconciler.commands.replay import run_replay
 
-    settings, stop = _start(config)
+    settings, stop = start_service(config)
     run_replay(settings, stop.requested, handler=handler, topic=topic, group=group)
     raise typer.Exit(stop.exit_code)
 
@@ -104,7 +94,7 @@ def once(
     """
     from reconciler.commands.once import run_once
 
-    settings, stop = _start(config)
+    settings, stop = start_service(config)
     report = run_once(settings, stop.requested, wait_seconds=wait)
     if output is Output.JSON:
         print_json(report.as_dict())

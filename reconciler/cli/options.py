@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +16,9 @@ from reconciler.errors import ConfigurationError, InvalidValue, MalformedInput
 
 if TYPE_CHECKING:
     from reconciler.settings.schema import Settings
+    from reconciler.wiring.scheduler import StopSignals
+
+logger = logging.getLogger(__name__)
 
 ConfigOption = Annotated[
     Path | None,
@@ -26,18 +30,37 @@ GroupOption = Annotated[str | None, typer.Option("--group", help="Only this cons
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
 
 
-def read_settings(config: Path | None, *, is_service: bool = False) -> Settings:
+def read_settings(config: Path | None) -> Settings:
     """The settings of --config, RECONCILER_CONFIG or the usual places, and logging set up by them.
 
     Raises ConfigurationError with every problem.
     """
-    from reconciler.instrumentation.log import configure_logging  # structlog is slow to load
-
     settings = settings_of(config)
     # A command that ends soon logs warnings only.
-    is_chatty = settings.logging.level == "info" and not is_service
-    configure_logging("warning" if is_chatty else settings.logging.level, settings.logging.format)
+    _set_up_logging(settings, "warning" if settings.logging.level == "info" else settings.logging.level)
     return settings
+
+
+def start_service(config: Path | None) -> tuple[Settings, StopSignals]:
+    """The settings of a command that runs until it is stopped; SIGTERM and SIGINT are taken from here on.
+
+    Raises ConfigurationError with every problem.
+    """
+    from reconciler.instrumentation.release import release, revision
+    from reconciler.wiring.scheduler import StopSignals  # APScheduler is slow to load
+
+    settings = settings_of(config)
+    _set_up_logging(settings, settings.logging.level)
+    stop = StopSignals()
+    stop.install()
+    logger.info("service_started", extra={"release": release(), "revision": revision()})
+    return settings, stop
+
+
+def _set_up_logging(settings: Settings, level: str) -> None:
+    from reconciler.instrumentation.log import configure_logging  # structlog is slow to load
+
+    configure_logging(level, settings.logging.format)
 
 
 def settings_of(config: Path | None) -> Settings:

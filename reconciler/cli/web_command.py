@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reconciler.cli.options import ConfigOption, OutputOption, read_settings, settings_of
+from reconciler.cli.options import ConfigOption, OutputOption, settings_of, start_service
 from reconciler.cli.output import Output, print_json, print_table, time_text
 from reconciler.contract.secret_sources import UnreadableSecret, read_secret_file
 from reconciler.errors import ConfigurationError, InvalidValue, MissingDependency, UsageError
@@ -48,11 +48,7 @@ def web(
     if context.invoked_subcommand is not None:
         context.obj = config
         return
-    from reconciler.wiring.scheduler import StopSignals
-
-    settings = read_settings(config, is_service=True)
-    stop = StopSignals()
-    stop.install()
+    settings, stop = start_service(config)
     with web_serving(settings, listen or settings.web.listen or LISTEN_DEFAULT, does_jobs=True):
         stop.requested.wait()
     raise typer.Exit(stop.exit_code)

@@ -55,12 +55,14 @@ def telling(
         yield
 
 
-@contextmanager
-def telling_audits(settings: Settings, watches: Sequence[Watch], *, clock: Clock) -> Iterator[None]:
-    """Tells what audits have found, and nothing else."""
+def telling_audits(
+    settings: Settings, watches: Sequence[Watch], *, clock: Clock
+) -> AbstractContextManager[NoticeService | None]:
+    """Beside `telling` in the same process, which sends: what audits have found is told, too, within the block."""
+    if not watches:
+        return nullcontext()
     kinds = frozenset({NoticeKind.AUDIT_VIOLATION})
-    with telling_people(settings, clock=clock, watches=watches, kinds=kinds) if watches else nullcontext():
-        yield
+    return telling_people(settings, clock=clock, watches=watches, kinds=kinds, sends=False)
 
 
 def rounds_watch(settings: Settings) -> Watch:
@@ -133,13 +135,16 @@ def _ping_turn(notifier: NotifierSettings, is_calm: Callable[[], bool]) -> Calla
     ping = make_ping(notifier)
 
     def turn() -> None:
-        if not is_calm():
-            logger.info("ping_withheld", extra={"notifier": notifier.name})
-            return
+        about = {"notifier": notifier.name}
         try:
-            ping()
+            if is_calm():
+                ping()
+            else:
+                logger.info("ping_withheld", extra=about)
         except ReconcilerError as error:
-            logger.warning("ping_unsent", extra={"notifier": notifier.name, "error": str(error)})
+            logger.warning("ping_unsent", extra=about | {"error": str(error)})
+        except Exception:  # the switch's receiver alarms; the next turn may cure it
+            logger.exception("ping_failed", extra=about)
 
     return turn
 

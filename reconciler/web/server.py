@@ -61,7 +61,7 @@ def serving_web(
         yield bound
 
 
-def _telling(services: WebServices, *, is_alone: bool) -> AbstractContextManager[None]:
+def _telling(services: WebServices, *, is_alone: bool) -> AbstractContextManager[object]:
     """Beside `reconciler run`, which tells the rest, only what audits have found."""
     settings, clock = services.settings, services.clock
     watches = [] if services.audits is None else [audits_watch(services.audits, settings)]

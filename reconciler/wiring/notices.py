@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from ulid import ULID
 
@@ -348,9 +349,11 @@ def telling_people(
     clock: Clock,
     watches: Sequence[Watch] = (),
     kinds: frozenset[NoticeKind] = frozenset(NoticeKind),
+    sends: bool = True,
 ) -> Iterator[NoticeService | None]:
     """Looks and sends within the block, in threads of their own; None: nobody is to be told anything.
 
+    `sends`: False where the process sends already what is due of all kinds.
     The end of the block waits for nothing: a send under way ends with the process.
     """
     listeners = listeners_of(settings)
@@ -369,16 +372,12 @@ def telling_people(
         watches=watches,
         kinds=kinds,
     )
-    turns: dict[str, Callable[[], None]] = {f"notices of {one.name}": _sending(service, one.name) for one in listeners}
+    turns = {f"notices of {one.name}": partial(service.send, one.name) for one in listeners} if sends else {}
     with (
         repeating(turns, clock=clock, seconds=SEND_SECONDS),
         repeating({"notices": service.look}, clock=clock, seconds=LOOK_SECONDS),
     ):
         yield service
-
-
-def _sending(service: NoticeService, name: str) -> Callable[[], None]:
-    return lambda: service.send(name)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -44,6 +45,7 @@ class World:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
+        self._began = time.monotonic()
         with ExitStack() as stack:
             # First: it looks for its targets five seconds after its start, whenever they are there.
             self.prometheus = stack.enter_context(
@@ -118,7 +120,7 @@ class World:
     @contextmanager
     def proving(self, *names: str) -> Iterator[Alerts]:
         """None of the alerts is there before the block; each fires within it, and is gone some time after it."""
-        alerts = Alerts(self.prometheus)
+        alerts = Alerts(self.prometheus, began=self._began)
         for name in names:
             alerts.are_gone(name)
         yield alerts
@@ -130,8 +132,10 @@ class World:
 class Alerts:
     """What Prometheus says of alerts."""
 
-    def __init__(self, server: PrometheusServer) -> None:
+    def __init__(self, server: PrometheusServer, *, began: float) -> None:
+        """`began`: monotonic time of the first process."""
         self._server = server
+        self._began = began
         #: Names of those that were seen firing.
         self.fired: set[str] = set()
 
@@ -149,6 +153,15 @@ class Alerts:
         match: re.Match[str] = self._eventually(found, name, f"{name} fires")
         self.fired.add(name)
         return match
+
+    def tells_age(
+        self, name: str, summary: str, *, labels: Mapping[str, str] | None = None, at_least_seconds: float
+    ) -> None:
+        """It fires with an age, `{age}` in the pattern, between this and that of the test."""
+        told = self.fires(name, summary.replace("{age}", r"((?:\d+m )?\d+(?:\.\d+)?s)"), labels=labels)[1]
+        numbers = [float(number) for number in re.findall(r"[\d.]+", told)]
+        seconds = numbers[-1] + 60 * sum(numbers[:-1])
+        assert at_least_seconds <= seconds <= time.monotonic() - self._began, told
 
     def are_gone(self, name: str) -> None:
         """Waits until the alert neither fires nor is pending."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
 from reconciler.wiring.connections import Connections
 from tests.polling import eventually
-from tests.unit.channels.receiver import Reply, receiving
+from tests.unit.channels.receiver import Receiver, Reply, receiving
 from tests.unit.service.notice_world import ENVIRONMENT, NoticeWorld, listener, webhook
 from tests.unit.web.reports import NOW_MS, REPORTS, report_of, status_of
 
@@ -91,14 +92,33 @@ def test_doctor_shows_why_messages_wait(world: NoticeWorld, tmp_path: Path) -> N
 
 
 def test_silence_is_the_alarm_nothing_is_pinged_that_is_not_proved(tmp_path: Path) -> None:
-    answers = [False, False, True]
-    with receiving() as switch:
-        settings = settings_with(tmp_path, section("dead", switch.url, "ping_interval_seconds = 10", kind="ping"))
-        asked = iter(answers)
-        with pinging(settings.notifiers, lambda: next(asked, True), clock=_QuickClock()):
-            eventually(lambda: switch.received, within_seconds=30)
+    asked = iter([False, False, True])
+    with pinged_switch(tmp_path, lambda: next(asked, True)) as switch:
+        eventually(lambda: switch.received, within_seconds=30)
         assert next(asked, None) is None
     assert switch.received[0].body == b""
+
+
+def test_a_bug_in_one_turn_ends_no_ping_of_later_ones(tmp_path: Path) -> None:
+    asked = iter([False])
+
+    def is_calm() -> bool:
+        if next(asked, None) is False:
+            raise KeyError("a bug")
+        return True
+
+    with pinged_switch(tmp_path, is_calm) as switch:
+        eventually(lambda: switch.received, within_seconds=30)
+
+
+@contextmanager
+def pinged_switch(folder: Path, is_calm: Callable[[], bool]) -> Iterator[Receiver]:
+    """A dead man's switch that is pinged every ten milliseconds; no turn is under way when the block is over."""
+    with receiving() as switch:
+        settings = settings_with(folder, section("dead", switch.url, "ping_interval_seconds = 10", kind="ping"))
+        with pinging(settings.notifiers, is_calm, clock=_QuickClock()):
+            yield switch
+        eventually(lambda: "ping of dead" not in {one.name for one in threading.enumerate()}, within_seconds=30)
 
 
 def test_only_a_report_that_proves_calm_pings() -> None:
