@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -29,14 +28,6 @@ from tests.services.redis_server import RedisServer, missing
 from tests.services.requirements import require
 
 DeploymentFactory = Callable[..., Deployment]
-
-
-@pytest.fixture(autouse=True)
-def commands_are_measured_where_it_is_asked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Coverage makes a process half as slow again: only tests marked `measured` start theirs with it."""
-    if not request.node.get_closest_marker("measured"):
-        for name in [name for name in os.environ if name.startswith("COVERAGE")]:
-            monkeypatch.delenv(name)
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from reconciler.sql import schema
 from reconciler.sql.engines import open_engine
 from tests.acceptance.framework_shop import FrameworkShop
 from tests.acceptance.page_worlds import PageDeployment
-from tests.acceptance.warm_commands import WarmCommands
+from tests.acceptance.warm_commands import warm_command
 from tests.page_blocks import DOCS
 from tests.pages import Beginning, PostgresDatabase, SqliteDatabase, run_page
 from tests.polling import eventually
@@ -47,8 +47,7 @@ class World:
     def deployment(self, **options: Any) -> PageDeployment:
         """On an embedded broker of its own."""
         broker: EmbeddedBroker = self._request.getfixturevalue("embedded_broker")
-        commands: WarmCommands = self._request.getfixturevalue("warm_commands")
-        made = PageDeployment(self.folder, commands=commands, name_servers=broker.name_servers, **options)
+        made = PageDeployment(self.folder, name_servers=broker.name_servers, **options)
         return self._stack.enter_context(made)
 
     def repository(self, written: str, *, broker_port: int) -> Beginning:
@@ -62,9 +61,8 @@ class World:
                 (copy / ".venv" / entry.name).symlink_to(entry)
         for program in Path(sys.executable).parent.iterdir():
             (programs / program.name).symlink_to(program)
-        commands: WarmCommands = self._request.getfixturevalue("warm_commands")
         (programs / "reconciler").unlink()
-        (programs / "reconciler").symlink_to(commands.folder / "reconciler")
+        (programs / "reconciler").symlink_to(warm_command())
         here = {written: str(self.folder / "tutorial"), "9876": str(broker_port), "6379": str(free_port())}
         return Beginning(folder=copy, here=here)
 

@@ -16,7 +16,7 @@ from reconciler.rocketmq.wire.message import Message
 from reconciler.sql.engines import open_engine
 from tests.acceptance.deployment import Deployment
 from tests.acceptance.units import Units
-from tests.acceptance.warm_commands import WarmCommands
+from tests.acceptance.warm_commands import warm_command
 from tests.ended import Ended
 from tests.pages import Beginning, SqliteDatabase
 from tests.polling import eventually
@@ -36,7 +36,7 @@ class PageDeployment(Deployment):
     and folders.
     """
 
-    def __init__(self, folder: Path, *, commands: WarmCommands, **options: Any) -> None:
+    def __init__(self, folder: Path, **options: Any) -> None:
         """`options`: those of Deployment."""
         self.redis_port = free_port()
         url = f"redis://127.0.0.1:{self.redis_port}/0"
@@ -49,14 +49,13 @@ class PageDeployment(Deployment):
         #: Number of an order -> its unique key.
         self.keys: dict[int, str] = {}
         self._sender: TransactionalProducer | None = None
-        self._commands = commands
         self._listens = {port: free_port() for port in ("8378", "9378")}
 
     def __enter__(self) -> Self:
         for name in FOLDERS.values():
             (self.home / name).mkdir(parents=True, exist_ok=True)
         self.programs.mkdir()
-        (self.programs / "reconciler").symlink_to(self._commands.folder / "reconciler")
+        (self.programs / "reconciler").symlink_to(warm_command())
         (self.home / "opt" / "bin").symlink_to(self.programs)
         self.units.install(self.programs)
         self.units.define(self._units())

@@ -21,7 +21,6 @@ from tests.polling import eventually
 
 pytestmark = [
     pytest.mark.acceptance,
-    pytest.mark.measured,
     pytest.mark.redis,
     pytest.mark.slow,
     pytest.mark.timeout(300),

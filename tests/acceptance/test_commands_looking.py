@@ -23,7 +23,6 @@ from tests.ended import Ended
 
 pytestmark = [
     pytest.mark.acceptance,
-    pytest.mark.measured,
     pytest.mark.redis,
     pytest.mark.slow,
     pytest.mark.timeout(300),

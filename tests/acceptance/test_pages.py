@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.acceptance.page_cases import CASES, REAL, World
-from tests.acceptance.warm_commands import WarmCommands
 from tests.services.rocketmq import marks
 
 pytestmark = [
@@ -18,13 +16,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(300),
 ]
-
-
-@pytest.fixture(scope="session")
-def warm_commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmCommands]:
-    """One server for all pages of the worker."""
-    with WarmCommands(tmp_path_factory.mktemp("commands")) as commands:
-        yield commands
 
 
 def _marked(page: str) -> object:

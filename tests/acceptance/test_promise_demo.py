@@ -9,7 +9,7 @@ import pytest
 
 from tests.acceptance.command import reconciler
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.measured, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(400)]
 
 
 @pytest.fixture

@@ -19,7 +19,6 @@ from tests.services.embedded_broker import EmbeddedBroker
 
 pytestmark = [
     pytest.mark.acceptance,
-    pytest.mark.measured,
     pytest.mark.redis,
     pytest.mark.slow,
     pytest.mark.timeout(300),

@@ -13,7 +13,7 @@ from tests.acceptance.command import one_object, reconciler
 from tests.acceptance.conftest import DeploymentFactory
 from tests.acceptance.deployment import Deployment
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.measured, pytest.mark.redis]
+pytestmark = [pytest.mark.acceptance, pytest.mark.redis]
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
 """The command `reconciler` for shells of tests, without the second that its imports cost.
 
 python -m tests.acceptance.warm_commands SOCKET is a server that has imported the command line. A program in the
-shell's PATH (`client_text`) hands its arguments, variables, folder and standard streams over; the server forks a
+shell's PATH (`warm_command`) hands its arguments, variables, folder and standard streams over; the server forks a
 process that runs the entry point of the installed command with them. SIGTERM and SIGINT go on to that process, and it
-ends at once when its client is killed.
+ends at once when its client is killed. The server ends with the process of the tests, however that ends.
 """
 
 from __future__ import annotations
@@ -12,21 +12,22 @@ import atexit
 import gc
 import json
 import os
+import shutil
 import signal
 import socket
 import struct
 import sys
+import tempfile
 import threading
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
-from types import TracebackType
-from typing import Self
 
 from reconciler.__main__ import main as entry_point
 from tests.services.processes import Child
 
-__all__ = ["WarmCommands"]
+__all__ = ["warm_command"]
 
 #: Rooms of the product whose modules commands load when they begin their work.
 PRELOADED = (
@@ -69,39 +70,23 @@ os._exit(code[0] if code else {killed})
 """
 
 
-def client_text(path: Path) -> str:
-    """The program that stands for the command."""
-    return _CLIENT.format(python=sys.executable, path=str(path), killed=KILLED)
-
-
-class WarmCommands:
-    """The server as a process of the test's own; `folder` holds the command, for the front of PATH."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._socket = folder / "commands.sock"
-        self._child: Child | None = None
-
-    def __enter__(self) -> Self:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "tests.acceptance.warm_commands", str(self._socket)]
-        root = str(Path(__file__).parents[2])
-        self._child = Child(command, log=self.folder / "commands.log", cwd=Path(root), environment={"PYTHONPATH": root})
-        self._child.until(self._socket.exists, within_seconds=60, what="the warm command")
-        program = self.folder / "reconciler"
-        program.write_text(client_text(self._socket))
-        program.chmod(0o755)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._child is not None
-        self._child.kill()
+@cache
+def warm_command() -> Path:
+    """The command, alone in its folder, for the front of PATH. Its server is one for all tests of the process."""
+    folder = Path(tempfile.mkdtemp(prefix="commands-"))
+    path, root = folder / "commands.sock", Path(__file__).parents[2]
+    server = [sys.executable, "-m", "tests.acceptance.warm_commands", str(path)]
+    child = Child(server, log=folder / "commands.log", cwd=root, environment={"PYTHONPATH": str(root)})
+    child.until(path.exists, within_seconds=60, what="the warm command")
+    program = folder / "reconciler"
+    program.write_text(_CLIENT.format(python=sys.executable, path=str(path), killed=KILLED))
+    program.chmod(0o755)
+    return program
 
 
 def serve(path: str) -> None:
-    """Forks a process for each client, until it is killed."""
+    """Forks a process for each client, until the tests' process is gone."""
+    parent = os.getppid()
     for room in PRELOADED:
         for module in walk_packages(import_module(f"reconciler.{room}").__path__, f"reconciler.{room}."):
             import_module(module.name)
@@ -112,15 +97,21 @@ def serve(path: str) -> None:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(f"{path}.new")
     listener.listen(64)
+    listener.settimeout(1.0)
     os.rename(f"{path}.new", path)
-    while True:
-        client, _ = listener.accept()
+    while os.getppid() == parent:
+        try:
+            client, _ = listener.accept()
+        except TimeoutError:
+            continue
         if os.fork() == 0:
             listener.close()
+            client.settimeout(None)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             _become_the_command(client)
             return
         client.close()
+    shutil.rmtree(Path(path).parent, ignore_errors=True)
 
 
 def _become_the_command(client: socket.socket) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.alerts.world import World
 
-pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.unmeasured, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(600)]
 
 #: More than the number of pending keys that BacklogGrowing allows.
 BACKLOG = 10_100

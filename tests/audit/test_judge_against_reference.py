@@ -21,7 +21,7 @@ from tests.examples import examples
 SEEDS = st.integers(0, 2**32)
 #: Keys of an example: many, so that rare facts meet; few, so that hypothesis can make a failing one small.
 SIZES = st.one_of(st.integers(100, 200), st.integers(1, 20))
-pytestmark = [pytest.mark.timeout(600), pytest.mark.unmeasured]
+pytestmark = [pytest.mark.timeout(600)]
 RANDOM = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 

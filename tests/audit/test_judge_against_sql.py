@@ -26,7 +26,6 @@ def kernel_counts(folder: Path) -> Counts:
     return {(sid, name): keys for sid, one in enumerate(judged) for name, keys in one.classes.items() if keys}
 
 
-@pytest.mark.unmeasured
 @pytest.mark.timeout(600)
 @settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 2**32))

@@ -98,7 +98,6 @@ def test_all_that_was_planted_is_found_and_nothing_else(spark: SparkSession, fol
     assert_all_found_and_nothing_else(judge_on_spark(folder, spark), expected)
 
 
-@pytest.mark.unmeasured
 def test_many_small_files_change_no_answer(folder: Path, tmp_path: Path) -> None:
     """Doubled and shuffled ones: test_judge_against_reference.py."""
     generate(TWISTED, folder)
@@ -108,7 +107,6 @@ def test_many_small_files_change_no_answer(folder: Path, tmp_path: Path) -> None
     assert small.subscriptions == plain.subscriptions
 
 
-@pytest.mark.unmeasured
 def test_a_window_without_violations_is_clean_whatever_else_happened_in_it(folder: Path) -> None:
     harmless = {name: 200 for name in OPTIONS if name not in VIOLATIONS}
     expected = generate(Plan(rows=5_000, seed=1, accidents=harmless, groups=2), folder)
@@ -117,7 +115,6 @@ def test_a_window_without_violations_is_clean_whatever_else_happened_in_it(folde
     assert (judged.verdict, judged.exit_code) == ("clean", 0)
 
 
-@pytest.mark.unmeasured
 @pytest.mark.parametrize("violation", sorted(VIOLATIONS))
 def test_one_violation_among_thousands_of_keys_is_never_clean(folder: Path, violation: str) -> None:
     expected = generate(Plan(rows=4_000, seed=7, accidents={violation: 1}), folder)

@@ -20,7 +20,6 @@ pytestmark = [
     pytest.mark.acceptance,
     pytest.mark.redis,
     pytest.mark.slow,
-    pytest.mark.unmeasured,
     pytest.mark.timeout(300),
     pytest.mark.xdist_group("browser"),
 ]

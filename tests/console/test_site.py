@@ -15,8 +15,6 @@ from playwright.sync_api import Browser, expect
 
 from tests.console.watched_page import Look, opened
 
-pytestmark = pytest.mark.unmeasured  # none of the product runs
-
 ROOT = Path(__file__).parents[2]
 #: What a browser asks for by itself: all but links of <a>, which a reader follows.
 _ASKED_FOR = re.compile(
