@@ -48,9 +48,10 @@ from reconciler.rocketmq.wire.message import Message
 from reconciler.rocketmq.wire.unique_keys import UniqueKeyGenerator
 from reconciler.sql import schema
 from reconciler.sql.engines import now_ms, open_engine
-from tests.acceptance.command import RECONCILER, reconciler
+from tests.acceptance.command import reconciler
 from tests.acceptance.marked_secrets import FOLDER as SECRETS_FOLDER
-from tests.acceptance.marked_secrets import marked, require_no_secret_in_tables
+from tests.acceptance.marked_secrets import marked, require_no_secret_in_tables, require_unmarked
+from tests.acceptance.warm_commands import WarmProcess
 from tests.ended import Ended
 
 SHARDS = 4
@@ -65,16 +66,20 @@ class Service:
         log: Path,
         arguments: Iterable[str],
         *,
-        program: str = str(RECONCILER),
+        program: str | None = None,
         variables: Mapping[str, str] | None = None,
     ) -> None:
         """`variables`: of the product; what the test process has is not passed on."""
         self.log = log
         environment = {k: v for k, v in os.environ.items() if not k.startswith("RECONCILER_")} | dict(variables or {})
         with log.open("ab") as output:
-            self.process = subprocess.Popen(
-                [program, *arguments], stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=environment
-            )
+            self.process: subprocess.Popen[bytes] | WarmProcess
+            if program is None:
+                self.process = WarmProcess([*arguments], output=output.fileno(), variables=environment)
+            else:
+                self.process = subprocess.Popen(
+                    [program, *arguments], stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=environment
+                )
 
     def end(self, number: signal.Signals = signal.SIGTERM, *, within_seconds: float = 40) -> int:
         """Sends a signal and waits; returns the exit code."""
@@ -259,6 +264,7 @@ class Deployment:
 
     def run(self, *arguments: str, variables: Mapping[str, str] | None = None) -> Service:
         """Starts `reconciler ... --config` as a process; `variables` beat the file."""
+        require_unmarked(*arguments)  # no list of processes shows them: WarmProcess
         name = f"{arguments[0]}-{len(self.services)}"
         log, config = self.folder / f"{name}.log", str(self.config)
         service = Service(log, [*arguments, "--config", config], variables=variables)

@@ -1,9 +1,10 @@
-"""The command `reconciler` for shells of tests, without the second that its imports cost.
+"""The command `reconciler` for tests and their shells, without the second that its imports cost.
 
-python -m tests.acceptance.warm_commands SOCKET is a server that has imported the command line. A program in the
-shell's PATH (`warm_command`) hands its arguments, variables, folder and standard streams over; the server forks a
-process that runs the entry point of the installed command with them. SIGTERM and SIGINT go on to that process, and it
-ends at once when its client is killed. The server ends with the process of the tests, however that ends.
+python -m tests.acceptance.warm_commands SOCKET is a server that has imported the command line. A client hands over
+arguments, variables, folder and standard streams; the server forks a process that runs the entry point of the
+installed command with them, and one that keeps it. The client is a program for a shell's PATH (`warm_command`), which
+passes SIGTERM and SIGINT on, or a `WarmProcess`. The command is killed when its client ends. The server ends with the
+process of the tests, however that ends.
 """
 
 from __future__ import annotations
@@ -12,13 +13,16 @@ import atexit
 import gc
 import json
 import os
+import select
 import shutil
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import tempfile
-import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -27,7 +31,7 @@ from pkgutil import walk_packages
 from reconciler.__main__ import main as entry_point
 from tests.services.processes import Child
 
-__all__ = ["warm_command"]
+__all__ = ["WarmProcess", "warm_command"]
 
 #: Rooms of the product whose modules commands load when they begin their work.
 PRELOADED = (
@@ -53,7 +57,8 @@ LIBRARIES = (
     "structlog",
 )
 HEAD = struct.Struct("!I")
-KILLED = 137
+#: A process id, and later an exit code as subprocess has it.
+NUMBER = struct.Struct("!i")
 
 _CLIENT = """\
 #!{python} -IS
@@ -65,8 +70,9 @@ socket.send_fds(server, [struct.pack("!I", len(asked))], [0, 1, 2])
 server.sendall(asked)
 for number in (signal.SIGTERM, signal.SIGINT):
     signal.signal(number, lambda number, _: server.sendall(bytes([number])))
-code = server.recv(1)
-os._exit(code[0] if code else {killed})
+told = server.recv(8, socket.MSG_WAITALL)
+code = struct.unpack("!ii", told)[1] if len(told) == 8 else -signal.SIGKILL
+os._exit(code if code >= 0 else 128 - code)
 """
 
 
@@ -74,18 +80,60 @@ os._exit(code[0] if code else {killed})
 def warm_command() -> Path:
     """The command, alone in its folder, for the front of PATH. Its server is one for all tests of the process."""
     folder = Path(tempfile.mkdtemp(prefix="commands-"))
-    path, root = folder / "commands.sock", Path(__file__).parents[2]
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path, root = _socket_of(folder), Path(__file__).parents[2]
     server = [sys.executable, "-m", "tests.acceptance.warm_commands", str(path)]
     child = Child(server, log=folder / "commands.log", cwd=root, environment={"PYTHONPATH": str(root)})
     child.until(path.exists, within_seconds=60, what="the warm command")
     program = folder / "reconciler"
-    program.write_text(_CLIENT.format(python=sys.executable, path=str(path), killed=KILLED))
+    program.write_text(_CLIENT.format(python=sys.executable, path=str(path)))
     program.chmod(0o755)
     return program
 
 
+class WarmProcess:
+    """`reconciler` with these arguments; has what subprocess.Popen has. It is killed when the tests' process ends."""
+
+    def __init__(self, arguments: Sequence[str], *, output: int, variables: Mapping[str, str]) -> None:
+        """`output`: file descriptor of standard output and error. `variables`: its whole environment."""
+        program = warm_command()
+        self._arguments = [str(program), *arguments]
+        self._code: int | None = None
+        self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._server.connect(str(_socket_of(program.parent)))
+        asked = json.dumps([self._arguments, os.getcwd(), dict(variables)]).encode()
+        with open(os.devnull, "rb") as nothing:
+            socket.send_fds(self._server, [HEAD.pack(len(asked))], [nothing.fileno(), output, output])
+        self._server.sendall(asked)
+        self.pid = NUMBER.unpack(_received(self._server, NUMBER.size))[0]
+
+    def poll(self) -> int | None:
+        """The exit code, as subprocess has it; None: it runs."""
+        with suppress(subprocess.TimeoutExpired):
+            return self.wait(0)
+        return None
+
+    def wait(self, timeout: float) -> int:
+        """Raises subprocess.TimeoutExpired."""
+        if self._code is None:
+            if not select.select([self._server], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(self._arguments, timeout)
+            self._code = NUMBER.unpack(_received(self._server, NUMBER.size))[0]
+            self._server.close()
+        return self._code
+
+    def send_signal(self, number: int) -> None:
+        """Nothing if it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+
 def serve(path: str) -> None:
-    """Forks a process for each client, until the tests' process is gone."""
+    """Forks a keeper for each client, until the tests' process is gone."""
     parent = os.getppid()
     for room in PRELOADED:
         for module in walk_packages(import_module(f"reconciler.{room}").__path__, f"reconciler.{room}."):
@@ -108,50 +156,71 @@ def serve(path: str) -> None:
             listener.close()
             client.settimeout(None)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            _become_the_command(client)
-            return
+            return _keep(client)
         client.close()
     shutil.rmtree(Path(path).parent, ignore_errors=True)
+    return None
 
 
-def _become_the_command(client: socket.socket) -> None:
+def _keep(client: socket.socket) -> None:
+    """Forks the command, passes signals on and tells its exit code. Without its client the command is killed."""
     head, streams, _, _ = socket.recv_fds(client, HEAD.size, 3)
     arguments, folder, variables = json.loads(_received(client, HEAD.unpack(head)[0]))
-    for number, stream in enumerate(streams):
-        os.dup2(stream, number)
+    child = os.fork()
+    if child == 0:
+        client.close()
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+            os.close(stream)
+        os.chdir(folder)
+        os.environ.clear()
+        os.environ.update(variables)
+        sys.argv = arguments
+        return _become_the_command()
+    for stream in (*range(3), *streams):  # a pipe ends with the command
         os.close(stream)
-    os.chdir(folder)
-    os.environ.clear()
-    os.environ.update(variables)
-    sys.argv = arguments
-    threading.Thread(target=_obey, args=[client], daemon=True).start()
+    with suppress(OSError):
+        client.sendall(NUMBER.pack(child))
+    ended = os.pidfd_open(child)
+    while ended not in select.select([ended, client], [], [])[0]:
+        asked = client.recv(1)
+        os.kill(child, asked[0] if asked else signal.SIGKILL)
+        if not asked:
+            break
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    with suppress(OSError):
+        client.sendall(NUMBER.pack(code))
+    os._exit(0)
+
+
+def _become_the_command() -> None:
     code = 70
 
     @atexit.register  # the first that is registered is the last that is done
-    def tell() -> None:
+    def end() -> None:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
-        client.sendall(bytes([code & 0xFF]))
         os._exit(code & 0xFF)  # taking all the modules down takes longer than most commands
 
     try:
         entry_point()
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else bool(end.code)
+    except SystemExit as end_of_main:
+        code = end_of_main.code if isinstance(end_of_main.code, int) else bool(end_of_main.code)
         raise
 
 
-def _obey(client: socket.socket) -> None:
-    """Signals that the client got; its end is the end of this process."""
-    while number := client.recv(1):
-        os.kill(os.getpid(), number[0])
-    os._exit(KILLED)
+def _socket_of(folder: Path) -> Path:
+    return folder / "commands.sock"
 
 
-def _received(client: socket.socket, size: int) -> bytes:
+def _received(stream: socket.socket, size: int) -> bytes:
+    """Raises ConnectionError at the end of the stream."""
     parts = b""
     while len(parts) < size:
-        parts += client.recv(size - len(parts))
+        part = stream.recv(size - len(parts))
+        if not part:
+            raise ConnectionError("the server of the warm command has ended")
+        parts += part
     return parts
 
 
