@@ -17,7 +17,10 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, cast
 from urllib.parse import SplitResult, unquote, urlsplit
-from urllib.request import getproxies_environment, proxy_bypass_environment
+from urllib.request import (
+    getproxies_environment,
+    proxy_bypass_environment,  # type: ignore[attr-defined]  # typeshed leaves it out
+)
 
 from reconciler.channels.deadline import Deadline, ReceivedBytes
 from reconciler.clock import Clock, SystemClock

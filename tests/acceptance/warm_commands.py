@@ -182,7 +182,7 @@ def _keep(client: socket.socket) -> None:
     with suppress(OSError):
         client.sendall(NUMBER.pack(child))
     ended = os.pidfd_open(child)
-    while ended not in select.select([ended, client], [], [])[0]:
+    while ended not in select.select([ended, client.fileno()], [], [])[0]:
         asked = client.recv(1)
         os.kill(child, asked[0] if asked else signal.SIGKILL)
         if not asked:
