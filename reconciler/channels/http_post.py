@@ -17,9 +17,9 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, cast
 from urllib.parse import SplitResult, unquote, urlsplit
-from urllib.request import (
+from urllib.request import (  # type: ignore[attr-defined]  # typeshed leaves the second one out
     getproxies_environment,
-    proxy_bypass_environment,  # type: ignore[attr-defined]  # typeshed leaves it out
+    proxy_bypass_environment,
 )
 
 from reconciler.channels.deadline import Deadline, ReceivedBytes
