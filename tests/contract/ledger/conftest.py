@@ -54,9 +54,9 @@ class ClockTime:
         return sa.literal(self.clock.now_ms(), sa.BigInteger())
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, sa.Engine]]:
-    """Engines with the ledger's tables, opened at first use."""
+    """Engines with the ledger's tables, opened at first use; each test has an environment of its own."""
     opened: dict[str, sa.Engine] = {}
     yield opened
     for engine in opened.values():
