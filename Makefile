@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 DRAWN ?= 200
-.PHONY: mutants model fuzz failover help setup demo test test-spark test-stress test-packages test-fast test-lowest lint lock format conformance chaos simulate benchmark-audit load-ids load-sql load-lag load-dead screenshots docs site sbom release clean
+.PHONY: mutants model fuzz failover help setup demo test test-spark test-stress test-nightly test-packages test-fast test-lowest lint lock format conformance chaos simulate benchmark-audit load-ids load-sql load-lag load-dead screenshots docs site sbom release clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -44,15 +44,18 @@ STRESS := tests/chaos tests/failover tests/fuzz tests/model tests/simulation
 PACKAGED := tests/packages
 
 # Four workers on two cores: half of their time is waiting, for brokers, grace periods and leases.
-test: setup ## everything but test-spark and test-stress; a missing service is skipped on a laptop and fails with CI=true
-	$(PYTEST) -n 4 --dist loadgroup -m "not spark" $(STRESS:%=--ignore=%) --ignore=$(PACKAGED) $(if $(IN_CI),--cov --cov-report=)
+test: setup ## everything but test-spark, test-stress and test-nightly; a missing service is skipped on a laptop and fails with CI=true
+	$(PYTEST) -n 4 --dist loadgroup -m "not spark and not nightly" $(STRESS:%=--ignore=%) --ignore=$(PACKAGED) $(if $(IN_CI),--cov --cov-report=)
 	$(if $(IN_CI),$(BIN)/python tests/coverage_gate.py)
+
+test-nightly: setup ## more versions and rungs on real brokers, a minute each
+	$(PYTEST) -n 2 --dist loadgroup -m nightly tests
 
 test-spark: setup ## the audit on PySpark: planted accidents, faults, a standalone cluster, the demo's last step
 	$(BIN)/python -m tests.services.spark_start \
 		$(PYTEST) -n 2 --dist loadgroup -m spark tests/audit tests/acceptance/test_demo_audit.py tests/acceptance/test_classic_audit.py
 
-test-stress: setup ## a short run each of chaos, failover, fuzz and model; 5 000 simulated histories, all planted bugs
+test-stress: setup ## a short run each of chaos, failover, fuzz and model; 2 000 simulated histories, all planted bugs
 	$(PYTEST) -n 2 --dist loadgroup $(STRESS)
 
 test-packages: setup ## deploy/: units, image, compose file and chart, as far as this machine has their programs

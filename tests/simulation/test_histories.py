@@ -19,7 +19,7 @@ from tests.simulation.world import run_history
 
 ROOT = Path(__file__).parents[2]
 #: So many tests of so many histories: workers share them.
-TESTS, HISTORIES = 5, 1_000
+TESTS, HISTORIES = 2, 1_000
 
 
 @pytest.mark.slow

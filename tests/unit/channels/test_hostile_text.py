@@ -26,6 +26,9 @@ from tests.examples import examples
 from tests.unit.channels.hostile import hostile_texts
 from tests.unit.channels.notices import AT_MS, CONSOLE_URL, hostile_notice, notice
 
+# Parsers of Markdown and cards, hundreds of times.
+pytestmark = pytest.mark.unmeasured
+
 LANGUAGES = {language: NoticeTexts(language, console_url=CONSOLE_URL) for language in NOTICE_LANGUAGES}
 any_texts = st.sampled_from(list(LANGUAGES.values()))
 #: Without a bound on nesting, and with HTML: what a careless client might use.

@@ -48,7 +48,7 @@ def test_the_console_in_the_process_of_run_has_a_rate_of_its_own(
     services = build_services
     monkeypatch.setattr(server, "build_services", build)
     monkeypatch.setattr("reconciler.commands.run._serve", serve)
-    monkeypatch.setattr(daemon_commands, "_start", lambda _config: (settings, Stop()))
+    monkeypatch.setattr(daemon_commands, "start_service", lambda _config: (settings, Stop()))
     with pytest.raises(typer.Exit):
         daemon_commands.run()
     assert rates["console"] is rates["rounds"]

@@ -164,6 +164,7 @@ def command_lines(marked: Marked) -> Iterator[list[str]]:
     yield ["db", "upgrade", "ledger", "--url", f"@{marked.url}"]
 
 
+@pytest.mark.unmeasured
 def test_no_secret_of_a_url_is_printed(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
