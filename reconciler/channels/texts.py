@@ -100,7 +100,7 @@ class NoticeTexts:
         )
 
     def _runbook(self, kind: NoticeKind) -> str:
-        return RUNBOOKS[kind].replace("docs/runbooks/", self.text("form.runbooks"))
+        return RUNBOOKS[kind].replace("docs/", self.text("form.docs"), 1)
 
     def _count(self, notice: Notice) -> str:
         counted = COUNTED_TROUBLES_MAX if notice.kind is NoticeKind.LOSS_PROVED else STANDING_TROUBLES_MAX

@@ -29,9 +29,6 @@ from reconciler.web.services import WebServices
 #: A name that is a part of a path as it is; browsers take dots, slashes and their numbers for steps of the path.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9_.~-]*")
 
-#: Pages of docs that docs/zh has, too, of those that templates name (tested).
-_IN_CHINESE = ("runbooks/", "how-to/audit.md", "how-to/operations.md")
-
 
 @cache
 def _environment() -> jinja2.Environment:
@@ -94,8 +91,8 @@ def _about(services: WebServices, request: WebRequest) -> dict[str, object]:
 
 
 def _document(docs_url: str | None, language: str, path: str) -> Markup:
-    """The page of docs in the language of the visitor, if there is one."""
-    if language == "zh" and path.startswith(_IN_CHINESE):
+    """The page of docs in the language of the visitor: docs/zh has every page that templates name (tested)."""
+    if language == "zh":
         path = f"zh/{path}"
     if docs_url is None:
         return Markup("<code>docs/{}</code>").format(path)

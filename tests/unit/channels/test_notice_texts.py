@@ -46,7 +46,7 @@ def test_a_language_has_the_keys_and_places_of_the_others(language: str) -> None
 def test_nothing_is_left_in_english() -> None:
     chinese = texts_of("zh")
     bare = {key for key, text in chinese.items() if not _HAN.search(text)}
-    assert bare == {"form.title", "form.fact", "form.runbooks"}
+    assert bare == {"form.title", "form.fact", "form.docs"}
 
 
 @pytest.mark.parametrize("language", NOTICE_LANGUAGES)
@@ -82,8 +82,8 @@ def test_every_runbook_is_there_in_the_language_of_the_notice(language: str) -> 
     texts = NoticeTexts(language)
     pages = [re.sub(r"^.*(?=docs/)", "", texts.of(notice(kind)).references[0]) for kind in NoticeKind]
     assert not [page for page in pages if not (ROOT / page).is_file()]
-    folders = {page.rpartition("/")[0] for page in pages if "/runbooks/" in page}
-    assert folders == {"docs/runbooks" if language == "en" else f"docs/{language}/runbooks"}
+    tree = "docs" if language == "en" else f"docs/{language}"
+    assert {page.rpartition("/")[0] for page in pages} == {f"{tree}/runbooks", f"{tree}/reference"}
 
 
 @pytest.mark.parametrize(
