@@ -90,7 +90,11 @@ def require_promise(result: dict[str, Any], *, messages: int, lose: int) -> None
 
 @pytest.mark.parametrize(
     ("messages", "lose", "seed", "killed_min"),
-    [(1, 1, 7, 0), (40, 40, 2, 0), (100, 5, 12, 1)],  # nothing else, everything, a few of many
+    [
+        pytest.param(1, 1, 7, 0, marks=pytest.mark.nightly, id="nothing else"),
+        pytest.param(40, 40, 2, 0, marks=pytest.mark.nightly, id="everything"),
+        pytest.param(100, 5, 12, 1, id="a few of many"),
+    ],
 )
 def test_every_lost_message_takes_effect_once_and_lagging_ones_are_not_repaired(
     messages: int, lose: int, seed: int, killed_min: int, tmp_path: Path

@@ -175,6 +175,8 @@ def _keep(client: socket.socket) -> None:
         os.chdir(folder)
         os.environ.clear()
         os.environ.update(variables)
+        paths = variables.get("PYTHONPATH", "").split(os.pathsep)
+        sys.path[:0] = [path for path in paths if path and path not in sys.path]
         sys.argv = arguments
         return _become_the_command()
     for stream in (*range(3), *streams):  # a pipe ends with the command
