@@ -1,4 +1,4 @@
-"""Alert rules in a hurry: every duration of them divided by one factor, and nothing else changed."""
+"""Alert rules in a hurry: every duration of them divided by one factor, and numbers of keys by another one."""
 
 from __future__ import annotations
 
@@ -19,37 +19,39 @@ _COMPARISON = re.compile(r"^(?P<left>.*\s(?:>=|<=|==|!=|>|<)\s+)(?P<number>\d+(?
 _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?\w*")
 #: A metric in seconds: ages, and times that `time() - ...` makes an age of.
 _IN_SECONDS = re.compile(r"\w+_seconds\b")
+_KEYS = re.compile(r"\w+_ids\b")
 
 
-def scaled_rules(groups: Sequence[dict[str, Any]], factor: float) -> dict[str, Any]:
+def scaled_rules(groups: Sequence[dict[str, Any]], factor: float, *, keys_factor: float = 1.0) -> dict[str, Any]:
     """A file of rules. `groups`: as PrometheusServer.rules() gives them. `for`, ranges and thresholds are divided."""
     return {
         "groups": [
-            {"name": group["name"], "rules": [_scaled_rule(rule, factor) for rule in group["rules"]]}
+            {"name": group["name"], "rules": [_scaled_rule(rule, factor, keys_factor) for rule in group["rules"]]}
             for group in groups
         ]
     }
 
 
-def _scaled_rule(rule: dict[str, Any], factor: float) -> dict[str, Any]:
+def _scaled_rule(rule: dict[str, Any], factor: float, keys_factor: float) -> dict[str, Any]:
     return {
         "alert": rule["name"],
-        "expr": scaled_expression(rule["query"], factor),
+        "expr": scaled_expression(rule["query"], factor, keys_factor=keys_factor),
         "for": milliseconds(rule["duration"] / factor),
         "labels": rule["labels"],
         "annotations": rule["annotations"],
     }
 
 
-def scaled_expression(query: str, factor: float) -> str:
+def scaled_expression(query: str, factor: float, *, keys_factor: float = 1.0) -> str:
     """The expression with its ranges, and the numbers that a metric in seconds is compared with, divided.
 
-    Numbers of keys and shares stay. Raises ValueError for a number or a modifier that it does not understand.
+    `keys_factor`: the same for metrics that count keys. Shares stay. Raises ValueError for a number or a modifier that
+    it does not understand.
     """
-    return "".join(_scaled_term(term, factor) for term in _TERM.split(query))
+    return "".join(_scaled_term(term, factor, keys_factor) for term in _TERM.split(query))
 
 
-def _scaled_term(term: str, factor: float) -> str:
+def _scaled_term(term: str, factor: float, keys_factor: float) -> str:
     found = _COMPARISON.match(term)
     left, number, end = (found["left"], found["number"], found["end"]) if found else (term, "", "")
     bare = re.sub(r'"[^"]*"', '""', _RANGE.sub("", left))
@@ -57,6 +59,8 @@ def _scaled_term(term: str, factor: float) -> str:
         raise ValueError(f"{term.strip()}: only ranges and a number at the end of a comparison can be divided")
     if number and _IN_SECONDS.search(bare):
         number = f"{float(number) / factor:g}"
+    elif number and _KEYS.search(bare):
+        number = f"{float(number) / keys_factor:g}"
     return _RANGE.sub(lambda range_: f"[{milliseconds(_seconds(range_[1]) / factor)}]", left) + number + end
 
 

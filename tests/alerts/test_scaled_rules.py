@@ -1,4 +1,4 @@
-"""The factor reaches every duration of the rules, and no number of keys."""
+"""The factor reaches every duration of the rules; numbers of keys have their own."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from tests.services.requirements import require
 ])  # fmt: skip
 def test_seconds_are_divided_and_numbers_of_keys_are_not(query: str, scaled: str) -> None:
     assert scaled_expression(query, 60) == scaled
+    assert scaled_expression("max(reconciler_x_ids) > 10000", 60, keys_factor=10) == "max(reconciler_x_ids) > 1000"
     assert scaled_expression(scaled_expression(query, 60), 1 / 60) == scaled_expression(query, 1)
 
 

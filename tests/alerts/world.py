@@ -35,11 +35,12 @@ WAIT_SECONDS = 4_200 / FACTOR + 60
 class World:
     """Broker, Redis, `reconciler run` and `sweep`, a consumer and a producer. Confined to one test."""
 
-    def __init__(self, folder: Path, *, settings: str = "") -> None:
-        """`settings` is TOML that is appended."""
+    def __init__(self, folder: Path, *, settings: str = "", keys_factor: float = 1.0) -> None:
+        """`settings` is TOML that is appended. `keys_factor`: so many keys of the rules are one of the test."""
         for service in (prometheus, redis_server):
             require(service.missing())
         self._folder = folder
+        self._keys_factor = keys_factor
         self._settings = _QUICK + settings
         self._ports = {"run": free_port(), "sweep": free_port()}
         self._stack = ExitStack()
@@ -77,7 +78,7 @@ class World:
         with PrometheusServer(self._folder / "reader", rules=RULES) as reader:
             groups = reader.rules()
         quick = self._folder / "rules.yml"
-        quick.write_text(json.dumps(scaled_rules(groups, FACTOR)))
+        quick.write_text(json.dumps(scaled_rules(groups, FACTOR, keys_factor=self._keys_factor)))
         return quick
 
     def start_service(self) -> None:

@@ -15,6 +15,9 @@ from playwright.sync_api import Browser, expect
 
 from tests.console.watched_page import Look, opened
 
+#: Built once.
+pytestmark = pytest.mark.xdist_group("site")
+
 ROOT = Path(__file__).parents[2]
 #: What a browser asks for by itself: all but links of <a>, which a reader follows.
 _ASKED_FOR = re.compile(
