@@ -32,7 +32,7 @@ from tests.services import postgres
 from tests.services.postgres import PostgresServer
 from tests.services.requirements import require
 
-pytestmark = [pytest.mark.sql, pytest.mark.slow]
+pytestmark = [pytest.mark.sql, pytest.mark.slow, pytest.mark.xdist_group("grown-tables")]  # filled once
 
 ROWS, ASKED = 20_000, 500
 _KEY = "upper(lpad(to_hex(n), 32, '0'))"

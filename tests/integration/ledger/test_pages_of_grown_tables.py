@@ -25,7 +25,7 @@ from tests.services.mariadb import MariaDBServer
 from tests.services.postgres import PostgresServer
 from tests.services.requirements import require
 
-pytestmark = [pytest.mark.sql, pytest.mark.slow]
+pytestmark = [pytest.mark.sql, pytest.mark.slow, pytest.mark.xdist_group("grown-pages")]  # filled once
 
 ROWS, LIMIT, LOOKED_AT = 20_000, 10, 1_000
 #: Rows of one millisecond: a round sees as many keys first.
