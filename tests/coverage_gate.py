@@ -19,7 +19,7 @@ from coverage.exceptions import CoverageException
 ROOT = Path(__file__).parents[1]
 
 #: Least share of lines and branches together, the number that `coverage report` shows, and of branches alone.
-TOTAL_PERCENT_MIN = 85.0
+TOTAL_PERCENT_MIN = 87.0
 #: What decides: every branch of these files is taken.
 POLICY = tuple(
     str(path.relative_to(ROOT))

@@ -198,6 +198,44 @@ def test_a_breaker_that_closed_before_its_message_left_is_told_as_over() -> None
     assert (notice.is_over, notice.since_ms, notice.until_ms, notice.detail) == (True, BEGIN_MS, until_ms, "too many")
 
 
+def test_an_end_whose_trouble_is_back_before_its_message_left_is_not_told() -> None:
+    receiver = Receiver(BREAKER)
+    opened = StandingTrouble(kind=BREAKER[0], topic="ORDERS", since_ms=BEGIN_MS, detail="too many")
+    receiver.standing = opened
+    told(receiver.after(5 * SECOND))
+    receiver.standing = None
+    receiver.look()
+    receiver.standing = opened
+    assert receiver.after(200 * MINUTE) is None
+
+
+def test_an_end_that_may_have_arrived_is_followed_by_the_trouble_that_is_back() -> None:
+    receiver = Receiver(BREAKER)
+    opened = StandingTrouble(kind=BREAKER[0], topic="ORDERS", since_ms=BEGIN_MS, detail="too many")
+    receiver.standing = opened
+    told(receiver.after(5 * SECOND))
+    receiver.standing = None
+    assert told(receiver.look_and_send(works=False)).is_over
+    receiver.standing = opened
+    assert receiver.after(10 * MINUTE) is None
+    assert not told(receiver.after(6 * MINUTE)).is_over
+
+
+def test_a_violation_whose_audit_was_removed_before_its_message_left_is_told() -> None:
+    receiver = Receiver((NoticeKind.AUDIT_VIOLATION, None, None))
+    receiver.standing = StandingTrouble(
+        kind=NoticeKind.AUDIT_VIOLATION, count=1, since_ms=BEGIN_MS, newest_ms=BEGIN_MS, detail="2026-11-24"
+    )
+    receiver.look()
+    receiver.standing = None
+    assert told(receiver.after(5 * SECOND)).count == 1
+
+
+def test_a_message_that_another_process_has_sent_changes_nothing_once_more() -> None:
+    quiet = Receiver(BREAKER).conversation
+    assert once_told(quiet, now_ms=BEGIN_MS) == quiet
+
+
 def test_another_quarantined_key_is_news_although_one_was_dismissed() -> None:
     receiver = Receiver(QUARANTINE)
     receiver.standing = StandingTrouble(
@@ -273,6 +311,18 @@ def test_rows_that_are_deleted_after_they_were_told_hide_no_new_loss(minutes: in
     receiver.lose()
     receiver.open_losses = 0
     assert told(receiver.after(5 * SECOND)).count == 1
+
+
+def test_rows_that_are_deleted_while_others_of_their_time_stay_hide_no_new_loss() -> None:
+    receiver = Receiver(LOSSES)
+    receiver.lose(3)
+    receiver.open_losses = 0
+    assert told(receiver.after(5 * SECOND)).count == 3
+    del receiver.losses[0]
+    assert receiver.look_and_send() is None
+    receiver.lose()
+    receiver.open_losses = 0
+    assert told(receiver.after(16 * MINUTE)).count == 1
 
 
 def test_a_key_that_waits_is_news_where_as_many_were_dismissed_before() -> None:
