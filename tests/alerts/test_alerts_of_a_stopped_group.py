@@ -30,5 +30,5 @@ def test_a_stopped_group(tmp_path: Path) -> None:
                     ("OldestPendingHigh", "consumption waits for {age}$"),
                     ("WatermarkStuck", "watermark is {age} old and keys wait"),
                 ):
-                    alerts.tells_age(name, summary, labels=world.place, at_least_seconds=70)
+                    alerts.tells_age(name, summary, labels=world.place, at_least_seconds=60)
             world.deployed.consume()
