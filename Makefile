@@ -62,7 +62,7 @@ test-packages: setup ## deploy/: units, image, compose file and chart, as far as
 	$(PYTEST) -n 2 --dist loadgroup tests/unit/packages $(PACKAGED)
 
 # Three workers on two cores: half of their time is waiting.
-test-fast: setup ## unit and contract tests in memory, under 30 s
+test-fast: setup ## unit and contract tests in memory
 	$(PYTEST) -n 3 --hypothesis-profile=fast tests/unit tests/contract \
 		-m "not slow and not redis and not sql and not broker"
 
