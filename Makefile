@@ -48,7 +48,7 @@ test: setup ## everything but test-spark, test-stress and test-nightly; a missin
 	$(PYTEST) -n 4 --dist loadgroup -m "not spark and not nightly" $(STRESS:%=--ignore=%) --ignore=$(PACKAGED) $(if $(IN_CI),--cov --cov-report=)
 	$(if $(IN_CI),$(BIN)/python tests/coverage_gate.py)
 
-test-nightly: setup ## more versions and rungs on real brokers, a minute each
+test-nightly: setup ## demos on more brokers and rungs, and the load programmes for some seconds
 	$(PYTEST) -n 2 --dist loadgroup -m nightly tests
 
 test-spark: setup ## the audit on PySpark: planted accidents, faults, a standalone cluster, the demo's last step
@@ -66,7 +66,8 @@ test-fast: setup ## unit and contract tests in memory
 	$(PYTEST) -n 3 --hypothesis-profile=fast tests/unit tests/contract \
 		-m "not slow and not redis and not sql and not broker"
 
-# Built from nothing each time. PySpark is left out: the audit's tests here need none. So is hatchling, which builds wheels.
+# Built from nothing each time. PySpark is left out: the audit's tests here need none. So are hatchling, which builds
+# wheels, and the policy, which loads nothing that has a version.
 LOWEST_BIN := $(VENV)-lowest/bin
 test-lowest: ## the fast tests on the oldest versions that pyproject.toml allows, in an environment of their own
 	rm -rf $(VENV)-lowest && $(PYTHON) -m venv $(VENV)-lowest
@@ -74,7 +75,7 @@ test-lowest: ## the fast tests on the oldest versions that pyproject.toml allows
 	PYTHONPATH=$(CURDIR):$(CURDIR)/producers:$(CURDIR)/consumers \
 	$(LOWEST_BIN)/python -m pytest -n 3 --hypothesis-profile=fast -m "not slow and not redis and not sql and not broker" \
 		tests/unit tests/audit/test_judge_against_reference.py tests/audit/test_statement_tampering.py \
-		--ignore=tests/unit/packages/test_revision.py \
+		--ignore=tests/unit/policy --ignore=tests/unit/packages/test_revision.py \
 		--deselect "tests/unit/test_docs_are_current.py::test_reference_page_is_what_the_code_says[dependencies.md]" \
 		--deselect "tests/unit/test_docs_are_current.py::test_file_of_a_package_is_what_the_code_says[checkback-reconciler.cdx.json]"
 

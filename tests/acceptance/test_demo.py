@@ -112,6 +112,7 @@ def test_every_lost_message_takes_effect_once_and_lagging_ones_are_not_repaired(
     assert len(keys(folder, "truth.db", "SELECT name FROM marks WHERE name LIKE 'killed after %'")) >= killed_min
 
 
+@pytest.mark.nightly
 def test_losses_stay_lost_without_repairs(tmp_path: Path) -> None:
     ended = demo(messages=40, lose=8, seed=5, keep=tmp_path / "demo", arguments=("--repair", "off"))
     assert ended.exit_code == 1, ended.stderr

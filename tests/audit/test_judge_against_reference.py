@@ -53,7 +53,7 @@ def test_kernel_says_what_the_reference_says(seed: int, keys: int, parts: int) -
     assert_same(found_in(evidence, seed=seed, parts=parts), judged(evidence))
 
 
-@settings(RANDOM, max_examples=examples(6))
+@settings(RANDOM, max_examples=examples(3))
 @given(SEEDS, SIZES)
 def test_order_doubled_files_and_slices_change_no_byte_of_the_answer(seed: int, keys: int) -> None:
     evidence = random_evidence(seed, keys)

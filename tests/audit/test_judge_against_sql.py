@@ -27,7 +27,7 @@ def kernel_counts(folder: Path) -> Counts:
 
 
 @pytest.mark.timeout(600)
-@settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(6), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 2**32))
 def test_duckdb_counts_what_the_kernel_counts(seed: int) -> None:
     with tempfile.TemporaryDirectory() as name:

@@ -1,4 +1,4 @@
-"""The load programmes run for seconds, so that they cannot rot, and fail where a goal is missed."""
+"""The load programmes run for seconds each night, so that they cannot rot, and fail where a goal is missed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def run(programme: str, *arguments: str, out: Path) -> dict[str, Any]:
     return figures
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.redis
 def test_every_planted_loss_of_the_ids_path_is_proved_and_repaired(tmp_path: Path) -> None:
     figures = run(
@@ -56,7 +56,7 @@ def test_every_planted_loss_of_the_ids_path_is_proved_and_repaired(tmp_path: Pat
     assert figures["redis_ping"]["pings"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.redis
 def test_a_stopped_group_causes_no_repair(tmp_path: Path) -> None:
     figures = run(
@@ -67,7 +67,7 @@ def test_a_stopped_group_causes_no_repair(tmp_path: Path) -> None:
     assert figures["query_message_while_stopped"]["keys"] > 0, "the trickle never ran: nothing was tested"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.redis
 @pytest.mark.sql("postgres")
 def test_the_full_path_has_one_effect_a_message(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_the_full_path_has_one_effect_a_message(tmp_path: Path) -> None:
     assert figures["effects"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.redis
 def test_browsers_that_look_are_all_answered(tmp_path: Path) -> None:
     figures = run(
