@@ -56,8 +56,7 @@ LIBRARIES = (
     "rich.table",
     "structlog",
 )
-HEAD = struct.Struct("!I")
-#: A process id, and later an exit code as subprocess has it.
+#: How long a request is; then a process id, and later an exit code as subprocess has it.
 NUMBER = struct.Struct("!i")
 
 _CLIENT = """\
@@ -66,11 +65,11 @@ import json, os, signal, socket, struct, sys
 server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
 server.connect({path!r})
 asked = json.dumps([sys.argv, os.getcwd(), dict(os.environ)]).encode()
-socket.send_fds(server, [struct.pack("!I", len(asked))], [0, 1, 2])
+socket.send_fds(server, [struct.pack("!i", len(asked))], [0, 1, 2])
 server.sendall(asked)
 for number in (signal.SIGTERM, signal.SIGINT):
     signal.signal(number, lambda number, _: server.sendall(bytes([number])))
-told = server.recv(8, socket.MSG_WAITALL)
+told = server.makefile("rb").read(8)  # reads on after a signal
 code = struct.unpack("!ii", told)[1] if len(told) == 8 else -signal.SIGKILL
 os._exit(code if code >= 0 else 128 - code)
 """
@@ -103,7 +102,7 @@ class WarmProcess:
         self._server.connect(str(_socket_of(program.parent)))
         asked = json.dumps([self._arguments, os.getcwd(), dict(variables)]).encode()
         with open(os.devnull, "rb") as nothing:
-            socket.send_fds(self._server, [HEAD.pack(len(asked))], [nothing.fileno(), output, output])
+            socket.send_fds(self._server, [NUMBER.pack(len(asked))], [nothing.fileno(), output, output])
         self._server.sendall(asked)
         self.pid = NUMBER.unpack(_received(self._server, NUMBER.size))[0]
 
@@ -164,8 +163,8 @@ def serve(path: str) -> None:
 
 def _keep(client: socket.socket) -> None:
     """Forks the command, passes signals on and tells its exit code. Without its client the command is killed."""
-    head, streams, _, _ = socket.recv_fds(client, HEAD.size, 3)
-    arguments, folder, variables = json.loads(_received(client, HEAD.unpack(head)[0]))
+    head, streams, _, _ = socket.recv_fds(client, NUMBER.size, 3)
+    arguments, folder, variables = json.loads(_received(client, NUMBER.unpack(head)[0]))
     child = os.fork()
     if child == 0:
         client.close()
