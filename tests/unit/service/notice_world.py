@@ -18,10 +18,13 @@ from reconciler.contract.verdicts import Verdict
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.notices import Pace
 from reconciler.policy.ports import NoticeChannel, Verification
+from reconciler.settings.file import load_settings
+from reconciler.settings.schema import Settings
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import ledger_metadata
 from reconciler.wiring.notices import Listener, NoticeService, Watch
 
+ROOT = Path(__file__).parents[3]
 ENVIRONMENT = "test"
 BILLING = Subscription(environment=ENVIRONMENT, topic="ORDERS", group="billing")
 PACE = Pace(interval_seconds=900, reminder_seconds=14_400, gather_seconds=5)
@@ -34,6 +37,20 @@ def webhook(url: str, *, step_seconds: float = 5.0) -> WebhookChannel:
 
 def listener(channel: NoticeChannel, *, name: str = "on-call", pace: Pace = PACE) -> Listener:
     return Listener(name=name, kinds=frozenset(NoticeKind), pace=pace, channel=channel)
+
+
+def settings_with(folder: Path, *notifiers: str) -> Settings:
+    """Those of the example, with the ledger of the world in this folder and these sections."""
+    path = folder / "reconciler.toml"
+    listed = "".join(f"\n[[notifiers]]\n{notifier}\n" for notifier in notifiers)
+    path.write_text((ROOT / "config/reconciler.toml").read_text() + listed)
+    ledger = f"sqlite:///{folder}/ledger.db"
+    return load_settings(path, {"RECONCILER_LEDGER__URL": ledger, "RECONCILER_ENVIRONMENT": ENVIRONMENT})
+
+
+def section(name: str, url: str, *lines: str, kind: str = "webhook") -> str:
+    """Of one notifier."""
+    return "\n".join((f'name = "{name}"', f'kind = "{kind}"', f'url = "{url}"', *lines))
 
 
 class NoticeWorld:

@@ -14,15 +14,11 @@ from reconciler.clock import SystemClock
 from reconciler.commands.notices import late_accounts, pinging, proves_calm
 from reconciler.commands.notify import check_notifiers, send_tests
 from reconciler.errors import InvalidValue
-from reconciler.settings.file import load_settings
-from reconciler.settings.schema import Settings
 from reconciler.wiring.connections import Connections
 from tests.polling import eventually
 from tests.unit.channels.receiver import Receiver, Reply, receiving
-from tests.unit.service.notice_world import ENVIRONMENT, NoticeWorld, listener, webhook
+from tests.unit.service.notice_world import NoticeWorld, listener, section, settings_with, webhook
 from tests.unit.web.reports import NOW_MS, REPORTS, report_of, status_of
-
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -30,18 +26,6 @@ def world(tmp_path: Path) -> Iterator[NoticeWorld]:
     made = NoticeWorld(tmp_path)
     yield made
     made.engine.dispose()
-
-
-def settings_with(folder: Path, *sections: str) -> Settings:
-    path = folder / "reconciler.toml"
-    listed = "".join(f"\n[[notifiers]]\n{section}\n" for section in sections)
-    path.write_text((ROOT / "config/reconciler.toml").read_text() + listed)
-    ledger = f"sqlite:///{folder}/ledger.db"
-    return load_settings(path, {"RECONCILER_LEDGER__URL": ledger, "RECONCILER_ENVIRONMENT": ENVIRONMENT})
-
-
-def section(name: str, url: str, *lines: str, kind: str = "webhook") -> str:
-    return "\n".join((f'name = "{name}"', f'kind = "{kind}"', f'url = "{url}"', *lines))
 
 
 def test_a_test_message_says_that_it_is_one_and_pings_are_left_alone(tmp_path: Path) -> None:

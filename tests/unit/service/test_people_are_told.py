@@ -22,13 +22,11 @@ from reconciler.contract.subscription import Shard
 from reconciler.contract.tables import HoldKind, NoticeKind
 from reconciler.errors import DatabaseAway
 from reconciler.policy.ports import Notice, StandingTrouble
-from reconciler.settings.file import load_settings
-from reconciler.settings.schema import Settings
 from reconciler.wiring.notices import NoticeService, Watch, listeners_of, telling_people
 from tests.contract.ledger.rows import round_done
 from tests.polling import eventually
 from tests.unit.channels.receiver import Received, Receiver, Reply, receiving
-from tests.unit.service.notice_world import BILLING, ENVIRONMENT, NoticeWorld, listener, webhook
+from tests.unit.service.notice_world import BILLING, ENVIRONMENT, NoticeWorld, listener, section, settings_with, webhook
 
 ROOT = Path(__file__).parents[3]
 
@@ -42,14 +40,6 @@ def world(tmp_path: Path) -> Iterator[NoticeWorld]:
 
 def told(receiver: Receiver) -> list[dict[str, Any]]:
     return [json.loads(one.body)["data"] for one in receiver.received]
-
-
-def settings_with(folder: Path, more: str) -> Settings:
-    """Those of the example, with the world's ledger."""
-    path = folder / "reconciler.toml"
-    path.write_text((ROOT / "config/reconciler.toml").read_text() + more)
-    variables = {"RECONCILER_LEDGER__URL": f"sqlite:///{folder}/ledger.db", "RECONCILER_ENVIRONMENT": ENVIRONMENT}
-    return load_settings(path, variables)
 
 
 def begun(world: NoticeWorld, *services: NoticeService) -> None:
@@ -180,8 +170,8 @@ def test_a_bug_of_one_watch_keeps_no_other_silent(world: NoticeWorld) -> None:
 def test_a_robot_with_a_limit_gets_one_message_after_the_other_from_all_processes(
     world: NoticeWorld, tmp_path: Path
 ) -> None:
-    section = '\n[[notifiers]]\nname = "on-call"\nkind = "dingtalk"\nurl = "https://dingtalk.example/robot"\n'
-    (robot,) = listeners_of(settings_with(tmp_path, section))
+    notifier = section("on-call", "https://dingtalk.example/robot", kind="dingtalk")
+    (robot,) = listeners_of(settings_with(tmp_path, notifier))
     topics = [f"ORDERS-{number}" for number in range(5)]
     late = [StandingTrouble(kind=NoticeKind.ROUNDS_STALE, topic=topic, since_ms=1) for topic in topics]
     with receiving() as receiver:
@@ -256,7 +246,7 @@ def test_a_notifier_whose_only_row_is_damaged_tells_of_the_next_loss(world: Noti
 def test_rounds_that_stand_still_and_those_that_run_again_are_told_once_each(
     world: NoticeWorld, tmp_path: Path
 ) -> None:
-    settings = settings_with(tmp_path, "")
+    settings = settings_with(tmp_path)
     rounds = world.ledger.rounds
 
     def run_round(generation: int) -> int:
@@ -347,11 +337,7 @@ def test_a_receiver_that_hangs_delays_neither_another_notifier_nor_the_end_of_th
         return Reply(hangs=release)
 
     with receiving(hang) as hanging, receiving() as receiver:
-        settings = settings_with(
-            tmp_path,
-            f'\n[[notifiers]]\nname = "hanging"\nkind = "webhook"\nurl = "{hanging.url}"\n'
-            f'\n[[notifiers]]\nname = "chat"\nkind = "webhook"\nurl = "{receiver.url}"\n',
-        )
+        settings = settings_with(tmp_path, section("hanging", hanging.url), section("chat", receiver.url))
         world.ledger.holds.place(ENVIRONMENT, "ORDERS", HoldKind.BREAKER, by="run", reason="too many")
         try:
             with telling_people(settings, clock=SystemClock()) as service:
