@@ -61,8 +61,9 @@ def _scaled_term(term: str, factor: float, keys_factor: float) -> str:
         number = f"{float(number) / factor:g}"
     elif number and _KEYS.search(bare):
         number = f"{float(number) / keys_factor:g}"
-    return _RANGE.sub(lambda range_: f"[{milliseconds(_seconds(range_[1]) / factor)}]", left) + number + end
+    return _RANGE.sub(lambda range_: f"[{milliseconds(seconds_of(range_[1]) / factor)}]", left) + number + end
 
 
-def _seconds(duration: str) -> float:
-    return sum(int(count) * _SECONDS[unit] for count, unit in re.findall(r"(\d+)(ms|[smhdw])", duration))
+def seconds_of(duration: str) -> float:
+    """Of a range (`1h30m`), or of an age as summaries tell it (`8m 15s`, `9.5s`)."""
+    return sum(float(count) * _SECONDS[unit] for count, unit in re.findall(r"([\d.]+)(ms|[smhdw])", duration))

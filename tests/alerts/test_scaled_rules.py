@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.alerts.scaled_rules import FACTOR, scaled_expression, scaled_rules
+from tests.alerts.scaled_rules import FACTOR, scaled_expression, scaled_rules, seconds_of
 from tests.alerts.world import RULES
 from tests.services import prometheus
 from tests.services.prometheus import PrometheusServer
@@ -53,3 +53,8 @@ def test_a_factor_of_one_changes_no_rule_and_the_factor_every_duration(tmp_path:
         assert (kept["labels"], kept["annotations"]) == (rule["labels"], rule["annotations"])
         is_timed = "_seconds" in rule["query"] or "[" in rule["query"]
         assert (hurried["expr"] != kept["expr"]) == is_timed
+
+
+@pytest.mark.parametrize(("told", "seconds"), [("8m 15s", 495.0), ("9.5s", 9.5), ("1h30m", 5_400.0), ("250ms", 0.25)])
+def test_a_duration_is_read_as_prometheus_writes_it(told: str, seconds: float) -> None:
+    assert seconds_of(told) == seconds

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.acceptance.deployment import Deployment, Service
-from tests.alerts.scaled_rules import FACTOR, scaled_rules
+from tests.alerts.scaled_rules import FACTOR, scaled_rules, seconds_of
 from tests.polling import eventually
 from tests.services import prometheus, redis_server
 from tests.services.embedded_broker import EmbeddedBroker
@@ -160,9 +160,7 @@ class Alerts:
     ) -> None:
         """It fires with an age, `{age}` in the pattern, between this and that of the test."""
         told = self.fires(name, summary.replace("{age}", r"((?:\d+m )?\d+(?:\.\d+)?s)"), labels=labels)[1]
-        numbers = [float(number) for number in re.findall(r"[\d.]+", told)]
-        seconds = numbers[-1] + 60 * sum(numbers[:-1])
-        assert at_least_seconds <= seconds <= time.monotonic() - self._began, told
+        assert at_least_seconds <= seconds_of(told) <= time.monotonic() - self._began, told
 
     def are_gone(self, name: str) -> None:
         """Waits until the alert neither fires nor is pending."""
