@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from reconciler.cli.options import ConfigOption, OutputOption, start_service
 from reconciler.cli.output import Output, print_json, print_table
 from reconciler.cli.web_command import web_serving
-
-if TYPE_CHECKING:
-    pass
 
 
 def run(config: ConfigOption = None) -> None:
