@@ -70,6 +70,7 @@ def settings_of(role: str, name_servers: str, folder: Path, *, user_suffix: str 
     path = folder / f"{user_of(role)}.toml"
     path.write_text(f"""environment = "test"
 rocketmq.name_servers = "{name_servers}"
+rocketmq.request_timeout_seconds = 20
 rocketmq.acl = {{ access_key = "{user_of(role)}{user_suffix}", secret_key = "{SECRET}" }}
 unique_key_topic.queues = {QUEUES}
 redis.url = "redis://127.0.0.1:1/0"

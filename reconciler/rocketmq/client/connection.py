@@ -175,6 +175,17 @@ class Connection:
             frame = encode_frame(command, opaque=opaque, flag=command.flag | FLAG_ONEWAY)
         self._write(frame, timeout_seconds, None)
 
+    def give_up(self, future: Future[Command]) -> None:
+        """Says that nobody waits for this answer any more: its time is over.
+
+        Where nothing has come since the request was sent, the connection ends at once, as the reader would end it a
+        moment later: the next request, sent meanwhile, would be lost with it.
+        """
+        with self._lock:
+            overdue = [waiting for waiting in self._waiting.values() if waiting.future is future]
+        if any(waiting.sent_seconds > self._last_received for waiting in overdue):
+            self._fail(self._silence())
+
     def close(self, reason: str = "closed by this client") -> None:
         """Closes the socket and fails what is in flight. Safe to call twice, and from the reader thread."""
         self._fail(ConnectionLost(f"{self.address}: {reason}"))
@@ -329,9 +340,12 @@ class Connection:
         if any(waiting.sent_seconds > self._last_received for waiting in timed_out):
             # Our own writes keep a dead path alive (a load balancer that swallows them): only a new one can tell. The
             # Java client closes its channel then, too (NettyRemotingClient.invokeSync, closeSocketIfTimeout).
-            raise ConnectionLost(f"{self.address}: nothing came since a request that was not answered in time")
+            raise self._silence()
         if is_idle:
             raise ConnectionLost(f"{self.address}: closed after {self._limits.idle_seconds} s without traffic")
+
+    def _silence(self) -> ConnectionLost:
+        return ConnectionLost(f"{self.address}: nothing came since a request that was not answered in time")
 
     def _fail(self, error: ReconcilerError) -> None:
         with self._lock:

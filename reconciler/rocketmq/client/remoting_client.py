@@ -120,7 +120,13 @@ class RemotingClient:
         timeout = self.request_timeout_seconds if timeout_seconds is None else timeout_seconds
         deadline = self.clock.monotonic_seconds() + timeout
         future = self.submit(address, command, timeout)
-        return self.wait(future, deadline - self.clock.monotonic_seconds(), f"{address}: request {command.code}")
+        try:
+            return self.wait(future, deadline - self.clock.monotonic_seconds(), f"{address}: request {command.code}")
+        except RequestTimeout:
+            connection = self._peer(address).connection
+            if connection is not None:
+                connection.give_up(future)
+            raise
 
     def wait(self, future: Future[Command], timeout_seconds: float, what: str) -> Command:
         """The answer of a submitted request. Raises as request() does; gives the request up after the time."""

@@ -118,6 +118,35 @@ def test_a_lost_connection_is_told_once_and_closing_the_client_is_none() -> None
         assert told == [peer.address]
 
 
+def _swallowing(connected: socket.socket) -> None:
+    """Answers every request but those for "swallowed"."""
+    for request in requests(connected):
+        if request.fields["topic"] != "swallowed":
+            connected.sendall(encode_frame(echo(request)))
+
+
+def test_the_request_after_one_that_was_not_answered_is_not_lost_with_its_connection() -> None:
+    with Peer(_swallowing) as peer, RemotingClient() as client:
+        client.request(peer.address, _ask("first"), timeout_seconds=60)
+        with pytest.raises(RequestTimeout):
+            client.request(peer.address, _ask("swallowed"), timeout_seconds=0.05)
+        connection = client._peers[peer.address].connection
+        assert connection is not None
+        assert connection.is_closed, "the reader would end it up to a quarter of a second later"
+        assert client.request(peer.address, _ask("next"), timeout_seconds=60).fields["topic"] == "next"
+
+
+def test_a_request_that_is_given_up_leaves_a_connection_that_speaks() -> None:
+    with Peer(_swallowing) as peer, RemotingClient() as client:
+        swallowed = client.submit(peer.address, _ask("swallowed"), 60)
+        client.request(peer.address, _ask("answered"), timeout_seconds=60)
+        connection = client._peers[peer.address].connection
+        assert connection is not None
+        connection.give_up(swallowed)
+        assert client.request(peer.address, _ask("next"), timeout_seconds=60).fields["topic"] == "next"
+        assert peer.connections == 1
+
+
 def test_an_idle_connection_is_closed_by_this_side() -> None:
     with Peer(answering(echo)) as peer, RemotingClient(limits=ConnectionLimits(idle_seconds=0.1)) as client:
         client.request(peer.address, _ask())
