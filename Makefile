@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 DRAWN ?= 200
-.PHONY: mutants model fuzz failover help setup demo test test-spark test-stress test-nightly test-packages test-fast test-lowest lint lock format conformance chaos simulate benchmark-audit load-ids load-sql load-lag load-dead screenshots docs site sbom release clean
+.PHONY: coverage mutants model fuzz failover help setup demo test test-spark test-stress test-nightly test-packages test-fast test-lowest lint lock format conformance chaos simulate benchmark-audit load-ids load-sql load-lag load-dead screenshots docs site sbom release clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -43,20 +43,26 @@ demo: $(VENV)/.demo ## lost messages found and repaired, everything embedded
 STRESS := tests/chaos tests/failover tests/fuzz tests/model tests/simulation
 PACKAGED := tests/packages
 
+# CI lands often, and tries other examples of properties each time.
+FEWER := $(if $(IN_CI),--hypothesis-profile=fast)
+
 # Four workers on two cores: half of their time is waiting, for brokers, grace periods and leases.
 test: setup ## everything but test-spark, test-stress and test-nightly; a missing service is skipped on a laptop and fails with CI=true
-	$(PYTEST) -n 4 --dist loadgroup -m "not spark and not nightly" $(STRESS:%=--ignore=%) --ignore=$(PACKAGED) $(if $(IN_CI),--cov --cov-report=)
-	$(if $(IN_CI),$(BIN)/python tests/coverage_gate.py)
+	$(PYTEST) -n 4 --dist loadgroup -m "not spark and not nightly" $(STRESS:%=--ignore=%) --ignore=$(PACKAGED) $(FEWER)
 
-test-nightly: setup ## demos on more brokers and rungs, and the load programmes for some seconds
-	$(PYTEST) -n 2 --dist loadgroup -m nightly tests
+test-nightly: coverage ## what repeats on more brokers, databases and rungs what `make test` shows; coverage, before
+	$(BIN)/python -m tests.services.spark_start $(PYTEST) -n 2 --dist loadgroup -m nightly tests
+
+coverage: setup ## unit, contract and integration tests, measured: every branch of the policy, 87 % of the product
+	$(PYTEST) -n 4 --dist loadgroup -m "not nightly" --cov --cov-report= tests/unit tests/contract tests/integration
+	$(BIN)/python tests/coverage_gate.py
 
 test-spark: setup ## the audit on PySpark: planted accidents, faults, a standalone cluster, the demo's last step
 	$(BIN)/python -m tests.services.spark_start \
-		$(PYTEST) -n 2 --dist loadgroup -m spark tests/audit tests/acceptance/test_demo_audit.py tests/acceptance/test_classic_audit.py
+		$(PYTEST) -n 2 --dist loadgroup -m "spark and not nightly" tests/audit tests/acceptance/test_demo_audit.py tests/acceptance/test_classic_audit.py
 
 test-stress: setup ## a short run each of chaos, failover, fuzz and model; 2 000 simulated histories, all planted bugs
-	$(PYTEST) -n 2 --dist loadgroup $(STRESS)
+	$(PYTEST) -n 2 --dist loadgroup -m "not nightly" $(STRESS) $(FEWER)
 
 test-packages: setup ## deploy/: units, image, compose file and chart, as far as this machine has their programs
 	$(PYTEST) -n 2 --dist loadgroup tests/unit/packages $(PACKAGED)

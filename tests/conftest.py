@@ -10,7 +10,6 @@ import os
 import sys
 import threading
 from collections.abc import Generator
-from pathlib import Path
 
 import pytest
 
@@ -24,9 +23,6 @@ pytest_plugins = ["tests.services.fixtures"]
 for _name in [name for name in os.environ if name.upper().startswith("RECONCILER_")]:
     del os.environ[_name]
 
-#: Folders of tests that run the product in their own process. Coverage makes a test half as slow again; what starts
-#: commands, brokers and browsers takes branches that cheaper tests take, too.
-_MEASURED = ("unit", "contract", "integration")
 _DESELECTED = pytest.StashKey[int]()
 
 
@@ -47,12 +43,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Coverage's trace function is taken away for the length of a test that is not measured.
+    """Coverage's trace function is taken away for the length of a test that is marked `unmeasured`.
 
     The mark of pytest-cov stops and starts coverage, which patches os._exit once more each time.
     """
-    folder = item.path.relative_to(Path(__file__).parent).parts[0]
-    if folder in _MEASURED and item.get_closest_marker("unmeasured") is None:
+    if item.get_closest_marker("unmeasured") is None:
         return (yield)
     tracing, tracing_threads = sys.gettrace(), threading.gettrace()
     sys.settrace(None)

@@ -1,4 +1,4 @@
-"""After `make test` with CI=true: fails where too little of the product has run.
+"""The end of `make coverage`: fails where too little of the product has run.
 
 Run as a script it reads the data that pytest-cov has combined and prints one line a failure. Without services most
 adapters would not run, so a laptop is not asked.

@@ -56,6 +56,7 @@ def test_after_the_repairs_the_audit_says_clean(tmp_path: Path) -> None:
     assert (folder / "audit" / "report.html").is_file()
 
 
+@pytest.mark.nightly
 def test_without_repairs_the_audit_finds_exactly_the_injected_losses(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     ended = demo(folder, "--repair", "off")
@@ -72,6 +73,7 @@ def test_without_repairs_the_audit_finds_exactly_the_injected_losses(tmp_path: P
         assert len(told) == 8
 
 
+@pytest.mark.nightly
 def test_without_java_the_step_is_skipped_with_one_line(tmp_path: Path) -> None:
     environment = {"PATH": str(tmp_path), "HOME": os.environ.get("HOME", str(tmp_path))}
     ended = demo(tmp_path / "demo", environment=environment)

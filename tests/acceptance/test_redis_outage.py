@@ -72,7 +72,9 @@ def applied(inbox: Path, group: str, since_ms: int, until_ms: int) -> list[str]:
     )
 
 
-@pytest.mark.parametrize("empty", [False, True], ids=["with its data", "empty"])
+@pytest.mark.parametrize(
+    "empty", [pytest.param(False, id="with its data", marks=pytest.mark.nightly), pytest.param(True, id="empty")]
+)
 def test_redis_away_for_20_seconds_under_load_loses_nothing(
     empty: bool, new_deployment: DeploymentFactory, redis_server: RedisServer
 ) -> None:

@@ -82,6 +82,7 @@ def require_the_bytes_of_a_local_run(tmp_path: Path, asked: Options) -> None:
     assert [p for p in ours if not p.startswith(_TELL_THE_TIME) and ours[p] != theirs[p]] == []
 
 
+@pytest.mark.nightly
 def test_databases_read_by_executors_give_the_bytes_of_a_local_run(
     cluster: SparkCluster, asked: Options, generated: Path, tmp_path: Path
 ) -> None:
@@ -97,6 +98,7 @@ def test_databases_read_by_executors_give_the_bytes_of_a_local_run(
     assert outputs(tmp_path / "again") == kept
 
 
+@pytest.mark.nightly
 def test_delta_tables_read_by_executors_give_the_bytes_of_a_local_run(
     cluster: SparkCluster, databases: Databases, generated: Path, tmp_path: Path
 ) -> None:

@@ -119,6 +119,7 @@ def outputs(out: Path) -> dict[str, bytes]:
     return {str(path.relative_to(out)): path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
 
 
+@pytest.mark.nightly
 def test_an_executor_killed_while_it_reads_a_database_changes_no_byte(
     held: Held, cluster: SparkCluster, tmp_path: Path
 ) -> None:

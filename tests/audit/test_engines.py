@@ -107,6 +107,7 @@ def test_an_option_of_spark_is_not_ignored_where_there_is_none(more: list[str]) 
     assert refused.value.reason == "usage"
 
 
+@pytest.mark.nightly
 def test_a_prefix_that_is_too_large_is_judged_in_slices_that_change_nothing(tmp_path: Path) -> None:
     """What bounds the memory of one process."""
     folder = random_evidence(7, keys=300).write(tmp_path / "evidence", parts=2)

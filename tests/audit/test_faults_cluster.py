@@ -107,6 +107,7 @@ def test_an_audit_ships_itself_to_a_cluster(cluster: SparkCluster, generated: Pa
     require_answer(ended, generated, tmp_path / "out")
 
 
+@pytest.mark.nightly
 def test_executors_that_do_not_see_the_evidence_are_told_before_they_work(
     cluster: SparkCluster, generated: Path, unseen: Path, tmp_path: Path
 ) -> None:

@@ -62,11 +62,13 @@ def _listed(folder: Path) -> dict[str, dict[str, Any]]:
     return listed
 
 
+@pytest.mark.nightly
 def test_a_failure_can_be_made_again_from_its_seed_on_a_machine_with_more_cores(tmp_path: Path, made: Path) -> None:
     generate(PLAN, tmp_path / "again", workers=2)
     assert _files(tmp_path / "again") == _files(made)
 
 
+@pytest.mark.nightly
 def test_another_seed_is_another_history(tmp_path: Path, made: Path) -> None:
     other = Plan(rows=3_000, seed=12, accidents=ACCIDENTS, groups=2, shards=4, key_lengths=(16, 17, 28, 32))
     generate(other, tmp_path / "other")
@@ -195,6 +197,7 @@ def test_every_accident_is_planted_as_often_as_asked_and_every_key_is_counted_on
     assert per_topic == {"billing-0": PLAN.rows, "billing-1": PLAN.rows}
 
 
+@pytest.mark.nightly
 def test_files_twice_hold_the_same_rows_in_another_order(tmp_path: Path) -> None:
     generate(Plan(rows=2_000, seed=5, accidents={"LOST": 20}, files_twice=True), tmp_path / "twice")
     for name in ("outbox", "history/announced"):

@@ -71,7 +71,9 @@ def with_column(name: str, values: Callable[[int], pa.Array]) -> Callable[[pa.Ta
     ["outbox", "inbox", "effects", "candidate", "repair"]
     + [f"history/{name}" for name in ("announced", "consumed", "verdict", "gate", "snapshot", "round")],
 )
-@pytest.mark.parametrize("how", ["truncated", "altered", "missing"])
+@pytest.mark.parametrize(
+    "how", ["truncated", *(pytest.param(how, marks=pytest.mark.nightly) for how in ("altered", "missing"))]
+)
 def test_a_damaged_file_of_any_table_is_named(folder: Path, table: str, how: str) -> None:
     path = first(folder, table)
     data = (folder / path).read_bytes()

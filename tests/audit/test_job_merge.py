@@ -69,6 +69,7 @@ def test_one_prefix_that_refuses_its_inputs_refuses_the_window(
     assert raised.value.reason == "inputs"
 
 
+@pytest.mark.nightly
 def test_files_too_large_for_memory_give_the_same_answer_and_are_verified_too(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -89,6 +89,7 @@ def test_what_is_judged_or_of_another_time_is_not_told(tmp_path: Path) -> None:
     assert judged.not_judged == UnjudgedTotals()
 
 
+@pytest.mark.nightly
 def test_neither_order_nor_files_nor_slices_change_what_is_told(tmp_path: Path) -> None:
     evidence = random_evidence(5, keys=80)
     asked = evidence.subscriptions[:1]

@@ -103,6 +103,7 @@ def test_evidence_and_history_in_an_object_store_give_the_bytes_of_local_ones(
     assert (verified.exit_code, verified.document["verdict"]) == (0, "verified"), verified.stdout
 
 
+@pytest.mark.nightly
 def test_a_history_in_an_object_store_is_collected_from_and_judged(
     server: S3Server, generated: Path, tmp_path: Path
 ) -> None:

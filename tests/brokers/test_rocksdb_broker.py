@@ -85,8 +85,12 @@ class Broker:
 
 
 @pytest.fixture(
-    params=[INDEX, {"indexRocksDBEnable": "true"}, HALVES, {**INDEX, **HALVES, **QUEUES}],
-    ids=["index", "both indexes", "halves", "everything"],
+    params=[
+        pytest.param({**INDEX, **HALVES, **QUEUES}, id="everything"),
+        pytest.param(INDEX, id="index", marks=pytest.mark.nightly),
+        pytest.param({"indexRocksDBEnable": "true"}, id="both indexes", marks=pytest.mark.nightly),
+        pytest.param(HALVES, id="halves", marks=pytest.mark.nightly),
+    ],
 )
 def broker(request: pytest.FixtureRequest, new_rocketmq_cluster: ClusterFactory) -> Iterator[Broker]:
     cluster = new_rocketmq_cluster(VERSION, properties=request.param)

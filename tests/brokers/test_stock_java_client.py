@@ -11,7 +11,7 @@ from tests.brokers.jars import client_jars
 from tests.brokers.java_client import Event, run
 from tests.services.requirements import downloaded
 
-CLIENTS = ("4.9.7", "5.3.3")
+CLIENTS = (pytest.param("4.9.7", marks=pytest.mark.nightly), "5.3.3")
 
 pytestmark = [pytest.mark.broker, pytest.mark.parametrize("client", CLIENTS)]
 

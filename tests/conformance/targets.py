@@ -1,12 +1,14 @@
 """The brokers that the suite runs against, chosen by BROKER in the environment.
 
 BROKER=embedded | all | a version of tests/services/rocketmq.py, or several with commas. Without it: every family of the
-embedded broker, and the real brokers of `BY_DEFAULT` (skipped where Java is missing).
+embedded broker, and the real brokers of `BY_DEFAULT` (skipped where Java is missing), those of `BY_NIGHT` in
+`make test-nightly`.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,7 +23,8 @@ from tests.services.topics import create_topic, topic_name
 if TYPE_CHECKING:
     from _pytest.mark.structures import ParameterSet
 
-BY_DEFAULT = ("3.2.6", "4.2.0", "4.9.7", "5.3.3")
+BY_DEFAULT = ("4.9.7", "5.3.3")
+BY_NIGHT = ("3.2.6", "4.2.0")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,20 +58,24 @@ def chosen() -> list[ParameterSet]:
     """Parameters of the suite: `embedded-<family>` and `<version>`."""
     wanted = [word.strip() for word in os.environ.get("BROKER", "").split(",") if word.strip()]
     if not wanted:
-        wanted = ["embedded", *BY_DEFAULT]
-    elif wanted == ["all"]:
+        return [*_parameters(["embedded", *BY_DEFAULT]), *_parameters(BY_NIGHT, pytest.mark.nightly)]
+    if wanted == ["all"]:
         wanted = ["embedded", *VERSIONS]
     unknown = set(wanted) - {"embedded", *VERSIONS}
     if unknown:
         raise pytest.UsageError(f"BROKER={','.join(sorted(unknown))}: embedded, all, {', '.join(VERSIONS)}")
+    return _parameters(wanted)
+
+
+def _parameters(names: Iterable[str], *more: pytest.MarkDecorator) -> list[ParameterSet]:
     parameters = []
-    for name in wanted:
+    for name in names:
         if name == "embedded":
             for family in FAMILIES:
                 group = pytest.mark.xdist_group(f"embedded-{family}")
                 parameters.append(pytest.param(f"embedded-{family}", marks=group))
         else:
-            parameters.append(pytest.param(name, marks=marks(name)))
+            parameters.append(pytest.param(name, marks=[*marks(name), *more]))
     return parameters
 
 

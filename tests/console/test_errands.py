@@ -137,7 +137,7 @@ def test_a_repair_needs_javascript(service: WatchedService, chromium: Browser) -
     assert service.deployed.copies()[lost.unique_key] == 1
 
 
-@pytest.mark.parametrize("why", ["viewer", "read_only"])
+@pytest.mark.parametrize("why", [pytest.param("viewer", marks=pytest.mark.nightly), "read_only"])
 def test_who_only_looks_changes_something(service: WatchedService, chromium: Browser, why: str) -> None:
     (key,) = service.deployed.commit(1, producer=service.producer)
     topic, before = service.deployed.topic, service.record()

@@ -78,13 +78,13 @@ def empty_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(scope="module", params=LOOKS, ids=str)
+@pytest.fixture(scope="module", params=[pytest.param(LOOKS[0], marks=pytest.mark.nightly), LOOKS[1]], ids=str)
 def hostile(request: pytest.FixtureRequest, chromium: Browser, hostile_url: str) -> Iterator[Tour]:
     with _touring(chromium, hostile_url, request.param) as tour:
         yield tour
 
 
-@pytest.fixture(scope="module", params=EMPTY_LOOKS, ids=str)
+@pytest.fixture(scope="module", params=[pytest.param(EMPTY_LOOKS[0], marks=pytest.mark.nightly), EMPTY_LOOKS[1]], ids=str)
 def empty(request: pytest.FixtureRequest, chromium: Browser, empty_url: str) -> Iterator[Tour]:
     with _touring(chromium, empty_url, request.param) as tour:
         yield tour

@@ -124,7 +124,7 @@ class Server:
     scope="module",
     params=[
         pytest.param("postgres", marks=pytest.mark.sql("postgres")),
-        pytest.param("mariadb", marks=pytest.mark.sql("mariadb")),
+        pytest.param("mariadb", marks=[pytest.mark.sql("mariadb"), pytest.mark.nightly]),
     ],
 )
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:

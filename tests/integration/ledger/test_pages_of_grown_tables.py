@@ -118,7 +118,7 @@ LISTED = [
 ]
 
 
-@pytest.fixture(scope="module", params=["postgres", "mariadb"])
+@pytest.fixture(scope="module", params=["postgres", pytest.param("mariadb", marks=pytest.mark.nightly)])
 def ledger(request: pytest.FixtureRequest) -> Iterator[SqlLedger]:
     require((postgres if request.param == "postgres" else mariadb).missing())
     server: Any = PostgresServer(options={"autovacuum": "off"}) if request.param == "postgres" else MariaDBServer()
