@@ -84,7 +84,9 @@ def hostile(request: pytest.FixtureRequest, chromium: Browser, hostile_url: str)
         yield tour
 
 
-@pytest.fixture(scope="module", params=[pytest.param(EMPTY_LOOKS[0], marks=pytest.mark.nightly), EMPTY_LOOKS[1]], ids=str)
+@pytest.fixture(
+    scope="module", params=[pytest.param(EMPTY_LOOKS[0], marks=pytest.mark.nightly), EMPTY_LOOKS[1]], ids=str
+)
 def empty(request: pytest.FixtureRequest, chromium: Browser, empty_url: str) -> Iterator[Tour]:
     with _touring(chromium, empty_url, request.param) as tour:
         yield tour
