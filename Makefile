@@ -61,7 +61,7 @@ test-spark: setup ## the audit on PySpark: planted accidents, faults, a standalo
 	$(BIN)/python -m tests.services.spark_start \
 		$(PYTEST) -n 2 --dist loadgroup -m "spark and not nightly" tests/audit tests/acceptance/test_demo_audit.py tests/acceptance/test_classic_audit.py
 
-test-stress: setup ## a short run each of chaos, failover, fuzz and model; 2 000 simulated histories, all planted bugs
+test-stress: setup ## a short run each of chaos, failover, fuzz and model; 500 simulated histories, planted bugs
 	$(PYTEST) -n 2 --dist loadgroup -m "not nightly" $(STRESS) $(FEWER)
 
 test-packages: setup ## deploy/: units, image, compose file and chart, as far as this machine has their programs
@@ -77,7 +77,7 @@ test-fast: setup ## unit and contract tests in memory
 LOWEST_BIN := $(VENV)-lowest/bin
 LOADING := $(addprefix tests/unit/,consumers contract demo history instrumentation ledger metrics packages producers \
 	rocketmq service shards sql testing web)
-test-lowest: ## the fast tests on the oldest versions that pyproject.toml allows, in an environment of their own
+test-lowest: ## fast tests of what loads packages, on the oldest versions that pyproject.toml allows, in an environment of their own
 	rm -rf $(VENV)-lowest && $(PYTHON) -m venv $(VENV)-lowest
 	$(LOWEST_BIN)/python $(LOCKED) --requirement requirements/lowest.lock
 	PYTHONPATH=$(CURDIR):$(CURDIR)/producers:$(CURDIR)/consumers \

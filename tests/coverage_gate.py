@@ -1,7 +1,7 @@
 """The end of `make coverage`: fails where too little of the product has run.
 
-Run as a script it reads the data that pytest-cov has combined and prints one line a failure. Without services most
-adapters would not run, so a laptop is not asked.
+Run as a script it reads the data that pytest-cov has combined and prints one line a failure. The tests need their
+services: without them most adapters do not run.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ A patch is a unified diff whose first line says what the bug is. Lines before th
     needs: a, b      faults without which nobody would notice the bug (ablation.py shows that)
     troubles: c, d   faults that are on in each of its histories, so that it is met sooner
     without: e, f    faults that are off in each of its histories: they have the same effect, or heal it
+    tried: nightly   most histories do not meet it, so that finding it takes CI too long
 
 It is applied by its text, not by its line numbers, so it survives changes elsewhere in the file; a patch that does not
 fit any more is an error.
@@ -36,6 +37,7 @@ class Mutant:
     needs: tuple[str, ...]
     troubles: tuple[str, ...]
     without: tuple[str, ...]
+    is_rarely_met: bool
     patch: str
 
     @property
@@ -57,13 +59,21 @@ def mutants(names: Sequence[str] = ()) -> list[Mutant]:
 def _read(name: str, text: str) -> Mutant:
     what, *rest = text.partition("\n--- ")[0].splitlines()
     headers = dict(line.split(": ", 1) for line in rest)
-    unknown = set(headers) - {"needs", "troubles", "without"}
-    if unknown:
-        raise PatchDoesNotFit(f"{name}: unknown header {unknown}")
+    unknown = set(headers) - {"needs", "troubles", "without", "tried"}
+    if unknown or headers.get("tried", "nightly") != "nightly":
+        raise PatchDoesNotFit(f"{name}: unknown header: {sorted(unknown) or 'tried'}")
     needs, troubles, without = (
         tuple(headers[field].split(", ")) if field in headers else () for field in ("needs", "troubles", "without")
     )
-    return Mutant(name=name, what=what, needs=needs, troubles=troubles, without=without, patch=text)
+    return Mutant(
+        name=name,
+        what=what,
+        needs=needs,
+        troubles=troubles,
+        without=without,
+        is_rarely_met="tried" in headers,
+        patch=text,
+    )
 
 
 def patched(patch: str, root: Path) -> dict[Path, str]:

@@ -107,6 +107,7 @@ def test_stand_in_agrees_with_fakeredis() -> None:
     compare(lambda: client, 60)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_stand_in_agrees_with_fakeredis_in_two_thousand_histories() -> None:
