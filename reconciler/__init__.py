@@ -1,1 +1,1 @@
-"""The service that finds, proves and repairs lost transactional messages. Imports nothing on its own."""
+"""The reconciler that finds, proves and repairs lost transactional messages. Imports nothing on its own."""

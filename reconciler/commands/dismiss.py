@@ -24,7 +24,7 @@ class DismissalReport:
 
     @property
     def exit_code(self) -> int:
-        """4: the service still works on a key; 0: none of them needs a person any more."""
+        """4: the reconciler still works on a key; 0: none of them needs a person any more."""
         return 0 if all(key[3] in CLOSED for key in self.keys) else 4
 
     def as_dict(self) -> dict[str, object]:

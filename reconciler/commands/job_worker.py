@@ -240,7 +240,7 @@ class JobWorker:
             request.since_ms is None
             and self._connections.ledger.outages.current(self._connections.settings.environment) is None
         ):
-            return job.done  # the service has scanned them meanwhile, and closed the outage
+            return job.done  # the reconciler has scanned them meanwhile, and closed the outage
 
         def progress(rows: int) -> None:
             claim.check()

@@ -1,4 +1,4 @@
-"""The service: reconciler run."""
+"""reconciler run: rounds, verification and repairs, until it is stopped."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def each_of(subscriptions: Sequence[Subscription], run: Callable[[Subscription],
 
 
 def still_safe_redis(assembly: RoundAssembly) -> None:
-    """Checks Redis' settings while the service runs: unsafe ones pause it, as if Redis were away, until mended.
+    """Checks Redis' settings while the reconciler runs: unsafe ones pause it, as if Redis were away, until mended.
 
     Raises RedisAway.
     """

@@ -1,1 +1,1 @@
-"""What producers, consumers, the service and the audit must agree on. Standard library only."""
+"""What producers, consumers, the reconciler and the audit must agree on. Standard library only."""

@@ -1,4 +1,4 @@
-"""History as plain data: its streams, their columns, and where a row lies (written by the service, read by the audit).
+"""History as plain data: its streams, their columns, where a row lies. The reconciler writes it, the audit reads it.
 
 A stream is a folder of Parquet files,
 ``<history>/<stream>/environment=<env>/date=<YYYY-MM-DD>/[prefix=<NN>/]*.parquet``:
@@ -64,7 +64,7 @@ LEFT = Table(
     columns=(
         *_SUBSCRIPTION,
         Column("shard", "integer", "Shard."),
-        Column("at_ms", "bigint", "When: Redis TIME of the round for MATCHED, else the service's clock."),
+        Column("at_ms", "bigint", "When: Redis TIME of the round for MATCHED, else the reconciler's clock."),
         _KEY,
         Column("reason", "name", "MATCHED, SETTLED, QUARANTINED or NOT_TAKEN."),
         Column("detail", "name", "The verdict; NULL for MATCHED and NOT_TAKEN.", nullable=True),
@@ -134,7 +134,7 @@ VERDICT = Table(
     columns=(
         *_SUBSCRIPTION,
         Column("shard", "integer", "Shard."),
-        Column("at_ms", "bigint", "When, by the service's clock."),
+        Column("at_ms", "bigint", "When, by the reconciler's clock."),
         _KEY,
         Column("verdict", "name", "contract/verdicts.py."),
         Column("state", "name", "OPEN, SETTLED or QUARANTINED."),
@@ -148,7 +148,7 @@ REPAIR = Table(
     columns=(
         Column("topic", "name", "Business topic."),
         Column("scope", "name", "'*', or the group of a hand-over."),
-        Column("at_ms", "bigint", "When, by the service's clock."),
+        Column("at_ms", "bigint", "When, by the reconciler's clock."),
         _KEY,
         Column("rung", "name", "end, republish or hand-over."),
         Column("before", "name", "State before."),

@@ -52,7 +52,7 @@ def is_closed(job: DemoJob, end_ms: int) -> bool:
 def audit(
     job: DemoJob, children: Children, window: tuple[int, int], wait: Callable[[Callable[[], bool], str], None]
 ) -> AuditAnswer:
-    """Runs it after the service has stopped; raises DemoFailed if it has no answer."""
+    """Runs it after the reconciler has stopped; raises DemoFailed if it has no answer."""
     start, end = (datetime.fromtimestamp(ms / 1000, tz=UTC).isoformat(timespec="milliseconds") for ms in window)
     files = job.files
     arguments: list[str | Path] = ["audit", "--window", f"{start}/{end}", "--subscriptions", files.settings]

@@ -94,7 +94,7 @@ class Scenario:
     def _load(self) -> None:
         total = self._job.messages + max(1, self._job.messages // 20)
         task = self._act("transactions", total)
-        # The recorder of the consumers asks how many shards there are: the service writes that first.
+        # The recorder of the consumers asks how many shards there are: the reconciler writes that first.
         service = self._children.start_module("run", "reconciler", "run", "--config", self._files.settings)
         sweeper = self._children.start_module("sweep", "reconciler", "sweep", "--config", self._files.settings)
         for number in range(CONSUMERS):
@@ -103,7 +103,7 @@ class Scenario:
         if Rung.HAND_OVER.value in self._job.repair_order:
             for group in (REFERENCE, LAGGING):
                 self._start_replay(group)
-        self._wait(self._has_begun, "the service has had its first rounds")
+        self._wait(self._has_begun, "the reconciler has had its first rounds")
         producers = {number: self._start_producer(number) for number in range(PRODUCERS + 1)}
         self._wait(lambda: self._tend_producers(producers, task), "producers have finished")
         self._services = [service, sweeper]

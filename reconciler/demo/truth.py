@@ -53,7 +53,7 @@ class DemoFiles:
 
     @property
     def history(self) -> Path:
-        """The history that the service writes for the audit."""
+        """The history that the reconciler writes for the audit."""
         return self.folder / "history"
 
     @property

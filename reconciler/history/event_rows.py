@@ -1,4 +1,4 @@
-"""Events of the policy as rows of the history. Pure; `now_ms` is the service's clock at the event."""
+"""Events of the policy as rows of the history. Pure; `now_ms` is the reconciler's clock at the event."""
 
 from __future__ import annotations
 

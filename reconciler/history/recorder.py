@@ -1,4 +1,4 @@
-"""From the service into the spool: events, captured rounds, snapshots and gaps, durable with one sync a pass.
+"""From the reconciler into the spool: events, captured rounds, snapshots and gaps, durable with one sync a pass.
 
 Rounds never wait for it. The next pass repeats a failed one: events keep their place in the bounded queue, positions
 stay, and a round whose sets rotated away meanwhile is recorded as a gap.

@@ -1,6 +1,6 @@
-"""The one place of the service that prints: what comes from outside is made visible here.
+"""The one place of the reconciler that prints: what comes from outside is made visible here.
 
-The audit, a process that does not load the service's code, has its own (audit/streams.py); a test keeps it at these.
+The audit, a process that does not load the reconciler's code, has its own (audit/streams.py); a test keeps it at these.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class Dismissals:
         self._configured = frozenset(configured)
 
     def dismiss(self, found: Sequence[Candidate], *, group: str | None, by: str, reason: str) -> dict[str, str]:
-        """Group -> one of CLOSED, or what the service still works on: nothing of such a group is changed.
+        """Group -> one of CLOSED, or what the reconciler still works on: nothing of such a group is changed.
 
         `found`: the candidates of one key and topic, of all groups. `group`: only this one. A repair for every group is
         closed with the last group that needs a person.

@@ -32,7 +32,7 @@ class SubscriptionPlan:
     tags: frozenset[str] | None = None
     #: A key younger than this is never judged.
     grace_period_seconds: float = GRACE_PERIOD_SECONDS
-    #: Age at which the service deletes inbox rows; None: never.
+    #: Age at which the reconciler deletes inbox rows; None: never.
     inbox_keep_seconds: float | None = None
     #: Its inbox is in several databases: where one of them has a key, another one may have it, too.
     has_several_inboxes: bool = False

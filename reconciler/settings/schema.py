@@ -1,4 +1,4 @@
-"""The service's settings as typed values; file.py reads them, config/reconciler.toml explains them."""
+"""The reconciler's settings as typed values; file.py reads them, config/reconciler.toml explains them."""
 
 from __future__ import annotations
 
@@ -290,7 +290,7 @@ class SweepSettings(Section):
 
 
 class HistorySettings(Section):
-    """What the audit reads: Parquet files of everything the service did."""
+    """What the audit reads: Parquet files of everything the reconciler did."""
 
     path: Folder | None = Field(
         default=None, description="Folder of the history, on a file system with hard links; unset: none is written."

@@ -1,4 +1,4 @@
-"""Which topics are held: read by the service before a send, by a replay worker before each row."""
+"""Which topics are held: read by the reconciler before a send, by a replay worker before each row."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 
 class RecordedRounds(Protocol):
-    """What the history asks of the service whose rounds it records (reconciler/wiring/rounds.py)."""
+    """What the history asks of the reconciler whose rounds it records (reconciler/wiring/rounds.py)."""
 
     settings: Settings
     plans: list[TopicPlan]

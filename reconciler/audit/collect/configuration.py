@@ -1,8 +1,8 @@
-"""FILE, the service's own settings: what the audit has to know of it, with all problems in one message.
+"""FILE, the reconciler's own settings: what the audit has to know of it, with all problems in one message.
 
-The service's own code parses file, RECONCILER_ variables and secrets into plain data (`read_document`). What the values
-mean (tags, producer groups, shards, times) is decided here, without the service's code, so that a misreading of the
-service does not repeat itself. Sections that say nothing about evidence are not looked at. The driver alone reads
+The reconciler's own code parses file, RECONCILER_ variables and secrets into plain data (`read_document`). What the
+values mean (tags, producer groups, shards, times) is decided here, without that code, so that a misreading of it does
+not repeat itself. Sections that say nothing about evidence are not looked at. The driver alone reads
 settings; evidence.json lists what was read, and executors get it from there.
 """
 
@@ -30,7 +30,7 @@ GRACE_SECONDS_DEFAULT = 30.0
 LATE_SECONDS_DEFAULT = 300.0
 SECONDS_MAX = 7 * 86_400.0
 
-#: Settings of the sections that are read; another name is a misspelling (a test compares with the service's settings).
+#: Settings of the sections that are read; another name is a misspelling (a test compares with reconciler/settings).
 PRODUCER_NAMES = frozenset({"group", "topics", "outbox_url", "answer_checks"})
 SUBSCRIPTION_NAMES = frozenset(
     {

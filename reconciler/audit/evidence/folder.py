@@ -1,6 +1,6 @@
 """An evidence folder made ready for judging: what holds for all prefixes, and the files of each.
 
-Before: a collector wrote the folder (contract/evidence_layout.py) and the service wrote the history. After: job.py
+Before: a collector wrote the folder (contract/evidence_layout.py) and the reconciler wrote the history. After: job.py
 sends `plan` and the files of a prefix to each task. Files of a prefix are believed or refused by the tasks that read
 them; evidence.json, the manifest, rounds, gaps and snapshots are read here.
 """

@@ -1,6 +1,6 @@
 """The manifest of a history, read with distrust: every entry is there once, unaltered, and follows the one before.
 
-Before: a folder written by the service (contract/manifest.py). After: check.py, which reads the rounds.
+Before: a folder written by the reconciler (contract/manifest.py). After: check.py, which reads the rounds.
 Nothing here raises for a bad history: what is wrong is a list of lines, so that one run reports everything.
 """
 

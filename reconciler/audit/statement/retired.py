@@ -1,4 +1,4 @@
-"""History goes on after an audit: files that the service has compacted or retired since are gone on purpose.
+"""History goes on after an audit: files that the reconciler has compacted or retired since are gone on purpose.
 
 That is believed only of manifest entries that follow, link by link, the one that the statement names.
 """

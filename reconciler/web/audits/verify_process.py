@@ -1,6 +1,6 @@
 """One verification: `reconciler statement verify` in a process, which loads no Spark, bounded in time and in output.
 
-Nothing of the service imports the audit, which judges what the service has done.
+Nothing of the reconciler imports the audit, which judges what the reconciler has done.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class VerifyProcess:
     def _ended(self, folder: str) -> tuple[bytes, int, bool]:
         """What it printed, its exit code, and whether it was killed since it took too long. Raises OSError."""
         program = audit_program("statement", "verify", folder, "--public-key", self._public_key, "--output", "json")
-        # Secrets of the service are none of its business.
+        # Secrets of the reconciler are none of its business.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("RECONCILER_")}
         with self._lock:
             if self._is_stopped:
