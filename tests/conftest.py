@@ -6,6 +6,7 @@ how to get it; with CI=true that is a failure.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
@@ -39,6 +40,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=without)
         items[:] = [item for item in items if not item.get_closest_marker("librocketmq2")]
     config.stash[_DESELECTED] = len(without)
+
+
+def pytest_collection_finish() -> None:
+    """12 000 collected tests are half a million objects that live to the end. A collector that walks through them stops
+    all threads for seconds on a busy machine, and then a request to an embedded broker has no answer in time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
