@@ -252,6 +252,7 @@ def test_ledger_server_that_stops_and_comes_back_is_waited_for(
 # ----------------------------------------------------------------------------------- brokers
 
 
+@pytest.mark.nightly
 def test_broker_gone_in_the_middle_of_rounds_comes_back_with_its_data(
     new_deployment: DeploymentFactory, tmp_path: Path
 ) -> None:

@@ -48,7 +48,13 @@ def test_a_disk_that_fills_up_at_any_page_leaves_what_was_there(
     assert found["failed"] > found["pages"]
 
 
-@pytest.mark.parametrize("arguments", [["statement", "keygen", "KEY"], ["audit", "--out", "OUT", "--output", "json"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(["statement", "keygen", "KEY"], marks=pytest.mark.nightly),
+        ["audit", "--out", "OUT", "--output", "json"],
+    ],
+)
 def test_an_answer_that_could_not_be_written_is_none(tmp_path: Path, arguments: list[str]) -> None:
     names = {"KEY": str(tmp_path / "key.pem"), "OUT": str(tmp_path / "out")}
     with open("/dev/full", "wb") as full:
@@ -60,6 +66,7 @@ def test_an_answer_that_could_not_be_written_is_none(tmp_path: Path, arguments: 
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.nightly
 def test_half_a_key_is_no_key(tmp_path: Path) -> None:
     require_small_disks()
     place = tmp_path / "small"

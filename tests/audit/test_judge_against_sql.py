@@ -39,6 +39,7 @@ def test_duckdb_counts_what_the_kernel_counts(seed: int) -> None:
             duckdb.close()
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(900)

@@ -122,6 +122,7 @@ def test_what_a_simple_consumer_holds_or_hands_back_is_left_alone_and_a_lost_mes
     service.assert_nothing_was_sent_but_for(lost, of=(lost, applied, held, expired, failing))
 
 
+@pytest.mark.nightly
 @over(("5.4.0", "as-delivered", "local"))
 def test_what_a_push_consumer_works_on_fails_or_acknowledges_is_left_alone_and_a_lost_message_is_repaired(
     service: Service,

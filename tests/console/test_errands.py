@@ -180,6 +180,7 @@ def post_by_hand(page: Page, url: str, path: str, fields: Mapping[str, str]) -> 
     return answer.status
 
 
+@pytest.mark.nightly
 def test_a_bulk_repair_ends_with_its_page_or_with_the_web_process(service: WatchedService, chromium: Browser) -> None:
     keys = {lost.unique_key for lost in service.lose(BULK)}
     number = len(service.open_losses() | keys)
