@@ -16,7 +16,8 @@ DRAWN ?= 200
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
-LOCKED := -m pip install --quiet --disable-pip-version-check --require-hashes --no-build-isolation
+# Modules are compiled when they are imported: most never are.
+LOCKED := -m pip install --quiet --no-compile --disable-pip-version-check --require-hashes --no-build-isolation
 
 setup: $(VENV)/.stamp ## virtual environment with everything the tests need, by the hashes of requirements/ci.lock
 
@@ -50,7 +51,7 @@ FEWER := $(if $(IN_CI),--hypothesis-profile=fast)
 test: setup ## everything but test-spark, test-stress and test-nightly; a missing service is skipped on a laptop and fails with CI=true
 	$(PYTEST) -n 4 --dist loadgroup -m "not spark and not nightly" $(STRESS:%=--ignore=%) --ignore=$(PACKAGED) $(FEWER)
 
-test-nightly: coverage ## what repeats on more brokers, databases and rungs what `make test` shows; coverage, before
+test-nightly: coverage test-lowest ## what repeats on more brokers, databases and rungs what CI shows; before, these two
 	$(BIN)/python -m tests.services.spark_start $(PYTEST) -n 2 --dist loadgroup -m nightly tests
 
 coverage: setup ## unit, contract and integration tests, measured: every branch of the policy, 87 % of the product

@@ -231,6 +231,7 @@ def test_locked_and_missing_databases_are_waited_for(new_deployment: DeploymentF
     assert [work.service.end(), sweeper.end()] == [0, 0]
 
 
+@pytest.mark.nightly
 @pytest.mark.sql
 def test_ledger_server_that_stops_and_comes_back_is_waited_for(
     own_postgres: PostgresServer, new_deployment: DeploymentFactory

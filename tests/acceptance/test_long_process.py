@@ -39,6 +39,7 @@ def deployed(tmp_path: Path, services: tuple[str, str]) -> Iterator[Deployment]:
         yield deployment
 
 
+@pytest.mark.nightly
 def test_a_hundred_looks_open_a_hundred_connections(deployed: Deployment) -> None:
     key = deployed.commit(1)[0]
     with (

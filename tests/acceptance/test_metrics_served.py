@@ -75,6 +75,7 @@ def complaints(text: str) -> str:
     return checked.stdout + checked.stderr if checked.returncode or checked.stderr.strip() else ""
 
 
+@pytest.mark.nightly
 def test_a_loss_and_a_redis_that_is_away_are_seen_by_a_scraper(
     new_deployment: DeploymentFactory, redis_server: RedisServer, tmp_path: Path
 ) -> None:

@@ -91,6 +91,7 @@ def test_a_submitted_audit_gives_the_bytes_of_a_local_one(
     assert outputs(tmp_path / "out") == outputs(tmp_path / "local")
 
 
+@pytest.mark.nightly
 def test_an_audit_ships_itself_to_a_cluster(cluster: SparkCluster, generated: Path, tmp_path: Path) -> None:
     command: list[str | Path] = [
         *MODULE,

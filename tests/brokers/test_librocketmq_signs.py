@@ -19,7 +19,7 @@ RIGHTS = ("PUB topic ORDERS", "SUB topic ORDERS", "GET topic ORDERS", "SUB group
 pytestmark = pytest.mark.native
 
 
-@pytest.mark.parametrize("family", ["4.9", "5.x"])
+@pytest.mark.parametrize("family", [pytest.param("4.9", marks=pytest.mark.nightly), "5.x"])
 @pytest.mark.parametrize("secret", ["secret-of-the-user", "another"])
 def test_librocketmq_with_the_right_keys_is_let_in_and_with_wrong_ones_is_not(
     family: str, secret: str, tmp_path: Path

@@ -35,6 +35,8 @@ _OTHER_NAME = frozenset({62, 63, 64})
 _NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"})
 #: What an orderly or disorderly end raises while something is sent or read.
 _ENDS = (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
+#: What a peer's end in the middle of a hand-shake raises; CPython 3.11.2 has raised either.
+_ENDS_OF_HAND_SHAKE = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
 _OTHER_VERSION = ("PROTOCOL_VERSION", "UNSUPPORTED_PROTOCOL")
 
 
@@ -50,7 +52,7 @@ def hand_shake_failure(error: OSError, address: str, host: str, settings: TlsSet
     """What went wrong in the hand-shake. The peer's own text is kept as the cause."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return TlsFailure(f"{address}: {_certificate(error, host, settings)}")
-    if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
+    if isinstance(error, ssl.SSLError) and not isinstance(error, _ENDS_OF_HAND_SHAKE):
         return TlsFailure(f"{address}: {_refusal(error, settings)}")
     return TlsFailure(f"{address}: {_NO_TLS_TEXT} ({error})")
 

@@ -59,7 +59,7 @@ def start(folder: Path, writer: str, *, where: str = "", nth: int = 0, rounds: i
     return Writer(process, received)
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("when", [pytest.param("before", marks=pytest.mark.nightly), "after"])
 @pytest.mark.parametrize(("step", "calls"), STEPS)
 def test_a_kill_at_any_step_loses_nothing_and_shows_no_half(
     step: str, calls: tuple[int, ...], when: str, tmp_path: Path

@@ -37,6 +37,7 @@ def test_a_laptop_without_redis_skips_with_one_line_that_says_how_to_get_it(tmp_
     assert len(lines) == len(set(lines))
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_ci_without_redis_fails(tmp_path: Path) -> None:
     ran = run_tests("tests/services/test_services.py", tmp_path, ci=True)

@@ -25,7 +25,7 @@ from reconciler.rocketmq.client.demands import FAILS_TLS, WANTS_TLS, demand_behi
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.client.tls import TlsSettings
 from reconciler.rocketmq.client.tls_context import TlsContext
-from reconciler.rocketmq.client.tls_failures import TlsFailure
+from reconciler.rocketmq.client.tls_failures import TlsFailure, hand_shake_failure
 from reconciler.rocketmq.wire.codes import RequestCode
 from reconciler.rocketmq.wire.frame import Command
 from reconciler.settings.schema import TlsSection
@@ -101,6 +101,12 @@ def test_a_server_without_tls_is_named(authority: Authority, mode: TlsMode | Non
         error = failure(broker.address, client(authority))
         assert "the port does not speak TLS; set tls.server.mode there" in str(error)
         assert demand_behind(error, broker.address) == FAILS_TLS
+
+
+@pytest.mark.parametrize("kind", [ssl.SSLEOFError, ssl.SSLZeroReturnError])
+def test_a_server_that_ends_the_hand_shake_is_named_on_every_python(kind: type[ssl.SSLError]) -> None:
+    error = hand_shake_failure(kind(6, "closed (EOF)"), "10.0.0.1:9876", "10.0.0.1", TlsSettings())
+    assert "10.0.0.1:9876: the port does not speak TLS" in str(error)
 
 
 @pytest.mark.parametrize(
