@@ -1,4 +1,4 @@
-"""How many examples tests of properties try: all in `make test`, fewer in CI and `make test-fast`, many more by hand."""
+"""How many examples tests of properties try: all in `make test`, fewer in CI and `make test-fast`, more by hand."""
 
 from __future__ import annotations
 
