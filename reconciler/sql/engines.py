@@ -118,6 +118,17 @@ def open_engine(
     return engine
 
 
+def replace_pool(engine: sa.Engine) -> None:
+    """Closes every connection of the pool: the cause that cut one idle connection has cut the others, too.
+
+    A connection that is in use is closed when it comes back. Nobody asks the old pool again, which would keep the
+    session at the server until the garbage collector finds it.
+    """
+    old = engine.pool
+    engine.dispose()
+    event.listen(old, "checkin", lambda _connection, entry: entry.invalidate())  # afterwards: else the new pool has it
+
+
 def _parsed(url: Secret) -> sa.URL:
     try:
         scheme = read_database_url(url).scheme

@@ -18,6 +18,7 @@ from psycopg.pq import DiagnosticField, ExecStatus
 from psycopg.pq.abc import PGresult
 
 from reconciler.contract.row_values import text_or_bytes
+from reconciler.sql.engines import replace_pool
 
 _DONE = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK)
 
@@ -59,7 +60,7 @@ def begin_with(lock_timeout_seconds: float) -> Callable[[sa.Connection], None]:
             except psycopg.OperationalError as lost:
                 connection.invalidate(lost)
                 if connection.engine.pool is pool:
-                    connection.engine.dispose()  # the cause that cut one idle connection has cut the others, too
+                    replace_pool(connection.engine)
                 _begin(connection, message)
         except psycopg.Error as error:
             # SQLAlchemy wraps errors of its own statements only, and this BEGIN is not one of them. Poolers refuse it

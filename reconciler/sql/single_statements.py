@@ -22,6 +22,7 @@ from reconciler.sql.engines import (
     LOCK_TIMEOUT_SECONDS_DEFAULT,
     away,
     open_engine,
+    replace_pool,
     shown,
     translate_driver_error,
 )
@@ -67,7 +68,7 @@ class SingleStatements:
     def _run(self, sql: str, parameters: Sequence[object], result: Callable[[Any], T]) -> T:
         answer = self._try(sql, parameters, result)
         if isinstance(answer, _Lost):
-            self._engine.dispose()  # the cause that cut one idle connection has cut the others, too
+            replace_pool(self._engine)
             answer = self._try(sql, parameters, result)
         if isinstance(answer, _Lost):
             raise away(answer.error, self._engine) from answer.error

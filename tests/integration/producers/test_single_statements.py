@@ -73,6 +73,27 @@ def test_connections_that_were_lost_in_the_pool_cost_no_transaction(world: World
     assert world.state(key) == "NEW"
 
 
+@pytest.mark.sql("postgres")
+def test_a_connection_in_use_while_others_were_lost_keeps_no_session_for_ever(postgres_url: str) -> None:
+    engine, operator = open_engine(postgres_url), open_engine(postgres_url)
+    with engine.connect() as in_use:
+        driver_connection = in_use.connection.driver_connection
+        with engine.connect() as lost:
+            number = lost.execute(sa.text("SELECT pg_backend_pid()")).scalar_one()
+        with operator.connect() as connection:
+            connection.execute(sa.text("SELECT pg_terminate_backend(:number, 10000)"), {"number": number})
+        with engine.begin() as connection:
+            assert connection.execute(sa.text("SELECT 1")).scalar() == 1
+        assert in_use.execute(sa.text("SELECT 2")).scalar() == 2
+    assert driver_connection is not None
+    assert driver_connection.closed
+    with engine.connect() as first, engine.connect() as second:
+        kept = {first.connection.driver_connection, second.connection.driver_connection}
+    assert not any(connection is None or connection.closed for connection in kept), "the new pool keeps its own"
+    engine.dispose()
+    operator.dispose()
+
+
 @pytest.mark.pooled
 def test_an_outcome_is_read_by_a_new_statement_not_from_an_old_snapshot(world: World, outbox: SqlOutbox) -> None:
     key = new_key()
