@@ -176,14 +176,16 @@ class Connection:
         self._write(frame, timeout_seconds, None)
 
     def give_up(self, future: Future[Command]) -> None:
-        """Says that nobody waits for this answer any more: its time is over.
+        """Says that nobody waits for this answer any more.
 
-        Where nothing has come since the request was sent, the connection ends at once, as the reader would end it a
-        moment later: the next request, sent meanwhile, would be lost with it.
+        Where the reader would end the connection for it at its next look, the connection ends at once: the next
+        request, sent meanwhile, would be lost with it. A request whose time begins later than its caller's, because
+        connecting took some of that, keeps its time.
         """
+        next_look = self._clock.monotonic_seconds() + _TICK_SECONDS
         with self._lock:
-            overdue = [waiting for waiting in self._waiting.values() if waiting.future is future]
-        if any(waiting.sent_seconds > self._last_received for waiting in overdue):
+            mine = [waiting for waiting in self._waiting.values() if waiting.future is future]
+        if any(one.deadline_seconds <= next_look and one.sent_seconds > self._last_received for one in mine):
             self._fail(self._silence())
 
     def close(self, reason: str = "closed by this client") -> None:

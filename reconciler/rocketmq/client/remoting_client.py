@@ -119,13 +119,15 @@ class RemotingClient:
         """
         timeout = self.request_timeout_seconds if timeout_seconds is None else timeout_seconds
         deadline = self.clock.monotonic_seconds() + timeout
-        future = self.submit(address, command, timeout)
+        passed = self._pass_out(address, command)
+        if passed is None:
+            raise _dropped(address, command)
+        connection = self._connected(address, timeout)
+        future = connection.submit(passed, timeout)
         try:
             return self.wait(future, deadline - self.clock.monotonic_seconds(), f"{address}: request {command.code}")
         except RequestTimeout:
-            connection = self._peer(address).connection
-            if connection is not None:
-                connection.give_up(future)
+            connection.give_up(future)
             raise
 
     def wait(self, future: Future[Command], timeout_seconds: float, what: str) -> Command:
@@ -145,7 +147,7 @@ class RemotingClient:
         passed = self._pass_out(address, command)
         if passed is None:
             dropped: Future[Command] = Future()
-            dropped.set_exception(RequestTimeout(f"{address}: request {command.code} was dropped on its way out"))
+            dropped.set_exception(_dropped(address, command))
             return dropped
         return self._connected(address, timeout).submit(passed, timeout)
 
@@ -164,7 +166,7 @@ class RemotingClient:
                 return
             passed = self._pass_out(address, command)
             if passed is None:
-                raise RequestTimeout(f"{address}: request {command.code} was dropped on its way out")
+                raise _dropped(address, command)
             connection.submit(passed, timeout).add_done_callback(lambda answered: _hand_on(answered, promised))
 
         self._send_soon(address, _DeferredSend(send, lambda error: _fail(promised, error)))
@@ -409,6 +411,10 @@ def _start(name: str, work: Callable[[], None]) -> None:
         threading.Thread(target=work, name=name, daemon=True).start()
     except RuntimeError as error:  # the process has as many threads as it may
         raise BrokerUnavailable(f"{name}: {error}") from error
+
+
+def _dropped(address: str, command: Command) -> RequestTimeout:
+    return RequestTimeout(f"{address}: request {command.code} was dropped on its way out")
 
 
 def _hand_on(answered: Future[Command], promised: Future[Command]) -> None:

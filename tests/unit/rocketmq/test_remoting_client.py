@@ -147,6 +147,15 @@ def test_a_request_that_is_given_up_leaves_a_connection_that_speaks() -> None:
         assert peer.connections == 1
 
 
+def test_a_request_that_is_given_up_before_its_time_keeps_its_connection() -> None:
+    with Peer(_swallowing) as peer, RemotingClient() as client:
+        swallowed = client.submit(peer.address, _ask("swallowed"), 60)
+        connection = client._peers[peer.address].connection
+        assert connection is not None
+        connection.give_up(swallowed)
+        assert not connection.is_closed, "connecting had taken the caller's time"
+
+
 def test_an_idle_connection_is_closed_by_this_side() -> None:
     with Peer(answering(echo)) as peer, RemotingClient(limits=ConnectionLimits(idle_seconds=0.1)) as client:
         client.request(peer.address, _ask())
