@@ -27,7 +27,7 @@ from tests.services.requirements import require
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(180)]
 
-MOVES = 3
+MOVES = 6
 BATCH = 20
 #: Of each batch so many keys are never consumed.
 KEPT = 2
