@@ -33,8 +33,8 @@ _ALIKE = "tbody tr:nth-child(n+9), li:nth-child(n+16), option:nth-child(n+30)"
 
 
 #: Each ledger is seen at both widths, in both languages and in both colours.
-LOOKS = (Look(), Look(language="zh-CN", dark=True, width=360))
-EMPTY_LOOKS = (Look(language="zh-CN", width=360), Look(dark=True))
+LOOKS = (pytest.param(Look(), marks=pytest.mark.nightly), Look(language="zh-CN", dark=True, width=360))
+EMPTY_LOOKS = (pytest.param(Look(language="zh-CN", width=360), marks=pytest.mark.nightly), Look(dark=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,15 +78,13 @@ def empty_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(scope="module", params=[pytest.param(LOOKS[0], marks=pytest.mark.nightly), LOOKS[1]], ids=str)
+@pytest.fixture(scope="module", params=LOOKS, ids=str)
 def hostile(request: pytest.FixtureRequest, chromium: Browser, hostile_url: str) -> Iterator[Tour]:
     with _touring(chromium, hostile_url, request.param) as tour:
         yield tour
 
 
-@pytest.fixture(
-    scope="module", params=[pytest.param(EMPTY_LOOKS[0], marks=pytest.mark.nightly), EMPTY_LOOKS[1]], ids=str
-)
+@pytest.fixture(scope="module", params=EMPTY_LOOKS, ids=str)
 def empty(request: pytest.FixtureRequest, chromium: Browser, empty_url: str) -> Iterator[Tour]:
     with _touring(chromium, empty_url, request.param) as tour:
         yield tour

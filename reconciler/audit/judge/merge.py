@@ -228,7 +228,7 @@ def _without_history(evidence: Evidence) -> tuple[str, ...]:
 
 
 def _not_asked(evidence: Evidence) -> tuple[str, ...]:
-    """Coverage: what the reconciler reconciled in the window and this audit says nothing about."""
+    """Coverage: what was reconciled in the window and this audit says nothing about."""
     others = [f"{topic}/{group}" for topic, group in evidence.history.others]
     if not others:
         return ()
