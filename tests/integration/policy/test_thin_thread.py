@@ -22,10 +22,11 @@ from reconciler.embedded.settings import BrokerSettings
 from reconciler.evidence.brokers import RemotingBrokerEvidence
 from reconciler.evidence.repairs import RemotingBrokerRepairs
 from reconciler.policy.brakes import BreakerRules, CircuitBreaker
-from reconciler.policy.evidence import OutboxRow
+from reconciler.policy.evidence import OutboxRow, StoredMessage
 from reconciler.policy.judging.candidates import CandidateSelector, SelectionRules
 from reconciler.policy.judging.verifier import Verifier, VerifyRules
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
+from reconciler.policy.ports.witnesses import Horizon
 from reconciler.policy.repairing.repair import Repairer, RepairRules
 from reconciler.policy.round import ReconcileRound
 from reconciler.policy.shard_rounds import ShardRounds
@@ -99,7 +100,10 @@ class Thread:
         self.instance.sender("strangers").send(message, queue=self.queue)
 
     def consume(self) -> None:
-        """The services' messages take effect, others are acknowledged only; the group's offsets are stored."""
+        """The services' messages take effect, others are acknowledged only; the group's offsets are stored.
+
+        A broker accepts a message before it puts it into its queue: what is not there yet is left for later.
+        """
         client, address = self.instance.client, self.address
         for queue_id in range(4):
             queue = replace(self.queue, queue_id=queue_id)
@@ -109,16 +113,42 @@ class Thread:
                     continue
                 row = World.inbox_row_of(GROUP, record.unique_key, self.instance.clock.now_ms())
                 self.inbox.rows.setdefault((GROUP, record.unique_key), row)
-            self.instance.offsets.store(address, queue, GROUP, self.instance.offsets.maximum(address, queue))
+            self.instance.offsets.store(address, queue, GROUP, result.next_offset)
 
     def until(self, unique_key: str, state: RepairState) -> None:
-        """Rounds until the repair is in the state."""
+        """Rounds until the repair is in the state; the group consumes all the while."""
 
         def reached() -> bool:
+            self.consume()
             self.rounds.run(self.plan.subscriptions[0].subscription)
             return self.state(unique_key) is state
 
         eventually(reached, within_seconds=60, message=f"{unique_key} {state}")
+
+    def copies(self, unique_key: str, *, count: int = 1) -> tuple[StoredMessage, ...]:
+        """The committed copies, as soon as the broker's index holds as many: it accepts a message before."""
+
+        def found() -> tuple[StoredMessage, ...]:
+            records = self.evidence.committed_copies(TOPIC, unique_key, horizon=self.horizon, not_before_ms=0).records
+            assert len(records) >= count
+            return records
+
+        return eventually(found, within_seconds=60, message=f"{count} committed copies of {unique_key}")
+
+    def half(self, unique_key: str) -> StoredMessage:
+        """The oldest half copy, as soon as the broker's index holds one."""
+
+        def found() -> StoredMessage:
+            lookup = self.evidence.half_copies(TOPIC, unique_key, horizon=self.horizon, not_before_ms=0, outbox=None)
+            assert lookup.records
+            return lookup.records[0]
+
+        return eventually(found, within_seconds=60, message=f"a half copy of {unique_key}")
+
+    @property
+    def horizon(self) -> Horizon:
+        """What the broker can prove by now."""
+        return self.evidence.horizon(TOPIC)
 
     def state(self, unique_key: str) -> RepairState | None:
         rows = self.ledger.repairs.of_keys(ENVIRONMENT, TOPIC, [unique_key]).get(unique_key, ())
@@ -237,16 +267,11 @@ def over(order: tuple[Rung, ...], *names: str, check_interval_seconds: float = 6
 @over((Rung.END, Rung.REPUBLISH))
 def test_lost_end_is_proved_and_ended_on_every_family(thread: Thread) -> None:
     key = thread.lose_end()
-    thread.consume()
     thread.until(key, RepairState.SENT)
     assert thread.verdicts(key) == (Verdict.LOST_CONFIRM, Verdict.LOST_CONFIRM, CandidateState.OPEN)
-    horizon = thread.evidence.horizon(TOPIC)
-    copies = thread.evidence.committed_copies(TOPIC, key, horizon=horizon, not_before_ms=0)
-    assert len(copies.records) == 1
-    half = thread.evidence.half_copies(TOPIC, key, horizon=horizon, not_before_ms=0, outbox=None).records[0]
+    (copy,) = thread.copies(key)
     # G3: the repaired message equals its half.
-    assert copies.records[0].content_digest == half.content_digest == thread.outbox.rows[key].content_digest
-    thread.consume()
+    assert copy.content_digest == thread.half(key).content_digest == thread.outbox.rows[key].content_digest
     thread.until(key, RepairState.DONE)
     eventually(lambda: settled(thread, key), within_seconds=60)
     assert thread.verdicts(key) == (Verdict.LOST_CONFIRM, Verdict.CONSUMED, CandidateState.SETTLED)
@@ -255,13 +280,10 @@ def test_lost_end_is_proved_and_ended_on_every_family(thread: Thread) -> None:
 @over((Rung.REPUBLISH,))
 def test_republished_message_equals_its_half_and_is_no_half_again(thread: Thread) -> None:
     key = thread.lose_end(body=b"x" * 9_000)
-    thread.consume()
     thread.until(key, RepairState.SENT)
-    horizon = thread.evidence.horizon(TOPIC)
-    copies = thread.evidence.committed_copies(TOPIC, key, horizon=horizon, not_before_ms=0)
-    assert [copy.content_digest for copy in copies.records] == [thread.outbox.rows[key].content_digest]
-    assert "TRAN_MSG" not in copies.records[0].properties
-    thread.consume()
+    (copy,) = thread.copies(key)
+    assert copy.content_digest == thread.outbox.rows[key].content_digest
+    assert "TRAN_MSG" not in copy.properties
     thread.until(key, RepairState.DONE)
 
 
@@ -270,16 +292,13 @@ def test_lost_end_is_ended_once_whoever_used_its_key(thread: Thread) -> None:
     key = thread.lose_end()
     thread.use_key(key, body=b"order 1", tags="refund")
     thread.use_key(key, body=b"theirs", tags="paid")
-    thread.consume()
     thread.until(key, RepairState.SENT)
     assert thread.verdicts(key) == (Verdict.LOST_CONFIRM, Verdict.LOST_CONFIRM, CandidateState.OPEN)
     thread.use_key(key, body=b"theirs", tags="paid")
-    thread.consume()
     thread.until(key, RepairState.DONE)
     eventually(lambda: settled(thread, key), within_seconds=60)
     assert thread.verdicts(key) == (Verdict.LOST_CONFIRM, Verdict.CONSUMED, CandidateState.SETTLED)
-    found = thread.evidence.committed_copies(TOPIC, key, horizon=thread.evidence.horizon(TOPIC), not_before_ms=0)
-    digests = [copy.content_digest for copy in found.records]
+    digests = [copy.content_digest for copy in thread.copies(key, count=4)]
     assert (len(digests), digests.count(thread.outbox.rows[key].content_digest or b"")) == (4, 1)
 
 
@@ -296,24 +315,21 @@ def test_a_half_of_another_group_is_never_ended(thread: Thread) -> None:
 @over((Rung.END,), "4.2", "4.4", "5.x", "4.2.0", "5.3.3")
 def test_guards_refuse_a_committed_copy(thread: Thread) -> None:
     key = thread.lose_end()
-    thread.consume()
     thread.until(key, RepairState.SENT)
-    horizon = thread.evidence.horizon(TOPIC)
-    copy = thread.evidence.committed_copies(TOPIC, key, horizon=horizon, not_before_ms=0).records[0]
+    (copy,) = thread.copies(key)
     repairs = RemotingBrokerRepairs(thread.instance)
     answer = repairs.end_transaction(copy, expected=thread.outbox.rows[key], commit=True)
     assert answer.outcome == "NOT_SENT"
-    later = thread.evidence.committed_copies(TOPIC, key, horizon=horizon, not_before_ms=0)
-    assert len(later.records) == 1
+    thread.use_key(key, body=b"theirs", tags="paid")  # what the index holds before this is all there is
+    digests = [found.content_digest for found in thread.copies(key, count=2)]
+    assert digests.count(copy.content_digest) == 1
 
 
 @over((Rung.END,), "4.4", "4.9", "5.x", "4.9.7", "5.3.3", check_interval_seconds=0.2)
 def test_half_that_was_rolled_back_is_told_from_an_open_one(thread: Thread) -> None:
     rolled_back, still_open = thread.lose_end(), thread.lose_end()
-    horizon = thread.evidence.horizon(TOPIC)
-    half = thread.evidence.half_copies(TOPIC, rolled_back, horizon=horizon, not_before_ms=0, outbox=None).records[0]
     repairs = RemotingBrokerRepairs(thread.instance)
-    answer = repairs.end_transaction(half, expected=thread.outbox.rows[rolled_back], commit=False)
+    answer = repairs.end_transaction(thread.half(rolled_back), expected=thread.outbox.rows[rolled_back], commit=False)
     assert answer.outcome == "DONE"
 
     def verdict(key: str) -> Verdict:
@@ -363,7 +379,7 @@ def test_a_lagging_index_is_unknown_never_a_loss() -> None:
         thread = build(instance, broker.address, broker.settings.broker_name, (Rung.END,))
         broker.faults.lag_index(3600)
         key = thread.lose_end()
-        horizon = thread.evidence.horizon(TOPIC)
+        horizon = thread.horizon
         row = thread.outbox.rows[key]
         lookup = thread.evidence.half_copies(TOPIC, key, horizon=horizon, not_before_ms=0, outbox=row)
         assert lookup.is_unknown
