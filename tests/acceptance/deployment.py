@@ -54,7 +54,7 @@ from tests.acceptance.marked_secrets import marked, require_no_secret_in_tables,
 from tests.acceptance.warm_commands import WarmProcess
 from tests.ended import Ended
 
-SHARDS = 4
+SHARDS = 2
 _EFFECTS = sa.table("effects", sa.column("unique_key"), sa.column("applied_at_ms"))
 
 

@@ -44,7 +44,9 @@ class FrameworkShop(Stacked):
             for table in TABLES:
                 connection.execute(sa.text(table))
         self.recorder = self._stack.enter_context(
-            CommitRecorder.open(self._deployed.redis_url, environment="production", group="billing", shards=4)
+            CommitRecorder.open(
+                self._deployed.redis_url, environment="production", group="billing", shards=self._deployed.shards
+            )
         )
         self.names |= {
             "engine": self.engine,

@@ -25,7 +25,7 @@ def deployed(new_deployment: DeploymentFactory) -> Deployment:
 def test_topics_can_be_created_again(deployed: Deployment) -> None:
     document = one_object(deployed.command("topics", "create", "--output", "json"))
     assert {(t["topic"], t["queues"]) for t in document["topics"]} == {
-        (deployed.unique_key_topic, 4),
+        (deployed.unique_key_topic, deployed.shards),
         (f"PROBE_{deployed.run_name}", 1),
     }
 
