@@ -155,6 +155,7 @@ class Deployment:
         redis_url: str,
         name_servers: str,
         settings: str = "",
+        shards: int = SHARDS,
         grace_period_seconds: float = 2.0,
         ledger_url: str | None = None,
         acl: AclCredentials | None = None,
@@ -173,7 +174,7 @@ class Deployment:
         self.producer_group = f"orders-{self.run_name}"
         self.environment = f"test-{self.run_name}"
         self.unique_key_topic = f"KEYS_{self.run_name}"
-        self.shards = SHARDS
+        self.shards = shards
         self.redis_url = redis_url
         self.name_servers = name_servers
         self.ledger_url = ledger_url or f"sqlite:///{folder / 'ledger.db'}"

@@ -26,7 +26,7 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import shard_of
 from reconciler.errors import ReconcilerError
 from reconciler.sql.engines import open_engine
-from tests.acceptance.deployment import SHARDS, Deployment
+from tests.acceptance.deployment import Deployment
 from tests.failover.loops import Loops
 
 #: Every so manieth message is never consumed: its END_TRANSACTION and check-backs are dropped.
@@ -34,6 +34,8 @@ LOSE_EVERY = 200
 #: The same from the moment of an accident until everything goes on again, which is when keys could vanish.
 LOSE_EVERY_IN_AN_ACCIDENT = 40
 PRODUCERS = 2
+#: Enough for every primary of a Redis Cluster to have one.
+SHARDS = 4
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from typing import Any, Self
 import redis
 
 from tests.acceptance.deployment import Deployment
-from tests.failover.load import Load
+from tests.failover.load import SHARDS, Load
 from tests.failover.loops import Loops
 from tests.failover.recovery import Recovery, running_load
 from tests.failover.run import SETTINGS, at_rest
@@ -144,7 +144,11 @@ def measure(folder: Path, way: Persistence) -> dict[str, Any]:
         RedisServer(folder / "redis", options=way.options) as server,
         EmbeddedBroker() as broker,
         Deployment(
-            folder / "deployment", redis_url=server.url, name_servers=broker.name_servers, settings=SETTINGS
+            folder / "deployment",
+            redis_url=server.url,
+            name_servers=broker.name_servers,
+            shards=SHARDS,
+            settings=SETTINGS,
         ) as deployed,
     ):
         service = deployed.run("run")

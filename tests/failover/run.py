@@ -14,7 +14,7 @@ from tests.acceptance.deployment import Deployment
 from tests.chaos.checker import percentiles
 from tests.failover.accidents import ACCIDENTS, cluster_or_sentinel
 from tests.failover.checker import Found, find
-from tests.failover.load import Load
+from tests.failover.load import SHARDS, Load
 from tests.failover.recovery import PATIENCE_SECONDS, Recovery, running_load
 from tests.polling import eventually
 from tests.services.embedded_broker import EmbeddedBroker
@@ -121,7 +121,11 @@ def failover(
         cluster_or_sentinel(kind)(folder / "redis") as servers,
         EmbeddedBroker() as broker,
         Deployment(
-            folder / "deployment", redis_url=servers.url, name_servers=broker.name_servers, settings=SETTINGS
+            folder / "deployment",
+            redis_url=servers.url,
+            name_servers=broker.name_servers,
+            shards=SHARDS,
+            settings=SETTINGS,
         ) as deployed,
     ):
         for _ in range(SERVICES):
