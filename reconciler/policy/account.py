@@ -25,7 +25,7 @@ PAGES_MAX = 40
 
 _CONSUMER = "does an announcement consumer run (`reconciler run`), and what does its log say?"
 _EXTRA = "no process reads that queue: unique_key_topic.queues and `queues` of the producers must be the same"
-_RUN = "is `reconciler run` alive, with --shards for all of them?"
+_RUN = "is `reconciler run` alive, and what does its log say?"
 _SWEEP = "is `reconciler sweep` alive, and what does its log say?"
 
 

@@ -285,7 +285,8 @@ class SweepSettings(Section):
     )
     keep_days: Annotated[int, Field(ge=1, le=3650)] = Field(
         default=defaults.OUTBOX_KEEP_DAYS,
-        description="SETTLED and ROLLED_BACK rows are deleted after this many days, at least 11; others never.",
+        description="SETTLED and ROLLED_BACK rows are deleted after this many days: at least 11, and at least "
+        "rounds.retention_hours and 8 days. Others are never deleted.",
     )
 
 
@@ -331,7 +332,7 @@ class WebSettings(Section):
 
     listen: ListenAddress | None = Field(
         default=None,
-        description="host:port on which `reconciler run` serves them, too; unset: only `reconciler web` does.",
+        description="host:port on which `reconciler run`, too, serves console and HTTP API; unset: only `reconciler web`.",
     )
     url_prefix: UrlPrefix = Field(
         default="", description="Stands before every path, for example /reconciler, where a proxy serves more."

@@ -55,7 +55,7 @@ from tests.acceptance.warm_commands import WarmProcess
 from tests.ended import Ended
 
 SHARDS = 2
-_EFFECTS = sa.table("effects", sa.column("unique_key"), sa.column("applied_at_ms"))
+EFFECTS = sa.table("effects", sa.column("unique_key"), sa.column("applied_at_ms"))
 
 
 class Service:
@@ -355,9 +355,7 @@ class Deployment:
         def handle(message: Any, connection: sa.Connection) -> None:
             if before is not None:
                 before(message)
-            connection.execute(
-                sa.insert(_EFFECTS).values(unique_key=message.unique_key, applied_at_ms=now_ms("sqlite"))
-            )
+            connection.execute(sa.insert(EFFECTS).values(unique_key=message.unique_key, applied_at_ms=now_ms("sqlite")))
 
         consumer = TransactionalConsumer(
             handle,

@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.acceptance import deployment
 from tests.acceptance.command import reconciler
 from tests.acceptance.conftest import DeploymentFactory
 from tests.acceptance.deployment import Deployment
@@ -33,10 +32,9 @@ def committed_at_ms(deployed: Deployment) -> list[int]:
 
 
 def test_the_audit_shows_exactly_the_messages_that_the_original_algorithm_missed(
-    new_deployment: DeploymentFactory, monkeypatch: pytest.MonkeyPatch
+    new_deployment: DeploymentFactory,
 ) -> None:
-    monkeypatch.setattr(deployment, "SHARDS", 1)
-    deployed = new_deployment(settings=CLASSIC)
+    deployed = new_deployment(shards=1, settings=CLASSIC)
     grace = "grace_period_seconds = 2.0\n"
     text = deployed.config.read_text().replace(grace, f"{grace}late_after_seconds = {LATE_SECONDS}\n")
     deployed.config.write_text(text)

@@ -20,9 +20,8 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.settings.file import load_settings
 from reconciler.sql.engines import now_ms, open_engine
 from reconciler.wiring.connections import Connections
-from tests.acceptance import deployment
 from tests.acceptance.conftest import DeploymentFactory
-from tests.acceptance.deployment import Deployment, Service
+from tests.acceptance.deployment import EFFECTS, Deployment, Service
 from tests.polling import eventually
 from tests.services.embedded_broker import EmbeddedBroker
 from tests.services.redis_server import RedisServer
@@ -36,11 +35,6 @@ interval_seconds = 0.5
 """
 
 
-@pytest.fixture(autouse=True)
-def one_shard(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deployment, "SHARDS", 1)
-
-
 @contextmanager
 def handing_over(deployed: Deployment) -> Iterator[ReplayWorker]:
     """The group's replay worker, in this process: the business that dedupes."""
@@ -51,9 +45,7 @@ def handing_over(deployed: Deployment) -> Iterator[ReplayWorker]:
 
         @transactional_handler(engine, group=deployed.group, topics=deployed.topic, recorder=recorder)
         def handle(message: Any, connection: sa.Connection) -> None:
-            connection.execute(
-                sa.insert(deployment._EFFECTS).values(unique_key=message.unique_key, applied_at_ms=now_ms("sqlite"))
-            )
+            connection.execute(sa.insert(EFFECTS).values(unique_key=message.unique_key, applied_at_ms=now_ms("sqlite")))
 
         worker = ReplayWorker(
             handle, environment=deployed.environment, topics=deployed.topic, ledger_url=deployed.ledger_url
@@ -76,7 +68,7 @@ def test_up_to_4_2_a_lost_message_is_found_under_the_real_topic_and_handed_over(
     family: str, new_deployment: DeploymentFactory
 ) -> None:
     with EmbeddedBroker(family=family) as broker:
-        deployed = new_deployment(name_servers=broker.name_servers, settings=CLASSIC)
+        deployed = new_deployment(name_servers=broker.name_servers, shards=1, settings=CLASSIC)
         service = deployed.run("run")
         deployed.consume()
         producer = deployed.producer()
@@ -96,7 +88,7 @@ def test_up_to_4_2_a_lost_message_is_found_under_the_real_topic_and_handed_over(
 
 
 def test_from_4_3_on_it_finds_no_lost_message_and_names_the_family(new_deployment: DeploymentFactory) -> None:
-    deployed = new_deployment(settings=CLASSIC)
+    deployed = new_deployment(shards=1, settings=CLASSIC)
     service = deployed.run("run")
     producer = deployed.producer()
     lost = deployed.commit(2, lose=True, producer=producer)
@@ -115,7 +107,7 @@ def test_what_it_loses_a_crash_between_exec_and_hand_over_forgets_the_whole_diff
 ) -> None:
     """On 4.2, where it works: documented, not mended."""
     with EmbeddedBroker(family="4.2") as broker:
-        deployed = new_deployment(name_servers=broker.name_servers, settings=CLASSIC)
+        deployed = new_deployment(name_servers=broker.name_servers, shards=1, settings=CLASSIC)
         lost = deployed.commit(3, lose=True)
         settings = load_settings(deployed.config, {})
         subscription = Subscription(environment=deployed.environment, topic=deployed.topic, group=deployed.group)
@@ -141,16 +133,14 @@ def _dies(*_: object) -> None:
 
 
 def test_once_refuses_classic_mode_because_it_verifies_what_it_does(new_deployment: DeploymentFactory) -> None:
-    deployed = new_deployment(settings=CLASSIC)
+    deployed = new_deployment(shards=1, settings=CLASSIC)
     ended = deployed.command("once")
     assert ended.exit_code == 2
     assert "rounds.mode" in ended.stderr
 
 
-def test_classic_mode_with_several_shards_is_refused_by_name(
-    new_deployment: DeploymentFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    deployed = new_deployment(settings=CLASSIC)
+def test_classic_mode_with_several_shards_is_refused_by_name(new_deployment: DeploymentFactory) -> None:
+    deployed = new_deployment(shards=1, settings=CLASSIC)
     deployed.config.write_text(deployed.config.read_text().replace("queues = 1", "queues = 4"))
     ended = deployed.command("config", "check")
     assert ended.exit_code == 2

@@ -116,14 +116,22 @@ class Thread:
             self.instance.offsets.store(address, queue, GROUP, result.next_offset)
 
     def until(self, unique_key: str, state: RepairState) -> None:
-        """Rounds until the repair is in the state; the group consumes all the while."""
+        """Rounds until the repair is in the state."""
+        eventually(lambda: self._round(unique_key) is state, within_seconds=60, message=f"{unique_key} {state}")
+
+    def consume_until(self, unique_key: str, state: RepairState) -> None:
+        """The same, and the group consumes all the while."""
 
         def reached() -> bool:
             self.consume()
-            self.rounds.run(self.plan.subscriptions[0].subscription)
-            return self.state(unique_key) is state
+            return self._round(unique_key) is state
 
         eventually(reached, within_seconds=60, message=f"{unique_key} {state}")
+
+    def _round(self, unique_key: str) -> RepairState | None:
+        """The state of the repair after one more round."""
+        self.rounds.run(self.plan.subscriptions[0].subscription)
+        return self.state(unique_key)
 
     def copies(self, unique_key: str, *, count: int = 1) -> tuple[StoredMessage, ...]:
         """The committed copies, as soon as the broker's index holds as many: it accepts a message before."""
@@ -267,12 +275,12 @@ def over(order: tuple[Rung, ...], *names: str, check_interval_seconds: float = 6
 @over((Rung.END, Rung.REPUBLISH))
 def test_lost_end_is_proved_and_ended_on_every_family(thread: Thread) -> None:
     key = thread.lose_end()
-    thread.until(key, RepairState.SENT)
+    thread.consume_until(key, RepairState.SENT)
     assert thread.verdicts(key) == (Verdict.LOST_CONFIRM, Verdict.LOST_CONFIRM, CandidateState.OPEN)
     (copy,) = thread.copies(key)
     # G3: the repaired message equals its half.
     assert copy.content_digest == thread.half(key).content_digest == thread.outbox.rows[key].content_digest
-    thread.until(key, RepairState.DONE)
+    thread.consume_until(key, RepairState.DONE)
     eventually(lambda: settled(thread, key), within_seconds=60)
     assert thread.verdicts(key) == (Verdict.LOST_CONFIRM, Verdict.CONSUMED, CandidateState.SETTLED)
 
@@ -280,11 +288,11 @@ def test_lost_end_is_proved_and_ended_on_every_family(thread: Thread) -> None:
 @over((Rung.REPUBLISH,))
 def test_republished_message_equals_its_half_and_is_no_half_again(thread: Thread) -> None:
     key = thread.lose_end(body=b"x" * 9_000)
-    thread.until(key, RepairState.SENT)
+    thread.consume_until(key, RepairState.SENT)
     (copy,) = thread.copies(key)
     assert copy.content_digest == thread.outbox.rows[key].content_digest
     assert "TRAN_MSG" not in copy.properties
-    thread.until(key, RepairState.DONE)
+    thread.consume_until(key, RepairState.DONE)
 
 
 @over((Rung.END, Rung.REPUBLISH), "3.2.6-embedded", "4.2", "4.4", "5.x", "3.2.6", "4.9.7", "5.3.3")
@@ -292,10 +300,10 @@ def test_lost_end_is_ended_once_whoever_used_its_key(thread: Thread) -> None:
     key = thread.lose_end()
     thread.use_key(key, body=b"order 1", tags="refund")
     thread.use_key(key, body=b"theirs", tags="paid")
-    thread.until(key, RepairState.SENT)
+    thread.consume_until(key, RepairState.SENT)
     assert thread.verdicts(key) == (Verdict.LOST_CONFIRM, Verdict.LOST_CONFIRM, CandidateState.OPEN)
     thread.use_key(key, body=b"theirs", tags="paid")
-    thread.until(key, RepairState.DONE)
+    thread.consume_until(key, RepairState.DONE)
     eventually(lambda: settled(thread, key), within_seconds=60)
     assert thread.verdicts(key) == (Verdict.LOST_CONFIRM, Verdict.CONSUMED, CandidateState.SETTLED)
     digests = [copy.content_digest for copy in thread.copies(key, count=4)]
@@ -315,7 +323,7 @@ def test_a_half_of_another_group_is_never_ended(thread: Thread) -> None:
 @over((Rung.END,), "4.2", "4.4", "5.x", "4.2.0", "5.3.3")
 def test_guards_refuse_a_committed_copy(thread: Thread) -> None:
     key = thread.lose_end()
-    thread.until(key, RepairState.SENT)
+    thread.consume_until(key, RepairState.SENT)
     (copy,) = thread.copies(key)
     repairs = RemotingBrokerRepairs(thread.instance)
     answer = repairs.end_transaction(copy, expected=thread.outbox.rows[key], commit=True)
@@ -355,7 +363,7 @@ def test_a_half_in_a_compression_that_nobody_can_read_here_is_unknown_until_some
             eventually(lambda: judged(thread, key), within_seconds=60)
         assert thread.verdicts(key) == (None, Verdict.UNKNOWN, CandidateState.OPEN)
         assert thread.state(key) is None
-    thread.until(key, RepairState.SENT)
+    thread.consume_until(key, RepairState.SENT)
     assert thread.verdicts(key)[0] is Verdict.LOST_CONFIRM
 
 
