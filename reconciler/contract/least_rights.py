@@ -246,7 +246,7 @@ DOCTOR = Role(
     redis=RECONCILER,
     outbox=(*_on(tables.OUTBOX_IDENTITY, "SELECT"), *_on(tables.OUTBOX_FILTER, "SELECT"), _REVISION["outbox"]),
     inbox=(*_on(tables.INBOX, "SELECT"), _REVISION["inbox"]),
-        ledger=(
+    ledger=(
         *_on(tables.ENVIRONMENT, "SELECT"),
         *(replace(right, only_with="notifiers") for right in _on(tables.NOTICE, "SELECT")),
         _REVISION["ledger"],

@@ -332,7 +332,8 @@ class WebSettings(Section):
 
     listen: ListenAddress | None = Field(
         default=None,
-        description="host:port on which `reconciler run`, too, serves console and HTTP API; unset: only `reconciler web`.",
+        description="host:port on which `reconciler run`, too, serves console and HTTP API; "
+        "unset: only `reconciler web`.",
     )
     url_prefix: UrlPrefix = Field(
         default="", description="Stands before every path, for example /reconciler, where a proxy serves more."
