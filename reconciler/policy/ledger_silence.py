@@ -10,7 +10,7 @@ from reconciler.policy.ports import Notice
 
 #: A ledger that is away for less is not told: an upgrade, a fail-over.
 SILENT_MS = 120_000
-#: Told again after this. Of several processes each tells it, with one id an hour.
+#: Told again after this. Of several processes each tells it.
 AGAIN_MS = 3_600_000
 
 
@@ -21,40 +21,55 @@ class LedgerSilence:
     #: None: the ledger answers.
     since_ms: int | None = None
     why: str = ""
-    #: When the receiver was told that it is away; None: it does not know.
+    #: How often the receiver was told of this absence.
+    told_count: int = 0
+    #: When the receiver was last told that the ledger is away, of this absence or an earlier one.
     told_at_ms: int | None = None
-    #: Begin and end of an absence that was told, and whose end was not.
-    ended: tuple[int, int] | None = None
+    #: Begin and end of the last absence that is over.
+    last: tuple[int, int] | None = None
+    #: Whether the receiver was told of an absence and not of its end.
+    owes_end: bool = False
 
-    def after_look(self, problem: str | None, *, now_ms: int) -> LedgerSilence:
-        """`problem`: why the ledger is away; None: it answered."""
+    def after_look(self, problem: str | None, *, asked_at_ms: int, now_ms: int) -> LedgerSilence:
+        """`problem`: why the ledger, asked at that time, has not answered until now; None: it has."""
         if problem is not None:  # min: the clock may have been set back
-            since_ms = now_ms if self.since_ms is None else min(self.since_ms, now_ms)
+            since_ms = min(asked_at_ms if self.since_ms is None else self.since_ms, now_ms)
             told_at_ms = None if self.told_at_ms is None else min(self.told_at_ms, now_ms)
             return replace(self, since_ms=since_ms, told_at_ms=told_at_ms, why=problem)
         if self.since_ms is None:
             return self
-        return LedgerSilence(ended=self.ended if self.told_at_ms is None else (self.since_ms, now_ms))
+        return replace(
+            self,
+            since_ms=None,
+            told_count=0,
+            last=(self.since_ms, now_ms),
+            owes_end=self.owes_end or self.told_count > 0,
+        )
 
-    def due(self, environment: str, *, now_ms: int) -> Notice | None:
-        """What is to be told now."""
-        if self.since_ms is None and self.ended is not None:
-            return _notice(environment, self.ended[0], self.ended[1], "", now_ms)
-        if self.since_ms is None or now_ms - self.since_ms < SILENT_MS:
+    def due(self, environment: str, *, interval_ms: int, now_ms: int) -> Notice | None:
+        """What is to be told now. `interval_ms`: between two absences that are told, as of all troubles."""
+        if self.since_ms is None:
+            over = self.last if self.owes_end else None
+            return None if over is None else _notice(environment, over[0], over[1], "", 0, now_ms)
+        if now_ms - self.since_ms < SILENT_MS:
             return None
-        if self.told_at_ms is not None and now_ms - self.told_at_ms < AGAIN_MS:
+        wait_ms = AGAIN_MS if self.told_count else interval_ms
+        if self.told_at_ms is not None and now_ms - self.told_at_ms < wait_ms:
             return None
-        return _notice(environment, self.since_ms, None, self.why, now_ms)
+        return _notice(environment, self.since_ms, None, self.why, self.told_count, now_ms)
 
     def once_told(self, notice: Notice, *, now_ms: int) -> LedgerSilence:
-        """After it was sent."""
-        if not notice.is_over:
-            return replace(self, told_at_ms=now_ms)
-        return self if self.ended is None or self.ended[0] != notice.since_ms else replace(self, ended=None)
+        """After it was sent, during which the ledger may have come back, or gone again."""
+        if notice.is_over:
+            return self if self.last is None or self.last[0] != notice.since_ms else replace(self, owes_end=False)
+        is_this = self.since_ms is not None and self.since_ms <= notice.since_ms
+        told_count = self.told_count + 1 if is_this else self.told_count
+        return replace(self, told_count=told_count, told_at_ms=now_ms, owes_end=self.owes_end or not is_this)
 
 
-def _notice(environment: str, since_ms: int, until_ms: int | None, why: str, now_ms: int) -> Notice:
-    of = f"{environment} {NoticeKind.LEDGER_AWAY} {now_ms // AGAIN_MS} {until_ms is not None}"
+def _notice(environment: str, since_ms: int, until_ms: int | None, why: str, told_count: int, now_ms: int) -> Notice:
+    # Each try has the same id, and as a rule each process: they notice the same absence within seconds of each other.
+    of = f"{environment} {NoticeKind.LEDGER_AWAY} {since_ms // SILENT_MS} {told_count} {until_ms is not None}"
     return Notice(
         notice_id=hashlib.sha256(of.encode()).hexdigest()[:26].upper(),
         environment=environment,

@@ -23,7 +23,7 @@ from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import NoticeKind
 from reconciler.errors import ChannelAway, ChannelRefused, ReconcilerError
 from reconciler.ledger.sql_ledger import SqlLedger
-from reconciler.policy.ledger_silence import LedgerSilence
+from reconciler.policy.ledger_silence import SILENT_MS, LedgerSilence
 from reconciler.policy.notices import (
     PAST_KINDS,
     Pace,
@@ -98,7 +98,8 @@ def listeners_of(settings: Settings) -> Sequence[Listener]:
 
 
 class NoticeService:
-    """Looks and sends. Each method is for one thread: look() for that of the looks, send() for that of a notifier."""
+    """Looks and sends. Each method is for one thread: look() for that of the looks, send() for that of a notifier,
+    tell_silence() for one that never asks the ledger."""
 
     def __init__(
         self,
@@ -127,6 +128,8 @@ class NoticeService:
         self._at_once = threading.BoundedSemaphore(SENT_AT_ONCE_MAX)
         self._lock = threading.Lock()
         self._silences = dict.fromkeys(self._listeners, LedgerSilence())
+        #: Monotonic time at which the look under way began; None: there is none.
+        self._looking_since: float | None = None
         #: Notifier -> failures in a row, and the monotonic time before which nothing is sent.
         self._failures: Counter[str] = Counter()
         self._paused_until: dict[str, float] = {}
@@ -139,6 +142,9 @@ class NoticeService:
     def look(self) -> None:
         """One look: decides what is to be told. Raises nothing."""
         problem: str | None = None
+        asked_at_ms = self._clock.now_ms()
+        with self._lock:
+            self._looking_since = self._clock.monotonic_seconds()
         try:
             self._look()
         except ReconcilerError as error:
@@ -147,11 +153,16 @@ class NoticeService:
             logger.warning("notices_unread", extra={"error": str(error)})
         except Exception:  # the next look comes; what it is about is in the ledger
             logger.exception("notices_failed")
-        now_ms = self._clock.now_ms()
         with self._lock:
-            self._silences = {
-                name: silence.after_look(problem, now_ms=now_ms) for name, silence in self._silences.items()
-            }
+            self._looking_since = None
+            self._note(problem, asked_at_ms)
+
+    def _note(self, problem: str | None, asked_at_ms: int) -> None:
+        now_ms = self._clock.now_ms()
+        self._silences = {
+            name: silence.after_look(problem, asked_at_ms=asked_at_ms, now_ms=now_ms)
+            for name, silence in self._silences.items()
+        }
 
     def _look(self) -> None:
         known = self._conversations()
@@ -259,25 +270,34 @@ class NoticeService:
         try:
             if self._clock.monotonic_seconds() < self._paused_until.get(name, 0.0):
                 return
-            if self._tell_silence(listener):
-                self._send_due(listener)
-        except ReconcilerError as error:  # the ledger is away: the looks say so
+            self._send_due(listener)
+        except ReconcilerError as error:  # the ledger is away: tell_silence() says so
             logger.debug("notices_unsent: %s", error)
         except Exception:
             logger.exception("notices_failed")
 
-    def _tell_silence(self, listener: Listener) -> bool:
-        """False: it could not be told, and neither could anything else."""
+    def tell_silence(self) -> None:
+        """Tells from memory that the ledger is away, or is back. Raises nothing, and never waits for the ledger."""
+        with self._lock:
+            began = self._looking_since
+            hangs_seconds = 0.0 if began is None else self._clock.monotonic_seconds() - began
+            if hangs_seconds * 1000 >= SILENT_MS:
+                self._note("it does not answer", self._clock.now_ms() - round(hangs_seconds * 1000))
+        for listener in self._listeners.values():
+            if NoticeKind.LEDGER_AWAY in listener.kinds & self._kinds:
+                self._tell_silence(listener)
+
+    def _tell_silence(self, listener: Listener) -> None:
+        name, interval_ms = listener.name, round(listener.pace.interval_seconds * 1000)
+        if self._clock.monotonic_seconds() < self._paused_until.get(name, 0.0):
+            return
         now_ms = self._clock.now_ms()
         with self._lock:
-            notice = self._silences[listener.name].due(self._environment, now_ms=now_ms)
-        if notice is None or NoticeKind.LEDGER_AWAY not in listener.kinds & self._kinds:
-            return True
-        if self._try(listener, notice, tries=1) is not None:
-            return False
+            notice = self._silences[name].due(self._environment, interval_ms=interval_ms, now_ms=now_ms)
+        if notice is None or self._try(listener, notice, tries=1) is not None:
+            return
         with self._lock:
-            self._silences[listener.name] = self._silences[listener.name].once_told(notice, now_ms=now_ms)
-        return True
+            self._silences[name] = self._silences[name].once_told(notice, now_ms=now_ms)
 
     def _send_due(self, listener: Listener) -> None:
         for one in self._notices.due(self._environment, listener.name, gap_seconds=listener.gap_seconds):
@@ -372,7 +392,10 @@ def telling_people(
         watches=watches,
         kinds=kinds,
     )
-    turns = {f"notices of {one.name}": partial(service.send, one.name) for one in listeners} if sends else {}
+    turns: dict[str, Callable[[], None]] = {}
+    if sends:
+        turns = {f"notices of {one.name}": partial(service.send, one.name) for one in listeners}
+        turns["silence of the ledger"] = service.tell_silence
     with (
         repeating(turns, clock=clock, seconds=SEND_SECONDS),
         repeating({"notices": service.look}, clock=clock, seconds=LOOK_SECONDS),

@@ -172,5 +172,6 @@ def test_ledger_that_refuses_the_login_of_a_notifier_is_told_as_one_that_is_away
         service.look()
         clock.advance(SILENT_MS / 1000)
         service.send("on-call")
+        service.tell_silence()
     assert not channel.notices
     assert [record.message for record in caplog.records] == ["notices_unread"] * 3

@@ -88,6 +88,7 @@ class NoticeWorld:
         for service in services:
             service.look()
             service.send("on-call")
+            service.tell_silence()
 
 
 def record(ledger: SqlLedger, numbers: Sequence[int], state: CandidateState, verdict: Verdict) -> None:

@@ -298,6 +298,40 @@ def test_a_ledger_that_is_away_is_told_from_memory_once_an_hour(
         assert [one["is_over"] for one in told(receiver)] == [False, False, True]
 
 
+def test_a_ledger_that_hangs_is_told_although_no_question_to_it_ends(
+    world: NoticeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, answers = threading.Event(), threading.Event()
+    now_ms = world.ledger.notices.now_ms
+
+    def hang() -> int:
+        asked.set()
+        answers.wait(60)
+        return now_ms()
+
+    with receiving() as receiver:
+        service = world.service(listener(webhook(receiver.url)))
+        begun(world, service)
+        monkeypatch.setattr(world.ledger.notices, "now_ms", hang)
+        look = threading.Thread(target=service.look)
+        look.start()
+        try:
+            assert asked.wait(60)
+            for _ in range(119):
+                world.clock.advance(1)
+                service.tell_silence()
+            assert told(receiver) == []
+            world.clock.advance(1)
+            service.tell_silence()
+            (away,) = told(receiver)
+            assert (away["kind"], away["is_over"]) == ("LEDGER_AWAY", False)
+        finally:
+            answers.set()
+            look.join()
+        service.tell_silence()
+        assert [one["is_over"] for one in told(receiver)] == [False, True]
+
+
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_message_whose_sender_was_killed_is_sent_by_the_next_process_under_the_same_id(
     tmp_path: Path, moment: str
