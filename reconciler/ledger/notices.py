@@ -26,7 +26,14 @@ from reconciler.contract.tables import (
     RepairState,
 )
 from reconciler.ledger.database import LedgerDatabase
-from reconciler.policy.notices import COUNTED_TROUBLES_MAX, LATE_COMMIT_MS, STANDING_TROUBLES_MAX, once_told
+from reconciler.policy.notices import (
+    COUNTED_TROUBLES_MAX,
+    LATE_COMMIT_MS,
+    LEASE_SECONDS_MAX,
+    RETRY_SECONDS_MAX,
+    STANDING_TROUBLES_MAX,
+    once_told,
+)
 from reconciler.policy.ports import Conversation, Notice, PastTroubles, Place, StandingTrouble, WaitingNotice
 from reconciler.sql.engines import is_whole_number
 from reconciler.sql.tables import candidate, hold, outage, repair
@@ -36,6 +43,7 @@ from reconciler.sql.tables import notice as notice_table
 OUTAGES_MAX = 200
 #: Conversations of one environment: a table that something else filled must not fill a memory.
 CONVERSATIONS_MAX = 20_000
+_LEASE_MS_MAX = wait_ms(LEASE_SECONDS_MAX)
 _ROWS = RowReader(NOTICE)
 
 
@@ -60,11 +68,15 @@ class SqlNotices:
         is_due = c.notice.is_not(None) & (c.next_at_ms <= now) & self._is_free()
         query = sa.select(notice_table).where(c.environment == environment, c.notifier == notifier, is_due)
         if gap_seconds:
-            other = notice_table.alias()
-            is_recent = (other.c.told_at_ms > now - wait_ms(gap_seconds)) & (other.c.told_at_ms <= now)
-            of = (other.c.environment == environment) & (other.c.notifier == notifier)
-            query = query.where(~sa.exists().where(of, is_recent))
-        found = self._found(query.order_by(c.next_at_ms))
+            o = notice_table.alias().c
+            is_recent = o.told_at_ms.between(now - wait_ms(gap_seconds) + 1, now)
+            # Bounded: what a damaged row or another clock says must not keep the notifier silent.
+            is_later = o.next_at_ms.between(now + 1, now + wait_ms(RETRY_SECONDS_MAX))
+            rests = o.error.is_not(None) & (o.is_refused == 0) & is_later
+            of = (o.environment == environment) & (o.notifier == notifier)
+            query = query.where(~sa.exists().where(of, is_recent | self._is_held(o) | rests))
+        # One order in every process: of those that look at the same time, all try to claim the same one.
+        found = self._found(query.order_by(c.next_at_ms, *notice_table.primary_key))
         return [one for one in found if one.waiting is not None]
 
     def _found(self, query: sa.Select[Any]) -> list[Conversation]:
@@ -80,8 +92,7 @@ class SqlNotices:
         now = self._database.now()
         row = _key(environment, notifier, place) | _NEW | {"mark_ms": now, "created_at_ms": now}
         with self._database.writing() as connection:
-            self._delete_damaged(connection, _key(environment, notifier, place))
-            self._database.insert_missing(connection, notice_table, [row])
+            self._make(connection, _key(environment, notifier, place), row)
 
     def standing(self, environment: str, subscriptions: Sequence[Subscription]) -> Sequence[StandingTrouble]:
         """Quarantined keys by topic and group, failed repairs by topic and scope, open breakers."""
@@ -129,18 +140,23 @@ class SqlNotices:
         with self._database.writing() as connection:
             if conversation.version == 0:
                 key = _key(conversation.environment, conversation.notifier, conversation.place)
-                self._delete_damaged(connection, key)
                 row = key | _NEW | {"mark_ms": conversation.mark_ms, "created_at_ms": self._database.now()}
-                self._database.insert_missing(connection, notice_table, [row])
+                self._make(connection, key, row)
             update = sa.update(notice_table).where(_is(conversation), self._is_free()).values(**values)
             return connection.execute(update).rowcount == 1
 
-    def _delete_damaged(self, connection: sa.Connection, key: Mapping[str, Any]) -> None:
-        """A row that nobody can read would keep its conversation silent: it begins from nothing."""
+    def _make(self, connection: sa.Connection, key: Mapping[str, Any], row: Mapping[str, Any]) -> None:
+        """The row, where there is none, or one that nobody can read: that would keep its conversation silent.
+
+        A damaged one is written over, for only `run` may delete.
+        """
         here = sa.and_(*(notice_table.c[name] == value for name, value in key.items()))
-        row = connection.execute(sa.select(notice_table).where(here)).first()
-        if row is not None and conversation_of(row, now_ms=0) is None:
-            connection.execute(sa.delete(notice_table).where(here))
+        found = connection.execute(sa.select(notice_table).where(here)).first()
+        if found is None:
+            self._database.insert_missing(connection, notice_table, [row])
+        elif conversation_of(found, now_ms=0) is None:
+            empty = dict.fromkeys(notice_table.c.keys())
+            connection.execute(sa.update(notice_table).where(here).values(**{**empty, **row}))
 
     def claim(self, conversation: Conversation, *, token: str, lease_seconds: float) -> Conversation | None:
         """One conditional UPDATE."""
@@ -185,24 +201,26 @@ class SqlNotices:
         return connection.execute(sa.update(notice_table).where(mine).values(**{**values, **freed})).rowcount == 1
 
     def _is_free(self) -> sa.ColumnElement[bool]:
-        # An owner without an end of its lease is damage: nobody would ever be free to send.
-        c = notice_table.c
-        return c.token.is_(None) | c.lease_until_ms.is_(None) | (c.lease_until_ms < self._database.now())
+        return ~self._is_held(notice_table.c)
+
+    def _is_held(self, c: sa.ReadOnlyColumnCollection[str, sa.Column[Any]]) -> sa.ColumnElement[bool]:
+        # An owner without an end of its lease, or with a far one, is damage: nobody would ever be free to send.
+        now = self._database.now()
+        until_ms = sa.func.coalesce(c.lease_until_ms, 0)
+        return c.token.is_not(None) & until_ms.between(now, now + _LEASE_MS_MAX)
 
 
 def _by_place(
     connection: sa.Connection, kind: NoticeKind, newest: sa.Select[Any], places: Iterable[tuple[str, str]]
 ) -> Sequence[StandingTrouble]:
-    """One trouble a place, by the newest rows. Beyond their bound a place of few rows is asked about by itself."""
+    """One trouble a place. Beyond their bound each is counted by itself: a storm in one must not change another."""
     found = list(_counted(connection, kind, newest))
     if sum(one.count for one in found) <= STANDING_TROUBLES_MAX:
         return found
-    seen = {(one.topic, one.group or EVERY_GROUP) for one in found}
     topic, group = newest.selected_columns["topic"], newest.selected_columns["consumer_group"]
-    for place in places:
-        if place not in seen:
-            found += _counted(connection, kind, newest.where(topic == place[0], group == place[1]))
-    return found
+    asked = dict.fromkeys([*places, *((one.topic, one.group or EVERY_GROUP) for one in found)])
+    each = (_counted(connection, kind, newest.where(topic == place[0], group == place[1])) for place in asked)
+    return [one for of_place in each for one in of_place]
 
 
 def _counted(connection: sa.Connection, kind: NoticeKind, newest: sa.Select[Any]) -> Iterator[StandingTrouble]:
@@ -366,7 +384,7 @@ def conversation_of(row: sa.Row[Any], *, now_ms: int) -> Conversation | None:
     if read.damaged - {"notice", "error"}:
         return None
     document, lease_until_ms = values.pop("notice"), values.pop("lease_until_ms")
-    is_claimed = values.pop("token") is not None and lease_until_ms is not None and lease_until_ms >= now_ms
+    is_claimed = values.pop("token") is not None and now_ms <= (lease_until_ms or 0) <= now_ms + _LEASE_MS_MAX
     group = values.pop("consumer_group") or None
     values |= {"kind": NoticeKind(values["kind"]), "topic": values["topic"] or None, "group": group}
     values |= {name: bool(values[name]) for name in ("is_open", "is_refused")}

@@ -35,6 +35,10 @@ ENDLESS = frozenset({NoticeKind.AUDIT_VIOLATION})
 PATIENCE_SECONDS = {NoticeKind.ACCOUNTED_UNTIL_STALE: 120.0}
 #: What a try that failed waits for at most, whatever its receiver asks for.
 RETRY_SECONDS_MAX = 3_600.0
+#: A message whose sender was killed is sent by another process after this. Longer than any try takes.
+LEASE_SECONDS = 60.0
+#: A claim that ends later than this from now is of a clock that was set back since. Clocks of hosts differ a little.
+LEASE_SECONDS_MAX = 2 * LEASE_SECONDS
 #: Kinds of which nothing is counted.
 _UNCOUNTED = frozenset({NoticeKind.BREAKER_OPEN, NoticeKind.ROUNDS_STALE, NoticeKind.ACCOUNTED_UNTIL_STALE})
 
@@ -91,6 +95,14 @@ def by_present_clock(conversation: Conversation, *, pace: Pace, now_ms: int) -> 
     )
 
 
+def unheard(conversation: Conversation) -> Conversation:
+    """Of a kind that its notifier tells no more: nothing waits, and no end is owed.
+
+    Else the end of an old trouble would be told as new once the kind is told again.
+    """
+    return replace(conversation, is_open=False, waiting=None, attempts=0, error=None, is_refused=False)
+
+
 def _not_after(at_ms: int | None, now_ms: int) -> int | None:
     return None if at_ms is None else min(at_ms, now_ms)
 
@@ -104,26 +116,26 @@ def after_standing(
     new_id: Callable[[], str],
 ) -> Conversation | None:
     """The conversation to be written; None: it stays as it is. `trouble`: None, there is none now."""
+    told_count = conversation.mark_count if conversation.is_open or conversation.kind in ENDLESS else 0
     if trouble is None:
         seen = _Seen(
             is_open=False, news=0, count=0, since_ms=now_ms, until_ms=now_ms, detail="", mark_ms=0, mark_count=0
         )
-        return _decide(conversation, seen, pace=pace, now_ms=now_ms, new_id=new_id)
-    told_count = conversation.mark_count if conversation.is_open or conversation.kind in ENDLESS else 0
-    is_newer = trouble.newest_ms > conversation.mark_ms and told_count > 0
-    seen = _Seen(
-        is_open=True,
-        news=max(trouble.count - told_count, int(is_newer)),
-        count=0 if trouble.kind in _UNCOUNTED else trouble.count,
-        since_ms=trouble.since_ms,
-        until_ms=trouble.until_ms,
-        detail=trouble.detail,
-        mark_ms=trouble.newest_ms,
-        mark_count=trouble.count,
-    )
+    else:
+        is_newer = trouble.newest_ms > conversation.mark_ms and told_count > 0
+        seen = _Seen(
+            is_open=True,
+            news=max(trouble.count - told_count, int(is_newer)),
+            count=0 if trouble.kind in _UNCOUNTED else trouble.count,
+            since_ms=trouble.since_ms,
+            until_ms=trouble.until_ms,
+            detail=trouble.detail,
+            mark_ms=trouble.newest_ms,
+            mark_count=trouble.count,
+        )
     decided = _decide(conversation, seen, pace=pace, now_ms=now_ms, new_id=new_id)
-    if decided is None and _is_idle(conversation) and conversation.is_open and trouble.count < told_count:
-        return replace(conversation, mark_count=trouble.count)
+    if decided is None and _is_idle(conversation) and seen.mark_count < told_count:
+        return replace(conversation, mark_count=seen.mark_count)
     return decided
 
 

@@ -25,13 +25,14 @@ from reconciler.errors import ChannelAway, ChannelRefused, ReconcilerError
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.ledger_silence import SILENT_MS, LedgerSilence
 from reconciler.policy.notices import (
-    PAST_KINDS,
+    LEASE_SECONDS,
     Pace,
     after_past,
     after_standing,
     by_present_clock,
     new_conversation,
     oldest_untold_ms,
+    unheard,
 )
 from reconciler.policy.ports import Conversation, LedgerReports, Notice, NoticeChannel, Notices, Place, StandingTrouble
 from reconciler.settings.notifiers import NotifierKind, NotifierSettings
@@ -46,8 +47,6 @@ logger = logging.getLogger(__name__)
 #: How often the ledger is looked at, and how often a sender looks for what is due.
 LOOK_SECONDS = 5.0
 SEND_SECONDS = 1.0
-#: A message whose sender was killed is sent by another process after this. Longer than any try takes.
-LEASE_SECONDS = 60.0
 #: Messages that are sent at the same moment, of all notifiers. Each notifier sends one after the other.
 SENT_AT_ONCE_MAX = 4
 BACKOFF = Backoff(first_seconds=5.0, longest_seconds=300.0)
@@ -119,6 +118,7 @@ class NoticeService:
         self._reports = reports
         self._environment = environment
         self._subscriptions = subscriptions
+        self._places = {(one.topic, one.group) for one in subscriptions}
         self._listeners = {one.name: one for one in listeners}
         self._clock = clock
         self._watches = watches
@@ -194,8 +194,10 @@ class NoticeService:
 
     def _set_back(self, known: Mapping[str, Mapping[Place, Conversation]], now_ms: int) -> Iterator[Conversation]:
         for name, of_notifier in known.items():
+            listener = self._listeners[name]
             for one in of_notifier.values():
-                present = by_present_clock(one, pace=self._listeners[name].pace, now_ms=now_ms)
+                is_heard = one.kind in listener.kinds
+                present = by_present_clock(one if is_heard else unheard(one), pace=listener.pace, now_ms=now_ms)
                 if present != one and not one.is_claimed:
                     yield present
 
@@ -225,16 +227,17 @@ class NoticeService:
             found = self._notices.standing(self._environment, self._subscriptions)
             standing |= {(one.kind, one.topic, one.group): one for one in found}
         for listener in self._listeners.values():
-            open_ones = {
-                place
-                for place, one in known[listener.name].items()
-                if place[0] not in PAST_KINDS and (one.is_open or one.waiting is not None)
-            }
-            for place in sorted(open_ones | standing.keys(), key=str):
+            ended = {place for place in known[listener.name] if self._is_judged(place)} - standing.keys()
+            for place in sorted(ended | standing.keys(), key=str):
                 if place[0] in listener.kinds & judged.keys():
                     one = self._conversation(known, born_ms, listener, place)
                     trouble = standing.get(place)
                     self._write(after_standing(one, trouble, pace=listener.pace, now_ms=now_ms, new_id=_new_id))
+
+    def _is_judged(self, place: Place) -> bool:
+        """Whether it has ended where no trouble was found: watches know the subscriptions of the settings alone."""
+        kind, topic, group = place
+        return kind in _OF_LEDGER or group is None or (topic, group) in self._places
 
     def _watched(self, now_ms: int) -> dict[NoticeKind, Sequence[StandingTrouble]]:
         found: dict[NoticeKind, Sequence[StandingTrouble]] = {}
@@ -300,26 +303,28 @@ class NoticeService:
             self._silences[name] = self._silences[name].once_told(notice, now_ms=now_ms)
 
     def _send_due(self, listener: Listener) -> None:
-        for one in self._notices.due(self._environment, listener.name, gap_seconds=listener.gap_seconds):
-            with self._at_once:
-                token = secrets.token_hex(16)
-                mine = self._notices.claim(one, token=token, lease_seconds=self._lease_seconds)
-                if mine is None or mine.waiting is None:
-                    continue
-                failure = self._try(listener, mine.waiting.notice, tries=mine.attempts)
-            if failure is None:
-                self._notices.told(mine, token=token)
-                if listener.gap_seconds:
-                    return
+        due = self._notices.due(self._environment, listener.name, gap_seconds=listener.gap_seconds)
+        for one in due:
+            if one.kind not in listener.kinds:
                 continue
-            self._notices.failed(
-                mine,
-                token=token,
-                wait_seconds=failure.wait_seconds,
-                error=failure.why,
-                is_refused=failure.is_refused,
-            )
-            return
+            if not self._send_one(listener, one) or listener.gap_seconds:
+                return
+
+    def _send_one(self, listener: Listener, one: Conversation) -> bool:
+        """False: its receiver is to be left alone. Another process may have been faster."""
+        with self._at_once:
+            token = secrets.token_hex(16)
+            mine = self._notices.claim(one, token=token, lease_seconds=self._lease_seconds)
+            if mine is None or mine.waiting is None:
+                return True
+            failure = self._try(listener, mine.waiting.notice, tries=mine.attempts)
+        if failure is None:
+            self._notices.told(mine, token=token)
+            return True
+        self._notices.failed(
+            mine, token=token, wait_seconds=failure.wait_seconds, error=failure.why, is_refused=failure.is_refused
+        )
+        return False
 
     def _try(self, listener: Listener, notice: Notice, *, tries: int) -> _Failure | None:
         """One try; None: it was sent. A receiver that failed is left alone for a while."""

@@ -164,7 +164,8 @@ class Notices(Protocol):
     def due(self, environment: str, notifier: str, *, gap_seconds: float = 0.0) -> Sequence[Conversation]:
         """Those of a notifier whose message is due, and that nobody sends, the longest due first; no damaged ones.
 
-        None where another message of the notifier was sent within the last `gap_seconds`.
+        With a gap, none while another message of the notifier is on its way, was sent within the last `gap_seconds`,
+        or waits because its receiver was away.
         """
         ...
 

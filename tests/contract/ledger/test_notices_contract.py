@@ -143,6 +143,16 @@ def test_a_storm_in_one_group_hides_no_key_that_waits_in_another(
     assert found == {"billing": (4, 19), "stock": (1, 1)}
 
 
+def test_two_storms_change_each_others_counts(database_world: DatabaseWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_notices, "STANDING_TROUBLES_MAX", 3)
+    world, of = database_world, database_world.environment
+    for group, numbers in (("billing", (1, 2, 3)), ("stock", (4, 5))):
+        waits = [verification(n, Verdict.COLLISION, CandidateState.QUARANTINED, first_seen_ms=n) for n in numbers]
+        world.ledger.candidates.record(shard(of, group=group), waits)
+    groups = [subscription(of, group="billing")]
+    assert {one.group: one.count for one in world.ledger.notices.standing(of, groups)} == {"billing": 3, "stock": 2}
+
+
 def test_an_outage_that_opened_and_closed_between_two_looks_is_told(database_world: DatabaseWorld) -> None:
     world, outages = database_world, database_world.ledger.outages
     began_ms = world.clock.now_ms()
@@ -208,13 +218,18 @@ def test_a_message_has_one_owner_until_its_lease_ends(database_world: DatabaseWo
     assert told.mark_ms == world.clock.now_ms() - round(LEASE_SECONDS + 1) * 1000 - LATE_COMMIT_MS
 
 
-def test_a_claim_without_an_end_keeps_its_message_for_ever(database_world: DatabaseWorld) -> None:
+@pytest.mark.parametrize("lease_hours", [None, 24])
+def test_a_claim_without_an_end_or_of_a_clock_that_was_ahead_keeps_its_message_for_ever(
+    database_world: DatabaseWorld, lease_hours: int | None
+) -> None:
     world, notices = database_world, database_world.ledger.notices
     waiting(world)
+    until_ms = lease_hours and world.clock.now_ms() + lease_hours * 3_600_000
     with world.ledger.database.writing() as connection:
         mine = notice_table.c.environment == world.environment
-        connection.execute(sa.update(notice_table).where(mine).values(token="nobody", lease_until_ms=None))
-    (found,) = notices.due(world.environment, "on-call")
+        connection.execute(sa.update(notice_table).where(mine).values(token="nobody", lease_until_ms=until_ms))
+    (found,) = notices.due(world.environment, "on-call", gap_seconds=3)
+    assert not found.is_claimed
     assert notices.claim(found, token="a", lease_seconds=LEASE_SECONDS) is not None
 
 
@@ -234,17 +249,39 @@ def test_a_message_that_is_not_due_or_that_another_process_sends_is_sent_at_once
     assert [one.place for one in notices.due(environment, "on-call")] == [LOSSES]
 
 
-def test_a_receiver_with_a_limit_gets_one_message_after_the_other(database_world: DatabaseWorld) -> None:
-    world, notices = database_world, database_world.ledger.notices
+def three_waiting(world: DatabaseWorld) -> None:
+    """Conversations of one notifier with a message that is due."""
     waiting(world)
     for topic in ("REFUNDS", "PAYMENTS"):
         other = new_conversation(world.environment, "on-call", (NoticeKind.LOSS_PROVED, topic, "billing"), born_ms=0)
-        assert notices.write(replace(other, waiting=conversation(world).waiting))
+        assert world.ledger.notices.write(replace(other, waiting=conversation(world).waiting))
+
+
+@pytest.mark.parametrize(("is_refused", "left"), [(False, 0), (True, 2)])
+def test_a_receiver_with_a_limit_that_asks_for_a_pause_gets_the_other_messages_in_it(
+    database_world: DatabaseWorld, is_refused: bool, left: int
+) -> None:
+    world, notices = database_world, database_world.ledger.notices
+    three_waiting(world)
+    mine = notices.claim(notices.due(world.environment, "on-call")[0], token="a", lease_seconds=LEASE_SECONDS)
+    assert mine is not None
+    assert notices.failed(mine, token="a", wait_seconds=600, error="too many", is_refused=is_refused)
+    world.clock.advance(599)
+    assert len(notices.due(world.environment, "on-call", gap_seconds=3)) == left, "what is refused is one message"
+    assert len(notices.due(world.environment, "on-call")) == 2
+    world.clock.advance(1)
+    assert len(notices.due(world.environment, "on-call", gap_seconds=3)) == 3
+
+
+def test_a_receiver_with_a_limit_gets_one_message_after_the_other(database_world: DatabaseWorld) -> None:
+    world, notices = database_world, database_world.ledger.notices
+    three_waiting(world)
     for left in (3, 2, 1):
         due = notices.due(world.environment, "on-call", gap_seconds=3)
         assert len(due) == left
         mine = notices.claim(due[0], token="a", lease_seconds=LEASE_SECONDS)
         assert mine is not None
+        assert notices.due(world.environment, "on-call", gap_seconds=3) == [], "one is on its way"
         assert notices.told(mine, token="a")
         assert notices.due(world.environment, "on-call", gap_seconds=3) == []
         world.clock.advance(3)

@@ -372,6 +372,19 @@ def test_a_violation_of_an_audit_is_told_once_and_never_ends(count: int) -> None
     assert told(receiver.after(16 * MINUTE)).count == count + 1
 
 
+@pytest.mark.parametrize("left", [1, 0])
+def test_violations_that_were_mended_hide_as_many_new_ones(left: int) -> None:
+    receiver = Receiver((NoticeKind.AUDIT_VIOLATION, None, None))
+    days = StandingTrouble(kind=NoticeKind.AUDIT_VIOLATION, count=2, since_ms=BEGIN_MS, newest_ms=BEGIN_MS)
+    receiver.standing = days
+    assert told(receiver.after(5 * SECOND)).count == 2
+    receiver.standing = replace(days, count=left) if left else None
+    assert receiver.after(16 * MINUTE) is None
+    receiver.standing = days
+    assert told(receiver.after(5 * SECOND)).count == 2
+    assert receiver.after(48 * 60 * MINUTE) is None
+
+
 def test_a_witness_that_is_away_for_a_moment_is_no_alarm_and_one_that_stays_away_is() -> None:
     place: Place = (NoticeKind.ACCOUNTED_UNTIL_STALE, "ORDERS", "billing")
     receiver = Receiver(place)

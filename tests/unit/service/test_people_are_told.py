@@ -187,6 +187,96 @@ def test_a_robot_with_a_limit_gets_one_message_after_the_other_from_all_processe
         assert sorted(one["topic"] for one in told(receiver)) == topics
 
 
+def test_a_process_that_lost_a_message_to_another_one_sends_the_next_within_the_gap(
+    world: NoticeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = [StandingTrouble(kind=NoticeKind.ROUNDS_STALE, topic=topic, since_ms=1) for topic in ("ORDERS", "REFUNDS")]
+    with receiving() as receiver:
+        limited = replace(listener(webhook(receiver.url)), gap_seconds=3.0)
+        both = [world.service(limited, watches=[lambda *_: {NoticeKind.ROUNDS_STALE: late}]) for _ in range(2)]
+        both[0].look()
+        world.clock.advance(5)
+        due = world.ledger.notices.due(ENVIRONMENT, "on-call", gap_seconds=3.0)
+        assert len(due) == 2
+        monkeypatch.setattr(world.ledger.notices, "due", lambda *_, **__: due)  # both have looked before either claims
+        for service in both:
+            service.send("on-call")
+        assert len(receiver.received) == 1
+
+
+def test_a_process_without_a_subscription_tells_its_trouble_as_over(world: NoticeWorld) -> None:
+    kind = NoticeKind.ROUNDS_STALE
+    of_web = [StandingTrouble(kind=kind, topic=topic, group="billing", since_ms=1) for topic in ("ORDERS", "REFUNDS")]
+    with receiving() as receiver:
+        to = listener(webhook(receiver.url))
+        # `sweep` has settings of before the second subscription.
+        web, sweep = (world.service(to, watches=[lambda *_, n=n: {kind: of_web[:n]}]) for n in (2, 1))
+        begun(world, web, sweep)
+        for _ in range(5):
+            world.turn(web, sweep, seconds=5)
+        assert sorted((one["topic"], one["is_over"]) for one in told(receiver)) == [
+            ("ORDERS", False),
+            ("REFUNDS", False),
+        ]
+
+
+def test_violations_that_were_tidied_away_hide_as_many_new_ones(world: NoticeWorld) -> None:
+    kind = NoticeKind.AUDIT_VIOLATION
+    days = [StandingTrouble(kind=kind, count=2, since_ms=1, newest_ms=2)]
+    with receiving() as receiver:
+        found = [days]
+        service = world.service(listener(webhook(receiver.url)), watches=[lambda *_: {kind: found[-1]}])
+        begun(world, service)
+        for now_found in (days, [], days):
+            found.append(now_found)
+            world.turn(service, seconds=1_000)
+            world.turn(service, seconds=5)
+        assert [one["count"] for one in told(receiver)] == [2, 2]
+
+
+def test_a_kind_that_is_no_longer_wanted_is_sent_or_its_old_trouble_is_told_as_over_later(
+    world: NoticeWorld,
+) -> None:
+    holds = world.ledger.holds
+    with receiving() as receiver:
+        wanted = listener(webhook(receiver.url))
+        unwanted = replace(wanted, kinds=frozenset({NoticeKind.OUTAGE}))
+        before = world.service(wanted)
+        begun(world, before)
+        for topic in ("ORDERS", "REFUNDS"):
+            world.turn(before, seconds=5)
+            holds.place(ENVIRONMENT, topic, HoldKind.BREAKER, by="run", reason="too many")
+            world.turn(before)
+        world.turn(before)
+        assert [one["topic"] for one in told(receiver)] == ["ORDERS"]
+        world.clock.advance(5)
+        meanwhile = world.service(unwanted)
+        meanwhile.send("on-call")  # the other message is due, and the process has not looked yet
+        world.turn(meanwhile)
+        assert not any(meanwhile.untold_since_ms.values())
+        holds.lift(ENVIRONMENT, "ORDERS", HoldKind.BREAKER)
+        world.turn(meanwhile, seconds=86_400)
+        again = world.service(wanted)
+        world.turn(again)
+        world.turn(again, seconds=5)
+        assert [(one["topic"], one["is_over"]) for one in told(receiver)[1:]] == [("REFUNDS", False)]
+
+
+def test_a_damaged_row_keeps_a_process_silent_that_may_delete_none(world: NoticeWorld) -> None:
+    with receiving() as receiver:
+        service = world.service(listener(webhook(receiver.url)))
+        begun(world, service)
+        with world.engine.begin() as connection:
+            connection.exec_driver_sql(
+                "CREATE TRIGGER no_right BEFORE DELETE ON reconciler_notice BEGIN SELECT RAISE(ABORT, 'denied'); END"
+            )
+            connection.exec_driver_sql("UPDATE reconciler_notice SET attempts = 'many'")
+        world.lose(1)
+        world.turn(service)
+        world.turn(service, seconds=5)
+        assert [one["kind"] for one in told(receiver)] == ["LOSS_PROVED"]
+
+
 def test_what_a_process_could_not_judge_is_not_told_as_over(world: NoticeWorld) -> None:
     answers: list[dict[NoticeKind, list[StandingTrouble]]] = []
     kind = NoticeKind.ACCOUNTED_UNTIL_STALE
