@@ -68,13 +68,14 @@ class SqlNotices:
         is_due = c.notice.is_not(None) & (c.next_at_ms <= now) & self._is_free()
         query = sa.select(notice_table).where(c.environment == environment, c.notifier == notifier, is_due)
         if gap_seconds:
-            o = notice_table.alias().c
+            other = notice_table.alias()
+            o = other.c
             is_recent = o.told_at_ms.between(now - wait_ms(gap_seconds) + 1, now)
             # Bounded: what a damaged row or another clock says must not keep the notifier silent.
             is_later = o.next_at_ms.between(now + 1, now + wait_ms(RETRY_SECONDS_MAX))
             rests = o.error.is_not(None) & (o.is_refused == 0) & is_later
             of = (o.environment == environment) & (o.notifier == notifier)
-            query = query.where(~sa.exists().where(of, is_recent | self._is_held(o) | rests))
+            query = query.where(~sa.exists().where(of, is_recent | self._is_held(other) | rests))
         # One order in every process: of those that look at the same time, all try to claim the same one.
         found = self._found(query.order_by(c.next_at_ms, *notice_table.primary_key))
         return [one for one in found if one.waiting is not None]
@@ -201,13 +202,13 @@ class SqlNotices:
         return connection.execute(sa.update(notice_table).where(mine).values(**{**values, **freed})).rowcount == 1
 
     def _is_free(self) -> sa.ColumnElement[bool]:
-        return ~self._is_held(notice_table.c)
+        return ~self._is_held(notice_table)
 
-    def _is_held(self, c: sa.ReadOnlyColumnCollection[str, sa.Column[Any]]) -> sa.ColumnElement[bool]:
+    def _is_held(self, rows: sa.FromClause) -> sa.ColumnElement[bool]:
         # An owner without an end of its lease, or with a far one, is damage: nobody would ever be free to send.
         now = self._database.now()
-        until_ms = sa.func.coalesce(c.lease_until_ms, 0)
-        return c.token.is_not(None) & until_ms.between(now, now + _LEASE_MS_MAX)
+        until_ms = sa.func.coalesce(rows.c.lease_until_ms, 0)
+        return rows.c.token.is_not(None) & until_ms.between(now, now + _LEASE_MS_MAX)
 
 
 def _by_place(
