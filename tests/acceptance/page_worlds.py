@@ -112,6 +112,8 @@ class PageDeployment(Deployment):
         started = {
             name: words.replace("/opt/reconciler/bin", str(self.programs)).split() for name, words in units.items()
         }
+        listen = f"RECONCILER_WEB__LISTEN=127.0.0.1:{self._listens['8378']}"
+        started["reconciler-web"] = ["env", listen, *started["reconciler-web"]]
         data = self.redis_data = self.home / "redis"
         data.mkdir()
         words = f"redis-server --port {self.redis_port} --dir {data} --appendonly yes --maxmemory-policy noeviction"

@@ -20,7 +20,7 @@ from pathlib import Path
 __all__ = ["Units"]
 
 #: These say READY=1 (Type=notify of their units).
-SAY_READY = frozenset({"reconciler", "reconciler-sweep", "reconciler-web"})
+SAY_READY = frozenset({"reconciler", "reconciler-sweep"})
 STOP_SECONDS = 60.0
 
 
