@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from reconciler.channels.basic_login import basic_login
 from reconciler.channels.http_post import HttpAnswer
 from reconciler.contract.secret import Secret, revealed
 from reconciler.contract.urls import BLOTTED_CHARACTERS_MIN
@@ -96,6 +97,7 @@ def secret_parts(secret: str) -> Sequence[str]:
         url = urlsplit(secret)
         raw = [*url.path.split("/"), *(value for _, value in parse_qsl(url.query)), url.username, url.password]
         parts |= {part for one in raw if one for part in (one, unquote(one))}
+        parts.add((basic_login(url.username, url.password) or "").removeprefix("Basic "))
     # Words of the address itself are no secrets, and would blot out words of the answer.
     plain = {"robot", "send", "hook", "services", "webhook", "cgi-bin", "open-apis"}
     return sorted((p for p in parts if len(p) >= BLOTTED_CHARACTERS_MIN and p not in plain), key=len, reverse=True)

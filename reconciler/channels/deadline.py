@@ -3,6 +3,7 @@ and then would hold the thread for ever."""
 
 from __future__ import annotations
 
+import errno
 import io
 import socket
 from typing import Any
@@ -19,12 +20,12 @@ class Deadline:
         self._end_seconds = clock.monotonic_seconds() + seconds
         self._step_seconds = step_seconds
 
-    def next_wait_seconds(self) -> float:
-        """How long the next wait may take. Raises TimeoutError at the end."""
+    def next_wait_seconds(self, *, shares: int = 1) -> float:
+        """How long the next wait may take, if so many share what is left. Raises TimeoutError at the end."""
         remaining = self._end_seconds - self._clock.monotonic_seconds()
         if remaining <= 0:
             raise TimeoutError("the delivery took too long")
-        return min(remaining, self._step_seconds)
+        return min(remaining / shares, self._step_seconds)
 
 
 class ReceivedBytes(io.RawIOBase):
@@ -43,7 +44,7 @@ class ReceivedBytes(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         """Bytes that came, 0 at the end. Raises OSError, TimeoutError among them."""
         if self._bytes >= self._bytes_max:
-            raise OSError(f"the answers are longer than {self._bytes_max} bytes")
+            raise OSError(errno.EMSGSIZE, f"the answers are longer than {self._bytes_max} bytes")
         self._connection.settimeout(self._deadline.next_wait_seconds())
         received = self._connection.recv_into(buffer)
         self._bytes += received

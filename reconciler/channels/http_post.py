@@ -9,29 +9,33 @@ import http.client
 import io
 import socket
 import ssl
-from base64 import b64encode
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, cast
-from urllib.parse import SplitResult, unquote, urlsplit
-from urllib.request import (  # type: ignore[attr-defined]  # typeshed leaves the second one out
-    getproxies_environment,
-    proxy_bypass_environment,
-)
+from urllib.parse import SplitResult, urlsplit
+from urllib.request import getproxies_environment
 
+from reconciler.channels.basic_login import basic_login
+from reconciler.channels.connections import certificate_problem, encrypt, open_connection
 from reconciler.channels.deadline import Deadline, ReceivedBytes
+from reconciler.channels.proxies import Proxy, proxy_of
 from reconciler.clock import Clock, SystemClock
 from reconciler.errors import ChannelAway, ChannelRefused
 
-#: For the connection, and for each wait for bytes.
+#: For the connection to one address, the handshake of TLS, and each wait for bytes.
 STEP_SECONDS = 5.0
-#: For all of it, from the connection on. The resolver of names keeps its own time.
+#: For all of it. Only the resolver of names keeps its own time.
 TOTAL_SECONDS = 10.0
 #: More of an answer is not read.
 ANSWER_BYTES_MAX = 64 * 1024
+#: Of one response, its head included: a head of many lines is no answer.
+_RECEIVED_BYTES_MAX = 2 * ANSWER_BYTES_MAX
+#: RFC 9110, 15.5.8: it comes from a proxy, and never from the receiver.
+PROXY_LOGIN_WANTED = 407
+_PORTS = {"http": 80, "https": 443}
 #: A receiver that asks to wait for longer is asked again after this.
 RETRY_AFTER_SECONDS_MAX = 3_600.0
 #: Answers that another try may cure.
@@ -90,26 +94,21 @@ class HttpPost:
     def exchange(self, url: str, body: bytes | None, headers: Mapping[str, str], *, method: str = "POST") -> HttpAnswer:
         """The answer, whatever its status, unless it is a redirect.
 
-        Raises ChannelAway without an answer, and ChannelRefused for a redirect, a certificate that is not trusted, and
-        an address that is no http(s) URL.
+        User and password of the URL are sent as Authorization. Raises ChannelAway without an answer, and ChannelRefused
+        for a redirect, a certificate that is not trusted, an address that is no http(s) URL, and a proxy that refuses.
         """
         parts = self._parts(url)
         deadline = Deadline(self._clock, self._total_seconds, step_seconds=self._step_seconds)
         try:
-            connection = self._connection(parts)
-            try:
-                return self._answer(connection, parts, deadline, (method, body, headers))
-            finally:
-                connection.close()
+            return self._answer(parts, _request(parts, method, body, headers), deadline)
         except ssl.SSLCertVerificationError as error:
-            remedy = "give its authority in SSL_CERT_FILE, or correct its url"
-            raise ChannelRefused(
-                f"{self._name}: its certificate is not trusted: {error.verify_message}", remedy=remedy
-            ) from error
+            found = f"{self._name}: its certificate is not trusted: {certificate_problem(error)}"
+            # Without the cause, whose words name the host.
+            raise ChannelRefused(found, remedy="give its authority in SSL_CERT_FILE, or correct its url") from None
         except TimeoutError as error:
             raise ChannelAway(f"{self._name}: no answer in time") from error
-        except (http.client.InvalidURL, UnicodeError) as error:
-            raise ChannelRefused(f"{self._name}: its url cannot be asked for", remedy="correct its url") from error
+        except (http.client.InvalidURL, UnicodeError):
+            raise ChannelRefused(f"{self._name}: its url cannot be asked for", remedy="correct its url") from None
         except (OSError, http.client.HTTPException) as error:
             why = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
             raise ChannelAway(f"{self._name}: no answer: {why}") from error
@@ -131,44 +130,23 @@ class HttpPost:
                 return parts
         raise ChannelRefused(f"{self._name}: its url is no http:// or https:// URL", remedy="correct its url")
 
-    def _proxy(self, parts: SplitResult) -> SplitResult | None:
-        """Of this address; None: it is asked directly."""
-        proxy = self._proxies.get(parts.scheme)
-        if not proxy or proxy_bypass_environment(str(parts.hostname), self._proxies):
-            return None
-        return urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-
-    def _connection(self, parts: SplitResult) -> http.client.HTTPConnection:
-        host, proxy = str(parts.hostname), self._proxy(parts)
-        where = (host, parts.port) if proxy is None else (str(proxy.hostname), proxy.port)
-        if parts.scheme == "http":
-            return http.client.HTTPConnection(*where, timeout=self._step_seconds)
-        context = ssl.create_default_context()
-        connection = http.client.HTTPSConnection(*where, timeout=self._step_seconds, context=context)
-        if proxy is not None:
-            connection.set_tunnel(host, parts.port or 443, headers=_proxy_login(proxy))
-        return connection
-
-    def _answer(
-        self,
-        connection: http.client.HTTPConnection,
-        parts: SplitResult,
-        deadline: Deadline,
-        request: tuple[str, bytes | None, Mapping[str, str]],
-    ) -> HttpAnswer:
-        method, body, headers = request
-        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        sent = {"Connection": "close", "User-Agent": "checkback-reconciler", **headers}
-        proxy = self._proxy(parts)
-        if parts.scheme == "http" and proxy is not None:
-            target = f"http://{parts.netloc.rpartition('@')[2]}{target}"
-            sent |= _proxy_login(proxy)
-        connection.connect()
-        opened = connection.sock
+    def _answer(self, parts: SplitResult, request: _Request, deadline: Deadline) -> HttpAnswer:
+        host, port = str(parts.hostname), parts.port or _PORTS[parts.scheme]
+        proxy = proxy_of(parts, self._proxies, name=self._name)
+        opened = open_connection(*((host, port) if proxy is None else (proxy.host, proxy.port)), deadline)
         try:
-            connection.sock = cast("socket.socket", _TimedSocket(opened, deadline))
-            connection.request(method, target, body, sent)
-            response = connection.getresponse()
+            if parts.scheme == "http":
+                if proxy is not None:
+                    request = request.by(proxy, parts)
+            else:
+                if proxy is not None:
+                    self._tunnel(opened, proxy, (host, port), deadline)
+                opened = encrypt(opened, ssl.create_default_context(), host, deadline)
+            client = _client(opened, parts.scheme, (host, port), deadline)
+            client.request(request.method, request.target, request.body, request.headers)
+            response = client.getresponse()
+            if response.status == PROXY_LOGIN_WANTED and proxy is not None:
+                raise proxy.refusal(response.status, name=self._name)
             if 300 <= response.status < 400:
                 remedy = "write the address that it leads to as its url"
                 raise ChannelRefused(f"{self._name}: answers {response.status}, a redirect", remedy=remedy)
@@ -180,12 +158,53 @@ class HttpPost:
         finally:
             opened.close()
 
+    def _tunnel(self, opened: socket.socket, proxy: Proxy, receiver: tuple[str, int], deadline: Deadline) -> None:
+        """Lets the proxy pass on what is sent from now on (RFC 9110, 9.3.6)."""
+        host, port = receiver
+        authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        client = _client(opened, "http", receiver, deadline)  # reads ahead, and nothing comes before we begin TLS
+        client.request("CONNECT", authority, headers={"Host": authority, **proxy.headers})
+        response = client.getresponse()
+        if not 200 <= response.status < 300:
+            raise proxy.refusal(response.status, name=self._name)
 
-def _proxy_login(proxy: SplitResult) -> dict[str, str]:
-    if proxy.username is None:
-        return {}
-    login = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
-    return {"Proxy-Authorization": f"Basic {b64encode(login.encode()).decode()}"}
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Request:
+    method: str
+    target: str
+    body: bytes | None
+    headers: Mapping[str, str]
+
+    def by(self, proxy: Proxy, parts: SplitResult) -> _Request:
+        """As a proxy takes it for a receiver without TLS."""
+        target = f"http://{parts.netloc.rpartition('@')[2]}{self.target}"
+        return replace(self, target=target, headers={**self.headers, **proxy.headers})
+
+
+def _request(parts: SplitResult, method: str, body: bytes | None, headers: Mapping[str, str]) -> _Request:
+    login = basic_login(parts.username, parts.password)
+    return _Request(
+        method=method,
+        target=(parts.path or "/") + (f"?{parts.query}" if parts.query else ""),
+        body=body,
+        headers={
+            "Connection": "close",
+            "User-Agent": "checkback-reconciler",
+            **({} if login is None else {"Authorization": login}),
+            **headers,
+        },
+    )
+
+
+def _client(
+    opened: socket.socket, scheme: str, receiver: tuple[str, int], deadline: Deadline
+) -> http.client.HTTPConnection:
+    """Speaks HTTP over a connection that it did not open and does not close. `receiver`: named in Host."""
+    client = http.client.HTTPConnection(*receiver)
+    client.default_port = _PORTS[scheme]
+    client.sock = cast("socket.socket", _TimedSocket(opened, deadline))
+    return client
 
 
 def _retry_after_seconds(headers: http.client.HTTPMessage) -> float | None:
@@ -220,8 +239,8 @@ class _TimedSocket:
         self._opened.sendall(data)
 
     def makefile(self, *_: Any, **__: Any) -> io.BufferedReader:
-        """What the response is read from."""
-        return io.BufferedReader(ReceivedBytes(self._opened, self._deadline))
+        """What one response is read from."""
+        return io.BufferedReader(ReceivedBytes(self._opened, self._deadline, bytes_max=_RECEIVED_BYTES_MAX))
 
     def close(self) -> None:
         """Its owner closes the socket: the response reads on after http.client has let go of it."""

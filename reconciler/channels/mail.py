@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import html
 import io
+import logging
 import re
 import smtplib
 import socket
@@ -24,13 +25,17 @@ from typing import Any
 from urllib.parse import unquote
 
 from reconciler.channels.answers import shown_words
+from reconciler.channels.connections import certificate_problem, encrypt, open_connection
 from reconciler.channels.deadline import Deadline, ReceivedBytes
 from reconciler.channels.texts import NoticeText, NoticeTexts
 from reconciler.clock import Clock
 from reconciler.contract.secret import SecretText
 from reconciler.contract.urls import Url, read_mail_url
+from reconciler.contract.visible_text import visible
 from reconciler.errors import ChannelAway, ChannelRefused
 from reconciler.policy.ports import Notice
+
+logger = logging.getLogger(__name__)
 
 #: All of one delivery, from the connection to the server's receipt.
 DELIVERY_SECONDS_MAX = 30.0
@@ -62,9 +67,16 @@ class MailChannel:
         self._texts = texts
         self._clock = clock
         self._delivery_seconds = delivery_seconds
+        #: Recipient -> a line about it.
+        self._refused: Mapping[str, str] = {}
+
+    @property
+    def refusals(self) -> Sequence[str]:
+        """As NoticeChannel.refusals."""
+        return tuple(self._refused.values())
 
     def send(self, notice: Notice, *, at_ms: int) -> None:
-        """As NoticeChannel.send. Of several recipients some may have the message after an error."""
+        """As NoticeChannel.send. One recipient that is accepted is enough: another try would write to it again."""
         message = mail_message(
             self._texts, notice, sender=self._sender, recipients=self._recipients, at_ms=at_ms
         ).as_bytes()
@@ -73,20 +85,23 @@ class MailChannel:
         except ValueError as error:
             raise ChannelRefused(f"url of notifier {self._name} cannot work", remedy=str(error)) from None
         try:
-            self._deliver(url, message)
+            self._remember(self._deliver(url, message))
         except ssl.SSLCertVerificationError as error:
-            found = f"the certificate of {url} is not trusted: {error.verify_message}"
+            found = f"the certificate of {url} is not trusted: {certificate_problem(error)}"
             remedy = "renew it, use the name that stands in it, or name its authority in SSL_CERT_FILE"
             raise ChannelRefused(self._told(found), remedy=remedy) from error
         except smtplib.SMTPRecipientsRefused as error:
-            raise self._not_for_all(error.recipients) from error
+            raise self._for_nobody(error.recipients) from error
         except smtplib.SMTPResponseException as error:
             raise self._answered(error) from error
         except (smtplib.SMTPServerDisconnected, OSError) as error:
             raise ChannelAway(self._told(f"{url} gave no answer: {error}")) from error
 
-    def _deliver(self, url: Url, message: bytes) -> None:
-        """Raises what smtplib raises, and ChannelRefused if the server offers too little."""
+    def _deliver(self, url: Url, message: bytes) -> Mapping[str, tuple[int, bytes]]:
+        """Recipients that the server refused, with its answers; it has the message for the others.
+
+        Raises what smtplib raises, and ChannelRefused if the server offers too little.
+        """
         context = ssl.create_default_context()
         client = _connection(url, context, Deadline(self._clock, self._delivery_seconds))
         try:
@@ -105,10 +120,21 @@ class MailChannel:
             # The message is handed in: how the server takes its leave changes nothing.
             with suppress(smtplib.SMTPException, OSError):
                 client.quit()
+            return refused
         finally:
             client.close()
-        if refused:
-            raise smtplib.SMTPRecipientsRefused(refused)
+
+    def _remember(self, refused: Mapping[str, tuple[int, bytes]]) -> None:
+        """Logs each refusal once, and not at each message."""
+        lines = {one: self._refusal(one, code, words) for one, (code, words) in refused.items()}
+        for one in lines.keys() - self._refused.keys():
+            about = {"notifier": self._name, "recipient": visible(one), "error": lines[one]}
+            logger.error("recipient_refused", extra=about)
+        self._refused = lines
+
+    def _refusal(self, recipient: str, code: int, words: bytes) -> str:
+        # The recipient is no secret, though it may be the user of the url, which is taken out of the server's words.
+        return f"{visible(recipient)}: {shown_words(f'{code} {_decoded(words)}', [self._url])}"
 
     def _answered(self, error: smtplib.SMTPResponseException) -> ChannelAway | ChannelRefused:
         found = self._told(f"the mail server answered {error.smtp_code} {_decoded(error.smtp_error)}")
@@ -121,14 +147,12 @@ class MailChannel:
             remedy = f"the user must not send as {self._sender}: correct sender of notifier {self._name}"
         return ChannelRefused(found, remedy=remedy)
 
-    def _not_for_all(self, refused: Mapping[str, tuple[int, bytes]]) -> ChannelAway | ChannelRefused:
+    def _for_nobody(self, refused: Mapping[str, tuple[int, bytes]]) -> ChannelAway | ChannelRefused:
         told = "; ".join(f"{one}: {code} {_decoded(words)}" for one, (code, words) in refused.items())
         found = self._told(f"recipients are refused: {told}")
         if all(400 <= code < 500 for code, _ in refused.values()):
             return ChannelAway(found)
-        has_others = len(refused) < len(self._recipients)
-        remedy = f"correct recipients of notifier {self._name}{'; the others have the message' if has_others else ''}"
-        return ChannelRefused(found, remedy=remedy)
+        return ChannelRefused(found, remedy=f"correct recipients of notifier {self._name}")
 
     def _told(self, found: str) -> str:
         return f"notifier {self._name}: {shown_words(found, [self._url])}"
@@ -181,14 +205,28 @@ def _decoded(words: bytes | str) -> str:
 class _BoundedSmtp(smtplib.SMTP):
     """smtplib's client under a deadline."""
 
-    def __init__(self, deadline: Deadline, **arguments: Any) -> None:
+    def __init__(self, deadline: Deadline, *, tls_at_once: ssl.SSLContext | None, **arguments: Any) -> None:
+        """`tls_at_once`: None: the connection begins unencrypted."""
         self._deadline = deadline
-        super().__init__(timeout=deadline.next_wait_seconds(), **arguments)
+        self._tls_at_once = tls_at_once
+        super().__init__(**arguments)
+
+    def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:  # noqa: ARG002 - smtplib's
+        connection = open_connection(host, port, self._deadline)
+        if self._tls_at_once is None:
+            return connection
+        return encrypt(connection, self._tls_at_once, host, self._deadline)
 
     def getreply(self) -> tuple[int, bytes]:
         if self.file is None and self.sock is not None:
             self.file = io.BufferedReader(ReceivedBytes(self.sock, self._deadline, bytes_max=ANSWER_BYTES_MAX))
         return super().getreply()
+
+    def docmd(self, cmd: str, args: str = "") -> tuple[int, bytes]:
+        answer = super().docmd(cmd, args)
+        if self.sock is not None:  # after STARTTLS smtplib goes on with the handshake
+            self.sock.settimeout(self._deadline.next_wait_seconds())
+        return answer
 
     def send(self, s: Any) -> None:
         if self.sock is not None:
@@ -196,19 +234,14 @@ class _BoundedSmtp(smtplib.SMTP):
         super().send(s)
 
 
-class _BoundedSmtps(_BoundedSmtp, smtplib.SMTP_SSL):
-    """The same with TLS from the first byte."""
-
-
 def _connection(url: Url, context: ssl.SSLContext, deadline: Deadline) -> smtplib.SMTP:
     ((host, port),) = url.hosts
     own = socket.gethostname()
-    arguments = {
-        "host": host.strip("[]"),
-        "port": port or _PORTS[url.scheme],
+    return _BoundedSmtp(
+        deadline,
+        tls_at_once=context if url.scheme == "smtps" else None,
+        host=host.strip("[]"),
+        port=port or _PORTS[url.scheme],
         # smtplib would ask the name service for it.
-        "local_hostname": own if "." in own else "[127.0.0.1]",
-    }
-    if url.scheme == "smtps":
-        return _BoundedSmtps(deadline, context=context, **arguments)
-    return _BoundedSmtp(deadline, **arguments)
+        local_hostname=own if "." in own else "[127.0.0.1]",
+    )

@@ -43,6 +43,7 @@ class PlatformChannel(ABC):
     """One receiver on a platform. ports.NoticeChannel."""
 
     answers: ClassVar[Answers]
+    refusals: Sequence[str] = ()
 
     def __init__(
         self, *, name: str, url: SecretText, texts: NoticeTexts, post: HttpPost, secret: SecretText | None = None

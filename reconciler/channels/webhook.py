@@ -51,6 +51,8 @@ SECRET_BYTES_MIN, SECRET_BYTES_MAX = 24, 64
 class WebhookChannel:
     """ports.NoticeChannel over one POST. Used by one thread at a time."""
 
+    refusals: Sequence[str] = ()
+
     def __init__(
         self, *, name: str, url: SecretText, secrets: Sequence[SecretText], console_url: str | None, post: HttpPost
     ) -> None:

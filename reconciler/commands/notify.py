@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ulid import ULID
@@ -26,7 +26,7 @@ class NoticeTest:
     kind: str
     #: sent, away or refused.
     outcome: str
-    #: Why it was not sent; empty: it was.
+    #: Why it was not sent, or not to everybody; empty: it was.
     why: str = ""
 
     @property
@@ -56,17 +56,22 @@ def _test(notifier: NotifierSettings, environment: str, clock: Clock) -> NoticeT
         return NoticeTest(name=notifier.name, kind=notifier.kind.value, outcome=outcome, why=why)
 
     try:
-        _sender(notifier, environment, clock)()
+        refusals = _send(notifier, environment, clock)
     except ChannelRefused as error:
         return of("refused", str(error))
     except ReconcilerError as error:
         return of("away", str(error))
+    if refusals:
+        remedy = f"correct recipients of notifier {notifier.name}; the others have the message"
+        return of("refused", f"{'; '.join(refusals)}; {remedy}")
     return of("sent")
 
 
-def _sender(notifier: NotifierSettings, environment: str, clock: Clock) -> Callable[[], None]:
+def _send(notifier: NotifierSettings, environment: str, clock: Clock) -> Sequence[str]:
+    """Recipients that were refused while others were accepted. Raises ChannelAway and ChannelRefused."""
     if not _carries_messages(notifier):
-        return make_ping(notifier)
+        make_ping(notifier)()
+        return ()
     now_ms = clock.now_ms()
     notice = Notice(
         notice_id=str(ULID()),
@@ -82,7 +87,9 @@ def _sender(notifier: NotifierSettings, environment: str, clock: Clock) -> Calla
         written_at_ms=now_ms,
         is_test=True,
     )
-    return lambda: make_channel(notifier).send(notice, at_ms=clock.now_ms())
+    channel = make_channel(notifier)
+    channel.send(notice, at_ms=clock.now_ms())
+    return channel.refusals
 
 
 def check_notifiers(connections: Connections) -> Sequence[Diagnosis]:

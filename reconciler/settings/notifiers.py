@@ -38,7 +38,7 @@ def _receiver_url(value: Any) -> SecretText:
         return secret
     try:
         parts = urlsplit(secret.reveal())
-        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and not parts.fragment
     except ValueError:
         is_url = False
     if not is_url or not secret.reveal().isascii() or not secret.reveal().isprintable() or " " in secret.reveal():

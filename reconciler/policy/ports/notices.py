@@ -55,6 +55,11 @@ class NoticeChannel(Protocol):
         """
         ...
 
+    @property
+    def refusals(self) -> Sequence[str]:
+        """Recipients that the receiver refused when it took the last notice for the others: one visible line each."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingNotice:

@@ -153,6 +153,7 @@ class _Told:
     """A channel that keeps what it is given."""
 
     notices: list[Notice] = field(default_factory=list)
+    refusals: tuple[str, ...] = ()
 
     def send(self, notice: Notice, *, at_ms: int) -> None:
         self.notices.append(notice)

@@ -63,7 +63,7 @@ def receiving(
             self.end_headers()
             self.wfile.write(reply.body)
 
-        do_GET = do_POST  # noqa: N815 - http.server names it so
+        do_GET = do_CONNECT = do_POST  # noqa: N815 - http.server names them so
 
         def log_message(self, *_: object) -> None:
             """Says nothing."""

@@ -224,15 +224,20 @@ def test_a_200_that_says_nothing_delivers_nothing(receiver: Receiver, platform: 
 @pytest.mark.parametrize("status", [200, 400, 500])
 def test_no_error_repeats_a_token_or_a_secret(receiver: Receiver, platform: Platform, status: int) -> None:
     secret = SECRET if platform.name in ("dingtalk", "feishu") else ""
-    echo = f"{platform.url(receiver)} {TOKEN} {secret} \x1b[2J\nforged line"
+    login = "b3BzOnN3b3JkZmlzaA=="
+    echo = f"{platform.url(receiver)} {TOKEN} {secret} swordfish {login} \x1b[2J\nforged line"
     told = json.dumps({"errcode": 310000, "errmsg": echo, "code": 19021, "msg": echo})
     body = (echo if platform.name == "slack" else told).encode()
+    receiver.url = receiver.url.replace("http://", "http://ops:swordfish@")
     channel = platform.channel(receiver, Reply(status=status, body=body))
     with pytest.raises((ChannelAway, ChannelRefused)) as error:
         channel.send(notice(), at_ms=AT_MS)
     shown = f"{error.value} {error.value!r}"
     assert TOKEN not in shown
     assert SECRET not in shown
+    assert "swordfish" not in shown
+    assert receiver.received[0].headers["authorization"] == f"Basic {login}"
+    assert login not in shown
     assert "***" in shown
     assert "\x1b" not in shown
     assert len(str(error.value).splitlines()) == 1

@@ -5,12 +5,12 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 
 from reconciler.channels.http_post import ANSWER_BYTES_MAX, HttpPost
 from reconciler.errors import ChannelAway, ChannelRefused
+from tests.unit.channels.networks import drip, serving
 from tests.unit.channels.receiver import Reply, receiving
 
 
@@ -70,33 +70,11 @@ def test_a_receiver_that_hangs_ends_with_the_time_of_one_step() -> None:
             release.set()
 
 
-@pytest.fixture
-def dripping() -> Iterator[str]:
-    """A server that sends one byte of a header again and again, and never ends it."""
-    stop = threading.Event()
-
-    def serve() -> None:
-        connection, _ = listener.accept()
-        with connection:
-            connection.sendall(b"HTTP/1.1 200 OK\r\nX: ")
-            while not stop.wait(0.02):
-                try:
-                    connection.sendall(b"x")
-                except OSError:
-                    return
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=serve)
-        thread.start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
-        stop.set()
-        thread.join()
-
-
-def test_a_receiver_that_drips_ends_with_the_total_time(dripping: str) -> None:
-    began = time.monotonic()
-    with pytest.raises(ChannelAway, match="no answer in time"):
-        post(step_seconds=5.0, total_seconds=0.3).send(dripping, b"{}", {})
+def test_a_receiver_that_drips_ends_with_the_total_time() -> None:
+    with serving(drip) as port:
+        began = time.monotonic()
+        with pytest.raises(ChannelAway, match="no answer in time"):
+            post(step_seconds=5.0, total_seconds=0.3).send(f"http://127.0.0.1:{port}/", b"{}", {})
     assert time.monotonic() - began < 5
 
 
@@ -115,10 +93,24 @@ def test_a_receiver_that_is_away_is_named_without_its_token() -> None:
     assert str(caught.value) == "on-call: no answer: Connection refused"
 
 
-def test_a_proxy_of_the_environment_is_asked_for_the_whole_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    with receiving() as proxy:
-        monkeypatch.setenv("http_proxy", proxy.url.replace("http://", "http://user:pass%21@").removesuffix("/hook"))
-        monkeypatch.delenv("no_proxy", raising=False)
-        post().send("http://alerts.example:81/hook?a=b", b"{}", {})
-    assert proxy.received[0].target == "http://alerts.example:81/hook?a=b"
-    assert proxy.received[0].headers["proxy-authorization"] == "Basic dXNlcjpwYXNzIQ=="
+@pytest.mark.parametrize(
+    ("login", "sent"),
+    [
+        ("ops:pa%23s%40s", "Basic b3BzOnBhI3NAcw=="),  # printf '%s' 'ops:pa#s@s' | base64
+        ("%C3%BCser:p%C3%A4ss", "Basic w7xzZXI6cMOkc3M="),  # of 'üser:päss' in UTF-8
+        ("token", "Basic dG9rZW46"),
+    ],
+)
+def test_a_login_in_the_url_reaches_the_receiver(login: str, sent: str) -> None:
+    with receiving() as receiver:
+        url = receiver.url.replace("http://", f"http://{login}@")
+        post().send(url, b"{}", {})
+        post().ping(url)
+    assert [one.headers["authorization"] for one in receiver.received] == [sent, sent]
+    assert [one.headers["host"] for one in receiver.received] == [receiver.url.split("/")[2]] * 2
+
+
+def test_without_a_login_none_is_sent() -> None:
+    with receiving() as receiver:
+        post().send(receiver.url, b"{}", {})
+    assert "authorization" not in receiver.received[0].headers

@@ -19,6 +19,7 @@ from reconciler.contract.urls import read_mail_url
 from reconciler.errors import ChannelAway, ChannelRefused
 from tests.services.certificates import Authority
 from tests.services.mail_server import MailServer
+from tests.unit.channels.networks import resolve_as, swallowing
 from tests.unit.channels.notices import AT_MS, CONSOLE_URL, assert_golden, every_notice, notice
 
 LOGIN = "alerts@example.com:p%ss/w0rd"
@@ -165,12 +166,37 @@ def test_what_passes_is_tried_again(server: MailServer, command: str, answer: st
     assert not server.mails
 
 
-def test_one_mistyped_recipient_costs_the_others_nothing(server: MailServer) -> None:
-    server.answers["rcpt ops@example.com"] = "550 no such user\x1b[2J"
-    refused = refusal(starttls_url(server))
-    assert "ops@example.com: 550 no such user\\u{001B}[2J" in str(refused)
-    assert "the others have the message" in refused.remedy
-    assert [mail.recipients for mail in server.mails] == [("oncall@example.com",)]
+@pytest.mark.parametrize("answer", ["550 no such user", "450 greylisted"])
+def test_a_refused_recipient_does_not_bring_the_others_the_mail_again(server: MailServer, answer: str) -> None:
+    server.answers["rcpt ops@example.com"] = f"{answer}\x1b[2J p%ss/w0rd"
+    mail = channel(starttls_url(server))
+    mail.send(notice(), at_ms=AT_MS)
+    assert [one.recipients for one in server.mails] == [("oncall@example.com",)]
+    assert mail.refusals == (f"ops@example.com: {answer}\\u{{001B}}[2J ***",)
+
+
+def test_a_refused_recipient_is_logged_once_until_it_is_accepted(
+    server: MailServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    mail = channel(starttls_url(server))
+    for answer in ("550 no such user", "550 no such user", "250 recipient ok", "550 no such user"):
+        server.answers["rcpt ops@example.com"] = answer
+        mail.send(notice(), at_ms=AT_MS)
+        assert len(mail.refusals) == (answer[0] == "5")
+    logged = [one for one in caplog.records if one.msg == "recipient_refused"]
+    assert [(one.levelname, one.__dict__["notifier"], one.__dict__["recipient"]) for one in logged] == [
+        ("ERROR", "mail", "ops@example.com")
+    ] * 2
+    assert logged[0].__dict__["error"] == "ops@example.com: 550 no such user"
+
+
+def test_an_address_that_a_firewall_drops_leaves_time_for_the_next_one(
+    server: MailServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with swallowing() as hole:
+        resolve_as(monkeypatch, [hole, server.port])
+        channel(starttls_url(server), seconds=3.0).send(notice(), at_ms=AT_MS)
+    assert len(server.mails) == 1
 
 
 def test_a_server_that_does_not_say_goodbye_has_the_mail_all_the_same(server: MailServer) -> None:

@@ -43,6 +43,7 @@ def test_url_and_secrets_may_come_from_files_and_are_not_shown(tmp_path: Path) -
         ('kind = "pager"', "notifiers[0].kind = 'pager': Input should be"),
         ('url = "alerts.example/TOKEN"', "expected an http:// or https:// URL"),
         ('url = "https://alerts.example/TO KEN"', "expected an http:// or https:// URL"),
+        ('url = "https://ops:12#TOKEN@alerts.example/"', "expected an http:// or https:// URL, percent-encoded"),
         ("notices = []", "notifiers[0].notices"),
         ('notices = ["LOSS"]', "notifiers[0].notices[0] = 'LOSS'"),
         ("ping_interval_seconds = 30", "notifiers[0].ping_interval_seconds is set and kind = 'webhook'"),

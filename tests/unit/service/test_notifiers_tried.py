@@ -16,6 +16,8 @@ from reconciler.commands.notify import check_notifiers, send_tests
 from reconciler.errors import InvalidValue
 from reconciler.wiring.connections import Connections
 from tests.polling import eventually
+from tests.services.certificates import Authority
+from tests.services.mail_server import MailServer
 from tests.unit.channels.receiver import Receiver, Reply, receiving
 from tests.unit.service.notice_world import NoticeWorld, listener, section, settings_with, webhook
 from tests.unit.web.reports import NOW_MS, REPORTS, report_of, status_of
@@ -44,6 +46,21 @@ def test_a_test_message_says_that_it_is_one_and_pings_are_left_alone(tmp_path: P
         assert (one.outcome, switch.received[0].method) == ("sent", "GET")
         with pytest.raises(InvalidValue, match="known: good, bad, dead"):
             send_tests(settings, clock=SystemClock(), name="other")
+
+
+def test_a_test_mail_tells_whom_it_did_not_reach(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    authority = Authority(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
+    with MailServer(authority.issue("server")) as server:
+        server.answers["rcpt left@a.example"] = "550 no such user"
+        people = 'sender = "s@a.example"', 'recipients = ["left@a.example", "here@a.example"]'
+        settings = settings_with(tmp_path, section("mail", f"smtp://127.0.0.1:{server.port}", *people, kind="email"))
+        (one,) = send_tests(settings, clock=SystemClock())
+    assert (one.outcome, one.exit_code) == ("refused", 1)
+    assert one.why == (
+        "left@a.example: 550 no such user; correct recipients of notifier mail; the others have the message"
+    )
+    assert [mail.recipients for mail in server.mails] == [("here@a.example",)]
 
 
 def test_doctor_names_a_secret_that_cannot_sign_and_does_not_send(world: NoticeWorld, tmp_path: Path) -> None:

@@ -138,6 +138,8 @@ def test_a_refusal_is_logged_once_and_tried_again_at_long_intervals(
 
 def test_a_bug_of_one_channel_keeps_no_other_notifier_silent(world: NoticeWorld) -> None:
     class Broken:
+        refusals = ()
+
         def send(self, notice: Notice, *, at_ms: int) -> None:
             raise KeyError(notice.kind)
 

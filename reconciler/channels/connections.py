@@ -1,0 +1,63 @@
+"""Connections to receivers, opened and encrypted under the deadline of a delivery."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Mapping
+
+from reconciler.channels.deadline import Deadline
+
+#: OpenSSL's X509_V_ERR_* (x509_vfy.h). Its own words repeat the host's name, which may be a token.
+_CERTIFICATE_PROBLEMS: Mapping[int, str] = {
+    7: "its signature is not that of its authority",
+    9: "it is not valid yet",
+    10: "it has expired",
+    18: "it is signed by itself",
+    19: "its authority is unknown",
+    20: "its authority is unknown",
+    21: "its authority is unknown",
+    62: "it is valid for another name",
+    64: "it is valid for another address",
+}
+
+
+def open_connection(host: str, port: int, deadline: Deadline) -> socket.socket:
+    """A TCP connection to the first address of the host that takes one.
+
+    An address that does not answer uses up its share of the time, and leaves theirs to the others. Raises OSError,
+    TimeoutError among them, and UnicodeError for a name that cannot be asked for. The resolver keeps its own time.
+    """
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    failure = OSError("the name has no address")
+    for number, (family, kind, protocol, _, address) in enumerate(found):
+        seconds = deadline.next_wait_seconds(shares=len(found) - number)
+        try:
+            connection = socket.socket(family, kind, protocol)
+        except OSError as error:  # a family that this machine does not speak
+            failure = error
+            continue
+        try:
+            connection.settimeout(seconds)
+            connection.connect(address)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError as error:
+            failure = error
+            connection.close()
+        else:
+            return connection
+    raise failure
+
+
+def encrypt(connection: socket.socket, context: ssl.SSLContext, host: str, deadline: Deadline) -> ssl.SSLSocket:
+    """The connection over TLS, which has taken its place. Raises OSError, SSLCertVerificationError among them.
+
+    `host`: whose certificate it has to be.
+    """
+    connection.settimeout(deadline.next_wait_seconds())  # of the whole handshake
+    return context.wrap_socket(connection, server_hostname=host)
+
+
+def certificate_problem(error: ssl.SSLCertVerificationError) -> str:
+    """Why a certificate is not trusted, without the name that was asked for."""
+    return _CERTIFICATE_PROBLEMS.get(error.verify_code, f"OpenSSL's verify code is {error.verify_code}")
