@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from reconciler.channels.deadline import Deadline
 
-#: OpenSSL's X509_V_ERR_* (x509_vfy.h). Its own words repeat the host's name, which may be a token.
+#: OpenSSL's X509_V_ERR_*, by number. Its own words repeat the host's name, which may be a token.
 _CERTIFICATE_PROBLEMS: Mapping[int, str] = {
     7: "its signature is not that of its authority",
     9: "it is not valid yet",
