@@ -291,10 +291,10 @@ def _broker_right(right: broker_rights.BrokerRight) -> str:
 COPYLEFT = re.compile(r"GPL|Mozilla|MPL|EPL|CDDL|EUPL", re.IGNORECASE)
 #: Those that are known, and what they ask. A new one stops this script.
 ASKS = {
-    "psycopg": "the extra `postgres` only; your code may import it under any licence; who ships it ships its licence and lets it be replaced",
+    "psycopg": "the extra `postgres` only; your code may import it under any licence; whoever distributes it must add its licence and let it be replaced",
     "psycopg-binary": "as psycopg",
     "axe-playwright-python": "tests only, never shipped",
-    "certifi": "the extra `otel` only; who passes a changed list of authorities on publishes the change",
+    "certifi": "the extra `otel` only; whoever distributes a changed list of authorities must publish the change",
     "hypothesis": "tests only, never shipped",
     "pathspec": "development only, never shipped",
 }

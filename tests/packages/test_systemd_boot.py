@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
+import textwrap
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -54,6 +56,16 @@ inbox_url = "postgresql://127.0.0.1:1/billing"
 path = "/var/lib/reconciler/history"
 [web]
 users_file = "/var/lib/reconciler-web/users.json"
+[[notifiers]]
+name = "on-call"
+kind = "slack"
+url_file = "/etc/reconciler/notifiers/on-call-url"
+"""
+#: The block of the page that makes this file readable for every login.
+NOTIFIERS = re.compile(r"^  ```bash\n(  groupadd --force --system reconciler-notifiers\n.*?)^  ```$", re.MULTILINE | re.DOTALL)
+LEDGER_OF_SWEEP = """[Service]
+LoadCredential=ledger_url:/etc/reconciler/secrets/sweep/ledger_url
+Environment=RECONCILER_LEDGER__URL_FILE=%d/ledger_url
 """
 
 
@@ -161,9 +173,14 @@ def _install(root: Path, stack: ExitStack) -> None:
     (root / "etc/reconciler/secrets").chmod(0o700)
     settings = root / "etc/reconciler/reconciler.toml"
     settings.write_text(SETTINGS.format(name_servers=broker.name_servers))
-    drop_in = root / "etc/systemd/system/reconciler-web.service.d/port.conf"
-    drop_in.parent.mkdir()
-    drop_in.write_text(f"[Service]\nEnvironment=RECONCILER_WEB__LISTEN=127.0.0.1:{free_port()}\n")
+    _drop_in(root, "reconciler-web", f"[Service]\nEnvironment=RECONCILER_WEB__LISTEN=127.0.0.1:{free_port()}\n")
+    _drop_in(root, "reconciler-sweep", LEDGER_OF_SWEEP)
+    page = (ROOT / "docs/how-to/notifications.md").read_text()
+    assert textwrap.indent(LEDGER_OF_SWEEP, "  ") in page
+    (root / "on-call-url").write_text("http://127.0.0.1:9/")
+    steps = NOTIFIERS.findall(page)
+    assert len(steps) == 1
+    subprocess.run(["chroot", str(root), "bash", "-euc", f"cd /\n{steps[0]}"], check=True, timeout=60)
     (root / "password").write_text("correct horse battery staple")
     reconciler = ["chroot", str(root), "/opt/reconciler/bin/reconciler"]
     subprocess.run(["chroot", str(root), "install", "-d", "-m", "700", "-o", "reconciler-web", "-g", "reconciler-web",
@@ -175,6 +192,13 @@ def _install(root: Path, stack: ExitStack) -> None:
     ):
         done = subprocess.run([*reconciler, *words], capture_output=True, text=True, check=False, timeout=120)
         assert done.returncode == 0, f"{words}\n{done.stdout}{done.stderr}"
+
+
+def _drop_in(root: Path, unit: str, text: str) -> Path:
+    path = root / f"etc/systemd/system/{unit}.service.d/test.conf"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    return path
 
 
 @pytest.mark.parametrize("unit", ["reconciler", "reconciler-sweep", "reconciler-web"])
@@ -201,3 +225,17 @@ def test_the_nightly_audit_reads_what_another_login_wrote(booted: Booted) -> Non
     assert booted.state("reconciler-audit")["ExecMainStatus"] == "2", log
     answers = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
     assert {answer["reason"] for answer in answers} == {"gap"}, log
+
+
+def test_a_wrong_setting_is_tried_once(booted: Booted) -> None:
+    wrong = _drop_in(booted.root, "reconciler", "[Service]\nEnvironment=RECONCILER_NO_SUCH=1\n")
+    try:
+        assert booted.ran("systemctl", "daemon-reload").returncode == 0
+        assert booted.ran("systemctl", "start", "reconciler").returncode != 0
+        state, log = booted.state("reconciler"), booted.log("reconciler")
+        assert (state["ActiveState"], state["ExecMainStatus"], state["NRestarts"]) == ("failed", "2", "0"), log
+        assert "no_such" in log.lower()
+    finally:
+        wrong.unlink()
+        booted.ran("systemctl", "daemon-reload")
+        booted.ran("systemctl", "reset-failed", "reconciler")
