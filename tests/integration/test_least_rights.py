@@ -474,6 +474,10 @@ topic = "ORDERS"
 group = "billing"
 tags = "a"
 inbox_url = {twice}
+[[notifiers]]
+name = "on-call"
+kind = "webhook"
+url = "http://127.0.0.1:1/"
 """)
     return load_settings(path, {})
 
@@ -486,7 +490,7 @@ def examined(settings: Settings) -> list[Diagnosis]:
 
 def of_databases(findings: list[Diagnosis]) -> list[Diagnosis]:
     """What doctor found in databases besides the lines on the rights of `run` and `sweep`."""
-    trees = ("ledger", "outbox", "inbox")
+    trees = ("ledger", "outbox", "inbox", "notifier")
     return [f for f in findings if any(t in f.check for t in trees) and not f.check.startswith("rights in")]
 
 

@@ -62,7 +62,9 @@ kind = "slack"
 url_file = "/etc/reconciler/notifiers/on-call-url"
 """
 #: The block of the page that makes this file readable for every login.
-NOTIFIERS = re.compile(r"^  ```bash\n(  groupadd --force --system reconciler-notifiers\n.*?)^  ```$", re.MULTILINE | re.DOTALL)
+NOTIFIERS = re.compile(
+    r"^  ```bash\n(  groupadd --force --system reconciler-notifiers\n.*?)^  ```$", re.MULTILINE | re.DOTALL
+)
 LEDGER_OF_SWEEP = """[Service]
 LoadCredential=ledger_url:/etc/reconciler/secrets/sweep/ledger_url
 Environment=RECONCILER_LEDGER__URL_FILE=%d/ledger_url
