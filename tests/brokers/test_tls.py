@@ -15,7 +15,6 @@ from reconciler.evidence.repairs import RemotingBrokerRepairs
 from reconciler.evidence.stored_message import stored_message
 from reconciler.policy.evidence import EndOutcome, Presence
 from reconciler.rocketmq.client.admin import Admin
-from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.name_servers import NameServers
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.client.tls import TlsSettings
@@ -29,6 +28,7 @@ from tests.conformance.steps import Steps
 from tests.conformance.targets import Target, expectation
 from tests.polling import eventually
 from tests.services.certificates import Authority
+from tests.services.patient_instance import TIMEOUT_SECONDS, patient_instance
 from tests.services.rocketmq import ClusterTls, RocketMQCluster, marks
 from tests.services.topics import topic_name
 
@@ -51,7 +51,7 @@ def cluster_with_tls(version: str, tls: ClusterTls) -> Iterator[tuple[RocketMQCl
 
 @contextmanager
 def steps_over(
-    cluster: RocketMQCluster, tls: TlsSettings | None, *, request_timeout_seconds: float = 10.0
+    cluster: RocketMQCluster, tls: TlsSettings | None, *, request_timeout_seconds: float = TIMEOUT_SECONDS
 ) -> Iterator[Steps]:
     """Calls to it."""
     target = Target(
@@ -62,10 +62,7 @@ def steps_over(
         expect=expectation(cluster.version),
         is_embedded=False,
     )
-    with (
-        RemotingClient(tls=tls, request_timeout_seconds=request_timeout_seconds) as client,
-        ClientInstance(cluster.name_servers, client=client) as instance,
-    ):
+    with patient_instance(cluster.name_servers, tls=tls, request_timeout_seconds=request_timeout_seconds) as instance:
         yield Steps(instance, target)
 
 
@@ -140,7 +137,7 @@ def test_a_lost_end_is_found_and_repaired_over_tls(version: str, authority: Auth
 def test_an_embedded_broker_registers_at_a_real_name_server_that_enforces_tls(
     version: str, authority: Authority
 ) -> None:
-    with cluster_with_tls(version, tls_of(authority, mutual=True)) as (cluster, tls), RemotingClient(tls=tls) as client:
+    with cluster_with_tls(version, tls_of(authority, mutual=True)) as (cluster, tls), patient_client(tls) as client:
         names = NameServers(cluster.name_servers, client)
         with EmbeddedBroker(name_servers=cluster.name_servers, name_server_tls=tls) as broker:
             found = eventually(lambda: names.brokers().get("embedded"), within_seconds=30)
@@ -148,8 +145,12 @@ def test_an_embedded_broker_registers_at_a_real_name_server_that_enforces_tls(
         assert eventually(lambda: "embedded" not in names.brokers(), within_seconds=30)
 
 
+def patient_client(tls: TlsSettings | None) -> RemotingClient:
+    return RemotingClient(tls=tls, connect_timeout_seconds=TIMEOUT_SECONDS, request_timeout_seconds=TIMEOUT_SECONDS)
+
+
 def refusal(address: str, tls: TlsSettings | None) -> str:
-    with RemotingClient(tls=tls) as client, pytest.raises(BrokerUnavailable) as caught:
+    with patient_client(tls) as client, pytest.raises(BrokerUnavailable) as caught:
         client.request(address, Command(code=RequestCode.GET_BROKER_CLUSTER_INFO))
     return str(caught.value)
 
@@ -159,7 +160,8 @@ def test_an_answer_that_4_9_7_cuts_off_over_tls_is_unknown_never_absent(version:
     """Its encoder of file regions counts too many bytes: of several records the last ones are missing."""
     with (
         cluster_with_tls(version, tls_of(authority)) as (cluster, tls),
-        steps_over(cluster, tls, request_timeout_seconds=2.0) as steps,
+        steps_over(cluster, tls) as steps,
+        steps_over(cluster, tls, request_timeout_seconds=2.0) as hasty,
     ):
         topic = new_topic(steps)
         half = steps.send_half(topic)
@@ -172,7 +174,7 @@ def test_an_answer_that_4_9_7_cuts_off_over_tls_is_unknown_never_absent(version:
         steps.until_delivered(topic, 2)
 
         def is_cut_off() -> bool:
-            lookup = steps.lookups.find(topic, half.unique_key)
+            lookup = hasty.lookups.find(topic, half.unique_key)
             assert lookup.presence is not Presence.ABSENT
             return lookup.presence is Presence.UNKNOWN
 

@@ -22,6 +22,7 @@ from reconciler.rocketmq.wire.message import Message
 from reconciler.rocketmq.wire.record import MessageRecord
 from tests.conformance.targets import Target
 from tests.polling import eventually
+from tests.services.patient_instance import TIMEOUT_SECONDS, patient_instance
 
 GROUP = "PG_conformance"
 PROBE_TOPIC = "CONFORMANCE_PROBE"
@@ -173,10 +174,7 @@ class Steps:
 
 
 @contextlib.contextmanager
-def new_steps(target: Target, *, request_timeout_seconds: float = 10.0) -> Iterator[Steps]:
+def new_steps(target: Target, *, request_timeout_seconds: float = TIMEOUT_SECONDS) -> Iterator[Steps]:
     """Another client with connections of its own."""
-    with (
-        RemotingClient(request_timeout_seconds=request_timeout_seconds) as client,
-        ClientInstance(target.name_servers, client=client) as instance,
-    ):
+    with patient_instance(target.name_servers, request_timeout_seconds=request_timeout_seconds) as instance:
         yield Steps(instance, target)

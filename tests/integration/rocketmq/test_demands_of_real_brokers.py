@@ -9,6 +9,7 @@ import pytest
 from reconciler.commands.doctor.checks import examine
 from reconciler.commands.status.report import read_status
 from reconciler.errors import AccessRefused, Lacking
+from reconciler.rocketmq.client import demands
 from reconciler.rocketmq.client.demands import REMEDIES, WANTS_AUTHENTICATION, WANTS_TLS
 from reconciler.settings.file import load_settings
 from reconciler.sql import schema
@@ -42,8 +43,9 @@ PLAIN_ACL = "accounts:\n  - accessKey: somebody\n    secretKey: somebodysSecret\
     ],
 )
 def test_broker_that_wants_more_than_this_client_gives_is_not_merely_away(
-    version: str, wants: str, tmp_path: Path
+    version: str, wants: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(demands, "_HANDSHAKE_SECONDS", 30.0)
     cluster = RocketMQCluster(version, properties=ACCESS_CONTROL[version] if wants == WANTS_AUTHENTICATION else None)
     broker = cluster.broker()
     (broker.folder / "conf" / "plain_acl.yml").write_text(PLAIN_ACL)
@@ -56,6 +58,7 @@ def test_broker_that_wants_more_than_this_client_gives_is_not_merely_away(
         schema.upgrade(ledger_url, "ledger")
         config.write_text(f"""environment = "test"
             rocketmq.name_servers = "{cluster.name_servers}"
+            rocketmq.request_timeout_seconds = 20
             unique_key_topic.name = "TBW102"
             redis.url = "redis://127.0.0.1:{free_port()}/0"
             ledger.url = "{ledger_url}"

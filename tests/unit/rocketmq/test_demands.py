@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from reconciler.errors import AccessRefused, BrokerRefused, BrokerUnavailable, ReconcilerError, RequestTimeout
+from reconciler.rocketmq.client import demands
 from reconciler.rocketmq.client.demands import (
     REMEDIES,
     WANTS_AUTHENTICATION,
@@ -33,6 +34,12 @@ OF_5_3_3 = "username cannot be null."
 #: A TLS record: fatal alert, handshake_failure; as from a server that wants a certificate of ours.
 ALERT = bytes.fromhex("15030300020228")
 LOST = BrokerUnavailable("closed by the peer")
+
+
+@pytest.fixture(autouse=True)
+def _patient_hand_shakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer that answers late is none that answers nothing."""
+    monkeypatch.setattr(demands, "_HANDSHAKE_SECONDS", 30.0)
 
 
 @contextmanager

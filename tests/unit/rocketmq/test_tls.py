@@ -19,7 +19,7 @@ from reconciler.embedded.listening import parse_address
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.embedded.tls import ServerTls, TlsMode
 from reconciler.errors import BrokerUnavailable, InvalidValue
-from reconciler.rocketmq.client.client_instance import ClientInstance
+from reconciler.rocketmq.client import demands
 from reconciler.rocketmq.client.connection import ConnectionLimits, ConnectionLost
 from reconciler.rocketmq.client.demands import FAILS_TLS, WANTS_TLS, demand_behind
 from reconciler.rocketmq.client.remoting_client import RemotingClient
@@ -32,10 +32,17 @@ from reconciler.settings.schema import TlsSection
 from reconciler.wiring.connections import tls_settings
 from tests.polling import eventually
 from tests.services.certificates import Authority
+from tests.services.patient_instance import TIMEOUT_SECONDS, patient_instance
 from tests.unit.rocketmq.peers import Peer, Script, answering, drain, echo
 
 ASK = Command(code=RequestCode.GET_BROKER_CLUSTER_INFO)
 BIG = 3 * 1024 * 1024
+
+
+@pytest.fixture(autouse=True)
+def _patient_hand_shakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer that answers late is none that answers nothing."""
+    monkeypatch.setattr(demands, "_HANDSHAKE_SECONDS", 30.0)
 
 
 @pytest.fixture(scope="module")
@@ -67,8 +74,12 @@ def client(authority: Authority, name: str | None = None) -> TlsSettings:
     return TlsSettings(ca_file=str(authority.file), certificate_file=certificate, key_file=key)
 
 
+def patient(tls: TlsSettings | None) -> RemotingClient:
+    return RemotingClient(tls=tls, connect_timeout_seconds=TIMEOUT_SECONDS, request_timeout_seconds=TIMEOUT_SECONDS)
+
+
 def failure(address: str, tls: TlsSettings | None) -> BrokerUnavailable:
-    with RemotingClient(tls=tls) as remoting, pytest.raises(BrokerUnavailable) as caught:
+    with patient(tls) as remoting, pytest.raises(BrokerUnavailable) as caught:
         remoting.request(address, ASK)
     return caught.value
 
@@ -78,13 +89,13 @@ def failure(address: str, tls: TlsSettings | None) -> BrokerUnavailable:
 def test_a_server_answers_over_tls(authority: Authority, mode: TlsMode, *, needs_certificate: bool) -> None:
     tls = replace(mutual(authority) if needs_certificate else server(authority), mode=mode)
     ours = client(authority, "client" if needs_certificate else None)
-    with EmbeddedBroker(tls=tls) as broker, ClientInstance(broker.name_servers, tls=ours) as instance:
+    with EmbeddedBroker(tls=tls) as broker, patient_instance(broker.name_servers, tls=ours) as instance:
         assert instance.cluster_addresses() == {broker.address}
 
 
 def test_a_permissive_server_answers_without_tls(authority: Authority) -> None:
     tls = server(authority, mode=TlsMode.PERMISSIVE)
-    with EmbeddedBroker(tls=tls) as broker, ClientInstance(broker.name_servers) as instance:
+    with EmbeddedBroker(tls=tls) as broker, patient_instance(broker.name_servers) as instance:
         assert instance.cluster_addresses() == {broker.address}
 
 
@@ -143,7 +154,7 @@ def test_a_server_that_refuses_our_certificate_is_told_as_one_without_tls(
 def test_without_the_host_name_check_the_authority_is_still_checked(authority: Authority) -> None:
     lax = replace(client(authority), verify_host_name=False)
     with EmbeddedBroker(tls=server(authority, "elsewhere")) as broker:
-        with ClientInstance(broker.name_servers, tls=lax) as instance:
+        with patient_instance(broker.name_servers, tls=lax) as instance:
             assert instance.cluster_addresses() == {broker.address}
         wrong = replace(lax, ca_file=str(authority.folder / "stranger.pem"))
         assert "signed by no authority" in str(failure(broker.address, wrong))
@@ -165,7 +176,7 @@ def test_a_server_that_wants_another_certificate_of_ours_says_so(
 
 
 def test_the_reason_stays_in_sight_while_the_client_pauses(authority: Authority) -> None:
-    with EmbeddedBroker(tls=server(authority, "expired")) as broker, RemotingClient(tls=client(authority)) as remoting:
+    with EmbeddedBroker(tls=server(authority, "expired")) as broker, patient(client(authority)) as remoting:
         for _ in range(3):
             with pytest.raises(BrokerUnavailable, match="is expired") as caught:
                 remoting.request(broker.address, ASK)
@@ -230,7 +241,7 @@ def test_a_peer_that_takes_no_bytes_costs_the_connection(authority: Authority) -
 
 
 def test_a_connection_that_is_cut_while_idle_is_noticed_and_made_again(authority: Authority) -> None:
-    with EmbeddedBroker(tls=server(authority)) as broker, RemotingClient(tls=client(authority)) as remoting:
+    with EmbeddedBroker(tls=server(authority)) as broker, patient(client(authority)) as remoting:
         gone = threading.Event()
         remoting.on_disconnect(lambda _address: gone.set())
         remoting.request(broker.address, ASK)
@@ -245,7 +256,7 @@ def test_renewed_files_are_used_by_the_next_connection(authority: Authority, tmp
     ours.issue("client", days=-1)
     served = replace(mutual(authority), client_ca_file=ours.file)
     settings = replace(settings, ca_file=str(authority.file))
-    with EmbeddedBroker(tls=served) as broker, RemotingClient(tls=settings) as remoting:
+    with EmbeddedBroker(tls=served) as broker, patient(settings) as remoting:
         with pytest.raises(BrokerUnavailable, match="the certificate of this client"):
             remoting.request(broker.address, ASK)
         ours.issue("client")
@@ -280,7 +291,7 @@ def test_half_renewed_files_leave_the_former_ones_in_use(authority: Authority, t
 def test_an_encrypted_key_is_opened_by_its_password(authority: Authority, form: str) -> None:
     password = "open sesame"
     given = replace(client(authority, "locked"), key_password=password if form == "text" else lambda: password)
-    with EmbeddedBroker(tls=mutual(authority)) as broker, RemotingClient(tls=given) as remoting:
+    with EmbeddedBroker(tls=mutual(authority)) as broker, patient(given) as remoting:
         assert remoting.request(broker.address, ASK).code == 0
 
 

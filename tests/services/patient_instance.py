@@ -1,0 +1,37 @@
+"""A client instance for sending and looking: a process that is off the CPU for seconds is no failure."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from reconciler.rocketmq.client.client_instance import ClientInstance
+from reconciler.rocketmq.client.heartbeat import INTERVAL_SECONDS
+from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.client.tls import TlsSettings
+from reconciler.rocketmq.wire.acl import AclCredentials
+
+#: For connecting, and for an answer. As delivered it is 3 s, and `eventually` raises a RequestTimeout at once.
+TIMEOUT_SECONDS = 30.0
+
+
+@contextlib.contextmanager
+def patient_instance(
+    name_servers: str,
+    *,
+    acl: AclCredentials | None = None,
+    tls: TlsSettings | None = None,
+    request_timeout_seconds: float = TIMEOUT_SECONDS,
+    heartbeat_interval_seconds: float = INTERVAL_SECONDS,
+) -> Iterator[ClientInstance]:
+    """Not for tests of time-outs. What a producer or consumer bounds by itself stays as it is."""
+    with (
+        RemotingClient(
+            acl=acl,
+            tls=tls,
+            connect_timeout_seconds=TIMEOUT_SECONDS,
+            request_timeout_seconds=request_timeout_seconds,
+        ) as client,
+        ClientInstance(name_servers, client=client, heartbeat_interval_seconds=heartbeat_interval_seconds) as instance,
+    ):
+        yield instance
