@@ -53,6 +53,7 @@ from tests.acceptance.marked_secrets import FOLDER as SECRETS_FOLDER
 from tests.acceptance.marked_secrets import marked, require_no_secret_in_tables, require_unmarked
 from tests.acceptance.warm_commands import WarmProcess
 from tests.ended import Ended
+from tests.services.patient_instance import TIMEOUT_SECONDS, patient_instance
 
 SHARDS = 2
 EFFECTS = sa.table("effects", sa.column("unique_key"), sa.column("applied_at_ms"))
@@ -231,7 +232,7 @@ class Deployment:
             db.execute("CREATE TABLE effects (unique_key TEXT NOT NULL, applied_at_ms INTEGER NOT NULL)")
         with closing(sqlite3.connect(self.outbox)) as db:
             db.execute("CREATE TABLE orders (unique_key TEXT NOT NULL)")
-        with ClientInstance(self.name_servers, acl=self.acl, tls=self.tls) as instance:
+        with patient_instance(self.name_servers, acl=self.acl, tls=self.tls) as instance:
             for address in instance.cluster_addresses():
                 Admin(instance.client).create_topic(address, self.topic, queues=4)
         created = self.command("topics", "create")
@@ -276,7 +277,14 @@ class Deployment:
 
     def producer(self) -> TransactionalProducer:
         """A started producer whose END_TRANSACTION and check-backs are dropped for keys in `lose`; one a deployment."""
-        client = RemotingClient(outgoing=self._pass, incoming=self._pass, acl=self.acl, tls=self.tls)
+        client = RemotingClient(
+            outgoing=self._pass,
+            incoming=self._pass,
+            acl=self.acl,
+            tls=self.tls,
+            connect_timeout_seconds=TIMEOUT_SECONDS,
+            request_timeout_seconds=TIMEOUT_SECONDS,
+        )
         instance = ClientInstance(self.name_servers, client=client)
         producer = open_producer(
             group=self.producer_group,
@@ -289,6 +297,8 @@ class Deployment:
                 queues=self.shards,
                 signature_secret=self._secrets["signature_secret"].encode() if self.is_marked else None,
             ),
+            send_timeout_seconds=TIMEOUT_SECONDS,
+            end_timeout_seconds=TIMEOUT_SECONDS,
             announce_every_seconds=None,  # a test may stop brokers, or look, right after a block
         )
         self._stack.callback(client.close)
@@ -400,7 +410,7 @@ class Deployment:
     def copies(self) -> Counter[str]:
         """Key -> how often the topic holds it: more than one is a repair that was not needed."""
         found: Counter[str] = Counter()
-        with ClientInstance(self.name_servers, acl=self.acl, tls=self.tls) as instance:
+        with patient_instance(self.name_servers, acl=self.acl, tls=self.tls) as instance:
             offsets, masters = Offsets(instance.client), instance.routes.masters(self.topic)
             for queue in instance.routes.read_queues(self.topic):
                 address = masters[queue.broker_name]

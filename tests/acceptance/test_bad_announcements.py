@@ -8,11 +8,11 @@ from collections import Counter
 import pytest
 
 from reconciler.contract.unique_key import shard_of
-from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.wire.message import Message
 from tests.acceptance.conftest import DeploymentFactory
 from tests.acceptance.deployment import SHARDS, Deployment
 from tests.polling import eventually
+from tests.services.patient_instance import patient_instance
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -53,7 +53,7 @@ def bad_bodies(deployed: Deployment) -> dict[str, tuple[str, bytes]]:
 
 def announce_raw(deployed: Deployment, bodies: list[bytes]) -> None:
     """Each body once into every queue of the unique-key topic, tagged as an announcement of the topic."""
-    with ClientInstance(deployed.name_servers) as instance:
+    with patient_instance(deployed.name_servers) as instance:
         sender = instance.sender("somebody")
         for queue in instance.routes.route(deployed.unique_key_topic).writable_queues:
             for body in bodies:

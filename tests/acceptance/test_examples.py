@@ -11,11 +11,11 @@ import sqlalchemy as sa
 from checkback_consumers import CommitRecorder
 from checkback_producers import AnnouncementRoute, open_producer
 from reconciler.rocketmq.client.admin import Admin
-from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine
 from tests.polling import eventually
 from tests.services.embedded_broker import EmbeddedBroker
+from tests.services.patient_instance import patient_instance
 from tests.services.redis_server import RedisServer
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.redis]
@@ -32,7 +32,7 @@ def test_example_of_the_readme_sends_and_bills_an_order(
     for engine, table in ((orders, "orders"), (billing, "bills")):
         with engine.begin() as connection:
             connection.execute(sa.text(f"CREATE TABLE {table} (number INTEGER)"))
-    with ClientInstance(embedded_broker.name_servers) as instance:
+    with patient_instance(embedded_broker.name_servers) as instance:
         for address in instance.cluster_addresses():
             Admin(instance.client).create_topic(address, "ORDERS", queues=2)
             Admin(instance.client).create_topic(address, "RECONCILER_UNIQUE_KEY", queues=16)

@@ -15,7 +15,6 @@ import redis
 
 from reconciler.errors import TopicNotFound
 from reconciler.rocketmq.client.admin import Admin
-from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.wiring.availability import REDIS_REMEDY
 from tests.acceptance.command import reconciler
 from tests.acceptance.conftest import DeploymentFactory
@@ -24,6 +23,7 @@ from tests.ended import Ended
 from tests.polling import eventually
 from tests.services.embedded_broker import EmbeddedBroker
 from tests.services.fixtures import ClusterFactory, RedisFactory
+from tests.services.patient_instance import patient_instance
 from tests.services.ports import free_port
 from tests.services.redis_server import RedisServer
 from tests.services.rocketmq import marks
@@ -111,7 +111,7 @@ def test_broker_that_is_away_is_3_for_commands_and_a_wait_for_the_services(
     # A sweeper without unannounced rows needs no broker yet, and has nothing to say.
     eventually(lambda: "refused" in services[0].output, within_seconds=60)
     embedded_broker.start()
-    with ClientInstance(embedded_broker.name_servers) as instance:
+    with patient_instance(embedded_broker.name_servers) as instance:
         for address in instance.cluster_addresses():
             Admin(instance.client).create_topic(address, deployed.topic, queues=4)
     assert deployed.command("topics", "create").exit_code == 0
@@ -240,7 +240,7 @@ def test_doctor_names_settings_of_a_real_broker_that_cannot_work(
 
 
 def route_is_known(deployed: Deployment) -> bool:
-    with ClientInstance(deployed.name_servers) as instance:
+    with patient_instance(deployed.name_servers) as instance:
         try:
             return bool(instance.routes.refresh(deployed.unique_key_topic).readable_queues)
         except TopicNotFound:

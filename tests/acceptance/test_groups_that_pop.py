@@ -19,6 +19,7 @@ from reconciler.sql.engines import open_engine
 from tests.acceptance.conftest import DeploymentFactory
 from tests.acceptance.deployment import Deployment
 from tests.polling import eventually
+from tests.services.patient_instance import patient_instance
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -70,7 +71,7 @@ def test_what_a_group_that_pops_holds_is_not_repaired_and_its_lost_messages_are(
     deployed = new_deployment()
     deployed.run("run")
     producer = deployed.producer()
-    with ClientInstance(deployed.name_servers) as instance:
+    with patient_instance(deployed.name_servers) as instance:
         service = PoppingService(deployed, instance)
         delivered = set(deployed.commit(3, producer=producer))
         lost = set(deployed.commit(2, lose=True, producer=producer))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.producer.transaction_producer import TransactionMQProducer
 from reconciler.rocketmq.wire.message import Message
 from tests.acceptance.conftest import DeploymentFactory
 from tests.polling import eventually
 from tests.services.embedded_broker import EmbeddedBroker
+from tests.services.patient_instance import patient_instance
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.redis, pytest.mark.timeout(180)]
 
@@ -24,7 +24,7 @@ def test_halves_of_a_dead_group_are_committed_by_the_sweeper_and_unknown_ones_le
     producer = deployed.producer()
     lost = deployed.commit(2, lose=True, producer=producer)
     with (
-        ClientInstance(deployed.name_servers) as instance,
+        patient_instance(deployed.name_servers) as instance,
         TransactionMQProducer(deployed.producer_group, None, instance=instance) as another,
     ):
         # The same group, no row: its producer may have died before its commit, or have another outbox.

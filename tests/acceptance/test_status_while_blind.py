@@ -15,7 +15,6 @@ from reconciler.clock import SystemClock
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.rocketmq.client.admin import Admin
-from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.wire.message import Message
 from tests.acceptance.command import one_object, reconciler
@@ -24,6 +23,7 @@ from tests.acceptance.deployment import SHARDS, Deployment
 from tests.ended import Ended
 from tests.polling import eventually
 from tests.services.embedded_broker import EmbeddedBroker
+from tests.services.patient_instance import patient_instance
 from tests.services.redis_server import RedisServer
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(180)]
@@ -71,7 +71,7 @@ def until_ms(report: dict[str, Any]) -> int | None:
 
 
 def delete_topic(deployed: Deployment, topic: str) -> None:
-    with ClientInstance(deployed.name_servers) as instance:
+    with patient_instance(deployed.name_servers) as instance:
         for address in instance.cluster_addresses():
             Admin(instance.client).delete_topic(address, topic)
 
@@ -147,7 +147,7 @@ def test_announcements_that_are_refused_need_a_person(new_deployment: Deployment
 def test_announcements_in_a_queue_beyond_the_configured_ones_are_no_calm(new_deployment: DeploymentFactory) -> None:
     deployed = new_deployment()
     deployed.run("run")
-    with ClientInstance(deployed.name_servers) as instance:
+    with patient_instance(deployed.name_servers) as instance:
         for address in instance.cluster_addresses():
             Admin(instance.client).create_topic(address, deployed.unique_key_topic, queues=SHARDS + 2)
         calm(deployed)

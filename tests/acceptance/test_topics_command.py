@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from reconciler.rocketmq.client.admin import Admin
-from reconciler.rocketmq.client.client_instance import ClientInstance
 from tests.acceptance.command import one_object, reconciler
 from tests.acceptance.conftest import DeploymentFactory
 from tests.acceptance.deployment import Deployment
+from tests.services.patient_instance import patient_instance
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.redis]
 
@@ -52,12 +52,12 @@ def test_business_topics_and_groups_are_made_where_they_are_missing(deployed: De
 
     assert (fresh, 3) in {(t["topic"], t["queues"]) for t in document["topics"]}
     assert queues_of(deployed, fresh) == 3
-    with ClientInstance(deployed.name_servers) as instance:
+    with patient_instance(deployed.name_servers) as instance:
         assert all(group in Admin(instance.client).groups(a) for a in instance.cluster_addresses())
 
 
 def queues_of(deployed: Deployment, topic: str) -> int:
     """Read queues of a topic on the one master."""
-    with ClientInstance(deployed.name_servers) as instance:
+    with patient_instance(deployed.name_servers) as instance:
         (address,) = instance.cluster_addresses()
         return Admin(instance.client).topics(address)[topic]

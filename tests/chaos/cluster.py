@@ -7,10 +7,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from reconciler.rocketmq.client.admin import Admin
-from reconciler.rocketmq.client.client_instance import ClientInstance
 from tests.chaos.disk import SmallDisk
 from tests.chaos.proxy import Proxy
 from tests.polling import eventually
+from tests.services.patient_instance import patient_instance
 from tests.services.processes import ServiceFailed
 from tests.services.remoting_probe import RemotingProbe
 from tests.services.rocketmq import CLUSTER_NAME, QUICK, START_SECONDS, NameServer, RealBroker
@@ -78,7 +78,7 @@ class Cluster:
         """On both brokers; returns when the routes name both."""
         self._topic, self._probe_topic = topic, probe_topic
         topics = {topic: QUEUES, unique_key_topic: shards, probe_topic: 1}
-        with ClientInstance(self.name_servers) as instance:
+        with patient_instance(self.name_servers) as instance:
             for address in instance.cluster_addresses():
                 for name, queues in topics.items():
                     Admin(instance.client).create_topic(address, name, queues=queues)
@@ -93,7 +93,7 @@ class Cluster:
         if self._queues >= QUEUES_MAX:
             return False
         self._queues += 1
-        with ClientInstance(self.name_servers) as instance:
+        with patient_instance(self.name_servers) as instance:
             for broker in self.brokers.values():
                 Admin(instance.client).create_topic(broker.address, self._topic, queues=self._queues)
         return True

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from reconciler.demo.broker_view import visible_records
 from reconciler.rocketmq.client.client_instance import ClientInstance
+from tests.services.patient_instance import patient_instance
 
 #: Pulls under a group of its own, whose offsets nobody reads.
 VIEW_GROUP = "chaos-view"
@@ -19,7 +20,7 @@ _WRITE_COPY = sa.text("INSERT INTO copies VALUES (:key, :broker, :queue, :offset
 
 def write_copies(engine: sa.Engine, name_servers: str, topic: str) -> None:
     """Pulls the whole topic from every broker into the table `copies`."""
-    with ClientInstance(name_servers) as instance, engine.begin() as connection:
+    with patient_instance(name_servers) as instance, engine.begin() as connection:
         rows = _copies(instance, topic)
         while page := list(itertools.islice(rows, _PAGE_ROWS)):
             connection.execute(_WRITE_COPY, page)

@@ -15,6 +15,7 @@ from reconciler.rocketmq.client.routes import MessageQueue
 from tests.acceptance.deployment import Deployment
 from tests.failover.load import Load
 from tests.polling import eventually
+from tests.services.patient_instance import patient_instance
 from tests.services.redis_cluster import ReplicatedRedis, ask
 
 #: Fail-overs after which something does not go on within this count as stalled.
@@ -94,7 +95,7 @@ def running_load(
     deployed: Deployment, servers: ReplicatedRedis, *, per_second: float
 ) -> Iterator[tuple[Load, ClientInstance]]:
     """A load under which rounds, announcements and the recorder of every shard go on."""
-    with Load(deployed, per_second=per_second) as load, ClientInstance(deployed.name_servers) as instance:
+    with Load(deployed, per_second=per_second) as load, patient_instance(deployed.name_servers) as instance:
         eventually(lambda: len(load.log.newest_recorded) == len(load.shards), within_seconds=60)
         eventually(Recovery(load, servers, instance).look, within_seconds=60, message="everything runs")
         yield load, instance
