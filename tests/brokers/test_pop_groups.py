@@ -10,13 +10,13 @@ import pytest
 from reconciler.contract.tables import RepairState
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.evidence import ConsumeMode, WatermarkState
-from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.wire.codes import pop_retry_topics
 from tests.brokers.popping import Popped, PoppingConsumer
 from tests.brokers.popping_group import LONG, QUICK, SETTINGS, SHORT, PoppingGroup, every_setting
 from tests.integration.policy.test_thin_thread import GROUP, build
 from tests.polling import eventually
 from tests.services.fixtures import ClusterFactory
+from tests.services.patient_instance import patient_instance
 from tests.services.rocketmq import marks
 from tests.unit.policy.world import TOPIC, World
 
@@ -45,7 +45,7 @@ class Service(PoppingGroup):
 def service(request: pytest.FixtureRequest, new_rocketmq_cluster: ClusterFactory) -> Iterator[Service]:
     version, how = request.param
     broker = (cluster := new_rocketmq_cluster(version, properties=QUICK | SETTINGS[how])).broker()
-    with ClientInstance(cluster.name_servers) as instance:
+    with patient_instance(cluster.name_servers) as instance:
         thread = build(instance, broker.address, broker.name, World().topic.repair_order)
         consumer = PoppingConsumer(
             instance=instance, address=broker.address, broker_name=broker.name, group=GROUP, topic=TOPIC

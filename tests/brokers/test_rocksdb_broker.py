@@ -22,6 +22,7 @@ from reconciler.rocketmq.wire.message import Message
 from reconciler.rocketmq.wire.received_message import ReceivedMessage
 from tests.polling import eventually
 from tests.services.fixtures import ClusterFactory
+from tests.services.patient_instance import patient_instance
 from tests.services.rocketmq import RocketMQCluster, marks
 from tests.services.topics import create_topic, topic_name
 
@@ -94,7 +95,7 @@ class Broker:
 )
 def broker(request: pytest.FixtureRequest, new_rocketmq_cluster: ClusterFactory) -> Iterator[Broker]:
     cluster = new_rocketmq_cluster(VERSION, properties=request.param)
-    with ClientInstance(cluster.name_servers) as instance:
+    with patient_instance(cluster.name_servers) as instance:
         yield Broker(cluster, instance)
 
 
@@ -131,7 +132,7 @@ class Later(TransactionListener):
 def test_an_open_half_in_rocksdb_stays_one_copy_and_its_check_is_answered(new_rocketmq_cluster: ClusterFactory) -> None:
     """Else one that waits would look like one that was rolled back."""
     cluster = new_rocketmq_cluster(VERSION, properties={**HALVES, "transactionCheckMax": "15"})
-    with ClientInstance(cluster.name_servers) as instance:
+    with patient_instance(cluster.name_servers) as instance:
         broker, listener = Broker(cluster, instance), Later()
         with TransactionMQProducer(GROUP, listener, instance=instance).start(broker.topic) as producer:
             sent = producer.send_message_in_transaction(Message(topic=broker.topic, body=b"payment"))

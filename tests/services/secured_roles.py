@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
+from typing import TypeVar
 
 from checkback_producers.announcer import AnnouncementRoute, Announcer
 from checkback_producers.remoting import RemotingAnnouncements
@@ -33,6 +34,9 @@ from reconciler.wiring.broker_rights import refusals
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.evidence import broker_evidence
 from tests.polling import eventually
+from tests.services.patient_instance import patient_instance
+
+T = TypeVar("T")
 
 TOPIC, GROUP, PRODUCERS = "ORDERS", "billing-group", "order-service"
 UNIQUE_KEY_TOPIC, PROBE_TOPIC = "RECONCILER_UNIQUE_KEY", "RECONCILER_PROBE"
@@ -165,8 +169,7 @@ class SecuredRoles:
         brokers = broker_evidence(connections)
         subscription = Subscription(environment="test", topic=TOPIC, group=GROUP)
         key = self.half.unique_key if self.half is not None else "0" * 32
-        horizon = brokers.horizon(TOPIC)
-        assert horizon.at_ms
+        horizon = self._until(lambda: brokers.horizon(TOPIC), lambda found: bool(found.at_ms))
         halves = brokers.half_copies(TOPIC, key, horizon=horizon, not_before_ms=0, outbox=None)
         assert halves.is_found, halves.reason
         for found in (
@@ -175,7 +178,7 @@ class SecuredRoles:
             *brokers.group_copies(subscription, key, horizon=horizon).values(),
         ):
             assert not found.is_unknown, found.reason
-        assert brokers.watermark(subscription).state is WatermarkState.KNOWN
+        self._until(lambda: brokers.watermark(subscription), lambda found: found.state is WatermarkState.KNOWN)
         brokers.check_back_wait_seconds(halves.records[-1])
         return halves.records[-1]
 
@@ -203,11 +206,23 @@ class SecuredRoles:
                 return
             subscription = Subscription(environment="test", topic=TOPIC, group=GROUP)
             brokers = broker_evidence(connections)
-            assert brokers.watermark(subscription).state is WatermarkState.KNOWN
-            assert brokers.horizon(TOPIC).at_ms  # clocks are compared by it
+            self._until(lambda: brokers.watermark(subscription), lambda found: found.state is WatermarkState.KNOWN)
+            # Clocks are compared by it.
+            self._until(lambda: brokers.horizon(TOPIC), lambda found: bool(found.at_ms))
 
-    def _instance(self, role: str) -> ClientInstance:
-        return ClientInstance(self.name_servers, acl=credentials_of(role, user_suffix=self._user_suffix))
+    def _until(self, ask: Callable[[], T], is_known: Callable[[T], bool]) -> T:
+        """The first answer that is known; once something was refused, no other one is waited for."""
+
+        def asked() -> tuple[T] | None:
+            found = ask()
+            return (found,) if is_known(found) or self._is_refused() else None
+
+        (answer,) = eventually(asked, within_seconds=60)
+        assert is_known(answer), answer
+        return answer
+
+    def _instance(self, role: str) -> AbstractContextManager[ClientInstance]:
+        return patient_instance(self.name_servers, acl=credentials_of(role, user_suffix=self._user_suffix))
 
     def _settings(self, role: str) -> Settings:
         return settings_of(role, self.name_servers, self.folder, user_suffix=self._user_suffix)

@@ -33,6 +33,7 @@ from reconciler.testing.memory import MemoryLedger
 from reconciler.testing.memory_shards import MemoryShards
 from tests.polling import eventually
 from tests.services.embedded_broker import EmbeddedBroker
+from tests.services.patient_instance import patient_instance
 from tests.services.topics import create_topic, topic_name
 from tests.unit.consumers.messages import KeptRecorder, effect_count, effects, inbox_engine, new_key, sqlite_url
 
@@ -48,7 +49,7 @@ def broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedBroker]:
 
 @pytest.fixture
 def instance(broker: EmbeddedBroker) -> Iterator[ClientInstance]:
-    with ClientInstance(broker.name_servers) as opened:
+    with patient_instance(broker.name_servers) as opened:
         yield opened
 
 

@@ -20,6 +20,7 @@ from reconciler.rocketmq.consumer.pulling import PullRequest, pull
 from reconciler.rocketmq.wire.message import Message
 from reconciler.rocketmq.wire.received_message import received
 from tests.services.embedded_broker import EmbeddedBroker
+from tests.services.patient_instance import patient_instance
 from tests.services.topics import create_topic, topic_name
 from tests.unit.consumers.messages import effect_count, effects, inbox_engine, sqlite_url
 
@@ -77,7 +78,7 @@ def test_a_pull_consumer_is_judged_once_it_reports_its_offset(engine: sa.Engine)
         if message.body in fails:
             raise RuntimeError("not today")
 
-    with EmbeddedBroker() as broker, ClientInstance(broker.name_servers) as instance:
+    with EmbeddedBroker() as broker, patient_instance(broker.name_servers) as instance:
         service = PullingService(broker, instance, pay)
         service.send(b"first", b"second", b"third")
         service.work()

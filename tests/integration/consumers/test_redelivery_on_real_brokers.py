@@ -10,7 +10,6 @@ import sqlalchemy as sa
 
 from checkback_consumers.handler import transactional_handler
 from checkback_consumers.message import ConsumedMessage
-from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.heartbeat import ConsumeFrom
 from reconciler.rocketmq.consumer.listener import ConsumeStatus, FailedAt
 from reconciler.rocketmq.consumer.push_consumer import PushConsumer
@@ -20,6 +19,7 @@ from reconciler.rocketmq.wire.received_message import ReceivedMessage
 from tests.polling import eventually
 from tests.services import rocketmq
 from tests.services.fixtures import SharedClusters
+from tests.services.patient_instance import patient_instance
 from tests.services.topics import create_topic, topic_name
 from tests.unit.consumers.messages import effect_count, effects, inbox_engine, sqlite_url
 
@@ -35,7 +35,7 @@ def test_a_redelivery_is_a_duplicate_never_a_collision(
     name_server_port = int(cluster.name_servers.rpartition(":")[2])
     topic = create_topic(broker_port, topic_name("ORDERS"), queues=2, name_server_port=name_server_port)
     group = topic_name("billing")
-    with inbox_engine(sqlite_url(tmp_path)) as engine, ClientInstance(cluster.name_servers) as instance:
+    with inbox_engine(sqlite_url(tmp_path)) as engine, patient_instance(cluster.name_servers) as instance:
 
         def pay(received: ConsumedMessage, connection: sa.Connection) -> None:
             connection.execute(effects.insert().values(unique_key=received.unique_key, amount=1))

@@ -15,6 +15,7 @@ from reconciler.policy.evidence import EndOutcome, StoredMessage
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from tests.polling import eventually
 from tests.services.fixtures import SharedClusters
+from tests.services.patient_instance import TIMEOUT_SECONDS, patient_instance
 from tests.services.rocketmq import marks
 from tests.services.topics import create_topic, topic_name
 from tests.unit.producers.world import World
@@ -54,10 +55,10 @@ def deployment(request: pytest.FixtureRequest, shared_clusters: SharedClusters, 
     )
     world = World(f"sqlite:///{tmp_path}/orders.db")
     route = AnnouncementRoute(environment="test", unique_key_topic=unique_key_topic, queues=QUEUES)
-    with ClientInstance(cluster.name_servers) as instance:
+    with patient_instance(cluster.name_servers) as instance:
         producer = open_producer(
             group=f"{topic}-group", environment="test", instance=instance, outbox_url=world.url, announcements=route,
-            announce_every_seconds=None,
+            announce_every_seconds=None, send_timeout_seconds=TIMEOUT_SECONDS, end_timeout_seconds=TIMEOUT_SECONDS,
         )  # fmt: skip
         with producer:
             yield Deployment(version=request.param, topic=topic, world=world, instance=instance, producer=producer)

@@ -25,6 +25,7 @@ from reconciler.rocketmq.consumer.push_consumer import (
 )
 from reconciler.rocketmq.wire.message import Message
 from tests.polling import eventually
+from tests.services.patient_instance import patient_instance
 
 NUMBERS = itertools.count(1)
 
@@ -54,7 +55,7 @@ def broker() -> Iterator[EmbeddedBroker]:
 @pytest.fixture
 def instance(broker: EmbeddedBroker) -> Iterator[ClientInstance]:
     """For sending and asking."""
-    with ClientInstance(broker.name_servers, heartbeat_interval_seconds=1.0) as made:
+    with patient_instance(broker.name_servers, heartbeat_interval_seconds=1.0) as made:
         yield made
 
 
