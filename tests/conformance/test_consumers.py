@@ -11,6 +11,7 @@ import pytest
 from reconciler.errors import BrokerRefused
 from reconciler.evidence.watermark import Watermarks
 from reconciler.policy.evidence import WatermarkState
+from reconciler.rocketmq.consumer import queue_offsets
 from reconciler.rocketmq.consumer.push_consumer import (
     ConsumeFrom,
     ConsumeStatus,
@@ -34,6 +35,12 @@ SETTINGS = PushSettings(
     rebalance_interval_seconds=2.0,
     orderly_suspend_seconds=0.1,
 )
+
+
+@pytest.fixture
+def patient_last_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that answers late is no broker that is away."""
+    monkeypatch.setattr(queue_offsets, "LAST_COMMIT_SECONDS", 60.0)
 
 
 class Received:
@@ -178,6 +185,7 @@ def test_an_orderly_consumer_keeps_each_queue_in_order(steps: Steps) -> None:
         assert of_queue == expected
 
 
+@pytest.mark.usefixtures("patient_last_commit")
 def test_offsets_of_all_queues_are_at_the_broker_after_shutdown(steps: Steps) -> None:
     """Also of the empty ones: the watermark rests on them."""
     topic, address = steps.target.new_topic("commit"), steps.target.broker
@@ -193,6 +201,7 @@ def test_offsets_of_all_queues_are_at_the_broker_after_shutdown(steps: Steps) ->
     assert stored == [0, 3, 0, 0]
 
 
+@pytest.mark.usefixtures("patient_last_commit")
 def test_a_new_group_s_first_offsets_are_all_kept(steps: Steps) -> None:
     """Brokers lose one of the first two offsets of a topic and group that they store at once, and answer both: without
     care, here one of 30 groups on 4.9.7 and 5.3.3."""

@@ -54,15 +54,15 @@ def test_a_held_pull_is_released_by_a_message(steps: Steps) -> None:
     def pull_until_found() -> None:
         """Old brokers may wake a pull a moment before the message can be read: consumers pull again."""
         while not found:
-            found.extend(record.unique_key for record in steps.pull(topic, suspend_seconds=15.0).records)
+            found.extend(record.unique_key for record in steps.pull(topic, suspend_seconds=60.0).records)
 
     puller = threading.Thread(target=pull_until_found, name="held-pull")
     began = time.monotonic()
     puller.start()
     sent = steps.send(topic, b"wake")
-    puller.join(60)
+    puller.join(120)
     assert found == [sent.unique_key]
-    assert time.monotonic() - began < 14  # not because the time was over
+    assert time.monotonic() - began < 50  # not because the time was over
 
 
 def test_a_queue_or_topic_that_does_not_exist_is_refused(steps: Steps) -> None:

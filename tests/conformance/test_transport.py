@@ -108,7 +108,7 @@ def test_the_index_horizon_follows_what_was_stored(steps: Steps, target: Target)
     instance = steps.instance
     probes = Probes(instance.client, instance.routes, instance.sender(PROBE_GROUP), instance.unique_keys)
     sent = steps.send(topic, b"before")
-    horizon = probes.horizon(topic, within_seconds=10.0)
+    horizon = probes.horizon(topic, within_seconds=60.0)
     (record,) = steps.query(topic, sent.unique_key)
     assert horizon.covers([target.broker_name], record.store_timestamp_ms - 1)
     assert horizon.at_ms[target.broker_name] >= record.store_timestamp_ms
