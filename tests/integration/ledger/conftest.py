@@ -16,8 +16,8 @@ from tests.services.redis_server import RedisServer
 
 @pytest.fixture
 def direct(shared_redis_server: RedisServer) -> Iterator[InRedis]:
-    rounds = open_redis(shared_redis_server.url)
-    with redis.Redis.from_url(shared_redis_server.url) as client:
+    rounds = open_redis(shared_redis_server.url, timeout_seconds=60)  # no test here waits for it to be away
+    with redis.Redis.from_url(shared_redis_server.url, socket_timeout=60) as client:
         yield InRedis(client, rounds)
     rounds.close()
 

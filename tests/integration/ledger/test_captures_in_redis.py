@@ -61,7 +61,7 @@ class Interrupted(RedisRoundCapture):
 def test_a_round_whose_reply_was_lost_is_captured_like_any_other(direct: InRedis, of: Shard) -> None:
     first = run(direct, of)
     with ReplySwallower(direct.client.connection_pool.connection_kwargs["port"]) as proxy:
-        rounds = open_redis(proxy.url, round_timeout_seconds=0.5, timeout_seconds=0.5)
+        rounds = open_redis(proxy.url, round_timeout_seconds=30, timeout_seconds=30)
         memory = RedisShardMemory(rounds, history_generations=2)
         direct.announce(of, KEYS[:50], following=50)
         direct.consume(of, KEYS[:13])

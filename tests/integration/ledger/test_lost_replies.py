@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import redis
@@ -24,9 +24,14 @@ from reconciler.shards.round_commands import round_commands, round_done
 from tests.contract.ledger.rows import key, shard
 from tests.contract.ledger.shards import InRedis
 from tests.integration.ledger.reply_swallower import ReplySwallower
+from tests.polling import eventually
 from tests.services.redis_server import RedisServer
 
 pytestmark = pytest.mark.redis
+
+T = TypeVar("T")
+
+PATIENT_SECONDS = 60.0
 
 
 @pytest.fixture
@@ -35,15 +40,15 @@ def proxy(shared_redis_server: RedisServer) -> Iterator[ReplySwallower]:
         yield swallower
 
 
-def through(proxy: ReplySwallower, *, retries: int, seconds: float = 30.0) -> RoundRedis:
+def through(proxy: ReplySwallower, *, retries: int, round_seconds: float = PATIENT_SECONDS) -> RoundRedis:
     """Clients as open_redis makes them, or with the retries that a default redis-py has.
 
-    `seconds`: time for an answer; only who waits for silence wants it short.
+    `round_seconds`: time for the reply to a round; only who waits for silence wants it short.
     """
     if retries == 0:
-        return open_redis(proxy.url, round_timeout_seconds=seconds, timeout_seconds=seconds)
-    client = redis.Redis.from_url(proxy.url, socket_timeout=seconds, retry=Retry(NoBackoff(), retries))
-    return RoundRedis(client=client, round_timeout_seconds=seconds)
+        return open_redis(proxy.url, round_timeout_seconds=round_seconds, timeout_seconds=PATIENT_SECONDS)
+    client = redis.Redis.from_url(proxy.url, socket_timeout=PATIENT_SECONDS, retry=Retry(NoBackoff(), retries))
+    return RoundRedis(client=client, round_timeout_seconds=round_seconds)
 
 
 @pytest.mark.parametrize("retries", [0, 3], ids=["no-retry", "redis-py-retries"])
@@ -51,7 +56,7 @@ def through(proxy: ReplySwallower, *, retries: int, seconds: float = 30.0) -> Ro
 def test_a_lost_reply_loses_no_key_and_moves_the_fence_once(
     direct: InRedis, proxy: ReplySwallower, of: Shard, retries: int, hang: bool
 ) -> None:
-    rounds = through(proxy, retries=retries, seconds=1.0 if hang else 30.0)
+    rounds = through(proxy, retries=retries, round_seconds=1.0 if hang else PATIENT_SECONDS)
     memory = RedisShardMemory(rounds)
     epoch = memory.begin_epoch(of)
     direct.announce(of, [key(n) for n in range(50)], following=50)
@@ -59,12 +64,13 @@ def test_a_lost_reply_loses_no_key_and_moves_the_fence_once(
 
     proxy.swallow(1, hang=hang)
     assert memory.take_round(of, epoch=epoch) is None
-    assert proxy.swallowed == 1
+    eventually(lambda: proxy.swallowed == 1, within_seconds=60)  # the client may give up before the proxy is awake
     assert proxy.seen == 1, "the MULTI was not sent again"
-    assert memory.state(of).generation == 1
+    eventually(lambda: memory.state(of).generation == 1, within_seconds=60)
     assert set(direct.pending(of)) == {key(n) for n in range(13, 50)}
 
-    again = memory.take_round(of, epoch=epoch)
+    patient = RedisShardMemory(replace(rounds, round_timeout_seconds=PATIENT_SECONDS))
+    again = patient.take_round(of, epoch=epoch)
     assert again is not None
     assert (again.generation, again.counts.pending_after) == (2, 37)
     rounds.close()
@@ -236,8 +242,9 @@ def test_an_epoch_that_changes_under_the_round_stops_it(direct: InRedis, of: Sha
 
 def test_redis_that_is_gone_is_away_and_comes_back(new_redis_server, of: Shard) -> None:  # type: ignore[no-untyped-def]  # a fixture's factory
     server = new_redis_server()
-    rounds = open_redis(server.url, timeout_seconds=0.5, round_timeout_seconds=0.5)
-    memory = RedisShardMemory(rounds)
+    rounds = open_redis(server.url, timeout_seconds=PATIENT_SECONDS, round_timeout_seconds=PATIENT_SECONDS)
+    hasty_rounds = open_redis(server.url, timeout_seconds=0.5, round_timeout_seconds=0.5)
+    memory, hasty = RedisShardMemory(rounds), RedisShardMemory(hasty_rounds)
     epoch = memory.begin_epoch(of)
     server.stop()
     for call in (
@@ -252,12 +259,22 @@ def test_redis_that_is_gone_is_away_and_comes_back(new_redis_server, of: Shard) 
             call()
     server.start()
     assert memory.state(of).epoch == epoch
+    eventually(lambda: unless_away(lambda: hasty.state(of)), within_seconds=60)
     server.freeze()
     with pytest.raises(RedisAway):
-        memory.state(of)
+        hasty.state(of)
     server.thaw()
-    assert memory.take_round(of, epoch=epoch) is not None
+    eventually(lambda: unless_away(lambda: hasty.take_round(of, epoch=epoch)), within_seconds=60)
+    hasty_rounds.close()
     rounds.close()
+
+
+def unless_away(ask: Callable[[], T]) -> T | None:
+    """The answer of a Redis whose client has little patience; None: not in its time."""
+    try:
+        return ask()
+    except RedisAway:
+        return None
 
 
 def test_full_read_only_and_forbidden_redis_is_away_and_keeps_its_sets(new_redis_server, of: Shard) -> None:  # type: ignore[no-untyped-def]  # a fixture's factory

@@ -33,6 +33,8 @@ pytestmark = pytest.mark.redis
 
 OF = shard("round-histories")
 KEYS = [key(number) for number in range(40)]
+#: For every answer: a round whose reply is late would count as one whose reply was lost.
+PATIENT_SECONDS = 60.0
 SOME = st.lists(st.sampled_from(KEYS), min_size=1, max_size=12, unique=True)
 
 
@@ -196,17 +198,26 @@ class Histories(RuleBasedStateMachine):
         assert self.model.is_conserved
 
 
+def patient(url: str) -> RoundRedis:
+    return open_redis(url, timeout_seconds=PATIENT_SECONDS, round_timeout_seconds=PATIENT_SECONDS)
+
+
 @pytest.mark.unmeasured
 @pytest.mark.parametrize("retries", [0, 3], ids=["no-retry", "redis-py-retries"])
 def test_histories_with_lost_replies_agree_with_the_model(redis_server: RedisServer, retries: int) -> None:
-    plain = open_redis(redis_server.url)
-    with redis.Redis.from_url(redis_server.url) as client, ReplySwallower(redis_server.port) as proxy:
+    plain = patient(redis_server.url)
+    with (
+        redis.Redis.from_url(redis_server.url, socket_timeout=PATIENT_SECONDS) as client,
+        ReplySwallower(redis_server.port) as proxy,
+    ):
         client.config_set("appendfsync", "no")
         if retries:
-            retrying = redis.Redis.from_url(proxy.url, socket_timeout=5, retry=Retry(NoBackoff(), retries))
+            retrying = redis.Redis.from_url(
+                proxy.url, socket_timeout=PATIENT_SECONDS, retry=Retry(NoBackoff(), retries)
+            )
             rounds = RoundRedis(client=retrying)
         else:
-            rounds = open_redis(proxy.url)
+            rounds = patient(proxy.url)
         direct = InRedis(client, plain, history_generations=2)
         machine: Any = type("Machine", (Histories,), {"direct": direct, "proxy": proxy, "rounds": rounds})
         run_state_machine_as_test(
