@@ -74,7 +74,7 @@ def test_bad_announcements_are_quarantined_and_the_good_ones_behind_them_are_mat
     before = deployed.commit(8, producer=producer)
     bad = bad_bodies(deployed)
     announce_raw(deployed, [body for _, body in bad.values()])
-    behind = deployed.commit(12, producer=producer)
+    behind = deployed.commit(40, producer=producer)
     lost = deployed.commit(4, lose=True, producer=producer)
     assert {shard_of(key, SHARDS) for key in behind} == set(range(SHARDS)), "a queue without a good one behind bad ones"
     committed = before + behind + lost

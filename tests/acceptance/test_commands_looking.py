@@ -20,6 +20,7 @@ from tests.acceptance.command import RECONCILER, one_object, reconciler
 from tests.acceptance.deployment import Deployment
 from tests.acceptance.marked_secrets import require_no_secret_in_files
 from tests.ended import Ended
+from tests.polling import eventually
 
 pytestmark = [
     pytest.mark.acceptance,
@@ -66,6 +67,7 @@ def lived(tmp_path_factory: pytest.TempPathFactory, services: tuple[str, str]) -
         rolled_back = deployment.rows(
             deployment.outbox, "SELECT unique_key FROM reconciler_outbox WHERE state = 'ROLLED_BACK'"
         )
+        eventually(lambda: deployment.effects() == sorted(delivered), within_seconds=60)
         once = deployment.command("once", "--output", "json")
         stack.callback(consumer.shutdown)
         yield Lived(deployed=deployment, delivered=delivered, repaired=lost, rolled_back=rolled_back[0], once=once)

@@ -113,9 +113,9 @@ def test_secret_in_an_output_or_an_argument_fails_the_test_that_ran_the_command(
 _LEAKING_TESTS = """
 import logging, subprocess, sys
 from tests.acceptance.marked_secrets import marked
+from tests.polling import eventually
 
 SECRET = marked("planted")
-PAUSE = "import time; time.sleep(1)"
 
 def test_nothing(tmp_path):
     (tmp_path / "log").write_text("calm")
@@ -129,8 +129,11 @@ def test_log():
 def test_output():
     print(SECRET)
 
-def test_process_that_has_ended():
-    subprocess.run([sys.executable, "-S", "-c", PAUSE, SECRET], check=True)
+def test_process_that_has_ended(process_lists):
+    command = [sys.executable, "-S", "-c", "input()", SECRET]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        eventually(lambda: process.pid in process_lists._found, within_seconds=20)
+        process.communicate(b"\\n")
 """
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tests.brokers.jars import cache_folder, client_jars, locked
+from tests.polling import PATIENCE
 
 SOURCE = Path(__file__).parent / "java" / "StockClient.java"
 RUN_SECONDS = 150
@@ -73,7 +74,7 @@ def _code(command: list[str], out: IO[bytes], err: IO[bytes], folder: Path) -> i
     """The exit code; None for a JVM that hangs: it has written its threads to `out` (SIGQUIT) and was killed."""
     with subprocess.Popen(command, stdout=out, stderr=err, cwd=folder) as process:
         try:
-            return process.wait(RUN_SECONDS)
+            return process.wait(RUN_SECONDS * PATIENCE)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGQUIT)
             with suppress(subprocess.TimeoutExpired):

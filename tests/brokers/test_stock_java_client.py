@@ -13,7 +13,7 @@ from tests.services.requirements import downloaded
 
 CLIENTS = (pytest.param("4.9.7", marks=pytest.mark.nightly), "5.3.3")
 
-pytestmark = [pytest.mark.broker, pytest.mark.parametrize("client", CLIENTS)]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(600), pytest.mark.parametrize("client", CLIENTS)]
 
 
 def of(events: list[Event], kind: str) -> list[Event]:
@@ -32,7 +32,8 @@ def test_two_members_share_the_queues_and_one_takes_over(address: Address, clien
     assert sorted([shared["first"], shared["second"]]) == ["[0, 1]", "[2, 3]"]
     (received,) = of(events, "received")
     assert received["distinct"] == 80
-    assert received["deliveries"] <= 82  # a handover may deliver again what was in flight
+    # A handover may deliver again what was in flight: on a busy machine all forty of before, and none of after.
+    assert received["deliveries"] <= 120
 
 
 def test_a_refused_message_is_retried_and_ends_as_a_dead_letter(address: Address, client: str, tmp_path: Path) -> None:

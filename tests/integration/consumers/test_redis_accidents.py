@@ -26,7 +26,7 @@ from reconciler.errors import InvalidValue, InvariantViolation, RedisAway
 from reconciler.rocketmq.consumer.listener import ConsumeStatus
 from reconciler.shards.access import open_client
 from reconciler.shards.sets import RedisCommitSets, RedisHalfSets
-from tests.polling import eventually
+from tests.polling import PATIENCE, eventually
 from tests.services.ports import free_port
 from tests.services.redis_server import RedisServer
 from tests.unit.announcing.announcement_world import QUEUE, SUBSCRIPTION, World, announcement
@@ -44,7 +44,7 @@ SHARD = Shard(subscription=SUBSCRIPTION, number=QUEUE.queue_id)
 def clients() -> Iterator[Callable[..., redis.Redis]]:
     opened: list[redis.Redis] = []
 
-    def connect(server: RedisServer, *, login: str = "", timeout_seconds: float = 2.0) -> redis.Redis:
+    def connect(server: RedisServer, *, login: str = "", timeout_seconds: float = 30.0) -> redis.Redis:
         client = open_client(server.url.replace("://", f"://{login}"), timeout_seconds=timeout_seconds)
         assert isinstance(client, redis.Redis)
         opened.append(client)
@@ -79,7 +79,7 @@ def user(role: RedisUser) -> str:
 
 def recorder_of(server: RedisServer, **options: Any) -> CommitRecorder:
     # The product's 50 ms are too short for a test on a busy machine, unless that is what it tests.
-    patience = {"timeout_seconds": 2.0, "wait_seconds": 2.0}
+    patience = {"timeout_seconds": 30.0, "wait_seconds": 30.0}
     return CommitRecorder.open(server.url, environment="test", group="billing", shards=4, **(patience | options))
 
 
@@ -101,7 +101,7 @@ def test_business_goes_on_without_redis_and_is_recorded_again_afterwards(
         during = [message() for _ in range(40)]
         started = time.monotonic()
         assert {wrapped(each) for each in during} == {ConsumeStatus.CONSUME_SUCCESS}
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < 10 * PATIENCE
         assert effect_count(engine) == 41
         assert recorder.flush(timeout_seconds=60)
         assert missed == [each.unique_key for each in during]
@@ -144,7 +144,7 @@ def test_the_business_login_may_only_sadd_and_the_recorder_manages_with_that(
     admin.hset(meta_key(SUBSCRIPTION), mapping={"shards": 4})
     restricted = clients(server, login="business:pw@")
     recorder = CommitRecorder(
-        RedisCommitSets(restricted), environment="test", group="billing", shards=4, wait_seconds=2.0
+        RedisCommitSets(restricted), environment="test", group="billing", shards=4, wait_seconds=30.0
     )
     with recorder:
         recorder.check_shards("ORDERS")  # may not read the meta hash: not checked, not refused
@@ -307,7 +307,7 @@ def test_many_consumer_threads_lose_no_key(new_redis_server: Start, clients: Cal
             thread.start()
         for thread in threads:
             thread.join(60)
-        assert recorder.flush()
+        assert recorder.flush(timeout_seconds=60)
         state = recorder.state()
         assert (state.recorded, state.missed) == (1_601, 0)
         assert state.batches < 1_601
@@ -346,7 +346,7 @@ def test_the_demos_own_redis_is_enough() -> None:
 def _answers(client: Any) -> bool:
     try:
         return bool(client.ping())
-    except redis.exceptions.ConnectionError:
+    except redis.exceptions.RedisError:
         return False
 
 
@@ -358,10 +358,10 @@ def _use_redis(client: Any, url: str) -> None:
     assert RedisHalfSets(client).size(SHARD) == 2
     assert [event.detail for event in world.events] == []
     with CommitRecorder.open(
-        url, environment="test", group="billing", shards=4, timeout_seconds=1.0, topics=["ORDERS"]
+        url, environment="test", group="billing", shards=4, timeout_seconds=30.0, topics=["ORDERS"]
     ) as recorder:
         assert recorder.record_many("ORDERS", [new_key() for _ in range(3_000)], wait=False)
-        assert recorder.flush(timeout_seconds=10)
+        assert recorder.flush(timeout_seconds=60)
         assert recorder.state().recorded == 3_000
 
 

@@ -90,7 +90,10 @@ def pair(new_redis_server: RedisFactory, tmp_path: Path) -> Iterator[Pair]:
         stack.callback(engine.dispose)
 
         def side(server: RedisServer) -> Side:
-            client, rounds = stack.enter_context(redis.Redis.from_url(server.url)), open_redis(server.url)
+            client, rounds = (
+                stack.enter_context(redis.Redis.from_url(server.url, socket_timeout=90)),
+                open_redis(server.url),
+            )
             stack.callback(rounds.close)
             return Side(
                 redis=InRedis(client, rounds),
@@ -113,7 +116,7 @@ def pair(new_redis_server: RedisFactory, tmp_path: Path) -> Iterator[Pair]:
 def promote_the_replica(pair: Pair) -> None:
     """It has all that the primary had acknowledged; what comes there from now on it will never see."""
     primary = pair.primary.redis.client
-    assert primary.execute_command("WAIT", 1, 10_000) == 1  # type: ignore[no-untyped-call]  # redis-py has no annotation
+    assert primary.execute_command("WAIT", 1, 60_000) == 1  # type: ignore[no-untyped-call]  # redis-py has no annotation
     pair.replication.replicaof("NO", "ONE")
 
 

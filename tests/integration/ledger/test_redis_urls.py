@@ -129,7 +129,7 @@ def test_sentinel_leads_to_the_new_primary_after_a_failover(new_redis_server: St
     configuration.write_text(
         f"port {port}\nbind 127.0.0.1\ndir {tmp_path}\n"
         f"sentinel monitor shards 127.0.0.1 {primary.port} 1\n"
-        "sentinel down-after-milliseconds shards 500\nsentinel failover-timeout shards 3000\n"
+        "sentinel down-after-milliseconds shards 60000\nsentinel failover-timeout shards 3000\n"
     )
     sentinel = Child(["redis-sentinel", str(configuration)], log=tmp_path / "sentinel.log")
     try:
@@ -144,6 +144,8 @@ def test_sentinel_leads_to_the_new_primary_after_a_failover(new_redis_server: St
             eventually(knows_the_replica, within_seconds=60)
         with opened(f"redis+sentinel://127.0.0.1:{port}/shards") as rounds:
             runs_a_round(rounds)
+            with redis.Redis(port=port) as client:  # not before: a primary that is only slow would be left
+                client.sentinel_set("shards", "down-after-milliseconds", 500)
             primary.kill()
 
             def runs_again() -> bool:

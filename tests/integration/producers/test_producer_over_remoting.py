@@ -163,13 +163,20 @@ def test_an_end_that_is_lost_is_finished_by_check_back(
 
 def test_a_lost_end_does_not_hold_a_block_for_longer_than_it_was_told(broker: EmbeddedBroker, start: Start) -> None:
     producer = start(broker.name_servers, end_timeout_seconds=0.1, without_outbox=True, outbox_url=None)
-    broker.faults.drop_ends(1)
-    began = time.monotonic()
-    with producer.transaction(message()) as tx:
-        pass
-    assert time.monotonic() - began < END_TIMEOUT_SECONDS, "a block without the setting waits for that long"
-    assert tx.end_answer is not None
-    assert tx.end_answer.outcome is EndOutcome.NO_ANSWER
+    outcomes: list[EndOutcome | None] = []
+
+    def block_is_short() -> bool:
+        broker.faults.drop_ends(1)
+        began = time.monotonic()
+        with producer.transaction(message()) as tx:
+            pass
+        lasted_seconds = time.monotonic() - began
+        outcomes.append(tx.end_answer and tx.end_answer.outcome)
+        return lasted_seconds < END_TIMEOUT_SECONDS
+
+    # The shortest of several on a busy machine: each block without the setting waits for that long.
+    eventually(block_is_short, within_seconds=30)
+    assert set(outcomes) == {EndOutcome.NO_ANSWER}
 
 
 def test_an_outer_transaction_is_finished_by_check_back(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from reconciler.clock import SystemClock
+from reconciler.clock import ManualClock, SystemClock
 from reconciler.rocketmq.client.step_thread import StepThread
 from tests.polling import eventually
 
@@ -28,12 +28,17 @@ def test_a_step_that_raises_does_not_end_the_thread(steps: StepThread, caplog: p
     assert "a step of steps failed" in caplog.text
 
 
-def test_delayed_steps_run_in_the_order_of_their_times(steps: StepThread) -> None:
-    order: list[str] = []
+def test_delayed_steps_run_in_the_order_of_their_times() -> None:
+    clock, order = ManualClock(), list[str]()
+    steps = StepThread("steps", clock)
     steps.later(0.05, lambda: order.append("second"))
     steps.later(0.01, lambda: order.append("first"))
     steps.soon(lambda: order.append("now"))
-    eventually(lambda: order == ["now", "first", "second"], within_seconds=60)
+    steps.start()
+    try:
+        eventually(lambda: order == ["now", "first", "second"], within_seconds=60)
+    finally:
+        steps.close()
 
 
 def test_a_periodic_step_goes_on_after_a_failure(steps: StepThread) -> None:
