@@ -171,7 +171,7 @@ def test_a_lost_end_does_not_hold_a_block_for_longer_than_it_was_told(broker: Em
         with producer.transaction(message()) as tx:
             pass
         lasted_seconds = time.monotonic() - began
-        outcomes.append(tx.end_answer and tx.end_answer.outcome)
+        outcomes.append(None if tx.end_answer is None else tx.end_answer.outcome)
         return lasted_seconds < END_TIMEOUT_SECONDS
 
     # The shortest of several on a busy machine: each block without the setting waits for that long.
