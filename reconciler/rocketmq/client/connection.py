@@ -338,7 +338,7 @@ class Connection:
             timed_out = [self._waiting.pop(opaque) for opaque in late]
             is_idle = not self._waiting and now - self._last_traffic > self._limits.idle_seconds
         for waiting in timed_out:
-            _settle(waiting.future, RequestTimeout(f"{self.address}: no answer to {waiting.what} in time"))
+            _settle(waiting.future, RequestTimeout(f"{self.address}: {waiting.what}: no answer in time"))
         if any(waiting.sent_seconds > self._last_received for waiting in timed_out):
             # Our own writes keep a dead path alive (a load balancer that swallows them): only a new one can tell. The
             # Java client closes its channel then, too (NettyRemotingClient.invokeSync, closeSocketIfTimeout).

@@ -42,6 +42,14 @@ def test_answers_may_come_in_any_order() -> None:
         assert [future.result(60).fields["topic"] for future in futures] == [str(n) for n in range(10)]
 
 
+def test_a_time_out_has_the_same_words_whoever_notices_it_first() -> None:
+    with Peer(drain) as peer, RemotingClient() as client:
+        with pytest.raises(RequestTimeout) as by_caller:
+            client.wait(client.submit(peer.address, _ask(), 60), 0.01, f"{peer.address}: request 30")
+        by_reader = client.submit(peer.address, _ask(), 0.1).exception(60)
+        assert str(by_reader) == str(by_caller.value) == f"{peer.address}: request 30: no answer in time"
+
+
 def test_an_error_code_is_an_answer_and_no_exception() -> None:
     refusing = answering(lambda request: reply_to(request, 17, remark="no such topic"))
     with Peer(refusing) as peer, RemotingClient() as client:
