@@ -271,13 +271,16 @@ class NoticeService:
         """Sends what is due of one notifier, one after the other, until one fails. Raises nothing."""
         listener = self._listeners[name]
         try:
-            if self._clock.monotonic_seconds() < self._paused_until.get(name, 0.0):
-                return
-            self._send_due(listener)
+            if not self._is_paused(name):
+                self._send_due(listener)
         except ReconcilerError as error:  # the ledger is away: tell_silence() says so
             logger.debug("notices_unsent: %s", error)
         except Exception:
             logger.exception("notices_failed")
+
+    def _is_paused(self, name: str) -> bool:
+        """Whether its receiver failed just now, and is left alone."""
+        return self._clock.monotonic_seconds() < self._paused_until.get(name, 0.0)
 
     def tell_silence(self) -> None:
         """Tells from memory that the ledger is away, or is back. Raises nothing, and never waits for the ledger."""
@@ -292,7 +295,7 @@ class NoticeService:
 
     def _tell_silence(self, listener: Listener) -> None:
         name, interval_ms = listener.name, round(listener.pace.interval_seconds * 1000)
-        if self._clock.monotonic_seconds() < self._paused_until.get(name, 0.0):
+        if self._is_paused(name):
             return
         now_ms = self._clock.now_ms()
         with self._lock:
