@@ -36,7 +36,6 @@ from reconciler.errors import ReconcilerError
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.offsets import Offsets
-from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.client.tls import TlsSettings
 from reconciler.rocketmq.consumer.pulling import PullRequest, pull
 from reconciler.rocketmq.consumer.settings import PushSettings
@@ -53,7 +52,7 @@ from tests.acceptance.marked_secrets import FOLDER as SECRETS_FOLDER
 from tests.acceptance.marked_secrets import marked, require_no_secret_in_tables, require_unmarked
 from tests.acceptance.warm_commands import WarmProcess
 from tests.ended import Ended
-from tests.services.patient_instance import TIMEOUT_SECONDS, patient_instance
+from tests.services.patient_instance import TIMEOUT_SECONDS, patient_client, patient_instance
 
 SHARDS = 2
 EFFECTS = sa.table("effects", sa.column("unique_key"), sa.column("applied_at_ms"))
@@ -277,14 +276,7 @@ class Deployment:
 
     def producer(self) -> TransactionalProducer:
         """A started producer whose END_TRANSACTION and check-backs are dropped for keys in `lose`; one a deployment."""
-        client = RemotingClient(
-            outgoing=self._pass,
-            incoming=self._pass,
-            acl=self.acl,
-            tls=self.tls,
-            connect_timeout_seconds=TIMEOUT_SECONDS,
-            request_timeout_seconds=TIMEOUT_SECONDS,
-        )
+        client = patient_client(outgoing=self._pass, incoming=self._pass, acl=self.acl, tls=self.tls)
         instance = ClientInstance(self.name_servers, client=client)
         producer = open_producer(
             group=self.producer_group,

@@ -16,7 +16,6 @@ from reconciler.evidence.stored_message import stored_message
 from reconciler.policy.evidence import EndOutcome, Presence
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.name_servers import NameServers
-from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.client.tls import TlsSettings
 from reconciler.rocketmq.consumer.listener import ConsumeStatus
 from reconciler.rocketmq.consumer.push_consumer import PushConsumer
@@ -28,7 +27,7 @@ from tests.conformance.steps import Steps
 from tests.conformance.targets import Target, expectation
 from tests.polling import eventually
 from tests.services.certificates import Authority
-from tests.services.patient_instance import TIMEOUT_SECONDS, patient_instance
+from tests.services.patient_instance import TIMEOUT_SECONDS, patient_client, patient_instance
 from tests.services.rocketmq import ClusterTls, RocketMQCluster, marks
 from tests.services.topics import topic_name
 
@@ -137,7 +136,7 @@ def test_a_lost_end_is_found_and_repaired_over_tls(version: str, authority: Auth
 def test_an_embedded_broker_registers_at_a_real_name_server_that_enforces_tls(
     version: str, authority: Authority
 ) -> None:
-    with cluster_with_tls(version, tls_of(authority, mutual=True)) as (cluster, tls), patient_client(tls) as client:
+    with cluster_with_tls(version, tls_of(authority, mutual=True)) as (cluster, tls), patient_client(tls=tls) as client:
         names = NameServers(cluster.name_servers, client)
         with EmbeddedBroker(name_servers=cluster.name_servers, name_server_tls=tls) as broker:
             found = eventually(lambda: names.brokers().get("embedded"), within_seconds=30)
@@ -145,12 +144,8 @@ def test_an_embedded_broker_registers_at_a_real_name_server_that_enforces_tls(
         assert eventually(lambda: "embedded" not in names.brokers(), within_seconds=30)
 
 
-def patient_client(tls: TlsSettings | None) -> RemotingClient:
-    return RemotingClient(tls=tls, connect_timeout_seconds=TIMEOUT_SECONDS, request_timeout_seconds=TIMEOUT_SECONDS)
-
-
 def refusal(address: str, tls: TlsSettings | None) -> str:
-    with patient_client(tls) as client, pytest.raises(BrokerUnavailable) as caught:
+    with patient_client(tls=tls) as client, pytest.raises(BrokerUnavailable) as caught:
         client.request(address, Command(code=RequestCode.GET_BROKER_CLUSTER_INFO))
     return str(caught.value)
 

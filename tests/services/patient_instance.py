@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.heartbeat import INTERVAL_SECONDS
@@ -13,6 +14,13 @@ from reconciler.rocketmq.wire.acl import AclCredentials
 
 #: For connecting, and for an answer. As delivered it is 3 s, and `eventually` raises a RequestTimeout at once.
 TIMEOUT_SECONDS = 30.0
+
+
+def patient_client(*, request_timeout_seconds: float = TIMEOUT_SECONDS, **more: Any) -> RemotingClient:
+    """`more`: as RemotingClient takes it."""
+    return RemotingClient(
+        connect_timeout_seconds=TIMEOUT_SECONDS, request_timeout_seconds=request_timeout_seconds, **more
+    )
 
 
 @contextlib.contextmanager
@@ -26,12 +34,7 @@ def patient_instance(
 ) -> Iterator[ClientInstance]:
     """Not for tests of time-outs. What a producer or consumer bounds by itself stays as it is."""
     with (
-        RemotingClient(
-            acl=acl,
-            tls=tls,
-            connect_timeout_seconds=TIMEOUT_SECONDS,
-            request_timeout_seconds=request_timeout_seconds,
-        ) as client,
+        patient_client(acl=acl, tls=tls, request_timeout_seconds=request_timeout_seconds) as client,
         ClientInstance(name_servers, client=client, heartbeat_interval_seconds=heartbeat_interval_seconds) as instance,
     ):
         yield instance

@@ -32,7 +32,7 @@ from reconciler.settings.schema import TlsSection
 from reconciler.wiring.connections import tls_settings
 from tests.polling import eventually
 from tests.services.certificates import Authority
-from tests.services.patient_instance import TIMEOUT_SECONDS, patient_instance
+from tests.services.patient_instance import patient_client, patient_instance
 from tests.unit.rocketmq.peers import Peer, Script, answering, drain, echo
 
 ASK = Command(code=RequestCode.GET_BROKER_CLUSTER_INFO)
@@ -74,12 +74,8 @@ def client(authority: Authority, name: str | None = None) -> TlsSettings:
     return TlsSettings(ca_file=str(authority.file), certificate_file=certificate, key_file=key)
 
 
-def patient(tls: TlsSettings | None) -> RemotingClient:
-    return RemotingClient(tls=tls, connect_timeout_seconds=TIMEOUT_SECONDS, request_timeout_seconds=TIMEOUT_SECONDS)
-
-
 def failure(address: str, tls: TlsSettings | None) -> BrokerUnavailable:
-    with patient(tls) as remoting, pytest.raises(BrokerUnavailable) as caught:
+    with patient_client(tls=tls) as remoting, pytest.raises(BrokerUnavailable) as caught:
         remoting.request(address, ASK)
     return caught.value
 
@@ -176,7 +172,7 @@ def test_a_server_that_wants_another_certificate_of_ours_says_so(
 
 
 def test_the_reason_stays_in_sight_while_the_client_pauses(authority: Authority) -> None:
-    with EmbeddedBroker(tls=server(authority, "expired")) as broker, patient(client(authority)) as remoting:
+    with EmbeddedBroker(tls=server(authority, "expired")) as broker, patient_client(tls=client(authority)) as remoting:
         for _ in range(3):
             with pytest.raises(BrokerUnavailable, match="is expired") as caught:
                 remoting.request(broker.address, ASK)
@@ -241,7 +237,7 @@ def test_a_peer_that_takes_no_bytes_costs_the_connection(authority: Authority) -
 
 
 def test_a_connection_that_is_cut_while_idle_is_noticed_and_made_again(authority: Authority) -> None:
-    with EmbeddedBroker(tls=server(authority)) as broker, patient(client(authority)) as remoting:
+    with EmbeddedBroker(tls=server(authority)) as broker, patient_client(tls=client(authority)) as remoting:
         gone = threading.Event()
         remoting.on_disconnect(lambda _address: gone.set())
         remoting.request(broker.address, ASK)
@@ -256,7 +252,7 @@ def test_renewed_files_are_used_by_the_next_connection(authority: Authority, tmp
     ours.issue("client", days=-1)
     served = replace(mutual(authority), client_ca_file=ours.file)
     settings = replace(settings, ca_file=str(authority.file))
-    with EmbeddedBroker(tls=served) as broker, patient(settings) as remoting:
+    with EmbeddedBroker(tls=served) as broker, patient_client(tls=settings) as remoting:
         with pytest.raises(BrokerUnavailable, match="the certificate of this client"):
             remoting.request(broker.address, ASK)
         ours.issue("client")
@@ -291,7 +287,7 @@ def test_half_renewed_files_leave_the_former_ones_in_use(authority: Authority, t
 def test_an_encrypted_key_is_opened_by_its_password(authority: Authority, form: str) -> None:
     password = "open sesame"
     given = replace(client(authority, "locked"), key_password=password if form == "text" else lambda: password)
-    with EmbeddedBroker(tls=mutual(authority)) as broker, patient(given) as remoting:
+    with EmbeddedBroker(tls=mutual(authority)) as broker, patient_client(tls=given) as remoting:
         assert remoting.request(broker.address, ASK).code == 0
 
 
