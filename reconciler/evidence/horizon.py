@@ -3,37 +3,68 @@
 A "not found" answer says nothing about how far the index is (DefaultMessageStore.queryMessage). So a probe with a
 fresh key is sent to every broker and looked up until it is found: the index follows the log in order, hence
 everything stored before the probe's store time is indexed too.
+
+A broker's time is told by its probe alone, which is read by its offset: the clock of this host may be another one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from reconciler.clock import Backoff
-from reconciler.errors import BrokerUnavailable, ReconcilerError
-from reconciler.evidence.lookup import query_messages
+from reconciler.errors import BrokerRefused, BrokerUnavailable, ReconcilerError
+from reconciler.evidence.lookup import query_messages, records_at
+from reconciler.policy.judging.clock_reading import ClockReading
 from reconciler.policy.ports import Horizon
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.client.routes import MessageQueue, Routes, TopicNotFound
 from reconciler.rocketmq.client.sending import Sender
 from reconciler.rocketmq.wire.codes import PROBE_TOPIC
 from reconciler.rocketmq.wire.message import Message
+from reconciler.rocketmq.wire.record import MessageRecord
 from reconciler.rocketmq.wire.unique_keys import UniqueKeyGenerator
 
 #: Producer group of probes.
 PROBE_GROUP = "RECONCILER_PROBE"
-#: Look-ups of a probe begin this long before now: the clocks of client and broker differ.
-_CLOCKS_DIFFER_MS = 600_000
+#: In the answers, where the topic's route names no broker.
+ROUTE = "route"
+#: An entry's time in the index is its file's beginning plus whole seconds: up to 999 ms too early.
+_INDEX_STEP_MS = 1_000
 _LOOKS = Backoff(first_seconds=0.002, longest_seconds=0.05)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeAnswer:
-    """How far one broker's index has come."""
+    """How far one broker's index has come, and what its clock says."""
 
     #: Store time of the probe that was found; None: unknown.
     at_ms: int | None
     detail: str
+    #: The store time of the probe, between sending it and the answer. None: the broker did not show the probe.
+    clock: ClockReading | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class _SentProbe:
+    """A probe that one broker has stored."""
+
+    broker_name: str
+    address: str
+    unique_key: str
+    commit_log_offset: int
+    asked_seconds: float
+    answered_seconds: float
+    #: None: not read yet.
+    stored_ms: int | None = None
+
+    def answer(self, at_ms: int | None, detail: str) -> ProbeAnswer:
+        if self.stored_ms is None:
+            return ProbeAnswer(at_ms=at_ms, detail=detail)
+        clock = ClockReading(
+            at_ms=self.stored_ms, asked_seconds=self.asked_seconds, answered_seconds=self.answered_seconds
+        )
+        return ProbeAnswer(at_ms=at_ms, detail=detail, clock=clock)
 
 
 class Probes:
@@ -62,11 +93,11 @@ class Probes:
     def probe(self, topic: str, *, within_seconds: float = 3.0) -> dict[str, ProbeAnswer]:
         """The horizon of each broker, or the reason why it proves nothing. Never raises for a broker that fails."""
         answers: dict[str, ProbeAnswer] = {}
-        sent: dict[str, tuple[str, str]] = {}
+        sent: list[_SentProbe] = []
         try:
             places = self._routes.whereabouts(topic)
         except (TopicNotFound, BrokerUnavailable) as error:
-            return {"route": ProbeAnswer(at_ms=None, detail=str(error))}
+            return {ROUTE: ProbeAnswer(at_ms=None, detail=str(error))}
         for place in places:
             if place.master is None:
                 answers[place.broker_name] = ProbeAnswer(at_ms=None, detail=place.detail)
@@ -75,57 +106,80 @@ class Probes:
                 answers[place.broker_name] = ProbeAnswer(at_ms=None, detail=place.doubt)
                 continue
             try:
-                sent[place.broker_name] = (place.master, self._send(place.broker_name, place.master))
+                sent.append(self._send(place.broker_name, place.master))
             except ReconcilerError as error:
                 answers[place.broker_name] = ProbeAnswer(at_ms=None, detail=f"probe not sent: {error}")
         answers.update(self._await(sent, within_seconds))
         return answers
 
-    def _send(self, broker_name: str, address: str) -> str:
+    def _send(self, broker_name: str, address: str) -> _SentProbe:
         key = self._unique_keys.next_key()
         queue = MessageQueue(topic=self._topic, broker_name=broker_name, queue_id=0)
         # Found in the same way as the messages that it speaks for: by its unique key, and no other word.
         probe = Message(topic=self._topic, body=b"index probe", unique_key=key)
-        self._sender.send_to(address, queue, probe)
-        return key
+        asked_seconds = self._client.clock.monotonic_seconds()
+        stored = self._sender.send_to(address, queue, probe)
+        return _SentProbe(
+            broker_name=broker_name,
+            address=address,
+            unique_key=key,
+            commit_log_offset=stored.commit_log_offset,
+            asked_seconds=asked_seconds,
+            answered_seconds=self._client.clock.monotonic_seconds(),
+        )
 
-    def _await(self, sent: dict[str, tuple[str, str]], within_seconds: float) -> dict[str, ProbeAnswer]:
+    def _await(self, sent: Sequence[_SentProbe], within_seconds: float) -> dict[str, ProbeAnswer]:
         clock = self._client.clock
         deadline = clock.monotonic_seconds() + within_seconds
-        begin_ms = max(0, clock.now_ms() - _CLOCKS_DIFFER_MS)
         answers: dict[str, ProbeAnswer] = {}
-        waiting = dict(sent)
+        waiting = list(sent)
         looks = 0
         while waiting:
-            for name, (address, key) in list(waiting.items()):
-                answer = self._look(name, address, key, begin_ms)
+            for probe in waiting:
+                answer = self._look(probe)
                 if answer is not None:
-                    answers[name] = answer
-                    del waiting[name]
+                    answers[probe.broker_name] = answer
+            waiting = [probe for probe in waiting if probe.broker_name not in answers]
             if not waiting:
                 break
             if clock.monotonic_seconds() >= deadline:
-                late = ProbeAnswer(at_ms=None, detail=f"the index did not have the probe within {within_seconds} s")
-                answers.update(dict.fromkeys(waiting, late))
+                late = f"the index did not have the probe within {within_seconds} s"
+                answers.update({probe.broker_name: probe.answer(None, late) for probe in waiting})
                 break
             clock.sleep(_LOOKS.pause_seconds(looks))
             looks += 1
         return answers
 
-    def _look(self, broker_name: str, address: str, key: str, begin_ms: int) -> ProbeAnswer | None:
+    def _look(self, probe: _SentProbe) -> ProbeAnswer | None:
         try:
+            if probe.stored_ms is None:
+                probe.stored_ms = self._stored_ms(probe)
             hits = query_messages(
                 self._client,
-                address,
+                probe.address,
                 self._topic,
-                key,
-                begin_ms=begin_ms,
-                broker_name=broker_name,
+                probe.unique_key,
+                # Older files of the index stay untouched. Where the probe's time is not known, all are searched.
+                begin_ms=max(0, (probe.stored_ms or 0) - _INDEX_STEP_MS),
+                broker_name=probe.broker_name,
                 by_unique_key=True,
             )
         except ReconcilerError as error:
-            return ProbeAnswer(at_ms=None, detail=f"probe not looked up: {error}")
-        for hit in hits:
-            if hit.topic == self._topic and hit.unique_key == key:
-                return ProbeAnswer(at_ms=hit.store_timestamp_ms, detail="probe found")
-        return None
+            return probe.answer(None, f"probe not looked up: {error}")
+        found_ms = self._time_in(hits, probe)
+        if found_ms is None:
+            return None
+        probe.stored_ms = found_ms
+        return probe.answer(found_ms, "probe found")
+
+    def _stored_ms(self, probe: _SentProbe) -> int | None:
+        """Reads the probe by its offset. None: it is not shown there, or not yet (transientStorePoolEnable)."""
+        try:
+            records = records_at(self._client, probe.address, probe.commit_log_offset, broker_name=probe.broker_name)
+        except BrokerRefused:
+            return None
+        return self._time_in(records, probe)
+
+    def _time_in(self, records: Sequence[MessageRecord], probe: _SentProbe) -> int | None:
+        own = (one for one in records if one.topic == self._topic and one.unique_key == probe.unique_key)
+        return next((one.store_timestamp_ms for one in own), None)

@@ -68,6 +68,20 @@ def query_messages(
     return _hits(client.request(address, command), topic, broker_name)
 
 
+def records_at(
+    client: RemotingClient, address: str, commit_log_offset: int, *, broker_name: str = ""
+) -> list[MessageRecord]:
+    """The record at an offset of one broker's log, of whatever topic; empty where nothing can be read there.
+
+    VIEW_MESSAGE_BY_ID without a topic: no access control demands a right for it. Raises as query_messages() does.
+    """
+    command = Command(code=RequestCode.VIEW_MESSAGE_BY_ID, fields={"offset": str(commit_log_offset)})
+    answer = client.request(address, command)
+    if answer.code == ResponseCode.SYSTEM_ERROR and _NOTHING_THERE in (answer.remark or ""):
+        return []
+    return decode_records(require_success(answer, "message by offset").body, broker_name)
+
+
 class Lookups:
     """Asks every broker that may hold messages of a topic, at the same time. Thread-safe, holds no state."""
 
@@ -175,13 +189,11 @@ class Lookups:
         place = next((place for place in places if place.broker_name == broker_name), None)
         if place is None or place.master is None:
             return Lookup.unknown(broker_name, "the broker has no master in the route")
-        command = Command(code=RequestCode.VIEW_MESSAGE_BY_ID, fields={"offset": str(commit_log_offset)})
         try:
-            answer = self._client.request(place.master, command)
-            if answer.code == ResponseCode.SYSTEM_ERROR and _NOTHING_THERE in (answer.remark or ""):
-                heard = BrokerAnswer(broker_name, Presence.ABSENT, f"nothing at {commit_log_offset}")
-                return merge_answers([heard.doubted(place.doubt)])
-            records = decode_records(require_success(answer, "message by offset").body, broker_name)
+            records = records_at(self._client, place.master, commit_log_offset, broker_name=broker_name)
+            if not records:
+                nothing = BrokerAnswer(broker_name, Presence.ABSENT, f"nothing at {commit_log_offset}")
+                return merge_answers([nothing.doubted(place.doubt)])
             heard = answer_of_hits(broker_name, records, lambda record: record.unique_key == unique_key, maximum=2)
         except ReconcilerError as error:
             heard = BrokerAnswer(broker_name, Presence.UNKNOWN, str(error))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 
@@ -10,7 +10,7 @@ from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.secret import Secret
 from reconciler.contract.subscription import Shard
 from reconciler.errors import ReconcilerError
-from reconciler.evidence.horizon import PROBE_GROUP, Probes
+from reconciler.evidence.horizon import PROBE_GROUP, ROUTE, Probes
 from reconciler.policy.judging.clock_reading import ClockReading
 from reconciler.shards.access import translated_errors
 from reconciler.shards.values import time_ms_of
@@ -24,10 +24,10 @@ def redis_clock(connections: Connections) -> ClockReading:
     return _read(connections, partial(_redis_ms, connections))
 
 
-def other_clocks(connections: Connections) -> Iterator[tuple[str, ClockReading]]:
-    """Databases and brokers, by name; those that do not answer are left out.
+def other_clocks(connections: Connections) -> Iterator[tuple[str, ClockReading | str]]:
+    """Databases and brokers by name, each with its clock; of a broker also the reason why it could not be read.
 
-    Each broker gets a probe, whose copy carries the broker's time and proves that its index works.
+    Databases that do not answer are left out. Each broker gets a probe, whose copy carries the broker's time.
     """
     names: dict[Secret, str] = {}
     for database in configured_databases(connections.settings):
@@ -35,7 +35,7 @@ def other_clocks(connections: Connections) -> Iterator[tuple[str, ClockReading]]
     for url, name in names.items():
         with suppress(ReconcilerError):
             yield name, _read(connections, partial(connections.database_now_ms, url))
-    yield from _brokers(connections)
+    yield from sorted(_brokers(connections).items())
 
 
 def _read(connections: Connections, clock_ms: Callable[[], int]) -> ClockReading:
@@ -52,8 +52,8 @@ def _redis_ms(connections: Connections) -> int:
         return time_ms_of(client, client, ShardKeys(Shard(subscription=subscription, number=0)))
 
 
-def _brokers(connections: Connections) -> Iterator[tuple[str, ClockReading]]:
-    instance, clock = connections.rocketmq, connections.clock
+def _brokers(connections: Connections) -> Mapping[str, ClockReading | str]:
+    instance = connections.rocketmq
     probes = Probes(
         instance.client,
         instance.routes,
@@ -61,16 +61,10 @@ def _brokers(connections: Connections) -> Iterator[tuple[str, ClockReading]]:
         instance.unique_keys,
         probe_topic=connections.settings.rocketmq.probe_topic,
     )
-    answered: set[str] = set()
+    found: dict[str, ClockReading | str] = {}
     for topic in sorted({s.topic for s in connections.settings.subscriptions}):
-        asked_seconds = clock.monotonic_seconds()
-        answers = probes.probe(topic)
-        answered_seconds = clock.monotonic_seconds()
-        for broker, answer in sorted(answers.items()):
-            if answer.at_ms is None or broker in answered:
-                continue
-            answered.add(broker)
-            yield (
-                f"broker {broker}",
-                ClockReading(at_ms=answer.at_ms, asked_seconds=asked_seconds, answered_seconds=answered_seconds),
-            )
+        for broker, answer in probes.probe(topic).items():
+            name = f"brokers of {topic}" if broker == ROUTE else f"broker {broker}"
+            if not isinstance(found.get(name), ClockReading):
+                found[name] = answer.clock or answer.detail
+    return found

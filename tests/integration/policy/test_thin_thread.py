@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import zstandard
 
-from reconciler.clock import SystemClock
+from reconciler.clock import Clock, SystemClock
 from reconciler.contract.content_digest import content_digest
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, OutboxState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
@@ -41,6 +41,7 @@ from reconciler.rocketmq.wire.message import Message
 from reconciler.testing.memory import MemoryLedger
 from reconciler.testing.memory_shards import MemoryShards
 from tests.polling import eventually
+from tests.services.clock_behind import ClockBehind
 from tests.services.fixtures import SharedClusters
 from tests.services.patient_instance import patient_instance
 from tests.services.rocketmq import VERSIONS, marks
@@ -168,11 +169,14 @@ class Thread:
         return row.loss_verdict, row.verdict, row.state
 
 
-def build(instance: ClientInstance, address: str, broker_name: str, order: tuple[Rung, ...]) -> Thread:
+def build(
+    instance: ClientInstance, address: str, broker_name: str, order: tuple[Rung, ...], *, clock: Clock | None = None
+) -> Thread:
+    """`clock`: that of Redis, ledger and rounds; None: this machine's."""
     for topic, queues in ((TOPIC, 4), (PROBE_TOPIC, 1)):
         Admin(instance.client).create_topic(address, topic, queues=queues)
         eventually(lambda topic=topic: routed(instance, topic), within_seconds=60)  # type: ignore[misc]
-    clock = SystemClock()
+    clock = clock or SystemClock()
     ledger, shards, events = MemoryLedger(clock), MemoryShards(clock), Events()
     outbox, inbox = FakeOutbox(), FakeInbox()
     subscription = World().subscriptions[0]
@@ -400,6 +404,26 @@ def test_a_lagging_index_is_unknown_never_a_loss() -> None:
         lookup = thread.evidence.half_copies(TOPIC, key, horizon=horizon, not_before_ms=0, outbox=row)
         assert lookup.is_unknown
         assert not horizon.at_ms
+
+
+def test_a_loss_on_a_broker_that_is_behind_this_host_is_proved_and_repaired_beside_one_that_is_right() -> None:
+    """Redis and ledger are as far as the broker: it has caught up with the announcement, and the host is ahead."""
+    clock = ClockBehind(660)
+    with (
+        EmbeddedBroker(settings=BrokerSettings(broker_name="right")) as right,
+        EmbeddedBroker(
+            settings=BrokerSettings(broker_name="behind"), name_servers=right.name_servers, clock=clock
+        ) as behind,
+        patient_instance(right.name_servers) as instance,
+    ):
+        for topic, queues in ((TOPIC, 4), (PROBE_TOPIC, 1)):
+            Admin(instance.client).create_topic(right.address, topic, queues=queues)
+        thread = build(instance, behind.address, "behind", (Rung.END,), clock=clock)
+        eventually(lambda: len(instance.routes.refresh(TOPIC).readable_queues) == 8, within_seconds=60)
+        assert set(thread.horizon.at_ms) == {"right", "behind"}
+        key = thread.lose_end(created_at_ms=clock.now_ms(), announced_at_ms=clock.now_ms())
+        thread.consume_until(key, RepairState.DONE)
+        assert thread.verdicts(key)[0] is Verdict.LOST_CONFIRM
 
 
 def judged(thread: Thread, key: str) -> bool:
