@@ -17,6 +17,7 @@ from sqlalchemy.exc import DataError, IntegrityError
 
 from checkback_producers.errors import KeyTaken, RolledBackAlready
 from checkback_producers.ports import CheckedHalf, OutboxEntry, OutboxPage
+from reconciler.clock import Clock, SystemClock
 from reconciler.contract.row_values import RowReader
 from reconciler.contract.secret import Secret
 from reconciler.contract.tables import OUTBOX, OutboxState
@@ -75,8 +76,9 @@ _FINISHED = (OutboxState.SETTLED.value, OutboxState.ROLLED_BACK.value)
 class SqlOutbox:
     """The port Outbox over SQLite, PostgreSQL or MariaDB/MySQL. Thread-safe; made after a fork, not before."""
 
-    def __init__(self, url: Secret, *, pool_size: int = 5) -> None:
+    def __init__(self, url: Secret, *, pool_size: int = 5, clock: Clock | None = None) -> None:
         """Raises InvalidValue for a malformed URL and MissingDependency for a missing driver; connects later."""
+        self._clock = clock or SystemClock()
         self.engine = open_engine(url, lock_timeout_seconds=TOMBSTONE_LOCK_SECONDS, pool_size=pool_size)
         self._single = SingleStatements(url, lock_timeout_seconds=TOMBSTONE_LOCK_SECONDS, pool_size=pool_size)
         self._dialect = "mysql" if self.engine.dialect.name == "mariadb" else self.engine.dialect.name
@@ -160,29 +162,32 @@ class SqlOutbox:
     ) -> OutboxPage:
         """NEW rows, oldest first. Raises DatabaseAway."""
         at = outbox.c.created_at_ms
-        query = self._query(_FACT_NAMES, producer_group, OutboxState.NEW, at, older_than_seconds, limit)
-        return self._page(query if after is None else query.where(_is_behind(at, after.created_at_ms, after)), _FACTS)
+        query = self._query(_FACT_NAMES, producer_group, OutboxState.NEW, at)
+        behind = query if after is None else query.where(_is_behind(at, after.created_at_ms, after))
+        return self._due_page(behind, at, _FACTS, older_than_seconds=older_than_seconds, limit=limit)
 
     def announced(
         self, producer_group: str, *, older_than_seconds: float, limit: int, after: OutboxFact | None
     ) -> OutboxPage:
         """ANNOUNCED rows by last announcement. Raises DatabaseAway."""
         at = outbox.c.announced_at_ms
-        query = self._query(_COMPARED_NAMES, producer_group, OutboxState.ANNOUNCED, at, older_than_seconds, limit)
+        query = self._query(_COMPARED_NAMES, producer_group, OutboxState.ANNOUNCED, at)
         behind = query if after is None else query.where(_is_behind(at, after.announced_at_ms, after))
-        return self._page(behind, _COMPARED_FACTS)
+        return self._due_page(behind, at, _COMPARED_FACTS, older_than_seconds=older_than_seconds, limit=limit)
 
     def delete_finished(self, producer_group: str, *, older_than_seconds: float, limit: int) -> int:
-        """Old SETTLED and ROLLED_BACK rows, one transaction. Raises DatabaseAway."""
-        until = self._until(older_than_seconds)
-        find = (
-            sa.select(outbox.c.unique_key)
-            .where(outbox.c.producer_group == producer_group, outbox.c.created_at_ms <= until)
-            .order_by(outbox.c.created_at_ms)  # the index; a row is settled after it was created
-        )
-        settled = find.where(outbox.c.state == OutboxState.SETTLED.value, outbox.c.settled_at_ms <= until)
-        rolled_back = find.where(outbox.c.state == OutboxState.ROLLED_BACK.value)
+        """Old SETTLED and ROLLED_BACK rows, one transaction; rows that are old by this host's clock, too: a database
+        whose clock jumps ahead deletes no tombstone. Raises DatabaseAway."""
         with reading(self.engine) as connection:
+            database_ms = int(connection.execute(sa.select(now_ms(self.engine.dialect.name))).scalar_one())
+            until = min(database_ms, self._clock.now_ms()) - int(older_than_seconds * 1000)
+            find = (
+                sa.select(outbox.c.unique_key)
+                .where(outbox.c.producer_group == producer_group, outbox.c.created_at_ms <= until)
+                .order_by(outbox.c.created_at_ms)  # the index; a row is settled after it was created
+            )
+            settled = find.where(outbox.c.state == OutboxState.SETTLED.value, outbox.c.settled_at_ms <= until)
+            rolled_back = find.where(outbox.c.state == OutboxState.ROLLED_BACK.value)
             keys = list(connection.execute(settled.limit(limit)).scalars())
             if len(keys) < limit:
                 keys += connection.execute(rolled_back.limit(limit - len(keys))).scalars()
@@ -228,10 +233,9 @@ class SqlOutbox:
             sa.select(*(outbox.c[name] for name in _COMPARED_NAMES))
             .where(outbox.c.producer_group == producer_group, at > self._until(younger_than_seconds))
             .order_by(at, outbox.c.unique_key)
-            .limit(limit)
         )
         behind = query if after is None else query.where(_is_behind(at, after.created_at_ms, after))
-        return self._page(behind, _COMPARED_FACTS)
+        return self._page(_COMPARED_FACTS, behind, limit=limit)
 
     def reopen(self, unique_keys: Sequence[str]) -> int:
         """NEW again, settled no more. Raises DatabaseAway."""
@@ -290,25 +294,38 @@ class SqlOutbox:
         producer_group: str,
         state: OutboxState,
         at: sa.ColumnElement[Any],
-        older_than_seconds: float,
-        limit: int,
     ) -> sa.Select[Any]:
-        until = self._until(older_than_seconds)
         return (
             sa.select(*(outbox.c[name] for name in names))
-            .where(outbox.c.state == state.value, outbox.c.producer_group == producer_group, at <= until)
+            .where(outbox.c.state == state.value, outbox.c.producer_group == producer_group)
             .order_by(at, outbox.c.unique_key)
-            .limit(limit)
         )
 
     def _until(self, older_than_seconds: float) -> sa.ColumnElement[int]:
         dialect = self.engine.dialect.name
         return asked_once(now_ms(dialect) - int(older_than_seconds * 1000), dialect)
 
-    def _page(self, query: sa.Select[Any], reader: RowReader) -> OutboxPage:
+    def _due_page(
+        self,
+        query: sa.Select[Any],
+        at: sa.ColumnElement[Any],
+        reader: RowReader,
+        *,
+        older_than_seconds: float,
+        limit: int,
+    ) -> OutboxPage:
+        """Old rows, then those of the future: written before the clock was set back, they may be of any age. Each is a
+        range of the index; as one condition a database would read all that lies between."""
+        old, future = query.where(at <= self._until(older_than_seconds)), query.where(at > self._until(0))
+        return self._page(reader, old, future, limit=limit)
+
+    def _page(self, reader: RowReader, *queries: sa.Select[Any], limit: int) -> OutboxPage:
+        facts: list[OutboxFact] = []
         with reading(self.engine) as connection:
-            facts = tuple(_fact(row, reader) for row in connection.execute(query))
-            return OutboxPage(facts=facts, now_ms=database_now_ms(connection))
+            for query in queries:
+                if len(facts) < limit:
+                    facts += [_fact(row, reader) for row in connection.execute(query.limit(limit - len(facts)))]
+            return OutboxPage(facts=tuple(facts), now_ms=database_now_ms(connection))
 
 
 def settled_tags_in(engine: sa.Engine, producer_group: str) -> Mapping[tuple[str, str], SettledTags]:

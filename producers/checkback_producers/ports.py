@@ -191,19 +191,21 @@ class Outbox(Protocol):
     def unannounced(
         self, producer_group: str, *, older_than_seconds: float, limit: int, after: OutboxFact | None = None
     ) -> OutboxPage:
-        """NEW rows older than that, by (created_at_ms, unique_key), after a row."""
+        """NEW rows older than that, or of the future, by (created_at_ms, unique_key), after a row."""
         ...
 
     def announced(
         self, producer_group: str, *, older_than_seconds: float, limit: int, after: OutboxFact | None
     ) -> OutboxPage:
-        """ANNOUNCED rows whose last announcement is older than that, by (announced_at_ms, unique_key), after a row."""
+        """ANNOUNCED rows whose last announcement is older than that, or lies in the future, by (announced_at_ms,
+        unique_key), after a row."""
         ...
 
     def delete_finished(self, producer_group: str, *, older_than_seconds: float, limit: int) -> int:
         """Deletes up to `limit` rows that were SETTLED, or written as ROLLED_BACK, longer ago; never NEW or ANNOUNCED.
 
-        One small transaction; returns how many went. Fewer than `limit`: none is left, or another process is at it.
+        Old is what is old by the database's clock and by the host's. One small transaction; returns how many went.
+        Fewer than `limit`: none is left, or another process is at it.
         """
         ...
 

@@ -9,6 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
+from reconciler.clock import Clock, SystemClock
 from reconciler.sql.engines import asked_once, now_ms, reading, writing
 
 #: Rows a statement: SQLite allows 32 766 parameters, a candidate row has 14.
@@ -18,12 +19,20 @@ ROWS_A_STATEMENT = 500
 class LedgerDatabase:
     """One engine and its clock. Shared by threads: the engine's pool gives each transaction a connection.
 
-    `now` makes the SQL expression of database time for a dialect; the simulator puts its own clock there.
+    `now` makes the SQL expression of database time for a dialect; the simulator puts its own clock there. `clock` is
+    the host's.
     """
 
-    def __init__(self, engine: sa.Engine, *, now: Callable[[str], sa.ColumnElement[int]] = now_ms) -> None:
+    def __init__(
+        self,
+        engine: sa.Engine,
+        *,
+        now: Callable[[str], sa.ColumnElement[int]] = now_ms,
+        clock: Clock | None = None,
+    ) -> None:
         self.engine = engine
         self._now = now
+        self._clock = clock or SystemClock()
 
     @contextmanager
     def writing(self) -> Iterator[sa.Connection]:
@@ -44,6 +53,11 @@ class LedgerDatabase:
     def read_now_ms(self, connection: sa.Connection) -> int:
         """Database time, asked."""
         return int(connection.execute(sa.select(self.now())).scalar_one())
+
+    def read_age_ms(self, connection: sa.Connection) -> int:
+        """The time by which rows are old enough to be forgotten: database time, or the host's if that is earlier. One
+        clock that jumps ahead makes nothing old."""
+        return min(self.read_now_ms(connection), self._clock.now_ms())
 
     def before(self, milliseconds: int) -> sa.ColumnElement[int]:
         """Database time minus that number of milliseconds, as a value that rows are compared with."""

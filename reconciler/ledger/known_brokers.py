@@ -32,7 +32,7 @@ class SqlKnownBrokers:
         of_topic = (broker.c.environment == environment) & (broker.c.topic == topic)
         query = sa.select(broker.c.broker, broker.c.gone_since_ms).where(of_topic)
         with self._database.reading() as connection:
-            now_ms = self._database.read_now_ms(connection)
+            now_ms = self._database.read_age_ms(connection)
             rows = [_ROWS.parse(row) for row in connection.execute(query)]
         # A broker whose gone_since_ms is damaged counts as a witness, as if it were in the route.
         known: dict[str, int | None] = {

@@ -66,7 +66,7 @@ class SqlRetention:
 
     QUARANTINED candidates and FAILED repairs wait for a person and stay. Dismissed repairs stay, too: their outbox rows
     are announced again and again, and without the dismissal the key would be sent. The newest round of each shard
-    stays.
+    stays. Old is what is old by the ledger's clock and by the host's.
     Shared by threads. Raises DatabaseAway.
     """
 
@@ -88,7 +88,9 @@ class SqlRetention:
 
     def delete_old(self, environment: str) -> DeletedRows:
         """One bounded pass over all tables. A crash in the middle leaves the rest for the next."""
-        before = self._database.before(self._keep_ms)
+        with self._database.reading() as connection:
+            age_ms = self._database.read_age_ms(connection)
+        before = age_ms - self._keep_ms
         c, r = candidate.c, repair.c
         # Only a dismissal settles a verdict of the quarantine. An answer may be NULL, and NOT NULL is no answer.
         is_dismissed = c.verdict.in_(sorted(QUARANTINING))
@@ -113,7 +115,7 @@ class SqlRetention:
             outage: outage.c.closed_at_ms < before,
             operator_action: operator_action.c.started_at_ms < before,
             job: job.c.state.in_(sorted(ENDED_JOBS)) & (job.c.created_at_ms < before) & (job.c.ended_at_ms < before),
-            idempotency_key: idempotency_key.c.created_at_ms < self._database.before(IDEMPOTENCY_KEEP_MS),
+            idempotency_key: idempotency_key.c.created_at_ms < age_ms - IDEMPOTENCY_KEEP_MS,
             notice: notice.c.notifier.not_in(self._notifiers)
             & (sa.func.coalesce(notice.c.told_at_ms, notice.c.created_at_ms) < before),
         }

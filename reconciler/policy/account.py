@@ -122,12 +122,20 @@ def outbox_link(seen: OutboxReading, *, asked_ms: int, pace_ms: int) -> Link:
     outbox = f"the outbox of {seen.producer_group}"
     if seen.oldest_key is not None and seen.oldest_ms is None:
         return Link(until_ms=None, cause=f"{outbox}: created_at_ms of {seen.oldest_key} is no time: mend the value")
-    swept_ms = seen.now_ms if seen.swept_at_ms is None else min(seen.swept_at_ms, seen.now_ms)
-    until_ms, cause = swept_ms, f"{outbox} was swept last at {utc_text(swept_ms)}: {_SWEEP}"
-    if seen.oldest_ms is not None and seen.oldest_ms < swept_ms:
-        until_ms = seen.oldest_ms
-        cause = f"{outbox} has had {seen.oldest_key} since {utc_text(until_ms)}, not announced: {_SWEEP}"
-    return Link(until_ms=asked_ms - (seen.now_ms - until_ms), cause=cause, pace_ms=pace_ms)
+    swept_at_ms = seen.now_ms if seen.swept_at_ms is None else seen.swept_at_ms
+    at_ms, cause = swept_at_ms, f"{outbox} was swept last at {utc_text(swept_at_ms)}: {_SWEEP}"
+    if seen.oldest_ms is not None and _mirrored(seen.oldest_ms, seen.now_ms) < _mirrored(swept_at_ms, seen.now_ms):
+        at_ms = seen.oldest_ms
+        cause = f"{outbox} has had {seen.oldest_key} since {utc_text(at_ms)}, not announced: {_SWEEP}"
+    if at_ms > seen.now_ms:
+        ahead = f"{utc_text(at_ms)}, {(at_ms - seen.now_ms) / 1000:.0f} s ahead of its clock"
+        cause = f"{outbox} has a time of the future, {ahead}, which was set back: {_SWEEP}"
+    return Link(until_ms=asked_ms - (seen.now_ms - _mirrored(at_ms, seen.now_ms)), cause=cause, pace_ms=pace_ms)
+
+
+def _mirrored(at_ms: int, now_ms: int) -> int:
+    """A time of the future as far back as it lies ahead: its clock was set back, and it may be as old as that step."""
+    return now_ms - abs(now_ms - at_ms)
 
 
 # ----------------------------------------------------------------- queues of the unique-key topic

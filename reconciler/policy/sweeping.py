@@ -148,8 +148,11 @@ class Settlement:
             *(fact for fact in shown if not _was_announced_once(fact, settle_ms)),
             *(fact for fact in self.unprovable if _was_announced_once(fact, again_ms)),
         ]
+        # An announcement of the future was written before the clock was set back: another one heals its time.
         return at_once + [
-            fact for fact in later if fact.announced_at_ms is not None and now_ms - fact.announced_at_ms >= again_ms
+            fact
+            for fact in later
+            if fact.announced_at_ms is not None and not now_ms - again_ms < fact.announced_at_ms <= now_ms
         ]
 
 

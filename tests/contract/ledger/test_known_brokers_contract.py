@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from reconciler.clock import ManualClock
 from reconciler.contract.row_rules import BROKERS_MAX
-from tests.contract.ledger.conftest import World
+from reconciler.ledger.database import LedgerDatabase
+from reconciler.ledger.known_brokers import SqlKnownBrokers
+from tests.contract.ledger.conftest import DatabaseWorld, World
 
 TOPIC = "ORDERS"
 KEEP_SECONDS = 72 * 3600.0
@@ -41,6 +44,22 @@ def test_a_broker_that_came_back_is_missed_anew(world: World) -> None:
     assert note(world, "broker-a") == {"broker-a", "broker-b"}
     world.clock.advance(KEEP_SECONDS)
     assert note(world, "broker-a") == {"broker-a", "broker-b"}
+
+
+def test_a_clock_of_the_ledger_that_jumps_ahead_forgets_no_broker(database_world: DatabaseWorld) -> None:
+    world, host = database_world, ManualClock()
+    world.clock.step_wall(host.now_ms() / 1000 - world.clock.now_ms() / 1000)
+    brokers = SqlKnownBrokers(LedgerDatabase(world.ledger.database.engine, now=world.ledger.database._now, clock=host))
+
+    def known() -> set[str]:
+        return set(brokers.note(world.environment, TOPIC, ["broker-a"], keep_seconds=KEEP_SECONDS))
+
+    brokers.note(world.environment, TOPIC, ["broker-a", "broker-b"], keep_seconds=KEEP_SECONDS)
+    assert known() == {"broker-a", "broker-b"}, "missed from now"
+    world.clock.step_wall(40 * 86_400)
+    assert known() == {"broker-a", "broker-b"}
+    host.advance(40 * 86_400)
+    assert known() == {"broker-a"}, "it is missed for so long by both clocks"
 
 
 def test_a_route_that_nobody_tells_is_no_route_without_brokers(world: World) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from reconciler.clock import ManualClock
 from reconciler.contract.row_rules import DISMISSED_BY
 from reconciler.contract.tables import CandidateState, JobState, PostState, RepairState
 from reconciler.contract.verdicts import Verdict
@@ -55,9 +56,10 @@ def insert(engine: sa.Engine, table: sa.Table, number: int, **values: Any) -> No
         connection.execute(sa.insert(table).values(**values))
 
 
-def delete(engine: sa.Engine) -> dict[str, int]:
-    """What one pass deleted, by table; nothing of another environment."""
-    database = LedgerDatabase(engine, now=lambda _: sa.literal(NOW_MS, sa.BigInteger()))
+def delete(engine: sa.Engine, *, ahead_ms: int = 0) -> dict[str, int]:
+    """What one pass deleted, by table; nothing of another environment. `ahead_ms`: of the host, the ledger's clock."""
+    now = sa.literal(NOW_MS + ahead_ms, sa.BigInteger())
+    database = LedgerDatabase(engine, now=lambda _: now, clock=ManualClock(NOW_MS))
     assert not SqlRetention(database, keep_days=KEEP_DAYS).delete_old("another").has_more
     deleted = SqlRetention(database, keep_days=KEEP_DAYS).delete_old("test")
     assert not deleted.has_more
@@ -110,6 +112,16 @@ def test_a_row_is_deleted_before_its_time_or_kept_behind_it(
         insert(engine, table, number, **{column: at_ms}, **others)
     assert delete(engine) == {name: 1}
     assert times(engine, table.c[column]) == [LIMIT_MS, LIMIT_MS + 1]
+
+
+def test_a_clock_of_the_ledger_that_jumps_40_days_ahead_deletes_nothing(engine: sa.Engine) -> None:
+    settled = {"state": CandidateState.SETTLED.value, "verdict": Verdict.CONSUMED.value, "next_at_ms": 0}
+    insert(engine, candidate, 1, updated_at_ms=LIMIT_MS, **settled)
+    insert(engine, idempotency_key, 1, created_at_ms=NOW_MS, state=PostState.ANSWERED.value)
+    assert delete(engine, ahead_ms=40 * 86_400_000) == {}
+    assert delete(engine) == {}
+    insert(engine, candidate, 2, updated_at_ms=LIMIT_MS - 1, **settled)
+    assert delete(engine, ahead_ms=40 * 86_400_000) == {"candidate": 1}, "what is old by both clocks"
 
 
 def test_a_request_is_done_again_within_a_day_or_remembered_for_longer(engine: sa.Engine) -> None:

@@ -33,6 +33,8 @@ def test_every_page_and_file_names_the_release_that_there_is() -> None:
     assert [one for one in named if not one.endswith(f": {VERSION}")] == []
 
 
-def test_the_newest_section_of_the_changelog_is_that_release_with_its_day() -> None:
+def test_the_newest_release_of_the_changelog_is_that_one_with_its_day() -> None:
     sections = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert re.fullmatch(rf"{re.escape(VERSION)} \(\d{{4}}-\d\d-\d\d\)", sections[0])
+    released = [section for section in sections if section != "Unreleased"]
+    assert sections[-len(released) :] == released, "what is not released stands above"
+    assert re.fullmatch(rf"{re.escape(VERSION)} \(\d{{4}}-\d\d-\d\d\)", released[0])

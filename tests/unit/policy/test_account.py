@@ -97,7 +97,15 @@ def test_an_outbox_is_as_far_as_its_last_sweep_though_nothing_waits_in_it() -> N
     link = outbox()
     assert (link.until_ms, link.pace_ms) == (NOW_MS - 2_000, 7), "its age, whatever its clock shows"
     assert "the outbox of shop was swept last at 1970-01-01T01:23:18Z" in link.cause
-    assert outbox(swept_at_ms=6_000_000).until_ms == NOW_MS, "a clock that was set back"
+
+
+def test_a_sweep_or_a_row_of_the_future_counts_as_far_back_as_it_lies_ahead() -> None:
+    assert outbox(swept_at_ms=6_000_000).until_ms == NOW_MS - 1_000_000, "whose sweeper may have stopped since"
+    assert outbox(swept_at_ms=5_011_000).until_ms == NOW_MS - 11_000, "a clock that is a little ahead is no alarm"
+    waiting = outbox(oldest_key=KEY, oldest_ms=5_300_000)
+    assert waiting.until_ms == NOW_MS - 300_000
+    assert "1970-01-01T01:28:20Z, 300 s ahead of its clock" in waiting.cause
+    assert "1000 s ahead of its clock, which was set back" in outbox(swept_at_ms=6_000_000).cause
 
 
 def test_a_row_that_nobody_announced_holds_its_outbox_back_though_sweeps_go_on() -> None:

@@ -10,10 +10,12 @@ import sqlalchemy as sa
 from checkback_producers import outbox as outbox_module
 from checkback_producers.outbox import SqlOutbox
 from checkback_producers.ports import OutboxPage
+from reconciler.clock import ManualClock
 from tests.unit.producers.world import GROUP, World, new_key
 
 NOW_MS = 1_000_000
 LIMIT_SECONDS = 60.0
+DAYS_40_MS = 40 * 86_400_000
 AGES_MS = (59_999, 60_000, 60_001)
 
 
@@ -46,6 +48,14 @@ def test_a_new_row_waits_for_its_producer_a_millisecond_too_long_or_too_short(wo
     assert read(page) == [keys[60_001], keys[60_000]]
 
 
+def test_a_row_of_the_future_is_swept_and_looked_at_for_its_clock_was_set_back(world: World, outbox: SqlOutbox) -> None:
+    new, announced = new_key(), new_key()
+    world.insert_row(new, state="NEW", created_at_ms=NOW_MS + 1)
+    world.insert_row(announced, state="ANNOUNCED", created_at_ms=1, announced_at_ms=NOW_MS + 3_600_000)
+    assert read(outbox.unannounced(GROUP, older_than_seconds=LIMIT_SECONDS, limit=10)) == [new]
+    assert read(outbox.announced(GROUP, older_than_seconds=LIMIT_SECONDS, limit=10, after=None)) == [announced]
+
+
 def test_an_announced_row_is_looked_at_by_the_age_of_its_record(world: World, outbox: SqlOutbox) -> None:
     keys = rows(world, "ANNOUNCED", created_at_ms=lambda _: 1, announced_at_ms=ago)
     page = outbox.announced(GROUP, older_than_seconds=LIMIT_SECONDS, limit=10, after=None)
@@ -74,3 +84,17 @@ def test_a_finished_row_is_deleted_before_its_time(world: World, outbox: SqlOutb
     assert outbox.delete_finished(GROUP, older_than_seconds=LIMIT_SECONDS, limit=10) == 0
     assert [world.state(keys[age]) for age in AGES_MS] == [state, None, None]
     assert world.state(late) == "SETTLED"
+
+
+@pytest.mark.parametrize("state", ["SETTLED", "ROLLED_BACK"])
+def test_a_database_clock_that_jumps_ahead_deletes_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    clock = ManualClock(NOW_MS)  # the host's
+    monkeypatch.setattr(outbox_module, "now_ms", lambda _dialect: sa.literal(NOW_MS + DAYS_40_MS, sa.BigInteger()))
+    outbox = world.outbox(clock=clock)
+    key = rows(world, state, created_at_ms=ago, settled_at_ms=ago)[59_999]
+    assert outbox.delete_finished(GROUP, older_than_seconds=LIMIT_SECONDS, limit=10) == 2, "old by both clocks"
+    assert world.state(key) == state
+    clock.advance(0.001)
+    assert outbox.delete_finished(GROUP, older_than_seconds=LIMIT_SECONDS, limit=10) == 1

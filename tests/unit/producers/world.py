@@ -162,9 +162,9 @@ class World:
         """What a broker asks about a half of this world's producers."""
         return checked(unique_key, born_timestamp_ms=born_timestamp_ms, check_times=check_times, outbox_mark=self.mark)
 
-    def outbox(self, url: str | None = None) -> SqlOutbox:
+    def outbox(self, url: str | None = None, *, clock: Clock | None = None) -> SqlOutbox:
         """The outbox as another process opens it, closed with the world."""
-        self._outboxes.append(SqlOutbox(url or self.url))
+        self._outboxes.append(SqlOutbox(url or self.url, clock=clock))
         return self._outboxes[-1]
 
     def state(self, unique_key: str) -> str | None:

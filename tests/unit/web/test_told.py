@@ -53,7 +53,9 @@ def causes() -> Iterator[str]:
     """Of every link of the account that can be late."""
     calm = OutboxReading(producer_group="shop", now_ms=NOW_MS, swept_at_ms=NOW_MS - 9)
     late = replace(calm, oldest_key=KEY, oldest_ms=5)
-    links = [outbox_link(seen, asked_ms=NOW_MS, pace_ms=0) for seen in (calm, late, replace(late, oldest_ms=None))]
+    ahead = replace(calm, swept_at_ms=NOW_MS + 9_000)
+    seen_outboxes = (calm, late, ahead, replace(late, oldest_ms=None))
+    links = [outbox_link(seen, asked_ms=NOW_MS, pace_ms=0) for seen in seen_outboxes]
     for begin, end, taken in ((0, 9, None), (0, 9, 10), (5, 9, 3), (0, 9, 4)):
         for is_extra in (False, True):
             queue = QueueReading(name="broker-a queue 3 of KEYS", begin=begin, end=end, taken=taken, is_extra=is_extra)
