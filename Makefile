@@ -16,20 +16,22 @@ DRAWN ?= 200
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
-# Modules are compiled when they are imported: most never are.
-LOCKED := -m pip install --quiet --no-compile --disable-pip-version-check --require-hashes --no-build-isolation
+# Each lock is complete, so pip resolves nothing: with --no-deps no release of tomorrow is looked at, and `pip check` says
+# whether a lock lacks something. Modules are compiled when they are imported: most never are.
+LOCKED := -m pip install --quiet --no-compile --disable-pip-version-check --require-hashes --no-deps --no-build-isolation
 
 setup: $(VENV)/.stamp ## virtual environment with everything the tests need, by the hashes of requirements/ci.lock
 
-$(VENV)/.stamp: pyproject.toml requirements/build.lock requirements/ci.lock $(VENV)/.created
-	$(BIN)/python $(LOCKED) --requirement requirements/build.lock
+$(VENV)/.stamp: requirements/ci.lock $(VENV)/.demo
 	$(BIN)/python $(LOCKED) --requirement requirements/ci.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
-	@touch $@ $(VENV)/.demo
+	$(BIN)/python -m pip check
+	@touch $@
 
 # PySpark is half a gigabyte: who only wants to look does not wait for it.
-$(VENV)/.demo: pyproject.toml $(VENV)/.created
-	$(BIN)/python -m pip install --quiet --editable '.[demo]'
+$(VENV)/.demo: pyproject.toml requirements/build.lock requirements/demo.lock $(VENV)/.created
+	$(BIN)/python $(LOCKED) --requirement requirements/build.lock --requirement requirements/demo.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	$(BIN)/python -m pip check
 	@touch $@
 
 $(VENV)/.created:
@@ -81,6 +83,7 @@ LOADING := $(addprefix tests/unit/,consumers contract demo history instrumentati
 test-lowest: ## fast tests of what loads packages, on the oldest versions that pyproject.toml allows, in an environment of their own
 	rm -rf $(VENV)-lowest && $(PYTHON) -m venv $(VENV)-lowest
 	$(LOWEST_BIN)/python $(LOCKED) --requirement requirements/lowest.lock
+	$(LOWEST_BIN)/python -m pip check
 	PYTHONPATH=$(CURDIR):$(CURDIR)/producers:$(CURDIR)/consumers \
 	$(LOWEST_BIN)/python -m pytest -n 3 --hypothesis-profile=fast -m "not slow and not redis and not sql and not broker" \
 		$(LOADING) tests/audit/test_judge_against_reference.py tests/audit/test_statement_tampering.py \
@@ -168,31 +171,38 @@ site: setup ## the pages of docs as a site in build/site, which needs no network
 sbom: setup ## deploy/checkback-reconciler.cdx.json, the CycloneDX bill of materials, from requirements/service.lock
 	$(BIN)/python -m deploy.bill_of_materials
 
-# twine has an environment of its own: only a release needs it.
-TWINE := build/twine/bin
-release: sbom ## dist/: sdist and wheel of this commit, checked, and the bill of materials; CONTRIBUTING.md tells the rest
+# What only a release and new locks need has an environment of its own.
+TOOLS := build/tools
+$(TOOLS)/.stamp: requirements/tools.lock
+	$(PYTHON) -m venv --clear $(TOOLS)
+	$(TOOLS)/bin/python $(LOCKED) --requirement requirements/tools.lock
+	$(TOOLS)/bin/python -m pip check
+	@touch $@
+
+release: sbom $(TOOLS)/.stamp ## dist/: sdist and wheel of this commit, checked, and the bill of materials; CONTRIBUTING.md tells the rest
 	$(BIN)/python -m deploy.release_check
 	rm -rf dist
 	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m hatchling build --directory dist --target sdist --target wheel
 	cp deploy/checkback-reconciler.cdx.json dist/
-	test -x $(TWINE)/twine || { $(PYTHON) -m venv build/twine && $(TWINE)/pip install --quiet --disable-pip-version-check 'twine>=6.1'; }
-	$(TWINE)/twine check --strict dist/*.tar.gz dist/*.whl
+	$(TOOLS)/bin/twine check --strict dist/*.tar.gz dist/*.whl
 	cd dist && sha256sum -- *
 
 EXTRAS := daemon demo audit postgres mysql compression metrics web otel
 # What the image and the packages install: all but the demo and PySpark, for which `audit --engine here` stands in.
 SERVED := daemon audit postgres mysql compression metrics web otel
-COMPILE := uv pip compile --quiet --generate-hashes --no-annotate --custom-compile-command 'make lock'
 LOWEST := --resolution lowest-direct --no-emit-package pyspark --no-emit-package py4j
-lock: setup ## requirements/*.lock from pyproject.toml; UPGRADE=--upgrade takes the newest of everything
-	$(BIN)/python -m pip install --quiet 'uv>=0.9,<1'
-	$(BIN)/$(COMPILE) $(UPGRADE) --universal --python-version 3.11 --group build -o requirements/build.lock
-	$(BIN)/$(COMPILE) $(UPGRADE) --universal --python-version 3.11 pyproject.toml $(EXTRAS:%=--extra %) --group dev \
-		-o requirements/ci.lock
-	$(BIN)/$(COMPILE) $(UPGRADE) $(LOWEST) --universal --python-version 3.11 pyproject.toml $(EXTRAS:%=--extra %) \
-		--group test -o requirements/lowest.lock
-	$(BIN)/$(COMPILE) --constraint requirements/ci.lock --no-emit-package pyspark --no-emit-package py4j --universal \
-		--python-version 3.11 pyproject.toml $(SERVED:%=--extra %) -o requirements/service.lock
+LOCK := $(TOOLS)/bin/uv pip compile --quiet --generate-hashes --no-annotate --custom-compile-command 'make lock' $(UPGRADE) \
+	--universal --python-version 3.11
+# One version of each package: what is installed beside ci.lock, or before it, is not installed again.
+SAME := --constraint requirements/ci.lock
+lock: $(TOOLS)/.stamp ## requirements/*.lock from pyproject.toml; UPGRADE=--upgrade takes the newest of everything
+	$(LOCK) pyproject.toml $(EXTRAS:%=--extra %) --group dev -o requirements/ci.lock
+	$(LOCK) $(SAME) --group build -o requirements/build.lock
+	$(LOCK) $(SAME) pyproject.toml --extra demo -o requirements/demo.lock
+	$(LOCK) $(SAME) --no-emit-package pyspark --no-emit-package py4j pyproject.toml $(SERVED:%=--extra %) \
+		-o requirements/service.lock
+	$(LOCK) $(LOWEST) pyproject.toml $(EXTRAS:%=--extra %) --group test -o requirements/lowest.lock
+	$(LOCK) --group tools -o requirements/tools.lock
 
 clean: ## removes the virtual environment, what was built, and caches
 	rm -rf dist build $(VENV) $(VENV)-lowest .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.*

@@ -18,6 +18,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from tests.brokers.jars import DownloadFailed
+from tests.services.locks import constraints
 from tests.services.requirements import downloaded
 
 ROOT = Path(__file__).parents[2]
@@ -75,10 +76,11 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 
 def environment(wheel: str, folder: Path) -> Path:
-    """The Python of an empty environment that the wheel was installed into."""
+    """The Python of an empty environment with the wheel and what it asks for, in the locked versions."""
     venv.create(folder)
     python = folder / "bin" / "python"
-    downloaded(lambda: pip("--python", python, "install", "--quiet", "--no-compile", wheel))
+    bounds = constraints(folder)
+    downloaded(lambda: pip("--python", python, "install", "--quiet", "--no-compile", "--constraint", bounds, wheel))
     return python
 
 

@@ -13,6 +13,7 @@ import yaml
 
 from tests.brokers.jars import cache_folder, locked
 from tests.packages.tools import needed
+from tests.services.locks import constraints
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy/helm/reconciler"
@@ -52,7 +53,8 @@ def validator() -> str:
     with locked("kubernetes-validate"):
         if not program.exists():
             _brought([sys.executable, "-m", "venv", str(folder)])
-            _brought([str(folder / "bin/pip"), "install", "--quiet", "--disable-pip-version-check", SCHEMAS])
+            pip = [str(folder / "bin/pip"), "install", "--quiet", "--disable-pip-version-check"]
+            _brought([*pip, "--constraint", str(constraints(folder)), SCHEMAS])
     return str(program)
 
 

@@ -15,6 +15,7 @@ import tomllib
 from pathlib import Path
 
 from tests.brokers.jars import DownloadFailed, cache_folder, locked
+from tests.services.locks import constraints
 
 ROOT = Path(__file__).resolve().parents[2]
 WHEEL = "rocketmq==0.4.4"
@@ -44,8 +45,9 @@ def wheel_python() -> Path:
 def _install(folder: Path, python: Path, packages: list[str]) -> None:
     steps: list[list[str]] = [
         [sys.executable, "-m", "venv", str(folder)],
-        [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages],
-    ]
+        [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile",
+         "--constraint", str(constraints(folder.parent)), *packages],
+    ]  # fmt: skip
     for step in steps:
         for attempt in range(1, ATTEMPTS + 1):
             done = subprocess.run(step, capture_output=True, text=True, check=False, timeout=INSTALL_SECONDS)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+import shlex
 import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
+
+from tests.services.locks import pinned_here, pins
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -29,18 +33,51 @@ def asked(*groups: str) -> list[Requirement]:
 def pinned(lock: str) -> dict[str, list[Version]]:
     """Versions by package: one for some Pythons, another for others."""
     found: dict[str, list[Version]] = {}
-    for name, version in re.findall(r"^([\w.-]+)==([^\s;]+)", (ROOT / "requirements" / lock).read_text(), re.MULTILINE):
-        found.setdefault(canonicalize_name(name), []).append(Version(version))
+    for pin in pins(lock):
+        found.setdefault(pin.name, []).append(pin.version)
     return found
 
 
 def test_every_requirement_is_locked_to_a_version_that_it_allows() -> None:
     locked = pinned("ci.lock")
     wrong = [str(w) for w in asked("test", "dev") if not is_met(w, locked)]
-    wrong += [
-        text for text in DOCUMENT["dependency-groups"]["build"] if not is_met(Requirement(text), pinned("build.lock"))
-    ]
+    for group in ("build", "tools"):
+        here = pinned(f"{group}.lock")
+        wrong += [text for text in DOCUMENT["dependency-groups"][group] if not is_met(Requirement(text), here)]
     assert wrong == [], "run: make lock"
+
+
+@pytest.mark.parametrize("lock", ["build.lock", "demo.lock", "service.lock"])
+def test_what_is_installed_beside_the_tests_packages_has_their_versions_and_is_not_installed_again(lock: str) -> None:
+    of_tests = pinned("ci.lock")
+    other = {name: versions for name, versions in pinned(lock).items() if versions != of_tests.get(name, versions)}
+    assert other == {}, "run: make lock"
+
+
+def test_the_environment_of_the_tests_is_the_locked_one() -> None:
+    there = {canonicalize_name(one.name): Version(one.version) for one in metadata.distributions()}
+    other = {name: (there[name], to) for name, to in pinned_here("ci.lock").items() if there.get(name, to) != to}
+    assert other == {}, "run: make setup"
+
+
+#: What installs the service, the tests or a release, and how often at least.
+INSTALLING = {"Makefile": 5, "deploy/image/Dockerfile": 4, "docs/how-to/install.md": 3, "docs/how-to/upgrade.md": 3}
+
+
+@pytest.mark.parametrize("file", INSTALLING)
+def test_pip_resolves_nothing_where_a_lock_is_installed_and_is_asked_what_is_missing(file: str) -> None:
+    text = re.sub(r"\\\n\s*", "", (ROOT / file).read_text(encoding="utf-8"))
+    text = re.sub(
+        r"^(LOCKED) := (.*)\n((?:.*\n)*)", lambda found: found[3].replace("$(LOCKED)", found[2]), text, flags=re.M
+    )
+    commands = r"^[^`]*\bpip\b[^`]* (install|wheel|check)\b"  # outside of prose
+    lines = [line for line in re.split(r"\n|&&", text) if re.search(commands, line)]
+    installs = [set(shlex.split(line)) for line in lines if not line.rstrip().endswith("check")]
+    assert len(installs) >= INSTALLING[file]
+    assert [words for words in installs if "--no-deps" not in words] == []
+    assert [words for words in installs if "--requirement" in words and "--require-hashes" not in words] == []
+    assert [words for words in installs if "." in words and "--no-build-isolation" not in words] == []
+    assert lines[-1].rstrip().endswith("check")
 
 
 def is_met(wanted: Requirement, locked: dict[str, list[Version]]) -> bool:
