@@ -180,10 +180,11 @@ def queue_link(seen: QueueReading, *, asked_ms: int) -> Link:
 # ----------------------------------------------------------------- rounds and verdicts
 
 
-def rounds_link(rounds: Sequence[StoredRound], *, shards: int) -> Link:
+def rounds_link(rounds: Sequence[StoredRound], *, shards: int, asked_ms: int) -> Link:
     """The round of the shard that has waited longest. `rounds`: the newest of every shard below `shards`.
 
-    A shard without one counts from the second round of another shard on: before, the first turn is under way.
+    A round that is dated after `asked_ms` is as old as it lies ahead: the ledger's clock was set back since, and rounds
+    may have stopped. A shard without one counts from the second round of another shard on: before, the first turn is under way.
     """
     if not rounds:
         return Link(until_ms=None, cause=f"there never was a round: {_RUN}", is_new=True, is_of_rounds=True)
@@ -191,9 +192,9 @@ def rounds_link(rounds: Sequence[StoredRound], *, shards: int) -> Link:
     if missing and any(stored.done.generation > 1 for stored in rounds):
         never = f"shards {', '.join(map(str, missing))} never had a round"
         return Link(until_ms=None, cause=f"{never}: {_RUN}", is_of_rounds=True)
-    oldest = min(rounds, key=lambda stored: stored.stored_at_ms)
+    oldest = min(rounds, key=lambda stored: _mirrored(stored.stored_at_ms, asked_ms))
     since = f"shard {oldest.done.shard.number} had its last round at {utc_text(oldest.stored_at_ms)}"
-    return Link(until_ms=oldest.stored_at_ms, cause=f"{since}: {_RUN}", is_of_rounds=True)
+    return Link(until_ms=_mirrored(oldest.stored_at_ms, asked_ms), cause=f"{since}: {_RUN}", is_of_rounds=True)
 
 
 def due_for_long_until_ms(

@@ -69,7 +69,7 @@ class Accounting:
         links = [link for _, _, link in self._outboxes(topic.topic)]
         links += self._queue_links(topic, rounds)
         ours = [stored for stored in rounds if stored.done.shard.number < topic.shards]
-        links.append(rounds_link(ours, shards=topic.shards))
+        links.append(rounds_link(ours, shards=topic.shards, asked_ms=self._asked_ms))
         links += self._verdict_links(topic, plan, watermark)
         return account_of(
             plan.subscription, links, asked_ms=self._asked_ms, within_ms=self._within_ms, is_given=self._is_given

@@ -89,7 +89,7 @@ class Measured:
         world = self.world
         sizes = [world.shards.pending_size(shard) for shard in world.topic.shards_of(subscription)]
         last = world.ledger.reports.last_rounds(subscription)
-        link = rounds_link(last, shards=world.topic.shards)
+        link = rounds_link(last, shards=world.topic.shards, asked_ms=now_ms)
         return SubscriptionStatus(
             subscription=subscription,
             pending=sum(size for size, _ in sizes),

@@ -75,7 +75,7 @@ def test_a_link_may_be_behind_by_its_own_pace() -> None:
 
 
 def test_a_new_deployment_is_late_only_for_a_monitor_that_names_its_time() -> None:
-    new = rounds_link([], shards=4)
+    new = rounds_link([], shards=4, asked_ms=NOW_MS)
     assert late(new, is_given=False).late == ()
     assert late(new).late == (new.cause,)
     assert late(new, is_given=False).until_ms is None, "and nothing is vouched for"
@@ -197,16 +197,22 @@ def stored(number: int, generation: int, *, at_ms: int = NOW_MS) -> StoredRound:
 
 
 def test_the_shard_that_has_waited_longest_does_not_hide_behind_the_others() -> None:
-    link = rounds_link([stored(0, 5), stored(1, 5, at_ms=NOW_MS - 9_000)], shards=2)
+    link = rounds_link([stored(0, 5), stored(1, 5, at_ms=NOW_MS - 9_000)], shards=2, asked_ms=NOW_MS)
     assert link.until_ms == NOW_MS - 9_000
     assert link.cause.startswith("shard 1 had its last round at 2023-11-14T22:13:11Z")
 
 
+def test_rounds_that_stopped_before_the_ledger_was_set_back_do_not_hide_in_its_future() -> None:
+    link = rounds_link([stored(0, 5), stored(1, 5, at_ms=NOW_MS + 3_600_000)], shards=2, asked_ms=NOW_MS)
+    assert link.until_ms == NOW_MS - 3_600_000
+    assert link.cause.startswith("shard 1 had its last round at 2023-11-14T23:13:20Z")
+
+
 def test_a_shard_that_no_process_runs_does_not_hide_behind_the_others() -> None:
-    link = rounds_link([stored(0, 2), stored(2, 1)], shards=4)
+    link = rounds_link([stored(0, 2), stored(2, 1)], shards=4, asked_ms=NOW_MS)
     assert link.until_ms is None
     assert link.cause.startswith("shards 1, 3 never had a round")
-    assert rounds_link([stored(0, 1)], shards=2).until_ms == NOW_MS, "the first turn is under way"
+    assert rounds_link([stored(0, 1)], shards=2, asked_ms=NOW_MS).until_ms == NOW_MS, "the first turn is under way"
 
 
 # ----------------------------------------------------------------- verdicts

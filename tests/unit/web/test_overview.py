@@ -156,7 +156,7 @@ def test_rounds_that_stand_still_lead_to_a_page_that_says_nothing_of_them() -> N
         account = account_of(ORDERS, links, asked_ms=NOW_MS, within_ms=1, is_given=True)
         return next(next_steps(report_of(status_of(accounted=account))))
 
-    never = rounds_link([], shards=1)
+    never = rounds_link([], shards=1, asked_ms=NOW_MS)
     unjudged = verdicts_link(PendingKey(unique_key="K", first_seen_ms=1), asked_ms=NOW_MS)
     swept = Link(until_ms=2, cause="no sweep")
     for link in (never, unjudged):
