@@ -183,9 +183,9 @@ def queue_link(seen: QueueReading, *, asked_ms: int) -> Link:
 def rounds_link(rounds: Sequence[StoredRound], *, shards: int, asked_ms: int) -> Link:
     """The round of the shard that has waited longest. `rounds`: the newest of every shard below `shards`.
 
-    A round that is dated after `asked_ms` counts as far back as it lies ahead: the ledger's clock was set back since, and
-    rounds may have stopped. A shard without one counts from the second round of another shard on: before, the first
-    turn is under way.
+    A round that is dated after `asked_ms` counts as far back as it lies ahead: the ledger's clock was set back since,
+    and rounds may have stopped. A shard without one counts from the second round of another shard on: before, the
+    first turn is under way.
     """
     if not rounds:
         return Link(until_ms=None, cause=f"there never was a round: {_RUN}", is_new=True, is_of_rounds=True)
