@@ -60,8 +60,8 @@ def causes() -> Iterator[str]:
         for is_extra in (False, True):
             queue = QueueReading(name="broker-a queue 3 of KEYS", begin=begin, end=end, taken=taken, is_extra=is_extra)
             links.append(queue_link(queue, asked_ms=NOW_MS))
-    seen_rounds = (([], 4), ([ROUND], 4), ([ROUND], 0))
-    links += [rounds_link(rounds, shards=shards, asked_ms=NOW_MS) for rounds, shards in seen_rounds]
+    for rounds, shards in (([], 4), ([ROUND], 4), ([ROUND], 0)):
+        links.append(rounds_link(rounds, shards=shards, asked_ms=NOW_MS))
     links.append(verdicts_link(PendingKey(unique_key=KEY, first_seen_ms=5), asked_ms=NOW_MS))
     orphan = OrphanRow(unique_key=KEY, producer_group="shop", announced_ms=5)
     links.append(unheard_link(orphan, asked_ms=NOW_MS, ahead_ms=0))
