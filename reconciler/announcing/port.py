@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from reconciler.announcing.rules import PulledAnnouncement
+from reconciler.contract.queue_proof import QueueRecord
 from reconciler.contract.subscription import Subscription
 from reconciler.policy.ports import AnnouncementQueue
 
@@ -29,6 +30,16 @@ class PulledBatch:
     is_offset_illegal: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenRecord:
+    """What a queue has at one offset, whatever its tag."""
+
+    #: None: the queue has no such offset, or the broker does not show the record.
+    record: QueueRecord | None
+    min_offset: int
+    max_offset: int
+
+
 class AnnouncementSource(Protocol):
     """The unique-key topic. Raises TransientError (try again) or BrokerRefused."""
 
@@ -38,6 +49,10 @@ class AnnouncementSource(Protocol):
 
     def pull(self, queue: AnnouncementQueue, *, tag: str, offset: int, max_messages: int) -> PulledBatch:
         """One pull from the queue's master without waiting; the server filters by the tag's hash."""
+        ...
+
+    def look(self, queue: AnnouncementQueue, *, offset: int) -> SeenRecord:
+        """One pull of one record from the queue's master, without a filter."""
         ...
 
     def earliest(self, queue: AnnouncementQueue) -> int:
@@ -56,6 +71,9 @@ class EventKind(StrEnum):
     MEMORY_LOST = "MEMORY_LOST"
     #: Redis has an older offset than this process knew: it lost its last writes. Pulling goes on at first_offset.
     REWOUND = "REWOUND"
+    #: The broker gave offsets a second time: the queue lost its tail, or the topic was created again. What was read
+    #: from first_offset to last_offset - 1 is read again.
+    OFFSETS_REUSED = "OFFSETS_REUSED"
     SUSPENDED = "SUSPENDED"
     RESUMED = "RESUMED"
     #: A queue whose number is not below the number of shards: its announcements are not consumed.
@@ -64,7 +82,7 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnouncementEvent:
-    """One event; alarms are OFFSET_ILLEGAL, MEMORY_LOST and EXTRA_QUEUE."""
+    """One event; alarms are OFFSET_ILLEGAL, OFFSETS_REUSED, MEMORY_LOST and EXTRA_QUEUE."""
 
     kind: EventKind
     subscription: Subscription
@@ -78,7 +96,7 @@ class AnnouncementEvent:
 OnAnnouncementEvent = Callable[[AnnouncementEvent], None]
 
 
-_ALARMS = frozenset({EventKind.OFFSET_ILLEGAL, EventKind.MEMORY_LOST, EventKind.EXTRA_QUEUE})
+_ALARMS = frozenset({EventKind.OFFSET_ILLEGAL, EventKind.OFFSETS_REUSED, EventKind.MEMORY_LOST, EventKind.EXTRA_QUEUE})
 
 
 def log_event(event: AnnouncementEvent) -> None:

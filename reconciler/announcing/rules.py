@@ -18,6 +18,7 @@ from reconciler.contract.announcement import (
     decode_bare_key,
     is_signed,
 )
+from reconciler.contract.queue_proof import QueueRecord
 from reconciler.contract.unique_key import is_unique_key
 from reconciler.errors import InvalidValue, MalformedInput
 from reconciler.policy.ports import AnnouncementQueue, RefusedAnnouncement
@@ -27,7 +28,7 @@ from reconciler.policy.ports import AnnouncementQueue, RefusedAnnouncement
 class PulledAnnouncement:
     """The parts of a message of the unique-key topic that the rules need."""
 
-    queue_offset: int
+    record: QueueRecord
     #: The business topic, as the sender tagged it.
     tag: str | None
     body: bytes
@@ -35,6 +36,11 @@ class PulledAnnouncement:
     signature: str | None = None
     #: Why the body could not be decompressed; None: it was read. The body is then the stored bytes.
     unreadable: str | None = None
+
+    @property
+    def queue_offset(self) -> int:
+        """Its place in the queue."""
+        return self.record.queue_offset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reconciler.announcing.port import PulledBatch
+from reconciler.announcing.port import PulledBatch, SeenRecord
 from reconciler.announcing.rules import PulledAnnouncement
 from reconciler.contract.announcement import SIGNATURE_PROPERTY
+from reconciler.contract.queue_proof import QueueRecord, queue_record
 from reconciler.errors import BrokerUnavailable, MalformedInput, MissingDependency
 from reconciler.policy.ports import AnnouncementQueue
 from reconciler.rocketmq.client.offsets import Offsets
@@ -54,6 +55,13 @@ class RemotingAnnouncementSource:
             is_offset_illegal=result.status is PullStatus.OFFSET_MOVED,
         )
 
+    def look(self, queue: AnnouncementQueue, *, offset: int) -> SeenRecord:
+        """One PULL_MESSAGE; in a topic whose records come in batches the record is one of several."""
+        request = PullRequest(queue=message_queue(queue), offset=offset, group=self._group, maximum=1)
+        result = pull(self._client, master_of(self._routes, queue), request)
+        found = (record_of(record) for record in result.records if record.queue_offset == offset)
+        return SeenRecord(record=next(found, None), min_offset=result.min_offset, max_offset=result.max_offset)
+
     def earliest(self, queue: AnnouncementQueue) -> int:
         """GET_MIN_OFFSET; a queue that was never written answers -1 on some versions."""
         return max(0, self._offsets.minimum(master_of(self._routes, queue), message_queue(queue)))
@@ -72,6 +80,16 @@ def message_queue(queue: AnnouncementQueue) -> MessageQueue:
     return MessageQueue(topic=queue.unique_key_topic, broker_name=queue.broker, queue_id=queue.queue_id)
 
 
+def record_of(record: MessageRecord) -> QueueRecord:
+    """What tells the record from another one at its offset."""
+    return queue_record(
+        queue_offset=record.queue_offset,
+        stored_at_ms=record.store_timestamp_ms,
+        commit_log_offset=record.physical_offset,
+        unique_key=record.unique_key,
+    )
+
+
 def announcement_of(record: MessageRecord) -> PulledAnnouncement:
     """The record, as the rules need it."""
     unreadable = None
@@ -82,7 +100,7 @@ def announcement_of(record: MessageRecord) -> PulledAnnouncement:
         # outbox announces a good key again.
         body, unreadable = record.body, str(error)
     return PulledAnnouncement(
-        queue_offset=record.queue_offset,
+        record=record_of(record),
         tag=record.tags,
         body=body,
         unreadable=unreadable,

@@ -4,6 +4,10 @@ The step has no state that a restart would miss: its positions are guesses, whic
 compare-and-set. So any number of consumers may run, Redis may lose its last writes or all of them, and a rewind only
 repeats harmless additions.
 
+An offset is a name that a broker may give again. So a step knows the last record that it saw, keeps it beside the
+offset, and begins each pull there: if the broker has another one in its place, announcements are read again from the
+newest record on that it still has.
+
 A key may lie in another queue than its hash names, because its sender fell back to that queue. It goes into the shard
 of the queue it lies in, where its offset is stored: keys and offset move together. Its consumption is recorded in the
 shard of its hash, so the key stays pending until one inbox look-up settles it.
@@ -27,15 +31,19 @@ from reconciler.announcing.port import (
     StepOutcome,
     log_event,
 )
+from reconciler.announcing.proving import Held, newest_held, pull_behind
 from reconciler.announcing.rules import AnnouncementRules
 from reconciler.clock import Backoff, Clock
 from reconciler.contract.defaults import HALF_SET_KEYS_MAX, LEASE_SECONDS
+from reconciler.contract.queue_proof import NEAR_OFFSETS_MAX, QueueRecord, with_record
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import ReconcilerError
 from reconciler.policy.ports import AnnouncementLedger, AnnouncementQueue, HalfSets, RefusedAnnouncement
 
 COMPARE_SECONDS = 1.0
 OUTAGE_CHECK_SECONDS = 1.0
+#: An idle queue is only asked whether it has grown; whether it is still the same is found out this often.
+IDLE_PROOF_SECONDS = 5.0
 BACK_OFF = Backoff(first_seconds=0.1, longest_seconds=5.0)
 IDLE = Backoff(first_seconds=0.02, longest_seconds=0.5)
 NOT_MINE_SECONDS_MAX = 2.0
@@ -49,6 +57,12 @@ class _Queue:
 
     era: int = -1
     position: int | None = None
+    #: The last record that was seen below the position; None: none is known, nothing is proved.
+    last: QueueRecord | None = None
+    #: Earlier records, oldest first.
+    trail: tuple[QueueRecord, ...] = ()
+    #: When the queue was last found to be the same, in monotonic seconds.
+    proved_at: float = 0.0
     lease_renewed_at: float | None = None
     compared_at: float = 0.0
     failures: int = 0
@@ -157,13 +171,31 @@ class AnnouncementStep:
         size = self._half_sets.size(self._shard(queue))
         if size > self._half_set_keys_max:
             return self._suspended(known, f"the half set holds {size} keys, at most {self._half_set_keys_max}")
-        pulled = self._source.pull(queue, tag=self.subscription.topic, offset=position, max_messages=PULL_MESSAGES_MAX)
+        pulled = self._pull(queue, known, position)
+        if pulled is None:
+            return self._rewind(queue, known, position)
         if pulled.is_offset_illegal:
             return self._skip_illegal(queue, known, position, pulled)
         known.behind = max(0, pulled.max_offset - pulled.next_offset)
         if pulled.next_offset <= position and not pulled.messages:
             return self._idle(queue, known, position)
         return self._admit(queue, known, position, pulled)
+
+    def _pull(self, queue: AnnouncementQueue, known: _Queue, position: int) -> PulledBatch | None:
+        """What lies behind the position; None: the queue is not the one that was read."""
+        tag, last = self.subscription.topic, known.last
+        now = self._clock.monotonic_seconds()
+        if last is None or (known.idle_steps and now - known.proved_at < IDLE_PROOF_SECONDS):
+            pulled = self._source.pull(queue, tag=tag, offset=position, max_messages=PULL_MESSAGES_MAX)
+            if last is None or (not pulled.is_offset_illegal and pulled.max_offset == position):
+                return pulled
+        state, behind = pull_behind(
+            self._source, queue, tag=tag, position=position, last=last, maximum=PULL_MESSAGES_MAX
+        )
+        known.proved_at = now
+        if state is Held.GONE:
+            known.last = None
+        return behind
 
     def _has_open_outage(self) -> bool:
         now = self._clock.monotonic_seconds()
@@ -194,6 +226,20 @@ class AnnouncementStep:
             stored = self._half_sets.admit(shard, queue, expected=None, following=start, unique_keys=()).offset
         known.position = stored
         known.compared_at = self._clock.monotonic_seconds()
+        if stored is not None:
+            self._recall(queue, known, stored)
+
+    def _recall(self, queue: AnnouncementQueue, known: _Queue, position: int) -> None:
+        """Takes the records that were kept beside the offset. Without one that belongs to it, the record before it is
+        looked at and kept: what was read so far is believed, as before there were proofs."""
+        kept = self._half_sets.known_records(self._shard(queue), queue)
+        known.trail, known.last = tuple(kept.trail), None
+        if kept.proof is not None and kept.proof.following == position:
+            known.last = kept.proof.record
+        elif position > 0:
+            seen = self._source.look(queue, offset=position - 1).record
+            if seen is not None:
+                self._move(queue, known, position, position, record=seen)
 
     def _idle(self, queue: AnnouncementQueue, known: _Queue, position: int) -> StepOutcome:
         now = self._clock.monotonic_seconds()
@@ -220,7 +266,8 @@ class AnnouncementStep:
             self._ledger.quarantine(self.subscription.environment, refused)
             reasons = ", ".join(sorted({each.reason for each in refused}))
             self._report(queue, EventKind.REFUSED, detail=reasons, count=len(refused))
-        if not self._move(queue, known, position, pulled.next_offset, unique_keys, apart):
+        record = self._last_record(queue, known, pulled)
+        if not self._move(queue, known, position, pulled.next_offset, unique_keys, apart, record=record):
             return StepOutcome(kind=StepKind.MOVED_ON, detail="the stored offset was another one")
         known.admitted_keys += len(unique_keys)
         known.refused += len(refused)
@@ -228,6 +275,8 @@ class AnnouncementStep:
 
     def _skip_illegal(self, queue: AnnouncementQueue, known: _Queue, position: int, pulled: PulledBatch) -> StepOutcome:
         corrected = pulled.min_offset
+        if position > pulled.max_offset and known.trail:
+            return self._rewind(queue, known, position)
         if position > pulled.max_offset:
             # The broker lost the queue's end, or the topic was created again. Going back to the floor is harmless.
             floor = self._ledger.floor(self.subscription, queue)
@@ -246,6 +295,34 @@ class AnnouncementStep:
         self._move(queue, known, position, corrected)
         return StepOutcome(kind=StepKind.MOVED_ON)
 
+    def _rewind(self, queue: AnnouncementQueue, known: _Queue, position: int) -> StepOutcome:
+        """Goes back behind the newest record that the queue still has, to its earliest announcement if it has none."""
+        seen = [one for one in known.trail if known.last is None or one.queue_offset < known.last.queue_offset]
+        found = newest_held(self._source, queue, [*seen, *([known.last] if known.last is not None else [])])
+        start = self._source.earliest(queue) if found is None else found.queue_offset + 1
+        if start >= position:
+            return self._suspended(known, f"the records before offset {position} are other ones, and none is left")
+        known.trail = tuple(one for one in seen if found is not None and one.queue_offset <= found.queue_offset)
+        if self._move(queue, known, position, start, record=found):
+            known.rewinds += 1
+            self._report(
+                queue,
+                EventKind.OFFSETS_REUSED,
+                detail=f"the broker has other records before offset {position}, it lost its tail or the topic was "
+                f"created again: going on at {start}",
+                first_offset=start,
+                last_offset=position,
+            )
+        return StepOutcome(kind=StepKind.MOVED_ON)
+
+    def _last_record(self, queue: AnnouncementQueue, known: _Queue, pulled: PulledBatch) -> QueueRecord | None:
+        """The last record that the pull returned. Where the filter left out many, the last one of any tag."""
+        if pulled.messages:
+            return pulled.messages[-1].record
+        if known.last is None or pulled.next_offset - known.last.queue_offset > NEAR_OFFSETS_MAX:
+            return self._source.look(queue, offset=pulled.next_offset - 1).record or known.last
+        return known.last
+
     def _move(
         self,
         queue: AnnouncementQueue,
@@ -254,12 +331,24 @@ class AnnouncementStep:
         following: int,
         unique_keys: Sequence[str] = (),
         apart: Sequence[str] = (),
+        *,
+        record: QueueRecord | None = None,
     ) -> bool:
+        """Stores the next offset, with the keys before it and the last record that was seen there. False: another
+        consumer moved the stored offset."""
+        trail = known.trail if record is None else with_record(known.trail, record)
         answer = self._half_sets.admit(
-            self._shard(queue), queue, expected=position, following=following, unique_keys=unique_keys, apart=apart
+            self._shard(queue),
+            queue,
+            expected=position,
+            following=following,
+            unique_keys=unique_keys,
+            apart=apart,
+            record=record,
+            trail=trail if trail != known.trail else None,
         )
         if answer.admitted:
-            known.position = following
+            known.position, known.last, known.trail = following, record, trail
             known.compared_at = self._clock.monotonic_seconds()
             return True
         self._follow(queue, known, position, answer.offset)
@@ -274,7 +363,8 @@ class AnnouncementStep:
             self._era += 1
             self._outage_checked_at = None
         known.compared_at = self._clock.monotonic_seconds()
-        known.position = stored
+        if stored != position:
+            known.position = None  # the next step reads it again, with what proves it
         if stored is None or stored < position:
             known.rewinds += 1
         if stored is not None and stored < position:

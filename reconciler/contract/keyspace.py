@@ -18,6 +18,7 @@ of a shard live in one slot and one MULTI may touch them.
 | K:generation | STRING | number of rounds that ran: the fence | round | round |
 | K:covered | HASH | ms of Redis TIME of a round -> queue, offset, queue ...: what it covered, of at most 64 rounds; last -> number and time of the last round | round | round |
 | K:offsets | HASH | "<broker>/<queue>" -> next offset of the unique-key topic | announcement consumer | both |
+| K:proofs | HASH | "<broker>/<queue>" -> the offset that is read next, then queue offset, store time, commit-log offset and unique key of the last record that was seen before it; "<broker>/<queue>/trail" -> earlier records, a line each: one a minute for an hour, one an hour for 96 hours | announcement consumer | both |
 | K:epoch | STRING | "<environment>:<random>"; gone means Redis lost its memory | round | all |
 | K:round_lease | STRING | token of the reconciler that runs the rounds, expires | round | round |
 | K:announcement_lease:<broker> | STRING | token of the announcement consumer of a queue, expires | announcement consumer | same |
@@ -144,6 +145,11 @@ class ShardKeys:
         return f"{self.root}:offsets"
 
     @property
+    def proofs(self) -> str:
+        """What tells that the queues behind the positions are still the ones that were read."""
+        return f"{self.root}:proofs"
+
+    @property
     def epoch(self) -> str:
         """Marker of Redis' memory."""
         return f"{self.root}:epoch"
@@ -182,6 +188,11 @@ def inbox_key(environment: str, group: str, *, unique_key: str, business_id: str
 def offsets_field(broker: str, queue_id: int) -> str:
     """Field of K:offsets for one queue of the unique-key topic."""
     return f"{broker}/{queue_id}"
+
+
+def trail_field(broker: str, queue_id: int) -> str:
+    """Field of K:proofs for the earlier records of one queue; no queue has a name that ends so."""
+    return f"{offsets_field(broker, queue_id)}/trail"
 
 
 def require_history_generations(number: int, *, commit_generations: int) -> None:

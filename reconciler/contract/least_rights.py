@@ -110,7 +110,7 @@ INBOX = RedisUser(
 ANNOUNCER = RedisUser(
     name="announcer",
     keys=(
-        *(_SHARD + "half", _SHARD + "apart", _SHARD + "offsets", _SHARD + "announcement_lease:*"),
+        *(_SHARD + "half", _SHARD + "apart", _SHARD + "offsets", _SHARD + "proofs", _SHARD + "announcement_lease:*"),
         *(use_key("%s"), identity_key("%s")),
     ),
     commands=("evalsha", "script|load", "hget", "hset", "sadd", "scard", "get", "set", "unlink", "ping"),

@@ -155,9 +155,7 @@ class Broker:
             if kind == log_file.MESSAGE:
                 self.services.store.restore(payload)
             elif kind == log_file.STATE:
-                deleted = self.services.state.apply(json.loads(payload))
-                if deleted is not None:
-                    self.services.store.queues.drop_topic(deleted)
+                self._recover_change(json.loads(payload))
             elif kind == log_file.SNAPSHOT:
                 snapshot = json.loads(payload)
                 self.services.state.restore(snapshot)
@@ -168,6 +166,14 @@ class Broker:
         self.services.store.retire()
         self._log.open(self._snapshot())
 
+    def _recover_change(self, change: dict[str, Any]) -> None:
+        if change["t"] == "tail":
+            self.services.store.cut(change["v"])
+            return
+        deleted = self.services.state.apply(change)
+        if deleted is not None:
+            self.services.store.queues.drop_topic(deleted)
+
     def _snapshot(self) -> dict[str, Any]:
         queues = [[topic, queue_id, queue.max_offset] for topic, queue_id, queue in self.services.store.queues]
         return self.services.state.snapshot() | {"next_offset": self.services.store.next_offset, "queues": queues}
@@ -176,6 +182,7 @@ class Broker:
     def _handle(self, channel: Channel, request: Command) -> None:
         """One request; its answer is written by the next ``commit``."""
         family, faults = self.services.family, self.services.faults
+        self.services.store.lose_tail(faults.take_lost_tail())
         if request.serialization is Serialization.ROCKETMQ and not family.knows_binary_headers:
             channel.close()
             return

@@ -76,6 +76,7 @@ class Faults:
         self._flush_code = int(ResponseCode.SUCCESS)
         self._checks = _Countdown()
         self._index_lag_seconds = 0.0
+        self._tail_to_lose = 0
 
     def clear(self) -> None:
         """Every knob off; the counters stay."""
@@ -203,6 +204,21 @@ class Faults:
         with self._lock:
             self._index_lag_seconds = max(0.0, seconds)
 
+    def lose_tail(self, count: int) -> None:
+        """Before the next request the newest messages of the log are gone, as after a power failure with asynchronous
+        flush or a store that was put back: the next ones get their offsets. Offsets of groups stay."""
+        with self._lock:
+            self._tail_to_lose = max(0, count)
+
+    def take_lost_tail(self) -> int:
+        """Asked by the broker before each request: how many messages it loses now."""
+        if not self._tail_to_lose:
+            return 0
+        with self._lock:
+            count, self._tail_to_lose = self._tail_to_lose, 0
+            self.counts["lose_tail"] += bool(count)
+            return count
+
     def drop_checks(self, count: int = FOREVER) -> None:
         """Puts halves back but does not send CHECK_TRANSACTION_STATE."""
         with self._lock:
@@ -255,6 +271,7 @@ class Faults:
         "fill_disk": lambda faults, text: faults.fill_disk(int(text)),
         "answer_flush": lambda faults, text: faults.answer_flush(text),
         "lag_index": lambda faults, text: faults.lag_index(float(text)),
+        "lose_tail": lambda faults, text: faults.lose_tail(int(text)),
         "drop_checks": lambda faults, text: faults.drop_checks(int(text)),
         "clear": lambda faults, _text: faults.clear(),
     }

@@ -88,6 +88,17 @@ class HashIndex:
             offsets=tuple(sorted(hits)), last_timestamp_ms=self._last[0], last_physical_offset=self._last[1]
         )
 
+    def cut(self, physical_offset: int) -> None:
+        """The log lost every record from this offset on."""
+        while self._pending and self._pending[-1][2] >= physical_offset:
+            self._pending.pop()
+        for value in list(self._entries):
+            kept = [entry for entry in self._entries[value] if entry[0] < physical_offset]
+            if kept:
+                self._entries[value] = kept
+            else:
+                del self._entries[value]
+
     def forget(self, hashes: list[int], physical_offset: int) -> None:
         """Retention: the oldest record is gone."""
         for value in hashes:

@@ -55,6 +55,12 @@ class ConsumeQueue:
             dead = 0
         self._dead = dead
 
+    def cut(self, physical_offset: int) -> None:
+        """Drops the entries whose records the log lost: their queue offsets are given again."""
+        while self._entries and self._entries[-1][0] >= physical_offset:
+            self._entries.pop()
+        self._dead = min(self._dead, len(self._entries))
+
     def offset_by_time(self, timestamp_ms: int, store_time: Callable[[int], int], *, nearest: bool) -> int:
         """The first offset stored at or after a time; ``nearest``: the closer neighbour, as 4.x does."""
         low = bisect_left(self._entries, timestamp_ms, lo=self._dead, key=lambda entry: store_time(entry[0]))

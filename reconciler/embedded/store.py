@@ -141,6 +141,23 @@ class MessageStore:
         if self._log is not None:
             self._log.note_recovered(message.physical_offset)
 
+    def lose_tail(self, count: int) -> None:
+        """Loses its newest messages, whatever their topics; offsets of the log and of queues are given again."""
+        if count > 0 and self._order:
+            physical_offset = self._order[max(0, len(self._order) - count)]
+            if self._log is not None:
+                self._log.append_state({"t": "tail", "v": physical_offset})
+            self.cut(physical_offset)
+
+    def cut(self, physical_offset: int) -> None:
+        """Ends the log there; recovery uses it, too."""
+        while self._order and self._order[-1] >= physical_offset:
+            self._bytes -= len(self._records.pop(self._order.pop()))
+        self.next_offset = physical_offset
+        for _, _, queue in self.queues:
+            queue.cut(physical_offset)
+        self.index.cut(physical_offset)
+
     # -- reading -----------------------------------------------------------------------------------
     @property
     def first_offset(self) -> int:

@@ -230,10 +230,23 @@ def _permissions(client: redis.Redis, environment: str) -> RedisFinding:
     """Queues every command that `run` needs under MULTI and throws them away: Redis checks when it queues."""
     probe = Subscription(environment=environment, topic="doctor", group="doctor")
     keys = ShardKeys(Shard(subscription=probe, number=0))
+    remedy = "give the user the commands and keys of its line in docs/reference/rights.md"
+    refused = _refused(client, keys, _commands(keys))
+    if refused:
+        detail = "refused: " + ", ".join(refused)[:1_000]
+        return RedisFinding(name="permissions", severity=Severity.REFUSED, detail=detail, remedy=remedy)
+    without = _refused(client, keys, _commands_of_proofs(keys))
+    if without:
+        detail = "a broker that gives offsets again is not noticed after a restart, refused: " + ", ".join(without)
+        return RedisFinding(name="permissions", severity=Severity.ADVICE, detail=detail[:1_000], remedy=remedy)
+    return RedisFinding(name="permissions", severity=Severity.OK, detail="every command is allowed")
+
+
+def _refused(client: redis.Redis, keys: ShardKeys, commands: Sequence[tuple[Any, ...]]) -> list[str]:
     refused: list[str] = []
     connection: Any = client.connection_pool.get_connection()
     try:
-        for command in (("WATCH", keys.generation), ("TIME",), ("MULTI",), *_commands(keys), ("DISCARD",)):
+        for command in (("WATCH", keys.generation), ("TIME",), ("MULTI",), *commands, ("DISCARD",)):
             try:
                 connection.send_command(*command)
                 connection.read_response()
@@ -251,14 +264,12 @@ def _permissions(client: redis.Redis, environment: str) -> RedisFinding:
         if refused:
             connection.disconnect()  # what the connection still watches or queues goes with it
         client.connection_pool.release(connection)
-    if not refused:
-        return RedisFinding(name="permissions", severity=Severity.OK, detail="every command is allowed")
-    return RedisFinding(
-        name="permissions",
-        severity=Severity.REFUSED,
-        detail="refused: " + ", ".join(refused)[:1_000],
-        remedy="give the user the commands and keys of its line in docs/reference/rights.md",
-    )
+    return refused
+
+
+def _commands_of_proofs(keys: ShardKeys) -> list[tuple[Any, ...]]:
+    """What logins of older releases may lack: without it the product goes on as they did."""
+    return [("HGET", keys.proofs, "probe/0"), ("HSET", keys.proofs, "probe/0", "")]
 
 
 def _commands(keys: ShardKeys) -> list[tuple[Any, ...]]:

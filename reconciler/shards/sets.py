@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from binascii import unhexlify
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import filterfalse
 from typing import Any
 from zlib import crc32
@@ -16,13 +16,15 @@ from zlib import crc32
 import redis
 from redis import exceptions
 
-from reconciler.contract.keyspace import APART_KEYS_MAX, ShardKeys, meta_key, offsets_field
+from reconciler.contract.keyspace import APART_KEYS_MAX, ShardKeys, meta_key, offsets_field, trail_field
+from reconciler.contract.queue_proof import QueueProof, QueueRecord, read_proof, read_trail, trail_text
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import member_of
 from reconciler.errors import MalformedInput
-from reconciler.policy.ports import Admission, AnnouncementQueue
+from reconciler.policy.ports import Admission, AnnouncementQueue, KnownRecords
 from reconciler.shards.access import RedisClient, translated_errors
 from reconciler.shards.script import RedisScript
+from reconciler.shards.values import text_of
 
 _log = logging.getLogger(__name__)
 
@@ -43,20 +45,36 @@ _RELEASE_LEASE = RedisScript("reconciler.shards", "release_lease.lua")
 
 
 class RedisHalfSets:
-    """Announced keys and offsets. Shared by threads: it keeps the client, and whether K:apart may be written.
+    """Announced keys and offsets. Shared by threads: it keeps the client, and which of K:apart and K:proofs this login
+    may not touch.
 
     Commands used: EVALSHA and SCRIPT LOAD; inside the scripts HGET, HSET, SADD, GET, SET, UNLINK; HGET and SCARD.
     """
 
     def __init__(self, client: RedisClient) -> None:
         self._client = client
-        self._sets_apart = True
+        #: "apart", "proofs": a login of an older release has no right to them.
+        self._forbidden: frozenset[str] = frozenset()
 
     def position(self, shard: Shard, queue: AnnouncementQueue) -> int | None:
         """The stored next offset; None: there is none."""
         with translated_errors():
             stored: Any = self._client.hget(ShardKeys(shard).offsets, offsets_field(queue.broker, queue.queue_id))
         return _offset(stored)
+
+    def known_records(self, shard: Shard, queue: AnnouncementQueue) -> KnownRecords:
+        """Two HGET; a damaged value is none."""
+        if "proofs" in self._forbidden:
+            return KnownRecords()
+        keys = ShardKeys(shard)
+        with translated_errors():
+            try:
+                proof: Any = self._client.hget(keys.proofs, offsets_field(queue.broker, queue.queue_id))
+                trail: Any = self._client.hget(keys.proofs, trail_field(queue.broker, queue.queue_id))
+            except exceptions.NoPermissionError:
+                self._forbid(frozenset({"proofs"}), keys)
+                return KnownRecords()
+        return KnownRecords(proof=read_proof(text_of(proof or "")), trail=read_trail(text_of(trail or "")))
 
     def admit(
         self,
@@ -67,35 +85,60 @@ class RedisHalfSets:
         following: int,
         unique_keys: Sequence[str],
         apart: Sequence[str] = (),
+        record: QueueRecord | None = None,
+        trail: Sequence[QueueRecord] | None = None,
     ) -> Admission:
-        """One script: compare the offset, add the keys, move the offset.
+        """One script: compare the offset, add the keys, keep the proof, move the offset.
 
-        A login of an older release may not touch K:apart: its keys go the longer way, one verdict each.
+        A login of an older release may not touch K:apart: its keys go the longer way, one verdict each. Nor K:proofs:
+        then only this process knows what it has seen.
         """
         keys = ShardKeys(shard)
-        arguments: list[str | int | bytes] = [
-            offsets_field(queue.broker, queue.queue_id),
-            _NONE if expected is None else expected,
-            following,
-            len(apart) if self._sets_apart else 0,
-            APART_KEYS_MAX,
+        members: list[bytes] = [
             *map(member_of, apart),
             *map(member_of, filterfalse(frozenset(apart).__contains__, unique_keys)),
         ]
-        names = [keys.half, keys.offsets]
+
+        def run(more: frozenset[str]) -> Any:
+            names = [keys.half, keys.offsets, *(getattr(keys, one) for one in ("apart", "proofs") if one in more)]
+            proof = QueueProof(following=following, record=record) if record is not None and "proofs" in more else None
+            arguments: list[str | int | bytes] = [
+                offsets_field(queue.broker, queue.queue_id),
+                _NONE if expected is None else expected,
+                following,
+                len(apart) if "apart" in more else 0,
+                APART_KEYS_MAX,
+                "" if proof is None else proof.text,
+                trail_field(queue.broker, queue.queue_id),
+                "" if proof is None else trail_text(trail or ()),
+                *members,
+            ]
+            return _ADMIT.run(self._client, names, arguments)
+
+        wanted = {one for one, is_wanted in (("apart", apart), ("proofs", record is not None)) if is_wanted}
         with translated_errors():
-            try:
-                if apart and self._sets_apart:
-                    answer: Any = _ADMIT.run(self._client, [*names, keys.apart], arguments)
-                else:
-                    answer = _ADMIT.run(self._client, names, arguments)
-            except exceptions.NoPermissionError:
-                if not apart or not self._sets_apart:
-                    raise
-                self._sets_apart, arguments[3] = False, 0
-                _log.warning("right_missing: this login may not write %s: see docs/reference/rights.md", keys.apart)
-                answer = _ADMIT.run(self._client, names, arguments)
+            answer = self._as_permitted(run, frozenset(wanted) - self._forbidden, keys)
         return Admission(admitted=int(answer[0]) == 1, offset=_offset(answer[1]))
+
+    def _as_permitted(self, run: Callable[[frozenset[str]], Any], wanted: frozenset[str], keys: ShardKeys) -> Any:
+        """Runs the script with as many of the wanted keys as this login may touch; nothing runs with one too many."""
+        for more in (wanted, *(wanted - {one} for one in sorted(wanted, reverse=True))):
+            if not more:
+                break
+            try:
+                answer = run(more)
+            except exceptions.NoPermissionError:
+                continue
+            self._forbid(wanted - more, keys)
+            return answer
+        answer = run(frozenset())
+        self._forbid(wanted, keys)
+        return answer
+
+    def _forbid(self, which: frozenset[str], keys: ShardKeys) -> None:
+        self._forbidden |= which
+        for one in sorted(which):
+            _log.warning("right_missing: this login may not touch %s: see docs/reference/rights.md", getattr(keys, one))
 
     def size(self, shard: Shard) -> int:
         """SCARD of the half set."""

@@ -21,6 +21,7 @@ from reconciler.contract.keyspace import (
     offsets_field,
     require_history_generations,
 )
+from reconciler.contract.queue_proof import QueueProof, QueueRecord
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import member_of, shard_of
 from reconciler.errors import InvariantViolation
@@ -29,6 +30,7 @@ from reconciler.policy.ports import (
     AnnouncementQueue,
     Capture,
     CapturedRound,
+    KnownRecords,
     PendingKey,
     PendingSnapshot,
     RoundCounts,
@@ -49,6 +51,8 @@ class _Memory:
     pending: dict[str, int] = field(default_factory=dict)
     generation: int = 0
     offsets: dict[str, int] = field(default_factory=dict)
+    #: What proves the offsets, by the same names.
+    proofs: dict[str, KnownRecords] = field(default_factory=dict)
     epoch: str | None = None
     #: What the last rounds covered (with_round), and time of the last one.
     covered: dict[int, Mapping[str, int]] = field(default_factory=dict)
@@ -109,6 +113,11 @@ class MemoryShards:
         with self._lock:
             return self._memory(shard).offsets.get(offsets_field(queue.broker, queue.queue_id))
 
+    def known_records(self, shard: Shard, queue: AnnouncementQueue) -> KnownRecords:
+        """What was kept beside the offset."""
+        with self._lock:
+            return self._memory(shard).proofs.get(offsets_field(queue.broker, queue.queue_id), KnownRecords())
+
     def admit(
         self,
         shard: Shard,
@@ -118,6 +127,8 @@ class MemoryShards:
         following: int,
         unique_keys: Sequence[str],
         apart: Sequence[str] = (),
+        record: QueueRecord | None = None,
+        trail: Sequence[QueueRecord] | None = None,
     ) -> Admission:
         """Compare, add, move on: one step."""
         with self._lock:
@@ -128,6 +139,11 @@ class MemoryShards:
             memory.half.update(unique_keys)
             if len(memory.apart) < APART_KEYS_MAX:
                 memory.apart.update(apart)
+            if record is not None:
+                memory.proofs[name] = KnownRecords(
+                    proof=QueueProof(following=following, record=record),
+                    trail=tuple(trail) if trail else memory.proofs.get(name, KnownRecords()).trail,
+                )
             memory.offsets[name] = following
             return Admission(admitted=True, offset=following)
 

@@ -16,6 +16,7 @@ from typing import Any
 from reconciler.announcing.rules import AdmittedKeys, AnnouncementRules, PulledAnnouncement
 from reconciler.contract.announcement import AnnouncedKey, Announcement, encode_announcement
 from reconciler.contract.hand_over import decode_hand_over
+from reconciler.contract.queue_proof import QueueRecord
 from reconciler.embedded.faults import Faults
 from reconciler.embedded.listening import parse_address
 from reconciler.embedded.serving import turn
@@ -62,6 +63,7 @@ def corpus_of(name: str) -> list[bytes]:
 
 # ---- announcements
 
+_RECORD = QueueRecord(queue_offset=1, stored_at_ms=1, commit_log_offset=1, unique_key="")
 _QUEUE = AnnouncementQueue(unique_key_topic="KEYS", broker="b", queue_id=0)
 _RULES = (
     AnnouncementRules(environment="test", topic="ORDERS"),
@@ -83,7 +85,7 @@ def _judge(data: bytes) -> bool:
     taken = False
     for rules in _RULES:
         signature = data[:64].decode("latin-1") if len(data) % 2 else None
-        message = PulledAnnouncement(queue_offset=1, tag="ORDERS", body=data, signature=signature)
+        message = PulledAnnouncement(record=_RECORD, tag="ORDERS", body=data, signature=signature)
         judged = rules.screen(_QUEUE, message)
         taken = taken or isinstance(judged, AdmittedKeys)
     return taken

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing, suppress
+from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import redis
@@ -12,12 +14,13 @@ from checkback_consumers.inbox import InboxAnswer, InboxEntry
 from checkback_consumers.redis_inbox import RedisInbox
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.least_rights import ANNOUNCER, BUSINESS, INBOX, RECONCILER, RedisUser
+from reconciler.contract.queue_proof import QueueRecord
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import member_of
 from reconciler.errors import ReconcilerError
 from reconciler.policy.ports import AnnouncementQueue
 from reconciler.shards.access import RedisClient, open_client, translated_errors
-from reconciler.shards.checks import check_redis, require_safe
+from reconciler.shards.checks import Severity, check_redis, require_safe
 from reconciler.shards.client import open_redis
 from reconciler.shards.count import require_shard_count
 from reconciler.shards.environment_uses import RedisEnvironmentUses
@@ -35,6 +38,8 @@ ENVIRONMENT = "users"
 OF = Subscription(environment=ENVIRONMENT, topic="ORDERS", group="billing")
 SHARD = Shard(subscription=OF, number=0)
 QUEUE = AnnouncementQueue(unique_key_topic="RECONCILER_UNIQUE_KEY", broker="broker-a", queue_id=0)
+
+RECORD = QueueRecord(queue_offset=1, stored_at_ms=1_700_000_000_000, commit_log_offset=200, unique_key=key(1))
 
 Work = Callable[[str], None]
 
@@ -67,8 +72,10 @@ def announce(url: str) -> None:
         assert sets.take_lease(SHARD, QUEUE, token="a", lease_seconds=9)
         assert sets.position(SHARD, QUEUE) is None
         some = [key(2), key(3), key(4)]
-        assert sets.admit(SHARD, QUEUE, expected=None, following=2, unique_keys=some, apart=[key(4)]).admitted
-        assert sets._sets_apart
+        kept = {"record": RECORD, "trail": [RECORD]}
+        assert sets.admit(SHARD, QUEUE, expected=None, following=2, unique_keys=some, apart=[key(4)], **kept).admitted
+        assert sets.known_records(SHARD, QUEUE).trail == (RECORD,)
+        assert sets._forbidden == frozenset()
         assert sets.size(SHARD) == 3
         sets.release_lease(SHARD, QUEUE, token="a")
         assert sets.take_lease(SHARD, QUEUE, token="b", lease_seconds=9)
@@ -153,6 +160,61 @@ def test_each_role_needs_every_permission_of_its_user_and_no_other(
         allow(environment="another")
         with pytest.raises(ReconcilerError):
             work(url)
+
+
+def rights_of_0_2_0(role: RedisUser) -> list[str]:
+    """The rules of a user of that release, which had no proofs."""
+    shard = "reconciler:v1:{%s:*}:"
+    keys = (*(shard + name for name in ("half", "offsets", "announcement_lease:*")), *role.keys[-2:])
+    return replace(role, keys=keys).rules(environment=ENVIRONMENT, password="pw")
+
+
+@pytest.mark.parametrize("may_set_apart", [True, False])
+def test_an_announcer_with_the_rights_of_an_older_release_goes_on_and_says_so_once(
+    redis_server: RedisServer, caplog: pytest.LogCaptureFixture, may_set_apart: bool
+) -> None:
+    with redis.Redis.from_url(redis_server.url) as admin:
+        admin.flushall()
+        rules = rights_of_0_2_0(ANNOUNCER) + (["~reconciler:v1:{users:*}:apart"] if may_set_apart else [])
+        admin.execute_command("ACL", "SETUSER", ANNOUNCER.name, "reset", *rules)
+        with closing(open_client(redis_server.url.replace("://", "://announcer:pw@"))) as client:
+            sets = RedisHalfSets(client)
+            for expected, following in pairwise((None, 2, 5, 9)):
+                assert sets.known_records(SHARD, QUEUE).proof is None
+                answer = sets.admit(
+                    SHARD,
+                    QUEUE,
+                    expected=expected,
+                    following=following or 0,
+                    unique_keys=[key(1), key(2)],
+                    apart=[key(2)],
+                    record=RECORD,
+                    trail=[RECORD],
+                )
+                assert answer.admitted
+            assert sets.position(SHARD, QUEUE) == 9
+            assert sets.size(SHARD) == 2
+        assert admin.exists(ShardKeys(SHARD).proofs) == 0
+        assert admin.scard(ShardKeys(SHARD).apart) == int(may_set_apart)
+    told = [record.getMessage() for record in caplog.records if "right_missing" in record.getMessage()]
+    assert sum("proofs" in text for text in told) == 1
+    assert sum("apart" in text for text in told) == (0 if may_set_apart else 1)
+
+
+def test_a_login_without_the_right_to_proofs_is_advised_and_not_refused(redis_server: RedisServer) -> None:
+    shard = "reconciler:v1:{%s:*}:"
+    names = [name for name in vars(ShardKeys) if isinstance(vars(ShardKeys)[name], property) and name != "root"]
+    keys = [*(shard + f"{name}*" for name in names if name != "proofs"), "reconciler:v1:{%s:*}:meta"]
+    with redis.Redis.from_url(redis_server.url) as admin:
+        admin.flushall()
+        rules = replace(RECONCILER, keys=tuple(keys)).rules(environment=ENVIRONMENT, password="pw")
+        admin.execute_command("ACL", "SETUSER", RECONCILER.name, "reset", *rules, "~*announcement_lease:*")
+    with closing(open_redis(redis_server.url.replace("://", "://reconciler:pw@"), timeout_seconds=5)) as rounds:
+        findings = check_redis(rounds.client, environment=ENVIRONMENT)
+        require_safe(findings)
+        (about,) = [one for one in findings if one.name == "permissions"]
+        assert about.severity is Severity.ADVICE
+        assert "HSET" in about.detail
 
 
 def test_the_announcer_reaches_neither_pending_nor_commit_sets(redis_server: RedisServer) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from reconciler.announcing.port import PulledBatch, StepKind
+from reconciler.announcing.port import PulledBatch, SeenRecord, StepKind
 from reconciler.announcing.rules import AnnouncementRules, PulledAnnouncement
+from reconciler.announcing.source import record_of
 from reconciler.announcing.step import AnnouncementStep
 from reconciler.errors import BrokerUnavailable, DatabaseAway, RequestTimeout, TransientError
 from reconciler.policy.brakes import BreakerRules, CircuitBreaker
@@ -225,7 +226,7 @@ class AnnouncementsSeen:
                 )
             records = broker.read(queue.unique_key_topic, queue.queue_id, offset, max_messages)
             messages = [
-                PulledAnnouncement(queue_offset=record.queue_offset, tag=record.tags, body=record.body)
+                PulledAnnouncement(record=record_of(record), tag=record.tags, body=record.body)
                 for record in records
                 if record.tags == tag
             ]
@@ -235,6 +236,18 @@ class AnnouncementsSeen:
 
         batch: PulledBatch = ask(self._process, broker, pull, "PULL announcements")
         return batch
+
+    def look(self, queue: AnnouncementQueue, *, offset: int) -> SeenRecord:
+        broker = self._broker(queue)
+
+        def look() -> SeenRecord:
+            first, last = broker.bounds(queue.unique_key_topic, queue.queue_id)
+            records = broker.read(queue.unique_key_topic, queue.queue_id, offset, 1) if first <= offset < last else []
+            found = record_of(records[0]) if records else None
+            return SeenRecord(record=found, min_offset=first, max_offset=last)
+
+        seen: SeenRecord = ask(self._process, broker, look, "PULL one record")
+        return seen
 
     def earliest(self, queue: AnnouncementQueue) -> int:
         broker = self._broker(queue)

@@ -36,11 +36,15 @@ def _admit(data: Runs, keys: list[str], arguments: list[Any]) -> list[Any]:
     stored = run("HGET", keys[1], arguments[0]) or b"none"
     if stored != as_bytes(arguments[1]):
         return [0, stored]
-    apart, apart_max, *members = arguments[3:]
+    apart, apart_max, proof, trail_field, trail, *members = arguments[3:]
     if members:
         run("SADD", keys[0], *members)
     if apart and run("SCARD", keys[2]) < apart_max:
         run("SADD", keys[2], *members[:apart])
+    if proof:
+        run("HSET", keys[-1], arguments[0], proof)
+        if trail:
+            run("HSET", keys[-1], trail_field, trail)
     run("HSET", keys[1], arguments[0], arguments[2])
     return [1, as_bytes(arguments[2])]
 

@@ -204,7 +204,8 @@ REFUSED = _counter(
 )  # fmt: skip
 REWINDS = _counter(
     "reconciler_rewinds_total",
-    "Announcement queues that were read again from an older offset, because Redis had lost a newer one.",
+    "Announcement queues that were read again from an older offset: Redis had lost a newer one, or the broker gave "
+    "offsets a second time.",
     *SUBSCRIPTION,
     source=NumberSource.PROCESS,
 )

@@ -14,6 +14,7 @@ from reconciler.policy.ports.announcing import (
     AnnouncementQueue,
     CommitSets,
     HalfSets,
+    KnownRecords,
     RefusedAnnouncement,
 )
 from reconciler.policy.ports.environment import USE_SECONDS, EnvironmentUse, EnvironmentUses, RedisIdentity
@@ -126,6 +127,7 @@ __all__ = [
     "KeyUse",
     "KeyedRequest",
     "KnownBrokers",
+    "KnownRecords",
     "Ledger",
     "LedgerFilter",
     "LedgerLife",

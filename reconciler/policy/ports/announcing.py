@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from reconciler.contract.queue_proof import QueueProof, QueueRecord
 from reconciler.contract.subscription import Shard, Subscription
 
 
@@ -28,11 +29,25 @@ class Admission:
     offset: int | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownRecords:
+    """Records of a queue that were seen, kept beside its offset (contract/queue_proof.py). Empty: none is known."""
+
+    #: Names the offset that it belongs to. Another release may have moved the stored offset: then it is no proof yet.
+    proof: QueueProof | None = None
+    #: Oldest first.
+    trail: Sequence[QueueRecord] = ()
+
+
 class HalfSets(Protocol):
     """Announced keys of a subscription's shards, with the consumer's offset beside them. Raises RedisAway."""
 
     def position(self, shard: Shard, queue: AnnouncementQueue) -> int | None:
         """The stored next offset of the queue; None if there is none."""
+        ...
+
+    def known_records(self, shard: Shard, queue: AnnouncementQueue) -> KnownRecords:
+        """What was kept beside the offset. Without the right to read it, nothing was."""
         ...
 
     def admit(
@@ -44,12 +59,17 @@ class HalfSets(Protocol):
         following: int,
         unique_keys: Sequence[str],
         apart: Sequence[str] = (),
+        record: QueueRecord | None = None,
+        trail: Sequence[QueueRecord] | None = None,
     ) -> Admission:
         """One atomic step: if the stored offset is `expected` (None: none), add the keys and store `following`.
 
         `apart`: those of them whose announced tag the group does not take; they are set apart, too (ShardMemory.apart),
         unless there is no room or no right to do so. If the stored offset is another one, nothing is written and it is
         returned: seek there. Adding a key twice is harmless.
+
+        `record`: the last one that was seen below `following`, which is kept as its proof; `trail`: kept in place of
+        the stored one. Neither is kept without the right to do so.
         """
         ...
 

@@ -6,8 +6,9 @@ from itertools import pairwise
 
 import pytest
 
+from reconciler.contract.queue_proof import QueueProof, QueueRecord
 from reconciler.contract.unique_key import shard_of
-from reconciler.policy.ports import Admission
+from reconciler.policy.ports import Admission, KnownRecords
 from reconciler.shards import sets as redis_sets
 from reconciler.testing import memory_shards
 from tests.contract.half_sets.conftest import Backend, queue
@@ -115,6 +116,42 @@ def test_long_keys_of_other_clients_are_kept_whole(backend: Backend) -> None:
     long = ["0A" * 17, "FF" * 28]
     backend.half_sets.admit(backend.shard(), queue(), expected=None, following=1, unique_keys=long)
     assert backend.half() == set(long)
+
+
+def record(offset: int, minute: int = 0) -> QueueRecord:
+    return QueueRecord(
+        queue_offset=offset, stored_at_ms=minute * 60_000, commit_log_offset=offset * 100, unique_key=f"{offset:032X}"
+    )
+
+
+def test_the_last_record_that_was_seen_is_kept_with_the_offset_that_it_belongs_to(backend: Backend) -> None:
+    sets, shard = backend.half_sets, backend.shard(1)
+    assert sets.known_records(shard, queue(1)) == KnownRecords()
+    sets.admit(shard, queue(1), expected=None, following=5, unique_keys=[], record=record(3), trail=[record(3)])
+    sets.admit(shard, queue(1, "b"), expected=None, following=9, unique_keys=[], record=record(8), trail=[record(8)])
+    sets.admit(shard, queue(1), expected=5, following=8, unique_keys=keys(1), record=record(7))
+    kept = sets.known_records(shard, queue(1))
+    assert kept.proof == QueueProof(following=8, record=record(7))
+    assert kept.trail == (record(3),)
+    assert sets.known_records(shard, queue(1, "b")).trail == (record(8),)
+    assert not sets.admit(shard, queue(1), expected=5, following=9, unique_keys=[], record=record(8)).admitted
+    assert sets.known_records(shard, queue(1)) == kept
+
+
+def test_an_offset_that_moved_without_a_record_has_the_proof_of_another_one(backend: Backend) -> None:
+    sets, shard = backend.half_sets, backend.shard()
+    sets.admit(shard, queue(), expected=None, following=5, unique_keys=[], record=record(4), trail=[record(4)])
+    sets.admit(shard, queue(), expected=5, following=7, unique_keys=[], apart=[])
+    kept = sets.known_records(shard, queue()).proof
+    assert kept is not None
+    assert kept.following == 5
+
+
+def test_what_proves_an_offset_goes_with_it_when_memory_is_lost(backend: Backend) -> None:
+    sets, shard = backend.half_sets, backend.shard()
+    sets.admit(shard, queue(), expected=None, following=5, unique_keys=[], record=record(4), trail=[record(4)])
+    backend.wipe()
+    assert sets.known_records(shard, queue()) == KnownRecords()
 
 
 def test_one_holder_has_the_lease_until_it_gives_it_up(backend: Backend) -> None:

@@ -13,7 +13,12 @@ from typing import Any
 import pytest
 import zstandard
 
+from reconciler.announcing.port import StepKind
+from reconciler.announcing.rules import AnnouncementRules
+from reconciler.announcing.source import RemotingAnnouncementSource
+from reconciler.announcing.step import AnnouncementStep
 from reconciler.clock import Clock, SystemClock
+from reconciler.contract.announcement import AnnouncedKey, Announcement, encode_announcement
 from reconciler.contract.content_digest import content_digest
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, OutboxState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
@@ -26,6 +31,7 @@ from reconciler.policy.evidence import OutboxRow, StoredMessage
 from reconciler.policy.judging.candidates import CandidateSelector, SelectionRules
 from reconciler.policy.judging.verifier import Verifier, VerifyRules
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
+from reconciler.policy.ports import AnnouncementQueue
 from reconciler.policy.ports.witnesses import Horizon
 from reconciler.policy.repairing.repair import Repairer, RepairRules
 from reconciler.policy.round import ReconcileRound
@@ -288,6 +294,44 @@ def test_lost_end_is_proved_and_ended_on_every_family(thread: Thread) -> None:
     thread.consume_until(key, RepairState.DONE)
     eventually(lambda: settled(thread, key), within_seconds=60)
     assert thread.verdicts(key) == (Verdict.LOST_CONFIRM, Verdict.CONSUMED, CandidateState.SETTLED)
+
+
+@over((Rung.END,), "4.9", "5.x")
+def test_three_payments_whose_announcements_took_the_offsets_of_others_are_repaired(thread: Thread) -> None:
+    unique_key_topic = "RECONCILER_UNIQUE_KEY"
+    admin, address = Admin(thread.instance.client), thread.address
+    admin.create_topic(address, unique_key_topic, queues=1)
+    eventually(lambda: routed(thread.instance, unique_key_topic), within_seconds=60)
+    place = MessageQueue(topic=unique_key_topic, broker_name=thread.broker_name, queue_id=0)
+    queue = AnnouncementQueue(unique_key_topic=unique_key_topic, broker=thread.broker_name, queue_id=0)
+    source = RemotingAnnouncementSource(thread.instance.client, thread.instance.routes)
+    step = AnnouncementStep(
+        thread.plan.subscriptions[0].subscription, unique_key_topic=unique_key_topic, shards=1,
+        half_sets=thread.shards, ledger=thread.ledger.announcements, source=source,
+        rules=AnnouncementRules(environment=ENVIRONMENT, topic=TOPIC), token="one", clock=SystemClock(),
+    )  # fmt: skip
+
+    def announce(*keys: str) -> None:
+        for key in keys:
+            one = AnnouncedKey(unique_key=key, tag="paid", committed_at_ms=1)
+            whole = Announcement(environment=ENVIRONMENT, topic=TOPIC, producer_group=PRODUCERS, keys=(one,))
+            message = Message(topic=unique_key_topic, body=encode_announcement(whole), tags=TOPIC)
+            thread.instance.sender("announcer").send(message, queue=place)
+
+    def read() -> None:
+        eventually(lambda: step.run_once(queue).kind is StepKind.IDLE, within_seconds=60)
+
+    announce(*(f"{number:032X}" for number in range(5)))
+    read()
+    admin.delete_topic(address, unique_key_topic)
+    admin.create_topic(address, unique_key_topic, queues=1)
+    lost = [thread.lose_end(body=b"order %d" % number) for number in range(3)]
+    for half_set in thread.shards._shards.values():
+        half_set.half.difference_update(lost)  # only their announcements tell of them
+    announce(*lost, *(f"{number:032X}" for number in range(5, 9)))
+    read()
+    for key in lost:
+        thread.consume_until(key, RepairState.DONE)
 
 
 @over((Rung.REPUBLISH,))

@@ -6,12 +6,13 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from reconciler.announcing.port import AnnouncementEvent, EventKind, PulledBatch, StepKind, StepOutcome
+from reconciler.announcing.port import AnnouncementEvent, EventKind, PulledBatch, SeenRecord, StepKind, StepOutcome
 from reconciler.announcing.rules import AnnouncementRules, PulledAnnouncement
 from reconciler.announcing.step import AnnouncementStep
 from reconciler.clock import ManualClock
 from reconciler.contract.announcement import AnnouncedKey, Announcement, encode_announcement
 from reconciler.contract.keyspace import offsets_field
+from reconciler.contract.queue_proof import QueueRecord
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import BrokerUnavailable, DatabaseAway
 from reconciler.policy.ports import AnnouncementQueue, Floor, HalfSets, RefusedAnnouncement
@@ -20,6 +21,10 @@ from reconciler.testing.memory_shards import MemoryShards
 
 SUBSCRIPTION = Subscription(environment="test", topic="ORDERS", group="billing")
 QUEUE = AnnouncementQueue(unique_key_topic="RECONCILER_UNIQUE_KEY", broker="broker-a", queue_id=3)
+
+
+#: Entries of its queue that a broker passes in one pull.
+SCANNED_MAX = 800
 
 
 def announcement(*keys: str, environment: str = "test", topic: str = "ORDERS", tag: str | None = None) -> bytes:
@@ -42,12 +47,35 @@ class MemoryTopic:
         self.minimum: dict[AnnouncementQueue, int] = dict.fromkeys(queues, 0)
         self.is_away = False
         self.pulls = 0
+        self.looks = 0
+        #: Messages that pulls returned.
+        self.returned = 0
+        #: So many calls are answered, then it is away; None: all are.
+        self.fails_after: int | None = None
+        self.sent = 0
+        #: Store time of the next record, in milliseconds: the test moves it.
+        self.now_ms = 1_000_000
 
     def send(self, body: bytes, *, queue: AnnouncementQueue = QUEUE, tag: str = "ORDERS", **more: Any) -> int:
         """Returns the queue offset."""
         offset = len(self.stored[queue])
-        self.stored[queue].append(PulledAnnouncement(queue_offset=offset, tag=tag, body=body, **more))
+        self.sent += 1
+        record = QueueRecord(
+            queue_offset=offset,
+            stored_at_ms=self.now_ms,
+            commit_log_offset=self.sent * 100,
+            unique_key=f"{self.sent:032X}",
+        )
+        self.stored[queue].append(PulledAnnouncement(record=record, tag=tag, body=body, **more))
         return offset
+
+    def lose_tail(self, count: int, *, queue: AnnouncementQueue = QUEUE) -> None:
+        """The broker comes back without its last records: the next ones get their offsets."""
+        del self.stored[queue][len(self.stored[queue]) - count :]
+
+    def create_again(self, *, queue: AnnouncementQueue = QUEUE) -> None:
+        """The topic is deleted and created: its queues begin at 0."""
+        self.stored[queue], self.minimum[queue] = [], 0
 
     def queues(self, unique_key_topic: str) -> Sequence[AnnouncementQueue]:
         self._answer()
@@ -65,22 +93,37 @@ class MemoryTopic:
                 max_offset=len(stored),
                 is_offset_illegal=True,
             )
-        page = stored[offset : offset + max_messages]
+        # Like a broker: messages of other tags are left out (but those whose hash is equal), and some 800 are passed.
+        messages: list[PulledAnnouncement] = []
+        following = offset
+        while following < min(len(stored), offset + SCANNED_MAX) and len(messages) < max_messages:
+            if stored[following].tag in {tag, f"{tag}-hashes-alike"}:
+                messages.append(stored[following])
+            following += 1
+        self.returned += len(messages)
         return PulledBatch(
-            # Like a broker: messages of other tags are left out (but those whose hash is equal).
-            messages=[message for message in page if message.tag in {tag, f"{tag}-hashes-alike"}],
-            next_offset=offset + len(page),
+            messages=messages,
+            next_offset=following,
             min_offset=minimum,
             max_offset=len(stored),
         )
+
+    def look(self, queue: AnnouncementQueue, *, offset: int) -> SeenRecord:
+        self._answer()
+        self.looks += 1
+        stored, minimum = self.stored[queue], self.minimum[queue]
+        record = stored[offset].record if minimum <= offset < len(stored) else None
+        return SeenRecord(record=record, min_offset=minimum, max_offset=len(stored))
 
     def earliest(self, queue: AnnouncementQueue) -> int:
         self._answer()
         return self.minimum[queue]
 
     def _answer(self) -> None:
-        if self.is_away:
+        if self.is_away or self.fails_after == 0:
             raise BrokerUnavailable("away")
+        if self.fails_after is not None:
+            self.fails_after -= 1
 
 
 class FailingLedger:

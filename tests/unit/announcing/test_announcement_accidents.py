@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from reconciler.announcing.port import EventKind, StepKind
+from reconciler.contract.queue_proof import QueueRecord
 from reconciler.contract.subscription import Shard
 from reconciler.errors import InvariantViolation, RedisAway
 from reconciler.policy.ports import Admission, AnnouncementQueue
@@ -153,10 +154,21 @@ class Refusing(MemoryShards):
         following: int,
         unique_keys: Sequence[str],
         apart: Sequence[str] = (),
+        record: QueueRecord | None = None,
+        trail: Sequence[QueueRecord] | None = None,
     ) -> Admission:
         if self.error is not None:
             raise self.error
-        return super().admit(shard, queue, expected=expected, following=following, unique_keys=unique_keys, apart=apart)
+        return super().admit(
+            shard,
+            queue,
+            expected=expected,
+            following=following,
+            unique_keys=unique_keys,
+            apart=apart,
+            record=record,
+            trail=trail,
+        )
 
 
 @pytest.mark.parametrize("error", [RedisAway("OOM"), RedisAway("READONLY"), InvariantViolation("WRONGTYPE")])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -189,3 +190,19 @@ def test_every_knob_can_be_turned_by_name() -> None:
     for knob in Faults.KNOBS:
         Faults().apply(knob, "FLUSH_DISK_TIMEOUT" if knob == "answer_flush" else "1")
     assert FOREVER == -1
+
+
+@pytest.mark.parametrize("family", list(FAMILIES))
+def test_offsets_of_a_lost_tail_are_given_again(family: str, tmp_path: Path) -> None:
+    with EmbeddedBroker(family=family, data=tmp_path) as broker, RawClient(broker.address) as client:
+        sent = [client.send_message(UNIQ_KEY=f"K{number}", KEYS=f"order-{number}") for number in range(5)]
+        broker.faults.lose_tail(2)
+        again = client.send_message(UNIQ_KEY="AGAIN", KEYS="order-again")
+        assert again.fields["queueOffset"] == sent[3].fields["queueOffset"]
+        assert again.fields["msgId"] == sent[3].fields["msgId"]
+        assert [message.properties["UNIQ_KEY"] for message in broker.stored(TOPIC)] == ["K0", "K1", "K2", "AGAIN"]
+        assert client.query(TOPIC, "order-4").code == 22
+        assert len(client.found(TOPIC, "order-again")) == 1
+        assert broker.faults.counts["lose_tail"] == 1
+    with EmbeddedBroker(family=family, data=tmp_path) as broker:
+        assert [message.properties["UNIQ_KEY"] for message in broker.stored(TOPIC)] == ["K0", "K1", "K2", "AGAIN"]

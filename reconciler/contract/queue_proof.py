@@ -1,0 +1,134 @@
+"""What proves that a queue is still the one that was read: offsets are names that a broker gives again.
+
+A broker that lost its tail (asynchronous flush, a fail-over to a slave that was behind, a store that was put back), or
+whose topic was created again, stores other records at offsets that were read before. So the announcement consumer keeps
+beside its offset which record it has seen last there, and a *trail* of earlier ones: one a minute for an hour, one an
+hour for the brokers' retention.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+#: A proof further than this before the offset that it belongs to is not read on from: see announcing/proving.py.
+NEAR_OFFSETS_MAX = 1_000
+
+_MINUTE_MS = 60_000
+_HOUR_MS = 3_600_000
+#: Hours of the trail: longer than brokers keep messages by default (72 h).
+TRAIL_HOURS = 96
+#: Records of a trail, whatever clocks of brokers do.
+TRAIL_RECORDS_MAX = 60 + TRAIL_HOURS + 4
+
+_PLAIN_KEY = re.compile(r"[0-9A-Za-z_-]{0,64}")
+_RECORD = re.compile(r"(\d{1,19}) (\d{1,19}) (\d{1,19}) ([0-9A-Za-z_-]{0,64})", re.ASCII)
+_PROOF = re.compile(r"(\d{1,19}) (.*)", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRecord:
+    """One record of a queue, told from any other that may get its offset: by time, place in the log, and key."""
+
+    queue_offset: int
+    stored_at_ms: int
+    commit_log_offset: int
+    #: UNIQ_KEY; its hash where it is no plain text of 64 characters, since any sender can write it.
+    unique_key: str
+
+    @property
+    def text(self) -> str:
+        """Four words; read_record reads it."""
+        return f"{self.queue_offset} {self.stored_at_ms} {self.commit_log_offset} {self.unique_key}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueProof:
+    """The offset that is read next, and the last record that was seen before it."""
+
+    following: int
+    record: QueueRecord
+
+    @property
+    def text(self) -> str:
+        """Five words; read_proof reads it."""
+        return f"{self.following} {self.record.text}"
+
+
+def queue_record(*, queue_offset: int, stored_at_ms: int, commit_log_offset: int, unique_key: str) -> QueueRecord:
+    """The record of a message that a broker returned, whatever its sender wrote as its key."""
+    if _PLAIN_KEY.fullmatch(unique_key) is None:
+        unique_key = hashlib.sha256(unique_key.encode("utf-8", "surrogatepass")).hexdigest()
+    return QueueRecord(
+        queue_offset=queue_offset,
+        stored_at_ms=max(0, stored_at_ms),
+        commit_log_offset=max(0, commit_log_offset),
+        unique_key=unique_key,
+    )
+
+
+def read_record(text: str) -> QueueRecord | None:
+    """The record that a text spells; None: it is damaged, and proves nothing."""
+    found = _RECORD.fullmatch(text)
+    if found is None:
+        return None
+    queue_offset, stored_at_ms, commit_log_offset, unique_key = found.groups()
+    return QueueRecord(
+        queue_offset=int(queue_offset),
+        stored_at_ms=int(stored_at_ms),
+        commit_log_offset=int(commit_log_offset),
+        unique_key=unique_key,
+    )
+
+
+def read_proof(text: str) -> QueueProof | None:
+    """The proof that a text spells; None: it is damaged, and proves nothing."""
+    found = _PROOF.fullmatch(text)
+    record = None if found is None else read_record(found.group(2))
+    if found is None or record is None or record.queue_offset >= int(found.group(1)):
+        return None
+    return QueueProof(following=int(found.group(1)), record=record)
+
+
+def trail_text(trail: Iterable[QueueRecord]) -> str:
+    """A line a record, oldest first."""
+    return "\n".join(record.text for record in trail)
+
+
+def read_trail(text: str) -> tuple[QueueRecord, ...]:
+    """The records of a trail, oldest first, without damaged lines."""
+    records = (read_record(line) for line in text.split("\n")[:TRAIL_RECORDS_MAX])
+    return _rising(record for record in records if record is not None)
+
+
+def with_record(trail: Sequence[QueueRecord], record: QueueRecord) -> tuple[QueueRecord, ...]:
+    """The trail after the consumer saw this record: the same one while the last entry is younger than a minute.
+
+    Ages are those of the broker that stored the records, between each other. Entries at or above the new record's
+    offset belong to a queue that is no more.
+    """
+    kept = [one for one in trail if one.queue_offset < record.queue_offset]
+    if len(kept) == len(trail) and kept and abs(record.stored_at_ms - kept[-1].stored_at_ms) < _MINUTE_MS:
+        return tuple(trail)
+    kept.append(record)
+    hours: set[int] = set()
+    thinned: list[QueueRecord] = []
+    for one in kept:
+        age_ms = record.stored_at_ms - one.stored_at_ms
+        if age_ms > TRAIL_HOURS * _HOUR_MS:
+            continue
+        hour = one.stored_at_ms // _HOUR_MS
+        if age_ms <= _HOUR_MS or hour not in hours:
+            thinned.append(one)
+        hours.add(hour)
+    return tuple(thinned[-TRAIL_RECORDS_MAX:])
+
+
+def _rising(records: Iterable[QueueRecord]) -> tuple[QueueRecord, ...]:
+    rising: list[QueueRecord] = []
+    for record in records:
+        if not rising or record.queue_offset > rising[-1].queue_offset:
+            rising.append(record)
+    return tuple(rising)

@@ -1,0 +1,203 @@
+"""Step 6 when a broker gives offsets a second time: the queue lost its tail, or the topic was created again."""
+
+from __future__ import annotations
+
+import pytest
+
+from reconciler.announcing.port import AnnouncementEvent, EventKind, StepKind
+from reconciler.contract.subscription import Shard
+from reconciler.policy.ports import AnnouncementQueue
+from tests.unit.announcing.announcement_world import QUEUE, SUBSCRIPTION, World, announcement
+from tests.unit.consumers.messages import new_key
+
+SHARD = Shard(subscription=SUBSCRIPTION, number=3)
+
+
+def send(world: World, count: int, *, queue: AnnouncementQueue = QUEUE, tag: str = "ORDERS") -> list[str]:
+    """That many announcements, of one key each."""
+    keys = [new_key() for _ in range(count)]
+    for key in keys:
+        world.topic.send(announcement(key), queue=queue, tag=tag)
+    return keys
+
+
+def reused(world: World) -> list[AnnouncementEvent]:
+    return [event for event in world.events if event.kind is EventKind.OFFSETS_REUSED]
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_announcements_that_took_the_offsets_of_a_lost_tail_are_read(is_restarted: bool) -> None:
+    world = World()
+    send(world, 10)
+    step = world.step()
+    world.run(step)
+    world.topic.lose_tail(3)
+    keys = send(world, 5)
+    if is_restarted:
+        step.release(QUEUE)
+        step = world.step("two")
+    world.run(step)
+    assert set(keys) <= world.half()
+    (told,) = reused(world)
+    assert (told.first_offset, told.last_offset) == (0, 10)
+    assert step.states()[0].rewinds == 1
+
+
+def test_a_topic_that_was_created_again_and_has_grown_further_is_read_from_its_beginning() -> None:
+    world = World()
+    send(world, 5)
+    step = world.step()
+    world.run(step)
+    world.topic.create_again()
+    keys = send(world, 9)
+    world.run(step)
+    assert set(keys) <= world.half()
+    assert len(reused(world)) == 1
+    send(world, 1)
+    world.run(step)
+    assert len(reused(world)) == 1
+
+
+def test_a_topic_that_was_created_again_and_has_just_as_many_announcements_is_read_though_no_more_come() -> None:
+    world = World()
+    send(world, 5)
+    step = world.step()
+    world.run(step)
+    world.topic.create_again()
+    keys = send(world, 5)
+    world.run_seconds(step, 20.0)
+    assert set(keys) <= world.half()
+
+
+def test_a_queue_that_ends_before_what_was_read_is_read_again() -> None:
+    world = World()
+    send(world, 5)
+    step = world.step()
+    world.run(step)
+    world.topic.create_again()
+    keys = send(world, 2)
+    world.run(step)
+    assert set(keys) <= world.half()
+
+
+def test_a_lost_stretch_behind_the_last_own_announcement_is_read_again() -> None:
+    world = World()
+    send(world, 3)
+    send(world, 7, tag="OTHERS")
+    step = world.step()
+    world.run(step)
+    world.topic.lose_tail(7)
+    keys = send(world, 4)
+    send(world, 6, tag="OTHERS")
+    world.run(step)
+    assert set(keys) <= world.half()
+    assert reused(world)[0].first_offset == 3
+
+
+def test_among_thousands_of_other_topics_announcements_a_lost_tail_is_noticed() -> None:
+    world = World()
+    send(world, 1)
+    send(world, 3_000, tag="OTHERS")
+    step = world.step()
+    world.run(step)
+    world.topic.lose_tail(2_500)
+    keys = send(world, 1)
+    send(world, 2_600, tag="OTHERS")
+    world.run(step)
+    assert set(keys) <= world.half()
+    assert reused(world)
+
+
+def test_the_rewind_goes_to_the_newest_record_that_is_left() -> None:
+    world = World()
+    step = world.step()
+    for _minute in range(20):
+        world.topic.now_ms += 60_000
+        send(world, 10)
+        world.run(step)
+    world.topic.lose_tail(25)
+    keys = send(world, 40)
+    world.run(step)
+    assert set(keys) <= world.half()
+    (told,) = reused(world)
+    assert told.first_offset == 170
+    looks = world.topic.looks
+    assert looks <= 12
+
+
+def test_records_deleted_by_age_are_no_difference() -> None:
+    world = World()
+    send(world, 10)
+    step = world.step()
+    world.run(step)
+    world.topic.minimum[QUEUE] = 10
+    keys = send(world, 2)
+    world.run_seconds(step, 20.0)
+    assert set(keys) <= world.half()
+    assert world.kinds() == []
+
+
+def test_an_offset_that_an_older_release_moved_has_no_proof_yet_and_gets_one() -> None:
+    world = World()
+    send(world, 6)
+    step = world.step()
+    world.run(step)
+    step.release(QUEUE)
+    # An older release goes on: it moves the offset and leaves the proof, which now is of another offset.
+    older = send(world, 4)
+    world.memory.admit(SHARD, QUEUE, expected=6, following=10, unique_keys=older)
+    heir = world.step("two")
+    world.run(heir)
+    assert reused(world) == []
+    kept = world.memory.known_records(SHARD, QUEUE).proof
+    assert kept is not None
+    assert (kept.following, kept.record.queue_offset) == (10, 9)
+    world.topic.lose_tail(4)
+    keys = send(world, 8)
+    world.run(heir)
+    assert set(keys) <= world.half()
+    assert len(reused(world)) == 1
+
+
+def test_a_lost_tail_on_one_broker_moves_nothing_on_the_other() -> None:
+    other = AnnouncementQueue(unique_key_topic="RECONCILER_UNIQUE_KEY", broker="broker-b", queue_id=3)
+    world = World(queues=[QUEUE, other])
+    step = world.step()
+    for queue in (QUEUE, other):
+        send(world, 8, queue=queue)
+        world.run(step, queue)
+    world.topic.lose_tail(4, queue=other)
+    keys = [*send(world, 6, queue=other), *send(world, 2)]
+    for queue in (QUEUE, other):
+        world.run(step, queue)
+    assert set(keys) <= world.half()
+    assert {event.queue for event in reused(world)} == {other}
+
+
+def test_a_crash_between_any_two_calls_of_a_rewind_skips_nothing() -> None:
+    for calls in range(8):
+        world = World()
+        send(world, 10)
+        world.run(world.step())
+        world.topic.lose_tail(5)
+        keys = send(world, 9)
+        world.clock.advance(120)
+        world.topic.fails_after = calls
+        dying = world.step("dying")
+        for _ in range(3):
+            dying.run_once(QUEUE)
+        world.topic.fails_after = None
+        world.clock.advance(120)
+        world.run(world.step("heir"))
+        assert set(keys) <= world.half(), f"after {calls} calls"
+
+
+def test_an_idle_queue_is_not_read_again_and_again() -> None:
+    world = World()
+    send(world, 3)
+    step = world.step()
+    world.run(step)
+    returned = world.topic.returned
+    world.run_seconds(step, 60.0)
+    assert step.states()[0].kind is StepKind.IDLE
+    assert world.topic.returned - returned <= 60 / 5 + 1
