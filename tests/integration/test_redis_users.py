@@ -72,8 +72,16 @@ def announce(url: str) -> None:
         assert sets.take_lease(SHARD, QUEUE, token="a", lease_seconds=9)
         assert sets.position(SHARD, QUEUE) is None
         some = [key(2), key(3), key(4)]
-        kept = {"record": RECORD, "trail": [RECORD]}
-        assert sets.admit(SHARD, QUEUE, expected=None, following=2, unique_keys=some, apart=[key(4)], **kept).admitted
+        assert sets.admit(
+            SHARD,
+            QUEUE,
+            expected=None,
+            following=2,
+            unique_keys=some,
+            apart=[key(4)],
+            record=RECORD,
+            trail=[RECORD],
+        ).admitted
         assert sets.known_records(SHARD, QUEUE).trail == (RECORD,)
         assert sets._forbidden == frozenset()
         assert sets.size(SHARD) == 3

@@ -48,12 +48,13 @@ class LossyHalfSets(RedisHalfSets):
         following: int,
         unique_keys: Sequence[str],
         apart: Sequence[str] = (),
+        **kept: Any,
     ) -> Admission:
         if self.lost_requests:
             self.lost_requests -= 1
             raise RedisAway("request lost")
         answer = super().admit(
-            shard, queue, expected=expected, following=following, unique_keys=unique_keys, apart=apart
+            shard, queue, expected=expected, following=following, unique_keys=unique_keys, apart=apart, **kept
         )
         if self.crashes:
             self.crashes = False
@@ -236,9 +237,12 @@ class OverwritingHalfSets(LossyHalfSets):
         following: int,
         unique_keys: Sequence[str],
         apart: Sequence[str] = (),
+        **kept: Any,
     ) -> Admission:
         stored = self.position(shard, queue)
-        return super().admit(shard, queue, expected=stored, following=following, unique_keys=unique_keys, apart=apart)
+        return super().admit(
+            shard, queue, expected=stored, following=following, unique_keys=unique_keys, apart=apart, **kept
+        )
 
 
 @pytest.mark.unmeasured

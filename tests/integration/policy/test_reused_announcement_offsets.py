@@ -68,7 +68,7 @@ class Deployment:
 
     def create_topic_again(self, broker: EmbeddedBroker) -> None:
         """mqadmin deleteTopic, updateTopic."""
-        broker.call(lambda inner: (inner.state.delete_topic(KEY_TOPIC), inner.store.queues.drop_topic(KEY_TOPIC)))
+        Admin(self.instance.client).delete_topic(broker.address, KEY_TOPIC)
         self.create_topic(broker)
 
     def _routed(self) -> list[MessageQueue]:

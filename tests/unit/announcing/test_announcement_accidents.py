@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from reconciler.announcing.port import EventKind, StepKind
-from reconciler.contract.queue_proof import QueueRecord
 from reconciler.contract.subscription import Shard
 from reconciler.errors import InvariantViolation, RedisAway
 from reconciler.policy.ports import Admission, AnnouncementQueue
@@ -154,20 +154,12 @@ class Refusing(MemoryShards):
         following: int,
         unique_keys: Sequence[str],
         apart: Sequence[str] = (),
-        record: QueueRecord | None = None,
-        trail: Sequence[QueueRecord] | None = None,
+        **kept: Any,
     ) -> Admission:
         if self.error is not None:
             raise self.error
         return super().admit(
-            shard,
-            queue,
-            expected=expected,
-            following=following,
-            unique_keys=unique_keys,
-            apart=apart,
-            record=record,
-            trail=trail,
+            shard, queue, expected=expected, following=following, unique_keys=unique_keys, apart=apart, **kept
         )
 
 
