@@ -1,7 +1,6 @@
 """A broker gives offsets of the unique-key topic a second time: payments that were announced there are found.
 
-The client, the announcement consumer and the broker are the real ones; Redis and ledger are in memory. Real brokers:
-tests/brokers/test_restored_store.py.
+The client, the announcement consumer and the embedded broker speak over TCP; Redis and ledger are in memory.
 """
 
 from __future__ import annotations
