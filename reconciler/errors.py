@@ -9,6 +9,8 @@ ReconcilerError
 │   ├── DependencyAway            Redis, a database or a broker does not answer
 │   │   ├── RedisAway
 │   │   ├── DatabaseAway
+│   │   │   ├── DatabaseSilent            no answer in time: what was asked may have been executed
+│   │   │   └── StatementTooSlow          the database ended it: it answers, and nothing was written
 │   │   ├── BrokerUnavailable         connection refused, reset or closed
 │   │   │   └── AccessRefused             it refuses the user: grant what the error names, and it goes on
 │   │   ├── RequestTimeout            no answer in time: the request may have been executed
@@ -85,6 +87,16 @@ class RedisAway(DependencyAway):
 
 class DatabaseAway(DependencyAway):
     """A database is away, locked or refuses the login."""
+
+
+class DatabaseSilent(DatabaseAway):
+    """A database did not answer in time, or is not asked because it did not: a write may have been executed, or will be
+    when the server goes on.
+    """
+
+
+class StatementTooSlow(DatabaseAway):
+    """A database ended a statement that took too long: it answers, and has written nothing."""
 
 
 class BrokerUnavailable(DependencyAway):

@@ -21,6 +21,7 @@ from checkback_consumers.handler import TransactionalHandler
 from checkback_consumers.inbox import SOURCE_HAND_OVER, InboxAnswer
 from checkback_consumers.message import HandedOverMessage
 from reconciler.clock import Backoff, Clock, SystemClock
+from reconciler.contract.defaults import STATEMENT_SECONDS
 from reconciler.contract.secret import Secret
 from reconciler.contract.tables import HoldKind, RepairState
 from reconciler.errors import Collision, InvalidValue, PermanentError, ReconcilerError
@@ -132,7 +133,7 @@ class ReplayWorker:
             raise InvalidValue("handler", handler, "decorate it with @transactional_handler")
         if (ledger_url is None) == (queue is None):
             raise InvalidValue("ledger_url", ledger_url, "give either ledger_url or queue")
-        self._engine = None if ledger_url is None else open_engine(ledger_url)
+        self._engine = None if ledger_url is None else open_engine(ledger_url, statement_seconds=STATEMENT_SECONDS)
         secret = signature_secret.encode() if isinstance(signature_secret, str) else signature_secret
         self._queue: HandOverQueue | None = (
             queue if self._engine is None else HandOverRows(self._engine, signature_secret=secret)

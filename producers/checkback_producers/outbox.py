@@ -18,6 +18,7 @@ from sqlalchemy.exc import DataError, IntegrityError
 from checkback_producers.errors import KeyTaken, RolledBackAlready
 from checkback_producers.ports import CheckedHalf, OutboxEntry, OutboxPage
 from reconciler.clock import Clock, SystemClock
+from reconciler.contract.defaults import STATEMENT_SECONDS
 from reconciler.contract.row_values import RowReader
 from reconciler.contract.secret import Secret
 from reconciler.contract.tables import OUTBOX, OutboxState
@@ -39,6 +40,7 @@ from reconciler.sql.engines import (
     writing,
 )
 from reconciler.sql.identity import SIGN_OF_LIFE_ID, read_identity
+from reconciler.sql.silence import silence_of
 from reconciler.sql.single_statements import MARKERS, SingleStatements
 from reconciler.sql.tables import outbox, outbox_filter, outbox_identity
 from reconciler.sql.witness_database import WitnessDatabase
@@ -76,11 +78,31 @@ _FINISHED = (OutboxState.SETTLED.value, OutboxState.ROLLED_BACK.value)
 class SqlOutbox:
     """The port Outbox over SQLite, PostgreSQL or MariaDB/MySQL. Thread-safe; made after a fork, not before."""
 
-    def __init__(self, url: Secret, *, pool_size: int = 5, clock: Clock | None = None) -> None:
-        """Raises InvalidValue for a malformed URL and MissingDependency for a missing driver; connects later."""
+    def __init__(
+        self,
+        url: Secret,
+        *,
+        pool_size: int = 5,
+        clock: Clock | None = None,
+        statement_seconds: float = STATEMENT_SECONDS,
+    ) -> None:
+        """Raises InvalidValue for a malformed URL and MissingDependency for a missing driver; connects later.
+
+        `statement_seconds`: the deadline of each statement on a connection of its own.
+        """
         self._clock = clock or SystemClock()
-        self.engine = open_engine(url, lock_timeout_seconds=TOMBSTONE_LOCK_SECONDS, pool_size=pool_size)
-        self._single = SingleStatements(url, lock_timeout_seconds=TOMBSTONE_LOCK_SECONDS, pool_size=pool_size)
+        self.engine = open_engine(
+            url,
+            lock_timeout_seconds=TOMBSTONE_LOCK_SECONDS,
+            pool_size=pool_size,
+            statement_seconds=statement_seconds,
+        )
+        self._single = SingleStatements(
+            url,
+            lock_timeout_seconds=TOMBSTONE_LOCK_SECONDS,
+            pool_size=pool_size,
+            statement_seconds=statement_seconds,
+        )
         self._dialect = "mysql" if self.engine.dialect.name == "mariadb" else self.engine.dialect.name
         self._witness = WitnessDatabase(self.engine, outbox)
         self._identity: str | None = None
@@ -113,6 +135,8 @@ class SqlOutbox:
                 f"the connection is to another database than {shown(self.engine)}: outbox row and business would not "
                 "be one transaction; pass a connection of the business to the producer's own database"
             )
+        if (silence := silence_of(self.engine)) is not None:
+            silence.note_answered()  # the caller's connection has found out: the end of the block may be read at once
         return local
 
     def find(self, unique_key: str) -> OutboxFact | None:

@@ -25,7 +25,7 @@ def put_back(
     `assembly`: that of a process that does so more than once; None: one of its own.
     """
     require(ask_redis(connections) | ask_ledger(connections) | ask_databases(connections))
-    recovery = (assembly or RoundAssembly(connections)).recovery()
+    recovery = (assembly or RoundAssembly(connections)).recovery(has_deadlines=False)
     detail = ", ".join(text for text in ("" if since_ms is None else f"since {utc_text(since_ms)}", reason) if text)
     with recorded(connections, "rebuild", by=by, detail=detail) as outcome:
         scanned = recovery.rebuild(connections.settings.environment, since_ms=since_ms, progress=progress)

@@ -16,6 +16,8 @@ SKEW_MARGIN_SECONDS = 10.0
 #: fileReservedTime of brokers (MessageStoreConfig): how long a half can be found.
 RETENTION_HOURS = 72.0
 RETENTION_SECONDS = RETENTION_HOURS * 3600.0
+#: How long a statement to a database is waited for.
+STATEMENT_SECONDS = 10.0
 #: Keys verified in one round of a subscription.
 CANDIDATES_MAX = 2_000
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from reconciler.contract.defaults import STATEMENT_SECONDS
 from reconciler.contract.row_values import RowReader
 from reconciler.contract.secret import Secret
 from reconciler.contract.tables import OUTBOX, OutboxState
@@ -54,11 +55,21 @@ class _OutboxAnswer:
 class SqlOutboxReader:
     """The port OutboxEvidence over any number of databases; one engine a URL. Thread-safe."""
 
-    def __init__(self, outboxes: Iterable[ReadOutbox], *, pool_size: int = 5) -> None:
+    def __init__(
+        self,
+        outboxes: Iterable[ReadOutbox],
+        *,
+        pool_size: int = 5,
+        statement_seconds: float | None = STATEMENT_SECONDS,
+    ) -> None:
         """Raises InvalidValue for a malformed URL and MissingDependency for a missing driver; connects later."""
         self._outboxes = tuple(outboxes)
         self._databases = {
-            url: WitnessDatabase(open_engine(url, pool_size=pool_size, read_only=True), outbox, has_sign_of_life=True)
+            url: WitnessDatabase(
+                open_engine(url, pool_size=pool_size, read_only=True, statement_seconds=statement_seconds),
+                outbox,
+                has_sign_of_life=True,
+            )
             for url in dict.fromkeys(found.url for found in self._outboxes if found.url is not None)
         }
 

@@ -227,6 +227,11 @@ class RoundSettings(Section):
         default=defaults.SKEW_MARGIN_SECONDS,
         description="Largest difference between the clocks of Redis, brokers and databases.",
     )
+    statement_seconds: Annotated[float, Field(ge=1, le=3600)] = Field(
+        default=defaults.STATEMENT_SECONDS,
+        description="How long a statement to a database is waited for in rounds, sweeps, status, doctor, console and "
+        "acts; then the database counts as away.",
+    )
     lease_seconds: Seconds = Field(
         default=defaults.LEASE_SECONDS, description="Lease of a shard's rounds and of its announcements."
     )

@@ -9,9 +9,10 @@ session: see postgres_messages.py.
 
 from __future__ import annotations
 
+import logging
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from importlib.util import find_spec
 from typing import Any
@@ -27,8 +28,18 @@ from reconciler.contract.row_values import text_or_bytes
 from reconciler.contract.secret import Secret, SecretText, revealed
 from reconciler.contract.tables import INBOX_TABLES, LEDGER_TABLES, OUTBOX_TABLES
 from reconciler.contract.urls import DATABASE_DRIVERS, blotted, read_database_url, shown_url
-from reconciler.errors import ConfigurationError, DatabaseAway, InvalidValue, MissingDependency
+from reconciler.errors import (
+    ConfigurationError,
+    DatabaseAway,
+    DatabaseSilent,
+    InvalidValue,
+    MissingDependency,
+    StatementTooSlow,
+)
 from reconciler.sql.changing_login import secret_of, take_login_of
+from reconciler.sql.silence import STATEMENT_SECONDS_OPTION, asking
+
+logger = logging.getLogger(__name__)
 
 LOCK_TIMEOUT_SECONDS_DEFAULT = 5.0
 #: Writers that a new SQLite file is waited for, one after the other.
@@ -36,6 +47,11 @@ _WAL_TRIES_MAX = 100
 CONNECT_TIMEOUT_SECONDS = 5
 #: A server that stops answering in the middle of a statement costs this long, not for ever.
 SILENCE_SECONDS = 60
+#: Part of a statement's deadline after which the server ends it by itself: so what was given up here ends there, and a
+#: server that is slow tells itself apart from one that stands still.
+SERVER_SHARE = 0.8
+#: Deadlines after which a server ends a transaction that asks nothing more.
+IDLE_DEADLINES = 3
 
 
 #: More of a driver's words is not repeated.
@@ -93,6 +109,7 @@ def open_engine(
     must_exist: bool = False,
     autocommit: bool = False,
     silence_seconds: int = SILENCE_SECONDS,
+    statement_seconds: float | None = None,
 ) -> sa.Engine:
     """An engine for SQLite, PostgreSQL or MySQL/MariaDB; the caller disposes of it, and makes it after a fork.
 
@@ -101,7 +118,9 @@ def open_engine(
     neither create a SQLite file nor change its journal mode. `must_exist`: a SQLite file that is gone is away, and is
     not replaced by an empty one. `autocommit` engines are single_statements.py's: every statement is a transaction, and
     a pooled connection is not tested before its use. `silence_seconds`: longest statement that MySQL and MariaDB are
-    waited for. Of a URL that changes, new connections take user and password as they are then.
+    waited for. Of a URL that changes, new connections take user and password as they are then. `statement_seconds`: the
+    deadline of each statement, also of COMMIT; what follows from one that was missed: silence.py. SQLite has no server
+    that could stand still.
     """
     parsed = _parsed(url)
     try:
@@ -109,7 +128,13 @@ def open_engine(
             parsed = _existing(parsed) if read_only or must_exist else parsed
             return _open_sqlite(parsed, lock_timeout_seconds, pool_size, read_only=read_only)
         engine = _open_server(
-            parsed, lock_timeout_seconds, silence_seconds, pool_size, read_only=read_only, autocommit=autocommit
+            parsed,
+            lock_timeout_seconds,
+            silence_seconds,
+            pool_size,
+            read_only=read_only,
+            autocommit=autocommit,
+            statement_seconds=statement_seconds,
         )
     except ModuleNotFoundError as error:
         raise MissingDependency(missing_driver(url) or f"{error.name} is missing: install it") from error
@@ -181,9 +206,10 @@ def _open_server(
     *,
     read_only: bool,
     autocommit: bool,
+    statement_seconds: float | None,
 ) -> sa.Engine:
     is_postgres = url.get_backend_name() == "postgresql"
-    arguments = _mysql_arguments(lock_timeout_seconds, silence_seconds)
+    arguments = _mysql_arguments(lock_timeout_seconds, statement_seconds or silence_seconds)
     if is_postgres:
         # SQLAlchemy shows URLs in its own texts, and sslpassword must not be there: the driver's parameters go apart.
         passed_on = {name: value for name, value in url.query.items() if name not in ("host", "port")}
@@ -198,14 +224,19 @@ def _open_server(
         pool_pre_ping=not autocommit and not is_postgres,
         pool_reset_on_return=None if autocommit else "rollback",
         pool_timeout=10,
-        execution_options={"reconciler_read_only": read_only},
+        execution_options={"reconciler_read_only": read_only, STATEMENT_SECONDS_OPTION: statement_seconds},
     )
     if is_postgres:
-        from reconciler.sql.postgres_messages import begin_with, read_text  # needs the driver
+        from reconciler.sql.postgres_deadline import connect_within  # needs the driver
+        from reconciler.sql.postgres_messages import begin_with, read_text
 
+        if statement_seconds is not None:
+            connect_within(engine, statement_seconds)
         event.listen(engine, "connect", read_text, insert=True)  # SQLAlchemy's own asks for the server's release
-        event.listen(engine, "begin", begin_with(lock_timeout_seconds))
+        event.listen(engine, "begin", begin_with(lock_timeout_seconds, statement_seconds))
         return engine
+    if statement_seconds is not None:
+        event.listen(engine, "connect", _mysql_end_statements_after(statement_seconds * SERVER_SHARE))
     if autocommit:
         event.listen(engine, "connect", _mysql_connect_read_committed)
     if read_only:
@@ -224,13 +255,13 @@ def _postgres_arguments() -> dict[str, Any]:
     }
 
 
-def _mysql_arguments(lock_timeout_seconds: float, silence_seconds: int) -> dict[str, Any]:
+def _mysql_arguments(lock_timeout_seconds: float, silence_seconds: float) -> dict[str, Any]:
     return {
         # Whole seconds are what the server knows.
         "init_command": f"SET SESSION innodb_lock_wait_timeout={max(1, round(lock_timeout_seconds))}",
         "connect_timeout": CONNECT_TIMEOUT_SECONDS,
         "read_timeout": silence_seconds,
-        "write_timeout": SILENCE_SECONDS,
+        "write_timeout": min(silence_seconds, SILENCE_SECONDS),
         "charset": "utf8mb4",
     }
 
@@ -261,6 +292,27 @@ def _sqlite_connect_read_only(connection: Any, _record: object) -> None:
     connection.text_factory = text_or_bytes
     with closing(connection.cursor()) as cursor:
         cursor.execute("PRAGMA query_only=ON")
+
+
+def _mysql_end_statements_after(seconds: float) -> Callable[[Any, object], None]:
+    """Asks the server to end statements: MariaDB all of them, MySQL every SELECT. Where it refuses only this side's
+    deadline is left, which is logged once."""
+    told: list[str] = []
+
+    def ask(connection: Any, _record: object) -> None:
+        is_mariadb = "mariadb" in str(connection.get_server_info()).lower()
+        limit = f"max_statement_time={seconds:g}" if is_mariadb else f"max_execution_time={round(seconds * 1000)}"
+        try:
+            with closing(connection.cursor()) as cursor:
+                cursor.execute(f"SET SESSION {limit}")
+        except connection.Error as refused:
+            if not connection.open:
+                raise
+            if not told:
+                told.append(limit)
+                logger.warning("statements_not_ended: the database does not take %s: %s", limit, refused)
+
+    return ask
 
 
 def _mysql_connect_read_only(connection: Any, _record: object) -> None:
@@ -297,15 +349,20 @@ def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
 
 @contextmanager
 def translated_errors(engine: sa.Engine) -> Iterator[None]:
-    """Turns a database that is away, locked or without its tables into the project's errors, cause kept."""
+    """Turns a database that is away, locked or without its tables into the project's errors, cause kept.
+
+    Raises DatabaseSilent at once while the database is not asked.
+    """
     try:
-        yield
-    except DBAPIError as error:
-        translated = translate(error, engine)
-        if translated is error:
-            raise
-        raise translated from error
-    except PoolTimeout as error:
+        with asking(engine):
+            try:
+                yield
+            except DBAPIError as error:
+                translated = translate(error, engine)
+                if translated is error:
+                    raise
+                raise translated from error
+    except PoolTimeout as error:  # says nothing about the database
         raise DatabaseAway(f"no free connection to {shown(engine)}") from error
 
 
@@ -333,14 +390,30 @@ def translate_driver_error(error: BaseException | None, engine: sa.Engine) -> Ex
         return ConfigurationError(f"{shown(engine)} lacks a table or column ({text}): run reconciler db upgrade{tree}")
     if "invalid connection option" in text:  # libpq's releases know different ones
         return ConfigurationError(f"{shown(engine)}: {text}; remove it from its URL")
-    return away(error, engine) if is_away(error) else None
+    return away(error, engine) if is_away(error) or is_silent(error) else None
 
 
 def away(error: BaseException | None, engine: sa.Engine) -> DatabaseAway:
     """In one line: which database, what its driver says, what to do about it."""
     text = _words(error, engine)
     remedy = next((remedy for said, remedy in _REMEDIES if said.search(text)), "")
-    return DatabaseAway(f"{shown(engine)}: {text}", remedy=remedy)
+    kind = DatabaseSilent if is_silent(error) else StatementTooSlow if _was_ended(error) else DatabaseAway
+    return kind(f"{shown(engine)}: {text}", remedy=remedy)
+
+
+def is_silent(error: BaseException | None) -> bool:
+    """True for a driver's error that means: no answer in time, to a statement or to a new connection."""
+    while error is not None:
+        if isinstance(error, TimeoutError) or class_names(error) & {"StatementOverdue", "ConnectionTimeout"}:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _was_ended(error: BaseException | None) -> bool:
+    """True if the server ended the statement for its time, and has said so."""
+    # PostgreSQL 57014, also for a cancellation by a person; MariaDB 1969, MySQL 3024.
+    return "QueryCanceled" in class_names(error) or next(iter(getattr(error, "args", ())), None) in (1969, 3024)
 
 
 def _words(error: BaseException | None, engine: sa.Engine) -> str:

@@ -18,7 +18,8 @@ from psycopg.pq import DiagnosticField, ExecStatus
 from psycopg.pq.abc import PGresult
 
 from reconciler.contract.row_values import text_or_bytes
-from reconciler.sql.engines import replace_pool
+from reconciler.sql.engines import IDLE_DEADLINES, SERVER_SHARE, replace_pool
+from reconciler.sql.postgres_deadline import StatementOverdue
 
 _DONE = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK)
 
@@ -38,17 +39,21 @@ def read_text(connection: Any, _record: object) -> None:
             connection.adapters.register_loader(kind, _UncheckedText)
 
 
-def lock_timeout_sql(lock_timeout_seconds: float) -> str:
-    """Gives the transaction around it a lock time-out."""
-    return f"SET LOCAL lock_timeout = {max(1, int(lock_timeout_seconds * 1000))}"
+def time_outs_sql(lock_timeout_seconds: float, statement_seconds: float | None) -> str:
+    """Gives the transaction around it the server's time-outs. COMMIT has none there."""
+    seconds = {"lock_timeout": lock_timeout_seconds}
+    if statement_seconds is not None:
+        seconds["statement_timeout"] = statement_seconds * SERVER_SHARE
+        seconds["idle_in_transaction_session_timeout"] = statement_seconds * IDLE_DEADLINES
+    return "; ".join(f"SET LOCAL {name} = {max(1, int(value * 1000))}" for name, value in seconds.items())
 
 
-def begin_with(lock_timeout_seconds: float) -> Callable[[sa.Connection], None]:
+def begin_with(lock_timeout_seconds: float, statement_seconds: float | None = None) -> Callable[[sa.Connection], None]:
     """What an engine does at the event `begin`, instead of its driver: BEGIN with all settings.
 
     It finds connections that were lost in the pool, as a ping would, which were one more round trip: they are replaced.
     """
-    settings = lock_timeout_sql(lock_timeout_seconds)
+    settings = time_outs_sql(lock_timeout_seconds, statement_seconds)
 
     def begin(connection: sa.Connection) -> None:
         mode = "READ ONLY" if connection.get_execution_options().get("reconciler_read_only") else ""
@@ -57,6 +62,8 @@ def begin_with(lock_timeout_seconds: float) -> Callable[[sa.Connection], None]:
         try:
             try:
                 _begin(connection, message)
+            except StatementOverdue:
+                raise
             except psycopg.OperationalError as lost:
                 connection.invalidate(lost)
                 if connection.engine.pool is pool:
@@ -101,9 +108,9 @@ class SingleAnswer:
 class SingleTransaction:
     """Runs statements that are a transaction of their own, with its settings, on connections in autocommit."""
 
-    def __init__(self, lock_timeout_seconds: float) -> None:
+    def __init__(self, lock_timeout_seconds: float, statement_seconds: float | None = None) -> None:
         isolation = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
-        self._settings = f"{isolation}; {lock_timeout_sql(lock_timeout_seconds)}; ".encode()
+        self._settings = f"{isolation}; {time_outs_sql(lock_timeout_seconds, statement_seconds)}; ".encode()
 
     def execute(self, connection: Any, sql: str, parameters: Sequence[object]) -> SingleAnswer:
         """Parameters go as literals: a message with parameters of its own is one statement. Raises psycopg.Error."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
+from reconciler.contract.defaults import STATEMENT_SECONDS
 from reconciler.contract.secret import Secret
 from reconciler.contract.tables import VERSION_TABLES
 from reconciler.errors import ConfigurationError, InvalidValue, MissingDependency
@@ -110,7 +111,7 @@ def _run_missing(config: Config, connection: sa.Connection, tree: str) -> None:
 def current(url: Secret, tree: str) -> str | None:
     """The revision that the database's tables have; None: no migration of this tree ran. Raises DatabaseAway."""
     _config(tree)
-    engine = open_engine(url, read_only=True)
+    engine = open_engine(url, read_only=True, statement_seconds=STATEMENT_SECONDS)
     try:
         return _position(engine, tree)[1]
     finally:
@@ -154,7 +155,7 @@ def has_tables(url: Secret, tree: str) -> bool:
         "inbox": tables.inbox_metadata,
         "ledger": tables.ledger_metadata,
     }[tree]
-    engine = open_engine(url, read_only=True)
+    engine = open_engine(url, read_only=True, statement_seconds=STATEMENT_SECONDS)
     try:
         with translated_errors(engine), engine.connect() as connection:
             present = set(sa.inspect(connection).get_table_names())

@@ -21,11 +21,13 @@ from reconciler.errors import DatabaseAway
 from reconciler.sql.engines import (
     LOCK_TIMEOUT_SECONDS_DEFAULT,
     away,
+    is_silent,
     open_engine,
     replace_pool,
     shown,
     translate_driver_error,
 )
+from reconciler.sql.silence import asking
 
 if TYPE_CHECKING:
     from reconciler.sql.postgres_messages import SingleTransaction
@@ -43,15 +45,26 @@ class SingleStatements:
     """
 
     def __init__(
-        self, url: Secret, *, lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS_DEFAULT, pool_size: int = 5
+        self,
+        url: Secret,
+        *,
+        lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS_DEFAULT,
+        pool_size: int = 5,
+        statement_seconds: float | None = None,
     ) -> None:
-        """Raises as open_engine() does; connects on first use only."""
-        self._engine = open_engine(url, lock_timeout_seconds=lock_timeout_seconds, pool_size=pool_size, autocommit=True)
+        """Arguments and errors are those of open_engine(); connects on first use only."""
+        self._engine = open_engine(
+            url,
+            lock_timeout_seconds=lock_timeout_seconds,
+            pool_size=pool_size,
+            autocommit=True,
+            statement_seconds=statement_seconds,
+        )
         self._in_a_message: SingleTransaction | None = None
         if self._engine.dialect.name == "postgresql":
             from reconciler.sql.postgres_messages import SingleTransaction  # needs the driver
 
-            self._in_a_message = SingleTransaction(lock_timeout_seconds)
+            self._in_a_message = SingleTransaction(lock_timeout_seconds, statement_seconds)
 
     def select_one(self, sql: str, parameters: Sequence[object]) -> tuple[Any, ...] | None:
         """The only row, or None. Raises DatabaseAway, ConfigurationError for a missing table, the driver's errors."""
@@ -66,19 +79,23 @@ class SingleStatements:
         self._engine.dispose()
 
     def _run(self, sql: str, parameters: Sequence[object], result: Callable[[Any], T]) -> T:
-        answer = self._try(sql, parameters, result)
-        if isinstance(answer, _Lost):
-            replace_pool(self._engine)
-            answer = self._try(sql, parameters, result)
-        if isinstance(answer, _Lost):
-            raise away(answer.error, self._engine) from answer.error
-        return answer
+        try:
+            with asking(self._engine):
+                answer = self._try(sql, parameters, result)
+                if isinstance(answer, _Lost) and not is_silent(answer.error):
+                    replace_pool(self._engine)
+                    answer = self._try(sql, parameters, result)
+                if isinstance(answer, _Lost):
+                    raise away(answer.error, self._engine) from answer.error
+                return answer
+        except PoolTimeout as error:
+            raise DatabaseAway(f"no free connection to {shown(self._engine)}") from error
 
     def _try(self, sql: str, parameters: Sequence[object], result: Callable[[Any], T]) -> T | _Lost:
         try:
             connection = self._engine.raw_connection()
-        except PoolTimeout as error:
-            raise DatabaseAway(f"no free connection to {shown(self._engine)}") from error
+        except PoolTimeout:
+            raise
         except Exception as error:
             raise translate_driver_error(error, self._engine) or error from error
         try:

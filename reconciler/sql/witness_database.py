@@ -15,15 +15,18 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from reconciler.clock import utc_text
-from reconciler.errors import ReconcilerError
+from reconciler.errors import ReconcilerError, StatementTooSlow
 from reconciler.policy.evidence import Presence, WitnessAnswer
 from reconciler.sql.engines import class_names, reading, translated_errors
 from reconciler.sql.identity import SIGN_OF_LIFE_ID
 from reconciler.sql.key_probes import probe
+from reconciler.sql.silence import silence_of
 from reconciler.sql.tables import outbox_identity
 
 #: What every doubt about a database begins with, in reasons, `doctor` and `status`.
 NOT_PROVED = "not proved to be a primary"
+#: How often the keys of a statement are halved that the database ended for its time, until the database is called away.
+HALVINGS_MAX = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +119,8 @@ class _Words:
 
 
 class WitnessDatabase:
-    """One database that is asked for evidence. Thread-safe: beside the engine it keeps what the login may read."""
+    """One database that is asked for evidence. Thread-safe: beside the engine it keeps what the login may read, and for
+    how many keys at once it answers in time."""
 
     def __init__(self, engine: sa.Engine, table: sa.Table, *, has_sign_of_life: bool = False) -> None:
         """`table`: whose rows are asked for; `has_sign_of_life`: it is an outbox. The caller disposes of the engine."""
@@ -124,12 +128,44 @@ class WitnessDatabase:
         self._table = table.name
         self._has_sign_of_life = has_sign_of_life
         self._words: _Words | None = None
+        #: Keys of a statement; None: no statement was too slow.
+        self._keys_max: int | None = None
 
     def probe(
         self, query: sa.Select[Any], column: sa.Column[str], keys: Sequence[str]
     ) -> tuple[DatabaseRole, list[sa.Row[Any]]]:
         """The query's rows whose column is one of the keys, in no order, and the role that the same server had in the
-        same statement. Raises DatabaseAway, ConfigurationError."""
+        same statement; of several statements the least that any of them proves.
+
+        A statement that the database ends for its time is halved; later ones have as few keys, then twice as many each
+        time. Raises DatabaseAway, ConfigurationError.
+        """
+        roles: list[DatabaseRole] = []
+        rows: list[sa.Row[Any]] = []
+        halvings = 0
+        while len(keys) > 0 or not roles:
+            page = keys[: self._keys_max]
+            try:
+                role, found = self._probe_page(query, column, page)
+            except StatementTooSlow as error:
+                silence = silence_of(self.engine)
+                self._keys_max = max(1, len(page) // 2)
+                halvings += 1
+                if len(page) > 1 and halvings <= HALVINGS_MAX:
+                    continue
+                if silence is not None:
+                    silence.call_away(str(error))
+                raise
+            roles.append(role)
+            rows += found
+            keys = keys[len(page) :]
+        if not halvings and self._keys_max is not None:
+            self._keys_max *= 2
+        return _least(roles), rows
+
+    def _probe_page(
+        self, query: sa.Select[Any], column: sa.Column[str], keys: Sequence[str]
+    ) -> tuple[DatabaseRole, list[sa.Row[Any]]]:
         words = self._readable()
         try:
             with reading(self.engine) as connection:
@@ -199,6 +235,18 @@ def _refusal(connection: sa.Connection, sql: str) -> str | None:
             return str(error.orig).strip().splitlines()[0][:200]
         raise
     return None
+
+
+def _least(roles: Sequence[DatabaseRole]) -> DatabaseRole:
+    """What holds for every statement: between two of them a proxy may have changed the server."""
+    if len(roles) == 1:
+        return roles[0]
+    primary = {role.is_primary for role in roles}
+    lives = [role.swept_at_ms for role in roles]
+    return DatabaseRole(
+        is_primary=False if False in primary else None if None in primary else True,
+        swept_at_ms=None if None in lives else min(life for life in lives if life is not None),
+    )
 
 
 def _role(words: _Words) -> sa.Subquery:

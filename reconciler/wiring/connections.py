@@ -32,9 +32,19 @@ T = TypeVar("T")
 class Connections:
     """Opened lazily, closed together, youngest first. Shared by threads, and so is what it returns."""
 
-    def __init__(self, settings: Settings, *, clock: Clock | None = None, repair_rate: RateLimit | None = None) -> None:
-        """`repair_rate`: that of the process, where others of its connections repair, too."""
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        clock: Clock | None = None,
+        repair_rate: RateLimit | None = None,
+        has_deadlines: bool = True,
+    ) -> None:
+        """`repair_rate`: that of the process, where others of its connections repair, too. `has_deadlines`: False for
+        work whose statements may take as long as they like."""
         self.settings = settings
+        #: Of each statement to a database; None: it may take as long as it likes.
+        self.statement_seconds = settings.rounds.statement_seconds if has_deadlines else None
         self.clock = clock or SystemClock()
         self._repair_rate = repair_rate
         self._opening = threading.RLock()
@@ -50,7 +60,9 @@ class Connections:
         key = (url, read_only)
         with self._opening:
             if key not in self._engines:
-                engine = open_engine(url, read_only=read_only, must_exist=True)
+                engine = open_engine(
+                    url, read_only=read_only, must_exist=True, statement_seconds=self.statement_seconds
+                )
                 self._stack.callback(engine.dispose)
                 self._engines[key] = engine
             return self._engines[key]
@@ -125,6 +137,10 @@ class Connections:
             found: T = self._shared[make]
             return found
 
+    def without_deadlines(self) -> Connections:
+        """Connections of their own, closed with these, whose statements may take as long as they like."""
+        return self.shared(_open_without_deadlines)
+
     def close_at_end(self, close: Callable[[], object]) -> None:
         """Closes something else together with the connections."""
         with self._opening:
@@ -141,6 +157,12 @@ class Connections:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _open_without_deadlines(connections: Connections) -> Connections:
+    patient = Connections(connections.settings, clock=connections.clock, has_deadlines=False)
+    connections.close_at_end(patient.close)
+    return patient
 
 
 def repair_rate_of(settings: Settings, clock: Clock) -> RateLimit:

@@ -52,9 +52,12 @@ def build_witnesses(connections: Connections) -> WitnessAdapters:
 
 def _open_outboxes(connections: Connections) -> SqlOutboxReader:
     outbox = SqlOutboxReader(
-        ReadOutbox(producer_group=p.group, topics=frozenset(p.topics), url=url)
-        for p in connections.settings.producers
-        for url in p.outbox_urls or (None,)
+        (
+            ReadOutbox(producer_group=p.group, topics=frozenset(p.topics), url=url)
+            for p in connections.settings.producers
+            for url in p.outbox_urls or (None,)
+        ),
+        statement_seconds=connections.statement_seconds,
     )
     connections.close_at_end(outbox.close)
     return outbox

@@ -388,7 +388,12 @@ def telling_people(
     if not listeners:
         yield None
         return
-    engine = open_engine(settings.ledger.url, pool_size=_POOL_SIZE, must_exist=True)
+    engine = open_engine(
+        settings.ledger.url,
+        pool_size=_POOL_SIZE,
+        must_exist=True,
+        statement_seconds=settings.rounds.statement_seconds,
+    )
     ledger = SqlLedger(engine)
     service = NoticeService(
         ledger.notices,

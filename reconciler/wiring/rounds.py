@@ -33,7 +33,7 @@ from reconciler.shards.memory import RedisShardMemory
 from reconciler.shards.round_leases import RedisRoundLeases
 from reconciler.shards.sets import RedisCommitSets
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.evidence import build_witnesses
+from reconciler.wiring.evidence import build_witnesses, inbox_evidence
 from reconciler.wiring.history import SeveralSinks, history_generations
 from reconciler.wiring.metrics import Metering
 from reconciler.wiring.redis_safety import require_safe_redis
@@ -152,7 +152,8 @@ class RoundAssembly:
     def retention(self) -> SqlRetention:
         """The deletion of finished rows of the ledger."""
         names = [one.name for one in self.settings.notifiers]
-        return SqlRetention(self.ledger.database, keep_days=self.settings.ledger.keep_days, notifiers=names)
+        database = self._connections.without_deadlines().ledger.database
+        return SqlRetention(database, keep_days=self.settings.ledger.keep_days, notifiers=names)
 
     def rounds_of(self, topic: TopicPlan) -> ReconcileRound:
         """Rounds of one topic's subscriptions."""
@@ -234,13 +235,13 @@ class RoundAssembly:
             rate_limit=self._connections.repair_rate,
         )
 
-    def recovery(self) -> OutageRecovery:
-        """The outage procedure over all topics."""
+    def recovery(self, *, has_deadlines: bool = True) -> OutageRecovery:
+        """The outage procedure over all topics. `has_deadlines`: False where a person waits for the whole scan."""
         return OutageRecovery(
             self.plans,
             memory=self.memory,
             commit_sets=RedisCommitSets(self._connections.redis),
-            inbox=self.witnesses.inbox,
+            inbox=self.witnesses.inbox if has_deadlines else inbox_evidence(self._connections.without_deadlines()),
             outages=self.ledger.outages,
             rounds=self.ledger.rounds,
             clock=self._connections.clock,

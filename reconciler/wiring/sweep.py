@@ -59,7 +59,7 @@ def open_outboxes(connections: Connections) -> dict[SecretText, SqlOutbox]:
     away: list[DatabaseAway] = []
     for database in outbox_databases(connections.settings):
         if database.url not in opened:
-            outbox = SqlOutbox(database.url)
+            outbox = SqlOutbox(database.url, statement_seconds=connections.settings.rounds.statement_seconds)
             connections.close_at_end(outbox.close)
             try:
                 outbox.identity()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import re
 import shutil
+import signal
 import tempfile
 import threading
 from abc import ABC, abstractmethod
@@ -39,6 +41,21 @@ class PrivateServer(ABC):
         if self._child is not None:
             self._child.stop()
 
+    def freeze(self) -> None:
+        """SIGSTOP of every process of the server: connections stay open, new ones are taken by the kernel, and nothing
+        answers.
+        """
+        if self._child is not None:
+            _send(self._child.pid, signal.SIGSTOP)  # first: it makes no further ones
+            for pid in _children(self._child.pid):
+                _send(pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """SIGCONT: what was asked meanwhile is read now."""
+        if self._child is not None:
+            for pid in (*_children(self._child.pid), self._child.pid):
+                _send(pid, signal.SIGCONT)
+
     def _new_database_name(self, prefix: str) -> str:
         if not re.fullmatch(r"[a-z][a-z0-9_]*", prefix):
             raise ValueError(f"database prefix {prefix!r}")
@@ -55,5 +72,19 @@ class PrivateServer(ABC):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.thaw()
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _children(pid: int) -> list[int]:
+    """Of PostgreSQL each is in a process group of its own."""
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except FileNotFoundError:
+        return []

@@ -1,0 +1,144 @@
+"""One of two databases stands still: its processes are stopped, and the kernel goes on to answer for them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+import sqlalchemy as sa
+
+from reconciler.errors import DatabaseAway, DatabaseSilent
+from reconciler.evidence.outbox import ReadOutbox, SqlOutboxReader
+from reconciler.sql import schema, tables
+from reconciler.sql.engines import open_engine, reading, writing
+from reconciler.sql.silence import PAUSES
+from tests.polling import PATIENCE
+from tests.services.mariadb import MariaDBServer
+from tests.services.postgres import PostgresServer
+from tests.services.requirements import mariadb_missing, postgres_missing, require
+
+Server = PostgresServer | MariaDBServer
+#: Deadline of a statement here.
+STATEMENT_SECONDS = 2.0
+#: What a test takes for "bounded": deadline, a new connection's, and a machine that is busy.
+BOUND_SECONDS = 30.0
+TOPIC = "ORDERS"
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("postgresql", marks=pytest.mark.sql("postgres")),
+        pytest.param("mariadb", marks=pytest.mark.sql("mariadb")),
+    ]
+)
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """A server that the test may stop."""
+    require(postgres_missing() if request.param == "postgresql" else mariadb_missing())
+    with PostgresServer() if request.param == "postgresql" else MariaDBServer() as started:
+        yield started
+
+
+@pytest.fixture
+def standing_url(server: Server) -> str:
+    """An outbox on a server of its own."""
+    url = server.create_database()
+    schema.upgrade(url, "outbox")
+    return url
+
+
+@pytest.fixture
+def healthy_url(database_url: str) -> str:
+    """An outbox on another one."""
+    schema.upgrade(database_url, "outbox")
+    return database_url
+
+
+def put(url: str, unique_key: str) -> None:
+    """A committed row."""
+    engine = open_engine(url)
+    row = {"unique_key": unique_key, "topic": TOPIC, "producer_group": "orders", "state": "NEW", "created_at_ms": 1}
+    with writing(engine) as connection:
+        connection.execute(sa.insert(tables.outbox).values(row))
+    engine.dispose()
+
+
+@contextmanager
+def frozen(server: Server) -> Iterator[None]:
+    """Within the block it stands still."""
+    server.freeze()
+    try:
+        yield
+    finally:
+        server.thaw()
+
+
+def key(number: int) -> str:
+    """A unique key."""
+    return f"{number:032X}"
+
+
+def test_a_database_that_stands_still_costs_its_own_keys_their_answer_and_its_siblings_none(
+    server: Server, standing_url: str, healthy_url: str
+) -> None:
+    put(healthy_url, key(1))
+    put(standing_url, key(2))
+    outboxes = [
+        ReadOutbox(producer_group="standing", topics=frozenset({TOPIC}), url=standing_url),
+        ReadOutbox(producer_group="healthy", topics=frozenset({TOPIC}), url=healthy_url),
+    ]
+    asked = {key(1): 0, key(2): 0}
+    with closing(SqlOutboxReader(outboxes, statement_seconds=STATEMENT_SECONDS)) as reader:
+        assert all(found.is_found for found in reader.look_up(TOPIC, asked).values())
+        with frozen(server):
+            began = time.monotonic()
+            for _ in range(20):  # pages and shards of a round: one deadline for all of them
+                answers = reader.look_up(TOPIC, asked)
+                assert answers[key(1)].is_found
+                assert answers[key(2)].is_unknown
+            assert time.monotonic() - began < BOUND_SECONDS * PATIENCE
+            assert "no answer" in str(answers[key(2)].answers) or "timed out" in str(answers[key(2)].answers)
+
+
+def test_a_silent_database_is_asked_by_nobody_until_its_pause_is_over_and_by_all_when_it_answers(
+    server: Server, standing_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = open_engine(standing_url, statement_seconds=STATEMENT_SECONDS)
+    with reading(engine) as connection:
+        connection.execute(sa.text("SELECT 1"))
+    with frozen(server), pytest.raises(DatabaseSilent), reading(engine) as connection:
+        connection.execute(sa.text("SELECT 1"))
+    with pytest.raises(DatabaseSilent, match="asked again later"), reading(engine):
+        pytest.fail("it is not asked within the pause")
+    later = time.monotonic() + PAUSES.first_seconds
+    monkeypatch.setattr("reconciler.clock.SystemClock.monotonic_seconds", lambda _: later)
+    with reading(engine) as connection:
+        assert connection.execute(sa.text("SELECT 1")).scalar_one() == 1
+    engine.dispose()
+
+
+def test_a_statement_that_takes_too_long_is_ended_by_the_server(server: Server, standing_url: str) -> None:
+    engine = open_engine(standing_url, statement_seconds=STATEMENT_SECONDS)
+    pause = "pg_sleep" if isinstance(server, PostgresServer) else "SLEEP"
+    with pytest.raises(DatabaseAway) as ended, reading(engine) as connection:
+        connection.execute(sa.text(f"SELECT {pause}(60)"))
+    assert type(ended.value).__name__ == "StatementTooSlow"
+    with reading(engine) as connection:  # it answers: it is asked as ever
+        assert connection.execute(sa.text("SELECT 1")).scalar_one() == 1
+    engine.dispose()
+
+
+def test_without_a_deadline_a_statement_may_take_as_long_as_it_likes(server: Server, standing_url: str) -> None:
+    engine = open_engine(standing_url)
+    pause = "pg_sleep" if isinstance(server, PostgresServer) else "SLEEP"
+    with reading(engine) as connection:
+        connection.execute(sa.text(f"SELECT {pause}(1.5)"))
+        time_outs = (
+            "SELECT concat_ws(',', current_setting('statement_timeout'), "
+            "current_setting('idle_in_transaction_session_timeout'))"
+            if isinstance(server, PostgresServer)
+            else "SELECT CONCAT_WS(',', ROUND(@@max_statement_time), 0)"
+        )
+        assert connection.execute(sa.text(time_outs)).scalar_one() == "0,0"
+    engine.dispose()
