@@ -9,11 +9,12 @@ from contextlib import closing, contextmanager
 import pytest
 import sqlalchemy as sa
 
-from reconciler.errors import DatabaseAway, DatabaseSilent
+from reconciler.errors import DatabaseSilent, StatementTooSlow
 from reconciler.evidence.outbox import ReadOutbox, SqlOutboxReader
 from reconciler.sql import schema, tables
 from reconciler.sql.engines import open_engine, reading, writing
 from reconciler.sql.silence import PAUSES
+from reconciler.sql.witness_database import WitnessDatabase
 from tests.polling import PATIENCE
 from tests.services.mariadb import MariaDBServer
 from tests.services.postgres import PostgresServer
@@ -121,11 +122,35 @@ def test_a_silent_database_is_asked_by_nobody_until_its_pause_is_over_and_by_all
 def test_a_statement_that_takes_too_long_is_ended_by_the_server(server: Server, standing_url: str) -> None:
     engine = open_engine(standing_url, statement_seconds=STATEMENT_SECONDS)
     pause = "pg_sleep" if isinstance(server, PostgresServer) else "SLEEP"
-    with pytest.raises(DatabaseAway) as ended, reading(engine) as connection:
+    with pytest.raises(StatementTooSlow), reading(engine) as connection:
         connection.execute(sa.text(f"SELECT {pause}(60)"))
-    assert type(ended.value).__name__ == "StatementTooSlow"
     with reading(engine) as connection:  # it answers: it is asked as ever
         assert connection.execute(sa.text("SELECT 1")).scalar_one() == 1
+    engine.dispose()
+
+
+def test_a_look_up_that_is_too_slow_is_halved_before_its_database_is_called_away(
+    server: Server, standing_url: str
+) -> None:
+    keys = [key(number) for number in range(16)]
+    for one in keys:
+        put(standing_url, one)
+    engine = open_engine(standing_url, statement_seconds=STATEMENT_SECONDS)
+    witness = WitnessDatabase(engine, tables.outbox)
+    column = tables.outbox.c.unique_key
+
+    def asked(seconds_a_row: float, count: int) -> set[str]:
+        pause = sa.func.pg_sleep if isinstance(server, PostgresServer) else sa.func.sleep
+        query = sa.select(column, pause(seconds_a_row).label("slept"))
+        role, rows = witness.probe(query, column, keys[:count])
+        assert role.is_primary is True
+        return {row.unique_key for row in rows}
+
+    assert asked(0.25, 16) == set(keys), "4 s, then 2 s, are too long; four times a second are not"
+    with pytest.raises(StatementTooSlow):
+        asked(5, 16)
+    with pytest.raises(DatabaseSilent, match="asked again later"):
+        asked(0, 1)
     engine.dispose()
 
 
