@@ -30,6 +30,16 @@ BROKERS_MAX = 1_000
 _REDIS = "Redis "
 
 
+#: A row that waits for longer may be due because the database's clock was set back since it was written: it is looked
+#: at whether its last change lies in the future. Few rows wait so long, so the look costs little.
+USUAL_WAIT_MS = 300_000
+
+
+def is_of_the_future(*, next_at_ms: int, updated_at_ms: int, now_ms: int) -> bool:
+    """True if a row waits for a time that its database reaches only once the clock has caught up with a step back."""
+    return updated_at_ms > now_ms and next_at_ms > now_ms + USUAL_WAIT_MS
+
+
 def wait_ms(seconds: float) -> int:
     """Whole milliseconds."""
     return round(seconds * 1000)

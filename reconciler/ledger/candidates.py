@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
-from reconciler.contract.row_rules import STATE_RANK, wait_ms
+from reconciler.contract.row_rules import STATE_RANK, USUAL_WAIT_MS, wait_ms
 from reconciler.contract.row_values import RowReader
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CANDIDATE, CandidateState
@@ -21,7 +21,8 @@ from reconciler.sql.tables import candidate
 
 _ROWS = RowReader(CANDIDATE, otherwise={"state": CandidateState.OPEN, "verdict": Verdict.UNKNOWN})
 
-_REOPENED = {"state": CandidateState.OPEN.value, "ask_again_at_ms": None}
+_OPEN = CandidateState.OPEN.value
+_REOPENED = {"state": _OPEN, "ask_again_at_ms": None}
 #: The values of a new row until the UPDATE that follows writes its verdict.
 _NO_VERDICT_YET = _REOPENED | {"loss_verdict": None, "loss_at_ms": None, "evidence": "{}", "attempts": 0}
 #: A release that knows no ask_again_at_ms leaves it as it is when it settles or opens the row.
@@ -108,30 +109,44 @@ class SqlCandidates:
 
     def open_losses(self, subscription: Subscription, *, limit: int) -> Sequence[Candidate]:
         """OPEN losses that are due, oldest first."""
-        return self._open(
-            sa.select(candidate)
-            .where(_of(subscription), candidate.c.loss_verdict.is_not(None))
-            .order_by(candidate.c.first_seen_ms, candidate.c.unique_key)
-            .limit(limit)
-        )
+
+        def losses(rows: sa.FromClause) -> sa.Select[Any]:
+            found = sa.select(rows).where(rows.c.loss_verdict.is_not(None))
+            return found.order_by(rows.c.first_seen_ms, rows.c.unique_key)
+
+        return self._open(subscription, losses, limit=limit)
 
     def open_due(self, subscription: Subscription, *, shards: Collection[int], limit: int) -> Sequence[Candidate]:
         """OPEN rows of the shards that are due, by that time."""
-        return self._open(
-            sa.select(candidate)
-            .where(_of(subscription), candidate.c.shard.in_(sorted(shards)))
-            .order_by(candidate.c.next_at_ms, candidate.c.unique_key)
-            .limit(limit)
-        )
 
-    def _open(self, query: sa.Select[Any]) -> Sequence[Candidate]:
-        due = (candidate.c.state == CandidateState.OPEN.value) & (candidate.c.next_at_ms <= self._database.before(0))
-        return self._with_keys(query.where(due))
+        def of_shards(rows: sa.FromClause) -> sa.Select[Any]:
+            found = sa.select(rows).where(rows.c.shard.in_(sorted(shards)))
+            return found.order_by(rows.c.next_at_ms, rows.c.unique_key)
 
-    def _with_keys(self, query: sa.Select[Any]) -> Sequence[Candidate]:
+        return self._open(subscription, of_shards, limit=limit)
+
+    def _open(
+        self, subscription: Subscription, wanted: Callable[[sa.FromClause], sa.Select[Any]], *, limit: int
+    ) -> Sequence[Candidate]:
+        """Rows whose time has come, then those whose time was written before the clock was set back.
+
+        Of the latter the furthest are looked at, as many as a page has: others may wait so long by right.
+        """
+        now, c = self._database.before(0), candidate.c
+        due = wanted(candidate).where(_of(subscription), c.state == _OPEN, c.next_at_ms <= now)
+        found = list(self._with_keys(due.limit(limit), candidate))
+        if len(found) == limit:
+            return found
+        is_far = c.next_at_ms > self._database.before(-USUAL_WAIT_MS)
+        furthest = sa.select(candidate).where(c.environment == subscription.environment, c.state == _OPEN, is_far)
+        far = furthest.order_by(c.next_at_ms.desc()).limit(ROWS_A_STATEMENT).subquery("far")
+        stranded = wanted(far).where(_of(subscription, far), far.c.updated_at_ms > now)
+        return [*found, *self._with_keys(stranded.limit(limit - len(found)), far)]
+
+    def _with_keys(self, query: sa.Select[Any], rows: sa.FromClause = candidate) -> Sequence[Candidate]:
         """Leaves rows out that have no unique key: no witness could be asked about them."""
         with self._database.reading() as connection:
-            sound = query.where(has_key(candidate.c.unique_key, connection.dialect.name))
+            sound = query.where(has_key(rows.c.unique_key, connection.dialect.name))
             return [candidate_of(row) for row in connection.execute(sound)]
 
     def reopen(self, subscription: Subscription, unique_key: str) -> bool:
@@ -187,11 +202,11 @@ class SqlCandidates:
                 connection.execute(update.where(candidate.c.unique_key.in_(keys)))
 
 
-def _of(subscription: Subscription) -> sa.ColumnElement[bool]:
+def _of(subscription: Subscription, rows: sa.FromClause = candidate) -> sa.ColumnElement[bool]:
     return (
-        (candidate.c.environment == subscription.environment)
-        & (candidate.c.topic == subscription.topic)
-        & (candidate.c.consumer_group == subscription.group)
+        (rows.c.environment == subscription.environment)
+        & (rows.c.topic == subscription.topic)
+        & (rows.c.consumer_group == subscription.group)
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from reconciler.clock import Clock
 from reconciler.contract.hand_over import decode_hand_over, encode_hand_over
-from reconciler.contract.row_rules import FINISHED_REPAIRS, STATE_RANK, bounded_text, wait_ms
+from reconciler.contract.row_rules import FINISHED_REPAIRS, STATE_RANK, bounded_text, is_of_the_future, wait_ms
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import LOSSES
@@ -73,7 +73,8 @@ class MemoryCandidates:
     def open_losses(self, subscription: Subscription, *, limit: int) -> Sequence[Candidate]:
         """OPEN losses that are due, oldest first."""
         found = self._open(subscription, lambda row: row.loss_verdict is not None)
-        return sorted(found, key=lambda row: (row.first_seen_ms, row.unique_key))[:limit]
+        now_ms = self._rows.clock.now_ms()
+        return sorted(found, key=lambda row: (row.next_at_ms > now_ms, row.first_seen_ms, row.unique_key))[:limit]
 
     def open_due(self, subscription: Subscription, *, shards: Collection[int], limit: int) -> Sequence[Candidate]:
         """OPEN rows of the shards that are due, by that time."""
@@ -88,7 +89,7 @@ class MemoryCandidates:
                 for (owner, _key), row in self._rows.candidates.items()
                 if owner == subscription
                 and row.state is CandidateState.OPEN
-                and row.next_at_ms <= now_ms
+                and (row.next_at_ms <= now_ms or _is_of_the_future(row, now_ms))
                 and wanted(row)
             ]
 
@@ -329,6 +330,10 @@ class MemoryHandOvers:
         """DONE, message emptied."""
         done = RepairChange(state=RepairState.DONE, rung=Rung.HAND_OVER, answer=answer)
         return self._repairs.change(repair, done, token=token)
+
+
+def _is_of_the_future(row: Candidate, now_ms: int) -> bool:
+    return is_of_the_future(next_at_ms=row.next_at_ms, updated_at_ms=row.updated_at_ms, now_ms=now_ms)
 
 
 def _key(repair: Repair) -> RepairKey:

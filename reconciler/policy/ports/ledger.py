@@ -68,11 +68,15 @@ class Candidates(Protocol):
         ...
 
     def open_losses(self, subscription: Subscription, *, limit: int) -> Sequence[Candidate]:
-        """OPEN candidates whose loss_verdict is set and next_at_ms has passed, oldest first."""
+        """OPEN candidates whose loss_verdict is set and next_at_ms has passed, oldest first.
+
+        Behind them come rows of the future (row_rules.is_of_the_future): the ledger's clock was set back.
+        """
         ...
 
     def open_due(self, subscription: Subscription, *, shards: Collection[int], limit: int) -> Sequence[Candidate]:
-        """OPEN candidates of any verdict whose next_at_ms has passed, by next_at_ms: keys to be looked at again.
+        """OPEN candidates of any verdict whose next_at_ms has passed, by next_at_ms: keys to be looked at again. Behind
+        them come rows of the future, as in open_losses.
 
         Only of these shards: rows of a shard that no process runs must not take the others' room. Also those that
         have left pending by a match since: their rows end by the inbox.

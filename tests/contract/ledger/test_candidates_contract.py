@@ -112,6 +112,21 @@ def test_an_open_row_is_due_exactly_when_its_time_has_come(world: World, offset_
     assert bool(candidates.open_due(of.subscription, shards=[of.number], limit=1)) is is_due
 
 
+def test_rows_that_wait_are_due_once_the_clock_of_the_ledger_was_set_back_by_an_hour(world: World) -> None:
+    candidates, of = world.ledger.candidates, shard(world.environment)
+    waits = [verification(1, Verdict.LOST_CONFIRM, wait_seconds=30), verification(2, Verdict.UNKNOWN, wait_seconds=60)]
+    candidates.record(of, waits)
+    world.clock.step_wall(-3_600)
+    candidates.record(of, [verification(3, Verdict.UNKNOWN, wait_seconds=3_600)])
+    assert [row.unique_key for row in candidates.open_losses(of.subscription, limit=9)] == [key(1)]
+    due = candidates.open_due(of.subscription, shards=[of.number], limit=9)
+    assert [row.unique_key for row in due] == [key(1), key(2)], "a row that waits for an hour is none of the future"
+    assert len(candidates.open_due(of.subscription, shards=[of.number], limit=1)) == 1
+    candidates.record(of, [verification(1, Verdict.LOST_CONFIRM, wait_seconds=30)])
+    due = candidates.open_due(of.subscription, shards=[of.number], limit=9)
+    assert [row.unique_key for row in due] == [key(2)], "a look heals the time"
+
+
 def test_losses_come_oldest_first_and_without_rows_that_are_no_loss_or_not_open(world: World) -> None:
     candidates, of = world.ledger.candidates, shard(world.environment)
     candidates.record(
