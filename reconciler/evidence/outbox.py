@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -14,7 +14,7 @@ from reconciler.contract.secret import Secret
 from reconciler.contract.tables import OUTBOX, OutboxState
 from reconciler.errors import ReconcilerError
 from reconciler.policy.evidence import Lookup, OutboxRow, Presence, WitnessAnswer
-from reconciler.sql.engines import open_engine
+from reconciler.sql.engines import open_engine, shown
 from reconciler.sql.tables import outbox
 from reconciler.sql.witness_database import DatabaseRole, WitnessDatabase, absence
 
@@ -49,6 +49,8 @@ class _OutboxAnswer:
     rows: Mapping[str, OutboxRow | Damage] = field(default_factory=dict)
     #: None: it did not answer.
     role: DatabaseRole | None = None
+    #: Its URL as people may see it.
+    database: str = ""
     problem: str = ""
 
 
@@ -68,7 +70,7 @@ class SqlOutboxReader:
             url: WitnessDatabase(
                 open_engine(url, pool_size=pool_size, read_only=True, statement_seconds=statement_seconds),
                 outbox,
-                has_sign_of_life=True,
+                is_outbox=True,
             )
             for url in dict.fromkeys(found.url for found in self._outboxes if found.url is not None)
         }
@@ -81,9 +83,10 @@ class SqlOutboxReader:
         """FOUND with the committed rows, or with tombstones if every other outbox of the topic proved that it has no
         row; ABSENT if every one proved it; else UNKNOWN.
 
-        A primary proves it, and a replica whose sign of life is later than the key's time. A tombstone needs no proof
-        of its own database: it excludes a commit there, however old the replica is. A group without an outbox can
-        never answer, so its topic's missing keys stay UNKNOWN.
+        A database proves it to a login that sees every row, by a sign of life that is later than the key's time; a
+        primary without one by its word. A tombstone needs no proof of its own database: it excludes a commit there,
+        however old the replica is. A group without an outbox can never answer, so its topic's missing keys stay
+        UNKNOWN.
         """
         keys = list(not_before_ms)
         rows: dict[str, list[OutboxRow]] = {key: [] for key in keys}
@@ -124,7 +127,9 @@ class SqlOutboxReader:
             return _OutboxAnswer(problem=str(error))
         rows = {row.unique_key: _row(row[-_COLUMNS:]) for row in found}
         return _OutboxAnswer(
-            rows={key: row for key, row in rows.items() if isinstance(row, Damage) or row.topic == topic}, role=role
+            rows={key: row for key, row in rows.items() if isinstance(row, Damage) or row.topic == topic},
+            role=role,
+            database=shown(self._databases[url].engine),
         )
 
 
@@ -134,7 +139,8 @@ def _answer(witness: str, row: OutboxRow | Damage | None, answer: _OutboxAnswer,
     if answer.role is None:
         return WitnessAnswer(witness=witness, presence=Presence.UNKNOWN, detail=answer.problem)
     if row is None:
-        return absence(witness, answer.role, not_before_ms)
+        absent = absence(witness, answer.role, not_before_ms)
+        return replace(absent, detail=f"{answer.database}: {absent.detail}")
     return WitnessAnswer(witness=witness, presence=Presence.FOUND, detail=row.state.value)
 
 

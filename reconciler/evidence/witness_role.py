@@ -1,4 +1,5 @@
-"""Which databases prove an absence: primaries, and outboxes on replicas as long as signs of life of a sweep arrive."""
+"""Which databases prove an absence to a login that sees every row: primaries, and outboxes on replicas as long as signs
+of life of a sweep arrive."""
 
 from __future__ import annotations
 
@@ -10,8 +11,9 @@ from reconciler.errors import ReconcilerError
 from reconciler.sql.engines import database_now_ms, reading
 from reconciler.sql.identity import SIGN_OF_LIFE_ID
 from reconciler.sql.tables import inbox, outbox, outbox_identity
-from reconciler.sql.witness_database import NOT_PROVED, DatabaseRole, WitnessDatabase
+from reconciler.sql.witness_database import HIDES_ROWS, NOT_PROVED, DatabaseRole, WitnessDatabase
 
+NO_SWEEP = "no sweep on record"
 SWEEP_RIGHT = "with the right to UPDATE reconciler_outbox_identity"
 
 
@@ -31,22 +33,31 @@ class WitnessRole:
 
     @property
     def is_doubted(self) -> bool:
-        """It is not proved to be a primary."""
-        return self.role.is_primary is not True or bool(self.unread)
+        """It is not proved that it shows every row that there is."""
+        is_unswept = self.tree == "outbox" and self.swept_seconds is None
+        return self.role.is_primary is not True or bool(self.unread) or self.role.hides_rows or is_unswept
 
     def is_swept(self, within_seconds: float) -> bool:
         """A sweep has shown life in that time."""
         return self.swept_seconds is not None and self.swept_seconds <= within_seconds
 
     def is_blind(self, within_seconds: float) -> bool:
-        """A replica that proves nothing: what it lacks may be committed, gets no verdict, and is never repaired."""
+        """It proves nothing: what it lacks may be committed, gets no verdict, and is never repaired. An inbox that may
+        hide rows counts all the same, since nothing would be repaired without it."""
+        if self.role.hides_rows and self.tree == "outbox":
+            return True
         return self.role.is_primary is False and (self.role.swept_at_ms is None or not self.is_swept(within_seconds))
 
     @property
     def found(self) -> str:
-        """The role in words: a primary, or why that is not proved."""
+        """The role in words: a primary, or why that is not proved; and whether rows may be hidden."""
+        return f"{self._place}; {HIDES_ROWS}" if self.role.hides_rows else self._place
+
+    @property
+    def _place(self) -> str:
         if self.role.is_primary is not False:
-            return f"{NOT_PROVED}: {'; '.join(self.unread)}" if self.unread else "a primary"
+            primary = f"{NOT_PROVED}: {'; '.join(self.unread)}" if self.unread else "a primary"
+            return f"{primary}; {NO_SWEEP}" if self.tree == "outbox" and self.swept_seconds is None else primary
         if self.tree == "inbox":
             return f"{NOT_PROVED}: a replica"
         if self.role.swept_at_ms is None or self.swept_seconds is None:
@@ -56,6 +67,11 @@ class WitnessRole:
     @property
     def remedy(self) -> str:
         """What to do so that the database proves absences."""
+        if self.role.hides_rows:
+            return (
+                "let the login see every row: ALTER ROLE ... BYPASSRLS, or CREATE POLICY ... ON reconciler_"
+                f"{self.tree} FOR SELECT TO ... USING (true)"
+            )
         if self.tree == "inbox":
             return "point inbox_url at the primary: a missing effect is UNKNOWN until then, and nothing is repaired"
         return (
@@ -67,7 +83,7 @@ class WitnessRole:
 def read_role(engine: sa.Engine, *, name: str, tree: str) -> WitnessRole:
     """Asks one database. Raises DatabaseAway, or ConfigurationError where the tables are missing."""
     is_outbox = tree == "outbox"
-    database = WitnessDatabase(engine, outbox if is_outbox else inbox, has_sign_of_life=is_outbox)
+    database = WitnessDatabase(engine, outbox if is_outbox else inbox, is_outbox=is_outbox)
     return WitnessRole(
         name=name,
         tree=tree,

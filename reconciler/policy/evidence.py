@@ -37,6 +37,8 @@ class WitnessAnswer:
     is_damaged: bool = False
     #: True: FOUND, but the witness may have more than it showed.
     is_partial: bool = False
+    #: Of an outbox without a row: its name, which halves carry as their mark. None: not known.
+    identity: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

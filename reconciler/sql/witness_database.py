@@ -1,8 +1,8 @@
-"""Databases as witnesses: rows of keys and, in the same statement, the database's own word on being a primary.
+"""Databases as witnesses: rows of keys and, in the same statement, the database's own word on what it could have shown.
 
-An absence proves something only from the database that commits, or from a copy of it that has come far enough. A proxy
-may send each statement to another server, and a fail-over may come between two: so the proof is part of the statement
-that it is for, also when no row matches.
+An absence proves something only from the database that commits, or from a copy of it that has come far enough, to a
+login that sees every row. A proxy may send each statement to another server, and a fail-over may come between two: so
+the proof is part of the statement that it is for, also when no row matches.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from sqlalchemy.exc import DBAPIError
 from reconciler.clock import utc_text
 from reconciler.errors import ReconcilerError, StatementTooSlow
 from reconciler.policy.evidence import Presence, WitnessAnswer
-from reconciler.sql.engines import class_names, reading, translated_errors
-from reconciler.sql.identity import SIGN_OF_LIFE_ID
+from reconciler.policy.ports import WHENEVER_COMMITTED_MS
+from reconciler.sql.engines import class_names, lacks_schema, reading, translated_errors
+from reconciler.sql.identity import IDENTITY_ID, SIGN_OF_LIFE_ID
 from reconciler.sql.key_probes import probe
 from reconciler.sql.silence import silence_of
 from reconciler.sql.tables import outbox_identity
@@ -27,6 +28,8 @@ from reconciler.sql.tables import outbox_identity
 NOT_PROVED = "not proved to be a primary"
 #: How often the keys of a statement are halved that the database ended for its time, until the database is called away.
 HALVINGS_MAX = 2
+#: What is said of a login that may not see every row.
+HIDES_ROWS = "row security may hide rows from this login"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,26 +39,47 @@ class DatabaseRole:
     #: None: it could not be asked (a missing right, another kind of server); an absence counts then, and is doubted
     #: by `doctor` and `status`.
     is_primary: bool | None
-    #: Outbox on a replica: when the last sweep ran whose sign of life the replica has, by the primary's clock.
+    #: Outbox: when the last sweep ran whose sign of life is here, by the primary's clock. None: there is none, or it
+    #: may not be read.
     swept_at_ms: int | None = None
+    #: PostgreSQL: row security is in force for this login, and no policy shows it every row.
+    hides_rows: bool = False
+    #: Outbox: the name of the database that the statement ran in (`reconciler_outbox_identity`), which halves carry as
+    #: their mark. None: it may not be read, or lies in another schema than the rows.
+    identity: str | None = None
 
     def proves_absence(self, not_before_ms: int | None = None) -> bool:
-        """True if every row that was committed before the time is here; None: whenever it was committed.
+        """True if every row that was committed before the time is here; None: of an inbox, which needs a primary only.
 
-        A replica commits in the order of its primary: what was there before the sign of life has come before it.
+        A replica commits in the order of its primary: what was there before the sign of life has come before it. A
+        server that calls itself a primary may have been one: where sweeps show life, it must be later, too. Where none
+        is on record, or the time is WHENEVER_COMMITTED_MS, its word counts.
         """
-        if self.is_primary is not False:
+        if not_before_ms is None:
+            return self.is_primary is not False
+        if self.hides_rows:
+            return False
+        is_believed = self.swept_at_ms is None or not_before_ms == WHENEVER_COMMITTED_MS
+        if self.is_primary is not False and is_believed:
             return True
-        return not_before_ms is not None and self.swept_at_ms is not None and self.swept_at_ms > not_before_ms
+        return self.swept_at_ms is not None and self.swept_at_ms > not_before_ms
 
 
 def absence(witness: str, role: DatabaseRole, not_before_ms: int | None = None) -> WitnessAnswer:
     """What it means that a database has no row of a key: ABSENT if it proves it, else UNKNOWN."""
     if role.proves_absence(not_before_ms):
-        return WitnessAnswer(witness=witness, presence=Presence.ABSENT, detail="no row")
+        return WitnessAnswer(witness=witness, presence=Presence.ABSENT, detail="no row", identity=role.identity)
+    return WitnessAnswer(witness=witness, presence=Presence.UNKNOWN, detail=f"no row, {_doubt(role, not_before_ms)}")
+
+
+def _doubt(role: DatabaseRole, not_before_ms: int | None) -> str:
+    if not_before_ms is None:
+        return NOT_PROVED
+    if role.hides_rows:
+        return HIDES_ROWS
+    what = "a replica" if role.is_primary is False else "it may be a former one"
     life = f"its last sign of life is of {utc_text(role.swept_at_ms)}" if role.swept_at_ms else "without a sign of life"
-    detail = f"no row, {NOT_PROVED}: a replica, {life}" if not_before_ms is not None else f"no row, {NOT_PROVED}"
-    return WitnessAnswer(witness=witness, presence=Presence.UNKNOWN, detail=detail)
+    return f"{NOT_PROVED}: {what}, {life}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +99,16 @@ _POSTGRESQL = (
         "NOT EXISTS (SELECT 1 FROM pg_catalog.pg_subscription_rel WHERE srrelid = to_regclass('{table}'))",
         f"SELECT on pg_subscription_rel; {_ANY_LOGIN}",
     ),
+)
+# False: the login sees every row of the table. A policy FOR SELECT USING (true) shows them as BYPASSRLS does.
+_HIDES_ROWS = _Word(
+    "row_security_active(to_regclass('{table}')::oid) AND (NOT EXISTS (SELECT 1 FROM pg_catalog.pg_policy "
+    "WHERE polrelid = to_regclass('{table}') AND polpermissive AND polcmd IN ('r', '*') "
+    "AND pg_get_expr(polqual, polrelid) = 'true' AND (0 = ANY (polroles) OR EXISTS "
+    "(SELECT 1 FROM unnest(polroles) AS named (id) WHERE pg_has_role(named.id, 'USAGE')))) "
+    "OR EXISTS (SELECT 1 FROM pg_catalog.pg_policy WHERE polrelid = to_regclass('{table}') AND NOT polpermissive "
+    "AND polcmd IN ('r', '*')))",
+    f"SELECT on pg_policy; {_ANY_LOGIN}",
 )
 _READ_ONLY = (
     _Word("@@global.read_only = 0", _ANY_LOGIN),
@@ -105,6 +139,10 @@ _MYSQL = (
     ),
 )
 _SIGN_OF_LIFE = f"(SELECT swept_at_ms FROM {outbox_identity.name} WHERE id = {SIGN_OF_LIFE_ID})"  # noqa: S608  # our constants
+_IDENTITY = f"(SELECT identity FROM {outbox_identity.name} WHERE id = {IDENTITY_ID})"  # noqa: S608  # our constants
+#: PostgreSQL takes each table from the first schema of the search path that has it: of two schemas the identity says
+#: nothing about the rows.
+_SCHEMA = "(SELECT relnamespace FROM pg_catalog.pg_class WHERE oid = to_regclass('{table}'))"
 #: MySQL and MariaDB: a database, a table, a column, a variable that the login must not see or that is not there.
 _UNREADABLE = frozenset({1044, 1049, 1054, 1109, 1142, 1143, 1146, 1193, 1227, 1370})
 
@@ -114,19 +152,22 @@ class _Words:
     """What a login may read of a database's role, as SQL expressions."""
 
     is_primary: str
-    swept_at_ms: str
-    unread: tuple[str, ...]
+    swept_at_ms: str = "NULL"
+    hides_rows: str = "NULL"
+    identity: str = "NULL"
+    unread: tuple[str, ...] = ()
 
 
 class WitnessDatabase:
     """One database that is asked for evidence. Thread-safe: beside the engine it keeps what the login may read, and for
     how many keys at once it answers in time."""
 
-    def __init__(self, engine: sa.Engine, table: sa.Table, *, has_sign_of_life: bool = False) -> None:
-        """`table`: whose rows are asked for; `has_sign_of_life`: it is an outbox. The caller disposes of the engine."""
+    def __init__(self, engine: sa.Engine, table: sa.Table, *, is_outbox: bool = False) -> None:
+        """`table`: whose rows are asked for; `is_outbox`: it has an identity, and signs of life. The caller disposes of
+        the engine."""
         self.engine = engine
         self._table = table.name
-        self._has_sign_of_life = has_sign_of_life
+        self._is_outbox = is_outbox
         self._words: _Words | None = None
         #: Keys of a statement; None: no statement was too slow.
         self._keys_max: int | None = None
@@ -197,24 +238,38 @@ class WitnessDatabase:
 
     def _try_each(self, connection: sa.Connection) -> _Words:
         if connection.dialect.name == "sqlite":
-            return _Words(is_primary="1", swept_at_ms="NULL", unread=())
+            return _Words(is_primary="1", identity=self._own(connection, _IDENTITY))
         read: list[str] = []
         unread: list[str] = []
-        for word in _words_of(connection.dialect):
+        hides_rows = "NULL"
+        is_postgresql = connection.dialect.name == "postgresql"
+        for word in (*_words_of(connection.dialect), *((_HIDES_ROWS,) if is_postgresql else ())):
             sql = word.sql.replace("{table}", self._table)
             refusal = _refusal(connection, sql)
-            if refusal is None:
-                read.append(sql)
-            else:
+            if refusal is not None:
                 unread.append(f"{refusal}: {word.mend}")
-        life = _SIGN_OF_LIFE
-        if connection.dialect.name == "postgresql":
+            elif word is _HIDES_ROWS:
+                hides_rows = sql
+            else:
+                read.append(sql)
+        is_primary = " AND ".join(read) or "NULL"
+        life, identity = _SIGN_OF_LIFE, _IDENTITY
+        if is_postgresql:
             # A replica of the whole server commits in its primary's order; a logical subscription keeps no such order.
-            life = f"CASE WHEN pg_is_in_recovery() THEN {life} END"
-        has_life = self._has_sign_of_life and _refusal(connection, life) is None
+            life = f"CASE WHEN pg_is_in_recovery() OR ({is_primary}) IS NOT FALSE THEN {life} END"
+            of_rows, of_name = (_SCHEMA.replace("{table}", name) for name in (self._table, outbox_identity.name))
+            identity = f"CASE WHEN {of_rows} = {of_name} THEN {identity} END"
         return _Words(
-            is_primary=" AND ".join(read) or "NULL", swept_at_ms=life if has_life else "NULL", unread=tuple(unread)
+            is_primary=is_primary,
+            swept_at_ms=self._own(connection, life),
+            hides_rows=hides_rows,
+            identity=self._own(connection, identity),
+            unread=tuple(unread),
         )
+
+    def _own(self, connection: sa.Connection, sql: str) -> str:
+        """What only outboxes have; NULL where the login cannot read it."""
+        return sql if self._is_outbox and _refusal(connection, sql) is None else "NULL"
 
 
 def _words_of(dialect: sa.Dialect) -> tuple[_Word, ...]:
@@ -231,6 +286,7 @@ def _refusal(connection: sa.Connection, sql: str) -> str | None:
     except DBAPIError as error:
         number = next(iter(getattr(error.orig, "args", ())), None)
         is_refused = "ProgrammingError" in class_names(error.orig) or number in _UNREADABLE
+        is_refused = is_refused or lacks_schema(str(error.orig))
         if is_refused and not error.connection_invalidated:
             return str(error.orig).strip().splitlines()[0][:200]
         raise
@@ -242,10 +298,16 @@ def _least(roles: Sequence[DatabaseRole]) -> DatabaseRole:
     if len(roles) == 1:
         return roles[0]
     primary = {role.is_primary for role in roles}
-    lives = [role.swept_at_ms for role in roles]
+    is_primary = False if False in primary else None if None in primary else True
+    # No sign of life proves nothing of a replica; of a primary that has shown one it would prove too much.
+    lives = [role.swept_at_ms for role in roles if role.swept_at_ms is not None]
+    is_without = not lives or (is_primary is False and len(lives) < len(roles))
+    names = {role.identity for role in roles}
     return DatabaseRole(
-        is_primary=False if False in primary else None if None in primary else True,
-        swept_at_ms=None if None in lives else min(life for life in lives if life is not None),
+        is_primary=is_primary,
+        swept_at_ms=None if is_without else min(lives),
+        hides_rows=any(role.hides_rows for role in roles),
+        identity=names.pop() if len(names) == 1 else None,
     )
 
 
@@ -253,9 +315,16 @@ def _role(words: _Words) -> sa.Subquery:
     return sa.select(
         sa.literal_column(words.is_primary).label("is_primary"),
         sa.literal_column(words.swept_at_ms, sa.BigInteger()).label("swept_at_ms"),
+        sa.literal_column(words.hides_rows).label("hides_rows"),
+        sa.literal_column(words.identity, sa.Text()).label("identity"),
     ).subquery("role")
 
 
 def _role_of(row: Sequence[Any]) -> DatabaseRole:
-    is_primary, swept_at_ms = row[:2]
-    return DatabaseRole(is_primary=None if is_primary is None else bool(is_primary), swept_at_ms=swept_at_ms)
+    is_primary, swept_at_ms, hides_rows, identity = row[:4]
+    return DatabaseRole(
+        is_primary=None if is_primary is None else bool(is_primary),
+        swept_at_ms=swept_at_ms,
+        hides_rows=bool(hides_rows),
+        identity=None if identity is None else str(identity),
+    )

@@ -18,7 +18,7 @@ from tests.services.private_server import PrivateServer
 from tests.services.processes import Child, ServiceFailed, tail
 from tests.services.requirements import postgres_missing as missing
 
-__all__ = ["PostgresServer", "PostgresStandby", "missing"]
+__all__ = ["PostgresClone", "PostgresServer", "PostgresStandby", "missing"]
 
 START_SECONDS = 60.0
 USER = "reconciler"
@@ -168,3 +168,15 @@ class PostgresStandby(PostgresServer):
         """Returns when everything that is committed on the primary now has been replayed."""
         end = self._primary._ask("SELECT pg_current_wal_flush_lsn()")
         eventually(lambda: self._ask(f"SELECT pg_last_wal_replay_lsn() >= '{end}'::pg_lsn") is True, within_seconds=30)
+
+
+class PostgresClone(PostgresServer):
+    """A copy of a running server's data that was started as a primary of its own: a clone, or a former primary."""
+
+    def __init__(self, original: PostgresServer) -> None:
+        super().__init__()
+        self._original = original
+
+    def _create(self, data: Path) -> None:
+        source = ("-h", "127.0.0.1", "-p", str(self._original.port), "-U", USER)
+        self._run("pg_basebackup", "-D", data, *source, "-X", "stream", "--checkpoint=fast", "--no-sync")

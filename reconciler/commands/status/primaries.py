@@ -1,4 +1,4 @@
-"""What `status` and `doctor` say of databases that are not proved to be primaries: what they lack proves nothing."""
+"""What `status` and `doctor` say of databases that may lack, or hide, rows that there are: an absence is no proof."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reconciler.wiring.evidence import SWEEP_RIGHT, WitnessRole, witness_roles
 
 
 def unproved(connections: Connections) -> Sequence[WitnessRole]:
-    """The databases that are not proved to be primaries; `status` names them."""
+    """The databases of which it is not proved that they show every row; `status` names them."""
     return [witness for witness in witness_roles(connections) if witness.is_doubted]
 
 
@@ -30,10 +30,15 @@ def _diagnosis(witness: WitnessRole, within_seconds: float) -> Diagnosis:
     check, found = f"role of {witness.name}", witness.found
     if witness.is_blind(within_seconds):
         return Diagnosis(check=check, level="fail", found=found, remedy=witness.remedy)
+    if witness.role.hides_rows:
+        remedy = f"a missing effect counts all the same, and may be a hidden one: {witness.remedy}"
+        return Diagnosis(check=check, level="note", found=found, remedy=remedy)
     if witness.unread:
         remedy = "an absence counts all the same: make sure that the URL leads to no replica"
         return Diagnosis(check=check, level="note", found=found, remedy=remedy)
     if witness.tree == "outbox" and not witness.is_swept(within_seconds):
-        found = f"{found}; no sweep has shown life for {within_seconds:.0f} s"
-        return Diagnosis(check=check, level="note", found=found, remedy=f"let `reconciler sweep` run {SWEEP_RIGHT}")
+        if witness.swept_seconds is not None:
+            found = f"{found}; no sweep has shown life for {within_seconds:.0f} s: what it lacks is UNKNOWN"
+        remedy = f"let `reconciler sweep` run {SWEEP_RIGHT}; if it does run, is this a former primary, or a copy?"
+        return Diagnosis(check=check, level="note", found=found, remedy=remedy)
     return Diagnosis(check=check, level="ok", found=found)

@@ -79,7 +79,7 @@ class StatusReport:
     rejected: tuple[str, ...] = ()
     #: Keys that took effect in two inboxes of one group, one line a subscription.
     doubled: tuple[str, ...] = ()
-    #: Databases of evidence that are not proved to be primaries, one line each; those that blind us are in `late`, too.
+    #: Databases of evidence that may lack or hide rows, one line each; those that blind us are in `late`, too.
     unproved: tuple[str, ...] = ()
     #: Damaged values, refused announcements, and recorders that write no keys, one line each.
     damaged: tuple[str, ...] = ()

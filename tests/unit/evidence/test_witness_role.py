@@ -23,7 +23,9 @@ def witness(
 @pytest.mark.parametrize(
     ("one", "blind", "doubted"),
     [
-        (witness(True), False, False),
+        (witness(True), False, True),
+        (witness(True, tree="inbox"), False, False),
+        (witness(True, swept_seconds=WITHIN_SECONDS + 1), False, False),
         (witness(None), False, True),
         (witness(True, unread=("no right on pg_settings",)), False, True),
         (witness(False), True, True),
@@ -32,7 +34,7 @@ def witness(
         (replace(witness(False, swept_seconds=1.0), role=DatabaseRole(is_primary=False, swept_at_ms=None)), True, True),
     ],
 )
-def test_a_replica_without_a_fresh_sign_of_life_that_counts_as_a_witness(
+def test_a_database_that_may_lack_rows_is_doubted_and_one_that_proves_nothing_blinds(
     one: WitnessRole, blind: bool, doubted: bool
 ) -> None:
     assert (one.is_blind(WITHIN_SECONDS), one.is_doubted) == (blind, doubted)
@@ -41,7 +43,7 @@ def test_a_replica_without_a_fresh_sign_of_life_that_counts_as_a_witness(
 @pytest.mark.parametrize(
     ("one", "found", "remedy"),
     [
-        (witness(True), "a primary", "outbox_url at the primary"),
+        (witness(True), "a primary; no sweep on record", "outbox_url at the primary"),
         (witness(None, unread=("no right on pg_settings",)), "no right on pg_settings", "outbox_url at the primary"),
         (witness(False), "no sign of life", "sweep` run on the primary"),
         (witness(False, swept_seconds=42.0), "42 s old", "sweep` run on the primary"),

@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 
 from reconciler.policy.evidence import Presence
+from reconciler.policy.ports import WHENEVER_COMMITTED_MS
 from reconciler.sql.witness_database import NOT_PROVED, DatabaseRole, absence
 
 PRIMARY, UNREADABLE = DatabaseRole(is_primary=True), DatabaseRole(is_primary=None)
 REPLICA, LIVELY = DatabaseRole(is_primary=False), DatabaseRole(is_primary=False, swept_at_ms=1_000)
+SWEPT = DatabaseRole(is_primary=True, swept_at_ms=1_000)
+HIDING = DatabaseRole(is_primary=True, hides_rows=True)
 
 
 @pytest.mark.parametrize(
@@ -24,11 +27,20 @@ REPLICA, LIVELY = DatabaseRole(is_primary=False), DatabaseRole(is_primary=False,
         (LIVELY, 999, True),
         (LIVELY, 1_000, False),
         (LIVELY, 1_001, False),
+        (LIVELY, WHENEVER_COMMITTED_MS, False),
+        (SWEPT, None, True),
+        (SWEPT, 999, True),
+        (SWEPT, 1_000, False),  # a former primary calls itself one; the newest sign of life is of its time
+        (SWEPT, WHENEVER_COMMITTED_MS, True),
+        (HIDING, None, True),  # of an inbox: nothing would be repaired any more
+        (HIDING, 0, False),
+        (HIDING, WHENEVER_COMMITTED_MS, False),
     ],
 )
-def test_absence_needs_a_primary_or_a_later_sign_of_life(
+def test_absence_needs_a_primary_a_later_sign_of_life_where_there_is_one_and_every_row(
     role: DatabaseRole, not_before_ms: int | None, *, is_proved: bool
 ) -> None:
     answer = absence("outbox", role, not_before_ms)
     assert answer.presence is (Presence.ABSENT if is_proved else Presence.UNKNOWN)
-    assert (NOT_PROVED in answer.detail) is not is_proved
+    assert (answer.detail == "no row") is is_proved
+    assert (NOT_PROVED in answer.detail) is not (is_proved or role.hides_rows)

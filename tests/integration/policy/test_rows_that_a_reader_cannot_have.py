@@ -1,0 +1,179 @@
+"""Outboxes whose reader is hidden from rows, led to another schema or database, or to a copy: real databases."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from checkback_producers.outbox import SqlOutbox
+from reconciler.contract.tables import CandidateState
+from reconciler.contract.verdicts import Verdict
+from reconciler.evidence.inbox import SqlInboxEvidence
+from reconciler.evidence.outbox import ReadOutbox, SqlOutboxReader
+from reconciler.evidence.witness_role import read_role
+from reconciler.policy.evidence import OutboxRow
+from reconciler.policy.ports import WHENEVER_COMMITTED_MS
+from reconciler.sql import schema, tables
+from reconciler.sql.engines import open_engine, writing
+from reconciler.sql.witness_database import HIDES_ROWS, NOT_PROVED
+from tests.integration.policy.test_proof_of_primaries import login_of
+from tests.services import postgres
+from tests.services.requirements import require
+from tests.unit.policy.world import PRODUCER_GROUP, TOPIC, World, key
+
+RIGHTS = ("SELECT ON reconciler_outbox", "SELECT ON reconciler_outbox_identity", "SELECT ON reconciler_inbox")
+#: What a policy may say to a login that the world is not to be hidden from.
+HIDING = (
+    "CREATE POLICY own ON {table} FOR SELECT TO {login} USING ({column} = 'another')",
+    "CREATE POLICY own ON {table} FOR SELECT USING (length({column}) > 99)",
+    "CREATE POLICY every ON {table} FOR SELECT TO reconciler USING (true)",
+    "CREATE POLICY every ON {table} FOR UPDATE TO {login} USING (true)",
+    "CREATE POLICY every ON {table} USING (true); CREATE POLICY less ON {table} AS RESTRICTIVE USING ({column} = '')",
+)
+SHOWING = (
+    "CREATE POLICY every ON {table} FOR SELECT TO {login} USING (true)",
+    "CREATE POLICY every ON {table} USING (true); CREATE POLICY own ON {table} USING ({column} = 'another')",
+    "ALTER ROLE {login} BYPASSRLS",
+)
+
+
+@contextmanager
+def reader_of(*urls: str) -> Iterator[SqlOutboxReader]:
+    """The outboxes of one producer group."""
+    topics = frozenset({TOPIC})
+    reads = [ReadOutbox(producer_group=PRODUCER_GROUP, topics=topics, url=url) for url in urls]
+    with closing(SqlOutboxReader(reads)) as reader:
+        yield reader
+
+
+def execute(url: str, *statements: str) -> None:
+    """As the owner."""
+    engine = open_engine(url)
+    for statement in statements:
+        with writing(engine) as connection:
+            connection.exec_driver_sql(statement)
+    engine.dispose()
+
+
+def commit(url: str, row: OutboxRow) -> None:
+    """The service's local transaction."""
+    engine = open_engine(url)
+    with writing(engine) as connection:
+        connection.execute(sa.insert(tables.outbox).values(**asdict(row)))
+    engine.dispose()
+
+
+def world_now(**ports: Any) -> World:
+    """A world at the real time, with real databases in the place of some."""
+    world = World()
+    world.clock.advance(time.time() - world.clock.now_ms() / 1000)
+    world.__dict__.update(ports)
+    return world
+
+
+def verdict_of(world: World, unique_key: str) -> tuple[Verdict, CandidateState]:
+    """What the ledger says of the key."""
+    row = world.candidate(unique_key)
+    assert row is not None
+    return row.verdict, row.state
+
+
+# ---- row security
+
+
+def with_policy(url: str, policy: str, *, table: str = "reconciler_outbox", column: str = "producer_group") -> str:
+    """A reader's URL, under row security with this policy."""
+    for tree in ("outbox", "inbox"):
+        schema.upgrade(url, tree)
+    reader = login_of(url, *RIGHTS)
+    login = sa.make_url(reader).username
+    execute(
+        url,
+        f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY",
+        policy.format(table=table, login=login, column=column),
+    )
+    return reader
+
+
+@pytest.mark.sql("postgres")
+@pytest.mark.parametrize("policy", HIDING)
+def test_a_commit_that_row_security_hides_is_no_rejection(postgres_url: str, policy: str) -> None:
+    url = with_policy(postgres_url, policy)
+    with reader_of(url) as reader:
+        world = world_now(outbox=reader)
+        process = world.process()
+        half = world.broker.send_half(key(1))
+        commit(postgres_url, World().commit_locally(key(1), half, created_at_ms=world.clock.now_ms()))
+        world.announce(key(1))
+        world.rounds(process, 12)
+        assert verdict_of(world, key(1)) == (Verdict.UNKNOWN, CandidateState.OPEN)
+        row = world.candidate(key(1))
+        assert row is not None
+        assert HIDES_ROWS in str(row.evidence["reason"])
+        assert reader.look_up(TOPIC, {key(1): WHENEVER_COMMITTED_MS})[key(1)].is_unknown, "nor for a person"
+
+        execute(postgres_url, f"ALTER ROLE {sa.make_url(url).username} BYPASSRLS")
+        world.rounds(process, 24)
+        row = world.candidate(key(1))
+        assert row is not None
+        assert (row.loss_verdict, row.verdict) == (Verdict.LOST_CONFIRM, Verdict.CONSUMED)
+
+
+@pytest.mark.sql("postgres")
+@pytest.mark.parametrize("policy", SHOWING)
+def test_row_security_that_shows_every_row_proves_absence_as_it_did(postgres_url: str, policy: str) -> None:
+    with reader_of(with_policy(postgres_url, policy)) as reader:
+        assert reader.look_up(TOPIC, {key(1): 1})[key(1)].is_absent
+
+
+@pytest.mark.sql("postgres")
+def test_an_inbox_under_row_security_goes_on_being_repaired_by_and_is_told(postgres_url: str) -> None:
+    """One that shows each group its own rows is no rare thing, and hides nothing that is asked for."""
+    policy = "CREATE POLICY own ON {table} FOR SELECT TO {login} USING ({column} = 'billing')"
+    url = with_policy(postgres_url, policy, table="reconciler_inbox", column="consumer_group")
+    engine = open_engine(url, read_only=True)
+    found = SqlInboxEvidence({World().subscriptions[0]: [engine]}).look_up(World().subscriptions[0], [key(1)])
+    assert found[key(1)].is_absent
+    inbox, outbox = (read_role(engine, name=tree, tree=tree) for tree in ("inbox", "outbox"))
+    assert (HIDES_ROWS in inbox.found, inbox.is_doubted, inbox.is_blind(300)) == (True, True, False)
+    assert HIDES_ROWS not in outbox.found
+    engine.dispose()
+
+
+@pytest.mark.sql("postgres")
+def test_an_outbox_under_row_security_blinds_us_and_is_told_with_what_mends_it(postgres_url: str) -> None:
+    engine = open_engine(with_policy(postgres_url, HIDING[0]), read_only=True)
+    outbox = read_role(engine, name="outbox of orders", tree="outbox")
+    assert outbox.is_blind(300)
+    assert "BYPASSRLS" in outbox.remedy
+    engine.dispose()
+
+
+# ---- copies
+
+
+@pytest.mark.sql("postgres")
+def test_a_former_primary_without_a_sweeper_rejects_nothing() -> None:
+    """It calls itself a primary, and has the sign of life of the time when it was one."""
+    require(postgres.missing())
+    with postgres.PostgresServer(options={"synchronous_commit": "on"}) as primary:
+        url = primary.create_database()
+        schema.upgrade(url, "outbox")
+        with closing(SqlOutbox(url)) as outbox:
+            outbox.mark_swept()
+        with postgres.PostgresClone(primary) as clone, reader_of(clone.url(str(sa.make_url(url).database))) as reader:
+            world = world_now(outbox=reader)
+            process = world.process()
+            commit(url, World().commit_locally(key(1), world.broker.send_half(key(1))))
+            world.announce(key(1))
+            world.rounds(process, 12)
+            row = world.candidate(key(1))
+            assert row is not None
+            assert (row.verdict, row.state) == (Verdict.UNKNOWN, CandidateState.OPEN)
+            assert f"{NOT_PROVED}: it may be a former one" in str(row.evidence["reason"])
