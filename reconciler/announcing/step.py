@@ -31,7 +31,7 @@ from reconciler.announcing.port import (
     StepOutcome,
     log_event,
 )
-from reconciler.announcing.proving import Held, newest_held, pull_behind
+from reconciler.announcing.proving import Held, held, newest_held, pull_behind
 from reconciler.announcing.rules import AnnouncementRules
 from reconciler.clock import Backoff, Clock
 from reconciler.contract.defaults import HALF_SET_KEYS_MAX, LEASE_SECONDS
@@ -220,14 +220,23 @@ class AnnouncementStep:
         shard = self._shard(queue)
         stored = self._half_sets.position(shard, queue)
         if stored is None:
-            floor = self._ledger.floor(self.subscription, queue)
+            proved = self._proved_floor(queue)
             # Never the end of the queue: announcements older than this consumer must be admitted, too.
-            start = self._source.earliest(queue) if floor is None else floor
+            start = self._source.earliest(queue) if proved is None else proved.queue_offset + 1
             stored = self._half_sets.admit(shard, queue, expected=None, following=start, unique_keys=()).offset
         known.position = stored
         known.compared_at = self._clock.monotonic_seconds()
         if stored is not None:
             self._recall(queue, known, stored)
+
+    def _proved_floor(self, queue: AnnouncementQueue) -> QueueRecord | None:
+        """The record of the floor, if the queue still has it. Behind it, not at the floor itself: what lies between the
+        two may have been lost since, and other announcements may lie there now."""
+        floor = self._ledger.floor(self.subscription, queue)
+        if floor is None or floor.proof is None:
+            return None
+        record = floor.proof.record
+        return record if held(self._source, queue, record) is Held.SAME else None
 
     def _recall(self, queue: AnnouncementQueue, known: _Queue, position: int) -> None:
         """Takes the records that were kept beside the offset. Without one that belongs to it, the record before it is
@@ -278,10 +287,9 @@ class AnnouncementStep:
         if position > pulled.max_offset and known.trail:
             return self._rewind(queue, known, position)
         if position > pulled.max_offset:
-            # The broker lost the queue's end, or the topic was created again. Going back to the floor is harmless.
-            floor = self._ledger.floor(self.subscription, queue)
-            if floor is not None and pulled.min_offset <= floor <= pulled.max_offset:
-                corrected = floor
+            # The broker lost the queue's end, or the topic was created again. Going back is harmless.
+            proved = self._proved_floor(queue)
+            corrected = corrected if proved is None else proved.queue_offset + 1
         if corrected == position:
             return self._suspended(known, f"the broker refuses offset {position} of {queue.queue_id}")
         first, last = sorted((position, corrected))
@@ -299,6 +307,9 @@ class AnnouncementStep:
         """Goes back behind the newest record that the queue still has, to its earliest announcement if it has none."""
         seen = [one for one in known.trail if known.last is None or one.queue_offset < known.last.queue_offset]
         found = newest_held(self._source, queue, [*seen, *([known.last] if known.last is not None else [])])
+        if found is None:
+            proved = self._proved_floor(queue)
+            found = proved if proved is not None and proved.queue_offset + 1 < position else None
         start = self._source.earliest(queue) if found is None else found.queue_offset + 1
         if start >= position:
             return self._suspended(known, f"the records before offset {position} are other ones, and none is left")

@@ -16,7 +16,7 @@ of a shard live in one slot and one MULTI may touch them.
 | K:taken | HASH | generation -> "<ms of Redis TIME> <announced> <consumed> <matched>" of the last 64 rounds; likewise | round | history |
 | K:pending | ZSET | unmatched key -> first seen, ms of Redis TIME | round | gate, list, status, explain |
 | K:generation | STRING | number of rounds that ran: the fence | round | round |
-| K:covered | HASH | ms of Redis TIME of a round -> queue, offset, queue ...: what it covered, of at most 64 rounds; last -> number and time of the last round | round | round |
+| K:covered | HASH | ms of Redis TIME of a round -> queue, offset, queue ...: what it covered, of at most 64 rounds; proofs and those ms -> queue, proof, queue ...: what proved it; last -> number and time of the last round | round | round |
 | K:offsets | HASH | "<broker>/<queue>" -> next offset of the unique-key topic | announcement consumer | both |
 | K:proofs | HASH | "<broker>/<queue>" -> the offset that is read next, then queue offset, store time, commit-log offset and unique key of the last record that was seen before it; "<broker>/<queue>/trail" -> earlier records, a line each: one a minute for an hour, one an hour for 96 hours | announcement consumer | both |
 | K:epoch | STRING | "<environment>:<random>"; gone means Redis lost its memory | round | all |

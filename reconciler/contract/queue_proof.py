@@ -126,6 +126,37 @@ def with_record(trail: Sequence[QueueRecord], record: QueueRecord) -> tuple[Queu
     return tuple(thinned[-TRAIL_RECORDS_MAX:])
 
 
+def next_floor(
+    stored: tuple[int, QueueProof | None], told: tuple[int, QueueProof | None]
+) -> tuple[int, QueueProof | None] | None:
+    """Offset and proof of a floor after a round told another one; None: the stored one stays.
+
+    It rises, but not to an offset whose record is older than the stored one's: that is of a queue that is no more. It
+    sinks where the told record is younger and lies lower: the queue began anew, or lost its tail. A lower floor is
+    always safe: announcements are read again. A floor that rises without a proof keeps the one it has, which says
+    where everything is settled, too.
+    """
+    (old_offset, old_proof), (offset, proof) = stored, told
+    if offset == old_offset:
+        if proof is None or proof == old_proof:
+            return None
+        is_better = (
+            old_proof is None
+            or old_proof.following != offset
+            or proof.record.stored_at_ms > old_proof.record.stored_at_ms
+        )
+        return told if is_better else None
+    if offset > old_offset:
+        if proof is None or old_proof is None:
+            return offset, proof or old_proof
+        return None if proof.record.stored_at_ms < old_proof.record.stored_at_ms else told
+    if proof is None or old_proof is None:
+        return None
+    old, new = old_proof.record, proof.record
+    begins_anew = new.stored_at_ms > old.stored_at_ms and new.queue_offset < old.queue_offset
+    return told if begins_anew else None
+
+
 def _rising(records: Iterable[QueueRecord]) -> tuple[QueueRecord, ...]:
     rising: list[QueueRecord] = []
     for record in records:

@@ -291,6 +291,13 @@ FLOOR = Table(
         Column("queue_id", "integer", "Queue number."),
         Column("queue_offset", "bigint", "Lowest offset with a key that may be neither matched nor settled."),
         Column("updated_at_ms", "bigint", "Last change."),
+        Column(
+            "proof",
+            "text",
+            "Next offset, then queue offset, store time, commit-log offset and unique key of the last record before "
+            "it: what the queue must still have for the floor to count.",
+            nullable=True,
+        ),
     ),
     primary_key=("environment", "topic", "consumer_group", "broker", "queue_id"),
 )

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import sqlalchemy as sa
-
 from reconciler.contract.row_rules import QUARANTINE_BODY_BYTES, bounded_text
 from reconciler.contract.subscription import Subscription
 from reconciler.ledger.database import LedgerDatabase
+from reconciler.ledger.floors import SqlFloors
 from reconciler.ledger.outages import SqlOutages
-from reconciler.policy.ports import AnnouncementQueue, RefusedAnnouncement
-from reconciler.sql.tables import floor, quarantine
+from reconciler.policy.ports import AnnouncementQueue, Floor, RefusedAnnouncement
+from reconciler.sql.tables import quarantine
 
 
 class SqlAnnouncementLedger:
@@ -20,20 +19,11 @@ class SqlAnnouncementLedger:
     def __init__(self, database: LedgerDatabase, outages: SqlOutages) -> None:
         self._database = database
         self._outages = outages
+        self._floors = SqlFloors(database)
 
-    def floor(self, subscription: Subscription, queue: AnnouncementQueue) -> int | None:
-        """The queue's floor; None: none was written yet."""
-        query = sa.select(floor.c.queue_offset).where(
-            floor.c.environment == subscription.environment,
-            floor.c.topic == subscription.topic,
-            floor.c.consumer_group == subscription.group,
-            floor.c.broker == queue.broker,
-            floor.c.queue_id == queue.queue_id,
-        )
-        with self._database.reading() as connection:
-            found = connection.execute(query).scalar_one_or_none()
-        # A damaged floor counts as none: announcements are read from the first one, which is harmless.
-        return found if type(found) is int else None
+    def floor(self, subscription: Subscription, queue: AnnouncementQueue) -> Floor | None:
+        """The queue's floor; None: none was written yet. A damaged one counts as none, which is harmless."""
+        return self._floors.of_queue(subscription, queue)
 
     def quarantine(self, environment: str, refused: Sequence[RefusedAnnouncement]) -> None:
         """Keeps what was refused, once, with the first 4 KiB of the body."""

@@ -9,10 +9,11 @@ import sqlalchemy as sa
 
 from reconciler.contract.row_values import RowReader
 from reconciler.contract.subscription import Shard, Subscription
-from reconciler.contract.tables import FLOOR, HOLD, QUARANTINE, HoldKind
+from reconciler.contract.tables import HOLD, QUARANTINE, HoldKind
 from reconciler.ledger.candidates import candidate_of
 from reconciler.ledger.counts import repair_counts, verdict_counts
 from reconciler.ledger.database import LedgerDatabase
+from reconciler.ledger.floors import SqlFloors
 from reconciler.ledger.operator_actions import action_of
 from reconciler.ledger.outages import outage_of
 from reconciler.ledger.paging import Walk, done_by, equal, within
@@ -39,7 +40,7 @@ from reconciler.policy.ports import (
 )
 from reconciler.sql.engines import is_whole_number
 from reconciler.sql.repair_rows import REPAIR_COLUMNS, repair_of
-from reconciler.sql.tables import candidate, floor, hold, operator_action, outage, quarantine, repair, round_row
+from reconciler.sql.tables import candidate, hold, operator_action, outage, quarantine, repair, round_row
 
 T = TypeVar("T")
 
@@ -47,7 +48,6 @@ T = TypeVar("T")
 RECENT_ROUNDS_MAX = 10_000
 _REFUSED = RowReader(QUARANTINE)
 _HOLDS = RowReader(HOLD, otherwise={"kind": HoldKind.HOLD})
-_FLOORS = RowReader(FLOOR)
 
 
 class SqlReports:
@@ -55,6 +55,7 @@ class SqlReports:
 
     def __init__(self, database: LedgerDatabase, *, counted_max: int = COUNTED_MAX) -> None:
         self._database = database
+        self._floors = SqlFloors(database)
         self._counted_max = counted_max
 
     def candidates(
@@ -245,26 +246,7 @@ class SqlReports:
 
     def floors(self, subscription: Subscription) -> Sequence[Floor]:
         """Floors of a subscription."""
-        query = (
-            sa.select(floor)
-            .where(
-                floor.c.environment == subscription.environment,
-                floor.c.topic == subscription.topic,
-                floor.c.consumer_group == subscription.group,
-            )
-            .order_by(floor.c.broker, floor.c.queue_id)
-        )
-        return [
-            Floor(
-                subscription=subscription,
-                broker=seen["broker"],
-                queue_id=seen["queue_id"],
-                queue_offset=seen["queue_offset"],
-                updated_at_ms=seen["updated_at_ms"],
-            )
-            for row in self._rows(query)
-            for seen in (_FLOORS.parse(row).values,)
-        ]
+        return self._floors.of(subscription)
 
     def _rows(self, query: sa.Select[Any]) -> Sequence[sa.Row[Any]]:
         with self._database.reading() as connection:

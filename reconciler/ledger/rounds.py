@@ -13,15 +13,15 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from reconciler.contract.row_rules import NAME_CHARACTERS, bounded_text
+from reconciler.contract.queue_proof import QueueProof
 from reconciler.contract.row_values import RowReader
 from reconciler.contract.subscription import Shard, Subscription
-from reconciler.contract.tables import FLOOR, ROUND
+from reconciler.contract.tables import ROUND
 from reconciler.ledger.database import LedgerDatabase
+from reconciler.ledger.floors import SqlFloors
 from reconciler.ledger.paging import compared
 from reconciler.policy.ports import RoundCounts, RoundDone, StoredRound
-from reconciler.sql.engines import is_whole_number
-from reconciler.sql.tables import floor, round_row
+from reconciler.sql.tables import round_row
 
 #: Rows of one epoch that are passed over because the columns that identify the round are damaged.
 DAMAGED_ROUNDS_MAX = 64
@@ -29,7 +29,6 @@ DAMAGED_ROUNDS_MAX = 64
 _IDENTITY = frozenset({"environment", "topic", "consumer_group", "shard", "epoch", "generation", "at_ms"})
 
 _ROWS = RowReader(ROUND)
-_FLOORS = RowReader(FLOOR)
 
 
 class SqlRounds:
@@ -37,8 +36,7 @@ class SqlRounds:
 
     def __init__(self, database: LedgerDatabase) -> None:
         self._database = database
-        #: Subscription -> queue -> floor that this process has seen. A plain cache: floors never sink.
-        self._raised: dict[Subscription, Mapping[str, int]] = {}
+        self._floors = SqlFloors(database)
 
     def store(self, done: RoundDone) -> None:
         """One row.
@@ -92,59 +90,11 @@ class SqlRounds:
             newest = newest_rounds(connection, shard)
             return max((row.done for row in newest), key=lambda done: (done.at_ms, done.generation), default=None)
 
-    def raise_floor(self, subscription: Subscription, floor: Mapping[str, int]) -> None:
-        """Asks the database only where this process has not raised it as high before."""
-        known = self._raised.get(subscription, {})
-        wanted = {queue: offset for queue, offset in floor.items() if known.get(queue, -1) < offset}
-        if not wanted:
-            return
-        with self._database.reading() as connection:
-            stored = _floors(connection, subscription)
-        higher = {queue: offset for queue, offset in wanted.items() if stored.get(queue, -1) < offset}
-        if higher:
-            self._write_floors(subscription, higher)
-        self._raised[subscription] = {**known, **wanted}
-
-    def _write_floors(self, subscription: Subscription, offsets: Mapping[str, int]) -> None:
-        now = self._database.now()
-        rows: list[dict[str, Any]] = []
-        for field in sorted(offsets):
-            broker, _, queue_id = field.rpartition("/")
-            if bounded_text(broker, NAME_CHARACTERS) != broker or not (queue_id.isascii() and queue_id.isdigit()):
-                continue  # no database stores that name: without a floor the queue is read from its first announcement
-            rows.append(
-                {
-                    "environment": subscription.environment,
-                    "topic": subscription.topic,
-                    "consumer_group": subscription.group,
-                    "broker": broker,
-                    "queue_id": int(queue_id),
-                    "queue_offset": offsets[field],
-                    "updated_at_ms": now,
-                }
-            )
-        raise_one = (
-            sa.update(floor)
-            .where(
-                _floors_of(subscription),
-                floor.c.broker == sa.bindparam("p_broker"),
-                floor.c.queue_id == sa.bindparam("p_queue_id"),
-                (floor.c.queue_offset < sa.bindparam("p_offset"))
-                | ~is_whole_number(floor.c.queue_offset, self._database.engine.dialect.name),
-            )
-            .values(queue_offset=sa.bindparam("p_offset"), updated_at_ms=now)
-        )
-        if not rows:
-            return
-        with self._database.writing() as connection:
-            self._database.insert_missing(connection, floor, rows)
-            connection.execute(
-                raise_one,
-                [
-                    {"p_broker": row["broker"], "p_queue_id": row["queue_id"], "p_offset": row["queue_offset"]}
-                    for row in rows
-                ],
-            )
+    def raise_floor(
+        self, subscription: Subscription, floor: Mapping[str, int], proofs: Mapping[str, QueueProof] | None = None
+    ) -> None:
+        """Asks the database only where this process has not told the same before."""
+        self._floors.tell(subscription, floor, proofs)
 
 
 def newest_rounds(connection: sa.Connection, shard: Shard) -> Iterator[StoredRound]:
@@ -229,20 +179,6 @@ def rounds_of(subscription: Subscription) -> sa.ColumnElement[bool]:
         & (round_row.c.topic == subscription.topic)
         & (round_row.c.consumer_group == subscription.group)
     )
-
-
-def _floors_of(subscription: Subscription) -> sa.ColumnElement[bool]:
-    return (
-        (floor.c.environment == subscription.environment)
-        & (floor.c.topic == subscription.topic)
-        & (floor.c.consumer_group == subscription.group)
-    )
-
-
-def _floors(connection: sa.Connection, subscription: Subscription) -> Mapping[str, int]:
-    rows = connection.execute(sa.select(floor).where(_floors_of(subscription)))
-    sound = (read.values for read in map(_FLOORS.parse, rows) if read.damage is None)
-    return {f"{values['broker']}/{values['queue_id']}": values["queue_offset"] for values in sound}
 
 
 def round_of(row: sa.Row[Any]) -> StoredRound | None:

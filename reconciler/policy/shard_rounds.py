@@ -78,7 +78,7 @@ class ShardRounds:
         if done is not None:
             self._rounds.store(done)
             self._events.emit(ShardRoundRan(done=done))
-            self._rounds.raise_floor(shard.subscription, done.floor)
+            self._rounds.raise_floor(shard.subscription, done.floor, done.floor_proofs)
         pending, oldest_ms = self._memory.pending_size(shard)
         return ShardRound(
             shard=shard,

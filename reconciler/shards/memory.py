@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import ExecAbortError, RedisClusterException, WatchError
+from redis.exceptions import ExecAbortError, NoPermissionError, RedisClusterException, WatchError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from reconciler.contract.keyspace import COMMIT_GENERATIONS_DEFAULT, ShardKeys, require_history_generations
@@ -52,6 +52,8 @@ class RedisShardMemory:
         self._new_epoch = new_epoch
         #: Time of the last round that this process ran in a shard: ages never run backwards.
         self._last_ms: dict[Shard, int] = {}
+        #: Whether this login may read K:proofs; None: not tried yet.
+        self._reads_proofs: bool | None = None
 
     def state(self, shard: Shard) -> ShardState:
         """Epoch, fence, times. Raises InvariantViolation for a key of a wrong type or another environment's epoch."""
@@ -87,6 +89,8 @@ class RedisShardMemory:
     def take_round(self, shard: Shard, *, epoch: str, not_before_ms: int = 0) -> RoundDone | None:
         """Runs the round at most once. None: it did not run, or its reply was lost; then the next round shows it."""
         client, keys = self._redis.client, ShardKeys(shard)
+        if self._reads_proofs is None:
+            self._reads_proofs = self._may_read(keys.proofs)
         try:
             with translated_errors(), client.pipeline(transaction=True) as pipe:
                 pipe.watch(keys.generation, keys.epoch, keys.pending, keys.new)
@@ -122,7 +126,17 @@ class RedisShardMemory:
             not_before_ms=not_before_ms,
             commit_generations=self._commit_generations,
             history_generations=self._history_generations,
+            reads_proofs=self._reads_proofs is not False,
         )
+
+    def _may_read(self, hash_name: str) -> bool:
+        with translated_errors():
+            try:
+                self._redis.client.hget(hash_name, "probe/0")
+            except NoPermissionError:
+                _log.warning("right_missing: this login may not read %s: see docs/reference/rights.md", hash_name)
+                return False
+        return True
 
     def due(
         self, shard: Shard, *, first_seen_until_ms: int, limit: int, after: PendingKey | None = None

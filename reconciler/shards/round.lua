@@ -1,6 +1,6 @@
 -- One round of one shard. It is sent by EVAL inside the MULTI of round_commands.py, which says why it is a script.
 --
--- KEYS: epoch, generation, pending, new, taken, offsets, covered;
+-- KEYS: epoch, generation, pending, new, taken, offsets, covered, proofs (offsets once more where it may not be read);
 --       half, half:1 .. half:X;  matched, matched:1 .. matched:X;  commit, commit:1 .. commit:H
 -- ARGV: 1 epoch and 2 generation that the shard must have
 --       3 lowest time of the round, in ms
@@ -11,16 +11,17 @@
 -- Answers: {'moved'}: another round ran, or Redis has another epoch; nothing was done.
 --          {'wrong', key, its type, the expected type}; nothing was done.
 --          {'ran', keys announced, of these new, pending before, added to pending, matched late, pending after,
---           generation, time of the round in ms, time by which keys age in ms, floor (queue and offset, a line each)}
+--           generation, time of the round in ms, time by which keys age in ms, floor (queue and offset, a line each),
+--           what proves the floor (queue and proof, a line each)}
 
-local epoch, generation, pending, new, taken, offsets, covered = unpack(KEYS, 1, 7)
+local epoch, generation, pending, new, taken, offsets, covered, proofs = unpack(KEYS, 1, 8)
 local expected_epoch, expected_generation, lowest_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local commit_generations, history_generations_max = tonumber(ARGV[4]), tonumber(ARGV[5])
 local history_generations, times_kept = tonumber(ARGV[6]), tonumber(ARGV[7])
 local members_a_command, covered_rounds_max, ahead_ms_max = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
 
 -- Places of the three current sets in KEYS; the kept generations follow each of them.
-local half = 8
+local half = 9
 local matched = half + history_generations_max + 1
 local commit = matched + history_generations_max + 1
 
@@ -39,7 +40,7 @@ local function first_of_another_type(first, last, expected)
   end
 end
 local wrong = first_of_another_type(3, 3, 'zset') or first_of_another_type(4, 4, 'set')
-  or first_of_another_type(5, 7, 'hash')
+  or first_of_another_type(5, 8, 'hash')
   or first_of_another_type(half, half + history_generations_max, 'set')
   or first_of_another_type(matched, matched + history_generations_max, 'zset')
   or first_of_another_type(commit, commit + commit_generations, 'set')
@@ -153,14 +154,22 @@ end
 -- matched or settled below it is so for good.
 
 -- A queue whose name holds a line end, or whose offset is no number, has no floor: the answer would be no lines.
-local queues, lines = redis.call('HGETALL', offsets), {}
+local queues, lines, proved = redis.call('HGETALL', offsets), {}, {}
 for i = 1, #queues, 2 do
   if string.find(queues[i], '^[^\n]*/%d+$') and string.find(queues[i + 1], '^%d+$') then
     lines[#lines + 1] = queues[i]
     lines[#lines + 1] = queues[i + 1]
+    -- Another release may have moved the offset: then the proof is of another one, and not of this floor.
+    local proof = redis.call('HGET', proofs, queues[i])
+    if proof and string.match(proof, '^(%d+) [^\n]*$') == queues[i + 1] then
+      proved[#proved + 1] = queues[i]
+      proved[#proved + 1] = proof
+    end
   end
 end
 redis.call('HSET', covered, at_ms, table.concat(lines, '\n'))
+-- In a field of its own, which older releases pass over: what proves the offsets of the round.
+if #proved > 0 then redis.call('HSET', covered, 'proofs ' .. at_ms, table.concat(proved, '\n')) end
 redis.call('HSET', covered, 'last', (expected_generation + 1) .. ' ' .. at_ms)
 
 local oldest_ms = tonumber(redis.call('ZRANGE', pending, 0, 0, 'WITHSCORES')[2])
@@ -173,7 +182,13 @@ for i = 1, #rounds do
   if not oldest_ms or rounds[i] < oldest_ms then base = i end
 end
 
-local function forget_round(i) redis.call('HDEL', covered, string.format('%.0f', rounds[i])) end
+local kept = {}
+for i = 1, #rounds do kept[string.format('%.0f', rounds[i])] = true end
+local function forget_round(i)
+  local round = string.format('%.0f', rounds[i])
+  redis.call('HDEL', covered, round)
+  kept[round] = nil
+end
 for i = 1, base - 1 do forget_round(i) end
 local first_kept = math.max(base, 1)
 if #rounds - first_kept + 1 > covered_rounds_max then
@@ -185,7 +200,17 @@ if #rounds - first_kept + 1 > covered_rounds_max then
   end
   forget_round(chosen)
 end
-local floor = base > 0 and redis.call('HGET', covered, string.format('%.0f', rounds[base])) or ''
+local floor, floor_proofs = '', ''
+if base > 0 then
+  local round = string.format('%.0f', rounds[base])
+  floor = redis.call('HGET', covered, round)
+  floor_proofs = redis.call('HGET', covered, 'proofs ' .. round) or ''
+end
+-- An older release forgets a round and leaves its proofs.
+for i = 1, #fields, 2 do
+  local round = string.match(fields[i], '^proofs (%d+)$')
+  if round and not kept[round] then redis.call('HDEL', covered, fields[i]) end
+end
 
 
 -- 7. The fence moves last.
@@ -193,5 +218,6 @@ local floor = base > 0 and redis.call('HGET', covered, string.format('%.0f', rou
 local pending_after = redis.call('ZCARD', pending)
 local next_generation = redis.call('INCRBY', generation, 1)
 return {
-  'ran', announced, fresh, pending_before, added, matched_late, pending_after, next_generation, at_ms, clock_ms, floor
+  'ran', announced, fresh, pending_before, added, matched_late, pending_after, next_generation, at_ms, clock_ms, floor,
+  floor_proofs
 }

@@ -25,6 +25,7 @@ from reconciler.contract.keyspace import (
     TIMES_KEPT,
     ShardKeys,
 )
+from reconciler.contract.queue_proof import QueueProof, read_proof
 from reconciler.contract.subscription import Shard
 from reconciler.errors import InvariantViolation
 from reconciler.policy.ports import RoundCounts, RoundDone
@@ -46,11 +47,13 @@ def round_commands(
     not_before_ms: int,
     commit_generations: int,
     history_generations: int,
+    reads_proofs: bool = True,
 ) -> list[tuple[Any, ...]]:
     """What goes between MULTI and EXEC."""
     kept = range(1, HISTORY_GENERATIONS_MAX + 1)
     names = [
         *(keys.epoch, keys.generation, keys.pending, keys.new, keys.taken, keys.offsets, keys.covered),
+        keys.proofs if reads_proofs else keys.offsets,
         *(keys.half, *(keys.half_generation(number) for number in kept)),
         *(keys.matched, *(keys.matched_generation(number) for number in kept)),
         *(keys.commit, *(keys.commit_generation(number) for number in range(1, commit_generations + 1))),
@@ -78,7 +81,7 @@ def round_done(shard: Shard, *, epoch: str, generation: int, answers: Sequence[A
         case "wrong":
             name, found, expected = (text_of(part) for part in rest)
             raise InvariantViolation(f"{shard}: {name} is a {found}, expected a {expected}; rounds stop")
-    *numbers, floor = rest
+    *numbers, floor, proofs = rest
     announced, fresh, before, added, late, after, now, at_ms, clock_ms = (int(number) for number in numbers)
     if now != generation + 1 or after != before + added - late:
         raise InvariantViolation(
@@ -93,6 +96,7 @@ def round_done(shard: Shard, *, epoch: str, generation: int, answers: Sequence[A
         clock_ms=clock_ms,
         offsets={text_of(field): int(offset) for field, offset in pairs_of(offsets) if _is_number(text_of(offset))},
         floor=_floor_of(text_of(floor)),
+        floor_proofs=_proofs_of(text_of(proofs)),
         counts=RoundCounts(
             announced=announced,
             matched=announced - fresh,
@@ -110,6 +114,12 @@ def _floor_of(lines: str) -> dict[str, int]:
     if len(queues) != len(offsets) or not all(map(_is_number, offsets)):
         return {}  # an older release wrote down a queue whose name holds a line end
     return {queue: int(offset) for queue, offset in zip(queues, offsets, strict=True)}
+
+
+def _proofs_of(lines: str) -> dict[str, QueueProof]:
+    words = lines.split("\n")
+    found = {queue: read_proof(text) for queue, text in zip(words[::2], words[1::2], strict=False)}
+    return {queue: proof for queue, proof in found.items() if proof is not None}
 
 
 def _is_number(text: str) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from reconciler.clock import Clock
 from reconciler.contract.keyspace import offsets_field
+from reconciler.contract.queue_proof import QueueProof, next_floor
 from reconciler.contract.row_rules import NAME_CHARACTERS, QUARANTINE_BODY_BYTES, bounded_text, brokers_after
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import HoldKind
@@ -78,22 +79,26 @@ class MemoryRounds:
             rounds = [row.done for key, row in self._rows.rounds.items() if key[0] == shard and not row.is_void]
         return max(rounds, key=lambda done: (done.at_ms, done.generation), default=None)
 
-    def raise_floor(self, subscription: Subscription, floor: Mapping[str, int]) -> None:
+    def raise_floor(
+        self, subscription: Subscription, floor: Mapping[str, int], proofs: Mapping[str, QueueProof] | None = None
+    ) -> None:
         """Raises the floors that lie lower."""
         with self._rows.lock:
             for queue, offset in floor.items():
-                self._raise(subscription, queue, offset)
+                self._raise(subscription, queue, offset, (proofs or {}).get(queue))
 
-    def _raise(self, subscription: Subscription, field: str, offset: int) -> None:
+    def _raise(self, subscription: Subscription, field: str, offset: int, proof: QueueProof | None) -> None:
         old = self._rows.floors.get((subscription, field))
-        if old is None or old.queue_offset < offset:
+        after = (offset, proof) if old is None else next_floor((old.queue_offset, old.proof), (offset, proof))
+        if after is not None:
             broker, _, queue_id = field.rpartition("/")
             self._rows.floors[subscription, field] = Floor(
                 subscription=subscription,
                 broker=broker,
                 queue_id=int(queue_id),
-                queue_offset=offset,
+                queue_offset=after[0],
                 updated_at_ms=self._rows.clock.now_ms(),
+                proof=after[1],
             )
 
 
@@ -268,11 +273,10 @@ class MemoryAnnouncementLedger:
         self._rows = rows
         self._outages = outages
 
-    def floor(self, subscription: Subscription, queue: AnnouncementQueue) -> int | None:
+    def floor(self, subscription: Subscription, queue: AnnouncementQueue) -> Floor | None:
         """The queue's floor."""
         with self._rows.lock:
-            row = self._rows.floors.get((subscription, offsets_field(queue.broker, queue.queue_id)))
-        return None if row is None else row.queue_offset
+            return self._rows.floors.get((subscription, offsets_field(queue.broker, queue.queue_id)))
 
     def quarantine(self, environment: str, refused: Sequence[RefusedAnnouncement]) -> None:
         """Keeps what was refused, once."""

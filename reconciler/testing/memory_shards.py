@@ -56,6 +56,8 @@ class _Memory:
     epoch: str | None = None
     #: What the last rounds covered (with_round), and time of the last one.
     covered: dict[int, Mapping[str, int]] = field(default_factory=dict)
+    #: What proves those offsets.
+    covered_proofs: dict[int, Mapping[str, QueueProof]] = field(default_factory=dict)
     round_at_ms: int | None = None
     #: The sets of the last rounds, by generation, and what is written about more of them: for the history.
     kept: dict[int, CapturedRound] = field(default_factory=dict)
@@ -247,6 +249,7 @@ class MemoryShards:
                 clock_ms=clock_ms,
                 offsets=dict(memory.offsets),
                 floor=floor,
+                floor_proofs=self._floor_proofs(memory, at_ms, oldest_ms),
                 counts=RoundCounts(
                     announced=announced,
                     matched=announced - len(new),
@@ -256,6 +259,15 @@ class MemoryShards:
                     pending_after=len(memory.pending),
                 ),
             )
+
+    def _floor_proofs(self, memory: _Memory, at_ms: int, oldest_pending_ms: int | None) -> Mapping[str, QueueProof]:
+        known = {name: kept.proof for name, kept in memory.proofs.items() if kept.proof is not None}
+        own = {name: proof for name, proof in known.items() if proof.following == memory.offsets.get(name)}
+        memory.covered_proofs = {
+            time: proofs for time, proofs in {**memory.covered_proofs, at_ms: own}.items() if time in memory.covered
+        }
+        before = [time for time in memory.covered if oldest_pending_ms is None or time < oldest_pending_ms]
+        return memory.covered_proofs.get(max(before), {}) if before else {}
 
     def _keep(self, shard: Shard, memory: _Memory, at_ms: int, late: set[str]) -> None:
         """Keeps what the round moved, for captures."""

@@ -285,7 +285,9 @@ def keep_rounds(ledger: SqlLedger, environment: str) -> None:
     assert last.generation == 2
     for offset in (7, 8):
         ledger.rounds.raise_floor(of.subscription, {"broker-a/0": offset})
-    assert ledger.announcements.floor(of.subscription, QUEUE) == 8
+    seen = ledger.announcements.floor(of.subscription, QUEUE)
+    assert seen is not None
+    assert seen.queue_offset == 8
 
 
 def brake(ledger: SqlLedger, environment: str) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tests.simulation.redis_data import RedisData
 
+_PROOF, _PROOFS = re.compile(rb"(\d+) .*"), re.compile(rb"proofs \d+")
 _LAST = re.compile(rb" (\d+)$")
 _QUEUE, _OFFSET = re.compile(rb"[^\n]*/\d+"), re.compile(rb"\d+")
 
@@ -22,13 +23,13 @@ def round_twin(data: RedisData, keys: list[str], arguments: list[Any]) -> list[A
     if int(kept):
         return None
     run, values = data.commands, data.values
-    epoch_key, generation, pending, new, taken, offsets, covered = keys[:7]
-    half, matched, commit = keys[7 : 8 + x], keys[8 + x : 9 + 2 * x], keys[9 + 2 * x : 10 + 2 * x + h]
+    epoch_key, generation, pending, new, taken, offsets, covered, proofs = keys[:8]
+    half, matched, commit = keys[8 : 9 + x], keys[9 + x : 10 + 2 * x], keys[10 + 2 * x : 11 + 2 * x + h]
     if run["GET"](epoch_key) != str(epoch).encode() or (run["GET"](generation) or b"0") != str(expected).encode():
         return [b"moved"]
     for kind, names in (
-        (b"zset", [pending]), (b"set", [new]), (b"hash", [taken, offsets, covered]), (b"set", half), (b"zset", matched),
-        (b"set", commit),
+        (b"zset", [pending]), (b"set", [new]), (b"hash", [taken, offsets, covered, proofs]), (b"set", half),
+        (b"zset", matched), (b"set", commit),
     ):  # fmt: skip
         for name in names:
             found = run["TYPE"](name)
@@ -54,10 +55,10 @@ def round_twin(data: RedisData, keys: list[str], arguments: list[Any]) -> list[A
         if values.get(younger):
             run["RENAME"](younger, older)
     run["UNLINK"](*matched, *half, new, taken)
-    floor = _floor(data, int(expected) + 1, at, (pending, offsets, covered), int(covered_max))
+    floor = _floor(data, int(expected) + 1, at, (pending, offsets, covered, proofs), int(covered_max))
     after = len(values.get(pending) or ())
     ran = [announced, fresh, before, added, late, after, run["INCRBY"](generation, 1)]
-    return [b"ran", *ran, b"%d" % at, b"%d" % clock, floor]
+    return [b"ran", *ran, b"%d" % at, b"%d" % clock, *floor]
 
 
 def _times(data: RedisData, lowest: int, pending: str, covered: str, ahead_max: int) -> tuple[int, int, bool]:
@@ -100,20 +101,25 @@ def _add(data: RedisData, pending: str, new: str, at: int, chunk: int) -> int:
     return added
 
 
-def _floor(data: RedisData, number: int, at: int, keys: tuple[str, str, str], covered_max: int) -> bytes:
+def _floor(
+    data: RedisData, number: int, at: int, keys: tuple[str, str, str, str], covered_max: int
+) -> tuple[bytes, bytes]:
     """Notes what this round has covered, forgets rounds, and tells what the newest before the oldest key covered."""
-    pending, offsets, covered = keys
+    pending, offsets, covered, proofs = keys
     run = data.commands
     places = [
         pair for pair in run["HGETALL"](offsets).items() if _QUEUE.fullmatch(pair[0]) and _OFFSET.fullmatch(pair[1])
     ]
     run["HSET"](covered, at, b"\n".join(word for pair in places for word in pair))
+    known = [(queue, run["HGET"](proofs, queue) or b"", offset) for queue, offset in places]
+    proved = [(queue, proof) for queue, proof, offset in known if b"\n" not in proof and _of(proof) == offset]
+    if proved:
+        run["HSET"](covered, b"proofs %d" % at, b"\n".join(word for pair in proved for word in pair))
     run["HSET"](covered, "last", b"%d %d" % (number, at))
     oldest = min((data.values.get(pending) or {}).values(), default=None)
     rounds = sorted(int(field) for field in run["HGETALL"](covered) if field.isdigit())
     base = sum(oldest is None or one < int(oldest) for one in rounds)
-    for one in rounds[: max(0, base - 1)]:
-        run["HDEL"](covered, one)
+    gone = rounds[: max(0, base - 1)]
     left = rounds[max(base, 1) - 1 :]
     if len(left) > covered_max:
         holes = [
@@ -121,5 +127,22 @@ def _floor(data: RedisData, number: int, at: int, keys: tuple[str, str, str], co
             for sooner, one, later in zip(left, left[1:], left[2:], strict=False)
         ]
         if holes:
-            run["HDEL"](covered, min(holes)[1])
-    return run["HGET"](covered, rounds[base - 1]) or b"" if base else b""
+            gone.append(min(holes)[1])
+    for one in gone:
+        run["HDEL"](covered, one)
+    floor = (b"", b"")
+    if base:
+        floor = (
+            run["HGET"](covered, rounds[base - 1]) or b"",
+            run["HGET"](covered, b"proofs %d" % rounds[base - 1]) or b"",
+        )
+    kept = {b"proofs %d" % one for one in rounds if one not in gone}
+    for field in list(run["HGETALL"](covered)):
+        if _PROOFS.fullmatch(field) and field not in kept:
+            run["HDEL"](covered, field)
+    return floor
+
+
+def _of(proof: bytes) -> bytes | None:
+    found = _PROOF.fullmatch(proof)
+    return found.group(1) if found else None

@@ -49,11 +49,12 @@ def _drawn(dice: random.Random) -> tuple[RedisData, list[str], list[Any]]:
     values: dict[str, Any] = {
         KEYS.epoch: b"e:1", KEYS.generation: b"%d" % generation, KEYS.half: set(some()), KEYS.commit: set(some()),
         KEYS.pending: Scores(pending), KEYS.new: set(some()), KEYS.matched: Scores(dict.fromkeys(some(), 1.0)),
-        KEYS.taken: {b"1": b"2"}, KEYS.offsets: queues, KEYS.covered: {},
+        KEYS.taken: {b"1": b"2"}, KEYS.offsets: queues, KEYS.covered: {}, KEYS.proofs: {},
     }  # fmt: skip
     values |= {KEYS.commit_generation(number): set(some()) for number in range(1, commits + 1)}
     for _ in range(dice.choice((0, 3, 9, 70))):
         values[KEYS.covered][b"%d" % (now_ms - dice.randrange(100_000))] = b"broker/0\n%d" % dice.randrange(9)
+    _prove(dice, values)
     if dice.random() < 0.7:
         values[KEYS.covered][b"last"] = b"%d %d" % (generation, now_ms - dice.randint(-5, 9_000))
     for name, value in values.items():
@@ -63,6 +64,18 @@ def _drawn(dice: random.Random) -> tuple[RedisData, list[str], list[Any]]:
         data.values[dice.choice(names)] = dice.choice((b"text", {b"a": b"b"}, {b"m"}, Scores({b"m": 1.0})))
     data.is_full = dice.random() < 0.05
     return data, names, arguments
+
+
+def _prove(dice: random.Random, values: dict[str, Any]) -> None:
+    for round_ms in list(values[KEYS.covered]):
+        if dice.random() < 0.5:
+            # Some are of rounds that an older release forgot.
+            field = b"proofs %d" % (int(round_ms) + dice.choice((0, 0, 1)))
+            values[KEYS.covered][field] = b"broker/0\n5 4 3 2 A"
+    for queue, offset in values[KEYS.offsets].items():
+        if dice.random() < 0.7:
+            proof = dice.choice((b"%s 4 3 2 A", b"9 %s 3 2 A", b"%s", b"%s 4\n3", b" %s"))
+            values[KEYS.proofs][queue] = proof % offset
 
 
 def _outcome(data: RedisData, run: Any) -> tuple[Any, ...]:

@@ -13,6 +13,7 @@ from reconciler.policy.ports.announcing import (
     AnnouncementLedger,
     AnnouncementQueue,
     CommitSets,
+    Floor,
     HalfSets,
     KnownRecords,
     RefusedAnnouncement,
@@ -55,7 +56,6 @@ from reconciler.policy.ports.notices import (
 from reconciler.policy.ports.paging import EVERY_ROW, LedgerFilter, Page, Position, all_rows
 from reconciler.policy.ports.reports import (
     COUNTED_MAX,
-    Floor,
     HeldTopic,
     Ledger,
     LedgerLife,

@@ -20,6 +20,19 @@ class AnnouncementQueue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Floor:
+    """A row of reconciler_floor: everything announced below `queue_offset` was matched or settled."""
+
+    subscription: Subscription
+    broker: str
+    queue_id: int
+    queue_offset: int
+    updated_at_ms: int
+    #: What proves it, maybe of a lower offset; None: nothing does.
+    proof: QueueProof | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
     """Answer of HalfSets.admit."""
 
@@ -109,8 +122,9 @@ class RefusedAnnouncement:
 class AnnouncementLedger(Protocol):
     """Durable side of the announcement consumer. Raises DatabaseAway."""
 
-    def floor(self, subscription: Subscription, queue: AnnouncementQueue) -> int | None:
-        """Where to start when Redis has no offset; None: at the queue's earliest offset, never its last."""
+    def floor(self, subscription: Subscription, queue: AnnouncementQueue) -> Floor | None:
+        """Where to start when Redis has no offset, if the queue still has the record that proves it. Else, and if it is
+        None, at the queue's earliest offset, never its last."""
         ...
 
     def quarantine(self, environment: str, refused: Sequence[RefusedAnnouncement]) -> None:

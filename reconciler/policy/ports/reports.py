@@ -10,7 +10,7 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.ports.actions import OperatorAction, OperatorActions
-from reconciler.policy.ports.announcing import AnnouncementLedger, AnnouncementQueue, RefusedAnnouncement
+from reconciler.policy.ports.announcing import AnnouncementLedger, AnnouncementQueue, Floor, RefusedAnnouncement
 from reconciler.policy.ports.ledger import (
     Candidate,
     Candidates,
@@ -99,17 +99,6 @@ class HeldTopic:
     since_ms: int
     by: str
     reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Floor:
-    """A row of reconciler_floor."""
-
-    subscription: Subscription
-    broker: str
-    queue_id: int
-    queue_offset: int
-    updated_at_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from reconciler.contract.queue_proof import QueueProof
 from reconciler.contract.subscription import Shard, Subscription
 
 
@@ -39,6 +40,8 @@ class RoundDone:
     counts: RoundCounts
     #: Offsets like `offsets`: each key announced below them was matched or settled when the round ran. Not stored.
     floor: Mapping[str, int] = field(default_factory=dict, compare=False)
+    #: What proves them, of the queues for which it was known.
+    floor_proofs: Mapping[str, QueueProof] = field(default_factory=dict, compare=False)
     #: The time that keys first seen by this round get: at_ms, unless Redis' clock is far behind earlier rounds. None:
     #: an older release stored the round.
     clock_ms: int | None = field(default=None, compare=False)
@@ -162,6 +165,11 @@ class Rounds(Protocol):
         """The newest round that is not void."""
         ...
 
-    def raise_floor(self, subscription: Subscription, floor: Mapping[str, int]) -> None:
-        """Raises the floor of each queue ("<broker>/<queue>") that lies lower (RoundDone.floor); it never sinks."""
+    def raise_floor(
+        self, subscription: Subscription, floor: Mapping[str, int], proofs: Mapping[str, QueueProof] | None = None
+    ) -> None:
+        """Raises the floor of each queue ("<broker>/<queue>") that lies lower (RoundDone.floor), with what proves it.
+
+        It sinks only where its proof says that the queue began anew (contract/queue_proof.py), by compare-and-set.
+        """
         ...

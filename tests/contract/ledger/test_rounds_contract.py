@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from reconciler.contract.queue_proof import QueueProof, QueueRecord
 from reconciler.contract.tables import HoldKind
 from reconciler.policy.ports import AnnouncementQueue, RefusedAnnouncement
 from tests.contract.ledger.conftest import World
@@ -14,7 +15,8 @@ EPOCH = "test:one"
 
 
 def floor(world: World, queue: AnnouncementQueue = QUEUE) -> int | None:
-    return world.ledger.announcements.floor(subscription(world.environment), queue)
+    found = world.ledger.announcements.floor(subscription(world.environment), queue)
+    return None if found is None else found.queue_offset
 
 
 # ---- rounds
@@ -106,6 +108,67 @@ def test_floors_are_kept_for_each_queue_and_rise_alone(world: World) -> None:
     assert floor(world, replace(QUEUE, broker="brök/er")) == 50
     assert floor(world, replace(QUEUE, queue_id=4)) is None
     assert world.ledger.announcements.floor(subscription(world.environment, group="other"), QUEUE) is None
+
+
+def proof(following: int, at_ms: int, record: int | None = None) -> QueueProof:
+    """What an announcement consumer saw before it stored this offset."""
+    offset = following - 1 if record is None else record
+    seen = QueueRecord(queue_offset=offset, stored_at_ms=at_ms, commit_log_offset=at_ms, unique_key=f"{at_ms:032X}")
+    return QueueProof(following=following, record=seen)
+
+
+def proved(world: World) -> tuple[int, QueueProof | None]:
+    found = world.ledger.announcements.floor(subscription(world.environment), QUEUE)
+    assert found is not None
+    assert world.ledger.reports.floors(subscription(world.environment)) == [found]
+    return found.queue_offset, found.proof
+
+
+def test_a_floor_carries_what_proves_it(world: World) -> None:
+    of, rounds = subscription(world.environment), world.ledger.rounds
+    rounds.raise_floor(of, {"broker-a/3": 20}, {"broker-a/3": proof(20, 1_000)})
+    assert proved(world) == (20, proof(20, 1_000))
+    rounds.raise_floor(of, {"broker-a/3": 25}, {"broker-a/3": proof(25, 2_000, 21)})
+    assert proved(world) == (25, proof(25, 2_000, 21))
+
+
+def test_a_floor_that_an_older_release_raised_has_the_proof_of_a_lower_one_until_a_round_tells_another(
+    world: World,
+) -> None:
+    of, rounds = subscription(world.environment), world.ledger.rounds
+    rounds.raise_floor(of, {"broker-a/3": 20}, {"broker-a/3": proof(20, 1_000)})
+    rounds.raise_floor(of, {"broker-a/3": 30})
+    assert proved(world) == (30, proof(20, 1_000))
+    rounds.raise_floor(of, {"broker-a/3": 30}, {"broker-a/3": proof(30, 2_000)})
+    assert proved(world) == (30, proof(30, 2_000))
+
+
+def test_a_floor_without_a_proof_gets_one_and_does_not_sink(world: World) -> None:
+    of, rounds = subscription(world.environment), world.ledger.rounds
+    rounds.raise_floor(of, {"broker-a/3": 20})
+    rounds.raise_floor(of, {"broker-a/3": 7}, {"broker-a/3": proof(7, 9_000)})
+    assert proved(world) == (20, None)
+    rounds.raise_floor(of, {"broker-a/3": 20}, {"broker-a/3": proof(20, 9_500)})
+    assert proved(world) == (20, proof(20, 9_500))
+
+
+def test_the_floor_of_a_queue_that_began_anew_sinks_and_what_is_told_of_the_old_one_is_left(world: World) -> None:
+    of, rounds = subscription(world.environment), world.ledger.rounds
+    rounds.raise_floor(of, {"broker-a/3": 1_000}, {"broker-a/3": proof(1_000, 5_000)})
+    rounds.raise_floor(of, {"broker-a/3": 4}, {"broker-a/3": proof(4, 6_000)})
+    assert proved(world) == (4, proof(4, 6_000))
+    rounds.raise_floor(of, {"broker-a/3": 1_000}, {"broker-a/3": proof(1_000, 5_000)})
+    rounds.raise_floor(of, {"broker-a/3": 1_001}, {"broker-a/3": proof(1_001, 5_500)})
+    assert proved(world) == (4, proof(4, 6_000))
+    rounds.raise_floor(of, {"broker-a/3": 9}, {"broker-a/3": proof(9, 7_000)})
+    assert proved(world) == (9, proof(9, 7_000))
+
+
+def test_a_lower_floor_of_the_same_queue_changes_nothing(world: World) -> None:
+    of, rounds = subscription(world.environment), world.ledger.rounds
+    rounds.raise_floor(of, {"broker-a/3": 20}, {"broker-a/3": proof(20, 5_000)})
+    rounds.raise_floor(of, {"broker-a/3": 12}, {"broker-a/3": proof(12, 4_000)})
+    assert proved(world) == (20, proof(20, 5_000))
 
 
 # ---- outages

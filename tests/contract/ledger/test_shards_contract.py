@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import fakeredis
 import pytest
@@ -10,12 +11,14 @@ import redis
 
 from reconciler.clock import ManualClock
 from reconciler.contract.keyspace import AHEAD_MS_MAX, COVERED_ROUNDS_MAX, ShardKeys
+from reconciler.contract.queue_proof import QueueProof, QueueRecord
 from reconciler.errors import InvariantViolation
-from reconciler.policy.ports import PendingKey, RoundCounts, RoundDone
+from reconciler.policy.ports import HalfSets, PendingKey, RoundCounts, RoundDone
 from reconciler.shards.client import RoundRedis, open_redis
+from reconciler.shards.sets import RedisHalfSets
 from reconciler.testing.memory_shards import MemoryShards, with_round
 from tests.contract.ledger.rows import key, new_environment, shard
-from tests.contract.ledger.shards import InMemory, InRedis, Shards
+from tests.contract.ledger.shards import QUEUE, InMemory, InRedis, Shards
 
 BACKENDS = ["memory", "fakeredis", pytest.param("redis", marks=pytest.mark.redis)]
 
@@ -227,6 +230,60 @@ def test_the_floor_is_what_the_newest_round_before_the_oldest_pending_key_covere
     assert run(shards).floor == {"broker-a/3": 3}
     shards.consume(OF, keys(4))
     assert run(shards).floor == {"broker-a/3": 5}
+
+
+def admit(shards: Shards, *found: int, following: int, record: int | None) -> None:
+    """As the announcement consumer does it, with what it saw last."""
+    assert isinstance(shards, (InMemory, InRedis))
+    sets: HalfSets = shards.store if isinstance(shards, InMemory) else RedisHalfSets(shards.client)
+    seen = None if record is None else proof(following, record).record
+    moved = sets.admit(
+        OF, QUEUE, expected=shards.position(OF), following=following, unique_keys=keys(*found), record=seen
+    )
+    assert moved.admitted
+
+
+def proof(following: int, record: int) -> QueueProof:
+    seen = QueueRecord(queue_offset=record, stored_at_ms=record, commit_log_offset=record, unique_key="A" * 32)
+    return QueueProof(following=following, record=seen)
+
+
+def test_a_floor_is_told_with_what_proves_it(shards: Shards) -> None:
+    admit(shards, 1, following=5, record=3)
+    shards.consume(OF, keys(1))
+    first = run(shards)
+    assert (first.floor, first.floor_proofs) == ({"broker-a/3": 5}, {"broker-a/3": proof(5, 3)})
+    admit(shards, 2, following=8, record=7)
+    waiting = run(shards)
+    assert (waiting.floor, waiting.floor_proofs) == ({"broker-a/3": 5}, {"broker-a/3": proof(5, 3)})
+    admit(shards, 3, following=9, record=8)
+    shards.consume(OF, keys(2, 3))
+    last = run(shards)
+    assert (last.floor, last.floor_proofs) == ({"broker-a/3": 9}, {"broker-a/3": proof(9, 8)})
+
+
+def test_a_floor_whose_offset_another_release_moved_is_told_without_a_proof(shards: Shards) -> None:
+    admit(shards, following=5, record=3)
+    admit(shards, following=7, record=None)
+    done = run(shards)
+    assert (done.floor, done.floor_proofs) == ({"broker-a/3": 7}, {})
+
+
+def test_what_proved_the_offsets_of_rounds_goes_with_them(shards: Shards) -> None:
+    for number in range(3 * COVERED_ROUNDS_MAX):
+        admit(shards, number, following=number + 2, record=number)
+        if number % 7 == 6 and isinstance(shards, InRedis):
+            # An older release runs a round: it forgets rounds, and leaves their proofs.
+            shards.client.hdel(ShardKeys(OF).covered, next(name for name in covered(shards) if name.isdigit()))
+        run(shards)
+    if isinstance(shards, InRedis):
+        assert len(covered(shards)) <= 2 * COVERED_ROUNDS_MAX + 1
+
+
+def covered(shards: InRedis) -> list[bytes]:
+    """Fields of K:covered."""
+    names: Any = shards.client.hkeys(ShardKeys(OF).covered)
+    return list(names)
 
 
 def test_a_memory_that_comes_back_brings_its_own_floor(shards: Shards) -> None:

@@ -104,7 +104,8 @@ class Histories(RuleBasedStateMachine):
         start = self.shards.position(OF)
         assert start == self.model.position
         if start is None:
-            start = self.ledger.announcements.floor(OF.subscription, QUEUE) or 0
+            found = self.ledger.announcements.floor(OF.subscription, QUEUE)
+            start = 0 if found is None else found.queue_offset
         batch = self.log[start : start + limit]
         self.shards.announce(OF, batch, following=start + len(batch))
         self.model.half.update(batch)
@@ -197,7 +198,8 @@ class Histories(RuleBasedStateMachine):
     @invariant()
     def no_announced_key_vanishes(self) -> None:
         read = set(self.log[: self.model.position or 0])
-        start = self.ledger.announcements.floor(OF.subscription, QUEUE) or 0
+        found = self.ledger.announcements.floor(OF.subscription, QUEUE)
+        start = 0 if found is None else found.queue_offset
         assert set(self.log[:start]) <= self.consumed | self.settled, "the floor passed an unsettled key"
         assert read - self.model.half - self.model.pending <= self.consumed | self.settled
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from reconciler.announcing.port import StepKind
-from reconciler.contract.keyspace import ShardKeys
+from reconciler.contract.keyspace import ShardKeys, offsets_field
 from reconciler.contract.subscription import Shard
 from reconciler.contract.unique_key import key_of
 from reconciler.errors import RedisAway
-from reconciler.policy.ports import Admission, AnnouncementQueue
+from reconciler.policy.ports import Admission, AnnouncementQueue, KnownRecords
 from reconciler.shards.sets import RedisHalfSets
 from tests.services.redis_server import RedisServer
 from tests.unit.announcing.announcement_world import QUEUE, SUBSCRIPTION, World, announcement
@@ -28,6 +28,7 @@ pytestmark = [pytest.mark.redis, pytest.mark.slow]
 SHARD = Shard(subscription=SUBSCRIPTION, number=QUEUE.queue_id)
 KEYS = ShardKeys(SHARD)
 DATABASE = 9
+FIELD = offsets_field(QUEUE.broker, QUEUE.queue_id)
 
 
 class LossyHalfSets(RedisHalfSets):
@@ -84,6 +85,7 @@ class AnnouncementMachine(RuleBasedStateMachine):
         self.world = World(half_sets=self.sets)
         self.steps = [self.world.step("one"), self.world.step("two")]
         self.announced: dict[str, int] = {}
+        self.ever: set[str] = set()
         self.settled: set[str] = set()
         self.snapshot: dict[bytes, bytes] = {}
         if floor_first:
@@ -95,6 +97,7 @@ class AnnouncementMachine(RuleBasedStateMachine):
         for group in [keys] if in_one else [[key] for key in keys]:
             offset = self.world.topic.send(announcement(*group))
             self.announced |= dict.fromkeys(group, offset)
+            self.ever |= set(group)
 
     @rule()
     def announce_garbage(self) -> None:
@@ -163,7 +166,9 @@ class AnnouncementMachine(RuleBasedStateMachine):
         self.settled |= pending
         self.client.unlink(KEYS.pending)
         if offset is not None:
-            self.world.set_floor(max(offset, self.world.rows.announcements.floor(SUBSCRIPTION, QUEUE) or 0))
+            proof = self.sets.known_records(SHARD, QUEUE).proof
+            proofs = {} if proof is None or proof.following != offset else {FIELD: proof}
+            self.world.rows.rounds.raise_floor(SUBSCRIPTION, {FIELD: offset}, proofs)
 
     @rule()
     def daemon_scans_an_outage(self) -> None:
@@ -194,11 +199,38 @@ class AnnouncementMachine(RuleBasedStateMachine):
         known = self.settled | self.members(KEYS.half) | self.members(KEYS.pending)
         lost = {key: offset for key, offset in self.announced.items() if key not in known}
         assert not lost, lost
-        assert known <= set(self.announced)
+        assert known <= self.ever
         garbage = [m.queue_offset for m in self.world.topic.stored[QUEUE] if m.body == b"garbage"]
-        floor = self.world.rows.announcements.floor(SUBSCRIPTION, QUEUE) or 0
+        found = self.world.rows.announcements.floor(SUBSCRIPTION, QUEUE)
+        floor = 0 if found is None else found.queue_offset
         kept = {row.refused.queue_offset for row in self.world.rows.reports.quarantined("test", limit=1_000).rows}
         assert {offset for offset in garbage if offset >= floor} <= kept
+
+
+class BrokerMachine(AnnouncementMachine):
+    """The broker has accidents, too."""
+
+    @rule(lost=st.integers(1, 6), stored=st.integers(0, 9))
+    def broker_comes_back_without_its_tail(self, lost: int, stored: int) -> None:
+        """What was announced there is announced again by the outbox; what comes next gets the same offsets."""
+        self.world.topic.lose_tail(min(lost, len(self.world.topic.stored[QUEUE])))
+        self.go_on(stored)
+
+    @rule(stored=st.integers(0, 9))
+    def topic_is_created_again(self, stored: int) -> None:
+        self.world.topic.create_again()
+        self.go_on(stored)
+
+    @rule(minutes=st.sampled_from([1, 70]))
+    def brokers_time_passes(self, minutes: int) -> None:
+        """So that the trail of records grows."""
+        self.world.topic.now_ms += minutes * 60_000
+
+    def go_on(self, stored: int) -> None:
+        end = len(self.world.topic.stored[QUEUE])
+        self.announced = {key: offset for key, offset in self.announced.items() if offset < end}
+        if stored:
+            self.announce(stored, in_one=False)
 
 
 def run_histories(machine: type[RuleBasedStateMachine], *, examples: int) -> None:
@@ -225,6 +257,16 @@ def test_no_announced_key_is_lost_whatever_redis_forgets(shared_redis_server: Re
         client.close()
 
 
+@pytest.mark.unmeasured
+def test_no_announced_key_is_lost_whatever_redis_and_the_broker_forget(shared_redis_server: RedisServer) -> None:
+    client = redis.Redis.from_url(shared_redis_server.url.replace("/0", f"/{DATABASE}"))
+    try:
+        run_histories(type("Machine", (BrokerMachine,), {"client": client}), examples=300)
+    finally:
+        client.flushdb()
+        client.close()
+
+
 class OverwritingHalfSets(LossyHalfSets):
     """A wrong adapter: it does not compare."""
 
@@ -243,6 +285,25 @@ class OverwritingHalfSets(LossyHalfSets):
         return super().admit(
             shard, queue, expected=stored, following=following, unique_keys=unique_keys, apart=apart, **kept
         )
+
+
+class ForgetfulHalfSets(LossyHalfSets):
+    """A wrong adapter: it keeps no proofs."""
+
+    def known_records(self, shard: Shard, queue: AnnouncementQueue) -> KnownRecords:
+        return KnownRecords()
+
+
+@pytest.mark.unmeasured
+def test_the_histories_find_an_adapter_that_forgets_what_it_has_seen(shared_redis_server: RedisServer) -> None:
+    client = redis.Redis.from_url(shared_redis_server.url.replace("/0", f"/{DATABASE}"))
+    try:
+        machine = type("Machine", (BrokerMachine,), {"client": client, "adapter": ForgetfulHalfSets})
+        with pytest.raises(AssertionError):
+            run_histories(machine, examples=300)
+    finally:
+        client.flushdb()
+        client.close()
 
 
 @pytest.mark.unmeasured

@@ -76,7 +76,8 @@ class Pair:
 
     @property
     def floor(self) -> int:
-        return self.ledger.announcements.floor(OF.subscription, QUEUE) or 0
+        found = self.ledger.announcements.floor(OF.subscription, QUEUE)
+        return 0 if found is None else found.queue_offset
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from reconciler.announcing.step import AnnouncementStep
 from reconciler.clock import ManualClock
 from reconciler.contract.announcement import AnnouncedKey, Announcement, encode_announcement
 from reconciler.contract.keyspace import offsets_field
-from reconciler.contract.queue_proof import QueueRecord
+from reconciler.contract.queue_proof import QueueProof, QueueRecord
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import BrokerUnavailable, DatabaseAway
 from reconciler.policy.ports import AnnouncementQueue, Floor, HalfSets, RefusedAnnouncement
@@ -133,7 +133,7 @@ class FailingLedger:
         self._ledger = ledger.announcements
         self.is_away = False
 
-    def floor(self, subscription: Subscription, queue: AnnouncementQueue) -> int | None:
+    def floor(self, subscription: Subscription, queue: AnnouncementQueue) -> Floor | None:
         self._answer()
         return self._ledger.floor(subscription, queue)
 
@@ -213,15 +213,20 @@ class World:
         """What was told, in order."""
         return [event.kind for event in self.events]
 
-    def set_floor(self, offset: int, queue: AnnouncementQueue = QUEUE) -> None:
-        """A floor as rounds leave it."""
+    def set_floor(self, offset: int, queue: AnnouncementQueue = QUEUE, *, is_proved: bool = True) -> None:
+        """A floor as rounds leave it; of an older release it has no proof."""
         field = offsets_field(queue.broker, queue.queue_id)
+        stored = self.topic.stored[queue]
+        proof = None
+        if is_proved and 0 < offset <= len(stored):
+            proof = QueueProof(following=offset, record=stored[offset - 1].record)
         self.rows.rows.floors[(SUBSCRIPTION, field)] = Floor(
             subscription=SUBSCRIPTION,
             broker=queue.broker,
             queue_id=queue.queue_id,
             queue_offset=offset,
             updated_at_ms=self.clock.now_ms(),
+            proof=proof,
         )
 
     def scan_outage(self) -> None:

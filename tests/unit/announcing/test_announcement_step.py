@@ -52,6 +52,25 @@ def test_the_floor_shortens_the_way_after_a_total_loss() -> None:
     assert world.half() == set(keys[7:])
 
 
+@pytest.mark.parametrize("what", ["no proof", "another record", "a shorter queue", "deleted by age"])
+def test_a_floor_that_the_queue_does_not_prove_means_its_earliest_announcement(what: str) -> None:
+    world = World()
+    for _ in range(10):
+        world.topic.send(announcement(new_key()))
+    world.set_floor(7, is_proved=what != "no proof")
+    if what == "another record":
+        world.topic.create_again()
+    elif what == "a shorter queue":
+        world.topic.lose_tail(8)
+    elif what == "deleted by age":
+        world.topic.minimum[QUEUE] = 7
+    keys = [new_key() for _ in range(12)] if what == "another record" else []
+    for key in keys:
+        world.topic.send(announcement(key))
+    world.run(world.step())
+    assert len(world.half()) == {"no proof": 10, "another record": 12, "a shorter queue": 2, "deleted by age": 3}[what]
+
+
 @pytest.mark.parametrize(
     ("body", "reason"),
     [

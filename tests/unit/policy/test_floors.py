@@ -12,7 +12,8 @@ from tests.unit.policy.world import World, key
 
 def floor_of(world: World) -> int | None:
     queue = AnnouncementQueue(unique_key_topic="keys", broker="broker-a", queue_id=0)
-    return world.ledger.announcements.floor(world.subscriptions[0], queue)
+    found = world.ledger.announcements.floor(world.subscriptions[0], queue)
+    return None if found is None else found.queue_offset
 
 
 def announce_at(world: World, offset: int, *unique_keys: str) -> None:

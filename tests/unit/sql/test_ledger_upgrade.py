@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import pytest
 import sqlalchemy as sa
 from alembic import command
 
+from reconciler.contract.queue_proof import QueueProof, QueueRecord
+from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import RepairState, Rung
-from reconciler.policy.ports import RepairChange
+from reconciler.ledger.sql_ledger import SqlLedger
+from reconciler.policy.ports import AnnouncementQueue, RepairChange
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine, reading, writing
 from reconciler.sql.repair_rows import RepairRows
 
+OF = Subscription(environment="prod", topic="ORDERS", group="billing")
+QUEUE = AnnouncementQueue(unique_key_topic="RECONCILER_UNIQUE_KEY", broker="broker-a", queue_id=3)
 SENT_MS = 1_700_000_000_000
 ROWS: list[dict[str, Any]] = [
     {"unique_key": "A0" * 16, "state": "OPEN", "attempts": 0, "sent_at_ms": None},
@@ -40,7 +47,7 @@ def test_an_upgrade_keeps_the_repairs_of_the_first_revision_and_does_not_guess_t
 ) -> None:
     ledger_of_revision_1(database_url)
     assert schema.current(database_url, "ledger") == "0001_ledger"
-    assert schema.upgrade(database_url, "ledger") == "0011_notice"
+    assert schema.upgrade(database_url, "ledger") == "0012_floor_proof"
     engine = open_engine(database_url)
     query = (
         "SELECT unique_key, state, attempts, sent_at_ms, first_sent_at_ms FROM reconciler_repair ORDER BY unique_key"
@@ -83,4 +90,32 @@ def test_the_way_back_drops_the_column_and_no_row(database_url: str) -> None:
         assert len(connection.execute(sa.text("SELECT * FROM reconciler_repair")).all()) == len(ROWS)
         columns = {column["name"] for column in sa.inspect(connection).get_columns("reconciler_repair")}
     assert "first_sent_at_ms" not in columns
+    engine.dispose()
+
+
+def test_floors_are_kept_in_a_ledger_that_was_not_upgraded_and_get_proofs_after_it(
+    database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    schema.upgrade(database_url, "ledger")
+    config = schema._config("ledger")
+    engine = open_engine(database_url)
+    with writing(engine) as connection:
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0011_notice")
+    ledger = SqlLedger(engine)
+    record = QueueRecord(queue_offset=8, stored_at_ms=1, commit_log_offset=2, unique_key="A0" * 16)
+    for offset in (7, 9):
+        proof = QueueProof(following=offset, record=replace(record, queue_offset=offset - 1))
+        ledger.rounds.raise_floor(OF, {"broker-a/3": offset}, {"broker-a/3": proof})
+        seen = ledger.announcements.floor(OF, QUEUE)
+        assert seen is not None
+        assert (seen.queue_offset, seen.proof) == (offset, None)
+    assert [one.queue_offset for one in ledger.reports.floors(OF)] == [9]
+    assert "reconciler db upgrade ledger" in caplog.text
+    schema.upgrade(database_url, "ledger")
+    proof = QueueProof(following=12, record=replace(record, queue_offset=11))
+    ledger.rounds.raise_floor(OF, {"broker-a/3": 12}, {"broker-a/3": proof})
+    seen = ledger.announcements.floor(OF, QUEUE)
+    assert seen is not None
+    assert (seen.queue_offset, seen.proof) == (12, proof)
     engine.dispose()

@@ -1,0 +1,150 @@
+"""reconciler_floor: where announcements start again after Redis lost everything, and what proves that place.
+
+A ledger that was not upgraded yet has no column for proofs: floors are read and written without them, as before.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from reconciler.contract.keyspace import offsets_field
+from reconciler.contract.queue_proof import QueueProof, next_floor, read_proof
+from reconciler.contract.row_rules import NAME_CHARACTERS, bounded_text
+from reconciler.contract.row_values import RowReader
+from reconciler.contract.subscription import Subscription
+from reconciler.contract.tables import FLOOR
+from reconciler.ledger.database import LedgerDatabase
+from reconciler.policy.ports import AnnouncementQueue, Floor
+from reconciler.sql.engines import is_whole_number
+from reconciler.sql.tables import floor
+
+_PROOF = floor.c.proof.name
+_LEAST = tuple(column for column in floor.c if column.name != _PROOF)
+_ROWS = RowReader(FLOOR)
+
+_log = logging.getLogger(__name__)
+
+
+class SqlFloors:
+    """Floors in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
+
+    def __init__(self, database: LedgerDatabase) -> None:
+        self._database = database
+        #: Whether the table has the column for proofs: once it has, it stays. None: not asked yet.
+        self._has_proof: bool | None = None
+        #: Subscription -> queue -> floor and proof that this process told before. A plain cache.
+        self._told: dict[Subscription, Mapping[str, tuple[int, QueueProof | None]]] = {}
+
+    def of_queue(self, subscription: Subscription, queue: AnnouncementQueue) -> Floor | None:
+        """The queue's floor; None: none was written yet, or it is damaged, which counts as none."""
+        wanted = (floor.c.broker == queue.broker) & (floor.c.queue_id == queue.queue_id)
+        with self._database.reading() as connection:
+            return next(iter(self._sound(connection, subscription, wanted)), None)
+
+    def of(self, subscription: Subscription) -> Sequence[Floor]:
+        """Every floor of a subscription, by queue; a damaged value is shown as 0 or nothing."""
+        with self._database.reading() as connection:
+            return [_floor(subscription, values) for values, _ in self._rows(connection, subscription, sa.true())]
+
+    def tell(
+        self, subscription: Subscription, offsets: Mapping[str, int], proofs: Mapping[str, QueueProof] | None = None
+    ) -> None:
+        """What a round told. Asks the database only where this process has not told the same before."""
+        known = self._told.get(subscription, {})
+        told = {queue: (offset, (proofs or {}).get(queue)) for queue, offset in offsets.items()}
+        wanted = {queue: one for queue, one in told.items() if known.get(queue) != one}
+        if not wanted:
+            return
+        with self._database.reading() as connection:
+            stored = {
+                offsets_field(one.broker, one.queue_id): one for one in self._sound(connection, subscription, sa.true())
+            }
+        for queue in sorted(wanted):
+            self._write(subscription, queue, stored.get(queue), wanted[queue])
+        self._told[subscription] = {**known, **wanted}
+
+    def _write(
+        self, subscription: Subscription, queue: str, old: Floor | None, told: tuple[int, QueueProof | None]
+    ) -> None:
+        after = told if old is None else next_floor((old.queue_offset, old.proof), told)
+        broker, _, queue_id = queue.rpartition("/")
+        if after is None or bounded_text(broker, NAME_CHARACTERS) != broker or not _is_number(queue_id):
+            return  # no database stores that name: without a floor the queue is read from its first announcement
+        offset, proof = after
+        identity = {
+            "environment": subscription.environment,
+            "topic": subscription.topic,
+            "consumer_group": subscription.group,
+            "broker": broker,
+            "queue_id": int(queue_id),
+        }
+        now = self._database.now()
+        values: dict[str, Any] = {"queue_offset": offset, "updated_at_ms": now}
+        dialect = self._database.engine.dialect.name
+        is_as_read = (floor.c.queue_offset < offset) | ~is_whole_number(floor.c.queue_offset, dialect)
+        if self._has_proof:
+            values[_PROOF] = None if proof is None else proof.text
+            if old is not None and old.queue_offset >= offset:  # it sinks, or gets a proof: by compare-and-set only
+                was = floor.c.proof.is_(None) if old.proof is None else floor.c.proof == old.proof.text
+                is_as_read = (floor.c.queue_offset == old.queue_offset) & was
+        row = sa.update(floor).where(*(floor.c[name] == value for name, value in identity.items()), is_as_read)
+        with self._database.writing() as connection:
+            if old is None:
+                self._database.insert_missing(connection, floor, [identity | values])
+            connection.execute(row.values(**values))
+
+    def _sound(
+        self, connection: sa.Connection, subscription: Subscription, wanted: sa.ColumnElement[bool]
+    ) -> Sequence[Floor]:
+        rows = self._rows(connection, subscription, wanted)
+        return [_floor(subscription, values) for values, damaged in rows if not damaged - {_PROOF}]
+
+    def _rows(
+        self, connection: sa.Connection, subscription: Subscription, wanted: sa.ColumnElement[bool]
+    ) -> Sequence[tuple[Mapping[str, Any], frozenset[str]]]:
+        query = (
+            sa.select(*_LEAST, floor.c.proof if self._keeps_proofs(connection) else sa.null())
+            .where(
+                floor.c.environment == subscription.environment,
+                floor.c.topic == subscription.topic,
+                floor.c.consumer_group == subscription.group,
+                wanted,
+            )
+            .order_by(floor.c.broker, floor.c.queue_id)
+        )
+        return [(read.values, read.damaged) for read in map(_ROWS.parse, connection.execute(query))]
+
+    def _keeps_proofs(self, connection: sa.Connection) -> bool:
+        if not self._has_proof:
+            try:
+                found = _PROOF in {column["name"] for column in sa.inspect(connection).get_columns(floor.name)}
+            except sa.exc.NoSuchTableError:
+                return False  # the query says so
+            if not found and self._has_proof is None:
+                _log.warning(
+                    "column_missing: %s has no column %s: after a loss of Redis announcements are read from the "
+                    "earliest one: reconciler db upgrade ledger",
+                    floor.name,
+                    _PROOF,
+                )
+            self._has_proof = found
+        return self._has_proof
+
+
+def _floor(subscription: Subscription, values: Mapping[str, Any]) -> Floor:
+    return Floor(
+        subscription=subscription,
+        broker=values["broker"],
+        queue_id=values["queue_id"],
+        queue_offset=values["queue_offset"],
+        updated_at_ms=values["updated_at_ms"],
+        proof=read_proof(values[_PROOF] or ""),
+    )
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()

@@ -1,0 +1,37 @@
+"""What proves a floor: the record of its queue that was seen last before it.
+
+NULL for floors of older releases, and where an announcement consumer may not keep proofs.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+from reconciler.sql.migrations.column_types import TEXT
+
+revision = "0012_floor_proof"
+down_revision = "0011_notice"
+branch_labels = None
+depends_on = None
+
+TABLE = "reconciler_floor"
+
+
+def upgrade() -> None:
+    """Adds the column; an older release neither writes nor reads it."""
+    op.add_column(
+        TABLE,
+        sa.Column(
+            "proof",
+            TEXT,
+            nullable=True,
+            comment="Next offset, then queue offset, store time, commit-log offset and unique key of the last record "
+            "before it: what the queue must still have for the floor to count.",
+        ),
+    )
+
+
+def downgrade() -> None:
+    """Drops it."""
+    op.drop_column(TABLE, "proof")
