@@ -11,6 +11,7 @@ from typing import Any
 from checkback_consumers.effect import Inbox, SqlInbox
 from checkback_consumers.handler import DatabaseOf, KeyRecorder
 from checkback_consumers.message import ConsumedMessage
+from reconciler.contract.queue_proof import QueueProof
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
@@ -130,8 +131,8 @@ class World:
         self.redis.before_zrem, self.redis.before_record = self.checkers.forgotten, self.checkers.recorded
         raise_floor = self.ledger.rounds.raise_floor
 
-        def watched(subscription: Subscription, floor: Mapping[str, int]) -> None:
-            raise_floor(subscription, floor)
+        def watched(subscription: Subscription, floor: Mapping[str, int], proofs: Mapping[str, QueueProof]) -> None:
+            raise_floor(subscription, floor, proofs)
             self.checkers.floor_raised(subscription)
 
         setattr(self.ledger.rounds, "raise_floor", watched)  # noqa: B010 - a method
