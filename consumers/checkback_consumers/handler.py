@@ -29,7 +29,7 @@ import sqlalchemy as sa
 from checkback_consumers.effect import BatchInbox, Inbox, SqlInbox, require_database
 from checkback_consumers.errors import HandlerRefused, InboxNotReached
 from checkback_consumers.inbox import SOURCE_CONSUMER, InboxAnswer, InboxEntry
-from checkback_consumers.message import ConsumedMessage, dedupe_identity, digest_of
+from checkback_consumers.message import ConsumedMessage, dedupe_identity, digest_of, former_identity
 from reconciler.contract.unique_key import is_unique_key
 from reconciler.errors import Collision, InvalidValue, ReconcilerError, UsageError
 from reconciler.rocketmq.consumer.listener import ConsumeStatus, FailedAt
@@ -243,7 +243,7 @@ class TransactionalHandler:
     def _entry(self, message: ConsumedMessage, source: str) -> InboxEntry:
         if self.topics is not None and message.topic not in self.topics:
             raise UsageError(f"handler of {self.group} got a message of topic {message.topic}, not {set(self.topics)}")
-        unique_key = dedupe_identity(message)
+        unique_key, former_key = dedupe_identity(message), former_identity(message)
         return InboxEntry(
             group=self.group,
             unique_key=unique_key,
@@ -251,6 +251,8 @@ class TransactionalHandler:
             content_digest=digest_of(message, unique_key),
             dedupe_key=self._dedupe_by(message) if self._dedupe_by else None,
             source=source,
+            former_key=former_key,
+            former_digest=None if former_key is None else digest_of(message, former_key),
         )
 
     def _run(self, message: ConsumedMessage, connection: Any) -> None:

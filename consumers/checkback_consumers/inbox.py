@@ -6,12 +6,13 @@ that it happened. Two writers of one key meet at the primary key: the second wai
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from typing import Any
 
 from checkback_consumers.sql_session import SqlSession
+from reconciler.contract.tables import FORMER_NAMES_TOPIC
 from reconciler.errors import Collision, InvalidValue, TransientError
 from reconciler.sql.engines import now_ms_sql
 
@@ -44,6 +45,9 @@ class InboxEntry:
     #: Business id, where the handler dedupes by it too.
     dedupe_key: str | None = None
     source: str = SOURCE_CONSUMER
+    #: The name under which releases up to 0.2.0 note this message's effect, and their digest of it; None: no other.
+    former_key: str | None = None
+    former_digest: bytes | None = None
 
 
 class InboxAnswer(StrEnum):
@@ -70,7 +74,7 @@ def enter_inbox(connection: Any, entry: InboxEntry) -> InboxAnswer:
         )
     session = connection if isinstance(connection, SqlSession) else SqlSession(connection)
     if _insert(session, entry, duplicate_of=None):
-        return InboxAnswer.NEW
+        return InboxAnswer.NEW if _is_new_by_its_former_name(session, entry) else InboxAnswer.DUPLICATE
     if _is_applied(session, entry):
         return InboxAnswer.DUPLICATE
     first = _first_of_business(session, entry)
@@ -79,6 +83,24 @@ def enter_inbox(connection: Any, entry: InboxEntry) -> InboxAnswer:
     if _insert(session, entry, duplicate_of=first) or _is_applied(session, entry):
         return InboxAnswer.DUPLICATE_BUSINESS
     raise TransientError(f"the inbox row of {entry.unique_key} is neither new nor there")
+
+
+def _is_new_by_its_former_name(session: SqlSession, entry: InboxEntry) -> bool:
+    """Writes the row that a release up to 0.2.0 looks for; False if such a release has noted the effect there.
+
+    Both rows are in one transaction, so that of two releases that get one message, the second meets a row of the first.
+    """
+    if entry.former_key is None:
+        return True
+    former = replace(entry, unique_key=entry.former_key, content_digest=entry.former_digest, topic=FORMER_NAMES_TOPIC)
+    if _insert(session, former, duplicate_of=entry.unique_key):
+        return True
+    try:
+        if _is_applied(session, former):
+            return False
+    except Collision:
+        return True  # a broker whose store was made anew gives its offsets, and so their names, a second time
+    raise TransientError(f"the inbox row that {entry.unique_key} met under {entry.former_key} is gone again")
 
 
 def _insert(session: SqlSession, entry: InboxEntry, *, duplicate_of: str | None) -> bool:

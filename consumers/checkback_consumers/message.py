@@ -8,7 +8,7 @@ from typing import Protocol
 
 from reconciler.contract.content_digest import digest_of_message
 from reconciler.contract.properties import BUSINESS_ID, KEYS, TAGS
-from reconciler.contract.unique_key import is_unique_key
+from reconciler.contract.unique_key import is_digits, is_unique_key
 from reconciler.errors import MalformedInput
 from reconciler.policy.evidence import StoredMessage
 
@@ -100,11 +100,26 @@ def dedupe_identity(message: ConsumedMessage) -> str:
     unique_key = message.unique_key
     if unique_key is not None and is_unique_key(unique_key):
         return unique_key
+    offset_message_id = _offset_message_id(message)
+    if offset_message_id is None:
+        raise MalformedInput(f"message of topic {message.topic} has no usable unique key: {message.unique_key!r:.80}")
+    return offset_message_id
+
+
+def former_identity(message: ConsumedMessage) -> str | None:
+    """The name under which releases up to 0.2.0 note the message's effect; None: the same as dedupe_identity, or none.
+
+    They know no keys but an even number of 32 to 64 upper-case hexadecimal digits.
+    """
+    unique_key = message.unique_key
+    is_known_now = unique_key is not None and is_unique_key(unique_key) and not is_digits(unique_key)
+    return _offset_message_id(message) if is_known_now else None
+
+
+def _offset_message_id(message: ConsumedMessage) -> str | None:
+    """That of the first delivery; None where the client does not tell it."""
     candidates = [(message.properties or {}).get(_ORIGIN_MESSAGE_ID), getattr(message, "offset_message_id", None)]
-    for candidate in candidates:
-        if candidate and is_unique_key(candidate):
-            return candidate
-    raise MalformedInput(f"message of topic {message.topic} has no usable unique key: {message.unique_key!r:.80}")
+    return next((candidate for candidate in candidates if candidate and is_digits(candidate)), None)
 
 
 def digest_of(message: ConsumedMessage, unique_key: str) -> bytes | None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import secrets
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from checkback_consumers.effect import Effect
@@ -62,27 +63,54 @@ class RedisInbox:
         Collision for another content, InvalidValue for a business id of another topic. RedisAway after the effect means
         that the effect will be repeated.
         """
-        key = inbox_key(self._environment, entry.group, unique_key=entry.unique_key, business_id=entry.dedupe_key)
         token = f"by:{secrets.token_hex(8)}"
-        digest = entry.content_digest or b""
-        with translated_errors():
-            answer = _BEGIN.run(self._client, [key], [token, self._lease_ms, digest, entry.unique_key, entry.topic])
-        state = _text(answer[0])
-        if state == "busy":
-            raise TransientError(f"{entry.unique_key} is being handled by another process")
-        if state == "done":
-            # A mark of an older release has no topic.
-            topic = entry.topic if answer[3] is None else _text(answer[3])
-            return self._duplicate(entry, stored_digest=bytes(answer[1]), stored_key=_text(answer[2]), topic=topic)
+        entered = self._begin(entry, token)
+        if entered is not InboxAnswer.NEW:
+            return entered
+        former = _of_former_name(entry)
         try:
+            if former is not None and not self._is_new_by_its_former_name(former, token):
+                self._finish(entry)
+                return InboxAnswer.DUPLICATE
             effect(None)
         except BaseException:
             with suppress(RedisAway), translated_errors():  # else the lease ends it
-                _ABANDON.run(self._client, [key], [token])
+                for one in (entry, former):
+                    if one is not None:
+                        _ABANDON.run(self._client, [self._key(one)], [token])
             raise
-        with translated_errors():
-            _DONE.run(self._client, [key], [digest, entry.unique_key, entry.topic, self._keep_ms])
+        self._finish(entry)
+        if former is not None:
+            self._finish(former)
         return InboxAnswer.NEW
+
+    def _key(self, entry: InboxEntry) -> str:
+        return inbox_key(self._environment, entry.group, unique_key=entry.unique_key, business_id=entry.dedupe_key)
+
+    def _begin(self, entry: InboxEntry, token: str) -> InboxAnswer:
+        digest, key = entry.content_digest or b"", entry.unique_key
+        with translated_errors():
+            answer = _BEGIN.run(self._client, [self._key(entry)], [token, self._lease_ms, digest, key, entry.topic])
+        state = _text(answer[0])
+        if state == "busy":
+            raise TransientError(f"{entry.unique_key} is being handled by another process")
+        if state != "done":
+            return InboxAnswer.NEW
+        # A mark of an older release has no topic.
+        topic = entry.topic if answer[3] is None else _text(answer[3])
+        return self._duplicate(entry, stored_digest=bytes(answer[1]), stored_key=_text(answer[2]), topic=topic)
+
+    def _is_new_by_its_former_name(self, former: InboxEntry, token: str) -> bool:
+        """False if a release up to 0.2.0 has marked the effect under the name that it knows."""
+        try:
+            return self._begin(former, token) is InboxAnswer.NEW
+        except Collision:
+            return True  # an offset of a broker whose store was made anew
+
+    def _finish(self, entry: InboxEntry) -> None:
+        digest = entry.content_digest or b""
+        with translated_errors():
+            _DONE.run(self._client, [self._key(entry)], [digest, entry.unique_key, entry.topic, self._keep_ms])
 
     def _duplicate(self, entry: InboxEntry, *, stored_digest: bytes, stored_key: str, topic: str) -> InboxAnswer:
         if stored_key != entry.unique_key:
@@ -91,6 +119,13 @@ class RedisInbox:
         if stored_digest and entry.content_digest and stored_digest != entry.content_digest:
             raise Collision(f"unique key {entry.unique_key} of group {entry.group} was applied with another content")
         return InboxAnswer.DUPLICATE
+
+
+def _of_former_name(entry: InboxEntry) -> InboxEntry | None:
+    """The entry as a release up to 0.2.0 has it; None: under the same name. Of a business id there is one mark."""
+    if entry.former_key is None or entry.dedupe_key is not None:
+        return None
+    return replace(entry, unique_key=entry.former_key, content_digest=entry.former_digest, former_key=None)
 
 
 def _text(value: Any) -> str:

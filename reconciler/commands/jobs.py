@@ -11,7 +11,7 @@ from typing import Any
 from reconciler.commands.operator_actions import recorded
 from reconciler.commands.repair import REPAIR_KEYS_MAX
 from reconciler.contract.tables import JobKind
-from reconciler.contract.unique_key import is_unique_key
+from reconciler.contract.unique_key import UNIQUE_KEY_SHAPE, is_unique_key
 from reconciler.errors import InvalidValue, MalformedInput, UsageError
 from reconciler.policy.ports import ENDED_JOBS, EVERY_ROW, Job, LedgerFilter, Page, Position, WantedJob
 from reconciler.wiring.availability import ask_ledger, require
@@ -83,7 +83,7 @@ def place_repair(
         raise InvalidValue("unique_keys", len(wanted), f"at most {REPAIR_KEYS_MAX} keys a job: ask for several")
     for key in wanted:
         if not is_unique_key(key):
-            raise InvalidValue("unique_keys", key[:80], "a unique key has 32 to 64 upper-case hexadecimal digits")
+            raise InvalidValue("unique_keys", key[:80], f"a unique key has {UNIQUE_KEY_SHAPE}")
     request = RepairRequest(unique_keys=wanted, topic=topic, group=group, reason=_checked(reason))
     return _place(connections, JobKind.REPAIR, asdict(request), by=by, job_id=job_id)
 

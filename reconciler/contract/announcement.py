@@ -7,6 +7,9 @@ Version 1 is UTF-8 JSON, at most 64 KiB and 500 keys, all of one shard, sent to 
     {"v":1,"env":"production","topic":"ORDERS","group":"order-service",
      "keys":[{"key":"7F00000100002A9F0000000000000090","tag":"paid","committed_at_ms":1763716000000}]}
 
+Releases up to 0.2.0 know keys of an even number of 32 to 64 upper-case hexadecimal digits, and refuse a message with
+another key as a whole: other keys travel in messages of their own.
+
 Version 0 is one bare key, the original design's form, for unique-key topics configured so. An optional message
 property RECONCILER_SIGNATURE holds the hexadecimal HMAC-SHA256 of the body bytes.
 """
@@ -20,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from reconciler.contract.unique_key import require_unique_key, shard_of
+from reconciler.contract.unique_key import is_digits, require_unique_key, shard_of
 from reconciler.errors import InvalidValue, MalformedInput
 
 VERSION = 1
@@ -70,12 +73,15 @@ def encode_announcement(announcement: Announcement) -> bytes:
 
 
 def split_by_shard(announcement: Announcement, shards: int) -> Iterator[tuple[int, Announcement]]:
-    """Cuts an announcement into (shard, announcement) parts that each fit into one message."""
-    by_shard: dict[int, list[AnnouncedKey]] = {}
+    """Cuts an announcement into (shard, announcement) parts that each fit into one message.
+
+    A part has keys that releases up to 0.2.0 know, or keys that they do not.
+    """
+    parts: dict[tuple[int, bool], list[AnnouncedKey]] = {}
     for key in announcement.keys:
-        by_shard.setdefault(shard_of(key.unique_key, shards), []).append(key)
-    for shard in sorted(by_shard):
-        for keys in _chunks(by_shard[shard]):
+        parts.setdefault((shard_of(key.unique_key, shards), not is_digits(key.unique_key)), []).append(key)
+    for (shard, _), of_part in sorted(parts.items(), key=lambda part: part[0]):
+        for keys in _chunks(of_part):
             yield (
                 shard,
                 Announcement(

@@ -18,7 +18,8 @@ from __future__ import annotations
 
 from reconciler.contract.schema import Column, Table
 
-EVIDENCE_VERSION = 1
+#: Grows when a reader of the old version would misread the new rows. 2: keys that are text (contract/unique_key.py).
+EVIDENCE_VERSION = 2
 
 _KEY = Column("key", "key", "The unique key's bytes.")
 

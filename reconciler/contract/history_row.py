@@ -14,8 +14,8 @@ from enum import StrEnum
 
 from reconciler.contract.schema import Column, Table
 
-#: Grows when a reader of the old version would misread the new rows.
-HISTORY_VERSION = 1
+#: Grows when a reader of the old version would misread the new rows. 2: keys that are text (contract/unique_key.py).
+HISTORY_VERSION = 2
 
 #: Partitions of every stream whose rows have a key.
 PREFIXES = 64

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from reconciler.contract.schema import Column, Table
-from reconciler.contract.unique_key import UNIQUE_KEY_DIGITS_MAX, UNIQUE_KEY_DIGITS_MIN, is_unique_key
+from reconciler.contract.unique_key import UNIQUE_KEY_SHAPE, is_unique_key
 
 #: Characters of a kind's longest text; the others are unbounded.
 _CHARACTERS_MAX = {"key": 64, "name": 160, "short": 32}
@@ -101,8 +101,7 @@ def _value(column: Column, value: Any) -> Any:
     if column.words and value not in column.words:
         raise _Damaged(f"is {_shown(value)}: expected one of {', '.join(column.words)}")
     if column.name == "unique_key" and not is_unique_key(value):
-        digits = f"{UNIQUE_KEY_DIGITS_MIN} to {UNIQUE_KEY_DIGITS_MAX}"
-        raise _Damaged(f"is {_shown(value)}: expected {digits} upper-case hexadecimal digits")
+        raise _Damaged(f"is {_shown(value)}: expected {UNIQUE_KEY_SHAPE}")
     return _object(column, value) if column.kind == "json" and column.members is not None else value
 
 

@@ -1,63 +1,122 @@
 """The *unique key* of a message: property UNIQ_KEY, the same on the half and on the committed copy. Not the "msgId".
 
-Shapes that exist (all upper-case hexadecimal):
+What clients write into it:
 
-- 32 digits: Java, C++ and this project's clients (MessageClientIDSetter, 4.0.0)
-- 34 digits: gRPC clients of RocketMQ 5 (MessageIdCodec)
+- 32 digits: remoting clients (MessageClientIDSetter of Java, 4.0.0). Java, C++, Node and this project's write upper
+  case; Go (rocketmq-client-go, utils.CreateUniqID) ends with digits in lower case
+- 34 digits: gRPC clients of RocketMQ 5 (MessageIdCodec); Rust writes lower case
 - 56 digits: Java clients on an IPv6 host (MessageClientIDSetter, 4.6.0)
 
-A unique key is an opaque name. It is never decoded into an address, and no connection is made to what it spells.
+A unique key is an opaque name: 16 to 64 of the characters 0-9, A-Z, a-z, "_" and "-". Keys that differ in case are two
+keys. It is never decoded into an address, and no connection is made to what it spells.
+
+Its *member* is how Redis sets and columns of the history hold it. Each key has one member, and no two have the same:
+
+- an even number of 32 to 64 upper-case hexadecimal digits is the bytes that they spell: 16 to 32 bytes
+- every other key is a zero byte and its ASCII text, with zero bytes behind it up to 33 bytes: 33 to 65 bytes
 """
 
 from __future__ import annotations
 
 import re
 import zlib
+from binascii import unhexlify
 from typing import TypeGuard
 
 from reconciler.errors import MalformedInput
 
-#: Digits of the shortest and of the longest key that is accepted.
-UNIQUE_KEY_DIGITS_MIN = 32
-UNIQUE_KEY_DIGITS_MAX = 64
+#: Characters of the shortest and of the longest key that is accepted.
+UNIQUE_KEY_CHARACTERS_MIN = 16
+UNIQUE_KEY_CHARACTERS_MAX = 64
+#: What a key looks like, for people.
+UNIQUE_KEY_SHAPE = f'{UNIQUE_KEY_CHARACTERS_MIN} to {UNIQUE_KEY_CHARACTERS_MAX} letters, digits, "_" or "-"'
 
 #: The property that carries the key (MessageConst.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX).
 UNIQUE_KEY_PROPERTY = "UNIQ_KEY"
 
+#: Bytes of members that are digits, and of those that are text.
+DIGITS_BYTES_MIN, DIGITS_BYTES_MAX = 16, 32
+TEXT_BYTES_MIN, TEXT_BYTES_MAX = 33, 1 + UNIQUE_KEY_CHARACTERS_MAX
+
+_SHAPE = re.compile(r"[0-9A-Za-z_-]{16,64}")
+_KEY_BYTES = frozenset(b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_-")
 _HEXADECIMAL = frozenset(b"0123456789ABCDEFabcdef")
-_SHAPE = re.compile(r"(?:[0-9A-F]{2}){16,32}", re.ASCII)
+#: Before the digits of a member that no key has, and no character of a key.
+_NO_KEY = "bytes:"
 
 
 def is_unique_key(text: object) -> TypeGuard[str]:
-    """True for an even number of 32 to 64 upper-case hexadecimal digits."""
+    """True for 16 to 64 of the characters that a key may have."""
     return isinstance(text, str) and _SHAPE.fullmatch(text) is not None
 
 
 def require_unique_key(text: object) -> str:
     """The key itself; raises MalformedInput for anything that has not the shape of one."""
-    if isinstance(text, str) and _SHAPE.fullmatch(text):
+    if is_unique_key(text):
         return text
-    shown = repr(text)[:80]
-    raise MalformedInput(f"{shown} is no unique key: expected 32 to 64 upper-case hexadecimal digits")
+    raise MalformedInput(f"{repr(text)[:80]} is no unique key: expected {UNIQUE_KEY_SHAPE}")
+
+
+def is_digits(unique_key: str) -> bool:
+    """True for a key whose member is the bytes that it spells: releases up to 0.2.0 know no others."""
+    return _spelled(unique_key) is not None
 
 
 def member_of(unique_key: str) -> bytes:
-    """The key's bytes, as Redis sets and history columns hold them: half the size of the text."""
-    return bytes.fromhex(unique_key)
+    """The key's bytes, as Redis sets and history columns hold them; the inverse of key_of."""
+    spelled = _spelled(unique_key)
+    if spelled is not None:
+        return spelled
+    if unique_key.startswith(_NO_KEY):
+        return unhexlify(unique_key.removeprefix(_NO_KEY))
+    return (b"\0" + unique_key.encode("ascii")).ljust(TEXT_BYTES_MIN, b"\0")
+
+
+def _spelled(unique_key: str) -> bytes | None:
+    """The 16 to 32 bytes that upper-case digits spell; None for any other text. Runs for every consumed message."""
+    if unique_key != unique_key.upper():
+        return None
+    try:
+        spelled = unhexlify(unique_key)
+    except ValueError:
+        return None
+    return spelled if DIGITS_BYTES_MIN <= len(spelled) <= DIGITS_BYTES_MAX else None
 
 
 def key_of(member: bytes) -> str:
-    """The key of a Redis member; the inverse of member_of."""
-    return member.hex().upper()
+    """The key of a member; of any other bytes a text that is no key, from which member_of gives them back."""
+    if DIGITS_BYTES_MIN <= len(member) <= DIGITS_BYTES_MAX:
+        return member.hex().upper()
+    text = _text_of(member)
+    return f"{_NO_KEY}{member.hex().upper()}" if text is None else text
+
+
+def is_member(member: bytes) -> bool:
+    """Whether the bytes are the member of a key: a client that may SADD can write anything into a set."""
+    return DIGITS_BYTES_MIN <= len(member) <= DIGITS_BYTES_MAX or _text_of(member) is not None
+
+
+def _text_of(member: bytes) -> str | None:
+    """The key of a member that is text; None for other bytes."""
+    if not TEXT_BYTES_MIN <= len(member) <= TEXT_BYTES_MAX or member[0]:
+        return None
+    text = (member[1:].rstrip(b"\0") if len(member) == TEXT_BYTES_MIN else member[1:]).decode("latin-1")
+    return text if is_unique_key(text) and not is_digits(text) else None
 
 
 def fault_of_member(member: bytes) -> str | None:
-    """Why no announced key equals this member of a Redis set, for people; None: it may be a key."""
-    digits = len(member)
-    if digits >= UNIQUE_KEY_DIGITS_MIN and all(byte in _HEXADECIMAL for byte in member):
-        return f"the text of a key: {digits} digits; expected the {digits // 2} bytes that they write out"
-    fewest, most = UNIQUE_KEY_DIGITS_MIN // 2, UNIQUE_KEY_DIGITS_MAX // 2
-    return None if fewest <= len(member) <= most else f"{len(member)} bytes; expected {fewest} to {most}"
+    """Why no announced key equals this member of a Redis set, for people; None: it may be a key.
+
+    Thirty-two bytes that are all hexadecimal digits are a text: no client makes a key that spells them.
+    """
+    length = len(member)
+    is_text = length == DIGITS_BYTES_MAX and all(byte in _HEXADECIMAL for byte in member)
+    if is_text or (TEXT_BYTES_MIN <= length < TEXT_BYTES_MAX and all(byte in _KEY_BYTES for byte in member)):
+        return f"the text of a key: {length} characters; expected its bytes, as docs/reference/redis-keys.md has them"
+    if is_member(member):
+        return None
+    expected = f"{DIGITS_BYTES_MIN} to {DIGITS_BYTES_MAX} bytes, or a zero byte and {UNIQUE_KEY_SHAPE}"
+    return f"{length} bytes; expected {expected}"
 
 
 def shard_of(unique_key: str, shards: int) -> int:

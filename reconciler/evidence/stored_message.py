@@ -41,6 +41,7 @@ def stored_message(record: MessageRecord) -> StoredMessage:
         properties=dict(properties),
         body=record.plain_body(),
         flag=record.flag,
+        offset_message_id=record.offset_message_id,
     )
 
 

@@ -17,7 +17,7 @@ from reconciler.contract.history_row import (
     SnapshotKind,
 )
 from reconciler.contract.subscription import Shard
-from reconciler.contract.unique_key import UNIQUE_KEY_DIGITS_MAX, UNIQUE_KEY_DIGITS_MIN
+from reconciler.contract.unique_key import DIGITS_BYTES_MAX, DIGITS_BYTES_MIN, is_member
 from reconciler.history.batch import PackedKeys, RowBatch, Value
 from reconciler.history.event_rows import named
 from reconciler.policy.ports import CapturedRound, RoundCounts
@@ -25,20 +25,14 @@ from reconciler.policy.ports import CapturedRound, RoundCounts
 #: Topic and group of a gap in rows of all subscriptions; shard of one in rows of many shards.
 EVERY_SUBSCRIPTION = "*"
 MANY_SHARDS = -1
-_KEY_BYTES_MIN, _KEY_BYTES_MAX = UNIQUE_KEY_DIGITS_MIN // 2, UNIQUE_KEY_DIGITS_MAX // 2
-
-
-def is_key(member: bytes) -> bool:
-    """Whether the member can be a unique key: a client that may SADD can write anything into a set."""
-    return _KEY_BYTES_MIN <= len(member) <= _KEY_BYTES_MAX
 
 
 def without_junk(captured: CapturedRound) -> CapturedRound:
     """The round without members that are no keys: no file could hold them, and no audit read them."""
     announced, consumed, left = (
         members
-        if all(_KEY_BYTES_MIN <= length <= _KEY_BYTES_MAX for length in set(map(len, members)))
-        else tuple(filter(is_key, members))
+        if all(DIGITS_BYTES_MIN <= length <= DIGITS_BYTES_MAX for length in set(map(len, members)))
+        else tuple(filter(is_member, members))
         for members in (captured.announced, captured.consumed, captured.left_matched)
     )
     return replace(captured, announced=announced, consumed=consumed, left_matched=left)

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from reconciler.contract.history_row import SnapshotKind
 from reconciler.contract.subscription import Shard
+from reconciler.contract.unique_key import is_member
 from reconciler.history.batch import RowBatch
 from reconciler.history.round_rows import (
     SnapshotHead,
     gap_of_rounds,
-    is_key,
     members_of,
     pending_batch,
     round_batches,
@@ -149,7 +149,7 @@ def snapshot_records(snapshot: PendingSnapshot, kind: SnapshotKind) -> Iterator[
     )
     rows = 0
     for members in snapshot.pages:
-        page = [(member, seen_ms) for member, seen_ms in members if is_key(member)]
+        page = [(member, seen_ms) for member, seen_ms in members if is_member(member)]
         if page:
             rows += len(page)
             yield [pending_batch(head, page)]

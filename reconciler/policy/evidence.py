@@ -154,6 +154,8 @@ class StoredMessage:
     #: Uncompressed.
     body: bytes
     flag: int = 0
+    #: The offset message id of the record (MessageDecoder.createMessageId); empty: this is no record of a broker.
+    offset_message_id: str = ""
 
     @property
     def tag(self) -> str | None:
@@ -163,9 +165,11 @@ class StoredMessage:
     @property
     def content_digest(self) -> bytes:
         """Digest of what a consumer sees (contract/content_digest.py)."""
-        return digest_of_message(
-            topic=self.real_topic, unique_key=self.unique_key, properties=self.properties, body=self.body
-        )
+        return self.digest_under(self.unique_key)
+
+    def digest_under(self, name: str) -> bytes:
+        """The digest that an inbox row of this message has whose key is `name`."""
+        return digest_of_message(topic=self.real_topic, unique_key=name, properties=self.properties, body=self.body)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,6 @@ Redis that loses its last writes, or everything, loses both together and the con
 from __future__ import annotations
 
 import logging
-from binascii import unhexlify
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import filterfalse
 from typing import Any
@@ -218,10 +217,10 @@ class RedisCommitSets:
 
 
 def _members_by_shard(unique_keys: Iterable[str], shards: int) -> Iterator[tuple[int, list[bytes]]]:
-    # contract.unique_key.shard_of and member_of, inlined: this runs once for every consumed message.
+    # contract.unique_key.shard_of, inlined: this runs once for every consumed message.
     buckets: list[list[bytes]] = [[] for _ in range(shards)]
     for key in unique_keys:
-        buckets[crc32(key.encode("ascii")) % shards].append(unhexlify(key))
+        buckets[crc32(key.encode("ascii")) % shards].append(member_of(key))
     for number, members in enumerate(buckets):
         for first in range(0, len(members), MEMBERS_MAX):
             yield number, members[first : first + MEMBERS_MAX]

@@ -8,10 +8,10 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
-from reconciler.contract.unique_key import UNIQUE_KEY_DIGITS_MAX, UNIQUE_KEY_DIGITS_MIN
+from reconciler.contract.unique_key import UNIQUE_KEY_CHARACTERS_MAX, UNIQUE_KEY_CHARACTERS_MIN
 
-#: is_unique_key() for databases that know regular expressions.
-_SHAPE = f"^([0-9A-F]{{2}}){{{UNIQUE_KEY_DIGITS_MIN // 2},{UNIQUE_KEY_DIGITS_MAX // 2}}}$"
+#: A character that no key has, the same for regular expressions and for GLOB.
+_NO_CHARACTER_OF_KEYS = "[^0-9A-Za-z_-]"
 
 
 def probe(
@@ -51,12 +51,8 @@ def has_key(column: sa.ColumnElement[str], dialect: str) -> sa.ColumnElement[boo
 
     COALESCE keeps PostgreSQL from guessing how few rows match the expression: all do.
     """
-    is_even = sa.func.length(column) % 2 == 0  # MariaDB's expression lets a line end follow
+    is_long = sa.func.length(column).between(UNIQUE_KEY_CHARACTERS_MIN, UNIQUE_KEY_CHARACTERS_MAX)
     if dialect != "sqlite":
-        return sa.func.coalesce(column.regexp_match(_SHAPE) & is_even, sa.false())
-    return sa.and_(
-        sa.func.typeof(column) == "text",
-        sa.func.length(column).between(UNIQUE_KEY_DIGITS_MIN, UNIQUE_KEY_DIGITS_MAX),
-        is_even,
-        column.op("NOT GLOB", is_comparison=True)("*[^0-9A-F]*"),
-    )
+        return sa.func.coalesce(is_long & ~column.regexp_match(_NO_CHARACTER_OF_KEYS), sa.false())
+    is_plain = column.op("NOT GLOB", is_comparison=True)(f"*{_NO_CHARACTER_OF_KEYS}*")
+    return sa.and_(sa.func.typeof(column) == "text", is_long, is_plain)

@@ -336,11 +336,13 @@ class MemoryShards:
         """A page of pending, oldest first."""
         with self._lock:
             memory = self._memory(shard)
-            ordered = sorted((at, key) for key, at in memory.pending.items() if at <= first_seen_until_ms)
+            found = [(at, member_of(key), key) for key, at in memory.pending.items() if at <= first_seen_until_ms]
         if after is not None:
-            ordered = [entry for entry in ordered if entry > (after.first_seen_ms, after.unique_key)]
+            place = (after.first_seen_ms, member_of(after.unique_key))
+            found = [entry for entry in found if entry[:2] > place]
         return [
-            PendingKey(unique_key=key, first_seen_ms=at, is_apart=key in memory.apart) for at, key in ordered[:limit]
+            PendingKey(unique_key=key, first_seen_ms=at, is_apart=key in memory.apart)
+            for at, _, key in sorted(found)[:limit]
         ]
 
     def forget(self, shard: Shard, unique_keys: Sequence[str]) -> int:

@@ -47,7 +47,7 @@ def bad_bodies(deployed: Deployment) -> dict[str, tuple[str, bytes]]:
         "wrong topic": ("TOPIC", body(topic="SOMEBODY_ELSES")),
         "wrong environment": ("ENVIRONMENT", body(env="production")),
         "a key of a wrong shape": ("SHAPE", body(keys=[entry, {**entry, "key": "../../etc/passwd"}])),
-        "a key in lower case": ("SHAPE", body(keys=[{**entry, "key": KEY.lower()}])),
+        "a key that is too long": ("SHAPE", body(keys=[{**entry, "key": KEY.lower() * 3}])),
     }
 
 

@@ -21,6 +21,7 @@ from reconciler.audit.collect.selection import Selection, export_batches, limite
 from reconciler.audit.collect.sources import Source
 from reconciler.audit.result.not_judged import GROUP_COLUMNS, KEPT_MAX, TIME_COLUMNS, RowsOf, kept
 from reconciler.contract.evidence_layout import INBOX_EVIDENCE, REPAIR_EVIDENCE
+from reconciler.contract.tables import FORMER_NAMES_TOPIC
 
 #: Consumer groups of an inbox that are counted one by one; those beyond them in one statement, which reads the table.
 GROUPS_MAX = 1_000
@@ -54,7 +55,7 @@ def not_asked_rows(table: CountedTable) -> Counter[RowsOf]:
     """By table, topic and group; at most KEPT_MAX names. Raises AuditError as reading rows does."""
     found: Counter[RowsOf] = Counter()
     for topic, group, rows in _in_database(table) if table.source.kind == "database" else _in_export(table):
-        if not table.is_asked(topic, group):
+        if topic != FORMER_NAMES_TOPIC and not table.is_asked(topic, group):
             found[table.selection.layout.name, topic, group] += rows
     return kept(found, KEPT_MAX)
 

@@ -24,6 +24,7 @@ from reconciler.audit.errors import AuditError
 from reconciler.audit.places import open_folder
 from reconciler.contract.evidence_layout import EFFECTS_EVIDENCE
 from reconciler.contract.schema import Table
+from reconciler.contract.unique_key import key_of
 
 #: Columns that older ledgers, and exports, have not got; NULL there.
 _MAY_BE_ABSENT = frozenset({"first_sent_at_ms", "business_id"})
@@ -65,7 +66,7 @@ def key_reader(
     columns = _columns(connection, source, selection)
 
     def read(keys: Sequence[bytes]) -> pa.Table | None:
-        wanted = sa.column("unique_key").in_([key.hex().upper() for key in keys])
+        wanted = sa.column("unique_key").in_(list(map(key_of, keys)))
         rows = [row for page in pages(connection, _statement(selection, columns).where(wanted)) for row in page]
         return table_of(selection.layout, rows, str(source)) if rows else None
 

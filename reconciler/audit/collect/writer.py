@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import socket
 import zlib
 from collections.abc import Container, Iterator, Sequence
@@ -24,14 +23,10 @@ import pyarrow.parquet as pq
 from reconciler.audit.errors import AuditError
 from reconciler.contract.history_row import PREFIXES
 from reconciler.contract.schema import Table
+from reconciler.contract.unique_key import UNIQUE_KEY_SHAPE, fault_of_member, is_unique_key, member_of
 
 #: Rows of all prefixes together that wait in memory: about 40 MB.
 WAITING_ROWS = 262_144
-#: contract/unique_key.py: 32 to 64 hexadecimal digits.
-KEY_BYTES_MIN = 16
-KEY_BYTES_MAX = 32
-
-_HEX = re.compile(r"(?:[0-9A-Fa-f]{2})+", re.ASCII)
 _TYPES = {"key": pa.binary(), "name": pa.string(), "digest": pa.binary(), "bigint": pa.int64(), "integer": pa.int32()}
 
 
@@ -51,17 +46,15 @@ def schema_of(table: Table) -> pa.Schema:
 
 
 def key_bytes(value: object) -> bytes:
-    """A unique key as databases hold it: hex text, or its bytes. Raises ValueError."""
+    """The member of a unique key as databases hold it: its text, or its member. Raises ValueError."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         data = bytes(value)
-        # A text column that the driver gives as bytes is longer than the longest key that is bytes.
-        value = data if len(data) <= KEY_BYTES_MAX else data.decode("ascii", "replace")
-    member: object = value
-    if isinstance(value, str):
-        member = bytes.fromhex(value) if _HEX.fullmatch(value) else None
-    if not isinstance(member, bytes) or not KEY_BYTES_MIN <= len(member) <= KEY_BYTES_MAX:
-        raise ValueError(f"{value!r}"[:80] + f" is no unique key of {KEY_BYTES_MIN} to {KEY_BYTES_MAX} bytes")
-    return member
+        if fault_of_member(data) is None:
+            return data
+        value = data.decode("ascii", "replace")  # a text column that the driver gives as bytes
+    if not is_unique_key(value):
+        raise ValueError(f"{value!r}"[:80] + f" is no unique key: expected {UNIQUE_KEY_SHAPE}, or its bytes")
+    return member_of(value)
 
 
 def table_of(layout: Table, page: Sequence[Sequence[Any]], where: str) -> pa.Table:

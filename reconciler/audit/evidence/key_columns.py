@@ -8,8 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-#: The contract knows 16, 17, 28 and 32; beyond this a column does not hold keys.
-KEY_BYTES_MAX = 64
+from reconciler.contract.unique_key import TEXT_BYTES_MAX
+
+#: Beyond this a column does not hold keys.
+KEY_BYTES_MAX = TEXT_BYTES_MAX
 
 
 def _key_lengths(keys: pa.Array) -> npt.NDArray[np.int64]:

@@ -27,6 +27,7 @@ from reconciler.audit.result.values import (
     JudgedWindow,
     Percentiles,
 )
+from reconciler.contract.unique_key import key_of
 
 #: What a task gives back: one row a count, a latency, a finding or an error. `place` is the subscription's in the plan.
 RESULT_SCHEMA = pa.schema(
@@ -164,7 +165,7 @@ def judged_window(evidence: Evidence, total: PrefixResult, findings_max: int) ->
     findings = [
         Finding(
             class_name=NAMES[found.number - 1],
-            key=found.key.hex().upper(),
+            key=key_of(found.key),
             topic=asked[found.subscription].topic,
             group=asked[found.subscription].group,
             rule=RULES[found.number - 1].text,
@@ -254,7 +255,7 @@ def _moved(evidence: Evidence, total: PrefixResult) -> Iterable[str]:
         ):
             if moved.count:
                 more = f" and {moved.count - len(moved.first)} more" if moved.count > len(moved.first) else ""
-                named = ", ".join(key.hex().upper() for key in moved.first)
+                named = ", ".join(map(key_of, moved.first))
                 yield f"{asked.topic}/{asked.group}: committed keys {why}: {moved.count} ({named}{more})"
 
 

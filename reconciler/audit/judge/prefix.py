@@ -29,6 +29,7 @@ from reconciler.audit.result.classes import RULES
 from reconciler.audit.result.not_judged import KEPT_MAX, RowsOf, kept
 from reconciler.audit.result.values import Window
 from reconciler.contract.history_row import PREFIXES
+from reconciler.contract.unique_key import key_of
 
 HOUR_MS = 3_600_000
 
@@ -129,7 +130,7 @@ def _check_prefix(prefix: int, index: KeyCodes, layout: KeyLayout, coded: Mappin
     prefixes = crc32_of(layout, index.words) % PREFIXES
     wrong = np.flatnonzero(prefixes != prefix)
     if len(wrong):
-        key = min(layout.key_bytes(index.words[wrong])).hex().upper()
+        key = key_of(min(layout.key_bytes(index.words[wrong])))
         tables = sorted(name for name in coded if np.isin(coded[name].codes, wrong).any())
         raise AuditError(
             "inputs",

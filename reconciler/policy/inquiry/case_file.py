@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from reconciler.contract.defaults import SKEW_MARGIN_SECONDS
 from reconciler.contract.trace_context import traceparent_of
+from reconciler.contract.unique_key import is_digits
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.evidence import (
     ConsumeMode,
@@ -126,6 +127,15 @@ class CaseFile(ABC):
     def own_parked(self) -> Lookup[StoredMessage] | None:
         """The answer about parked copies of the outbox row's message; others count for nothing."""
         return None if self.parked is None else own_halves(self.parked, topic=self.topic, row=self.row)
+
+    @property
+    def former_names(self) -> Mapping[str, bytes]:
+        """Names under which a consumer's plug-in up to 0.2.0 noted the effect, which does not know such a key -> the
+        digest that it noted: the offset message ids of the committed copies."""
+        if is_digits(self.unique_key) or self.own_copies is None:
+            return {}
+        named = (copy for copy in self.own_copies.records if copy.offset_message_id)
+        return {copy.offset_message_id: copy.digest_under(copy.offset_message_id) for copy in named}
 
     @property
     def tag(self) -> tuple[bool, str | None]:

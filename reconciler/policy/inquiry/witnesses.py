@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from reconciler.contract.tables import EVERY_GROUP
-from reconciler.policy.evidence import Lookup, QueuePosition, StoredMessage
+from reconciler.policy.evidence import InboxRow, Lookup, QueuePosition, StoredMessage
 from reconciler.policy.inquiry.case_file import CaseFile, F, HalfAge, Question
 from reconciler.policy.plan import SubscriptionPlan
 from reconciler.policy.ports import BrokerEvidence, Horizon, InboxEvidence, OneByOne, OutboxEvidence, Repairs, Workers
 
 A = TypeVar("A")
+_MISSING = Lookup[InboxRow].unknown("inbox", "the key is missing in the answer")
 
 
 class BrokerSnapshot:
@@ -119,19 +121,31 @@ class Witnesses:
                 return self._ask_brokers(question, files, snapshot)
 
     def ask_inboxes(self, files: Sequence[F], question: Question = Question.INBOX) -> list[F]:
-        """The inbox of every group that the question is about, one statement a group."""
+        """The inbox of every group that the question is about, one statement a group.
+
+        An effect that is looked for again may have been noted under a name that only the committed copies tell.
+        """
+        is_again = question is Question.INBOX_AGAIN
+        former = [file.former_names if is_again else {} for file in files]
         asked = [file.plans_asked(question) for file in files]
         read = {
             plan.group: self._inbox.look_up(
-                plan.subscription, [f.unique_key for f, plans in zip(files, asked, strict=True) if plan in plans]
+                plan.subscription,
+                [
+                    key
+                    for file, names, plans in zip(files, former, asked, strict=True)
+                    if plan in plans
+                    for key in (file.unique_key, *names)
+                ],
             )
             for plan in dict.fromkeys(plan for plans in asked for plan in plans)
         }
-        name = "inbox" if question is Question.INBOX else "inbox_again"
-        missing = Lookup[object].unknown("inbox", "the key is missing in the answer")
         return [
-            file.with_group_answers(name, {p.group: read[p.group].get(file.unique_key) or missing for p in plans})
-            for file, plans in zip(files, asked, strict=True)
+            file.with_group_answers(
+                "inbox_again" if is_again else "inbox",
+                {p.group: _effect(read[p.group], file.unique_key, names) for p in plans},
+            )
+            for file, names, plans in zip(files, former, asked, strict=True)
         ]
 
     def ask_outboxes(self, files: Sequence[F]) -> list[F]:
@@ -206,3 +220,21 @@ class Witnesses:
             wait_seconds=self._brokers.check_back_wait_seconds(newest) if wait is None else wait,
             rollback_evident_after_seconds=self._brokers.rollback_evident_after_seconds(newest),
         )
+
+
+def _is_of_content(digest: bytes, row: InboxRow) -> bool:
+    return row.content_digest is None or row.content_digest == digest
+
+
+def _effect(
+    answers: Mapping[str, Lookup[InboxRow]], unique_key: str, former_names: Mapping[str, bytes]
+) -> Lookup[InboxRow]:
+    """The effect under the key, else under one of its former names; ABSENT only if it is under none of them.
+
+    Offsets, and so those names, come again on a broker whose store was made anew: another digest is another message.
+    """
+    found = [answers.get(unique_key) or _MISSING]
+    for name, digest in former_names.items():
+        found.append((answers.get(name) or _MISSING).only(partial(_is_of_content, digest)))
+    effect = next((one for one in found if one.is_found), None)
+    return effect or next((one for one in found if one.is_unknown), found[0])

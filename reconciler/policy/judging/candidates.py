@@ -15,7 +15,7 @@ from math import ceil
 from reconciler.contract.defaults import CANDIDATES_MAX, RETENTION_SECONDS, SKEW_MARGIN_SECONDS
 from reconciler.contract.subscription import Shard
 from reconciler.contract.tables import CandidateState
-from reconciler.contract.unique_key import UNIQUE_KEY_DIGITS_MAX, is_unique_key
+from reconciler.contract.unique_key import UNIQUE_KEY_CHARACTERS_MAX, is_unique_key
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.events import LeftKey
 from reconciler.policy.evidence import Watermark, WatermarkState
@@ -26,8 +26,8 @@ from reconciler.policy.ports import Candidate, Candidates, PendingKey, ShardMemo
 
 #: Least page of pending keys for a shard with little room left: keys that the ledger knows are passed over.
 PAGE_KEYS_MIN = 50
-#: Sorts behind every other key, as text and as bytes.
-_LAST_KEY = "F" * UNIQUE_KEY_DIGITS_MAX
+#: Its member sorts behind that of every other key.
+_LAST_KEY = "F" * UNIQUE_KEY_CHARACTERS_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,8 @@ from tests.polling import eventually
 
 
 def keys(count: int, first: int = 0) -> list[str]:
-    return [f"{number:032X}" for number in range(first, first + count)]
+    """Keys of digits and keys that are text, in turn."""
+    return [f"{number:032X}" if number % 2 else f"{number:031x}f" for number in range(first, first + count)]
 
 
 def test_a_queue_that_nobody_consumed_has_no_position(backend: Backend) -> None:

@@ -11,6 +11,7 @@ from reconciler.contract.verdicts import Verdict
 from reconciler.policy.ports import Candidate, Verification
 from tests.contract.ledger.conftest import BACKENDS, World
 from tests.contract.ledger.rows import key, shard, subscription, verification
+from tests.unit.contract.keys import OF_CLIENTS
 
 OPEN, QUARANTINED, SETTLED = CandidateState.OPEN, CandidateState.QUARANTINED, CandidateState.SETTLED
 
@@ -62,12 +63,12 @@ def test_rows_without_a_key_take_no_place_of_others(world: World) -> None:
     no_keys = [
         "",
         "soon",
-        key(0xABC).lower(),
-        key(1)[:-1],
-        key(1)[:-1] + "G",
+        key(1)[:15],
+        key(1)[:-1] + ".",
         " " + key(1)[1:],
         key(1) + "\n",
-        "A" * 30,
+        key(1) + "\r",
+        key(1) + "'",
     ]
     candidates.record(of, [replace(rejected(1), unique_key=one) for one in no_keys])
     candidates.record(of, [replace(verification(1), unique_key=f"open {one}") for one in no_keys])
@@ -78,6 +79,26 @@ def test_rows_without_a_key_take_no_place_of_others(world: World) -> None:
     opened = candidates.open_due(of.subscription, shards=[of.number], limit=3)
     assert sorted(row.unique_key for row in opened) == [key(4), key(5)]
     assert [row.unique_key for row in candidates.open_losses(of.subscription, limit=1)] == [key(5)]
+
+
+@pytest.mark.parametrize("one", [key(0xABC).lower(), *OF_CLIENTS, "a" * 16, "Z" * 64, "order-2026_17-debit"])
+def test_the_key_of_any_client_takes_its_place(world: World, one: str) -> None:
+    candidates, of = world.ledger.candidates, shard(world.environment)
+    candidates.record(of, [replace(rejected(1), unique_key=one), replace(verification(2), unique_key=f"{one[:-1]}-")])
+    world.clock.advance(60)
+    assert due(world, limit=3) == [one]
+    opened = candidates.open_due(of.subscription, shards=[of.number], limit=3)
+    assert [row.unique_key for row in opened] == [f"{one[:-1]}-"]
+    assert [row.damage for row in candidates.of_keys(of.subscription, [one]).values()] == [None]
+
+
+def test_keys_that_differ_in_case_alone_have_rows_of_their_own(world: World) -> None:
+    candidates, of = world.ledger.candidates, shard(world.environment)
+    upper, lower = key(0xABC), key(0xABC).lower()
+    candidates.record(of, [replace(verification(1, Verdict.LOST_CONFIRM), unique_key=upper)])
+    candidates.record(of, [replace(verification(1, Verdict.CONSUMED, SETTLED), unique_key=lower)])
+    found = candidates.of_keys(of.subscription, [upper, lower])
+    assert {one: found[one].verdict for one in found} == {upper: Verdict.LOST_CONFIRM, lower: Verdict.CONSUMED}
 
 
 def test_a_final_verdict_is_not_asked_again_whatever_was_said_before(world: World) -> None:

@@ -12,6 +12,7 @@ import redis
 from reconciler.clock import ManualClock
 from reconciler.contract.keyspace import AHEAD_MS_MAX, COVERED_ROUNDS_MAX, ShardKeys
 from reconciler.contract.queue_proof import QueueProof, QueueRecord
+from reconciler.contract.unique_key import member_of
 from reconciler.errors import InvariantViolation
 from reconciler.policy.ports import HalfSets, PendingKey, RoundCounts, RoundDone
 from reconciler.shards.client import RoundRedis, open_redis
@@ -19,6 +20,7 @@ from reconciler.shards.sets import RedisHalfSets
 from reconciler.testing.memory_shards import MemoryShards, with_round
 from tests.contract.ledger.rows import key, new_environment, shard
 from tests.contract.ledger.shards import QUEUE, InMemory, InRedis, Shards
+from tests.unit.contract.keys import GO, OF_CLIENTS, RUST
 
 BACKENDS = ["memory", "fakeredis", pytest.param("redis", marks=pytest.mark.redis)]
 
@@ -463,3 +465,21 @@ def test_one_token_holds_a_lease_and_only_it_renews_and_releases(shards: Shards)
     leases.release(OF, token="a")
     assert leases.take(OF, token="b", lease_seconds=60)
     assert leases.take(shard(OF.subscription.environment, 4), token="a", lease_seconds=60)
+
+
+def test_keys_of_both_shapes_are_matched_as_they_are_and_page_without_gaps(shards: Shards) -> None:
+    lower = key(0xABC).lower()
+    announced = [*OF_CLIENTS, key(0xABC), lower, "a" * 16, "Z" * 64, key(1), key(2)]
+    shards.announce(OF, announced, following=1)
+    shards.consume(OF, [GO, lower.upper(), "A" * 16])
+    pending = set(announced) - {GO, key(0xABC)}
+    done = run(shards)
+    assert shards.pending(OF).keys() == pending
+    assert shards.memory.due(OF, first_seen_until_ms=done.at_ms - 1, limit=1, after=None) == []
+    found: list[PendingKey] = []
+    while page := shards.memory.due(
+        OF, first_seen_until_ms=done.at_ms, limit=2, after=found[-1] if found else None
+    ):  # fmt: skip
+        found += page
+    assert [one.unique_key for one in found] == sorted(pending, key=member_of)
+    assert shards.memory.forget(OF, [lower, RUST, lower.upper()]) == 2

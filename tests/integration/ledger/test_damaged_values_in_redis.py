@@ -9,7 +9,7 @@ import pytest
 from reconciler.commands.status.damage import misshapen_members
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard
-from reconciler.contract.unique_key import member_of
+from reconciler.contract.unique_key import key_of, member_of
 from reconciler.errors import InvariantViolation
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.shards.commit_samples import SAMPLE_MEMBERS, sample_commit_sets
@@ -82,8 +82,8 @@ def test_a_member_of_odd_length_is_read_like_every_other(direct: InRedis, of: Sh
     done = direct.memory.take_round(of, epoch=epoch)
     assert done is not None
     due = direct.memory.due(of, first_seen_until_ms=done.at_ms, limit=10)
-    assert {pending.unique_key for pending in due} == {key(1), member.hex().upper()}
-    assert direct.memory.forget(of, [member.hex().upper()]) == 1
+    assert {pending.unique_key for pending in due} == {key(1), key_of(member)}
+    assert direct.memory.forget(of, [key_of(member)]) == 1
 
 
 def plan(of: Shard, shards: int) -> TopicPlan:
@@ -107,7 +107,7 @@ def test_the_text_of_a_key_in_a_commit_set_is_named(direct: InRedis, of: Shard) 
     direct.client.sadd(ShardKeys(of).commit, *(key(number) for number in range(50)))
     (line,) = misshapen(direct, of, shards=4)
     assert str(of.subscription) in line
-    assert "32 digits; expected the 16 bytes" in line
+    assert "the text of a key: 32 characters" in line
     assert "in shard 0 '" in line
 
 

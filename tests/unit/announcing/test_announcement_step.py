@@ -83,7 +83,7 @@ def test_a_floor_that_the_queue_does_not_prove_means_its_earliest_announcement(w
         (announcement(new_key()).replace(b'"v":1', b'"v":true'), "VERSION"),
         (announcement(new_key(), environment="staging"), "ENVIRONMENT"),
         (announcement(new_key(), topic="REFUNDS"), "TOPIC"),
-        (announcement("0A" * 16).replace(b"0A0A", b"0a0a"), "SHAPE"),
+        (announcement("0A" * 16).replace(b"0A" * 16, b"0a" * 40), "SHAPE"),
         (announcement("0A" * 16).replace(b"0A" * 16, b"127.0.0.1:6379"), "SHAPE"),
         (b"{" + b" " * 70_000, "SIZE"),
     ],

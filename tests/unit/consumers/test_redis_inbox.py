@@ -15,7 +15,9 @@ from checkback_consumers.message import ConsumedMessage, business_id
 from checkback_consumers.redis_inbox import RedisInbox
 from reconciler.contract.keyspace import inbox_key
 from reconciler.errors import Collision, InvalidValue, RedisAway, TransientError
+from tests.unit.consumers.former_names import FIRST, SECOND, as_noted_by_an_older_plug_in, delivered
 from tests.unit.consumers.messages import KeptRecorder, message
+from tests.unit.contract.keys import GO, RUST
 
 
 @pytest.fixture
@@ -137,3 +139,36 @@ def test_without_redis_nothing_is_run() -> None:
         with pytest.raises(RedisAway):
             wrapped.apply(message())
     assert business.effects == []
+
+
+def test_an_effect_has_both_names_where_older_plug_ins_know_another_one(client: fakeredis.FakeRedis) -> None:
+    marks, done = RedisInbox(client, environment="test"), list[str]()
+    handler = transactional_handler(marks, group="billing")(lambda received, _: done.append(received.unique_key))
+    older, mine = delivered(GO, FIRST), delivered(RUST, SECOND)
+    assert marks.apply_once(as_noted_by_an_older_plug_in(older), lambda _: done.append("older")) is InboxAnswer.NEW
+    assert [handler.apply(older), handler.apply(older)] == [InboxAnswer.DUPLICATE] * 2
+    assert handler.apply(mine) is InboxAnswer.NEW
+    again = marks.apply_once(as_noted_by_an_older_plug_in(mine), lambda _: done.append("twice"))
+    assert (again, done) == (InboxAnswer.DUPLICATE, ["older", RUST])
+
+
+def test_a_failing_handler_leaves_no_mark_of_either_name(client: fakeredis.FakeRedis) -> None:
+    def fails(_received: object, _connection: object) -> None:
+        raise ZeroDivisionError
+
+    marks = RedisInbox(client, environment="test")
+    with pytest.raises(ZeroDivisionError):
+        transactional_handler(marks, group="billing")(fails).apply(delivered())
+    assert client.keys() == []
+
+
+def test_an_older_plug_in_that_is_at_work_on_the_message_is_waited_for(client: fakeredis.FakeRedis) -> None:
+    marks = RedisInbox(client, environment="test")
+    handler = transactional_handler(marks, group="billing")(lambda *_: None)
+
+    def meanwhile(_connection: object) -> None:
+        with pytest.raises(TransientError, match="another process"):
+            handler.apply(delivered())
+
+    assert marks.apply_once(as_noted_by_an_older_plug_in(delivered()), meanwhile) is InboxAnswer.NEW
+    assert handler.apply(delivered()) is InboxAnswer.DUPLICATE
