@@ -6,10 +6,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from reconciler.contract.unique_key import TEXT_BYTES_MIN, key_of
+
 Bytes = NDArray[np.uint8]
 Words = NDArray[np.uint32]
 
-KEY_BYTES_MAX = 32
+#: Keys of this length are text, of a client that writes 32 digits in lower case; shorter ones are upper-case digits.
+TEXT_BYTES = KEY_BYTES_MAX = TEXT_BYTES_MIN
 #: So many keys of every length and prefix end with a zero byte, and so many pairs differ in one zero byte at the end.
 TRAILING_ZEROS = 4
 
@@ -23,6 +26,7 @@ def _table(bits: int) -> Words:
 
 _BYTE = _table(8)
 _PAIR = _table(16)
+_LOWER = np.frombuffer(b"0123456789abcdef", np.uint8)
 _HEX = np.array([first << 0 | second << 8 for first in b"0123456789ABCDEF" for second in b"0123456789ABCDEF"], "<u4")
 #: Bytes by the lowest six bits of their table entry: four each.
 _BY_LOW = np.argsort(_BYTE & 63, kind="stable").astype(np.uint32).reshape(64, 4)
@@ -41,7 +45,7 @@ def prefixes_of(keys: Bytes, length: int) -> Words:
 
 
 def hex_crc(keys: Bytes, lengths: NDArray[np.int64]) -> Words:
-    """CRC-32 of the upper-case hex text of each key."""
+    """CRC-32 of the upper-case hex text of each key that is no text."""
     register = np.full(len(keys), 0xFFFFFFFF, np.uint32)
     for column in range(int(lengths.max(initial=0))):
         text = _HEX[keys[:, column]]
@@ -61,6 +65,15 @@ def _drawn(rng: np.random.Generator, prefix: int, count: int, length: int) -> By
     return keys
 
 
+def _texts(rng: np.random.Generator, prefix: int, count: int) -> Bytes:
+    found = np.zeros((0, KEY_BYTES_MAX), np.uint8)
+    while len(found) < count:
+        keys = np.zeros((8_192, KEY_BYTES_MAX), np.uint8)
+        keys[:, 1:] = _LOWER[rng.integers(0, 16, (8_192, TEXT_BYTES - 1))]
+        found = np.concatenate([found, keys[prefixes_of(keys, TEXT_BYTES) == prefix]])
+    return found[:count]
+
+
 def _ending_with_zero(rng: np.random.Generator, prefix: int, count: int, length: int) -> Bytes:
     found = np.zeros((0, KEY_BYTES_MAX), np.uint8)
     while len(found) < count:
@@ -71,18 +84,21 @@ def _ending_with_zero(rng: np.random.Generator, prefix: int, count: int, length:
 
 
 class PrefixKeys:
-    """`count` different keys of a prefix; `matrix` is (count, 32), zero beyond each key's length."""
+    """`count` different keys of a prefix; `matrix` is (count, 33), zero beyond each key's length."""
 
     def __init__(self, rng: np.random.Generator, prefix: int, count: int, lengths: tuple[int, ...]) -> None:
         self.lengths = np.resize(np.array(lengths, np.int64), count)
         self.matrix = np.zeros((count, KEY_BYTES_MAX), np.uint8)
         for length in sorted(set(lengths)):
             at = np.flatnonzero(self.lengths == length)
+            if length == TEXT_BYTES:
+                self.matrix[at] = _texts(rng, prefix, len(at))
+                continue
             self.matrix[at] = _drawn(rng, prefix, len(at), length)
             special = at[:TRAILING_ZEROS]
             self.matrix[special] = _ending_with_zero(rng, prefix, len(special), length)
         for length in sorted(set(lengths)):
-            if length + 1 in lengths:
+            if length + 1 in lengths and length + 1 != TEXT_BYTES:
                 self._twin(rng, prefix, length)
         del rng
 
@@ -100,8 +116,10 @@ class PrefixKeys:
         return len(self.lengths)
 
     def shards(self, shards: int) -> NDArray[np.int64]:
-        """Shard of each key: CRC-32 of its hex text modulo `shards` (contract/unique_key.py)."""
-        return (hex_crc(self.matrix, self.lengths) % shards).astype(np.int64)
+        """Shard of each key: CRC-32 of its text modulo `shards` (contract/unique_key.py)."""
+        of_text = ~_register(self.matrix[:, 1:], TEXT_BYTES - 1)
+        crc = np.where(self.lengths == TEXT_BYTES, of_text, hex_crc(self.matrix, self.lengths))
+        return (crc % shards).astype(np.int64)
 
     def column(self, rows: NDArray[np.int64]) -> pa.Array:
         """Arrow binary of the keys at `rows`."""
@@ -117,8 +135,8 @@ class PrefixKeys:
         return pa.Array.from_buffers(pa.binary(), len(rows), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
 
     def texts(self, rows: NDArray[np.int64]) -> list[str]:
-        """Upper-case hex."""
+        """The keys at `rows`."""
         return [
-            self.matrix[row, :length].tobytes().hex().upper()
+            key_of(self.matrix[row, :length].tobytes())
             for row, length in zip(rows.tolist(), self.lengths[rows].tolist(), strict=True)
         ]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from reconciler.cli.output import Output
-from reconciler.contract.unique_key import require_unique_key
+from reconciler.contract.unique_key import UNIQUE_KEY_SHAPE, require_unique_key
 from reconciler.contract.urls import shown_value
 from reconciler.errors import ConfigurationError, InvalidValue, MalformedInput
 
@@ -89,9 +89,7 @@ def url_of(text: str) -> str:
 def require_key(text: str) -> str:
     """A unique key as people type it; raises InvalidValue, because here it is usage and not a message's fault."""
     try:
-        return require_unique_key(text.strip().upper())
+        return require_unique_key(text.strip())
     except MalformedInput as error:
-        remedy = (
-            "no unique key, which has 32 to 64 hexadecimal digits; `reconciler explain` shows that of a business id"
-        )
+        remedy = f"no unique key, which has {UNIQUE_KEY_SHAPE}; `reconciler explain` shows that of a business id"
         raise InvalidValue("KEY", text, remedy) from error

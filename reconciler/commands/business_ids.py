@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from reconciler.contract.row_rules import NAME_CHARACTERS
 from reconciler.contract.tables import OutboxState
-from reconciler.contract.unique_key import is_unique_key
+from reconciler.contract.unique_key import in_other_case, is_unique_key
 from reconciler.errors import DependencyAway, InvalidValue, ReconcilerError
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import ConfiguredDatabase, configured_databases
-from reconciler.wiring.evidence import ROWS_COUNTED_MAX, inspect_outbox
+from reconciler.wiring.evidence import ROWS_COUNTED_MAX, build_witnesses, inspect_outbox
+from reconciler.wiring.subscriptions import subscription_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +57,29 @@ class BusinessMessages:
 
 
 def key_shaped(text: str) -> str | None:
-    """The unique key that a person may mean, in any case, with spaces around it; None: another shape."""
-    key = text.strip().upper()
+    """The unique key that a person may mean, with spaces around it; None: another shape. Case counts."""
+    key = text.strip()
     return key if is_unique_key(key) else None
+
+
+def other_case_note(connections: Connections, unique_key: str) -> str:
+    """The line for a key that nothing knows: keys that are known and differ from it in case alone; empty: there are
+    none among what answers."""
+    wanted, known = in_other_case(unique_key), set[str]()
+    if not wanted:
+        return ""
+    witnesses = build_witnesses(connections)
+    for database in _outboxes(connections):
+        with suppress(ReconcilerError):  # that it is away is told by who asks it for the key itself
+            known |= inspect_outbox(connections, database.url).known(wanted)
+    for configured in connections.settings.subscriptions:
+        subscription = subscription_of(connections.settings, configured)
+        with suppress(ReconcilerError):
+            known |= connections.ledger.candidates.of_keys(subscription, wanted).keys()
+        if witnesses.inbox.is_configured(subscription):
+            found = witnesses.inbox.look_up(subscription, wanted)
+            known |= {row.unique_key for lookup in found.values() for row in lookup.records}
+    return f"case counts, and this is known: {', '.join(sorted(known))}" if known else ""
 
 
 def require_name(text: str) -> str:
@@ -141,7 +163,8 @@ def keys_named(connections: Connections, name: str, *, limit: int) -> NamedMessa
     if found.away:
         raise DependencyAway("; ".join(found.away))
     if not found.messages and key is not None:
-        return NamedMessages(unique_keys=(key,))
+        note = other_case_note(connections, key)
+        return NamedMessages(unique_keys=(key,), notes=(note,) if note else ())
     if not found.messages:
         why = "; ".join(
             ("no outbox has a message of this business id, and it is no unique key", *found.damaged, *found.silent)
@@ -159,7 +182,7 @@ def _is_known(connections: Connections, unique_key: str) -> bool:
     life = connections.ledger.reports.life(connections.settings.environment, unique_key)
     if life.candidates or life.repairs or life.actions:
         return True
-    return any(inspect_outbox(connections, database.url).has_row(unique_key) for database in _outboxes(connections))
+    return any(inspect_outbox(connections, database.url).known([unique_key]) for database in _outboxes(connections))
 
 
 def _outboxes(connections: Connections) -> list[ConfiguredDatabase]:

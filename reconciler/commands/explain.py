@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-from reconciler.commands.business_ids import BusinessMessages, key_shaped, messages_of, require_name
+from reconciler.commands.business_ids import BusinessMessages, key_shaped, messages_of, other_case_note, require_name
 from reconciler.contract.subscription import Subscription
 from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, StoredMessage
 from reconciler.policy.life_story import LifeStory, life_story_of
@@ -100,7 +100,8 @@ def life_stories(connections: Connections, name: str) -> Explanation:
     story = None if key is None else witnesses.story(key)
     business = messages_of(connections, name, limit=STORIES_MAX)
     if story is not None and (story.is_known or not business.messages):
-        return Explanation(stories=(story,), notes=_also(business))
+        note = "" if story.is_known else other_case_note(connections, story.unique_key)
+        return Explanation(stories=(story,), notes=(note,) if note else _also(business))
     configured = {plan.topic for plan in witnesses.plans}
     shown = [message for message in business.messages if message.topic in configured]
     notes = [f"no message has the unique key {key}: it is taken as a business id"] if key is not None else []

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from reconciler.commands.business_ids import key_shaped
 from reconciler.commands.operator_actions import recorded
+from reconciler.contract.unique_key import UNIQUE_KEY_SHAPE
 from reconciler.errors import InvalidValue
 from reconciler.policy.evidence import StoredMessage
 from reconciler.policy.inquiry.delivery import kept_message
@@ -40,7 +41,7 @@ def open_body(connections: Connections, unique_key: str, *, reason: str, by: str
     """
     key = key_shaped(unique_key)
     if key is None:
-        raise InvalidValue("unique_key", unique_key[:80], "a unique key has 32 to 64 hexadecimal digits")
+        raise InvalidValue("unique_key", unique_key[:80], f"a unique key has {UNIQUE_KEY_SHAPE}")
     with recorded(connections, "body", by=by, unique_key=key, detail=reason) as outcome:
         for found_in, message in _copies(connections, key):
             outcome.result = f"opened: {found_in}, {len(message.body)} bytes"

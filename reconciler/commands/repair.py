@@ -110,7 +110,11 @@ def repair_now(
     work = list(keys_by_subscription(connections, assembly, unique_keys, topic=topic, group=group))
     unheard = sorted(set(unique_keys).difference(*(keys for _, _, keys in work)))
     if unheard:
-        raise InvalidValue("KEYS", ", ".join(unheard), "no outbox and no verdict has it: see reconciler explain")
+        why = (
+            "no outbox and no verdict has it: see reconciler explain",
+            *(note for one in named for note in one.notes),
+        )
+        raise InvalidValue("KEYS", ", ".join(unheard), "; ".join(why))
     done: list[RepairLine] = []
     notes = [note for one in named for note in one.notes]
     lines = sum(len(keys) for _, _, keys in work)

@@ -62,6 +62,16 @@ def is_digits(unique_key: str) -> bool:
     return _spelled(unique_key) is not None
 
 
+def in_other_case(unique_key: str) -> tuple[str, ...]:
+    """The keys that differ from this one in case alone, as clients write them: a first part in one case, the rest in
+    the other. At most twice as many as it has characters."""
+    upper, lower = unique_key.upper(), unique_key.lower()
+    places = range(len(unique_key) + 1)
+    found = dict.fromkeys(one[:n] + rest[n:] for one, rest in ((upper, lower), (lower, upper)) for n in places)
+    found.pop(unique_key, None)
+    return tuple(found)
+
+
 def member_of(unique_key: str) -> bytes:
     """The key's bytes, as Redis sets and history columns hold them; the inverse of key_of."""
     spelled = _spelled(unique_key)

@@ -137,11 +137,11 @@ class OutboxInspector:
         with reading(self._engine) as connection:
             return [_ANNOUNCED.parse(row) for row in connection.execute(query)]
 
-    def has_row(self, unique_key: str) -> bool:
-        """Whether there is a row of a unique key, in any state."""
-        query = sa.select(outbox.c.unique_key).where(outbox.c.unique_key == unique_key)
+    def known(self, unique_keys: Sequence[str]) -> set[str]:
+        """Those of the keys, PAGE_KEYS at most, that have a row, in any state."""
+        query = sa.select(outbox.c.unique_key).where(outbox.c.unique_key.in_(unique_keys))
         with reading(self._engine) as connection:
-            return connection.scalar(query) is not None
+            return set(connection.scalars(query)) & set(unique_keys)
 
     def newest_of_business(self, business_id: str, *, limit: int) -> BusinessRows:
         """The newest rows whose business id is exactly this, case and accents included."""

@@ -158,7 +158,7 @@ def told(lived: Lived, key: str, *, code: int = 0) -> dict[str, Any]:
 
 
 def test_explain_tells_a_repaired_message_in_time_order_with_evidence(lived: Lived) -> None:
-    story = told(lived, lived.repaired[0].lower())
+    story = told(lived, lived.repaired[0])
     events = story["events"]
     assert [e["at_ms"] for e in events] == sorted(e["at_ms"] for e in events)
     words = [e["what"] for e in events]

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from reconciler.audit.collect.request import Request
 from reconciler.audit.collect.sources import Sources, parse_sources
 from reconciler.audit.result.values import AuditedSubscription, Window
+from reconciler.contract.unique_key import key_of
 from reconciler.sql import tables
 
 EFFECTS = sa.Table(
@@ -130,7 +131,7 @@ def _rows(folder: Path) -> Iterable[dict[str, Any]]:
     for path in sorted(folder.rglob("*.parquet")):
         for row in pq.read_table(path, partitioning=None).to_pylist():
             if "key" in row:
-                row["unique_key"] = row.pop("key").hex().upper()
+                row["unique_key"] = key_of(row.pop("key"))
             yield row
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 from reconciler.contract.history_row import PREFIXES, prefix_of
+from reconciler.contract.unique_key import member_of
 from tests.audit.small_evidence import (
     AS_OF_MS,
     END_MS,
@@ -85,7 +86,11 @@ def random_evidence(seed: int, keys: int = 60, *, may_lack_history: bool = True)
 
 
 def _key(chance: random.Random) -> bytes:
+    """A member of either shape (contract/unique_key.py)."""
     key = chance.randbytes(chance.choice([16, 16, 17, 28, 32]))
+    if chance.random() < 0.3:
+        text = key.hex() if chance.random() < 0.7 else "".join(chance.choices("_-09AZaz", k=chance.randrange(16, 65)))
+        return member_of(text)
     return key[:-2] + b"\x00\x00" if chance.random() < 0.2 else key
 
 

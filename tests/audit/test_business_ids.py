@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 
 from reconciler.audit.engines.job import judge_here
 from reconciler.audit.result.values import BUSINESS_ID, Finding
+from reconciler.contract.unique_key import member_of
 from tests.audit.small_evidence import START_MS, SmallEvidence, seal_again, subscription
 
 LOST, APPLIED, NAMELESS, STRANGE = (bytes([number]) * 16 for number in range(1, 5))
@@ -29,7 +30,7 @@ def evidence_of(folder: Path) -> Path:
 def findings_of(folder: Path, rows_at_once_max: int = 1_000) -> dict[tuple[str, bytes], Finding]:
     judged = judge_here(folder, rows_at_once_max=rows_at_once_max)
     assert judged.messages == {"ORDERS": 4}
-    return {(one.group, bytes.fromhex(one.key)): one for one in judged.findings}
+    return {(one.group, member_of(one.key)): one for one in judged.findings}
 
 
 def test_a_finding_says_what_the_business_calls_the_message(tmp_path: Path) -> None:

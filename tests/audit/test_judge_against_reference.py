@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from reconciler.audit.engines.job import judge_here
 from reconciler.audit.result.classes import LISTED, NAMES
 from reconciler.audit.result.values import JudgedWindow
+from reconciler.contract.unique_key import key_of
 from tests.audit.random_evidence import random_evidence
 from tests.audit.reference_judge import Judgement, judged
 from tests.audit.small_evidence import SmallEvidence
@@ -31,7 +32,7 @@ def assert_same(found: JudgedWindow, expected: Judgement) -> None:
         assert one.classes == {**dict.fromkeys(NAMES, 0), **Counter(of.values())}
         assert sum(n for hour in one.volume for n in hour.classes.values()) == len(of)
     listed = {
-        (topic, group, key.hex().upper(), name)
+        (topic, group, key_of(key), name)
         for (topic, group), of in expected.items()
         for key, name in of.items()
         if name in LISTED

@@ -43,7 +43,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 def plan_of(seed: int) -> Plan:
     """Every seed has another shape: groups, lengths of keys, files of a day or of half an hour, in order or not."""
-    lengths = [(16,), (28, 16), (16, 17, 28, 32), (32, 17)]
+    lengths = [(16,), (28, 33, 16), (16, 17, 28, 32), (32, 17, 33)]
     return Plan(
         rows=ROWS,
         seed=seed,
@@ -61,7 +61,7 @@ def plan_of(seed: int) -> Plan:
     )
 
 
-TWISTED = Plan(rows=4_000, seed=3, accidents=ACCIDENTS, groups=2, shards=4, key_lengths=(16, 17, 28, 32))
+TWISTED = Plan(rows=4_000, seed=3, accidents=ACCIDENTS, groups=2, shards=4, key_lengths=(16, 17, 28, 32, 33))
 
 
 def found_in(judged: JudgedWindow) -> set[tuple[str, str, str, str]]:

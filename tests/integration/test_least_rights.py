@@ -368,7 +368,7 @@ def look(url: str) -> None:
         reports.actions(environment, only=LedgerFilter(), limit=1)
         reports.quarantined(environment, limit=1)
         outbox = OutboxInspector(engine)
-        outbox.has_row(next_key())
+        outbox.known([next_key()])
         outbox.oldest_unannounced(producer_group=GROUP, topic="ORDERS")
         ask_inbox(url, stack)
         tell_people(ledger, environment)

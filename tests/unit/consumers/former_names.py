@@ -15,14 +15,28 @@ FIRST, SECOND = "7F00000100002A9F0000000000000090", "7F00000100002A9F00000000000
 
 
 def delivered(
-    key: str = GO, offset_message_id: str = FIRST, *, body: bytes = b"paid", origin: str | None = None, **more: str
+    key: str = GO,
+    offset_message_id: str = FIRST,
+    *,
+    body: bytes = b"paid",
+    origin: str | None = None,
+    order: str | None = None,
 ) -> Any:
-    """A message as the remoting consumer brings it; `origin`: it comes again, from the retry topic."""
-    came_again = {} if origin is None else {"ORIGIN_MESSAGE_ID": origin}
+    """A message as the remoting consumer brings it; `origin`: it comes again, from the retry topic; `order`: its
+    business id."""
+    properties = {"UNIQ_KEY": key, "TAGS": "paid"}
+    properties |= {} if origin is None else {"ORIGIN_MESSAGE_ID": origin}
+    properties |= {} if order is None else {"BUSINESS_ID": order}
     return SimpleNamespace(
-        topic="ORDERS", unique_key=key, body=body, tags="paid", keys=None, reconsume_times=0,
-        properties={"UNIQ_KEY": key, "TAGS": "paid", **came_again, **more}, offset_message_id=offset_message_id,
-    )  # fmt: skip
+        topic="ORDERS",
+        unique_key=key,
+        body=body,
+        tags="paid",
+        keys=None,
+        reconsume_times=0,
+        properties=properties,
+        offset_message_id=offset_message_id,
+    )
 
 
 def as_noted_by_an_older_plug_in(message: Any) -> InboxEntry:

@@ -106,7 +106,7 @@ def test_a_hostile_business_id_finds_its_own_message_alone(opened: Connections, 
     with pytest.raises(InvalidValue, match="no UTF-8"):
         keys_named(opened, "\udcff", limit=9)
     with pytest.raises(InvalidValue, match="no outbox has a message of this business id, and it is no unique key"):
-        keys_named(opened, "order-17", limit=9)
+        keys_named(opened, "order 17", limit=9)
 
 
 def test_a_business_id_that_is_also_a_unique_key_names_the_message_of_the_key(tmp_path: Path) -> None:
@@ -114,11 +114,29 @@ def test_a_business_id_that_is_also_a_unique_key_names_the_message_of_the_key(tm
     written(url, (10, key(11), 1), (11, "order-2", 1), (12, key(13), 1))
     with Connections(settings_of(tmp_path, url)) as connections:
         assert keys_named(connections, key(11), limit=9) == NamedMessages(unique_keys=(key(11),))
-        assert keys_named(connections, key(11).lower(), limit=9) == NamedMessages(unique_keys=(key(11),))
         by_business = keys_named(connections, key(13), limit=9)
         assert by_business.unique_keys == (key(12),)
         assert by_business.notes == (f"{key(13)!r} is a business id, of 1 message(s): {key(12)}",)
         assert keys_named(connections, key(99), limit=9).unique_keys == (key(99),)
+
+
+def test_a_key_in_another_case_is_named_and_not_taken_for_the_one_that_was_asked_for(
+    opened: Connections, database_url: str
+) -> None:
+    engine = open_engine(database_url)
+    written(database_url, (0xABCDEF, "order-1", 1))
+    with writing(engine) as connection:
+        row = {**connection.execute(sa.select(outbox)).mappings().one()}
+        go = key(0xABCDEF)[:-4] + key(0xABCDEF)[-4:].lower()
+        connection.execute(sa.insert(outbox).values(row | {"unique_key": go, "business_id": "order-2"}))
+    engine.dispose()
+    assert keys_named(opened, f" {go} ", limit=9) == NamedMessages(unique_keys=(go,))
+    assert keys_named(opened, key(0xABCDEF), limit=9) == NamedMessages(unique_keys=(key(0xABCDEF),))
+    lower = key(0xABCDEF).lower()
+    named = keys_named(opened, lower, limit=9)
+    assert named.unique_keys == (lower,)
+    assert named.notes == (f"case counts, and this is known: {key(0xABCDEF)}, {go}",)
+    assert keys_named(opened, key(0xABCDE), limit=9).notes == ()
 
 
 def test_a_repair_never_chooses_among_several_messages_of_one_business_id(tmp_path: Path) -> None:
