@@ -26,7 +26,7 @@ from reconciler.audit.result.classes import RULES
 from reconciler.channels import webhook
 from reconciler.contract import announcement, broker_rights, keyspace, least_rights, tables, verdicts
 from reconciler.contract.announcement import AnnouncedKey, Announcement, encode_announcement, sign
-from reconciler.contract.unique_key import shard_of
+from reconciler.contract.unique_key import UNIQUE_KEY_SHAPE, shard_of
 from reconciler.instrumentation.metrics import catalogue
 from reconciler.settings.schema import Settings
 from reconciler.settings.secret_settings import SECRET_NAMES
@@ -147,7 +147,7 @@ def announcement_page() -> str:
         "| `topic` | text, 1-255 | business topic, also the message's tag |",
         "| `group` | text, 1-255 | producer group |",
         f"| `keys` | list, 1-{announcement.KEYS_MAX} | keys of one shard |",
-        "| `keys[].key` | text | unique key: 32 to 64 upper-case hexadecimal digits |",
+        f"| `keys[].key` | text | unique key: {UNIQUE_KEY_SHAPE}; case counts |",
         "| `keys[].tag` | text or null | tag of the business message |",
         "| `keys[].committed_at_ms` | integer | created_at_ms of the outbox row, milliseconds UTC |",
         "",

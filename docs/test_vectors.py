@@ -20,6 +20,12 @@ KEYS = (
     "FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF",
     "01A2B3C4D5E6F700112233445566778899",  # gRPC
     "20010DB80000000000000000000000012A9F12AB34CD56EF00010002",  # Java on IPv6
+    "0A000001A1B2000000003c5de2a0000b",  # Go
+    "01a2b3c4d5e6f700112233445566778899",  # gRPC, Rust
+    "order-2026_17-debit",
+    "0123456789ABCDEF",  # too short for digits
+    "ABCDEFABCDEFABCDEFABCDEFABCDEFABC",  # an odd number of digits
+    "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_-",
 )
 SHARDS = (1, 16, 1024)
 #: Sorted by their UTF-8 bytes the wide letter comes before the emoji; by UTF-16, as in Java and JavaScript, after it.

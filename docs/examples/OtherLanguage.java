@@ -25,9 +25,14 @@ public final class OtherLanguage {
         return crc.getValue() % shards;
     }
 
-    /** What goes into the commit set: the bytes that the text stands for. */
+    /** What goes into the commit set: the bytes that upper-case digits spell; of another key a zero byte and its text. */
     static byte[] member(String key) {
-        return HexFormat.of().parseHex(key);
+        if (key.length() % 2 == 0 && key.matches("[0-9A-F]{32,64}")) {
+            return HexFormat.of().parseHex(key);
+        }
+        byte[] member = new byte[Math.max(33, 1 + key.length())]; // zeros before the text, and behind a short one
+        System.arraycopy(key.getBytes(StandardCharsets.US_ASCII), 0, member, 1, key.length());
+        return member;
     }
 
     /** The Redis key of the commit set. */

@@ -31,12 +31,17 @@ The *half set* (K:half) has the keys that were announced and must arrive, the *c
 consumed. A key is *pending* from the round that finds it in the one and not in the other until it is matched or settled.
 The *generation* counts the rounds of a shard and is their fence; an *epoch* is one life of Redis' memory.
 
-Only the leases, the use of the environment and the inbox have a time to live. A member is the bytes that the
-hexadecimal text of the unique key spells, half as many as it has digits: the key
+Only the leases, the use of the environment and the inbox have a time to live.
+
+A member stands for one unique key. Of a key of 32 to 64 upper-case hexadecimal digits, an even number, it is the bytes
+that they spell: the key
 `7F00000100002A9F12AB34CD56EF0001` is the 16 bytes `7F 00 00 01 00 00 2A 9F 12 AB 34 CD 56 EF 00 01` (Java:
 `HexFormat.of().parseHex(key)`; Python: `bytes.fromhex(key)`), and in redis-cli
 `SADD "reconciler:v1:{prod:orders:billing:3}:commit" "\\x7f\\x00\\x00\\x01\\x00\\x00\\x2a\\x9f\\x12\\xab\\x34\\xcd\\x56\\xef\\x00\\x01"`.
-The 32 bytes of the text itself match nothing; `reconciler status` names such members. The shard is the CRC-32 of the
+Of every other key it is a zero byte and the ASCII text, with zero bytes behind it up to 33 bytes: the key of a Go client
+`0A000001A1B2000000003c5de2a0000b` is `00`, then the 32 characters; one of 20 characters is `00`, then the 20, then
+twelve times `00` (Python: `(b"\\0" + key.encode()).ljust(33, b"\\0")`).
+The 32 bytes of the text alone match nothing; `reconciler status` names such members. The shard is the CRC-32 of the
 *text*, modulo the number of shards.
 """
 
