@@ -21,6 +21,7 @@ import typer.main
 
 from reconciler.cli.app import app
 from reconciler.commands.dismiss import DismissalReport
+from reconciler.commands.incomplete import IncompleteReport
 from reconciler.commands.list import LISTINGS
 from reconciler.commands.once import OnceReport
 from reconciler.commands.repair import ManualRepairReport, RepairLine
@@ -103,6 +104,10 @@ def _of(name: str, callback: Callable[..., Any]) -> Iterator[str]:
         case "reconciler dismiss":
             (row,) = DismissalReport(keys=(("", "", "", ""),)).as_dict()["keys"]  # type: ignore[misc]
             yield f"`keys`; of each key {_names(row)}."
+        case "reconciler incomplete":
+            ended = IncompleteReport(keys=(("", "", "", ""),)).as_dict()
+            (row,) = ended["keys"]  # type: ignore[misc]
+            yield f"{_names(ended)}; of each key {_names(row)}."
         case "reconciler demo":
             yield from (
                 "`seconds`, `audit` (`verdict`, `classes`), and the counts:",

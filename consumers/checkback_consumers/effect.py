@@ -1,7 +1,7 @@
 """Runs a handler's effect at most once: inbox row and business writes in one transaction.
 
-The order is fixed: begin, inbox row, handler, check, commit. Nothing outside the database happens in here; the
-handler wrapper records and acknowledges afterwards.
+The order is fixed: begin, inbox row, handler, check, completion of the row, commit. Nothing outside the database
+happens in here; the handler wrapper records and acknowledges afterwards.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ from typing import Any, Protocol, runtime_checkable
 
 import sqlalchemy as sa
 
-from checkback_consumers.inbox import InboxAnswer, InboxEntry, enter_inbox
+from checkback_consumers.completion import Completion, KnownCompletions
+from checkback_consumers.inbox import InboxAnswer, InboxEntry, complete_row, enter_inbox
 from checkback_consumers.sql_session import SqlSession
 from reconciler.errors import InvalidValue, UsageError
+from reconciler.sql.engines import driver_error, lacks_schema
+from reconciler.sql.rights import is_refused
 
 logger = logging.getLogger(__name__)
 
@@ -25,8 +28,12 @@ Effect = Callable[[Any], object]
 
 _ENDED = (
     "the handler ended the inbox's transaction (commit, rollback, or a database error that it swallowed): "
-    "it must leave both to the wrapper; the message comes again"
+    "it must leave both to the wrapper; the message comes again. If a part of the effect was committed, its inbox row "
+    "is incomplete"
 )
+
+#: Of this process: inboxes are made anew for each message where it has several databases.
+_COMPLETIONS = KnownCompletions()
 
 
 @runtime_checkable
@@ -78,7 +85,13 @@ class SqlInbox:
         with self._transaction() as connection:
             session = SqlSession(connection)
             session.require_guarded()
-            done = [_enter_and_run(session, connection, entry, effect) for entry, effect in work]
+            completion = _COMPLETIONS.of(self._database, session)
+            try:
+                done = [_enter_and_run(session, connection, entry, effect, completion) for entry, effect in work]
+            except Exception as error:
+                if is_refused(error) or lacks_schema(str(driver_error(error))):
+                    _COMPLETIONS.forget(self._database)
+                raise
             if not session.is_marked():
                 raise UsageError(_ENDED)
             return done
@@ -114,13 +127,18 @@ def require_database(database: object) -> None:
     raise InvalidValue("database", getattr(database, "__qualname__", type(database).__qualname__), remedy)
 
 
-def _enter_and_run(session: SqlSession, connection: Any, entry: InboxEntry, effect: Effect) -> InboxAnswer:
-    entered = enter_inbox(session, entry)
+def _enter_and_run(
+    session: SqlSession, connection: Any, entry: InboxEntry, effect: Effect, completion: Completion
+) -> InboxAnswer:
+    entered = enter_inbox(session, entry, completion)
     if entered is InboxAnswer.NEW:
         session.mark()
         effect(connection)
         # PostgreSQL turns COMMIT of a failed transaction into ROLLBACK without an error: a handler that swallowed a
         # database error would be acknowledged without its effect.
         if not session.is_sound():
+            raise UsageError(_ENDED)
+        # For each message of a batch: the handler of a later one may commit what this one has done.
+        if completion.is_written and not (session.is_marked() and complete_row(session, entry)):
             raise UsageError(_ENDED)
     return entered

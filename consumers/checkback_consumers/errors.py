@@ -23,6 +23,7 @@ __all__ = [
     "DatabaseAway",
     "HandlerRefused",
     "InboxNotReached",
+    "IncompleteEffect",
     "InvalidValue",
     "MalformedInput",
     "MissingDependency",
@@ -39,3 +40,14 @@ class InboxNotReached(TransientError):
 
 class HandlerRefused(TransientError):
     """The handler answered that the message should come again; its writes were rolled back."""
+
+
+class IncompleteEffect(TransientError):
+    """The key's inbox row is incomplete: a handler ended its transaction halfway. Refused until a person ends it."""
+
+    def __init__(self, group: str, unique_key: str) -> None:
+        super().__init__(
+            f"unique key {unique_key} of group {group} has an incomplete inbox row: its handler ended the transaction "
+            "before it returned, so that a part of its effect may be missing. It is refused until somebody accepts or "
+            "deletes the row: reconciler incomplete"
+        )

@@ -27,7 +27,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 import sqlalchemy as sa
 
 from checkback_consumers.effect import BatchInbox, Inbox, SqlInbox, require_database
-from checkback_consumers.errors import HandlerRefused, InboxNotReached
+from checkback_consumers.errors import HandlerRefused, InboxNotReached, IncompleteEffect
 from checkback_consumers.inbox import SOURCE_CONSUMER, InboxAnswer, InboxEntry
 from checkback_consumers.message import ConsumedMessage, dedupe_identity, digest_of, former_identity
 from reconciler.contract.unique_key import is_unique_key
@@ -70,6 +70,8 @@ class HandlerCounts:
     duplicates: int = 0
     failed: int = 0
     collisions: int = 0
+    #: Of the failed ones, those whose inbox row is incomplete.
+    incomplete: int = 0
     #: Acknowledged although the recorder could not confirm.
     unrecorded: int = 0
 
@@ -160,6 +162,9 @@ class TransactionalHandler:
             # The broker redelivers it up to its maximum, then it lies in the dead-letter queue for a person.
             logger.error("collision: not applied: %s", error)  # noqa: TRY400 - the trace says nothing
             return ConsumeStatus.RECONSUME_LATER
+        except IncompleteEffect as error:
+            logger.error("effect_incomplete: not applied: %s", error)  # noqa: TRY400 - the trace says nothing
+            return ConsumeStatus.RECONSUME_LATER
         except HandlerRefused as error:
             logger.info("handler_refused: %s", error)
             return ConsumeStatus.RECONSUME_LATER
@@ -184,16 +189,17 @@ class TransactionalHandler:
     def apply(self, message: ConsumedMessage, *, source: str = SOURCE_CONSUMER) -> InboxAnswer:
         """Inbox, effect, commit, record; returns when the message may be acknowledged.
 
-        Raises what the handler or the function of its database raised, HandlerRefused, Collision, UsageError (the
-        handler ended the transaction, or a topic that is not its own), InboxNotReached, or the database's error from
-        the handler on; nothing was applied then, unless the commit itself failed without an answer: the redelivery
-        finds out.
+        Raises what the handler or the function of its database raised, HandlerRefused, Collision, IncompleteEffect,
+        UsageError (the handler ended the transaction, or a topic that is not its own), InboxNotReached, or the
+        database's error from the handler on; nothing was applied then, unless the commit itself failed without an
+        answer, which the redelivery finds out, or the handler has committed: then its inbox row is incomplete.
         """
         try:
             entered = self._apply(message, source)
         except Exception as error:
             self.counts.failed += 1
             self.counts.collisions += isinstance(error, Collision)
+            self.counts.incomplete += isinstance(error, IncompleteEffect)
             raise
         self._count(message, entered)
         self._record(message)

@@ -2,6 +2,10 @@
 
 The row is what makes an effect happen once, under any redelivery, repair or loss of Redis, and the only evidence
 that it happened. Two writers of one key meet at the primary key: the second waits for the first one's commit.
+
+A row is written *incomplete*, and completed by the transaction's last statement about it. One that is seen incomplete
+was committed by its handler, or by the implicit commit of MySQL's DDL, before the handler had returned: a part of the
+effect may be missing.
 """
 
 from __future__ import annotations
@@ -11,6 +15,8 @@ from enum import StrEnum
 from functools import cache
 from typing import Any
 
+from checkback_consumers.completion import AT_ONCE, Completion
+from checkback_consumers.errors import IncompleteEffect
 from checkback_consumers.sql_session import SqlSession
 from reconciler.contract.tables import FORMER_NAMES_TOPIC
 from reconciler.errors import Collision, InvalidValue, TransientError
@@ -24,11 +30,17 @@ DEDUPE_KEY_CHARACTERS_MAX = 160
 
 _COLUMNS = "consumer_group, unique_key, topic, dedupe_key, duplicate_of, content_digest, source, applied_at_ms"
 _SELECT_BY_KEY = (
-    "SELECT content_digest FROM reconciler_inbox WHERE consumer_group = :consumer_group AND unique_key = :unique_key"
+    "SELECT content_digest, {incomplete} FROM reconciler_inbox "
+    "WHERE consumer_group = :consumer_group AND unique_key = :unique_key"
 )
 _SELECT_BY_BUSINESS = (
-    "SELECT unique_key, dedupe_key, topic FROM reconciler_inbox "
+    "SELECT unique_key, dedupe_key, topic, {incomplete} FROM reconciler_inbox "
     "WHERE consumer_group = :consumer_group AND dedupe_key = :dedupe_key"
+)
+#: Of the row that its own transaction wrote, and no other: a later one of the same connection has another mark.
+_COMPLETE = (
+    "UPDATE reconciler_inbox SET incomplete = NULL "
+    "WHERE consumer_group = :consumer_group AND unique_key = :unique_key AND incomplete = {mark}"
 )
 _VALUES = ":consumer_group, :unique_key, :topic, :dedupe_key, :duplicate_of, :content_digest, :source"
 
@@ -61,31 +73,38 @@ class InboxAnswer(StrEnum):
     DUPLICATE_BUSINESS = "DUPLICATE_BUSINESS"
 
 
-def enter_inbox(connection: Any, entry: InboxEntry) -> InboxAnswer:
+def enter_inbox(connection: Any, entry: InboxEntry, completion: Completion = AT_ONCE) -> InboxAnswer:
     """Writes the row, first statement of the business transaction on the handler's own connection.
 
-    Raises Collision if the key was applied with another content, InvalidValue for a business id that the database
-    cannot tell from another one or that a message of another topic has, UsageError for a connection in autocommit,
-    TransientError if a concurrent writer vanished (try again); database errors pass as the driver raises them.
+    `completion`: whether a NEW row is left incomplete, for complete_row(). Raises IncompleteEffect if the key, or the
+    one with its business id, has such a row; Collision if the key was applied with another content; InvalidValue for a
+    business id that the database cannot tell from another one or that a message of another topic has; UsageError for a
+    connection in autocommit; TransientError if a concurrent writer vanished (try again). Database errors pass as the
+    driver raises them.
     """
     if entry.dedupe_key is not None and not 0 < len(entry.dedupe_key) <= DEDUPE_KEY_CHARACTERS_MAX:
         raise InvalidValue(
             "dedupe_key", entry.dedupe_key[:80], f"a business id has 1 to {DEDUPE_KEY_CHARACTERS_MAX} characters"
         )
     session = connection if isinstance(connection, SqlSession) else SqlSession(connection)
-    if _insert(session, entry, duplicate_of=None):
-        return InboxAnswer.NEW if _is_new_by_its_former_name(session, entry) else InboxAnswer.DUPLICATE
-    if _is_applied(session, entry):
+    if _insert(session, entry, duplicate_of=None, is_left_incomplete=completion.is_written):
+        if _is_new_by_its_former_name(session, entry, completion):
+            return InboxAnswer.NEW
+        if completion.is_written and not complete_row(session, entry):  # no handler runs for it
+            raise TransientError(f"the inbox row of {entry.unique_key} is not this transaction's any more")
         return InboxAnswer.DUPLICATE
-    first = _first_of_business(session, entry)
+    if _is_applied(session, entry, completion):
+        return InboxAnswer.DUPLICATE
+    first = _first_of_business(session, entry, completion)
     if first is None:
         raise TransientError(f"the inbox row that {entry.unique_key} met is gone again")
-    if _insert(session, entry, duplicate_of=first) or _is_applied(session, entry):
+    # No handler runs for a duplicate: its row is complete at once.
+    if _insert(session, entry, duplicate_of=first, is_left_incomplete=False) or _is_applied(session, entry, completion):
         return InboxAnswer.DUPLICATE_BUSINESS
     raise TransientError(f"the inbox row of {entry.unique_key} is neither new nor there")
 
 
-def _is_new_by_its_former_name(session: SqlSession, entry: InboxEntry) -> bool:
+def _is_new_by_its_former_name(session: SqlSession, entry: InboxEntry, completion: Completion) -> bool:
     """Writes the row that a release up to 0.2.0 looks for; False if such a release has noted the effect there.
 
     Both rows are in one transaction, so that of two releases that get one message, the second meets a row of the first.
@@ -93,17 +112,26 @@ def _is_new_by_its_former_name(session: SqlSession, entry: InboxEntry) -> bool:
     if entry.former_key is None:
         return True
     former = replace(entry, unique_key=entry.former_key, content_digest=entry.former_digest, topic=FORMER_NAMES_TOPIC)
-    if _insert(session, former, duplicate_of=entry.unique_key):
+    if _insert(session, former, duplicate_of=entry.unique_key, is_left_incomplete=False):
         return True
     try:
-        if _is_applied(session, former):
+        if _is_applied(session, former, completion):
             return False
     except Collision:
         return True  # a broker whose store was made anew gives its offsets, and so their names, a second time
     raise TransientError(f"the inbox row that {entry.unique_key} met under {entry.former_key} is gone again")
 
 
-def _insert(session: SqlSession, entry: InboxEntry, *, duplicate_of: str | None) -> bool:
+def complete_row(session: SqlSession, entry: InboxEntry) -> bool:
+    """Completes the row that this transaction wrote; False if it did not write it. After the entry's own handler."""
+    sql = session.driver_sql(_COMPLETE.format(mark=session.mark_sql))
+    parameters = {"consumer_group": entry.group, "unique_key": entry.unique_key, "mark": session.mark_text}
+    if session.dialect == "postgresql":  # in a pipeline no count tells
+        return session.select_one(f"{sql} RETURNING 1", parameters) is not None
+    return session.execute(sql, parameters) == 1
+
+
+def _insert(session: SqlSession, entry: InboxEntry, *, duplicate_of: str | None, is_left_incomplete: bool) -> bool:
     parameters = {
         "consumer_group": entry.group,
         "unique_key": entry.unique_key,
@@ -113,10 +141,11 @@ def _insert(session: SqlSession, entry: InboxEntry, *, duplicate_of: str | None)
         "duplicate_of": duplicate_of,
         "content_digest": entry.content_digest,
         "source": entry.source,
+        "mark": session.mark_text,
     }
-    sql = _insert_sql(session.dialect)
+    sql = _insert_sql(session.dialect, session.mark_sql if is_left_incomplete else "")
     if session.dialect != "mysql":
-        return session.insert(sql, parameters)
+        return session.insert(sql, parameters, is_marked=is_left_incomplete)
     # Never INSERT IGNORE: it would turn other errors into warnings and lose the effect's only guard.
     try:
         return session.insert(sql, parameters)
@@ -127,14 +156,16 @@ def _insert(session: SqlSession, entry: InboxEntry, *, duplicate_of: str | None)
 
 
 @cache
-def _insert_sql(dialect: str) -> str:
-    sql = f"INSERT INTO reconciler_inbox ({_COLUMNS}) VALUES ({_VALUES}, {now_ms_sql(dialect)})"  # noqa: S608 - constants only
+def _insert_sql(dialect: str, mark: str) -> str:
+    column, value = (", incomplete", f", {mark}") if mark else ("", "")
+    now = now_ms_sql(dialect)
+    sql = f"INSERT INTO reconciler_inbox ({_COLUMNS}{column}) VALUES ({_VALUES}, {now}{value})"  # noqa: S608 - constants only
     return sql if dialect == "mysql" else f"{sql} ON CONFLICT DO NOTHING"
 
 
-def _is_applied(session: SqlSession, entry: InboxEntry) -> bool:
+def _is_applied(session: SqlSession, entry: InboxEntry, completion: Completion) -> bool:
     row = session.select_one(
-        _latest(session, _SELECT_BY_KEY),
+        _latest(session, _SELECT_BY_KEY, completion),
         {"consumer_group": entry.group, "unique_key": entry.unique_key},
     )
     if row is None:
@@ -145,14 +176,16 @@ def _is_applied(session: SqlSession, entry: InboxEntry) -> bool:
             f"unique key {entry.unique_key} of group {entry.group} was applied with another content: "
             f"digest {stored.hex()} is stored, {entry.content_digest.hex()} arrived"
         )
+    if row[1] is not None:
+        raise IncompleteEffect(entry.group, entry.unique_key)
     return True
 
 
-def _first_of_business(session: SqlSession, entry: InboxEntry) -> str | None:
+def _first_of_business(session: SqlSession, entry: InboxEntry, completion: Completion) -> str | None:
     if entry.dedupe_key is None:
         return None
     row = session.select_one(
-        _latest(session, _SELECT_BY_BUSINESS),
+        _latest(session, _SELECT_BY_BUSINESS, completion),
         {"consumer_group": entry.group, "dedupe_key": entry.dedupe_key},
     )
     if row is None:
@@ -162,6 +195,8 @@ def _first_of_business(session: SqlSession, entry: InboxEntry) -> str | None:
         expected = f"another message has {row[1][:80]!r}, which this database takes for the same: strip spaces from ids"
         raise InvalidValue("dedupe_key", entry.dedupe_key[:80], expected)
     require_topic(entry, str(row[2]))
+    if row[3] is not None:
+        raise IncompleteEffect(entry.group, str(row[0]))
     return str(row[0])
 
 
@@ -175,6 +210,7 @@ def require_topic(entry: InboxEntry, topic: str) -> None:
         raise InvalidValue("dedupe_key", (entry.dedupe_key or "")[:80], expected)
 
 
-def _latest(session: SqlSession, sql: str) -> str:
+def _latest(session: SqlSession, sql: str, completion: Completion) -> str:
+    sql = sql.format(incomplete="incomplete" if completion.is_read else "NULL")
     # Under MySQL's REPEATABLE READ a plain SELECT may look at a snapshot older than the row that was met.
     return session.driver_sql(f"{sql} LOCK IN SHARE MODE" if session.dialect == "mysql" else sql)

@@ -23,6 +23,8 @@ __all__ = ["register_metrics"]
 METRICS = {
     "reconciler_handled_messages_total": "Messages by outcome: applied, duplicate (the inbox had the key), failed.",
     "reconciler_handler_collisions_total": "Of the failed ones, keys that the inbox has with another content.",
+    "reconciler_handler_incomplete_total": "Of the failed ones, keys whose inbox row is incomplete: its handler ended "
+    "the transaction before it returned.",
     "reconciler_handler_unrecorded_total": "Messages acknowledged although the recorder could not confirm.",
     "reconciler_consumptions_recorded_total": "Keys that were put into commit sets.",
     "reconciler_consumptions_missed_total": "Keys that the recorder gave up; each costs a look-up in the inbox.",
@@ -99,6 +101,7 @@ class _Collector:
             for outcome, number in handled.items():
                 yield "reconciler_handled_messages_total", (group, outcome), number
             yield "reconciler_handler_collisions_total", (group,), counts.collisions
+            yield "reconciler_handler_incomplete_total", (group,), counts.incomplete
             yield "reconciler_handler_unrecorded_total", (group,), counts.unrecorded
         for recorder in self._recorders:
             place, state = (recorder.group,), recorder.state()

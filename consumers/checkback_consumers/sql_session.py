@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Mapping
 from functools import lru_cache
 
@@ -22,6 +23,10 @@ class SqlSession(CallersConnection):
         """Raises UnsafeConnection for a connection of a kind that is not known, or one in autocommit."""
         super().__init__(connection)
         self._is_marked = False
+        #: What an incomplete row of this transaction has, as an expression: PostgreSQL's own id of the transaction.
+        self.mark_sql = "CAST(txid_current() AS VARCHAR)" if self.dialect == "postgresql" else ":mark"
+        #: Value of :mark. It tells this transaction from others; from a later one of the connection the savepoint does.
+        self.mark_text = secrets.token_hex(8)
         #: PostgreSQL's id of the transaction that has the first row; None: no row yet, or another database.
         self._transaction_id: object = None
 
@@ -38,10 +43,12 @@ class SqlSession(CallersConnection):
                 "isolation_level, or autocommit=False), or pass a SQLAlchemy Engine"
             )
 
-    def insert(self, sql: str, parameters: Mapping[str, object]) -> bool:
-        """Runs an INSERT of one row; True if the row was written."""
+    def insert(self, sql: str, parameters: Mapping[str, object], *, is_marked: bool = False) -> bool:
+        """Runs an INSERT of one row; True if the row was written. `is_marked`: the row has the transaction's mark."""
         if self.dialect != "postgresql":
             return self.execute(self.driver_sql(sql), parameters) == 1
+        if is_marked:  # completing the row tells whether it is the same transaction
+            return self.select_one(self.driver_sql(f"{sql} RETURNING 1"), parameters) is not None
         # The id comes with the row: a savepoint would cost one more statement, and an id of its own for every effect.
         row = self.select_one(self.driver_sql(f"{sql} RETURNING txid_current()"), parameters)
         if row is not None and self._transaction_id is None:

@@ -20,6 +20,7 @@ from reconciler.cli import (
     audit_command,
     daemon_commands,
     demo_command,
+    incomplete_commands,
     job_commands,
     report_commands,
     setup_commands,
@@ -60,6 +61,7 @@ def _root(
 daemon_commands.register(app)
 report_commands.register(app)
 act_commands.register(app)
+incomplete_commands.register(app)
 setup_commands.register(app)
 demo_command.register(app)
 audit_command.register(app)

@@ -11,8 +11,9 @@ import typer
 
 from reconciler.cli.output import Output
 from reconciler.contract.unique_key import UNIQUE_KEY_SHAPE, require_unique_key
-from reconciler.contract.urls import shown_value
+from reconciler.contract.urls import holds_password, shown_value
 from reconciler.errors import ConfigurationError, InvalidValue, MalformedInput
+from reconciler.instrumentation.console import remark
 
 if TYPE_CHECKING:
     from reconciler.settings.schema import Settings
@@ -84,6 +85,13 @@ def url_of(text: str) -> str:
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "no UTF-8 text, or no file's name"
         raise ConfigurationError(f"the file {shown_value(text[1:])} that should hold the URL: {why}") from None
+
+
+def warn_of_password(context: typer.Context, url: str, *, instead: str) -> None:
+    """Tells of a password that --url shows to everybody on the host, and what keeps it out."""
+    source = context.get_parameter_source("url")
+    if source is not None and source.name == "COMMANDLINE" and holds_password(url):
+        remark(f"reconciler: the password in --url is visible in the list of processes: {instead} keeps it out")
 
 
 def require_key(text: str) -> str:

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from reconciler.cli.options import ConfigOption, OutputOption, read_settings, settings_of, url_of
+from reconciler.cli.options import ConfigOption, OutputOption, read_settings, settings_of, url_of, warn_of_password
 from reconciler.cli.output import Output, print_json, print_table
-from reconciler.contract.urls import holds_password
 from reconciler.errors import MissingDependency
-from reconciler.instrumentation.console import remark, say
+from reconciler.instrumentation.console import say
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -135,22 +134,13 @@ def db_upgrade(
         lines = [f"{one.name}: {tree.value} tables are at revision {one.revision}" for one in upgraded]
         document = {"revision": upgraded[0].revision, "databases": [one.name for one in upgraded]}
     else:
-        _warn_of_password(context, url)
+        warn_of_password(context, url, instead="--url @FILE or RECONCILER_DB_URL")
         revision = upgrade_database(url_of(url), tree.value)
         lines, document = [f"{tree.value} tables are at revision {revision}"], {"revision": revision}
     if output is Output.JSON:
         print_json({"tree": tree.value, **document})
     else:
         say(*lines)
-
-
-def _warn_of_password(context: typer.Context, url: str) -> None:
-    source = context.get_parameter_source("url")
-    if source is not None and source.name == "COMMANDLINE" and holds_password(url):
-        remark(
-            "reconciler: the password in --url is visible in the list of processes: --url @FILE or RECONCILER_DB_URL "
-            "keeps it out"
-        )
 
 
 @db_app.command("sql")

@@ -54,6 +54,8 @@ class SqlRight:
     only_mysql: bool = False
     #: Setting without which the right is not needed; empty: always needed.
     only_with: str = ""
+    #: What the role does not do without it, and does everything else; empty: it needs the right.
+    without_it: str = ""
 
     def __str__(self) -> str:
         return f"{self.verb} {self.table}"
@@ -164,7 +166,13 @@ _TELLING = tuple(
         *_on(tables.NOTICE, "SELECT", "INSERT", "UPDATE"),
     )
 )
-_APPLYING = _on(tables.INBOX, "SELECT", "INSERT")
+_APPLYING = (
+    *_on(tables.INBOX, "SELECT", "INSERT"),
+    replace(
+        _updates(tables.INBOX, tables.INCOMPLETE),
+        without_it="inbox rows are complete at once: a handler that commits halfway counts as one that had its effect",
+    ),
+)
 
 # ----------------------------------------------------------------- roles
 
@@ -234,6 +242,11 @@ REPLAY = Role(
     inbox=_APPLYING,
     ledger=_HAND_OVERS,
 )
+INCOMPLETE = Role(
+    name="incomplete",
+    does="`reconciler incomplete --url`: accepts or deletes inbox rows whose handler committed halfway",
+    inbox=(*_on(tables.INBOX, "SELECT"), _updates(tables.INBOX, tables.INCOMPLETE), *_on(tables.INBOX, "DELETE")),
+)
 TOPICS_CREATE = Role(
     name="topics create",
     does="`reconciler topics create`: makes the unique-key and probe topics",
@@ -276,6 +289,7 @@ ROLES = (
     SWEEP,
     ANNOUNCEMENTS,
     REPLAY,
+    INCOMPLETE,
     TOPICS_CREATE,
     DOCTOR,
     CONSOLE,

@@ -163,6 +163,19 @@ OUTBOX_FILTER = Table(
 #: topic's rows, leave them out. Written for one release only.
 FORMER_NAMES_TOPIC = "(offset message ids)"
 
+
+class Ending(StrEnum):
+    """How a person ends an inbox row whose effect may be half."""
+
+    #: The effect is whole, or was made whole: the row becomes complete.
+    ACCEPT = "accept"
+    #: The half was undone: the row is deleted, and the next delivery runs the handler.
+    DELETE = "delete"
+
+
+#: The inbox's column of rows whose effect may be half.
+INCOMPLETE = "incomplete"
+
 INBOX = Table(
     name="reconciler_inbox",
     doc="One row an effect, written in the transaction of the effect: the evidence of the consumption.",
@@ -175,6 +188,12 @@ INBOX = Table(
         Column("content_digest", "digest", "Of the message as consumed; NULL: not checked.", nullable=True),
         Column("source", "short", "consumer, or hand-over."),
         Column("applied_at_ms", "bigint", "When the row was written."),
+        Column(
+            INCOMPLETE,
+            "short",
+            "NULL: the effect is whole. Else the mark of the transaction whose handler has not returned.",
+            nullable=True,
+        ),
     ),
     primary_key=("consumer_group", "unique_key"),
     indexes=(("consumer_group", "applied_at_ms"),),

@@ -15,6 +15,7 @@ class Verdict(StrEnum):
     DEAD_LETTERED = "DEAD_LETTERED"
     FILTERED = "FILTERED"
     COLLISION = "COLLISION"
+    INCOMPLETE = "INCOMPLETE"
     LOST_CONFIRM = "LOST_CONFIRM"
     PARKED = "PARKED"
     ROLLED_BACK_WRONGLY = "ROLLED_BACK_WRONGLY"
@@ -37,6 +38,9 @@ MEANINGS: dict[Verdict, str] = {
     Verdict.FILTERED: "The message's tag is not one that the group subscribes to: settled.",
     Verdict.COLLISION: "The key has two contents: the inbox, another outbox, or all that brokers have differ "
     "from the outbox row; or two inboxes of the group hold it (a double effect): quarantined, nothing is sent.",
+    Verdict.INCOMPLETE: "The group's inbox has the key with an incomplete row: its handler ended the transaction "
+    "before it returned, so that a part of the effect may be missing; every delivery is refused until somebody accepts "
+    "or deletes the row (`reconciler incomplete`).",
     Verdict.LOST_CONFIRM: "Committed by the producer, half message found, no committed copy: END_TRANSACTION was lost; "
     "to be repaired.",
     Verdict.PARKED: "Committed by the producer, but the broker gave up asking and parked the half: to be repaired.",
@@ -56,7 +60,15 @@ LOSSES = frozenset({Verdict.LOST_CONFIRM, Verdict.PARKED, Verdict.ROLLED_BACK_WR
 SETTLING = frozenset({Verdict.CONSUMED, Verdict.FILTERED, Verdict.REJECTED})
 
 #: A candidate with one of these leaves pending for the quarantine; a person must look.
-QUARANTINING = frozenset({Verdict.COLLISION, Verdict.QUARANTINED, Verdict.DEAD_LETTERED, Verdict.DELIVERED_NOT_APPLIED})
+QUARANTINING = frozenset(
+    {
+        Verdict.COLLISION,
+        Verdict.INCOMPLETE,
+        Verdict.QUARANTINED,
+        Verdict.DEAD_LETTERED,
+        Verdict.DELIVERED_NOT_APPLIED,
+    }
+)
 
 #: A candidate with one of these stays pending.
 WAITING = frozenset({Verdict.LAGGING, Verdict.RETRYING, Verdict.UNKNOWN})

@@ -25,7 +25,9 @@ KEYS_PER_QUERY = 500
 
 _NAMES = ("consumer_group", "unique_key", "topic", "content_digest", "source", "applied_at_ms", "duplicate_of")
 _COLUMNS: list[sa.ColumnElement[Any]] = [inbox.c[name] for name in _NAMES]
-_ROWS = RowReader(INBOX, _NAMES)
+_ROWS = RowReader(INBOX, (*_NAMES, inbox.c.incomplete.name))
+#: Columns of a row, `incomplete` among them, whatever the database has of it.
+_WIDTH = len(_NAMES) + 1
 #: A key's answers in the order of how much they prove: a bounded number of them is kept.
 _ORDER = {Presence.FOUND: 0, Presence.UNKNOWN: 1, Presence.ABSENT: 2}
 
@@ -38,7 +40,7 @@ class SqlInboxEvidence:
     def __init__(self, engines: Mapping[Subscription, Sequence[sa.Engine]]) -> None:
         """Subscriptions without an engine have no inbox URL: their effects are UNKNOWN. The caller disposes."""
         self._databases = {
-            subscription: tuple(WitnessDatabase(engine, inbox) for engine in several)
+            subscription: tuple(WitnessDatabase(engine, inbox, newer=inbox.c.incomplete) for engine in several)
             for subscription, several in engines.items()
             if several
         }
@@ -50,7 +52,8 @@ class SqlInboxEvidence:
     def look_up(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Lookup[InboxRow]]:
         """One answer a key: FOUND with the rows of every database that has it, ABSENT if all of them say so.
 
-        A database that is away, lacks the table or is a replica answers UNKNOWN, never ABSENT.
+        A database that is away, lacks the table or is a replica answers UNKNOWN, never ABSENT. An incomplete row is
+        UNKNOWN, and the answer says so.
         """
         if not self.is_configured(subscription):
             return {key: Lookup.unknown("inbox", "no inbox_url is configured") for key in unique_keys}
@@ -67,19 +70,25 @@ class SqlInboxEvidence:
         DatabaseAway, also where no inbox is configured.
         """
         pages = [
-            self._page(engine, subscription, since_ms=since_ms, after=after, limit=limit)
-            for engine in self._all(subscription)
+            self._page(database, subscription, since_ms=since_ms, after=after, limit=limit)
+            for database in self._all(subscription)
         ]
         # Each of them holds the first rows behind `after`, so the first of all are among them. A row that ends the page
         # and is in two databases is left out once, and its key is in the page.
         return list(islice(heapq.merge(*pages, key=_place), limit)) if len(pages) > 1 else pages[0]
 
     def _page(
-        self, engine: sa.Engine, subscription: Subscription, *, since_ms: int, after: tuple[int, str] | None, limit: int
+        self,
+        database: WitnessDatabase,
+        subscription: Subscription,
+        *,
+        since_ms: int,
+        after: tuple[int, str] | None,
+        limit: int,
     ) -> Sequence[InboxRow]:
         """A page of one database's rows, on the index (consumer_group, applied_at_ms)."""
         query = (
-            sa.select(*_COLUMNS)
+            sa.select(*_COLUMNS, database.newer())
             .where(
                 inbox.c.consumer_group == subscription.group,
                 inbox.c.topic == subscription.topic,
@@ -96,7 +105,7 @@ class SqlInboxEvidence:
                     sa.and_(inbox.c.applied_at_ms == at_ms, inbox.c.unique_key > key),
                 )
             )
-        with reading(engine) as connection:
+        with reading(database.engine) as connection:
             return [_scanned(row) for row in connection.execute(query)]
 
     def newest_keys(self, subscription: Subscription, *, limit: int) -> Sequence[str]:
@@ -108,14 +117,14 @@ class SqlInboxEvidence:
             .limit(limit)
         )
         found: dict[str, None] = {}
-        for engine in self._all(subscription):
-            with reading(engine) as connection:
+        for database in self._all(subscription):
+            with reading(database.engine) as connection:
                 found |= dict.fromkeys(key for key in connection.scalars(query) if isinstance(key, str))
         return list(found)
 
     def newest_ms(self, subscription: Subscription) -> int | None:
         """The highest applied_at_ms of all databases. Raises DatabaseAway, also where no inbox is configured."""
-        newest = [self._newest_ms(engine, subscription) for engine in self._all(subscription)]
+        newest = [self._newest_ms(database.engine, subscription) for database in self._all(subscription)]
         return max((at_ms for at_ms in newest if at_ms is not None), default=None)
 
     def _newest_ms(self, engine: sa.Engine, subscription: Subscription) -> int | None:
@@ -129,10 +138,10 @@ class SqlInboxEvidence:
             newest: int | None = connection.execute(query).scalar()
             return newest
 
-    def _all(self, subscription: Subscription) -> Sequence[sa.Engine]:
+    def _all(self, subscription: Subscription) -> Sequence[WitnessDatabase]:
         if not self.is_configured(subscription):
             raise DatabaseAway(f"no inbox_url is configured for {subscription}")
-        return [database.engine for database in self._databases[subscription]]
+        return self._databases[subscription]
 
 
 def _ask(
@@ -154,18 +163,18 @@ def _ask(
 def _read_page(
     database: WitnessDatabase, subscription: Subscription, page: Sequence[str]
 ) -> tuple[DatabaseRole, Mapping[str, ReadRow]]:
-    query = sa.select(*_COLUMNS).where(inbox.c.consumer_group == subscription.group)
+    query = sa.select(*_COLUMNS, database.newer()).where(inbox.c.consumer_group == subscription.group)
     role, found = database.probe(query, inbox.c.unique_key, page)
-    return role, {row.unique_key: _ROWS.parse(row[-len(_COLUMNS) :]) for row in found}
+    return role, {row.unique_key: _ROWS.parse(row[-_WIDTH:]) for row in found}
 
 
 def _combine(answers: Sequence[Lookup[InboxRow]]) -> Lookup[InboxRow]:
     """An effect in any database is FOUND, in two it is there twice; ABSENT needs all of them.
 
-    An unreadable row may be a second effect: beside a found one it leaves the key UNKNOWN.
+    An unreadable row, or an incomplete one, may be a second effect: beside a found one it leaves the key UNKNOWN.
     """
     sorted_answers = sorted((one for lookup in answers for one in lookup.answers), key=lambda one: _ORDER[one.presence])
-    if any(one.is_damaged for one in sorted_answers):
+    if any(one.is_damaged or one.is_incomplete for one in sorted_answers):
         return Lookup(presence=Presence.UNKNOWN, answers=tuple(sorted_answers))
     rows = sorted((row for lookup in answers for row in lookup.records), key=lambda row: row.applied_at_ms)
     is_unknown = any(lookup.is_unknown for lookup in answers)
@@ -187,6 +196,11 @@ def _answer(witness: str, read: ReadRow | None, role: DatabaseRole) -> Lookup[In
         answer = WitnessAnswer(witness=witness, presence=Presence.UNKNOWN, detail=read.damage, is_damaged=True)
         return Lookup(presence=Presence.UNKNOWN, answers=(answer,))
     row = _row(read)
+    if row.incomplete is not None:
+        since = utc_text(row.applied_at_ms, timespec="milliseconds")
+        detail = f"incomplete: the handler of {row.source} ended its transaction halfway, at {since} or later"
+        answer = WitnessAnswer(witness=witness, presence=Presence.UNKNOWN, detail=detail, is_incomplete=True)
+        return Lookup(presence=Presence.UNKNOWN, answers=(answer,))
     detail = f"{row.source}, applied at {utc_text(row.applied_at_ms, timespec='milliseconds')}"
     answer = WitnessAnswer(witness=witness, presence=Presence.FOUND, detail=detail)
     return Lookup(presence=Presence.FOUND, records=(row,), answers=(answer,))
@@ -197,6 +211,6 @@ def _row(read: ReadRow) -> InboxRow:
     return InboxRow(group=values.pop("consumer_group"), **values, damage=read.damage)
 
 
-def _scanned(row: sa.Row[Any]) -> InboxRow:
+def _scanned(row: Any) -> InboxRow:
     """The row at its place in the page, which is where the next one begins: with key and time as they are stored."""
     return replace(_row(_ROWS.parse(row)), unique_key=row.unique_key, applied_at_ms=row.applied_at_ms)

@@ -35,6 +35,8 @@ class WitnessAnswer:
     detail: str
     #: True: the witness has an unreadable value under this key; waiting does not mend it.
     is_damaged: bool = False
+    #: True: an inbox has the key, and not whether its effect is whole: neither FOUND nor ABSENT until a person ends it.
+    is_incomplete: bool = False
     #: True: FOUND, but the witness may have more than it showed.
     is_partial: bool = False
     #: Of an outbox without a row: its name, which halves carry as their mark. None: not known.
@@ -86,6 +88,11 @@ class Lookup(Generic[T]):
         damaged = "; ".join(f"{a.witness}: {a.detail}" for a in self.answers if a.is_damaged)
         others = any(a.presence is Presence.UNKNOWN and not a.is_damaged for a in self.answers)
         return damaged if self.is_unknown and damaged and not others else None
+
+    @property
+    def incomplete(self) -> str | None:
+        """The inboxes that have the key with an effect that may be half. None: there is none."""
+        return "; ".join(f"{a.witness}: {a.detail}" for a in self.answers if a.is_incomplete) or None
 
     def only(self, counts: Callable[[T], bool]) -> Lookup[T]:
         """The answer with only the records that `counts` accepts: ABSENT only if no witness may have more."""
@@ -210,6 +217,8 @@ class InboxRow:
     source: str
     applied_at_ms: int
     duplicate_of: str | None = None
+    #: The mark of the transaction whose handler had not returned when it was committed; None: the effect is whole.
+    incomplete: str | None = None
     #: Why a row of a scan cannot be read; None: it can. Of such a row only the place counts: key and time may be of any
     #: type.
     damage: str | None = None

@@ -430,6 +430,8 @@ def _outlook(
             yield f"{subscription}: {doubled}: a person must look"
         elif (other := other_content(lookup, row)) is not None:
             yield f"{subscription}: COLLISION, a person must look: the effect is of another message, {other}"
+        elif (halfway := lookup.incomplete) is not None:
+            yield f"{subscription}: {Verdict.INCOMPLETE}, a person must look: {halfway}. {MEANINGS[Verdict.INCOMPLETE]}"
         elif lookup.is_found:
             yield f"{subscription}: done, the message took effect"
         elif candidate is None and row is not None and row.state is OutboxState.ROLLED_BACK:

@@ -223,7 +223,9 @@ class OutageRecovery:
             # Texts and bytes sort behind every time: what follows them is of no type that could be compared.
             rows = [row for row in page if _is_until(row.applied_at_ms, scan.until_ms[name])]
             if rows:
-                self._record(topic, subscription, [row.unique_key for row in rows if row.damage is None], scan)
+                # An effect that may be half is none: a matched key would never be looked at.
+                sound = [row.unique_key for row in rows if row.damage is None and row.incomplete is None]
+                self._record(topic, subscription, sound, scan)
                 after = (rows[-1].applied_at_ms, rows[-1].unique_key)
                 scan.scanned += len(rows)
                 scan.by_subscription[name] += len(rows)

@@ -212,8 +212,12 @@ def _was_announced_once(fact: OutboxFact, again_ms: int) -> bool:
 
 
 def _is_away(effect: Lookup[InboxRow]) -> bool:
-    """A database that does not answer might have the key, or have it a second time; what is damaged does answer."""
-    return any(answer.presence is Presence.UNKNOWN and not answer.is_damaged for answer in effect.answers)
+    """A database that does not answer might have the key, or have it a second time; a damaged or incomplete row is an
+    answer."""
+    return any(
+        answer.presence is Presence.UNKNOWN and not answer.is_damaged and not answer.is_incomplete
+        for answer in effect.answers
+    )
 
 
 def _is_settled(effect: Lookup[InboxRow], fact: OutboxFact) -> bool:

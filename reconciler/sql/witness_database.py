@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
-from reconciler.clock import utc_text
+from reconciler.clock import Clock, SystemClock, utc_text
 from reconciler.errors import ReconcilerError, StatementTooSlow
 from reconciler.policy.evidence import Presence, WitnessAnswer
 from reconciler.policy.ports import WHENEVER_COMMITTED_MS
@@ -24,6 +24,8 @@ from reconciler.sql.key_probes import probe
 from reconciler.sql.silence import silence_of
 from reconciler.sql.tables import outbox_identity
 
+#: A table that lacks a newer column is asked for it again after this.
+UPGRADE_SECONDS = 60.0
 #: What every doubt about a database begins with, in reasons, `doctor` and `status`.
 NOT_PROVED = "not proved to be a primary"
 #: How often the keys of a statement are halved that the database ended for its time, until the database is called away.
@@ -156,18 +158,31 @@ class _Words:
     hides_rows: str = "NULL"
     identity: str = "NULL"
     unread: tuple[str, ...] = ()
+    has_newer: bool = False
+    #: Monotonic second of the answer.
+    read_at: float = 0.0
 
 
 class WitnessDatabase:
     """One database that is asked for evidence. Thread-safe: beside the engine it keeps what the login may read, and for
     how many keys at once it answers in time."""
 
-    def __init__(self, engine: sa.Engine, table: sa.Table, *, is_outbox: bool = False) -> None:
-        """`table`: whose rows are asked for; `is_outbox`: it has an identity, and signs of life. The caller disposes of
-        the engine."""
+    def __init__(
+        self,
+        engine: sa.Engine,
+        table: sa.Table,
+        *,
+        is_outbox: bool = False,
+        newer: sa.Column[Any] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """`table`: whose rows are asked for; `is_outbox`: it has an identity, and signs of life; `newer`: a column that
+        a table of an older release lacks. The caller disposes of the engine."""
         self.engine = engine
         self._table = table.name
         self._is_outbox = is_outbox
+        self._newer = newer
+        self._clock = clock or SystemClock()
         self._words: _Words | None = None
         #: Keys of a statement; None: no statement was too slow.
         self._keys_max: int | None = None
@@ -216,6 +231,12 @@ class WitnessDatabase:
             raise
         return _role_of(rows[0]), [row for row in rows if getattr(row, column.name) is not None]
 
+    def newer(self) -> sa.ColumnElement[Any]:
+        """The newer column; NULL under its name where the table lacks it, or the login may not read it. A table that is
+        upgraded meanwhile is noticed. Raises DatabaseAway."""
+        assert self._newer is not None  # noqa: S101 - asked by those who have named one
+        return self._newer if self._readable().has_newer else sa.null().label(self._newer.name)
+
     def role(self) -> DatabaseRole:
         """The role alone, for people. Raises DatabaseAway."""
         role = _role(self._readable())
@@ -231,14 +252,25 @@ class WitnessDatabase:
         return self._readable().unread
 
     def _readable(self) -> _Words:
-        if self._words is None:
+        words, now = self._words, self._clock.monotonic_seconds()
+        waits = words is not None and (words.has_newer or now - words.read_at < UPGRADE_SECONDS)
+        if words is None or (self._newer is not None and not waits):
             with translated_errors(self.engine), self.engine.connect() as connection:
-                self._words = self._try_each(connection)
-        return self._words
+                self._words = words = self._try_each(connection, now)
+        return words
 
-    def _try_each(self, connection: sa.Connection) -> _Words:
+    def _has_newer(self, connection: sa.Connection) -> bool:
+        newer = self._newer
+        if newer is None:
+            return False
+        if connection.dialect.name == "sqlite":  # it has no rights
+            return newer.name in {column["name"] for column in sa.inspect(connection).get_columns(self._table)}
+        return _refusal(connection, f"(SELECT MAX({newer.name}) FROM {self._table} WHERE 1 = 0)") is None  # noqa: S608  # our constants
+
+    def _try_each(self, connection: sa.Connection, now: float) -> _Words:
         if connection.dialect.name == "sqlite":
-            return _Words(is_primary="1", identity=self._own(connection, _IDENTITY))
+            identity = self._own(connection, _IDENTITY)
+            return _Words(is_primary="1", identity=identity, has_newer=self._has_newer(connection), read_at=now)
         read: list[str] = []
         unread: list[str] = []
         hides_rows = "NULL"
@@ -265,6 +297,8 @@ class WitnessDatabase:
             hides_rows=hides_rows,
             identity=self._own(connection, identity),
             unread=tuple(unread),
+            has_newer=self._has_newer(connection),
+            read_at=now,
         )
 
     def _own(self, connection: sa.Connection, sql: str) -> str:

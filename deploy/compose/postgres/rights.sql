@@ -17,7 +17,7 @@ GRANT SELECT ON reconciler_inbox TO reconciler_run;
 GRANT SELECT ON reconciler_alembic_version_inbox TO reconciler_run;
 GRANT SELECT ON reconciler_inbox TO reconciler_sweep;
 GRANT SELECT ON reconciler_inbox TO reconciler_audit;
-GRANT SELECT, INSERT ON reconciler_inbox TO billing_service;
+GRANT SELECT, INSERT, UPDATE (incomplete) ON reconciler_inbox TO billing_service;
 
 \connect ledger
 GRANT SELECT, INSERT, UPDATE, DELETE ON reconciler_candidate TO reconciler_run;

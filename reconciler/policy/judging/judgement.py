@@ -92,6 +92,8 @@ def _effect(d: Suspect) -> Answer:
     inbox = d.inbox
     if inbox is None:
         return Question.INBOX
+    if (halfway := inbox.incomplete) is not None:
+        return Ruling(verdict=Verdict.INCOMPLETE, reason=halfway)
     if inbox.is_unknown:
         return _unknown(f"inbox: {inbox.reason}")
     if inbox.is_absent:

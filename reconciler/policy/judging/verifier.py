@@ -74,10 +74,12 @@ class Judgement:
         if state is CandidateState.OPEN:
             return True
         # REJECTED was the verdict on an announcement that came before its commit, FILTERED followed from an older
-        # setting: later verdicts replace both. A second effect replaces the verdict on the first one.
-        is_doubled = known.verdict is Verdict.CONSUMED and self.verification.verdict is Verdict.COLLISION
+        # setting: later verdicts replace both. A second effect replaces the verdict on the first one, and so does half
+        # an effect in another inbox.
+        is_no_one_effect = self.verification.verdict in {Verdict.COLLISION, Verdict.INCOMPLETE}
+        is_corrected = known.verdict is Verdict.CONSUMED and is_no_one_effect
         is_of_its_time = known.verdict in {Verdict.REJECTED, Verdict.FILTERED}
-        return state is CandidateState.QUARANTINED and (is_of_its_time or is_doubled)
+        return state is CandidateState.QUARANTINED and (is_of_its_time or is_corrected)
 
 
 class Verifier:

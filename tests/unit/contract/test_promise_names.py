@@ -81,6 +81,7 @@ def test_verdicts_are_the_closed_list() -> None:
         "DEAD_LETTERED",
         "FILTERED",
         "COLLISION",
+        "INCOMPLETE",
         "LOST_CONFIRM",
         "PARKED",
         "ROLLED_BACK_WRONGLY",

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import DatabaseAway
-from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, Presence
+from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, Presence, WitnessAnswer
 
 T = TypeVar("T")
 
@@ -60,7 +60,15 @@ class FakeInbox:
                 self.rows[row.group, row.unique_key] = row
         if self.away or not self.configured:
             return {k: Lookup.unknown("inbox", "away") for k in unique_keys}
-        return {k: _lookup(self.rows.get((subscription.group, k))) for k in unique_keys}
+        return {k: self._answer(self.rows.get((subscription.group, k))) for k in unique_keys}
+
+    @staticmethod
+    def _answer(row: InboxRow | None) -> Lookup[InboxRow]:
+        """An incomplete row is neither found nor absent."""
+        if row is None or row.incomplete is None:
+            return _lookup(row)
+        answer = WitnessAnswer(witness="inbox", presence=Presence.UNKNOWN, detail="incomplete", is_incomplete=True)
+        return Lookup(presence=Presence.UNKNOWN, answers=(answer,))
 
     def applied_since(
         self, subscription: Subscription, *, since_ms: int, after: tuple[int, str] | None, limit: int

@@ -6,7 +6,7 @@ import pytest
 
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import OutboxState
-from reconciler.policy.evidence import InboxRow, Lookup, Presence
+from reconciler.policy.evidence import InboxRow, Lookup, Presence, WitnessAnswer
 from reconciler.policy.sweeping import (
     OutboxFact,
     SettledTags,
@@ -42,6 +42,10 @@ def applied(*digests: bytes | None) -> Lookup[InboxRow]:
 
 ABSENT: Lookup[InboxRow] = Lookup(presence=Presence.ABSENT)
 AWAY: Lookup[InboxRow] = Lookup.unknown("inbox", "away")
+INCOMPLETE: Lookup[InboxRow] = Lookup(
+    presence=Presence.UNKNOWN,
+    answers=(WitnessAnswer(witness="inbox", presence=Presence.UNKNOWN, detail="half", is_incomplete=True),),
+)
 
 
 def bin_of(settlement: Settlement) -> str:
@@ -60,6 +64,7 @@ def bin_of(settlement: Settlement) -> str:
         (applied(b"other"), AWAY, "differing"),
         (applied(b"x", b"x"), AWAY, "doubled"),
         (ABSENT, AWAY, "absent"),
+        (applied(), INCOMPLETE, "unknown"),
     ],
 )
 def test_a_row_is_settled_only_by_every_groups_one_effect(
@@ -124,3 +129,4 @@ def test_a_wider_setting_concerns_only_rows_that_were_settled_without_the_group(
     assert widening.missing([row()], {KEY: applied(b"other")}) == {KEY}
     assert widening.missing([row()], {KEY: applied(b"x", b"x")}) == {KEY}
     assert widening.missing([row()], {KEY: AWAY}) is None
+    assert widening.missing([row()], {KEY: INCOMPLETE}) == {KEY}, "it holds up no other key"

@@ -1,0 +1,126 @@
+"""Whether inbox rows stay incomplete until their handler has returned: the column `incomplete`, and the rights to it.
+
+A login may have SELECT and INSERT only, and the table may be of a release without the column. Then a row is complete
+at once, as every row with NULL there is. Both are read once a database, beside the first message: the question is one
+SELECT of the catalogue, which fails on no database, so that it cannot break the business transaction.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import sqlalchemy as sa
+
+from checkback_consumers.sql_session import SqlSession
+from reconciler.clock import Clock, SystemClock
+
+logger = logging.getLogger(__name__)
+
+#: A database that lacks column or right is asked again after this: upgrade and GRANT need no restart.
+ASK_AGAIN_SECONDS = 60.0
+#: Databases whose lack is logged; a service with more of them is told of these.
+_TOLD_MAX = 1_000
+
+_ASKED = {
+    # Row security may hide a row from the UPDATE of its own transaction.
+    "postgresql": (
+        "SELECT current_database(), a.attname IS NOT NULL, has_column_privilege(a.attrelid, a.attnum, 'SELECT'), "
+        "has_column_privilege(a.attrelid, a.attnum, 'INSERT') AND has_column_privilege(a.attrelid, a.attnum, 'UPDATE') "
+        "AND NOT row_security_active(a.attrelid) "
+        "FROM (SELECT to_regclass('reconciler_inbox') AS id) AS t LEFT JOIN pg_catalog.pg_attribute AS a "
+        "ON a.attrelid = t.id AND a.attname = 'incomplete' AND NOT a.attisdropped"
+    ),
+    # The privileges of this login, whichever level they were granted on; the first is SELECT for a login that reads.
+    "mysql": (
+        "SELECT DATABASE(), c.COLUMN_NAME IS NOT NULL, c.PRIVILEGES LIKE '%%select%%', "
+        "c.PRIVILEGES LIKE '%%insert%%' AND c.PRIVILEGES LIKE '%%update%%' "
+        "FROM (SELECT 1 AS one) AS t LEFT JOIN information_schema.COLUMNS AS c ON c.TABLE_SCHEMA = DATABASE() "
+        "AND c.TABLE_NAME = 'reconciler_inbox' AND c.COLUMN_NAME = 'incomplete'"
+    ),
+    "sqlite": (
+        "SELECT 'SQLite', count(*), count(*), count(*) FROM pragma_table_info('reconciler_inbox') "
+        "WHERE name = 'incomplete'"
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """What may be done with the column of one database."""
+
+    is_read: bool = False
+    is_written: bool = False
+
+
+#: A row is complete at once.
+AT_ONCE = Completion()
+
+
+class KnownCompletions:
+    """What the databases of a process have. Thread-safe: two threads may ask at once, and learn the same."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        #: Engine, or function that returns a connection -> what it has, and the monotonic second of the answer.
+        self._known: WeakKeyDictionary[Any, tuple[Completion, float]] = WeakKeyDictionary()
+        self._told: set[str] = set()
+
+    def of(self, database: sa.Engine | Callable[[], Any], session: SqlSession) -> Completion:
+        """What the database has, asked through the session where it is not known. A driver's errors pass."""
+        now = self._clock.monotonic_seconds()
+        with self._lock:
+            known = self._lookup(database)
+        if known is not None and (known[0].is_written or now - known[1] < ASK_AGAIN_SECONDS):
+            return known[0]
+        name, has_column, is_read, is_written = session.select_one(_ASKED[session.dialect], {}) or ("", 0, 0, 0)
+        found = Completion(is_read=bool(is_read), is_written=bool(is_read and is_written))
+        with self._lock:
+            self._note(database, (found, now))
+        if not found.is_written:
+            self._tell(f"of {name} ({session.dialect})", has_column=bool(has_column))
+        return found
+
+    def forget(self, database: sa.Engine | Callable[[], Any]) -> None:
+        """After an error of the database: a right may have been revoked, the next message asks again."""
+        with self._lock:
+            try:
+                self._known.pop(database, None)
+            except TypeError:
+                return
+
+    def _lookup(self, database: Any) -> tuple[Completion, float] | None:
+        try:
+            return self._known.get(database)
+        except TypeError:  # no hash or no weak reference: it is asked each time
+            return None
+
+    def _note(self, database: Any, known: tuple[Completion, float]) -> None:
+        try:
+            self._known[database] = known
+        except TypeError:
+            return
+
+    def _tell(self, database: str, *, has_column: bool) -> None:
+        with self._lock:
+            if database in self._told or len(self._told) >= _TOLD_MAX:
+                return
+            self._told.add(database)
+        lacks = "the right to it" if has_column else "the column reconciler_inbox.incomplete"
+        remedy = (
+            "GRANT UPDATE (incomplete) ON reconciler_inbox, beside SELECT and INSERT"
+            if has_column
+            else "run reconciler db upgrade inbox, and GRANT UPDATE (incomplete) ON reconciler_inbox"
+        )
+        logger.warning(
+            "inbox_rows_complete_at_once: the inbox %s lacks %s: a handler that commits halfway is taken for one that "
+            "has had its effect; %s",
+            database,
+            lacks,
+            remedy,
+        )

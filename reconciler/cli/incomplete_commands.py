@@ -1,0 +1,101 @@
+"""Inbox rows whose handler committed halfway: reconciler incomplete."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from reconciler.cli.options import (
+    ConfigOption,
+    OutputOption,
+    YesOption,
+    read_settings,
+    require_key,
+    url_of,
+    warn_of_password,
+)
+from reconciler.cli.output import Output, print_json, print_table
+from reconciler.contract.tables import Ending
+from reconciler.errors import InvalidValue
+from reconciler.instrumentation.console import ask, remark
+
+if TYPE_CHECKING:
+    from reconciler.commands.incomplete import IncompleteReport
+
+#: Exit code where the operator declined: nothing was changed.
+DECLINED = 4
+_FIRST = ("unique key", "outcome")
+
+
+def incomplete(
+    ending: Annotated[Ending, typer.Argument(help="What becomes of the rows.")],
+    context: typer.Context,
+    topic: Annotated[str, typer.Option("--topic", help="Business topic.")],
+    group: Annotated[str, typer.Option("--group", help="Consumer group.")],
+    reason: Annotated[str, typer.Option("--reason", help="What was found or done; kept with the act.")],
+    keys: Annotated[list[str] | None, typer.Argument(help="Unique keys.", show_default=False)] = None,
+    all_old: Annotated[
+        bool, typer.Option("--all", help="Every incomplete row of the group that is older than 15 minutes.")
+    ] = False,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            "--url",
+            help="SQLAlchemy URL of the inbox with a login that may write, or @FILE that holds it; else inbox_url.",
+            show_default=False,
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the rows, change nothing.")] = False,
+    yes: YesOption = False,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """End inbox rows whose handler ended the transaction before it returned.
+
+    accept: the effect is whole, and deliveries of the key are duplicates again. delete: the half was undone, and the
+    next delivery runs the handler. --all shows the rows and asks first, unless --yes. Exit code 4: a row was left.
+    """
+    from reconciler.commands.incomplete import WantedEnding, end_incomplete
+    from reconciler.commands.operator_actions import operator
+    from reconciler.wiring.connections import Connections
+
+    if bool(keys) == all_old:
+        raise InvalidValue("KEYS", keys or [], "name keys, or give --all, not both")
+    if not reason.strip():
+        raise InvalidValue("--reason", reason, "say what was found or done")
+    if url is not None:
+        warn_of_password(context, url, instead="--url @FILE")
+    wanted = WantedEnding(
+        topic=topic,
+        group=group,
+        ending=ending,
+        reason=reason,
+        by=operator(),
+        unique_keys=[require_key(key) for key in keys or []],
+        url=None if url is None else url_of(url),
+        confirm=lambda preview: yes or _ask_first(ending, preview),
+    )
+    with Connections(read_settings(config)) as connections:
+        report = end_incomplete(connections, wanted, dry_run=dry_run)
+    if report is None:
+        remark("nothing was changed")
+        raise typer.Exit(DECLINED)
+    if output is Output.JSON:
+        print_json(report.as_dict())
+    else:
+        print_table("Incomplete", report.columns, report.keys, first=_FIRST)
+    raise typer.Exit(0 if dry_run else report.exit_code)
+
+
+def _ask_first(ending: Ending, preview: IncompleteReport) -> bool:
+    print_table(f"To {ending}", preview.columns, preview.keys, first=_FIRST, to_people=True)
+    answer = ask(f"{ending.capitalize()} these rows? [y/N]: ")
+    if not answer:
+        raise InvalidValue("--all", True, "the question got no answer: give --yes, or name keys")
+    return answer.strip().lower() in {"y", "yes"}
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command of this module."""
+    app.command("incomplete")(incomplete)

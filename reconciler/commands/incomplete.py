@@ -1,0 +1,156 @@
+"""Inbox rows whose handler committed halfway, ended by a person: reconciler incomplete."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from reconciler.clock import utc_text
+from reconciler.commands.operator_actions import recorded
+from reconciler.contract.secret import Secret
+from reconciler.contract.subscription import Subscription
+from reconciler.contract.tables import CandidateState, Ending
+from reconciler.contract.verdicts import Verdict
+from reconciler.errors import DatabaseAway, InvalidValue
+from reconciler.wiring.availability import ask_ledger, require
+from reconciler.wiring.connections import Connections
+from reconciler.wiring.incomplete import IncompleteRow, IncompleteRows, incomplete_rows
+from reconciler.wiring.rights import lacks_right
+
+#: Rows of one act: what is left is told, and taken by the next one.
+ROWS_MAX = 100_000
+_DONE = {Ending.ACCEPT: "accepted", Ending.DELETE: "deleted"}
+_NEEDS = (
+    "name a login with SELECT, UPDATE (incomplete) and DELETE on reconciler_inbox by --url: the owner's, or one that "
+    "docs/reference/rights.md lists for `incomplete`"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncompleteReport:
+    """What was found and done: (unique key, written at, inbox, outcome)."""
+
+    keys: tuple[tuple[str, str, str, str], ...] = ()
+    #: There may be more than were looked at.
+    has_more: bool = False
+
+    columns = ("unique key", "written at", "inbox", "outcome")
+
+    @property
+    def exit_code(self) -> int:
+        """4: a row was left as it is; 0: none is left of those that were asked for."""
+        is_left = any(outcome not in _DONE.values() for *_, outcome in self.keys)
+        return 4 if is_left or self.has_more else 0
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain data for JSON."""
+        names = ("unique_key", "written_at", "inbox", "outcome")
+        return {"keys": [dict(zip(names, row, strict=True)) for row in self.keys], "has_more": self.has_more}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedEnding:
+    """What a person asks for."""
+
+    topic: str
+    group: str
+    ending: Ending
+    reason: str
+    by: str
+    #: Empty: every row of the group that is old enough.
+    unique_keys: Sequence[str] = ()
+    #: An inbox with a login that may write; None: those of the settings.
+    url: Secret | None = None
+    #: Shown what would be ended; False: nothing is done. Named keys are not asked about.
+    confirm: Callable[[IncompleteReport], bool] = lambda _: True
+
+
+def end_incomplete(connections: Connections, wanted: WantedEnding, *, dry_run: bool) -> IncompleteReport | None:
+    """Ends rows, and opens their keys again, so that the next round judges them. None: the person declined.
+
+    Raises InvalidValue for a subscription that is not configured, DatabaseAway, also where the login may not write.
+    """
+    require(ask_ledger(connections))
+    with incomplete_rows(connections.settings, topic=wanted.topic, group=wanted.group, url=wanted.url) as (of, inboxes):
+        found = [(inbox, _found(inbox, wanted)) for inbox in inboxes]
+        preview = _report(found, wanted, lambda *_: "is incomplete")
+        if dry_run:
+            return preview
+        if not wanted.unique_keys and preview.keys and not wanted.confirm(preview):
+            return None
+        return _end(connections, of, found, wanted)
+
+
+def _found(inbox: IncompleteRows, wanted: WantedEnding) -> list[IncompleteRow]:
+    try:
+        return inbox.of_keys(wanted.unique_keys) if wanted.unique_keys else inbox.all(limit=ROWS_MAX)
+    except DatabaseAway as error:
+        raise _named(error) from error
+
+
+def _end(
+    connections: Connections,
+    subscription: Subscription,
+    found: Sequence[tuple[IncompleteRows, Sequence[IncompleteRow]]],
+    wanted: WantedEnding,
+) -> IncompleteReport:
+    ended: dict[int, set[str]] = {}
+    one_key = wanted.unique_keys[0] if len(wanted.unique_keys) == 1 else None
+    command = f"incomplete {wanted.ending}"
+    with recorded(
+        connections, command, by=wanted.by, topic=wanted.topic, group=wanted.group, unique_key=one_key,
+        detail=wanted.reason,
+    ) as outcome:  # fmt: skip
+        for number, (inbox, rows) in enumerate(found):
+            try:
+                ended[number] = inbox.end([row for row in rows if _is_ended(row, wanted)], wanted.ending)
+            except DatabaseAway as error:
+                raise _named(error) from error
+        keys = sorted(set().union(*ended.values()))
+        outcome.result = f"{len(keys)} rows {_DONE[wanted.ending]}"
+        _judge_again(connections, subscription, keys)
+    numbers = {id(inbox): number for number, (inbox, _) in enumerate(found)}
+
+    def outcome_of(inbox: IncompleteRows, row: IncompleteRow) -> str:
+        is_done = row.unique_key in ended[numbers[id(inbox)]]
+        return _DONE[wanted.ending] if is_done else "has changed meanwhile: left"
+
+    return _report(found, wanted, outcome_of)
+
+
+def _is_ended(row: IncompleteRow, wanted: WantedEnding) -> bool:
+    """A person who names a key has looked at it; of a group the rows are left whose handlers may be at work."""
+    return bool(wanted.unique_keys) or not row.is_young
+
+
+def _judge_again(connections: Connections, subscription: Subscription, unique_keys: Sequence[str]) -> None:
+    candidates = connections.ledger.candidates
+    for key, row in candidates.of_keys(subscription, unique_keys).items():
+        if row.state is CandidateState.QUARANTINED and row.verdict is Verdict.INCOMPLETE:
+            candidates.reopen(subscription, key)
+
+
+def _report(
+    found: Sequence[tuple[IncompleteRows, Sequence[IncompleteRow]]],
+    wanted: WantedEnding,
+    outcome_of: Callable[[IncompleteRows, IncompleteRow], str],
+) -> IncompleteReport:
+    lines = [
+        (
+            row.unique_key,
+            utc_text(row.written_at_ms),
+            inbox.database,
+            outcome_of(inbox, row) if _is_ended(row, wanted) else "younger than 15 minutes, its handler may run: left",
+        )
+        for inbox, rows in found
+        for row in rows
+    ]
+    seen = {key for key, *_ in lines}
+    lines += [(key, "", "", "no incomplete row") for key in wanted.unique_keys if key not in seen]
+    has_more = not wanted.unique_keys and any(len(rows) == ROWS_MAX for _, rows in found)
+    return IncompleteReport(keys=tuple(lines), has_more=has_more)
+
+
+def _named(error: DatabaseAway) -> Exception:
+    """A right that is missing, with the login that has it."""
+    return InvalidValue("--url", "the login of this inbox", f"{_NEEDS} ({error})") if lacks_right(error) else error
