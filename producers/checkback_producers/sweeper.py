@@ -18,7 +18,7 @@ from checkback_producers.filter_review import FilterReview
 from checkback_producers.ports import Outbox
 from reconciler.contract.announcement import AnnouncedKey
 from reconciler.errors import ReconcilerError, TransientError
-from reconciler.policy.ports import InboxEvidence
+from reconciler.policy.ports import InboxEvidence, OneByOne, Workers
 from reconciler.policy.sweeping import OutboxFact, Settlement, SweepRules, SweptSubscription
 
 
@@ -80,7 +80,10 @@ class SweepReport:
 
 
 class Sweeper:
-    """Sweeps all sources. Confined to one thread; any number of sweepers in any process do no harm.
+    """Sweeps all sources. Its methods are called by one thread; any number of sweepers in any process do no harm.
+
+    Outboxes are swept side by side: one that does not answer, or has much to do, holds up no other. Sources of one
+    outbox come one after the other.
 
     In memory it keeps only where the last sweep stopped, to share its work fairly: a restart begins at the oldest row.
     """
@@ -94,7 +97,10 @@ class Sweeper:
         inboxes: InboxEvidence,
         rules: SweepRules | None = None,
         is_stopping: Callable[[], bool] = lambda: False,
+        workers: Workers | None = None,
     ) -> None:
+        """`workers`: on which outboxes are swept. None: one after the other."""
+        self._workers = workers or OneByOne()
         self._sources = tuple(sources)
         self._announcer = announcer
         self._inboxes = inboxes
@@ -123,20 +129,31 @@ class Sweeper:
 
     def sweep_once(self) -> SweepReport:
         """One pass over all sources; never raises for a database or broker that is away: the report names it."""
-        report = SweepReport()
+        of_outbox: dict[int, list[int]] = {}
         for number, source in enumerate(self._sources):
-            if self._is_stopping():
-                break
-            report = report.plus(self._show_life(source, number))
-            may_settle, reviewed = self._review(source, number)
-            report = report.plus(reviewed)
-            try:
-                report = report.plus(self.announce_new(source, number))
-                if may_settle:
-                    report = report.plus(self.settle(source, number))
-                report = report.plus(self.delete_old(source))
-            except ReconcilerError as error:
-                report = report.plus(_failure(source, error))
+            of_outbox.setdefault(id(source.outbox), []).append(number)
+        swept = self._workers.map(lambda numbers: {n: self._sweep(n) for n in numbers}, list(of_outbox.values()))
+        reports = {number: report for together in swept for number, report in together.items()}
+        total = SweepReport()
+        for number in sorted(reports):
+            total = total.plus(reports[number])
+        return total
+
+    def _sweep(self, number: int) -> SweepReport:
+        """One source."""
+        source, report = self._sources[number], SweepReport()
+        if self._is_stopping():
+            return report
+        report = report.plus(self._show_life(source, number))
+        may_settle, reviewed = self._review(source, number)
+        report = report.plus(reviewed)
+        try:
+            report = report.plus(self.announce_new(source, number))
+            if may_settle:
+                report = report.plus(self.settle(source, number))
+            report = report.plus(self.delete_old(source))
+        except ReconcilerError as error:
+            report = report.plus(_failure(source, error))
         return report
 
     def _show_life(self, source: OutboxSource, number: int) -> SweepReport:

@@ -98,6 +98,10 @@ _REMEDIES = tuple(
         ),
     )
 )
+#: What to do where a statement takes longer than its time.
+TOO_SLOW = "its tables may be large or its disk busy: raise rounds.statement_seconds if its statements need longer"
+#: What a person has to know of a write without an answer.
+IN_DOUBT = "it may have been written, or will be when the database goes on: look before you do it again"
 
 
 def open_engine(
@@ -333,9 +337,15 @@ def _sqlite_begin(connection: sa.Connection) -> None:
 
 @contextmanager
 def writing(engine: sa.Engine) -> Iterator[sa.Connection]:
-    """One read-write transaction, committed at the end; DatabaseAway if the database does not take part."""
-    with translated_errors(engine), engine.begin() as connection:
-        yield connection
+    """One read-write transaction, committed at the end; DatabaseAway if the database does not take part, and then
+    DatabaseSilent where it may have been committed, or may be later."""
+    try:
+        with translated_errors(engine), engine.begin() as connection:
+            yield connection
+    except DatabaseSilent as error:
+        if error.__cause__ is None:
+            raise  # it was not asked
+        raise DatabaseSilent(str(error), remedy=IN_DOUBT) from error.__cause__
 
 
 @contextmanager
@@ -396,8 +406,10 @@ def translate_driver_error(error: BaseException | None, engine: sa.Engine) -> Ex
 def away(error: BaseException | None, engine: sa.Engine) -> DatabaseAway:
     """In one line: which database, what its driver says, what to do about it."""
     text = _words(error, engine)
+    if _was_ended(error):
+        return StatementTooSlow(f"{shown(engine)}: {text}", remedy=TOO_SLOW)
     remedy = next((remedy for said, remedy in _REMEDIES if said.search(text)), "")
-    kind = DatabaseSilent if is_silent(error) else StatementTooSlow if _was_ended(error) else DatabaseAway
+    kind = DatabaseSilent if is_silent(error) else DatabaseAway
     return kind(f"{shown(engine)}: {text}", remedy=remedy)
 
 

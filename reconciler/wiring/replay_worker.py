@@ -62,7 +62,7 @@ def build_replay_worker(connections: Connections, configured: SubscriptionSettin
     if isinstance(handler, TransactionalHandler):
         wrapped = handler
     else:
-        engine = connections.engine(_only_inbox(configured))
+        engine = connections.without_deadlines().engine(_only_inbox(configured))  # the handler's own statements
         recorder = CommitRecorder.open(
             settings.redis.url,
             environment=settings.environment,

@@ -19,11 +19,14 @@ from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import EvidenceDatabase, outbox_databases
 from reconciler.wiring.evidence import inbox_evidence
 from reconciler.wiring.subscriptions import subscription_of
+from reconciler.wiring.workers import workers_of
 
 logger = logging.getLogger(__name__)
 
 #: The report of a sweep that had nothing to do.
 NOTHING_SWEPT = SweepReport()
+#: Outboxes that are swept side by side.
+OUTBOXES_AT_ONCE_MAX = 16
 #: Producer group under which announcements are sent. It sends no halves, so brokers ask it nothing.
 SWEEPER_GROUP = "reconciler-sweeper"
 
@@ -75,6 +78,8 @@ def open_outboxes(connections: Connections) -> dict[SecretText, SqlOutbox]:
 def _build(connections: Connections, outboxes: dict[SecretText, SqlOutbox], stop: threading.Event) -> Sweeper:
     settings = connections.settings
     sweep = settings.sweep
+    workers = workers_of(min(len(outboxes), OUTBOXES_AT_ONCE_MAX))
+    connections.close_at_end(workers.close)
     return Sweeper(
         [
             OutboxSource(producer_group=database.owner, outbox=outboxes[database.url])
@@ -93,6 +98,7 @@ def _build(connections: Connections, outboxes: dict[SecretText, SqlOutbox], stop
             retention_seconds=settings.rounds.retention_seconds,
         ),
         is_stopping=stop.is_set,
+        workers=workers,
     )
 
 

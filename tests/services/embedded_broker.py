@@ -98,6 +98,16 @@ class EmbeddedBroker:
         """SIGTERM; returns its exit code."""
         return self._end(signal.SIGTERM)
 
+    def freeze(self) -> None:
+        """SIGSTOP: connections stay open and nothing answers."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+
     def kill(self) -> int:
         """kill -9."""
         return self._end(signal.SIGKILL)

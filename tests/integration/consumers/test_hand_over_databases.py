@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
 from checkback_consumers.hand_over_rows import HandOverRows
 from checkback_consumers.handler import transactional_handler
+from checkback_consumers.inbox import InboxAnswer
 from checkback_consumers.message import ConsumedMessage
 from checkback_consumers.replay_worker import ReplayCounts, ReplayWorker
 from reconciler.contract.hand_over import encode_hand_over
 from reconciler.errors import ConfigurationError
+from reconciler.settings.file import load_settings
 from reconciler.sql.engines import writing
 from reconciler.sql.tables import hold, ledger_metadata, repair
-from tests.unit.consumers.messages import effect_count, effects, inbox_engine, new_key
+from reconciler.wiring.connections import Connections
+from reconciler.wiring.replay_worker import build_replay_worker
+from tests.unit.consumers.messages import effect_count, effects, inbox_engine, message, new_key
 from tests.unit.consumers.test_hand_over_message import stored
+
+EXAMPLE = Path(__file__).parents[3] / "config" / "reconciler.toml"
 
 
 @pytest.fixture
@@ -112,3 +120,26 @@ def test_a_worker_that_may_not_read_holds_runs_nothing_and_names_the_right(
         connection.exec_driver_sql(f"GRANT SELECT ON {hold.name} TO {who}")
     assert worker.run_once() == ReplayCounts(applied=1)
     worker.close()
+
+
+def test_reconciler_replay_gives_the_service_s_own_statements_no_deadline(postgres_url: str) -> None:
+    def slow(received: ConsumedMessage, connection: sa.Connection) -> None:
+        connection.execute(sa.text("SELECT pg_sleep(1.5)"))
+        pay(received, connection)
+
+    settings = load_settings(
+        EXAMPLE,
+        {
+            "RECONCILER_LEDGER__URL": postgres_url,
+            "RECONCILER_REDIS__URL": "redis://127.0.0.1:1/0",
+            "RECONCILER_ROUNDS__STATEMENT_SECONDS": "1",
+            "RECONCILER_SUBSCRIPTIONS": json.dumps(
+                [{"topic": "ORDERS", "group": "billing", "inbox_url": postgres_url}]
+            ),
+        },
+    )
+    with inbox_engine(postgres_url) as engine, Connections(settings) as connections:
+        ledger_metadata.create_all(engine)
+        worker = build_replay_worker(connections, settings.subscriptions[0], slow)
+        assert worker._handler.apply(message()) is InboxAnswer.NEW
+        assert effect_count(engine) == 1

@@ -1,0 +1,155 @@
+"""A database stands still in the middle of a write, and goes on later: what was given up may be executed then."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import event
+
+from checkback_producers import Outcome
+from checkback_producers.check_answer import CheckAnswerer
+from checkback_producers.outbox import SqlOutbox
+from reconciler.clock import ManualClock
+from reconciler.contract.tables import RepairState
+from reconciler.errors import DatabaseSilent
+from reconciler.ledger.sql_ledger import SqlLedger
+from reconciler.sql import schema
+from reconciler.sql.engines import open_engine
+from reconciler.sql.silence import silence_of
+from tests.polling import PATIENCE, eventually
+from tests.services.mariadb import MariaDBServer
+from tests.services.postgres import PostgresServer
+from tests.services.requirements import mariadb_missing, postgres_missing, require
+from tests.unit.policy.world import World
+from tests.unit.producers.world import World as ProducerWorld
+from tests.unit.producers.world import message, new_key
+
+Server = PostgresServer | MariaDBServer
+STATEMENT_SECONDS = 2.0
+BOUND_SECONDS = 30.0
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("postgresql", marks=pytest.mark.sql("postgres")),
+        pytest.param("mariadb", marks=pytest.mark.sql("mariadb")),
+    ]
+)
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """A server that the test may stop."""
+    require(postgres_missing() if request.param == "postgresql" else mariadb_missing())
+    with PostgresServer() if request.param == "postgresql" else MariaDBServer() as started:
+        yield started
+
+
+def stops_at(server: Server, engine: sa.Engine, moment: str) -> Callable[[], None]:
+    """What makes the server stand still the next time that the engine is about to send a statement, or a COMMIT."""
+    armed: list[bool] = []
+
+    def freeze(*_: object) -> None:
+        if armed:
+            armed.clear()
+            server.freeze()
+
+    event.listen(engine, {"COMMIT": "commit", "UPDATE": "before_cursor_execute"}[moment], freeze)
+    return lambda: armed.append(True)
+
+
+def went_on(server: Server, engine: sa.Engine) -> None:
+    """The server goes on, and the process need not wait for the end of its pause to find out."""
+    server.thaw()
+    silence = silence_of(engine)
+    assert silence is not None
+    silence.note_answered()
+
+
+@pytest.mark.parametrize("moment", ["UPDATE", "COMMIT"])
+def test_nothing_is_sent_whose_attempt_is_in_doubt_and_it_is_sent_once_when_the_ledger_goes_on(
+    server: Server, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = server.create_database()
+    schema.upgrade(url, "ledger")
+    engine = open_engine(url, statement_seconds=STATEMENT_SECONDS)
+    world = World()
+    ledger: Any = SqlLedger(engine, now=lambda _: sa.literal(world.clock.now_ms(), sa.BigInteger()))
+    world.ledger = ledger
+    lost = world.lose(1)
+    world.clock.advance(60)
+    process = world.process()
+    process.verify_one(world.subscriptions[0], lost)
+    arm = stops_at(server, engine, moment)
+    change_all = ledger.repairs.change_all
+
+    def change(changes: Any) -> Any:
+        arm()
+        return change_all(changes)
+
+    monkeypatch.setattr(ledger.repairs, "change_all", change)
+    began = time.monotonic()
+    with pytest.raises(DatabaseSilent, match="may have been written"):
+        process.run(world.subscriptions[0])
+    assert time.monotonic() - began < BOUND_SECONDS * PATIENCE
+    assert world.broker.ends == []
+    monkeypatch.undo()
+    went_on(server, engine)
+    if moment == "COMMIT":  # what was given up is executed now
+        eventually(lambda: _state(world, lost) is RepairState.SENDING, within_seconds=30)
+    process.run(world.subscriptions[0])
+    assert world.broker.ends == [], "another process may have the claim"
+    world.rounds(process, 12)
+    assert [end for end in world.broker.ends if end[2]] == [(lost, *world.broker.ends[0][1:])]
+    assert len(world.broker.copies) == 1
+    assert _state(world, lost) is RepairState.DONE
+    engine.dispose()
+
+
+def _state(world: World, lost: str) -> RepairState | None:
+    row = world.repair(lost)
+    return None if row is None else row.state
+
+
+def test_a_tombstone_in_doubt_is_answered_unknown_and_holds_the_key_when_it_was_written_after_all(
+    server: Server,
+) -> None:
+    url = server.create_database()
+    world = ProducerWorld(url)
+    half = world.checked(new_key(), check_times=15)
+    with closing(SqlOutbox(url, statement_seconds=STATEMENT_SECONDS)) as outbox:
+        outbox.identity()
+        arm = stops_at(server, outbox.engine, "COMMIT")
+        answerer = CheckAnswerer(outbox, clock=ManualClock())
+        arm()
+        began = time.monotonic()
+        assert answerer.answer(half) is Outcome.UNKNOWN
+        assert answerer.answer(half) is Outcome.UNKNOWN, "nobody asks within the pause"
+        assert time.monotonic() - began < BOUND_SECONDS * PATIENCE
+        went_on(server, outbox.engine)
+        eventually(lambda: world.state(half.unique_key) == "ROLLED_BACK", within_seconds=30)
+        assert answerer.answer(half) is Outcome.ROLLBACK
+    world.close()
+
+
+def test_a_block_whose_outcome_cannot_be_read_in_time_sends_nothing_and_check_back_decides(server: Server) -> None:
+    world = ProducerWorld(server.create_database())
+    producer = world.producer()
+    began = time.monotonic()
+    with producer.transaction(message()) as tx:
+        with world.engine.begin() as connection:
+            tx.record(connection)
+            world.do_business(connection, "committed")
+        server.freeze()
+    assert time.monotonic() - began < BOUND_SECONDS * PATIENCE
+    assert tx.outcome is Outcome.UNKNOWN
+    assert world.halves.ended == []
+    server.thaw()
+    checked = world.checked(tx.unique_key)
+    with producer.transaction(message()) as next_one, world.engine.begin() as connection:
+        next_one.record(connection)  # on the service's own connection: the plug-in learns that the database answers
+    assert next_one.outcome is Outcome.COMMIT
+    assert producer.check_answerer.answer(checked) is Outcome.COMMIT
+    world.close()
