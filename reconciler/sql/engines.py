@@ -409,8 +409,9 @@ def away(error: BaseException | None, engine: sa.Engine) -> DatabaseAway:
     if _was_ended(error):
         return StatementTooSlow(f"{shown(engine)}: {text}", remedy=TOO_SLOW)
     remedy = next((remedy for said, remedy in _REMEDIES if said.search(text)), "")
-    kind = DatabaseSilent if is_silent(error) else DatabaseAway
-    return kind(f"{shown(engine)}: {text}", remedy=remedy)
+    if is_silent(error):
+        return DatabaseSilent(f"{shown(engine)}: no answer in time: {text}", remedy=remedy)
+    return DatabaseAway(f"{shown(engine)}: {text}", remedy=remedy)
 
 
 def is_silent(error: BaseException | None) -> bool:

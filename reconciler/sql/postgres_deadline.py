@@ -31,7 +31,7 @@ class BoundedConnection(psycopg.Connection[Any]):
             return super().wait(_until(gen, until_seconds), *arguments, **more)
         except TimeoutError as late:
             self.close()  # sends what fits into the socket's buffer, and waits for nothing
-            raise StatementOverdue(f"no answer within {self.statement_seconds:g} s") from late
+            raise StatementOverdue(f"waited {self.statement_seconds:g} s") from late
 
 
 def _until(steps: Generator[Any, Any, T], until_seconds: float) -> Generator[Any, Any, T]:

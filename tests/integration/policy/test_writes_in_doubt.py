@@ -35,16 +35,24 @@ BOUND_SECONDS = 30.0
 
 
 @pytest.fixture(
+    scope="module",
     params=[
         pytest.param("postgresql", marks=pytest.mark.sql("postgres")),
         pytest.param("mariadb", marks=pytest.mark.sql("mariadb")),
-    ]
+    ],
 )
-def server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    """A server that the test may stop."""
+def own_server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """A server that tests may stop."""
     require(postgres_missing() if request.param == "postgresql" else mariadb_missing())
     with PostgresServer() if request.param == "postgresql" else MariaDBServer() as started:
         yield started
+
+
+@pytest.fixture
+def server(own_server: Server) -> Iterator[Server]:
+    """It goes on after the test."""
+    yield own_server
+    own_server.thaw()
 
 
 def stops_at(server: Server, engine: sa.Engine, moment: str) -> Callable[[], None]:
