@@ -20,7 +20,7 @@ from typing import Any
 import typer.main
 
 from reconciler.cli.app import app
-from reconciler.commands.dismiss import DismissalReport
+from reconciler.commands.dismiss import DismissalLine
 from reconciler.commands.incomplete import IncompleteReport
 from reconciler.commands.list import LISTINGS
 from reconciler.commands.once import OnceReport
@@ -102,8 +102,8 @@ def _of(name: str, callback: Callable[..., Any]) -> Iterator[str]:
             yield from ("", "| member | values |", "|---|---|")
             yield from (f"| `{one.name}` | {told.get(one.name, 'text')} |" for one in fields(RepairLine))
         case "reconciler dismiss":
-            (row,) = DismissalReport(keys=(("", "", "", ""),)).as_dict()["keys"]  # type: ignore[misc]
-            yield f"`keys`; of each key {_names(row)}."
+            named = _names([one.name for one in fields(DismissalLine)])
+            yield f"`keys`; of each key {named}. `now` is null unless the outcome is `changed`."
         case "reconciler incomplete":
             ended = IncompleteReport(keys=(("", "", "", ""),)).as_dict()
             (row,) = ended["keys"]  # type: ignore[misc]

@@ -30,6 +30,7 @@ Driver errors are translated at the edge with ``raise ... from error``; policy n
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 
@@ -65,6 +66,18 @@ class UsageError(ReconcilerError):
     """The calling code used an object in a way that cannot be safe."""
 
     exit_code = 2
+
+
+class ChangedMeanwhile(ReconcilerError):
+    """What a person acts on is not what that person saw: nothing was done, and another look is due."""
+
+    exit_code = 5
+
+    def __init__(self, about: str, *, now: Mapping[str, object]) -> None:
+        #: What is there now, JSON-ready.
+        self.now = now
+        told = ", ".join(f"{name} = {value}" for name, value in now.items())
+        super().__init__(f"{about} has changed since it was looked at, nothing was done; now: {told}")
 
 
 class TransientError(ReconcilerError):

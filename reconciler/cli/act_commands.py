@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -45,8 +46,8 @@ def repair(
     """Verify and repair keys now, through the brakes of the reconciler.
 
     --all shows what it would do and asks first, unless --yes. A business id of several messages is refused with their
-    unique keys; --dry-run judges all. Exit code 4: some repairs failed, wait or are held; 2: a key is unknown or cannot
-    be judged.
+    unique keys; --dry-run judges all. Exit code 5: a key has changed since it was shown, and was left; 4: some repairs
+    failed, wait or are held; 2: a key is unknown or cannot be judged.
     """
     from reconciler.commands.operator_actions import operator
     from reconciler.commands.repair import repair_now
@@ -57,9 +58,8 @@ def repair(
         raise InvalidValue("KEYS", keys or [], "name messages, or give --all, not both")
     with Connections(settings) as connections:
         repair_wanted = partial(repair_now, connections, keys or [], topic=topic, group=group, by=operator())
-        if all_open and not dry_run and not yes:
-            _ask_first(repair_wanted(dry_run=True))
-        report = repair_wanted(dry_run=dry_run)
+        seen = _ask_first(repair_wanted(dry_run=True)) if all_open and not dry_run and not yes else None
+        report = repair_wanted(dry_run=dry_run, seen=seen)
     notes = [f"note: {note}" for note in report.notes]
     if output is Output.JSON:
         print_json(report.as_dict())
@@ -70,9 +70,10 @@ def repair(
     raise typer.Exit(report.exit_code)
 
 
-def _ask_first(preview: ManualRepairReport) -> None:
+def _ask_first(preview: ManualRepairReport) -> Mapping[str, str]:
+    """What the person has seen who said yes."""
     if not preview.keys:
-        return
+        return preview.seen
     print_table("Would be repaired", preview.columns, preview.rows(), first=_FIRST, to_people=True)
     answer = ask(f"Repair {_counted(preview)}? [y/N]: ")
     if not answer:
@@ -80,6 +81,7 @@ def _ask_first(preview: ManualRepairReport) -> None:
     if answer.strip().lower() not in {"y", "yes"}:
         remark("nothing was changed")
         raise typer.Exit(DECLINED)
+    return preview.seen
 
 
 def _counted(preview: ManualRepairReport) -> str:
@@ -100,7 +102,8 @@ def dismiss(
 ) -> None:
     """Close quarantined keys that a person has seen to: nothing is sent, then or later, and the verdict stays.
 
-    Exit code 4: the reconciler still works on a key, which stays; 2: a key is unknown.
+    Exit code 5: a key has changed since it was read, and stays; 4: the reconciler still works on one, which stays; 2: a
+    key is unknown.
     """
     from reconciler.commands.dismiss import dismiss_keys
     from reconciler.commands.operator_actions import operator
@@ -114,7 +117,7 @@ def dismiss(
     if output is Output.JSON:
         print_json(report.as_dict())
     else:
-        print_table("Dismissed", report.columns, report.keys, first=("unique key", "outcome"))
+        print_table("Dismissed", report.columns, report.rows(), first=("unique key", "outcome"))
     raise typer.Exit(report.exit_code)
 
 
@@ -143,7 +146,10 @@ def resume(
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Let the repairs of a topic go on."""
+    """Let the repairs of a topic go on.
+
+    Exit code 5: another hold has taken the place of the one that was read, and stays.
+    """
     from reconciler.commands.hold import lift_hold
     from reconciler.commands.operator_actions import operator
     from reconciler.wiring.connections import Connections

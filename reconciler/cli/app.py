@@ -1,7 +1,8 @@
 """The command `reconciler`: registration of the commands and the one place that turns errors into exit codes.
 
 0 done and clean · 1 differences, violations or failed checks · 2 usage, configuration, missing evidence ·
-3 a dependency is away · 4 partly done · 70 a bug, with its traceback · 130 SIGINT or a second SIGTERM.
+3 a dependency is away · 4 partly done · 5 changed meanwhile · 70 a bug, with its traceback · 130 SIGINT or a second
+SIGTERM.
 """
 
 from __future__ import annotations

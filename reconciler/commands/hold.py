@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from reconciler.commands.operator_actions import recorded
 from reconciler.contract.tables import HoldKind
+from reconciler.errors import ChangedMeanwhile
+from reconciler.policy.ports import HeldTopic
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.subscriptions import require_topic
 
@@ -30,14 +33,33 @@ class LiftedHolds:
     left: tuple[HoldKind, ...]
 
 
-def lift_hold(connections: Connections, topic: str, *, breaker: bool, by: str) -> LiftedHolds:
+def lift_hold(
+    connections: Connections, topic: str, *, breaker: bool, by: str, seen: Collection[str] = ()
+) -> LiftedHolds:
     """Lets the repairs go on; with `breaker` closes the circuit breaker, too. A topic that is stopped may have left
-    the settings meanwhile."""
+    the settings meanwhile.
+
+    `seen`: the brakes that were shown (HeldTopic.seen); none: those that are read first count. Raises ChangedMeanwhile
+    for another brake in the place of one of them, which stays.
+    """
     kinds = (HoldKind.HOLD, HoldKind.BREAKER) if breaker else (HoldKind.HOLD,)
     settings, holds = connections.settings, connections.ledger.holds
-    if topic not in holds.active(settings.environment):
+    found = held_topic(connections, topic)
+    if not found:
         require_topic(settings, topic)
     with recorded(connections, "resume", by=by, topic=topic, detail="--breaker" if breaker else "") as outcome:
-        lifted = tuple(kind for kind in kinds if holds.lift(settings.environment, topic, kind))
+        wanted = [held for held in found if held.kind in kinds]
+        others = [held for held in wanted if seen and held.seen not in seen]
+        lifted = () if others else tuple(h.kind for h in wanted if holds.lift_seen(settings.environment, h))
+        left = held_topic(connections, topic)
+        # What is gone was lifted by somebody else, as this person wished.
+        if others or any(held.kind in kinds for held in left):
+            now = {str(held.kind): f"{held.by}: {held.reason}" for held in left}
+            raise ChangedMeanwhile(f"what stops the repairs of {topic}", now=now)
         outcome.result = f"lifted {', '.join(lifted)}" if lifted else "was not on hold"
-    return LiftedHolds(lifted=lifted, left=tuple(holds.active(settings.environment).get(topic, ())))
+    return LiftedHolds(lifted=lifted, left=tuple(held.kind for held in left))
+
+
+def held_topic(connections: Connections, topic: str) -> list[HeldTopic]:
+    """The brakes of a topic. Raises DatabaseAway."""
+    return [held for held in connections.ledger.reports.holds(connections.settings.environment) if held.topic == topic]

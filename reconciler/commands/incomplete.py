@@ -125,9 +125,9 @@ def _is_ended(row: IncompleteRow, wanted: WantedEnding) -> bool:
 
 def _judge_again(connections: Connections, subscription: Subscription, unique_keys: Sequence[str]) -> None:
     candidates = connections.ledger.candidates
-    for key, row in candidates.of_keys(subscription, unique_keys).items():
+    for row in candidates.of_keys(subscription, unique_keys).values():
         if row.state is CandidateState.QUARANTINED and row.verdict is Verdict.INCOMPLETE:
-            candidates.reopen(subscription, key)
+            candidates.reopen(row)
 
 
 def _report(

@@ -10,14 +10,14 @@ import logging
 import secrets
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 
 from reconciler.clock import Clock
 from reconciler.commands.jobs import RebuildRequest, RepairRequest, damaged_job
 from reconciler.commands.rebuild import put_back
-from reconciler.commands.repair import REPAIR_KEYS_MAX, RepairLine, keys_by_subscription, repair_key
+from reconciler.commands.repair import REPAIR_KEYS_MAX, RepairLine, keys_by_subscription, keys_changed, repair_key
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import JobKind, JobState
 from reconciler.errors import ConfigurationError, ReconcilerError, TransientError
@@ -171,14 +171,16 @@ class JobWorker:
         job = claim.claimed.job
         request = RepairRequest.of(job.request)
         assembly = self._assembled()
-        keys = self._planned(claim, request, assembly)
+        keys, changed = self._planned(claim, request, assembly)
         plans = {plan.subscription: topic for topic in assembly.plans for plan in topic.subscriptions}
         counts, lines = Counter(job.counts), list(job.lines)
         detail = _detail(job, request.reason)
         for number, (topic, group, key) in enumerate(keys[job.done :], start=job.done + 1):
             claim.check()
             subscription = Subscription(environment=self._connections.settings.environment, topic=topic, group=group)
-            line = self._repair_one(plans.get(subscription), subscription, key, by=job.by, detail=detail)
+            line = self._repair_one(
+                plans.get(subscription), subscription, key, by=job.by, detail=detail, is_changed=key in changed
+            )
             counts[line.outcome or ("well" if line.ended_well else "unknown")] += 1
             is_kept = not line.ended_well and len(lines) < LINES_MAX
             if is_kept:
@@ -189,10 +191,11 @@ class JobWorker:
 
     def _planned(
         self, claim: _Claim, request: RepairRequest, assembly: RoundAssembly
-    ) -> Sequence[tuple[str, str, str]]:
-        """Topic, group and key of each message, as they were found when the job began."""
+    ) -> tuple[Sequence[tuple[str, str, str]], Collection[str]]:
+        """Topic, group and key of each message, as they were found when the job began; and which keys were not any more
+        what the person had seen who asked for it."""
         if claim.claimed.work is not None:
-            return _keys_of(claim.claimed.work)
+            return _keys_of(claim.claimed.work), _changed_of(claim.claimed.work)
         if claim.claimed.job.total is not None:
             raise damaged_job("what this job has to do")
         require_all_dependencies(self._connections)
@@ -206,11 +209,12 @@ class JobWorker:
         # Nobody's keys are in the result, too, with the reason.
         keys += ((request.topic or "", request.group or "", key) for key in request.unique_keys if key not in heard)
         keys = keys[:REPAIR_KEYS_MAX]
-        claim.write(JobChange(work={"keys": keys}, total=len(keys)))
-        return keys
+        changed = keys_changed(self._connections, request.seen)
+        claim.write(JobChange(work={"keys": keys, "changed": sorted(changed)}, total=len(keys)))
+        return keys, changed
 
     def _repair_one(
-        self, plan: TopicPlan | None, subscription: Subscription, key: str, *, by: str, detail: str
+        self, plan: TopicPlan | None, subscription: Subscription, key: str, *, by: str, detail: str, is_changed: bool
     ) -> RepairLine:
         about = {"topic": subscription.topic, "group": subscription.group, "unique_key": key}
         failed = RepairLine(**about, verdict="", outcome="failed", rung="", reason="")
@@ -221,7 +225,14 @@ class JobWorker:
             if plan.topic not in self._rounds:
                 self._rounds[plan.topic] = self._assembled().rounds_of(plan)
             line = repair_key(
-                self._connections, self._rounds[plan.topic], plan, subscription, key, by=by, detail=detail
+                self._connections,
+                self._rounds[plan.topic],
+                plan,
+                subscription,
+                key,
+                by=by,
+                detail=detail,
+                is_changed=is_changed,
             )
         except TransientError:
             raise  # the job waits, and goes on with this key
@@ -319,6 +330,12 @@ class _Claim:
 def _detail(job: Job, reason: str) -> str:
     """What stands in the rows of the actions that belong to a job."""
     return f"job {job.job_id}, {reason}" if reason else f"job {job.job_id}"
+
+
+def _changed_of(work: Mapping[str, object]) -> frozenset[str]:
+    """None in the work of an earlier release, which compared nothing."""
+    keys = work.get("changed")
+    return frozenset(map(str, keys)) if isinstance(keys, list) else frozenset()
 
 
 def _keys_of(work: Mapping[str, object]) -> list[tuple[str, str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from reconciler.commands.operator_actions import recorded
@@ -35,6 +35,8 @@ class RepairRequest:
     topic: str | None = None
     group: str | None = None
     reason: str = ""
+    #: Unique key -> what was shown of it (ports.seen_of) to who asked for the job.
+    seen: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, request: Mapping[str, object]) -> RepairRequest:
@@ -44,7 +46,11 @@ class RepairRequest:
         if not isinstance(keys, list) or not all(map(is_unique_key, keys)) or not all(map(_is_name, texts)):
             raise damaged_job("the request of this job")
         topic, group = (text if isinstance(text, str) else None for text in texts)
-        return cls(unique_keys=tuple(keys), topic=topic, group=group, reason=str(request.get("reason") or ""))
+        seen = request.get("seen")  # a job of an earlier release has none
+        shown = {key: str(word) for key, word in seen.items()} if isinstance(seen, dict) else {}
+        return cls(
+            unique_keys=tuple(keys), topic=topic, group=group, reason=str(request.get("reason") or ""), seen=shown
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,10 +78,12 @@ def place_repair(
     reason: str,
     by: str,
     job_id: str | None = None,
+    seen: Mapping[str, str] | None = None,
 ) -> Job:
     """Asks for the repair of keys, or, where none are named, of every open loss that there is when the job begins.
 
-    `job_id` as of `job_id_of`; None: a new job. Raises InvalidValue, DependencyAway.
+    `job_id` as of `job_id_of`; None: a new job. `seen`: what was shown of keys; one that has changed when the job
+    begins is left. Raises InvalidValue, DependencyAway.
     """
     require_subscription(connections.settings, topic, group)
     wanted = tuple(dict.fromkeys(unique_keys))
@@ -84,7 +92,7 @@ def place_repair(
     for key in wanted:
         if not is_unique_key(key):
             raise InvalidValue("unique_keys", key[:80], f"a unique key has {UNIQUE_KEY_SHAPE}")
-    request = RepairRequest(unique_keys=wanted, topic=topic, group=group, reason=_checked(reason))
+    request = RepairRequest(unique_keys=wanted, topic=topic, group=group, reason=_checked(reason), seen=seen or {})
     return _place(connections, JobKind.REPAIR, asdict(request), by=by, job_id=job_id)
 
 
@@ -132,6 +140,7 @@ def job_document(job: Job) -> dict[str, Any]:
     document = asdict(job)
     del document["token"], document["lease_until_ms"], document["attempts"]
     keys = document["request"].pop("unique_keys", None)
+    document["request"].pop("seen", None)
     if isinstance(keys, list):
         document["request"]["named_keys"] = len(keys)
     return document | {"kind": str(job.kind), "state": str(job.state)}

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import asdict, astuple, dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, field, replace
 from functools import partial
 
 from reconciler.clock import utc_text
 from reconciler.commands.business_ids import NamedMessages, keys_named
+from reconciler.commands.dismiss import ledger_rows
 from reconciler.commands.operator_actions import recorded
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, HoldKind
 from reconciler.contract.verdicts import LOSSES, Verdict
-from reconciler.errors import InvalidValue
+from reconciler.errors import ChangedMeanwhile, InvalidValue
+from reconciler.policy.dismissal import CHANGED, DISMISSED
 from reconciler.policy.plan import TopicPlan
 from reconciler.policy.ports import WHENEVER_COMMITTED_MS, LedgerFilter, all_rows
 from reconciler.policy.repairing.rungs import first_rung
@@ -37,7 +39,7 @@ class RepairLine:
     group: str
     unique_key: str
     verdict: str
-    #: sent, done, failed, waits, held, taken, planned, or "" where there is nothing to repair.
+    #: sent, done, failed, waits, held, taken, planned, changed, dismissed, or "" where there is nothing to repair.
     outcome: str
     rung: str
     reason: str
@@ -64,13 +66,17 @@ class ManualRepairReport:
     notes: tuple[str, ...] = ()
     #: How many lines there would be, had a dry run no bound.
     lines: int = 0
+    #: Of a dry run: key -> what it saw, which a repair can be compared with.
+    seen: Mapping[str, str] = field(default_factory=dict)
 
     columns = ("topic", "group", "unique key", "verdict", "outcome", "rung", "reason")
 
     @property
     def exit_code(self) -> int:
-        """4: some repairs failed, wait or are held, or a dry run found something to do; 2: a key could not be judged;
-        0: all is sent, done or well."""
+        """5: a key has changed since it was looked at; 4: some repairs failed, wait or are held, or a dry run found
+        something to do; 2: a key could not be judged; 0: all is sent, done or well."""
+        if any(key.outcome == CHANGED for key in self.keys):
+            return ChangedMeanwhile.exit_code
         if any(key.outcome not in {"", "sent", "done"} for key in self.keys):
             return 4
         return 2 if any(key.verdict == Verdict.UNKNOWN and not key.outcome for key in self.keys) else 0
@@ -81,7 +87,8 @@ class ManualRepairReport:
 
     def as_dict(self) -> dict[str, object]:
         """Plain data for JSON."""
-        return {"dry_run": self.dry_run, "keys": [asdict(key) for key in self.keys], "notes": list(self.notes)}
+        lines = [asdict(key) for key in self.keys]
+        return {"dry_run": self.dry_run, "keys": lines, "notes": list(self.notes), "seen": dict(self.seen)}
 
 
 def repair_now(
@@ -94,12 +101,14 @@ def repair_now(
     by: str,
     reason: str = "",
     judged_max: int | None = None,
+    seen: Mapping[str, str] | None = None,
 ) -> ManualRepairReport:
     """Verifies and repairs messages (none named: every open loss) through the brakes of the reconciler.
 
     A name is a unique key, or the business id of one message: of several, only a dry run looks at all. `judged_max`: a
-    dry run looks at no more lines, and notes how many there are. Raises
-    InvalidValue for what neither an outbox nor the ledger knows and for an open choice, and DependencyAway.
+    dry run looks at no more lines, and notes how many there are. `seen`: what was shown of keys (ports.seen_of): one
+    that has changed since is told, and left as it is; of every open loss, those that were not shown are left, too.
+    Raises InvalidValue for what neither an outbox nor the ledger knows and for an open choice, and DependencyAway.
     """
     settings = connections.settings
     require_subscription(settings, topic, group)
@@ -119,18 +128,28 @@ def repair_now(
     notes = [note for one in named for note in one.notes]
     lines = sum(len(keys) for _, _, keys in work)
     detail = ", ".join(text for text in ("" if unique_keys else "--all", reason) if text)
+    shown: dict[str, str] = {}
+    changed = set() if seen is None else keys_changed(connections, seen)
     for plan, subscription, keys in work:
         rounds = assembly.rounds_of(plan)
         if dry_run:
             left = None if judged_max is None else max(0, judged_max - len(done))
-            done += (_repair(rounds, plan, subscription, key, dry_run=True) for key in keys[:left])
+            for key in keys[:left]:
+                shown.setdefault(key, ledger_rows(connections, key).seen)  # before it is judged
+                done.append(_repair(rounds, plan, subscription, key, dry_run=True))
         else:
-            done += (repair_key(connections, rounds, plan, subscription, key, by=by, detail=detail) for key in keys)
+            wanted = keys if unique_keys or seen is None else [key for key in keys if key in seen]
+            done += (
+                repair_key(
+                    connections, rounds, plan, subscription, key, by=by, detail=detail, is_changed=key in changed
+                )
+                for key in wanted
+            )
     if dry_run:
         brakes = connections.ledger.holds.active(settings.environment)
         done = [_held(key, _brake(settings, brakes.get(key.topic, ()))) for key in done]
         notes += [f"the first {len(done)} of {lines} are judged here"] if len(done) < lines else []
-    return ManualRepairReport(keys=tuple(done), dry_run=dry_run, notes=tuple(notes), lines=lines)
+    return ManualRepairReport(keys=tuple(done), dry_run=dry_run, notes=tuple(notes), lines=lines, seen=shown)
 
 
 def _named(connections: Connections, name: str, *, topic: str | None, dry_run: bool) -> NamedMessages:
@@ -191,13 +210,36 @@ def repair_key(
     *,
     by: str,
     detail: str,
+    is_changed: bool = False,
 ) -> RepairLine:
-    """Verifies and repairs one key, on record. Raises DatabaseAway, RedisAway."""
+    """Verifies and repairs one key, on record. `is_changed`: it is not what the person saw, and is left as it is.
+
+    Raises DatabaseAway, RedisAway.
+    """
     about = {"topic": subscription.topic, "group": subscription.group}
     with recorded(connections, "repair", by=by, **about, unique_key=unique_key, detail=detail) as outcome:
-        line = _repair(rounds, plan, subscription, unique_key, dry_run=False)
+        try:
+            if is_changed:
+                raise _changed(connections, subscription, unique_key)
+            line = _repair(rounds, plan, subscription, unique_key, dry_run=False)
+        except ChangedMeanwhile as error:
+            verdict = str(error.now.get("verdict", ""))
+            line = RepairLine(
+                **about, unique_key=unique_key, verdict=verdict, outcome=CHANGED, rung="", reason=str(error)
+            )
         outcome.result = line.summary
     return line
+
+
+def keys_changed(connections: Connections, seen: Mapping[str, str]) -> set[str]:
+    """Keys that are not any more what was shown of them. Raises DatabaseAway."""
+    return {key for key, shown in seen.items() if ledger_rows(connections, key).seen != shown}
+
+
+def _changed(connections: Connections, subscription: Subscription, unique_key: str) -> ChangedMeanwhile:
+    found = connections.ledger.candidates.of_keys(subscription, [unique_key]).get(unique_key)
+    now = {} if found is None else {"state": str(found.state), "verdict": str(found.verdict)}
+    return ChangedMeanwhile(f"{unique_key} for {subscription.group}", now=now)
 
 
 def _repair(
@@ -206,7 +248,9 @@ def _repair(
     judged, outcome = rounds.repair_one(subscription, unique_key, dry_run=dry_run)
     verdict = judged.verification.verdict
     result = ("", "", "") if outcome is None else (outcome.outcome, str(outcome.rung), outcome.reason)
-    if outcome is None and dry_run and verdict in LOSSES:
+    if judged.suspect.known is not None and judged.suspect.known.is_dismissed:
+        result = (DISMISSED, "", "a person has dismissed it: nothing is sent")
+    elif outcome is None and dry_run and verdict in LOSSES:
         # Its repair would be opened by the verdict, which a dry run does not write.
         result = ("planned", str(first_rung(plan.repair_order, verdict)), "the repair would be opened")
     return RepairLine(

@@ -53,14 +53,18 @@ class SqlCandidates:
         """Inserts missing rows, then writes each verdict unless the row has a higher state: no read in between."""
         if not verifications:
             return
+        with self._database.writing() as connection:
+            self.record_within(connection, shard, verifications)
+
+    def record_within(self, connection: sa.Connection, shard: Shard, verifications: Sequence[Verification]) -> None:
+        """The same in the caller's transaction."""
         # Sorted, so that two owners never wait for each other's rows.
         ordered = sorted(verifications, key=lambda seen: seen.unique_key)
-        with self._database.writing() as connection:
-            left = self._make(connection, shard, ordered)
-            for state in CandidateState:
-                writes = [seen for seen in left if seen.state is state]
-                if writes:
-                    connection.execute(self._update(shard, state), [_parameters(seen) for seen in writes])
+        left = self._make(connection, shard, ordered)
+        for state in CandidateState:
+            writes = [seen for seen in left if seen.state is state]
+            if writes:
+                connection.execute(self._update(shard, state), [_parameters(seen) for seen in writes])
 
     def _make(self, connection: sa.Connection, shard: Shard, ordered: Sequence[Verification]) -> Sequence[Verification]:
         """Inserts missing rows; returns the candidates whose verdicts are still to be written."""
@@ -149,16 +153,20 @@ class SqlCandidates:
             sound = query.where(has_key(rows.c.unique_key, connection.dialect.name))
             return [candidate_of(row) for row in connection.execute(sound)]
 
-    def reopen(self, subscription: Subscription, unique_key: str) -> bool:
+    def reopen(self, row: Candidate) -> bool:
         """OPEN and due again."""
         now = self._database.now()
+        c = candidate.c
+        as_read = (c.state == row.state.value) & (c.verdict == row.verdict.value)
         with self._database.writing() as connection:
             done = connection.execute(
                 sa.update(candidate)
                 .where(
-                    _of(subscription),
-                    candidate.c.unique_key == unique_key,
-                    candidate.c.state != CandidateState.OPEN.value,
+                    _of(row.subscription),
+                    c.unique_key == row.unique_key,
+                    c.state != CandidateState.OPEN.value,
+                    # Values that cannot be read are replaced: no person has closed such a row.
+                    sa.true() if row.damage is not None else as_read,
                 )
                 .values(_REOPENED | {"next_at_ms": now, "updated_at_ms": now})
             )

@@ -10,6 +10,7 @@ from sqlalchemy.exc import IntegrityError
 from reconciler.contract.row_rules import NAME_CHARACTERS, bounded_text
 from reconciler.contract.tables import HoldKind
 from reconciler.ledger.database import LedgerDatabase
+from reconciler.policy.ports import HeldTopic
 from reconciler.sql.hold_rows import active_holds
 from reconciler.sql.tables import hold
 
@@ -68,6 +69,16 @@ class SqlHolds:
         is_old = hold.c.since_ms <= self._database.before(round(calm_seconds * 1000)) if calm_seconds else sa.true()
         with self._database.writing() as connection:
             done = connection.execute(sa.delete(hold).where(_is(environment, topic, kind), is_old))
+            return done.rowcount == 1
+
+    def lift_seen(self, environment: str, held: HeldTopic) -> bool:
+        """One conditional DELETE."""
+        c = hold.c
+        as_seen = c.reason == held.reason if held.kind is HoldKind.BREAKER else c.since_ms == held.since_ms
+        # Of a row that cannot be read nothing is compared: it stays until it is deleted.
+        wanted = sa.true() if held.damage is not None else (c.by == held.by) & as_seen
+        with self._database.writing() as connection:
+            done = connection.execute(sa.delete(hold).where(_is(environment, held.topic, held.kind), wanted))
             return done.rowcount == 1
 
 

@@ -68,7 +68,8 @@ class SqlRepairs(RepairRows):
             as_read = sa.and_(c.state == RepairState.DONE.value, c.done_at_ms == repair.done_at_ms)
         else:
             values |= {"attempts": 1}
-            as_read = sa.and_(c.state == RepairState.FAILED.value)
+            sent_as_read = c.sent_at_ms.is_(None) if repair.sent_at_ms is None else c.sent_at_ms == repair.sent_at_ms
+            as_read = (c.state == RepairState.FAILED.value) & (c.attempts == repair.attempts) & sent_as_read
         return self._update(repair, as_read, values) is not None
 
     def dismiss(self, repair: Repair, *, answer: str) -> bool:

@@ -241,7 +241,7 @@ class SqlReports:
             seen = read.values
             del seen["environment"]
             reason = seen["reason"] if read.damage is None else f"damaged, delete the row: {read.damage}"
-            found.append(HeldTopic(**seen | {"kind": HoldKind(seen["kind"]), "reason": reason}))
+            found.append(HeldTopic(**seen | {"kind": HoldKind(seen["kind"]), "reason": reason}, damage=read.damage))
         return found
 
     def floors(self, subscription: Subscription) -> Sequence[Floor]:

@@ -10,6 +10,7 @@ from reconciler.contract.announcement import SignatureSecret
 from reconciler.ledger.activity import SqlActivities
 from reconciler.ledger.announcement_ledger import SqlAnnouncementLedger
 from reconciler.ledger.candidates import SqlCandidates
+from reconciler.ledger.closings import SqlClosings
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.environment_uses import SqlEnvironmentUses
 from reconciler.ledger.holds import SqlHolds
@@ -44,6 +45,7 @@ class SqlLedger:
         self.candidates = SqlCandidates(self.database)
         self.repairs = SqlRepairs(self.database, signature_secret=signature_secret)
         self.hand_overs = SqlHandOvers(self.database, self.repairs)
+        self.closings = SqlClosings(self.database, self.candidates)
         self.rounds = SqlRounds(self.database)
         self.holds = SqlHolds(self.database)
         self.brokers = SqlKnownBrokers(self.database)

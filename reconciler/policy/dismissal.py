@@ -2,54 +2,103 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from reconciler.contract.row_rules import DISMISSED_BY, FINISHED_REPAIRS, bounded_text
-from reconciler.contract.subscription import Shard, Subscription
+from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState
 from reconciler.contract.verdicts import Verdict
-from reconciler.policy.ports import Candidate, Candidates, Repair, Repairs, Verification
+from reconciler.policy.ports import Candidate, Closing, Closings, Repair, Verification
 
 #: What became of a group's row; else its state, or that of the repair that is under way.
 DISMISSED = "dismissed"
 CLOSED = frozenset({DISMISSED, str(CandidateState.SETTLED)})
+#: The key is not what the person saw: nothing of it was closed.
+CHANGED = "changed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyAsSeen:
+    """What the ledger holds of one key in one topic, as it was read: rows of every group, repairs of every scope."""
+
+    candidates: Sequence[Candidate] = ()
+    repairs: Sequence[Repair] = ()
+
+    def as_dict(self) -> dict[str, object]:
+        """What a person is told of a key that has changed: states, verdicts and repairs by group or scope."""
+        return {
+            "verdicts": {
+                row.subscription.group: {"state": str(row.state), "verdict": str(row.verdict)}
+                for row in self.candidates
+            },
+            "repairs": {row.scope: {"state": str(row.state), "attempts": row.attempts} for row in self.repairs},
+        }
 
 
 class Dismissals:
     """Closes QUARANTINED candidates and FAILED repairs by hand, and open rows of subscriptions that are not
     configured any more, which no round closes. Raises DatabaseAway."""
 
-    def __init__(self, *, candidates: Candidates, repairs: Repairs, configured: Collection[Subscription]) -> None:
-        self._candidates = candidates
-        self._repairs = repairs
+    def __init__(self, *, closings: Closings, configured: Collection[Subscription]) -> None:
+        self._closings = closings
         self._configured = frozenset(configured)
 
-    def dismiss(self, found: Sequence[Candidate], *, group: str | None, by: str, reason: str) -> dict[str, str]:
-        """Group -> one of CLOSED, or what the reconciler still works on: nothing of such a group is changed.
+    def dismiss(self, seen: KeyAsSeen, *, group: str | None, by: str, reason: str) -> dict[str, str]:
+        """Group -> one of CLOSED, CHANGED, or what the reconciler still works on: nothing of such a group is changed.
 
-        `found`: the candidates of one key and topic, of all groups. `group`: only this one. A repair for every group is
-        closed with the last group that needs a person.
+        `seen`: what the person saw; the rows are closed in one step, if they are so still. `group`: only this one. A
+        repair for every group is closed with the last group that needs a person. Nothing is sent to a group afterwards:
+        a repair that it lacks is DONE before it begins.
         """
-        rows = {row.subscription.group: row for row in found}
+        rows = {row.subscription.group: row for row in seen.candidates}
         if not rows:
             return {}
-        topic, unique_key = found[0].subscription, found[0].unique_key
-        repairs = self._repairs.of_keys(topic.environment, topic.topic, [unique_key]).get(unique_key, ())
         outcomes = {
-            name: self._under_way(row, repairs) or DISMISSED for name, row in rows.items() if group in (None, name)
+            name: self._under_way(row, seen.repairs) or DISMISSED for name, row in rows.items() if group in (None, name)
         }
         for name in [name for name, outcome in outcomes.items() if outcome == DISMISSED]:
-            if rows[name].state is not CandidateState.SETTLED:
-                self._close(rows[name], by=by, reason=reason)
-            elif not self._failed(repairs, {name, EVERY_GROUP}):
+            is_settled = rows[name].state is CandidateState.SETTLED
+            if is_settled and not any(_needs_a_person(repair, {name, EVERY_GROUP}) for repair in seen.repairs):
                 outcomes[name] = str(CandidateState.SETTLED)
-        done = {name for name, outcome in outcomes.items() if outcome in CLOSED}
-        others = [row for name, row in rows.items() if name not in done]
-        if done and all(row.state is CandidateState.SETTLED for row in others):
-            done.add(EVERY_GROUP)
-        for repair in self._failed(repairs, done):
-            self._repairs.dismiss(repair, answer=f"{DISMISSED_BY}{by}: {reason}")
+        closing = self._closing(seen, outcomes, by=by, reason=reason)
+        if (closing.verdicts or closing.scopes) and not self._closings.close(closing):
+            return outcomes | dict.fromkeys((name for name, told in outcomes.items() if told in CLOSED), CHANGED)
         return outcomes
+
+    def _closing(self, seen: KeyAsSeen, outcomes: Mapping[str, str], *, by: str, reason: str) -> Closing:
+        rows = {row.subscription.group: row for row in seen.candidates}
+        topic = seen.candidates[0].subscription
+        dismissed = {name for name, outcome in outcomes.items() if outcome == DISMISSED}
+        done = {name for name, outcome in outcomes.items() if outcome in CLOSED}
+        scopes = {row.scope for row in seen.repairs if row.scope in done and row.state is not RepairState.DONE}
+        if done and all(row.state is CandidateState.SETTLED for name, row in rows.items() if name not in done):
+            if self._may_close_for_all(seen, is_begun=bool(dismissed)):
+                scopes.add(EVERY_GROUP)
+        else:  # the repair for every group may still be begun, for another one
+            scopes |= dismissed
+        return Closing(
+            environment=topic.environment,
+            topic=topic.topic,
+            unique_key=seen.candidates[0].unique_key,
+            candidates=seen.candidates,
+            repairs=seen.repairs,
+            verdicts={
+                rows[name].subscription: _verdict(rows[name], by=by, reason=reason)
+                for name in sorted(dismissed)
+                if rows[name].state is not CandidateState.SETTLED
+            },
+            scopes=frozenset(scopes),
+            answer=f"{DISMISSED_BY}{by}: {reason}",
+        )
+
+    def _may_close_for_all(self, seen: KeyAsSeen, *, is_begun: bool) -> bool:
+        """Of a repair that is not finished only if no round of this topic works on it any more."""
+        for repair in seen.repairs:
+            if repair.scope == EVERY_GROUP:
+                is_left = not any(row.subscription in self._configured for row in seen.candidates)
+                return repair.state is RepairState.FAILED or (is_left and repair.state is not RepairState.DONE)
+        return is_begun
 
     def _under_way(self, row: Candidate, repairs: Sequence[Repair]) -> str | None:
         """Why the group's effect may still come: its row is open, or a repair that reaches it is not finished."""
@@ -62,20 +111,20 @@ class Dismissals:
                 return f"repair is {repair.state}"
         return None
 
-    @staticmethod
-    def _failed(repairs: Sequence[Repair], scopes: set[str]) -> list[Repair]:
-        return [repair for repair in repairs if repair.scope in scopes and repair.state is RepairState.FAILED]
 
-    def _close(self, row: Candidate, *, by: str, reason: str) -> None:
-        """The verdict and its evidence stay; SETTLED is for good. One that was open was given up only now."""
-        outcomes = {"dismissed_by": by, "dismissed_because": bounded_text(reason)}
-        was_open = row.state is CandidateState.OPEN
-        dismissed = Verification(
-            unique_key=row.unique_key,
-            verdict=Verdict.QUARANTINED if was_open else row.verdict,
-            evidence=dict(row.evidence) | outcomes | ({"verdict_before": str(row.verdict)} if was_open else {}),
-            first_seen_ms=row.first_seen_ms,
-            state=CandidateState.SETTLED,
-            wait_seconds=0.0,
-        )
-        self._candidates.record(Shard(subscription=row.subscription, number=row.shard), [dismissed])
+def _needs_a_person(repair: Repair, scopes: Collection[str]) -> bool:
+    return repair.scope in scopes and repair.state is RepairState.FAILED
+
+
+def _verdict(row: Candidate, *, by: str, reason: str) -> Verification:
+    """The verdict and its evidence stay; SETTLED is for good. One that was open was given up only now."""
+    outcomes = {"dismissed_by": by, "dismissed_because": bounded_text(reason)}
+    was_open = row.state is CandidateState.OPEN
+    return Verification(
+        unique_key=row.unique_key,
+        verdict=Verdict.QUARANTINED if was_open else row.verdict,
+        evidence=dict(row.evidence) | outcomes | ({"verdict_before": str(row.verdict)} if was_open else {}),
+        first_seen_ms=row.first_seen_ms,
+        state=CandidateState.SETTLED,
+        wait_seconds=0.0,
+    )

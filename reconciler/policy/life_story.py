@@ -73,6 +73,8 @@ class LifeStory:
     unjudged: tuple[str, ...] = ()
     #: Configured topics that the outbox or a verdict names.
     topics: tuple[str, ...] = ()
+    #: What the ledger's rows say, as one word: an act that carries it is refused where they say something else by then.
+    seen: str = ""
 
     @property
     def exit_code(self) -> int:
@@ -95,6 +97,7 @@ class LifeStory:
         """Plain data for JSON."""
         return {
             "unique_key": self.unique_key,
+            "seen": self.seen,
             "known": self.is_known,
             "events": [asdict(event) for event in self.events],
             "silent": list(self.silent),
@@ -153,6 +156,7 @@ def life_story_of(
         upcoming=tuple(_upcoming(ledger)),
         unjudged=tuple(_unjudged(inboxes, ledger, row)) if events else (),
         topics=tuple(sorted(_topics(ledger, row) & {subscription.topic for subscription in inboxes})),
+        seen=ledger.seen,
     )
 
 

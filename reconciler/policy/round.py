@@ -12,7 +12,7 @@ from reconciler.clock import Clock
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState
 from reconciler.contract.verdicts import LOSSES, Verdict
-from reconciler.errors import InvalidValue, RedisAway
+from reconciler.errors import ChangedMeanwhile, InvalidValue, RedisAway
 from reconciler.policy.brakes import CircuitBreaker, TokenBucket
 from reconciler.policy.events import (
     EventSink,
@@ -35,6 +35,7 @@ from reconciler.policy.judging.verifier import Judgement, Verifier
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import (
     WHENEVER_COMMITTED_MS,
+    Candidate,
     Candidates,
     Outage,
     Outages,
@@ -345,8 +346,8 @@ class ReconcileRound:
         """Verdicts into SQL first; only then repairs are opened and keys leave pending. Returns how many left."""
         by_shard: dict[int, list[Verification]] = {}
         for one in judged:
-            if one.supersedes_closed_row:
-                self._candidates.reopen(plan.subscription, one.suspect.unique_key)
+            if one.supersedes_closed_row and one.suspect.known is not None:
+                self._candidates.reopen(one.suspect.known)
             by_shard.setdefault(one.suspect.shard, []).append(one.verification)
         left = 0
         for number, verifications in sorted(by_shard.items()):
@@ -451,31 +452,42 @@ class ReconcileRound:
         """Verifies and repairs one key through the same brakes; a repair that had FAILED gets another chance:
         a hand-over is handed over again, everything else is sent again from the first rung of the ladder.
 
-        None: there is nothing to repair. A dry run changes nothing and returns the next step.
+        None: there is nothing to repair. A dry run changes nothing and returns the next step. A key that is not any
+        more what was read first, as a person has dismissed it, or it was repaired, is not touched, and ChangedMeanwhile
+        is raised; of one that was dismissed before, the verdict is told.
         """
         topic, _plan = self._plan(subscription)
+        known = self._candidates.of_keys(subscription, [unique_key]).get(unique_key)
+        if known is not None and known.is_dismissed:
+            return self.verify_one(subscription, unique_key, dry_run=True), None
         if not dry_run:
-            self._another_chance(topic, subscription, unique_key)
+            self._another_chance(topic, subscription, unique_key, known)
         judged = self.verify_one(subscription, unique_key, dry_run=dry_run)
         if not dry_run and judged.verification.verdict is Verdict.CONSUMED:
             self._end_failed_hand_over(topic, subscription, unique_key)
         return judged, self._repairer.repair_one(topic, unique_key, dry_run=dry_run)
 
-    def _another_chance(self, topic: TopicPlan, subscription: Subscription, unique_key: str) -> None:
-        known = self._candidates.of_keys(subscription, [unique_key]).get(unique_key)
+    def _another_chance(
+        self, topic: TopicPlan, subscription: Subscription, unique_key: str, known: Candidate | None
+    ) -> None:
         if known is None or known.loss_verdict is None:
             return
         is_consumed = known.verdict is Verdict.CONSUMED
         rows = self._repairs.of_keys(topic.environment, topic.topic, [unique_key]).get(unique_key, ())
+        as_read = True
         for row in rows:
             if row.scope != EVERY_GROUP or row.state is not RepairState.FAILED:
                 continue
             if RUNGS[row.rung].is_per_group and row.rung in topic.repair_order:
-                self._repairs.reopen(row, rung=row.rung)
+                as_read &= self._repairs.reopen(row, rung=row.rung)
             elif not is_consumed:
-                self._repairs.reopen(row, rung=first_rung(topic.repair_order, known.loss_verdict))
-        if not is_consumed:
-            self._candidates.reopen(subscription, unique_key)
+                as_read &= self._repairs.reopen(row, rung=first_rung(topic.repair_order, known.loss_verdict))
+        if not is_consumed and known.state is not CandidateState.OPEN:
+            as_read &= self._candidates.reopen(known)
+        if not as_read:
+            now = self._candidates.of_keys(subscription, [unique_key]).get(unique_key)
+            told = {} if now is None else {"state": str(now.state), "verdict": str(now.verdict)}
+            raise ChangedMeanwhile(f"{unique_key} for {subscription.group}", now=told)
 
     def _end_failed_hand_over(self, topic: TopicPlan, subscription: Subscription, unique_key: str) -> None:
         """The effect came by another way than the FAILED hand-over: its row is closed, so that no worker runs it."""

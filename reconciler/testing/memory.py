@@ -6,7 +6,7 @@ Database time is the clock's wall time; every call is one transaction. The Redis
 from __future__ import annotations
 
 from reconciler.clock import Clock
-from reconciler.testing.memory_repairs import MemoryCandidates, MemoryHandOvers, MemoryRepairs
+from reconciler.testing.memory_repairs import MemoryCandidates, MemoryClosings, MemoryHandOvers, MemoryRepairs
 from reconciler.testing.memory_reports import MemoryReports
 from reconciler.testing.memory_rounds import (
     MemoryAnnouncementLedger,
@@ -27,6 +27,7 @@ class MemoryLedger:
         self.candidates = MemoryCandidates(self.rows)
         self.repairs = MemoryRepairs(self.rows)
         self.hand_overs = MemoryHandOvers(self.rows, self.repairs)
+        self.closings = MemoryClosings(self.rows, self.candidates, self.repairs)
         self.rounds = MemoryRounds(self.rows)
         self.holds = MemoryHolds(self.rows)
         self.brokers = MemoryKnownBrokers(self.rows)

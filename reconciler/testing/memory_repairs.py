@@ -14,7 +14,7 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import LOSSES
 from reconciler.policy.evidence import StoredMessage, TransactionState
-from reconciler.policy.ports import Candidate, Repair, RepairChange, Verification
+from reconciler.policy.ports import Candidate, Closing, Repair, RepairChange, Verification
 
 RepairKey = tuple[str, str, str, str]
 
@@ -93,15 +93,17 @@ class MemoryCandidates:
                 and wanted(row)
             ]
 
-    def reopen(self, subscription: Subscription, unique_key: str) -> bool:
+    def reopen(self, row: Candidate) -> bool:
         """OPEN and due again."""
         with self._rows.lock:
-            row = self._rows.candidates.get((subscription, unique_key))
-            if row is None or row.state is CandidateState.OPEN:
+            key = (row.subscription, row.unique_key)
+            now = self._rows.candidates.get(key)
+            as_read = now is not None and (now.state, now.verdict) == (row.state, row.verdict)
+            if now is None or now.state is CandidateState.OPEN or not as_read:
                 return False
             now_ms = self._rows.clock.now_ms()
-            self._rows.candidates[subscription, unique_key] = replace(
-                row, state=CandidateState.OPEN, next_at_ms=now_ms, updated_at_ms=now_ms, ask_again_at_ms=None
+            self._rows.candidates[key] = replace(
+                now, state=CandidateState.OPEN, next_at_ms=now_ms, updated_at_ms=now_ms, ask_again_at_ms=None
             )
             return True
 
@@ -128,7 +130,7 @@ class MemoryCandidates:
         with self._rows.lock:
             for row in self._asked_again(shard.subscription, unique_keys):
                 self._rows.candidates[shard.subscription, row.unique_key] = replace(row, shard=shard.number)
-                self.reopen(shard.subscription, row.unique_key)
+                self.reopen(row)
 
     def _asked_again(self, subscription: Subscription, unique_keys: Sequence[str]) -> list[Candidate]:
         found = self.of_keys(subscription, unique_keys).values()
@@ -265,7 +267,7 @@ class MemoryRepairs:
             now_ms = self._rows.clock.now_ms()
             if row is not None and row.closed_unsent and row.done_at_ms == repair.done_at_ms:
                 opened = replace(row, attempts=0, created_at_ms=now_ms, done_at_ms=None)
-            elif row is not None and row.state is RepairState.FAILED:
+            elif row is not None and row.state is RepairState.FAILED and _sends(row) == _sends(repair):
                 opened = replace(row, attempts=1)
             else:
                 return False
@@ -334,6 +336,48 @@ class MemoryHandOvers:
 
 def _is_of_the_future(row: Candidate, now_ms: int) -> bool:
     return is_of_the_future(next_at_ms=row.next_at_ms, updated_at_ms=row.updated_at_ms, now_ms=now_ms)
+
+
+class MemoryClosings:
+    """Closings over the dictionaries."""
+
+    def __init__(self, rows: MemoryRepairRows, candidates: MemoryCandidates, repairs: MemoryRepairs) -> None:
+        self._rows = rows
+        self._candidates = candidates
+        self._repairs = repairs
+
+    def close(self, closing: Closing) -> bool:
+        """All or nothing, under the lock of the rows."""
+        key = closing.unique_key
+        with self._rows.lock:
+            now_ms = self._rows.clock.now_ms()
+            place = (closing.environment, closing.topic)
+            candidates = {
+                owner: row
+                for (owner, of_key), row in self._rows.candidates.items()
+                if (of_key, owner.environment, owner.topic) == (key, *place)
+            }
+            repairs = {row.scope: row for row in self._repairs.of_keys(*place, [key]).get(key, ())}
+            if not closing.still_holds(list(candidates.values()), list(repairs.values())):
+                return False
+            ended = [row for scope, row in repairs.items() if scope in closing.scopes]
+            if any(row.token is not None and (row.lease_until_ms or 0) >= now_ms for row in ended):
+                return False
+            for scope in sorted(closing.scopes):
+                self._repairs.insert((*place, scope, key), Rung.END if scope == EVERY_GROUP else Rung.HAND_OVER)
+                row = self._rows.repairs[*place, scope, key]
+                if row.state is not RepairState.DONE:
+                    free = replace(row, token=None, lease_until_ms=None, answer=bounded_text(closing.answer))
+                    self._rows.repairs[_key(row)] = replace(free, state=RepairState.DONE, done_at_ms=now_ms)
+                    self._rows.messages.pop(_key(row), None)
+            for owner, verification in closing.verdicts.items():
+                shard = Shard(subscription=owner, number=candidates[owner].shard)
+                self._candidates.record(shard, [verification])
+        return True
+
+
+def _sends(repair: Repair) -> tuple[int, int | None]:
+    return repair.attempts, repair.sent_at_ms
 
 
 def _key(repair: Repair) -> RepairKey:

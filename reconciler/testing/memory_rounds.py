@@ -223,6 +223,14 @@ class MemoryHolds:
                 return False
             return self._rows.holds.pop((environment, topic, kind), None) is not None
 
+    def lift_seen(self, environment: str, held: HeldTopic) -> bool:
+        """False if it is gone, or another one."""
+        key = (environment, held.topic, held.kind)
+        with self._rows.lock:
+            known = self._rows.holds.get(key)
+            is_same = known is not None and known.seen == held.seen
+            return is_same and self._rows.holds.pop(key, None) is not None
+
 
 class MemoryOperatorActions:
     """What is done by hand, in lists."""

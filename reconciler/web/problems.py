@@ -8,6 +8,7 @@ from http import HTTPStatus
 
 from reconciler.contract.visible_text import visible
 from reconciler.errors import (
+    ChangedMeanwhile,
     ConfigurationError,
     InvalidValue,
     PermanentError,
@@ -29,6 +30,8 @@ def refusal_of(error: ReconcilerError) -> WebRefusal:
         case InvalidValue():
             status = HTTPStatus.UNPROCESSABLE_ENTITY
             return WebRefusal(status, text, kind="invalid-value", field=error.field, remedy=error.remedy)
+        case ChangedMeanwhile():
+            return WebRefusal(HTTPStatus.CONFLICT, text, kind="changed", now=error.now)
         case TransientError():
             headers = {"Retry-After": str(RETRY_AFTER_SECONDS)}
             return WebRefusal(HTTPStatus.SERVICE_UNAVAILABLE, text, kind="dependency-away", headers=headers)

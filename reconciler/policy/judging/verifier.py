@@ -69,7 +69,7 @@ class Judgement:
         A closed row keeps the higher state and would ignore the verdict.
         """
         known, state = self.suspect.known, self.verification.state
-        if known is None or known.state is CandidateState.OPEN:
+        if known is None or known.state is CandidateState.OPEN or known.is_dismissed:
             return False
         if state is CandidateState.OPEN:
             return True

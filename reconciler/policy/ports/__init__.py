@@ -18,6 +18,7 @@ from reconciler.policy.ports.announcing import (
     KnownRecords,
     RefusedAnnouncement,
 )
+from reconciler.policy.ports.closing import Closing, Closings, seen_of
 from reconciler.policy.ports.environment import USE_SECONDS, EnvironmentUse, EnvironmentUses, RedisIdentity
 from reconciler.policy.ports.history import Capture, CapturedRound, PendingSnapshot, RoundCapture, RoundMark
 from reconciler.policy.ports.idempotency import IdempotencyKeys, KeyAnswer, KeyedRequest, KeyUse
@@ -34,6 +35,7 @@ from reconciler.policy.ports.ledger import (
     Candidate,
     Candidates,
     HandOvers,
+    HeldTopic,
     Holds,
     KnownBrokers,
     Outage,
@@ -56,7 +58,6 @@ from reconciler.policy.ports.notices import (
 from reconciler.policy.ports.paging import EVERY_ROW, LedgerFilter, Page, Position, all_rows
 from reconciler.policy.ports.reports import (
     COUNTED_MAX,
-    HeldTopic,
     Ledger,
     LedgerLife,
     LedgerReports,
@@ -106,6 +107,8 @@ __all__ = [
     "Capture",
     "CapturedRound",
     "ClaimedJob",
+    "Closing",
+    "Closings",
     "CommitSets",
     "Conversation",
     "EnvironmentUse",
@@ -171,4 +174,5 @@ __all__ = [
     "Workers",
     "all_rows",
     "count_text",
+    "seen_of",
 ]

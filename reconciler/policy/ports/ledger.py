@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -9,8 +11,11 @@ from typing import Protocol
 from reconciler.contract.row_rules import DISMISSED_BY
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
-from reconciler.contract.verdicts import Verdict
+from reconciler.contract.verdicts import QUARANTINING, Verdict
 from reconciler.policy.evidence import StoredMessage
+
+#: Hexadecimal digits of the word for what a person saw.
+SEEN_DIGITS = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +39,11 @@ class Candidate:
     #: The unreadable values of the row; harmless ones take their place until the next verdict is written.
     #: Such a row closes nothing: its key is looked at as long as it is pending.
     damage: str | None = None
+
+    @property
+    def is_dismissed(self) -> bool:
+        """True: given up, and closed by a person."""
+        return self.state is CandidateState.SETTLED and self.verdict in QUARANTINING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +93,9 @@ class Candidates(Protocol):
         """
         ...
 
-    def reopen(self, subscription: Subscription, unique_key: str) -> bool:
-        """An operator's wish: a row that is not OPEN is OPEN again and due now. False if there is none."""
+    def reopen(self, row: Candidate) -> bool:
+        """A row that is not OPEN is OPEN again and due now. False: there is none, or state or verdict have changed
+        since it was read."""
         ...
 
     def to_ask_again(self, subscription: Subscription, *, limit: int) -> Sequence[Candidate]:
@@ -188,12 +199,14 @@ class Repairs(Protocol):
         """A finished row is OPEN again on the rung. False if it has changed since it was read.
 
         A FAILED row, by an operator's wish, counts one attempt: the copies that exist have been waited for, so the
-        next step sends again. A row that was closed unsent begins as a new one does. Other rows are left as they are.
+        next step sends again; it has changed if it was sent since. A row that was closed unsent begins as a new one
+        does. Other rows are left as they are.
         """
         ...
 
     def dismiss(self, repair: Repair, *, answer: str) -> bool:
-        """Dismissed by an operator: a FAILED row is DONE, a hand-over's message emptied. False if it is not FAILED."""
+        """A FAILED row is DONE, a hand-over's message emptied. False if it is not FAILED. What a person dismisses is
+        closed by Closings."""
         ...
 
     # ---- many rows in one transaction: all or nothing, answers in the order asked
@@ -238,6 +251,27 @@ class HandOvers(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldTopic:
+    """A row of reconciler_hold."""
+
+    topic: str
+    kind: HoldKind
+    #: Of a BREAKER: when a storm was last seen.
+    since_ms: int
+    by: str
+    reason: str
+    #: The unreadable values of the row, for which harmless ones stand here.
+    damage: str | None = None
+
+    @property
+    def seen(self) -> str:
+        """What a person sees of it, as one word; a storm that goes on changes it not."""
+        since_ms = 0 if self.kind is HoldKind.BREAKER else self.since_ms
+        text = json.dumps([self.topic, self.kind, since_ms, self.by, self.reason])
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:SEEN_DIGITS]
+
+
 class Holds(Protocol):
     """Stopped topics. Raises DatabaseAway."""
 
@@ -255,6 +289,10 @@ class Holds(Protocol):
 
     def lift(self, environment: str, topic: str, kind: HoldKind, *, calm_seconds: float = 0.0) -> bool:
         """False if there was none, or one that is younger than that by the ledger's time."""
+        ...
+
+    def lift_seen(self, environment: str, held: HeldTopic) -> bool:
+        """Lifts that hold, by the wish of a person who saw it. False: it is gone, or it is another one by now."""
         ...
 
 

@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from reconciler.contract.subscription import Shard, Subscription
-from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
+from reconciler.contract.tables import CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.ports.actions import OperatorAction, OperatorActions
 from reconciler.policy.ports.announcing import AnnouncementLedger, AnnouncementQueue, Floor, RefusedAnnouncement
+from reconciler.policy.ports.closing import Closings, seen_of
 from reconciler.policy.ports.ledger import (
     Candidate,
     Candidates,
     HandOvers,
+    HeldTopic,
     Holds,
     KnownBrokers,
     Outage,
@@ -91,17 +93,6 @@ class QuarantinedAnnouncement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeldTopic:
-    """A row of reconciler_hold."""
-
-    topic: str
-    kind: HoldKind
-    since_ms: int
-    by: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerLife:
     """Everything the ledger knows of one key."""
 
@@ -111,6 +102,11 @@ class LedgerLife:
     rounds: Sequence[StoredRound]
     #: What was done to it by hand, in time order.
     actions: Sequence[OperatorAction] = ()
+
+    @property
+    def seen(self) -> str:
+        """What a person sees of the key, as one word (seen_of)."""
+        return seen_of(self.candidates, self.repairs)
 
 
 class LedgerReports(Protocol):
@@ -207,6 +203,11 @@ class Ledger(Protocol):
     @property
     def hand_overs(self) -> HandOvers:
         """Messages for groups' own handlers."""
+        ...
+
+    @property
+    def closings(self) -> Closings:
+        """Acts of a person that end the work on a key."""
         ...
 
     @property

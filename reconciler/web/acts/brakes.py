@@ -6,6 +6,7 @@ from pydantic import Field
 
 from reconciler.commands.hold import lift_hold, place_hold
 from reconciler.commands.jobs import REASON_CHARACTERS_MAX
+from reconciler.contract.tables import HoldKind
 from reconciler.web.access.roles import WebRole
 from reconciler.web.access.visitors import require_role
 from reconciler.web.acts.act import ActFields, ActRequest, ActResult, WebAct
@@ -25,6 +26,12 @@ class LiftFields(ActFields):
     """What goes on; the topic is in the path."""
 
     breaker: bool = Field(default=False, description="Close the circuit breaker, too; needs the role admin.")
+    seen: list[str] = Field(
+        default=[],
+        max_length=len(HoldKind),
+        description="`seen` of the topic's holds, as they were listed: another one in their place stays. None: what "
+        "the request reads first counts.",
+    )
 
 
 def _hold(services: WebServices, asked: ActRequest, fields: HoldFields) -> ActResult:
@@ -36,7 +43,7 @@ def _lift(services: WebServices, asked: ActRequest, fields: LiftFields) -> ActRe
     if fields.breaker:
         require_role(asked.request, WebRole.ADMIN)
     topic = asked.request.parts["topic"]
-    done = lift_hold(services.connections, topic, breaker=fields.breaker, by=asked.by)
+    done = lift_hold(services.connections, topic, breaker=fields.breaker, by=asked.by, seen=fields.seen)
     lifted, left = [str(kind) for kind in done.lifted], [str(kind) for kind in done.left]
     return ActResult(document={"topic": topic, "held": bool(left), "lifted": lifted, "left": left})
 

@@ -94,7 +94,10 @@ def require_key(key: str) -> None:
 
 def keyed_request(act: WebAct[Any], request: WebRequest, fields: ActFields, *, key: str) -> KeyedRequest:
     """What is kept of a request: the key of a visitor and an act, and a digest of what was asked."""
-    asked = json.dumps([request.path, fields.model_dump(mode="json")], sort_keys=True)
+    named = fields.model_dump(mode="json")
+    if not named.get("seen"):  # a request that a process of an earlier release began stays the same request
+        named.pop("seen", None)
+    asked = json.dumps([request.path, named], sort_keys=True)
     return KeyedRequest(
         by=name_on_record(request.visitor),
         key=kept_key(act, key),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from http import HTTPStatus
+from typing import Any
 
 from pydantic import Field
 
 from reconciler.commands.dismiss import dismiss_keys
 from reconciler.commands.jobs import REASON_CHARACTERS_MAX, job_document, place_repair
 from reconciler.commands.repair import REPAIR_KEYS_MAX, open_loss_keys, repair_now
-from reconciler.errors import InvalidValue
+from reconciler.errors import ChangedMeanwhile, InvalidValue
+from reconciler.policy.dismissal import CHANGED
 from reconciler.web.access.roles import WebRole
 from reconciler.web.access.visitors import require_role
 from reconciler.web.acts.act import ActFields, ActRequest, ActResult, Reasoned, WebAct
@@ -24,6 +26,14 @@ PREVIEWED_MAX = 100
 DISMISSED_MAX = 500
 
 
+SEEN: Any = Field(
+    default={},
+    max_length=REPAIR_KEYS_MAX,
+    description="Unique key: `seen` of the message, as explain or a dry run told it. A key that has changed since is "
+    "left as it is, and told; of one that is not named here, what the request reads first counts.",
+)
+
+
 class RepairFields(Reasoned):
     """What is repaired."""
 
@@ -36,6 +46,7 @@ class RepairFields(Reasoned):
     topic: str | None = Field(default=None, description="Only this topic.")
     group: str | None = Field(default=None, description="Only this consumer group.")
     dry_run: bool = Field(default=False, description="Judge and tell, change nothing.")
+    seen: dict[str, str] = SEEN
 
 
 class DismissalFields(ActFields):
@@ -47,6 +58,7 @@ class DismissalFields(ActFields):
     )
     topic: str | None = Field(default=None, description="Only this topic.")
     group: str | None = Field(default=None, description="Only this consumer group.")
+    seen: dict[str, str] = SEEN
 
 
 def _repair(services: WebServices, asked: ActRequest, fields: RepairFields) -> ActResult:
@@ -67,6 +79,7 @@ def _repair(services: WebServices, asked: ActRequest, fields: RepairFields) -> A
         reason=fields.reason,
         by=asked.by,
         job_id=asked.job_id,
+        seen={key: fields.seen[key] for key in keys if key in fields.seen},
     )
     return ActResult(document={"job": job_document(job)}, status=HTTPStatus.ACCEPTED)
 
@@ -81,7 +94,11 @@ def _repaired(services: WebServices, asked: ActRequest, fields: RepairFields) ->
         by=asked.by,
         reason=fields.reason,
         judged_max=PREVIEWED_MAX if fields.all else None,
+        seen=fields.seen or None,
     )
+    changed = [line for line in report.keys if line.outcome == CHANGED]
+    if changed and len(changed) == len(report.keys):  # nothing was done, and the key of the request is free again
+        raise ChangedMeanwhile("what was to be repaired", now=report.as_dict())
     chosen = {"all": fields.all, "topic": fields.topic, "group": fields.group}
     more = {"chosen": chosen, "lines": report.lines, "exit_code": report.exit_code}
     return ActResult(document=report.as_dict() | more)
@@ -118,7 +135,10 @@ def _dismiss(services: WebServices, asked: ActRequest, fields: DismissalFields) 
         group=fields.group,
         reason=fields.reason,
         by=asked.by,
+        seen=fields.seen,
     )
+    if len(report.changed) == len(report.keys):  # nothing was done, and the key of the request is free again
+        raise ChangedMeanwhile("the message" if len(fields.keys) == 1 else "each message", now=report.as_dict())
     return ActResult(document=report.as_dict() | {"exit_code": report.exit_code})
 
 

@@ -63,6 +63,7 @@ _REPORT = record(
         "keys": listed(_LINE),
         "notes": LINES,
         "chosen": record({"all": FLAG, "topic": nullable(TEXT), "group": nullable(TEXT)}),
+        "seen": {"type": "object", "additionalProperties": TEXT},
         "lines": {**NUMBER, "description": "Lines that there would be, had a dry run no bound."},
         "exit_code": _EXIT_CODE,
     }
@@ -74,7 +75,12 @@ _ANSWERS: Mapping[str, tuple[Schema, Mapping[int, str]]] = {
     DISMISS.name: (
         record(
             {
-                "keys": listed(record(dict.fromkeys(("topic", "group", "unique_key", "outcome"), TEXT))),
+                "keys": listed(
+                    record(
+                        dict.fromkeys(("topic", "group", "unique_key", "outcome"), TEXT)
+                        | {"now": nullable({"type": "object"})}
+                    )
+                ),
                 "exit_code": _EXIT_CODE,
             }
         ),

@@ -194,7 +194,8 @@ def _show_holds(services: WebServices, request: WebRequest) -> WebResponse:
     values_of((), request)
     found = services.connections.ledger.reports.holds(services.settings.environment)
     rows = [
-        {"topic": h.topic, "kind": str(h.kind), "since_ms": h.since_ms, "by": h.by, "reason": h.reason} for h in found
+        {name: str(getattr(h, name)) if name == "kind" else getattr(h, name) for name in (*_HOLD, "seen")}
+        for h in found
     ]
     return json_response({"items": rows})
 
@@ -204,7 +205,9 @@ HOLDS = ApiEndpoint(
     handler=_show_holds,
     about=Description(
         summary="Topics whose repairs are stopped, by a person or by the circuit breaker",
-        answer=record({"items": listed(record(_HOLD))}),
+        answer=record(
+            {"items": listed(record(_HOLD | {"seen": {**TEXT, "description": "It as one word: a lift may carry it."}}))}
+        ),
         statuses=_WHERE,
     ),
 )

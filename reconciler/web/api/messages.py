@@ -31,6 +31,7 @@ _NAME = Parameter(name="name", doc="Unique key, or business id.", schema=NAME, w
 _EVENT = record({"at_ms": TIME_MS, "witness": TEXT, "what": TEXT, "evidence": {"type": "object"}})
 _STORY = {
     "unique_key": TEXT,
+    "seen": {**TEXT, "description": "What the ledger says of it, as one word: an act may carry it."},
     "known": FLAG,
     "events": {**listed(_EVENT), "description": "In time order."},
     "silent": {**LINES, "description": "Witnesses that gave no answer: the story may be incomplete."},

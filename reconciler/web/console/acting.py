@@ -68,6 +68,8 @@ def document_of(act: WebAct[Any], form: Form) -> dict[str, Any]:
             found[name] = values[-1] == "true"
         elif field.annotation == list[str]:
             found[name] = values
+        elif field.annotation == dict[str, str]:  # KEY=VALUE, as often as there are keys
+            found[name] = dict(value.split("=", 1) for value in values if "=" in value)
         else:
             found[name] = values[-1]
     return found

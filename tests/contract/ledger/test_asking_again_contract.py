@@ -105,7 +105,7 @@ def test_a_final_verdict_is_not_asked_again_whatever_was_said_before(world: Worl
     candidates, of = world.ledger.candidates, shard(world.environment)
     candidates.record(of, [rejected(1), shown(2), shown(3), rejected(4, ask_again_seconds=None)])
     candidates.record(of, [rejected(1, ask_again_seconds=None), verification(2, Verdict.CONSUMED, SETTLED)])
-    candidates.reopen(of.subscription, key(3))
+    candidates.reopen(row_of(world, 3))
     world.clock.advance(1e6)
     assert due(world) == []
 

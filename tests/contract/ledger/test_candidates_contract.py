@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
+from reconciler.policy.ports import Candidate
 from tests.contract.ledger.conftest import World
 from tests.contract.ledger.rows import key, shard, subscription, verification
 
 OPEN, QUARANTINED, SETTLED = CandidateState.OPEN, CandidateState.QUARANTINED, CandidateState.SETTLED
+
+
+def row_of(world: World) -> Candidate:
+    return world.ledger.candidates.of_keys(subscription(world.environment), [key(1)])[key(1)]
 
 
 def test_a_recorded_verdict_reads_back_with_all_its_fields(world: World) -> None:
@@ -73,7 +80,7 @@ def test_a_slower_owner_never_reopens_what_has_left_pending(
 def test_a_key_that_is_reopened_takes_a_verdict_of_the_quarantine_after_it_was_settled(world: World) -> None:
     candidates, of = world.ledger.candidates, shard(world.environment)
     candidates.record(of, [verification(1, Verdict.REJECTED, SETTLED)])
-    assert candidates.reopen(of.subscription, key(1))
+    assert candidates.reopen(row_of(world))
     candidates.record(of, [verification(1, Verdict.DELIVERED_NOT_APPLIED, QUARANTINED)])
     row = candidates.of_keys(of.subscription, [key(1)])[key(1)]
     assert (row.state, row.verdict) == (QUARANTINED, Verdict.DELIVERED_NOT_APPLIED)
@@ -100,7 +107,7 @@ def test_groups_topics_and_environments_do_not_mix(world: World) -> None:
         assert candidates.of_keys(other, [key(1)]) == {}
         assert candidates.open_losses(other, limit=10) == []
         assert candidates.open_due(other, shards=range(9), limit=10) == []
-        assert not candidates.reopen(other, key(1))
+        assert not candidates.reopen(replace(row_of(world), subscription=other, state=QUARANTINED))
 
 
 @pytest.mark.parametrize(("offset_ms", "is_due"), [(-1, False), (0, True), (1, True)])
@@ -176,7 +183,21 @@ def test_rows_of_a_shard_that_nobody_looks_at_take_no_room(world: World) -> None
 def test_an_operator_reopens_what_was_quarantined(world: World) -> None:
     candidates, of = world.ledger.candidates, shard(world.environment)
     candidates.record(of, [verification(1, Verdict.LOST_CONFIRM, QUARANTINED, wait_seconds=60)])
-    assert candidates.reopen(of.subscription, key(1))
+    as_read = row_of(world)
+    assert candidates.reopen(as_read)
     assert [row.unique_key for row in candidates.open_losses(of.subscription, limit=10)] == [key(1)]
-    assert not candidates.reopen(of.subscription, key(1)), "it is open already"
-    assert not candidates.reopen(of.subscription, key(2))
+    assert not candidates.reopen(as_read), "it is open already"
+    assert not candidates.reopen(row_of(world)), "it is open already"
+    assert not candidates.reopen(replace(as_read, unique_key=key(2)))
+
+
+@pytest.mark.parametrize("now", [(Verdict.CONSUMED, SETTLED), (Verdict.DEAD_LETTERED, QUARANTINED)])
+def test_what_has_another_verdict_since_it_was_read_is_not_reopened(
+    world: World, now: tuple[Verdict, CandidateState]
+) -> None:
+    candidates, of = world.ledger.candidates, shard(world.environment)
+    candidates.record(of, [verification(1, Verdict.QUARANTINED, QUARANTINED)])
+    as_read = row_of(world)
+    candidates.record(of, [verification(1, *now)])
+    assert not candidates.reopen(as_read)
+    assert (row_of(world).verdict, row_of(world).state) == now

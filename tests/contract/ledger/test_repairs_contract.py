@@ -182,8 +182,10 @@ def test_an_operator_reopens_a_failed_repair_and_no_other(world: World) -> None:
     mine = claimed(world)
     assert not repairs.reopen(mine, rung=Rung.REPUBLISH)
     change = RepairChange(state=RepairState.FAILED, rung=Rung.END, counts_as_attempt=True, wait_seconds=99)
-    repairs.change(mine, change, token="mine")
-    assert repairs.reopen(mine, rung=Rung.REPUBLISH)
+    failed = repairs.change(mine, change, token="mine")
+    assert failed is not None
+    assert not repairs.reopen(mine, rung=Rung.REPUBLISH), "it has been sent since it was read"
+    assert repairs.reopen(failed, rung=Rung.REPUBLISH)
     row = repairs.of_keys(world.environment, "ORDERS", [key(1)])[key(1)][0]
     # One attempt: what was sent before has been waited for.
     assert (row.state, row.rung, row.attempts) == (RepairState.OPEN, Rung.REPUBLISH, 1)

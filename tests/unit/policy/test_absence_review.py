@@ -11,7 +11,7 @@ import pytest
 
 from reconciler.contract.tables import CandidateState, OutboxState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
-from reconciler.policy.dismissal import Dismissals
+from reconciler.policy.dismissal import Dismissals, KeyAsSeen
 from reconciler.policy.evidence import Lookup, OutboxRow, Presence, WitnessAnswer
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.judging.absence_review import ASK_AGAIN_SECONDS_MAX, pause_seconds
@@ -299,10 +299,8 @@ def test_what_a_person_dismissed_is_left_alone(dismissed: bool) -> None:
     world = World()
     process = acknowledged(world)
     if dismissed:
-        closing = Dismissals(
-            candidates=world.ledger.candidates, repairs=world.ledger.repairs, configured=world.subscriptions
-        )
-        closing.dismiss([row_of(world)], group=None, by="ann", reason="paid by hand")
+        closing = Dismissals(closings=world.ledger.closings, configured=world.subscriptions)
+        closing.dismiss(KeyAsSeen(candidates=[row_of(world)]), group=None, by="ann", reason="paid by hand")
     before = row_of(world)
     world.apply("billing", world.broker.copies[0])
     world.rounds(process, 14)

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
-from reconciler.contract.subscription import Subscription
+from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
-from reconciler.policy.dismissal import Dismissals
-from reconciler.policy.ports import Candidate, RepairChange
+from reconciler.policy.dismissal import Dismissals, KeyAsSeen
+from reconciler.policy.ports import RepairChange, Verification
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
 
 REASON = "paid by hand, ticket 4711"
 
 
 def dismiss(world: World, *, group: str | None = None, unique_key: str = key(1)) -> dict[str, str]:
-    return dismissals_of(world).dismiss(candidates(world, unique_key), group=group, by="operator anna", reason=REASON)
+    return dismissals_of(world).dismiss(rows_of(world, unique_key), group=group, by="operator anna", reason=REASON)
 
 
 def dismissals_of(world: World, configured: Collection[Subscription] | None = None) -> Dismissals:
     configured = world.subscriptions if configured is None else configured
-    return Dismissals(candidates=world.ledger.candidates, repairs=world.ledger.repairs, configured=configured)
+    return Dismissals(closings=world.ledger.closings, configured=configured)
 
 
-def candidates(world: World, unique_key: str = key(1)) -> Sequence[Candidate]:
-    return world.ledger.reports.life(ENVIRONMENT, unique_key).candidates
+def rows_of(world: World, unique_key: str = key(1)) -> KeyAsSeen:
+    life = world.ledger.reports.life(ENVIRONMENT, unique_key)
+    return KeyAsSeen(candidates=life.candidates, repairs=life.repairs)
 
 
 def given_up(*groups: str) -> World:
@@ -157,7 +158,7 @@ def test_what_is_open_of_a_group_that_left_the_settings_does_not_alarm_for_ever(
     world.lose(1)
     world.rounds(world.process(), 10)
     left = [s for s in world.subscriptions if s.group == "shipping"]
-    done = dismissals_of(world, left).dismiss(candidates(world), group=None, by="operator anna", reason=REASON)
+    done = dismissals_of(world, left).dismiss(rows_of(world), group=None, by="operator anna", reason=REASON)
     assert done == {"billing": "dismissed", "shipping": "OPEN"}
     row = world.candidate(key(1), "billing")
     assert row is not None
@@ -169,6 +170,60 @@ def test_what_is_open_of_a_group_that_left_the_settings_does_not_alarm_for_ever(
 
 def test_what_a_topic_that_left_the_settings_has_given_up_can_be_dismissed() -> None:
     world = given_up()
-    done = dismissals_of(world, ()).dismiss(candidates(world), group=None, by="operator anna", reason=REASON)
+    done = dismissals_of(world, ()).dismiss(rows_of(world), group=None, by="operator anna", reason=REASON)
     assert done == {"billing": "dismissed"}
     assert not needs_a_person(world)
+
+
+def test_a_loss_that_is_proved_while_a_person_dismisses_opens_no_repair() -> None:
+    """The key was given up without a repair. A slow process of the service still holds a verdict on it."""
+    world = World(shards=1)
+    half = world.broker.send_half(key(1))
+    world.commit_locally(key(1), half)
+    subscription = world.subscriptions[0]
+    seen = Verification(
+        unique_key=key(1),
+        verdict=Verdict.DELIVERED_NOT_APPLIED,
+        evidence={},
+        first_seen_ms=1,
+        state=CandidateState.QUARANTINED,
+        wait_seconds=0.0,
+    )
+    world.ledger.candidates.record(Shard(subscription=subscription, number=0), [seen])
+    assert dismiss(world) == {"billing": "dismissed"}
+    world.ledger.repairs.open_all(ENVIRONMENT, TOPIC, {key(1): Rung.END})
+    world.rounds(world.process(), 30)
+    assert (world.broker.ends, world.broker.republished) == ([], [])
+    repair = world.repair(key(1))
+    assert repair is not None
+    assert (repair.state, repair.answer) == (RepairState.DONE, f"dismissed by operator anna: {REASON}")
+    judged, outcome = world.process().repair_one(subscription, key(1))
+    assert (judged.verification.verdict, outcome) == (Verdict.QUARANTINED, None)
+    row = world.candidate(key(1))
+    assert row is not None
+    assert row.is_dismissed
+
+
+def test_a_group_that_is_dismissed_gets_no_hand_over_when_another_ones_repair_is_tried_again() -> None:
+    world = given_up("billing", "shipping")
+    assert dismiss(world, group="billing") == {"billing": "dismissed"}
+    row = world.repair(key(1), "billing")
+    assert row is not None
+    assert (row.state, row.answer) == (RepairState.DONE, f"dismissed by operator anna: {REASON}")
+    assert world.repair(key(1), "shipping") is None
+
+
+def test_a_hand_over_that_a_worker_runs_is_not_dismissed_although_its_group_left_the_settings() -> None:
+    world = World(shards=1, repair_order=(Rung.HAND_OVER,))
+    world.lose(1)
+    world.rounds(world.process(), 6)
+    row = world.repair(key(1), "billing")
+    assert row is not None
+    assert world.ledger.repairs.claim(row, token="worker", lease_seconds=60) is not None
+    seen = rows_of(world)
+    without = dismissals_of(world, ())
+    assert without.dismiss(seen, group=None, by="operator anna", reason=REASON) == {"billing": "changed"}
+    world.clock.advance(61)
+    assert without.dismiss(seen, group=None, by="operator anna", reason=REASON) == {"billing": "dismissed"}
+    world.run_replay_workers()
+    assert ("billing", key(1)) not in world.inbox.rows

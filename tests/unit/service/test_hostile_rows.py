@@ -16,7 +16,7 @@ import pytest
 from reconciler.cli.app import run
 from reconciler.cli.report_commands import Listing
 from reconciler.commands.diagnosis import Diagnosis
-from reconciler.commands.dismiss import DismissalReport
+from reconciler.commands.dismiss import DismissalLine, DismissalReport
 from reconciler.commands.hold import LiftedHolds
 from reconciler.commands.repair import ManualRepairReport, RepairLine
 from reconciler.commands.topics import CreatedTopic
@@ -191,7 +191,7 @@ def test_the_table_above_a_question_and_the_question_are_shown_and_not_obeyed(
         ("repair.repair_now", repaired(), ["repair", KEY]),
         (
             "dismiss.dismiss_keys",
-            DismissalReport(keys=((HOSTILE, HOSTILE, KEY, HOSTILE),)),
+            DismissalReport(keys=(DismissalLine(topic=HOSTILE, group=HOSTILE, unique_key=KEY, outcome=HOSTILE),)),
             ["dismiss", KEY, "--reason", HOSTILE],
         ),
         ("hold.place_hold", True, ["hold", HOSTILE]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -61,22 +61,39 @@ class Worker(JobWorker):
         self._do = repair
 
     def _repair_one(
-        self, plan: TopicPlan | None, subscription: Subscription, key: str, *, by: str, detail: str
+        self,
+        plan: TopicPlan | None,
+        subscription: Subscription,
+        key: str,
+        *,
+        by: str,
+        detail: str,
+        is_changed: bool,
     ) -> RepairLine:
         self.repaired.append(key)
-        outcome = self._do(key)
+        outcome = "changed" if is_changed else self._do(key)
         about = {"topic": subscription.topic, "group": subscription.group, "unique_key": key}
         return RepairLine(**about, verdict=str(Verdict.LOST_CONFIRM), outcome=outcome, rung="end", reason=f"by {by}")
 
 
-def planned(connections: Connections, keys: list[str]) -> Job:
+def planned(connections: Connections, keys: list[str], *, changed: Sequence[str] = ()) -> Job:
     """A job whose first owner found out what there is to do, and died."""
     job = place_repair(connections, keys[:REPAIR_KEYS_MAX], topic=None, group=None, reason="drill", by="anna")
-    work = json.dumps({"keys": [["ORDERS", "billing", key] for key in keys]})
+    work = json.dumps(
+        {"keys": [["ORDERS", "billing", key] for key in keys]} | ({"changed": changed} if changed else {})
+    )
     with connections.ledger.database.writing() as connection:
         this = sa.update(job_table).where(job_table.c.job_id == job.job_id)
         connection.execute(this.values(state=JobState.RUNNING.value, work=work, total=len(keys)))
     return job
+
+
+def test_what_has_changed_since_it_was_asked_for_is_not_repaired(connections: Connections) -> None:
+    job = planned(connections, KEYS, changed=[KEYS[1]])
+    assert Worker(connections, lambda _key: "sent").work_one()
+    done = find_job(connections, job.job_id)
+    assert done.counts == {"sent": len(KEYS) - 1, "changed": 1}
+    assert [(line["unique_key"], line["outcome"]) for line in done.lines] == [(KEYS[1], "changed")]
 
 
 def test_a_repair_ends_with_its_counts_and_with_what_did_not_end_well(connections: Connections) -> None:

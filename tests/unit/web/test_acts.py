@@ -5,25 +5,30 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from jsonschema import Draft202012Validator
 
 from reconciler.clock import SystemClock
-from reconciler.commands.jobs import find_job
+from reconciler.commands.jobs import RepairRequest, find_job
+from reconciler.commands.repair import keys_changed
 from reconciler.contract.subscription import Shard, Subscription
-from reconciler.contract.tables import CandidateState, HoldKind, JobState
+from reconciler.contract.tables import CandidateState, HoldKind, JobState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
-from reconciler.errors import InvalidValue, UsageError
-from reconciler.policy.ports import Verification
+from reconciler.errors import ChangedMeanwhile, InvalidValue, UsageError
+from reconciler.ledger.database import LedgerDatabase
+from reconciler.policy.ports import RepairChange, Verification
 from reconciler.settings.file import load_settings
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import ledger_metadata
 from reconciler.web.access.roles import Visitor, WebRole
 from reconciler.web.exchange import JSON, WebRefusal, WebRequest, WebResponse
+from reconciler.web.problems import refusal_of
 from reconciler.web.routes import ROUTES
 from reconciler.web.services import WebServices, build_services
 from reconciler.wiring.connections import Connections
@@ -248,3 +253,163 @@ def test_a_keys_dismissal_is_on_record(post: Post, services: WebServices) -> Non
     assert [line["unique_key"] for line in lines] == [KEYS[0]]
     (row,) = actions(services)
     assert row[:4] == ("web:anna", "dismiss", "ORDERS", "sent by hand")
+
+
+def give_up(services: WebServices, key: str = KEYS[0]) -> None:
+    """A key of billing that needs a person, and its repair, which has failed."""
+    environment, ledger = services.settings.environment, services.connections.ledger
+    of = Subscription(environment=environment, topic="ORDERS", group="billing")
+    verdict = Verification(
+        unique_key=key,
+        verdict=Verdict.QUARANTINED,
+        state=CandidateState.QUARANTINED,
+        evidence={},
+        first_seen_ms=1,
+        wait_seconds=0,
+    )
+    ledger.candidates.record(Shard(subscription=of, number=0), [verdict])
+    ledger.repairs.open(environment, "ORDERS", key, rung=Rung.END)
+    (row,) = ledger.repairs.of_keys(environment, "ORDERS", [key])[key]
+    assert ledger.repairs.claim(row, token="run", lease_seconds=60) is not None
+    ledger.repairs.change(row, RepairChange(state=RepairState.FAILED, rung=Rung.END), token="run")
+
+
+def begin_to_send(services: WebServices, key: str = KEYS[0]) -> None:
+    """As another person's repair does, and `run` after it."""
+    environment, repairs = services.settings.environment, services.connections.ledger.repairs
+    (row,) = repairs.of_keys(environment, "ORDERS", [key])[key]
+    assert repairs.reopen(row, rung=Rung.END)
+    assert repairs.claim(row, token="other", lease_seconds=60) is not None
+    sending = RepairChange(state=RepairState.SENDING, rung=Rung.END, counts_as_attempt=True)
+    assert repairs.change(row, sending, token="other") is not None
+
+
+def consume(services: WebServices, key: str = KEYS[0]) -> None:
+    of = Subscription(environment=services.settings.environment, topic="ORDERS", group="billing")
+    verdict = Verification(
+        unique_key=key,
+        verdict=Verdict.CONSUMED,
+        state=CandidateState.SETTLED,
+        evidence={},
+        first_seen_ms=1,
+        wait_seconds=0,
+    )
+    services.connections.ledger.candidates.record(Shard(subscription=of, number=0), [verdict])
+
+
+def verdict_of(services: WebServices, key: str = KEYS[0]) -> tuple[CandidateState, Verdict]:
+    (row,) = services.connections.ledger.reports.life(services.settings.environment, key).candidates
+    return row.state, row.verdict
+
+
+def before_write(services: WebServices, number: int, act: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process is quicker than that transaction of this one."""
+    writing = LedgerDatabase.writing
+    left = [number]
+
+    def later(self: LedgerDatabase) -> AbstractContextManager[sa.Connection]:
+        left[0] -= 1
+        if left[0] == 0:
+            monkeypatch.setattr(LedgerDatabase, "writing", writing)
+            act()
+        return writing(self)
+
+    monkeypatch.setattr(LedgerDatabase, "writing", later)
+
+
+@pytest.mark.parametrize("act", [begin_to_send, consume])
+def test_what_happens_between_the_look_and_the_dismissal_is_overwritten(
+    post: Post, services: WebServices, act: Callable[[WebServices], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give_up(services)
+    # The first writes note the request and the act, the next one is the dismissal's.
+    before_write(services, 3, lambda: act(services), monkeypatch)
+    with pytest.raises(ChangedMeanwhile) as refused:
+        post("dismissals", {"keys": [KEYS[0]], "reason": "paid by hand"})
+    expected = (
+        (CandidateState.SETTLED, Verdict.CONSUMED)
+        if act is consume
+        else (CandidateState.QUARANTINED, Verdict.QUARANTINED)
+    )
+    assert verdict_of(services) == expected
+    lines = refused.value.now["keys"]
+    assert isinstance(lines, list)
+    (line,) = lines
+    now = line["now"]["verdicts"]["billing"]
+    assert (line["outcome"], now) == ("changed", {"state": str(expected[0]), "verdict": str(expected[1])})
+    refusal = refusal_of(refused.value)
+    assert (refusal.status, refusal.kind) == (HTTPStatus.CONFLICT, "changed")
+    assert actions(services)[-1][4] == "billing: changed"
+
+
+def shown_of(services: WebServices, key: str = KEYS[0]) -> str:
+    return services.connections.ledger.reports.life(services.settings.environment, key).seen
+
+
+def test_a_page_that_is_out_of_date_dismisses_what_was_sent_and_given_up_again(
+    post: Post, services: WebServices
+) -> None:
+    """At the time of the click it looks as it did; in between a copy was sent, and may be delivered."""
+    give_up(services)
+    shown = shown_of(services)
+    begin_to_send(services)
+    repairs, environment = services.connections.ledger.repairs, services.settings.environment
+    (row,) = repairs.of_keys(environment, "ORDERS", [KEYS[0]])[KEYS[0]]
+    repairs.change(row, RepairChange(state=RepairState.FAILED, rung=Rung.END), token="other")
+    document = {"keys": [KEYS[0]], "reason": "paid by hand", "seen": {KEYS[0]: shown}}
+    with pytest.raises(ChangedMeanwhile):
+        post("dismissals", document)
+    assert verdict_of(services)[0] is CandidateState.QUARANTINED
+    again = told(post("dismissals", {**document, "seen": {KEYS[0]: shown_of(services)}}))
+    assert [line["outcome"] for line in again["keys"]] == ["dismissed"]
+
+
+def test_one_key_that_has_changed_keeps_the_others_from_being_dismissed(post: Post, services: WebServices) -> None:
+    for key in KEYS[:2]:
+        give_up(services, key)
+    shown = {key: shown_of(services, key) for key in KEYS[:2]}
+    consume(services, KEYS[1])
+    answer = told(post("dismissals", {"keys": KEYS[:2], "reason": "paid by hand", "seen": shown}))
+    assert [line["outcome"] for line in answer["keys"]] == ["dismissed", "changed"]
+    assert answer["exit_code"] == 5
+    assert verdict_of(services, KEYS[1]) == (CandidateState.SETTLED, Verdict.CONSUMED)
+
+
+def test_a_lift_ends_a_hold_that_another_person_placed_since(post: Post, services: WebServices) -> None:
+    holds, environment = services.connections.ledger.holds, services.settings.environment
+    post("holds", {"topic": "ORDERS", "reason": "drill"})
+    (shown,) = services.connections.ledger.reports.holds(environment)
+    assert holds.lift_seen(environment, shown)
+    post("holds", {"topic": "ORDERS", "reason": "the consumer pays twice"}, by=ADA)
+    with pytest.raises(ChangedMeanwhile) as refused:
+        post("holds/{topic}/lift", {"seen": [shown.seen]}, topic="ORDERS")
+    assert refused.value.now == {"HOLD": "web:ada: the consumer pays twice"}
+    assert list(holds.active(environment)) == ["ORDERS"]
+    assert told(post("holds", {"topic": "ORDERS"}))["held"], "a hold is never refused"
+    (shown,) = services.connections.ledger.reports.holds(environment)
+    assert told(post("holds/{topic}/lift", {"seen": [shown.seen]}, topic="ORDERS"))["lifted"] == ["HOLD"]
+
+
+def test_a_breaker_that_opened_for_another_storm_is_closed_by_who_saw_the_first(
+    post: Post, services: WebServices
+) -> None:
+    holds, environment = services.connections.ledger.holds, services.settings.environment
+    holds.place(environment, "ORDERS", HoldKind.BREAKER, by="run", reason="1001 losses")
+    (shown,) = services.connections.ledger.reports.holds(environment)
+    holds.place(environment, "ORDERS", HoldKind.BREAKER, by="run", reason="5000 losses")
+    closing = {"breaker": True, "seen": [shown.seen]}
+    with pytest.raises(ChangedMeanwhile):
+        post("holds/{topic}/lift", closing, topic="ORDERS", by=ADA)
+    (shown,) = services.connections.ledger.reports.holds(environment)
+    holds.renew(environment, "ORDERS")  # the same storm goes on
+    assert told(post("holds/{topic}/lift", {**closing, "seen": [shown.seen]}, topic="ORDERS", by=ADA))["left"] == []
+
+
+def test_a_job_repairs_what_was_dismissed_before_it_began(post: Post, services: WebServices) -> None:
+    for key in KEYS[:6]:
+        give_up(services, key)
+    shown = {key: shown_of(services, key) for key in KEYS[:6]}
+    job = told(post("repairs", {"keys": KEYS[:6], "seen": shown}))["job"]
+    post("dismissals", {"keys": KEYS[:1], "reason": "paid by hand"})
+    request = RepairRequest.of(find_job(services.connections, job["job_id"]).request)
+    assert keys_changed(services.connections, request.seen) == {KEYS[0]}

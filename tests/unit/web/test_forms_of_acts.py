@@ -365,7 +365,7 @@ def previewed(count: int, *, all_open: bool = False, lines: int | None = None) -
 
 
 def test_what_was_looked_at_is_not_what_is_repaired(browser: Browser) -> None:
-    keep(browser, REPAIR, previewed(2))
+    keep(browser, REPAIR, previewed(2) | {"seen": {KEYS[0]: "ab12"}})
     told = browser.get("/acts/{act}/{key}", act="repair", key="k1").body.decode()
     assert "What a repair would do" in told
     assert "On record" not in told, "a dry run is none"
@@ -373,6 +373,7 @@ def test_what_was_looked_at_is_not_what_is_repaired(browser: Browser) -> None:
     assert "<script>alert" not in told
     confirming = told[told.index('action="/repairs"') :]
     assert re.findall(r'name="keys" value="(\w+)"', confirming) == KEYS[:2], "each message once"
+    assert re.findall(r'name="seen" value="([^"]+)"', confirming) == [f"{KEYS[0]}=ab12"]
     assert "confirmation" not in confirming
     assert "dry_run" not in confirming
     assert f'href="/messages/{KEYS[0]}"' in told

@@ -1,0 +1,111 @@
+"""A person ends the work on a key (ports.Closings): verdicts and repairs in one transaction, if they are as seen.
+
+The rows are locked before they are compared, candidates first. A claim locks the row of its repair, too, and takes
+unfinished ones only: of a claim and a closing that meet, the second one finds what the first has written. A repair that
+does not exist yet cannot be locked: its place is taken by a row that is DONE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+
+from reconciler.contract.row_rules import bounded_text
+from reconciler.contract.subscription import Shard
+from reconciler.contract.tables import EVERY_GROUP, RepairState, Rung
+from reconciler.ledger.candidates import SqlCandidates, candidate_of
+from reconciler.ledger.database import LedgerDatabase
+from reconciler.ledger.repairs import new_row
+from reconciler.policy.ports import Candidate, Closing, Repair
+from reconciler.sql.repair_rows import REPAIR_COLUMNS, repair_of
+from reconciler.sql.tables import candidate, repair
+
+
+class _Changed(Exception):
+    """What was seen is no more: the transaction ends without a trace."""
+
+
+class SqlClosings:
+    """Closings in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
+
+    def __init__(self, database: LedgerDatabase, candidates: SqlCandidates) -> None:
+        self._database = database
+        self._candidates = candidates
+
+    def close(self, closing: Closing) -> bool:
+        """All or nothing."""
+        try:
+            with self._database.writing() as connection:
+                self._close(connection, closing)
+        except _Changed:
+            return False
+        return True
+
+    def _close(self, connection: sa.Connection, closing: Closing) -> None:
+        candidates = self._locked_candidates(connection, closing)
+        if not closing.still_holds(candidates, self._locked_repairs(connection, closing)):
+            raise _Changed
+        self._insert_missing(connection, closing)
+        for row in self._locked_repairs(connection, closing):
+            if row.scope in closing.scopes and row.state is not RepairState.DONE:
+                self._end(connection, closing, row)
+        by_subscription = {row.subscription: row for row in candidates}
+        for subscription, verification in closing.verdicts.items():
+            shard = Shard(subscription=subscription, number=by_subscription[subscription].shard)
+            self._candidates.record_within(connection, shard, [verification])
+
+    def _locked_candidates(self, connection: sa.Connection, closing: Closing) -> Sequence[Candidate]:
+        c = candidate.c
+        of_key = (
+            (c.environment == closing.environment) & (c.topic == closing.topic) & (c.unique_key == closing.unique_key)
+        )
+        rows = connection.execute(sa.select(candidate).where(of_key).order_by(c.consumer_group).with_for_update())
+        return [candidate_of(row) for row in rows]
+
+    def _locked_repairs(self, connection: sa.Connection, closing: Closing) -> Sequence[Repair]:
+        rows = connection.execute(
+            sa.select(*REPAIR_COLUMNS).where(_of_key(closing)).order_by(repair.c.scope).with_for_update()
+        )
+        return [repair_of(row) for row in rows]
+
+    def _insert_missing(self, connection: sa.Connection, closing: Closing) -> None:
+        """Rows that are DONE before they begin. One that another process has opened meanwhile stays, and is ended."""
+        known = {row.scope for row in closing.repairs}
+        done = {
+            "state": RepairState.DONE.value,
+            "answer": bounded_text(closing.answer),
+            "done_at_ms": self._database.now(),
+        }
+        rows = [
+            new_row(
+                self._database,
+                (closing.environment, closing.topic, scope, closing.unique_key),
+                Rung.END if scope == EVERY_GROUP else Rung.HAND_OVER,
+            )
+            | done
+            for scope in sorted(closing.scopes - known)
+        ]
+        self._database.insert_missing(connection, repair, rows)
+
+    def _end(self, connection: sa.Connection, closing: Closing, row: Repair) -> None:
+        """The row is locked; a damaged state stays as it is, for who mends it."""
+        c = repair.c
+        this_row = _of_key(closing) & (c.scope == row.scope)
+        is_claimed = c.token.is_not(None) & (c.lease_until_ms >= self._database.now())
+        if connection.execute(sa.select(c.scope).where(this_row, is_claimed)).first() is not None:
+            raise _Changed
+        values = {
+            "state": RepairState.DONE.value,
+            "answer": bounded_text(closing.answer),
+            "message": None,
+            "token": None,
+            "lease_until_ms": None,
+            "done_at_ms": self._database.now(),
+        }
+        connection.execute(sa.update(repair).where(this_row, c.state == row.state.value).values(**values))
+
+
+def _of_key(closing: Closing) -> sa.ColumnElement[bool]:
+    c = repair.c
+    return (c.environment == closing.environment) & (c.topic == closing.topic) & (c.unique_key == closing.unique_key)

@@ -1,0 +1,76 @@
+"""What a person saw of one key, and the closing of it that rests on what was seen."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from reconciler.contract.row_rules import FINISHED_REPAIRS
+from reconciler.contract.subscription import Subscription
+from reconciler.contract.tables import CandidateState, RepairState
+from reconciler.policy.ports.ledger import SEEN_DIGITS, Candidate, Repair, Verification
+
+
+def seen_of(candidates: Iterable[Candidate], repairs: Iterable[Repair]) -> str:
+    """What a person sees of one key, as one word: the same while nothing has happened that an act must know.
+
+    A look that changes nothing, a verdict that is still open, and a repair of which nothing was sent yet change it not.
+    """
+    verdicts = sorted(
+        (row.subscription.topic, row.subscription.group, str(row.state), "" if _is_open(row) else str(row.verdict))
+        for row in candidates
+    )
+    sends = sorted(
+        (row.topic, row.scope, str(row.state), row.attempts, row.sent_at_ms or 0, row.done_at_ms or 0)
+        for row in repairs
+        if row.state is not RepairState.OPEN or row.attempts
+    )
+    text = json.dumps([verdicts, sends])
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:SEEN_DIGITS]
+
+
+def _is_open(row: Candidate) -> bool:
+    return row.state is CandidateState.OPEN
+
+
+def unfinished(repairs: Iterable[Repair]) -> frozenset[tuple[str, RepairState]]:
+    """Scope and state of repairs that somebody works on, or may begin to."""
+    return frozenset((row.scope, row.state) for row in repairs if row.state not in FINISHED_REPAIRS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closing:
+    """Groups of one key that a person closes, and the rows that this rests on."""
+
+    environment: str
+    topic: str
+    unique_key: str
+    #: Rows of the key in this topic, of every group and every scope, as they were read.
+    candidates: Sequence[Candidate]
+    repairs: Sequence[Repair]
+    #: The verdict that is written for each group that is closed, with the row that it takes the place of.
+    verdicts: Mapping[Subscription, Verification] = field(default_factory=dict)
+    #: Scopes whose repair is DONE afterwards. One without a row gets it: nobody opens a repair of that scope later.
+    scopes: frozenset[str] = frozenset()
+    #: Of the repairs that are closed.
+    answer: str
+
+    def still_holds(self, candidates: Sequence[Candidate], repairs: Sequence[Repair]) -> bool:
+        """Whether these rows, read under a lock, are what the person saw."""
+        as_seen = seen_of(self.candidates, self.repairs), unfinished(self.repairs)
+        return (seen_of(candidates, repairs), unfinished(repairs)) == as_seen
+
+
+class Closings(Protocol):
+    """Acts of a person that end the work on a key. Raises DatabaseAway."""
+
+    def close(self, closing: Closing) -> bool:
+        """One transaction: verdicts and repairs, all or nothing.
+
+        False, and nothing is written: a row is another one than was read, a repair that would be closed is claimed, or
+        one has been opened since.
+        """
+        ...

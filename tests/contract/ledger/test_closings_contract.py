@@ -1,0 +1,195 @@
+"""ports.Closings on every backend: a person ends the work on a key, if it is still what that person saw."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from reconciler.contract.row_rules import DISMISSED_BY
+from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState, Rung
+from reconciler.contract.verdicts import Verdict
+from reconciler.policy.ports import Candidate, Closing, Repair, RepairChange, seen_of
+from tests.contract.ledger.conftest import World
+from tests.contract.ledger.rows import key, message, shard, verification
+
+GROUPS = ("billing", "shipping")
+ANSWER = f"{DISMISSED_BY}anna: paid by hand"
+SETTLED, QUARANTINED = CandidateState.SETTLED, CandidateState.QUARANTINED
+
+
+def given_up(world: World) -> None:
+    """Both groups lack the effect of a message whose repair has failed, billing's hand-over too."""
+    for group in GROUPS:
+        world.ledger.candidates.record(
+            shard(world.environment, group=group), [verification(1, Verdict.QUARANTINED, QUARANTINED)]
+        )
+    world.ledger.repairs.open(world.environment, "ORDERS", key(1), rung=Rung.HAND_OVER)
+    world.ledger.hand_overs.insert(world.environment, message(1), groups=["billing"])
+    for row in repairs_of(world).values():
+        fail(world, row)
+
+
+def fail(world: World, row: Repair) -> None:
+    claimed = world.ledger.repairs.claim(row, token="t", lease_seconds=60)
+    assert claimed is not None
+    failed = RepairChange(state=RepairState.FAILED, rung=row.rung, answer="refused")
+    assert world.ledger.repairs.change(claimed, failed, token="t") is not None
+
+
+def candidates_of(world: World) -> list[Candidate]:
+    rows = world.ledger.reports.life(world.environment, key(1)).candidates
+    return [row for row in rows if row.subscription.topic == "ORDERS"]
+
+
+def repairs_of(world: World) -> dict[str, Repair]:
+    found = world.ledger.repairs.of_keys(world.environment, "ORDERS", [key(1)]).get(key(1), ())
+    return {row.scope: row for row in found}
+
+
+def closing_of(world: World, *scopes: str) -> Closing:
+    """Of both groups, as they are now."""
+    rows = candidates_of(world)
+    return Closing(
+        environment=world.environment,
+        topic="ORDERS",
+        unique_key=key(1),
+        candidates=rows,
+        repairs=list(repairs_of(world).values()),
+        verdicts={row.subscription: verification(1, Verdict.QUARANTINED, SETTLED) for row in rows},
+        scopes=frozenset(scopes),
+        answer=ANSWER,
+    )
+
+
+def test_all_rows_of_a_key_are_closed_together_and_its_message_goes(world: World) -> None:
+    given_up(world)
+    world.clock.advance(1)
+    assert world.ledger.closings.close(closing_of(world, EVERY_GROUP, "billing"))
+    assert {row.state for row in candidates_of(world)} == {SETTLED}
+    rows = repairs_of(world)
+    assert {row.scope: (row.state, row.answer) for row in rows.values()} == {
+        EVERY_GROUP: (RepairState.DONE, ANSWER),
+        "billing": (RepairState.DONE, ANSWER),
+    }
+    assert rows["billing"].done_at_ms == world.clock.now_ms()
+    assert world.ledger.hand_overs.message_of(rows["billing"]) is None
+
+
+def test_nothing_is_begun_for_a_closed_scope_that_had_no_repair(world: World) -> None:
+    """Neither a verdict that was on its way nor a person opens one later, and a replay worker finds nothing."""
+    given_up(world)
+    assert world.ledger.closings.close(closing_of(world, EVERY_GROUP, "shipping"))
+    world.ledger.repairs.open_all(world.environment, "ORDERS", {key(1): Rung.END})
+    world.ledger.hand_overs.insert(world.environment, message(1), groups=["shipping"])
+    rows = repairs_of(world)
+    assert {scope: rows[scope].state for scope in (EVERY_GROUP, "shipping")} == {
+        EVERY_GROUP: RepairState.DONE,
+        "shipping": RepairState.DONE,
+    }
+    repairs = world.ledger.repairs
+    assert repairs.claimable(world.environment, "ORDERS", scope="shipping", limit=9) == []
+    assert repairs.claim(rows["shipping"], token="worker", lease_seconds=60) is None
+    assert not repairs.reopen(rows["shipping"], rung=Rung.HAND_OVER)
+    assert world.ledger.hand_overs.message_of(rows["shipping"]) is None
+
+
+def reopen_repair(world: World) -> None:
+    assert world.ledger.repairs.reopen(repairs_of(world)[EVERY_GROUP], rung=Rung.END)
+
+
+def send(world: World) -> None:
+    reopen_repair(world)
+    row = world.ledger.repairs.claim(repairs_of(world)[EVERY_GROUP], token="run", lease_seconds=60)
+    assert row is not None
+    sending = RepairChange(state=RepairState.SENDING, rung=Rung.END, counts_as_attempt=True)
+    assert world.ledger.repairs.change(row, sending, token="run") is not None
+
+
+def send_and_fail(world: World) -> None:
+    send(world)
+    row = repairs_of(world)[EVERY_GROUP]
+    failed = RepairChange(state=RepairState.FAILED, rung=Rung.END)
+    assert world.ledger.repairs.change(row, failed, token="run") is not None
+
+
+def hand_over_again(world: World) -> None:
+    world.ledger.hand_overs.insert(world.environment, message(1), groups=["billing"])
+
+
+def hand_over_to_another(world: World) -> None:
+    world.ledger.hand_overs.insert(world.environment, message(1), groups=["shipping"])
+
+
+def consume(world: World) -> None:
+    consumed = verification(1, Verdict.CONSUMED, SETTLED)
+    world.ledger.candidates.record(shard(world.environment, group="shipping"), [consumed])
+
+
+def reopen_verdict(world: World) -> None:
+    assert world.ledger.candidates.reopen(candidates_of(world)[0])
+
+
+def judge_a_third_group(world: World) -> None:
+    world.ledger.candidates.record(shard(world.environment, group="audit"), [verification(1)])
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        reopen_repair, send, send_and_fail, hand_over_again, hand_over_to_another,
+        consume, reopen_verdict, judge_a_third_group,
+    ],
+)  # fmt: skip
+def test_a_key_that_has_changed_since_it_was_read_is_left_as_it_is(world: World, act: Callable[[World], None]) -> None:
+    given_up(world)
+    as_read = closing_of(world, EVERY_GROUP, "billing")
+    world.clock.advance(1)
+    act(world)
+    before = (candidates_of(world), repairs_of(world))
+    assert not world.ledger.closings.close(as_read)
+    assert (candidates_of(world), repairs_of(world)) == before
+    assert seen_of(*(before[0], before[1].values())) != seen_of(as_read.candidates, as_read.repairs) or act in {
+        reopen_repair,
+        hand_over_again,
+        hand_over_to_another,
+    }
+
+
+def test_a_row_that_somebody_holds_is_not_closed_until_its_claim_has_run_out(world: World) -> None:
+    given_up(world)
+    hand_over_again(world)
+    row = world.ledger.repairs.claim(repairs_of(world)["billing"], token="worker", lease_seconds=60)
+    assert row is not None
+    as_read = closing_of(world, "billing")
+    world.clock.advance(60)
+    assert not world.ledger.closings.close(as_read)
+    assert {row.state for row in candidates_of(world)} == {QUARANTINED}
+    world.clock.advance(0.001)
+    assert world.ledger.closings.close(as_read)
+    sending = RepairChange(state=RepairState.SENDING, rung=Rung.HAND_OVER, counts_as_attempt=True)
+    assert world.ledger.repairs.change(row, sending, token="worker") is None, "it stops before its handler"
+
+
+def test_of_two_who_close_the_same_key_the_second_one_is_told(world: World) -> None:
+    given_up(world)
+    first, second = closing_of(world, EVERY_GROUP), closing_of(world, EVERY_GROUP)
+    assert world.ledger.closings.close(first)
+    assert not world.ledger.closings.close(replace(second, answer=f"{DISMISSED_BY}ben: refunded"))
+    assert repairs_of(world)[EVERY_GROUP].answer == ANSWER
+
+
+def test_other_keys_topics_and_environments_stay(world: World) -> None:
+    given_up(world)
+    others = [
+        shard(world.environment, topic="ORDERS2"),
+        shard(world.environment + "x"),
+    ]
+    for other in others:
+        world.ledger.candidates.record(other, [verification(1, Verdict.QUARANTINED, QUARANTINED)])
+    world.ledger.candidates.record(shard(world.environment), [verification(2, Verdict.QUARANTINED, QUARANTINED)])
+    assert world.ledger.closings.close(closing_of(world, EVERY_GROUP, "billing"))
+    left = [*others, shard(world.environment)]
+    for of, number in zip(left, (1, 1, 2), strict=True):
+        assert world.ledger.candidates.of_keys(of.subscription, [key(number)])[key(number)].state is QUARANTINED
