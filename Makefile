@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 DRAWN ?= 200
-.PHONY: coverage mutants model fuzz failover help setup demo test test-spark test-stress test-nightly test-packages test-fast test-lowest lint lock format conformance chaos simulate benchmark-audit load-ids load-sql load-lag load-dead screenshots docs site sbom release clean
+.PHONY: coverage mutants model fuzz failover help setup demo test test-spark test-stress test-nightly test-packages test-fast test-pythons test-lowest lint lock format conformance chaos simulate benchmark-audit load-ids load-sql load-lag load-dead screenshots docs site sbom release clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -22,12 +22,17 @@ LOCKED := -m pip install --quiet --no-compile --disable-pip-version-check --requ
 
 setup: $(VENV)/.stamp ## virtual environment with everything the tests need, by the hashes of requirements/ci.lock
 
-$(VENV)/.stamp: requirements/ci.lock $(VENV)/.demo
+$(VENV)/.stamp: requirements/ci.lock $(VENV)/.fast
 	$(BIN)/python $(LOCKED) --requirement requirements/ci.lock
 	$(BIN)/python -m pip check
 	@touch $@
 
-# PySpark is half a gigabyte: who only wants to look does not wait for it.
+# PySpark is half a gigabyte: who only wants to look, or to run the fast tests, does not wait for it.
+$(VENV)/.fast: requirements/fast.lock $(VENV)/.demo
+	$(BIN)/python $(LOCKED) --requirement requirements/fast.lock
+	$(BIN)/python -m pip check
+	@touch $@
+
 $(VENV)/.demo: pyproject.toml requirements/build.lock requirements/demo.lock $(VENV)/.created
 	$(BIN)/python $(LOCKED) --requirement requirements/build.lock --requirement requirements/demo.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
@@ -49,12 +54,22 @@ PACKAGED := tests/packages
 # CI lands often, and tries other examples of properties each time.
 FEWER := $(if $(IN_CI),--hypothesis-profile=fast)
 
-# Four workers on two cores: half of their time is waiting, for brokers, grace periods and leases.
+# Four workers on two cores: half of their time is waiting, for brokers, grace periods and leases. FAST=elsewhere leaves
+# out what `make test-fast` runs on another Python.
 test: setup ## everything but test-spark, test-stress and test-nightly; a missing service is skipped on a laptop and fails with CI=true
-	$(PYTEST) -n 4 --dist loadgroup -m "not spark and not nightly" $(STRESS:%=--ignore=%) --ignore=$(PACKAGED) $(FEWER)
+	$(PYTEST) -n 4 --dist loadgroup -m "not spark and not nightly" $(STRESS:%=--ignore=%) --ignore=$(PACKAGED) $(FEWER) \
+		$(FAST:%=--fast=%)
 
-test-nightly: coverage test-lowest ## what repeats on more brokers, databases and rungs what CI shows; before, these two
+test-nightly: coverage test-lowest test-pythons ## what repeats on more brokers, databases and rungs what CI shows; before, these three
 	$(BIN)/python -m tests.services.spark_start $(PYTEST) -n 2 --dist loadgroup -m nightly tests
+
+# An environment for each, kept until a lock changes.
+PYTHONS ?= 3.12 3.13
+test-pythons: ## test, test-spark and test-stress on PYTHONS=3.12 3.13, as far as this machine has them
+	@for release in $(PYTHONS); do \
+		python=$$($(PYTHON) -m tests.services.other_python $$release) || exit 1; \
+		test -z "$$python" || $(MAKE) PYTHON=$$python VENV=$(VENV)-$$release test test-spark test-stress || exit 1; \
+	done
 
 coverage: setup ## unit, contract and integration tests, measured: every branch of the policy, 87 % of the product
 	$(PYTEST) -n 4 --dist loadgroup -m "not nightly" --cov --cov-report= tests/unit tests/contract tests/integration
@@ -71,9 +86,8 @@ test-packages: setup ## deploy/: units, image, compose file and chart, as far as
 	$(PYTEST) -n 2 --dist loadgroup tests/unit/packages $(PACKAGED)
 
 # Three workers on two cores: half of their time is waiting.
-test-fast: setup ## unit and contract tests in memory
-	$(PYTEST) -n 3 --hypothesis-profile=fast tests/unit tests/contract \
-		-m "not slow and not redis and not sql and not broker"
+test-fast: $(VENV)/.fast ## unit and contract tests in memory; PYTHON and VENV name another Python and its environment
+	$(PYTEST) -n 3 --hypothesis-profile=fast --fast=only -m "not nightly" tests/unit tests/contract
 
 # Built from nothing each time. PySpark is left out: the audit's tests here need none. So is hatchling, which builds
 # wheels. The folders are those whose product code loads packages.
@@ -201,8 +215,10 @@ lock: $(TOOLS)/.stamp ## requirements/*.lock from pyproject.toml; UPGRADE=--upgr
 	$(LOCK) $(SAME) pyproject.toml --extra demo -o requirements/demo.lock
 	$(LOCK) $(SAME) --no-emit-package pyspark --no-emit-package py4j pyproject.toml $(SERVED:%=--extra %) \
 		-o requirements/service.lock
+	$(LOCK) $(SAME) --no-emit-package pyspark --no-emit-package py4j pyproject.toml $(EXTRAS:%=--extra %) --group test \
+		-o requirements/fast.lock
 	$(LOCK) $(LOWEST) pyproject.toml $(EXTRAS:%=--extra %) --group test -o requirements/lowest.lock
 	$(LOCK) --group tools -o requirements/tools.lock
 
 clean: ## removes the virtual environment, what was built, and caches
-	rm -rf dist build $(VENV) $(VENV)-lowest .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.*
+	rm -rf dist build $(VENV) $(VENV)-lowest $(PYTHONS:%=$(VENV)-%) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.*

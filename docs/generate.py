@@ -10,7 +10,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from functools import partial
-from importlib.metadata import distribution
+from importlib.metadata import distribution, distributions
 from pathlib import Path
 from typing import Any
 
@@ -302,16 +302,29 @@ ASKS = {
 }
 #: Not installed here: it needs a native library that no registry carries.
 NOT_INSTALLED = {"rocketmq-client-python": "Apache Software License 2.0"}
-#: Read in their files: the packages declare none.
-UNDECLARED = {"axe-playwright-python": "MIT, and MPL-2.0 for the axe-core in it"}
+#: Read in their files: the packages declare none. Or the releases for different Pythons say it in different words.
+UNDECLARED = {"axe-playwright-python": "MIT, and MPL-2.0 for the axe-core in it", "deprecated": "MIT License"}
 
 
 def dependencies_page() -> str:
-    """Every package that the project or one of its extras brings, with its licence."""
+    """Every package that the project or one of its extras brings, with its licence.
+
+    The page as it is where not all of them are installed, as without PySpark: the same wherever it is written. Raises
+    SystemExit if pyproject.toml then asks for one that the page does not have.
+    """
     document = tomllib.loads((FOLDER.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))
     project, groups = document["project"], document["dependency-groups"]
     asked = {"base": project["dependencies"], **project["optional-dependencies"]}
     asked["tests and lint"] = [one for name in ("test", "dev") for one in groups[name] if isinstance(one, str)]
+    direct = {canonicalize_name(Requirement(one).name) for requirements in asked.values() for one in requirements}
+    direct -= {canonicalize_name(project["name"])}
+    there = {canonicalize_name(one.name) for one in distributions()}
+    if not direct <= there | NOT_INSTALLED.keys():
+        page = (FOLDER / "dependencies.md").read_text(encoding="utf-8")
+        unknown = sorted(name for name in direct if f"\n| {name} | " not in page)
+        if unknown:
+            raise SystemExit(f"the licences of {unknown} are not on the page of dependencies: make setup docs")
+        return page
     brought: dict[str, set[str]] = {}
     for name, requirements in asked.items():
         for requirement in requirements:
@@ -362,8 +375,8 @@ def _follow(requirement: Requirement, asker: str, brought: dict[str, set[str]], 
 
 def _licence(name: str) -> str:
     metadata = distribution(name).metadata
-    declared = metadata.get("License-Expression") or classified_licence(name) or metadata.get("License")
-    declared = declared or UNDECLARED.get(name)
+    declared = UNDECLARED.get(name) or metadata.get("License-Expression") or classified_licence(name)
+    declared = declared or metadata.get("License")
     if not declared:
         raise SystemExit(f"{name} declares no licence: look it up")
     return declared.splitlines()[0]

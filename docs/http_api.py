@@ -13,6 +13,7 @@ from http import HTTPStatus
 from typing import Any
 
 from reconciler.web.api.description import Parameter
+from reconciler.web.exchange import title_of
 from reconciler.web.routes import ROUTES, WebRoute
 
 
@@ -33,7 +34,7 @@ def lines(routes: Sequence[WebRoute] = ROUTES) -> Iterator[str]:
             yield from ("", "Answer:", "", *_members(about.answer))
         yield from ("", "| status | meaning |", "|---|---|")
         for status, meaning in about.statuses.items():
-            yield f"| {status} {HTTPStatus(status).phrase} | {meaning} |"
+            yield f"| {status} {title_of(HTTPStatus(status))} | {meaning} |"
 
 
 def _shown(route: WebRoute) -> WebRoute:

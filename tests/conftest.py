@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 
@@ -25,14 +26,34 @@ for _name in [name for name in os.environ if name.upper().startswith("RECONCILER
     del os.environ[_name]
 
 _DESELECTED = pytest.StashKey[int]()
+#: Of tests/unit and tests/contract, what has none of these marks is fast.
+_NOT_FAST = ("slow", "redis", "sql", "broker")
+_TESTS = Path(__file__).parent
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`make test-fast` and, with FAST=elsewhere, `make test` take one part each: what another Python runs, or not."""
+    parser.addoption("--fast", choices=("only", "elsewhere"), help="only fast tests, or none of them")
+
+
+def _is_fast(item: pytest.Item) -> bool:
+    if not any(item.path.is_relative_to(_TESTS / folder) for folder in ("unit", "contract")):
+        return False
+    return all(item.get_closest_marker(mark) is None for mark in _NOT_FAST)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests for a library that no registry carries are deselected and listed, not skipped; CI is patient."""
+    """What another run is for is deselected; tests for a library that no registry carries are, and are listed, not
+    skipped; CI is patient."""
     for item in items if PATIENCE > 1.0 else []:
         mark = item.get_closest_marker("timeout")
         seconds = mark.args[0] if mark else float(config.getini("timeout"))
         item.add_marker(pytest.mark.timeout(seconds * PATIENCE), append=False)
+    wanted = config.getoption("fast")
+    if wanted is not None:
+        others = [item for item in items if _is_fast(item) != (wanted == "only")]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if _is_fast(item) == (wanted == "only")]
     if requirements.librocketmq2_present():
         return
     without = [item for item in items if item.get_closest_marker("librocketmq2")]

@@ -28,7 +28,7 @@ from reconciler.errors import Collision, InvalidValue, PermanentError, Reconcile
 from reconciler.policy.evidence import StoredMessage
 from reconciler.policy.plan import inbox_reaches
 from reconciler.policy.ports import Repair, RepairChange
-from reconciler.sql.engines import open_engine
+from reconciler.sql.engines import close_engine, open_engine
 
 logger = logging.getLogger(__name__)
 
@@ -201,7 +201,7 @@ class ReplayWorker:
     def close(self) -> None:
         """Closes the ledger's connections, if they are the worker's own."""
         if self._engine is not None:
-            self._engine.dispose()
+            close_engine(self._engine)
 
     @property
     def _open_queue(self) -> HandOverQueue:

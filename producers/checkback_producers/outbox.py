@@ -29,6 +29,7 @@ from reconciler.sql.callers_connection import CallersConnection, UnsafeConnectio
 from reconciler.sql.engines import (
     asked_once,
     class_names,
+    close_engine,
     database_now_ms,
     driver_error,
     now_ms,
@@ -283,7 +284,7 @@ class SqlOutbox:
 
     def close(self) -> None:
         """Closes the pools' idle connections."""
-        self.engine.dispose()
+        close_engine(self.engine)
         self._single.close()
 
     def _refuse(self, error: Exception, unique_key: str) -> None:

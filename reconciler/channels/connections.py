@@ -8,7 +8,8 @@ from collections.abc import Mapping
 
 from reconciler.channels.deadline import Deadline
 
-#: OpenSSL's X509_V_ERR_*, by number. Its own words repeat the host's name, which may be a token.
+_DEMANDED = "which Python 3.13 and newer demand; have its authority issue one that has it"
+#: OpenSSL's X509_V_ERR_*, by number. Its own words for 62 to 64 repeat the host's name, which may be a token.
 _CERTIFICATE_PROBLEMS: Mapping[int, str] = {
     7: "its signature is not that of its authority",
     9: "it is not valid yet",
@@ -18,7 +19,11 @@ _CERTIFICATE_PROBLEMS: Mapping[int, str] = {
     20: "its authority is unknown",
     21: "its authority is unknown",
     62: "it is valid for another name",
+    63: "it is valid for another address",
     64: "it is valid for another address",
+    85: f"it lacks the extension Authority Key Identifier, {_DEMANDED}",
+    86: f"it, or its authority's, lacks the extension Subject Key Identifier, {_DEMANDED}",
+    92: f"its authority's lacks the extension Key Usage, {_DEMANDED}",
 }
 
 
@@ -60,4 +65,4 @@ def encrypt(connection: socket.socket, context: ssl.SSLContext, host: str, deadl
 
 def certificate_problem(error: ssl.SSLCertVerificationError) -> str:
     """Why a certificate is not trusted, without the name that was asked for."""
-    return _CERTIFICATE_PROBLEMS.get(error.verify_code, f"OpenSSL's verify code is {error.verify_code}")
+    return _CERTIFICATE_PROBLEMS.get(error.verify_code, f"{error.verify_message} (OpenSSL's {error.verify_code})")

@@ -14,7 +14,7 @@ from reconciler.contract.secret import Secret
 from reconciler.contract.tables import OUTBOX, OutboxState
 from reconciler.errors import ReconcilerError
 from reconciler.policy.evidence import Lookup, OutboxRow, Presence, WitnessAnswer
-from reconciler.sql.engines import open_engine, shown
+from reconciler.sql.engines import close_engine, open_engine, shown
 from reconciler.sql.tables import outbox
 from reconciler.sql.witness_database import DatabaseRole, WitnessDatabase, absence
 
@@ -105,7 +105,7 @@ class SqlOutboxReader:
     def close(self) -> None:
         """Closes all engines."""
         for database in self._databases.values():
-            database.engine.dispose()
+            close_engine(database.engine)
 
     def _of(self, topic: str) -> list[ReadOutbox]:
         return [found for found in self._outboxes if topic in found.topics]

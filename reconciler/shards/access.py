@@ -211,6 +211,10 @@ _TLS_REMEDIES = tuple(
             "ismatch, certificate",
             "reach it under a name of its certificate, or set ssl_check_hostname=false in its URL",
         ),
+        (
+            "Key Identifier|include key usage",
+            "Python 3.13 and newer demand that extension: have its authority issue a certificate that has it",
+        ),
         ("certificate verify failed", "give the certificate of its authority as ssl_ca_certs in its URL"),
         ("WRONG_VERSION_NUMBER", "the port does not speak TLS: correct its URL"),
         (

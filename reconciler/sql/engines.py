@@ -81,6 +81,10 @@ _REMEDIES = tuple(
             ),
         ),
         (
+            r"key identifier|include key usage",
+            "Python 3.13 and newer demand that extension: have its authority issue a certificate that has it",
+        ),
+        (
             r"certificate verify failed|root certificate file|self-signed certificate",
             "give the certificate of its authority in its URL (docs/reference/security.md#redis-and-databases)",
         ),
@@ -156,6 +160,17 @@ def replace_pool(engine: sa.Engine) -> None:
     old = engine.pool
     engine.dispose()
     event.listen(old, "checkin", lambda _connection, entry: entry.invalidate())  # afterwards: else the new pool has it
+
+
+def close_engine(engine: sa.Engine) -> None:
+    """Closes every connection: one in use when it comes back, and so one that a thread opens which has not ended yet.
+
+    engine.dispose() leaves both to the garbage collector.
+    """
+    event.listen(
+        engine.pool, "checkin", lambda _connection, entry: entry.invalidate()
+    )  # before: the new pool has it, too
+    engine.dispose()
 
 
 def _parsed(url: Secret) -> sa.URL:

@@ -21,6 +21,7 @@ from reconciler.errors import DatabaseAway
 from reconciler.sql.engines import (
     LOCK_TIMEOUT_SECONDS_DEFAULT,
     away,
+    close_engine,
     is_silent,
     open_engine,
     replace_pool,
@@ -76,7 +77,7 @@ class SingleStatements:
 
     def close(self) -> None:
         """Closes the idle connections; later statements connect again."""
-        self._engine.dispose()
+        close_engine(self._engine)
 
     def _run(self, sql: str, parameters: Sequence[object], result: Callable[[Any], T]) -> T:
         try:

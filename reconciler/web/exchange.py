@@ -84,6 +84,15 @@ class WebResponse:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
+#: Python 3.13 has the names of RFC 9110 for these. A title is the same whatever Python writes it.
+_TITLES = {413: "Request Entity Too Large", 422: "Unprocessable Entity"}
+
+
+def title_of(status: HTTPStatus) -> str:
+    """The words of a status, for problem documents and the page of the API."""
+    return _TITLES.get(status.value, status.phrase)
+
+
 class WebRefusal(Exception):
     """A request that is not served, in the words of RFC 9457: what is wrong, and what to do."""
 
@@ -102,7 +111,7 @@ class WebRefusal(Exception):
         self.kind = kind
         self.headers = headers or {}
         self.more = more
-        super().__init__(f"{status.value} {status.phrase}: {detail}")
+        super().__init__(f"{status.value} {title_of(status)}: {detail}")
 
 
 #: A handler runs in a thread of its own, and may raise WebRefusal and every ReconcilerError.

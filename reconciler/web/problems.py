@@ -16,7 +16,7 @@ from reconciler.errors import (
     TransientError,
     UsageError,
 )
-from reconciler.web.exchange import WebRefusal, WebResponse, json_response
+from reconciler.web.exchange import WebRefusal, WebResponse, json_response, title_of
 
 PROBLEM_JSON = "application/problem+json"
 #: When a dependency that is away is asked for again.
@@ -59,7 +59,7 @@ def problem_document(refusal: WebRefusal, *, request_id: str) -> dict[str, objec
     kind = refusal.kind if ":" in refusal.kind else f"urn:checkback-reconciler:problem:{refusal.kind}"
     document = {
         "type": kind,
-        "title": refusal.status.phrase,
+        "title": title_of(refusal.status),
         "status": refusal.status.value,
         "detail": visible(refusal.detail),
         "request_id": request_id,

@@ -21,7 +21,7 @@ from reconciler.rocketmq.client.tls import TlsSettings
 from reconciler.rocketmq.wire.acl import AclCredentials
 from reconciler.settings.schema import AclSettings, Settings, TlsSection
 from reconciler.shards.access import RedisClient, open_client
-from reconciler.sql.engines import database_now_ms, open_engine, reading
+from reconciler.sql.engines import close_engine, database_now_ms, open_engine, reading
 
 #: Redis answers the announcement consumer and the commands within this, or counts as away.
 REDIS_TIMEOUT_SECONDS = 2.0
@@ -63,7 +63,7 @@ class Connections:
                 engine = open_engine(
                     url, read_only=read_only, must_exist=True, statement_seconds=self.statement_seconds
                 )
-                self._stack.callback(engine.dispose)
+                self._stack.callback(close_engine, engine)
                 self._engines[key] = engine
             return self._engines[key]
 

@@ -37,7 +37,7 @@ from reconciler.policy.notices import (
 from reconciler.policy.ports import Conversation, LedgerReports, Notice, NoticeChannel, Notices, Place, StandingTrouble
 from reconciler.settings.notifiers import NotifierKind, NotifierSettings
 from reconciler.settings.schema import Settings
-from reconciler.sql.engines import open_engine
+from reconciler.sql.engines import close_engine, open_engine
 from reconciler.wiring.channels import GAP_SECONDS, make_channel
 from reconciler.wiring.rights import lacks_right
 from reconciler.wiring.subscriptions import subscription_of
@@ -409,11 +409,14 @@ def telling_people(
     if sends:
         turns = {f"notices of {one.name}": partial(service.send, one.name) for one in listeners}
         turns["silence of the ledger"] = service.tell_silence
-    with (
-        repeating(turns, clock=clock, seconds=SEND_SECONDS),
-        repeating({"notices": service.look}, clock=clock, seconds=LOOK_SECONDS),
-    ):
-        yield service
+    try:
+        with (
+            repeating(turns, clock=clock, seconds=SEND_SECONDS),
+            repeating({"notices": service.look}, clock=clock, seconds=LOOK_SECONDS),
+        ):
+            yield service
+    finally:
+        close_engine(engine)
 
 
 @contextmanager

@@ -12,6 +12,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 _DAY = datetime.timedelta(days=1)
+_SIGNS_CERTIFICATES = x509.KeyUsage(
+    key_cert_sign=True, crl_sign=True, digital_signature=False, content_commitment=False, key_encipherment=False,
+    data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,16 +27,24 @@ class Certificate:
 
 
 class Authority:
-    """Signs certificates for servers and clients."""
+    """Signs certificates for servers and clients.
 
-    def __init__(self, folder: Path, name: str = "authority") -> None:
+    One without `key_identifiers` is as many companies' own: Python 3.13 refuses what it signed.
+    """
+
+    def __init__(self, folder: Path, name: str = "authority", *, key_identifiers: bool = True) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
+        self._has_key_identifiers = key_identifiers
         self._name = _named(name)
         self._key = ec.generate_private_key(ec.SECP256R1())
         constraints = x509.BasicConstraints(ca=True, path_length=None)
         builder = _builder(self._name, self._name, self._key.public_key(), days=30)
-        signed = builder.add_extension(constraints, critical=True).sign(self._key, hashes.SHA256())
+        builder = builder.add_extension(constraints, critical=True).add_extension(_SIGNS_CERTIFICATES, critical=True)
+        if key_identifiers:
+            own = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
+            builder = builder.add_extension(own, critical=False)
+        signed = builder.sign(self._key, hashes.SHA256())
         #: Its own certificate.
         self.file = folder / f"{name}.pem"
         self.file.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
@@ -51,7 +63,11 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         names = x509.SubjectAlternativeName([_alternative(host) for host in hosts])
         builder = _builder(_named(name), self._name, key.public_key(), days=days)
-        signed = builder.add_extension(names, critical=False).sign(self._key, hashes.SHA256())
+        builder = builder.add_extension(names, critical=False)
+        if self._has_key_identifiers:
+            of_authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+            builder = builder.add_extension(of_authority, critical=False)
+        signed = builder.sign(self._key, hashes.SHA256())
         issued = Certificate(certificate=self.folder / f"{name}.pem", key=self.folder / f"{name}.key")
         encryption: serialization.KeySerializationEncryption = serialization.NoEncryption()
         if key_password is not None:

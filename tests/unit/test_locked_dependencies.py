@@ -60,6 +60,16 @@ def test_the_environment_of_the_tests_is_the_locked_one() -> None:
     assert other == {}, "run: make setup"
 
 
+def test_each_python_that_is_promised_is_tried() -> None:
+    promised = re.findall(r"Python :: (3\.\d+)", " ".join(DOCUMENT["project"]["classifiers"]))
+    first, *others = promised
+    assert DOCUMENT["project"]["requires-python"] == f">={first}"
+    makefile, run, readme = ((ROOT / name).read_text(encoding="utf-8") for name in ("Makefile", ".ci/run", "README.md"))
+    assert f"PYTHONS ?= {' '.join(others)}\n" in makefile, "make test-nightly"
+    assert f"tests.services.other_python {others[-1]})" in run
+    assert f"Python {first} to {others[-1]} (" in readme
+
+
 #: What installs the service, the tests or a release, and how often at least.
 INSTALLING = {"Makefile": 5, "deploy/image/Dockerfile": 4, "docs/how-to/install.md": 3, "docs/how-to/upgrade.md": 3}
 

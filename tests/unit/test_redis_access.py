@@ -43,6 +43,16 @@ def test_every_driver_error_has_one_meaning_and_keeps_its_cause(error: Exception
     assert caught.value.__cause__ is error
 
 
+def test_a_certificate_without_what_python_3_13_demands_is_no_unknown_authority() -> None:
+    said = "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: {} (_ssl.c:1028)"
+    found = translate(exceptions.ConnectionError(said.format("Missing Authority Key Identifier")))
+    assert isinstance(found, RedisAway)
+    assert found.remedy.startswith("Python 3.13 and newer demand that extension")
+    found = translate(exceptions.ConnectionError(said.format("unable to get local issuer certificate")))
+    assert isinstance(found, RedisAway)
+    assert found.remedy.startswith("give the certificate of its authority")
+
+
 def test_a_watch_error_is_not_translated() -> None:
     with pytest.raises(exceptions.WatchError), translated_errors():
         raise exceptions.WatchError("changed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -67,6 +68,32 @@ def test_a_certificate_that_is_not_trusted_does_not_tell_the_address(
     ):
         post().send(receiver.url, b"{}", {})
     assert "127.0.0.1" not in str(caught.value)
+
+
+def test_what_python_3_13_misses_in_a_certificate_is_told_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def strict() -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_verify_locations(authority.file)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT  # as create_default_context() of 3.13 does
+        return context
+
+    monkeypatch.setattr(ssl, "create_default_context", strict)
+    authority = Authority(tmp_path, "with", key_identifiers=True)
+    with receiving(certificate=authority.issue("server")) as receiver:
+        post().send(receiver.url, b"{}", {})
+        assert len(receiver.received) == 1
+    authority = Authority(tmp_path, "without", key_identifiers=False)
+    with (
+        receiving(certificate=authority.issue("server")) as receiver,
+        pytest.raises(
+            ChannelRefused, match=r"lacks the extension Authority Key Identifier, which Python 3\.13"
+        ) as caught,
+    ):
+        post().send(receiver.url, b"{}", {})
+    assert "127.0.0.1" not in str(caught.value)
+    assert "verify code" not in str(caught.value)
 
 
 def test_a_certificate_of_another_host_does_not_tell_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

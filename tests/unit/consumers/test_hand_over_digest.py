@@ -60,9 +60,21 @@ def handler_of(engine: sa.Engine, business: Any = pay) -> TransactionalHandler:
     return transactional_handler(engine, group="billing")(business)
 
 
+made: list[ReplayWorker] = []
+
+
+@pytest.fixture(autouse=True)
+def end_of_workers() -> Iterator[None]:
+    yield
+    while made:
+        made.pop().close()
+
+
 def worker_of(engine: sa.Engine, business: Any = pay, **options: Any) -> ReplayWorker:
     url = engine.url.render_as_string(hide_password=False)
-    return ReplayWorker(handler_of(engine, business), environment="test", topics="ORDERS", ledger_url=url, **options)
+    handler = handler_of(engine, business)
+    made.append(ReplayWorker(handler, environment="test", topics="ORDERS", ledger_url=url, **options))
+    return made[-1]
 
 
 # ----------------------------------------------------------------- the row against its digest

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 
 from reconciler.errors import ConfigurationError, DatabaseAway, InvalidValue, MissingDependency
-from reconciler.sql.engines import away, database_now_ms, now_ms, open_engine, reading, writing
+from reconciler.sql.engines import away, close_engine, database_now_ms, now_ms, open_engine, reading, writing
 from reconciler.sql.tables import inbox, inbox_metadata
 from tests.polling import eventually
 
@@ -54,6 +54,22 @@ def test_database_time_is_now_and_moves_inside_a_transaction(engine: sa.Engine) 
         deadline = time.monotonic() + 5
         while database_now_ms(connection) == first:
             assert time.monotonic() < deadline
+
+
+def test_a_connection_that_a_thread_still_has_when_its_engine_is_closed_is_closed_when_it_comes_back(
+    tmp_path: Path,
+) -> None:
+    engine = open_engine(f"sqlite:///{tmp_path}/ledger.db")
+    opened: list[sqlite3.Connection] = []
+    sa.event.listen(engine, "connect", lambda connection, _entry: opened.append(connection))
+    with reading(engine):
+        close_engine(engine)
+        with reading(engine):  # a thread that has not ended asks once more
+            pass
+    assert len(opened) == 2
+    for connection in opened:
+        with pytest.raises(sqlite3.ProgrammingError, match="closed database"):
+            connection.execute("SELECT 1")
 
 
 @pytest.mark.pooled
