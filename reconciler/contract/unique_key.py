@@ -3,7 +3,7 @@
 What clients write into it:
 
 - 32 digits: remoting clients (MessageClientIDSetter of Java, 4.0.0). Java, C++, Node and this project's write upper
-  case; Go (rocketmq-client-go, utils.CreateUniqID) ends with digits in lower case
+  case; Go (rocketmq-client-go 2.1.2, primitive.CreateUniqID) ends with digits in lower case
 - 34 digits: gRPC clients of RocketMQ 5 (MessageIdCodec); Rust writes lower case
 - 56 digits: Java clients on an IPv6 host (MessageClientIDSetter, 4.6.0)
 

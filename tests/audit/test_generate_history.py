@@ -22,7 +22,9 @@ from reconciler.contract.manifest import digest_of
 from reconciler.contract.unique_key import key_of, shard_of
 
 ACCIDENTS = dict.fromkeys(OPTIONS, 9)
-PLAN = Plan(rows=3_000, seed=11, accidents=ACCIDENTS, groups=2, shards=4, key_lengths=(16, 17, 28, 32, 33))
+PLAN = Plan(
+    rows=3_000, seed=11, accidents=ACCIDENTS, groups=2, shards=4, key_lengths=(16, 17, 28, 32, 16, 17, 28, 32, 33)
+)
 STREAMS = [stream.name for stream in HISTORY_STREAMS if stream.name != "gap"]
 
 
@@ -70,7 +72,9 @@ def test_a_failure_can_be_made_again_from_its_seed_on_a_machine_with_more_cores(
 
 @pytest.mark.nightly
 def test_another_seed_is_another_history(tmp_path: Path, made: Path) -> None:
-    other = Plan(rows=3_000, seed=12, accidents=ACCIDENTS, groups=2, shards=4, key_lengths=(16, 17, 28, 32, 33))
+    other = Plan(
+        rows=3_000, seed=12, accidents=ACCIDENTS, groups=2, shards=4, key_lengths=(16, 17, 28, 32, 16, 17, 28, 32, 33)
+    )
     generate(other, tmp_path / "other")
     assert set(_read(tmp_path / "other", "outbox")["key"].to_pylist()).isdisjoint(
         _read(made, "outbox")["key"].to_pylist()

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from reconciler.contract.unique_key import is_digits, is_unique_key
 
 JAVA = "7F00000100002A9F12AB34CD56EF0001"
-#: rocketmq-client-go 2.1.2, utils.CreateUniqID: the digits behind the process are in lower case.
+#: rocketmq-client-go 2.1.2, primitive.CreateUniqID: the digits behind the process are in lower case.
 GO = "0A000001A1B2000000003c5de2a0000b"
 #: rocketmq-clients (Rust): MessageIdCodec in lower case.
 RUST = "01a4b1c2d3e4f53a7c08f2a4be0000000b"
