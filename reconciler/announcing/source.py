@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from reconciler.announcing.port import PulledBatch, SeenRecord
 from reconciler.announcing.rules import PulledAnnouncement
 from reconciler.contract.announcement import SIGNATURE_PROPERTY
-from reconciler.contract.queue_proof import QueueRecord, queue_record
+from reconciler.contract.queue_proof import record_of
 from reconciler.errors import BrokerUnavailable, MalformedInput, MissingDependency
 from reconciler.policy.ports import AnnouncementQueue
 from reconciler.rocketmq.client.offsets import Offsets
@@ -78,16 +78,6 @@ def master_of(routes: Routes, queue: AnnouncementQueue) -> str:
 def message_queue(queue: AnnouncementQueue) -> MessageQueue:
     """The queue as the remoting client names it."""
     return MessageQueue(topic=queue.unique_key_topic, broker_name=queue.broker, queue_id=queue.queue_id)
-
-
-def record_of(record: MessageRecord) -> QueueRecord:
-    """What tells the record from another one at its offset."""
-    return queue_record(
-        queue_offset=record.queue_offset,
-        stored_at_ms=record.store_timestamp_ms,
-        commit_log_offset=record.physical_offset,
-        unique_key=record.unique_key,
-    )
 
 
 def announcement_of(record: MessageRecord) -> PulledAnnouncement:

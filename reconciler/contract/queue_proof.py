@@ -12,6 +12,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 #: A proof further than this before the offset that it belongs to is not read on from: see announcing/proving.py.
 NEAR_OFFSETS_MAX = 1_000
@@ -57,14 +58,39 @@ class QueueProof:
         return f"{self.following} {self.record.text}"
 
 
-def queue_record(*, queue_offset: int, stored_at_ms: int, commit_log_offset: int, unique_key: str) -> QueueRecord:
-    """The record of a message that a broker returned, whatever its sender wrote as its key."""
+class StoredRecord(Protocol):
+    """A message as a broker returned it (reconciler/rocketmq/wire/record.py)."""
+
+    @property
+    def queue_offset(self) -> int:
+        """Its place in the queue."""
+        ...
+
+    @property
+    def store_timestamp_ms(self) -> int:
+        """When the broker stored it, by the broker's clock."""
+        ...
+
+    @property
+    def physical_offset(self) -> int:
+        """Its place in the commit log."""
+        ...
+
+    @property
+    def unique_key(self) -> str:
+        """UNIQ_KEY, as its sender wrote it."""
+        ...
+
+
+def record_of(stored: StoredRecord) -> QueueRecord:
+    """What tells the message from another one at its offset, whatever its sender wrote as its key."""
+    unique_key = stored.unique_key
     if _PLAIN_KEY.fullmatch(unique_key) is None:
         unique_key = hashlib.sha256(unique_key.encode("utf-8", "surrogatepass")).hexdigest()
     return QueueRecord(
-        queue_offset=queue_offset,
-        stored_at_ms=max(0, stored_at_ms),
-        commit_log_offset=max(0, commit_log_offset),
+        queue_offset=stored.queue_offset,
+        stored_at_ms=max(0, stored.store_timestamp_ms),
+        commit_log_offset=max(0, stored.physical_offset),
         unique_key=unique_key,
     )
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
+from reconciler.contract.queue_proof import QueueRecord
 from reconciler.errors import BrokerUnavailable, ReconcilerError
-from reconciler.evidence.queue_scan import first_stored_ms
+from reconciler.evidence.queue_scan import first_stored_ms, record_at
+from reconciler.evidence.reused_offsets import ReusedOffsets
 from reconciler.policy.evidence import QueuePosition, Watermark, WatermarkState
 from reconciler.rocketmq.client.families import Families
 from reconciler.rocketmq.client.offsets import Offsets
@@ -27,13 +30,14 @@ class _QueueOnMaster:
 
 
 class Watermarks:
-    """Thread-safe, holds no state."""
+    """Thread-safe. Remembers which queues gave offsets a second time (reused_offsets.py)."""
 
     def __init__(self, client: RemotingClient, routes: Routes, families: Families) -> None:
         self._client = client
         self._routes = routes
         self._families = families
         self._offsets = Offsets(client)
+        self._reused = ReusedOffsets(client.clock)
 
     def watermark(
         self, topic: str, group: str, *, skew_margin_seconds: float, pop_retry_topics: Sequence[str] = ()
@@ -86,14 +90,28 @@ class Watermarks:
     def _position(self, address: str, queue: MessageQueue, group: str) -> QueuePosition:
         # The group's offset first: what is stored meanwhile counts as not consumed, never the other way round.
         consumer_offset = self._offsets.of_group(address, queue, group)
+        min_offset = max(0, self._offsets.minimum(address, queue))
+        end = self._offsets.maximum(address, queue)
         return QueuePosition(
             topic=queue.topic,
             broker=queue.broker_name,
             queue_id=queue.queue_id,
             consumer_offset=consumer_offset,
-            min_offset=max(0, self._offsets.minimum(address, queue)),
-            max_offset=self._offsets.maximum(address, queue),
+            min_offset=min_offset,
+            max_offset=end,
+            doubtful_below=self._reused.doubtful_below(
+                (queue.topic, queue.broker_name, queue.queue_id),
+                consumer_offset=consumer_offset,
+                end=end,
+                look=partial(self._record, address, queue),
+            ),
         )
+
+    def _record(self, address: str, queue: MessageQueue, offset: int) -> QueueRecord | None:
+        """The record at the offset; None: it is not shown, for whatever reason."""
+        with contextlib.suppress(ReconcilerError):
+            return record_at(self._client, address, queue, offset=offset)
+        return None
 
     def _queue_watermark(self, placed: _QueueOnMaster, group: str) -> int | None:
         """Store time of the first record that is not consumed; None: there is none."""
@@ -103,7 +121,11 @@ class Watermarks:
         offset = position.consumer_offset
         if offset is None or (offset == 0 and not self._stores_zero(placed.address)):
             raise BrokerUnavailable(f"{group} has stored no offset for {_named(position)}, where messages wait")
-        if offset >= position.max_offset:
+        if offset > position.max_offset:
+            raise BrokerUnavailable(
+                f"{group} is at {offset} of {_named(position)}, which ends at {position.max_offset}"
+            )
+        if offset == position.max_offset:
             return None
         return self._store_time_ms(placed, offset)
 

@@ -278,6 +278,8 @@ class QueuePosition:
     consumer_offset: int | None
     min_offset: int
     max_offset: int
+    #: The broker may have given offsets below this one a second time: there the group's offset proves nothing.
+    doubtful_below: int = 0
 
 
 class EndOutcome(StrEnum):

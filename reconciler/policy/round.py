@@ -53,6 +53,8 @@ from reconciler.policy.shard_rounds import ShardRound, ShardRounds
 #: While the gate is shut: look-ups a second and subscription.
 TRICKLE_PER_SECOND = 1.0
 TRICKLE_BURST = 10.0
+#: How often the queues of a group are looked at while none of its keys is due.
+NOTE_QUEUES_SECONDS = 60.0
 #: Passes over due keys in one round, while databases alone settle most keys of the last one.
 CATCH_UP_PASSES = 10
 
@@ -118,6 +120,8 @@ class ReconcileRound:
         self._events = events
         self._tag_filter = TagFilter(memory=memory, outbox=outbox, events=events)
         self._trickles: dict[Subscription, TokenBucket] = {}
+        #: When the group's queues are to be looked at again though no key is due, in monotonic seconds.
+        self._queues_noted_until: dict[Subscription, float] = {}
 
     # ---- the round
 
@@ -220,9 +224,18 @@ class ReconcileRound:
         oldest_ms = min((r.oldest_pending_ms for r in ours if r.oldest_pending_ms is not None), default=None)
         is_due = oldest_ms is not None and oldest_ms <= old_until_ms
         if not is_due and not self._has_open_rows(plan, ours):
+            if ours:
+                self._note_queues(plan)
             return WatermarkGate(state="not asked", detail="", due_until_ms=-1, old_until_ms=-1, now_ms=now_ms)
         watermark = self._verifier.watermark(plan)
         return gate_of(now_ms, watermark, plan=plan, rules=self._selector.rules)
+
+    def _note_queues(self, plan: SubscriptionPlan) -> None:
+        """Now and then also while nothing is due: who asks sees what the queues hold, and later what they have lost."""
+        now = self._clock.monotonic_seconds()
+        if now >= self._queues_noted_until.get(plan.subscription, now):
+            self._queues_noted_until[plan.subscription] = now + NOTE_QUEUES_SECONDS
+            self._verifier.watermark(plan)
 
     def _has_open_rows(self, plan: SubscriptionPlan, ours: Sequence[ShardRound]) -> bool:
         """True if the gate matters to a ledger row: a key that was taken back is open there, not pending in Redis."""

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.announcing.port import PulledBatch, SeenRecord, StepKind
 from reconciler.announcing.rules import AnnouncementRules, PulledAnnouncement
-from reconciler.announcing.source import record_of
 from reconciler.announcing.step import AnnouncementStep
+from reconciler.contract.queue_proof import record_of
 from reconciler.errors import BrokerUnavailable, DatabaseAway, RequestTimeout, TransientError
 from reconciler.policy.brakes import BreakerRules, CircuitBreaker
 from reconciler.policy.events import Event, RepairStepped, RoundFinished, ShardStopped

@@ -6,15 +6,18 @@ receive is simulated: routes, families, look-ups, offsets, probes, END and repub
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from reconciler.errors import BrokerUnavailable, RequestTimeout
+from reconciler.contract.queue_proof import QueueRecord, record_of
+from reconciler.errors import BrokerUnavailable, ReconcilerError, RequestTimeout
 from reconciler.evidence.broker_answer import Accepts, BrokerAnswer, answer_of_hits
 from reconciler.evidence.broker_configs import BrokerConfigs
 from reconciler.evidence.brokers import RemotingBrokerEvidence
 from reconciler.evidence.lookup import Lookups, StoreTimeWindow, _Scan
 from reconciler.evidence.pop_groups import PopGroups
+from reconciler.evidence.reused_offsets import ReusedOffsets
 from reconciler.evidence.watermark import Watermarks
 from reconciler.policy.evidence import Lookup, Presence, StoredMessage, WitnessAnswer
 from reconciler.policy.ports import Horizon
@@ -225,8 +228,22 @@ class SimulatedWatermarks(Watermarks):
         self._routes = routes  # type: ignore[assignment]
         self._families = families  # type: ignore[assignment]
         self._offsets = _OffsetsSeen(process, cluster)  # type: ignore[assignment]
+        self._reused = ReusedOffsets(process.clock)
         self._process = process
         self._cluster = cluster
+
+    def _record(self, address: str, queue: Any, offset: int) -> QueueRecord | None:
+        broker = self._cluster.at(address)
+
+        def look() -> QueueRecord | None:
+            first, last = broker.bounds(queue.topic, queue.queue_id)
+            records = broker.read(queue.topic, queue.queue_id, offset, 1) if first <= offset < last else []
+            return record_of(records[0]) if records else None
+
+        with contextlib.suppress(ReconcilerError):
+            found: QueueRecord | None = ask(self._process, broker, look, "PULL_MESSAGE")
+            return found
+        return None
 
     def _store_time_ms(self, placed: Any, offset: int) -> int | None:
         broker = self._cluster.at(placed.address)

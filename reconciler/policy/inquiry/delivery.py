@@ -105,7 +105,9 @@ def has_passed(positions: Sequence[QueuePosition], copy: StoredMessage) -> bool 
     for position in positions:
         if (position.topic, position.broker, position.queue_id) == (copy.topic, copy.broker, copy.queue_id):
             # No offset stored: nothing consumed yet, as far as the broker knows.
-            return position.consumer_offset is not None and position.consumer_offset > copy.queue_offset
+            if position.consumer_offset is None or position.consumer_offset <= copy.queue_offset:
+                return False
+            return True if copy.queue_offset >= position.doubtful_below else None
     return None
 
 
@@ -124,6 +126,11 @@ def why_unknown(positions: Sequence[QueuePosition] | None, copies: Sequence[Stor
     if positions is None:
         return "the group's offsets are not known: a broker did not answer"
     place = next(copy for copy in copies if has_passed(positions, copy) is None)
+    if any((one.topic, one.broker, one.queue_id) == (place.topic, place.broker, place.queue_id) for one in positions):
+        return (
+            f"{place.topic} queue {place.queue_id} on {place.broker} has given offsets a second time (it lost its "
+            "tail, or was created again): that the group's offset is behind the copy proves nothing"
+        )
     return (
         f"a copy lies in {place.topic} queue {place.queue_id} on {place.broker}, which is not among the route's "
         "readable queues: no consumer gets it there"

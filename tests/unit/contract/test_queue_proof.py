@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -13,15 +14,17 @@ from reconciler.contract.queue_proof import (
     TRAIL_RECORDS_MAX,
     QueueProof,
     QueueRecord,
-    queue_record,
     read_proof,
     read_record,
     read_trail,
+    record_of,
     trail_text,
     with_record,
 )
 
 MINUTE_MS = 60_000
+
+stored = SimpleNamespace
 
 
 def record(offset: int, at_ms: int = 0) -> QueueRecord:
@@ -66,7 +69,7 @@ def test_whatever_the_clock_of_a_broker_does_the_trail_is_bounded_and_rises(time
 
 @given(key=st.text(max_size=200))
 def test_a_record_is_read_as_it_was_written_whatever_its_sender_chose_as_its_key(key: str) -> None:
-    one = queue_record(queue_offset=3, stored_at_ms=4, commit_log_offset=5, unique_key=key)
+    one = record_of(stored(queue_offset=3, store_timestamp_ms=4, physical_offset=5, unique_key=key))
     assert read_record(one.text) == one
     proof = QueueProof(following=9, record=one)
     assert read_proof(proof.text) == proof

@@ -42,6 +42,8 @@ class FakeBroker:
         self.offsets: dict[str, int] = {}
         self.positions_known = True
         self.watermark_known = True
+        #: Offsets below it were given twice.
+        self.doubtful_below = 0
         self.unknown: set[str] = set()
         self.proves_horizon = True
         #: If set, every probe is found with this store time.
@@ -183,7 +185,13 @@ class FakeBroker:
         at = self.offsets.get(subscription.group)
         return [
             QueuePosition(
-                topic=topic, broker=self.name, queue_id=0, consumer_offset=at, min_offset=0, max_offset=len(self.copies)
+                topic=topic,
+                broker=self.name,
+                queue_id=0,
+                consumer_offset=at,
+                min_offset=0,
+                max_offset=len(self.copies),
+                doubtful_below=self.doubtful_below,
             )
             for topic in (subscription.topic, f"%RETRY%{subscription.group}")
         ]

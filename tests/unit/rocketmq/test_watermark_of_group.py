@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import pytest
 
 from reconciler.clock import ManualClock
+from reconciler.evidence.reused_offsets import LOOK_SECONDS
 from reconciler.evidence.watermark import Watermarks
 from reconciler.policy.evidence import WatermarkState
 from reconciler.rocketmq.wire.codes import MQVersion, RequestCode, pop_retry_topics
@@ -70,7 +72,7 @@ def _watermark(cluster: ScriptedCluster) -> tuple[WatermarkState, int]:
     ("positions", "expected_ms"),
     [
         pytest.param({("Orders", 0): (7, 0, 7)}, CAUGHT_UP_MS, id="consumed to its end"),
-        pytest.param({("Orders", 0): (9, 0, 7)}, CAUGHT_UP_MS, id="beyond its end"),
+        pytest.param({("Orders", 0): (9, 0, 7)}, None, id="beyond its end, which was lost"),
         pytest.param({("Orders", 0): (None, 0, 0)}, CAUGHT_UP_MS, id="empty, no offset (5.x answers 22)"),
         pytest.param({("Orders", 0): (0, 0, 0)}, CAUGHT_UP_MS, id="empty, offset 0 (older brokers)"),
         pytest.param({("Orders", 0): (None, 5, 5)}, CAUGHT_UP_MS, id="all deleted"),
@@ -138,3 +140,94 @@ def test_positions_name_every_queue() -> None:
             ("Orders", 0, 7, 7),
             ("%RETRY%CG", 0, None, 0),
         ]
+
+
+# ---- queues that give offsets a second time
+
+
+class Tail:
+    """One queue whose records the test replaces."""
+
+    def __init__(self) -> None:
+        self.positions: Positions = {("Orders", 0): (100, 0, 100)}
+        self.lived = 0
+
+    def store_time_ms(self, offset: int) -> int:
+        return NOW_MS - 60_000 + offset + (1_000 * self.lived if offset >= 90 else 0)
+
+    def lose(self, *, consumer_offset: int, end: int) -> None:
+        """Offsets from 90 on are given again."""
+        self.lived += 1
+        self.positions["Orders", 0] = (consumer_offset, 0, end)
+
+
+@pytest.fixture
+def tail() -> Tail:
+    return Tail()
+
+
+@dataclass
+class Watched:
+    """One broker with that queue."""
+
+    cluster: ScriptedCluster
+    watermarks: Watermarks
+    clock: ManualClock
+
+    def doubtful_below(self) -> int:
+        positions = self.watermarks.positions("Orders", "CG")
+        assert positions is not None
+        return positions[0].doubtful_below
+
+
+@pytest.fixture
+def watched(tail: Tail) -> Iterator[Watched]:
+    clock = ManualClock(NOW_MS)
+    cluster = ScriptedCluster(versions=(MQVersion.V5_3_3,), clock=clock)
+    for broker in cluster.brokers:
+        cluster.name_server.place("Orders", broker, queues=1)
+        _keeps(broker, tail.positions, store_time_ms=tail.store_time_ms)
+    with cluster:
+        yield Watched(cluster, _watermarks(cluster), clock)
+
+
+def test_a_queue_that_ends_before_what_was_seen_proves_nothing_below_it_for_good(tail: Tail, watched: Watched) -> None:
+    assert watched.doubtful_below() == 0
+    tail.lose(consumer_offset=90, end=90)
+    assert watched.doubtful_below() == 100
+    tail.positions["Orders", 0] = (120, 0, 130)
+    assert watched.doubtful_below() == 100
+
+
+def test_a_queue_with_another_record_at_a_remembered_offset_proves_nothing_below_what_was_seen(
+    tail: Tail, watched: Watched
+) -> None:
+    assert watched.doubtful_below() == 0
+    tail.lose(consumer_offset=100, end=140)
+    watched.clock.advance(LOOK_SECONDS)
+    assert watched.doubtful_below() == 100
+
+
+def test_a_queue_that_grows_and_loses_old_records_by_age_is_no_other_queue(tail: Tail, watched: Watched) -> None:
+    for begin, end in ((0, 100), (0, 140), (120, 180), (180, 180), (180, 200)):
+        tail.positions["Orders", 0] = (end, begin, end)
+        assert watched.doubtful_below() == 0
+        watched.clock.advance(LOOK_SECONDS)
+
+
+def test_an_offset_of_a_group_behind_the_end_of_the_queue_is_of_a_queue_that_is_no_more(
+    tail: Tail, watched: Watched
+) -> None:
+    tail.lose(consumer_offset=100, end=95)
+    assert watched.doubtful_below() == 100
+    tail.positions["Orders", 0] = (100, 0, 130)
+    assert watched.doubtful_below() == 100
+
+
+def test_a_broker_that_shows_no_record_is_believed_as_before(tail: Tail, watched: Watched) -> None:
+    (broker,) = watched.cluster.brokers
+    broker.on(RequestCode.PULL_MESSAGE, lambda request: broker.refuse(request, 16))
+    for end in (100, 140):
+        tail.positions["Orders", 0] = (end, 0, end)
+        assert watched.doubtful_below() == 0
+        watched.clock.advance(LOOK_SECONDS)
