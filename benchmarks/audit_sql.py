@@ -38,6 +38,7 @@ _COLUMNS = {
     "tombstone_ms": "min",
     "taken": "max",
     "applied_ms": "min",
+    "incomplete": "max",
     "effects": "max",
     "announced_ms": "min",
     "newest_ms": "max",
@@ -66,7 +67,12 @@ def _all_facts() -> str:
             tombstone_ms="CASE WHEN r.state = 'ROLLED_BACK' THEN r.created_at_ms END",
             taken="CASE WHEN r.state <> 'ROLLED_BACK' AND (s.every_tag OR t.tag IS NOT NULL) THEN 1 ELSE 0 END",
         ),
-        _facts(_of_group("inbox"), applied_ms="r.applied_at_ms", effects="1"),
+        _facts(
+            _of_group("inbox"),
+            applied_ms="r.applied_at_ms",
+            incomplete="CASE WHEN r.incomplete IS NOT NULL THEN 1 END",
+            effects="1",
+        ),
         _facts(_of_group("effects"), effects="r.effects"),
         _facts(_of_group("announced"), announced_ms="r.at_ms", newest_ms="r.at_ms", shard="r.shard"),
         _facts(_of_group("consumed"), accounted="1"),
@@ -75,7 +81,7 @@ def _all_facts() -> str:
             _of_group("candidate"),
             accounted="1",
             candidate="CASE WHEN r.state = 'QUARANTINED' OR r.state = 'SETTLED' AND r.verdict IN "
-            "('COLLISION', 'DEAD_LETTERED', 'DELIVERED_NOT_APPLIED', 'QUARANTINED') THEN 2 ELSE 1 END",
+            "('COLLISION', 'DEAD_LETTERED', 'DELIVERED_NOT_APPLIED', 'INCOMPLETE', 'QUARANTINED') THEN 2 ELSE 1 END",
             first_seen_ms="r.first_seen_ms",
         ),
     ]
@@ -117,6 +123,7 @@ differing AS (
   WHERE o.content_digest <> i.content_digest AND o.state <> 'ROLLED_BACK'),
 judged AS (
   SELECT k.sid AS sid, CASE
+    WHEN k.incomplete = 1 THEN 'EFFECT_INCOMPLETE'
     WHEN k.effects > 0 AND k.committed_ms IS NULL AND s.outboxes_complete THEN 'EFFECT_WITHOUT_COMMIT'
     WHEN k.effects > 1 THEN 'DOUBLE_EFFECT'
     WHEN k.effects > 0 AND d.key IS NOT NULL THEN 'REPAIR_DIFFERS'

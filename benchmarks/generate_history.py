@@ -24,6 +24,7 @@ from benchmarks.history_generation.plan import Plan
 
 #: Options by class.
 OPTIONS = {
+    "EFFECT_INCOMPLETE": "halfway",
     "EFFECT_WITHOUT_COMMIT": "phantom",
     "DOUBLE_EFFECT": "double",
     "REPAIR_DIFFERS": "differs",

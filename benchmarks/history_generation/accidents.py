@@ -57,6 +57,16 @@ def _all_groups(s: Stories, i: Int64s) -> tuple[Int64s, Int64s]:
     return np.repeat(i, s.plan.groups), np.tile(np.arange(s.plan.groups), len(i))
 
 
+def effect_incomplete(s: Stories, i: Int64s) -> None:
+    g = _groups(s, i)
+    s.incomplete[i, g] = True
+    doubled, judged, late = _variants(s, i, 3)
+    s.effects[i[doubled], g[doubled]] = 2
+    s.judge(i[judged], g[judged], QUARANTINED, "INCOMPLETE")
+    s.apply_at(i[late], g[late], s.created[i[late]] + s.plan.late_after_ms + 1)
+    s.expect(i, g, CODE["EFFECT_INCOMPLETE"])
+
+
 def effect_without_commit(s: Stories, i: Int64s) -> None:
     # Without an outbox row the key's time is its first trace, which must lie in the window, too.
     s.create_before(i, s.plan.end_ms - 120_000)
@@ -342,6 +352,7 @@ def _outside(s: Stories) -> None:
 
 
 ACCIDENTS: dict[str, Callable[[Stories, Int64s], None]] = {
+    "EFFECT_INCOMPLETE": effect_incomplete,
     "EFFECT_WITHOUT_COMMIT": effect_without_commit,
     "DOUBLE_EFFECT": double_effect,
     "REPAIR_DIFFERS": repair_differs,

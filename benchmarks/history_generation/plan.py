@@ -12,6 +12,7 @@ Int64s = NDArray[np.int64]
 
 #: The classes of the audit in the order of its rules, written down here again: generator and audit share no code.
 CLASSES = (
+    "EFFECT_INCOMPLETE",
     "EFFECT_WITHOUT_COMMIT",
     "DOUBLE_EFFECT",
     "REPAIR_DIFFERS",

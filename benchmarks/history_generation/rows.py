@@ -155,6 +155,7 @@ class PrefixTables:
             "content_digest": self._digest(i, s.inbox_digest_known[i, g], s.digest_differs[i, g]),
             "source": named(s.handed_over[i, g].astype(np.int8), ["consumer", "hand-over"]),
             "applied_at_ms": times(s.applied[i, g]),
+            "incomplete": pa.array(np.full(len(i), "4711"), mask=~s.incomplete[i, g]).dictionary_encode(),
         }
         count = pa.array(s.effects[i, g].astype(np.int64))
         effects = {"key": key, "topic": topic, "consumer_group": group, "effects": count}

@@ -23,6 +23,7 @@ CANDIDATE_STATES = ("", "OPEN", "SETTLED", "QUARANTINED")
 NO_CANDIDATE, OPEN, CLOSED, QUARANTINED = range(4)
 VERDICTS = (
     *("", "CONSUMED", "LOST_CONFIRM", "REJECTED", "FILTERED", "COLLISION", "QUARANTINED", "DEAD_LETTERED"),
+    "INCOMPLETE",
     *("DELIVERED_NOT_APPLIED", "LAGGING", "UNKNOWN", "PARKED"),
 )
 VERDICT = {name: number for number, name in enumerate(VERDICTS)}
@@ -76,6 +77,8 @@ class Stories:
         self.effects: Small = np.ones(shape, np.int8)
         latency = np.exp(rng.normal(5.5, 1.0, shape).astype(np.float32))
         self.applied = self.created[:, None] + 30 + np.minimum(latency, 60_000).astype(np.int64)
+        #: The handler committed halfway.
+        self.incomplete: Flags = np.zeros(shape, bool)
         self.handed_over: Flags = np.zeros(shape, bool)
         self.digest_differs: Flags = np.zeros(shape, bool)
         self.inbox_digest_known: Flags = rng.random(shape, np.float32) < 0.95

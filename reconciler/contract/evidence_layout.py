@@ -57,6 +57,13 @@ INBOX_EVIDENCE = Table(
         Column("content_digest", "digest", "Of the message as consumed; NULL: not checked.", nullable=True),
         Column("source", "name", "consumer, or hand-over."),
         Column("applied_at_ms", "bigint", "Database time of the effect."),
+        Column(
+            "incomplete",
+            "name",
+            "NULL: the effect is whole. Else its handler ended the transaction before it returned; older evidence and "
+            "inboxes lack it.",
+            nullable=True,
+        ),
     ),
 )
 EFFECTS_EVIDENCE = Table(

@@ -117,7 +117,11 @@ def _row(table: str, chance: random.Random) -> Row:
         }
     if table == "inbox":
         source = chance.choice(["consumer", "hand-over"])
-        return {**group, "applied_at_ms": time, "content_digest": chance.choice(DIGESTS), "source": source}
+        incomplete = chance.choice([None] * 9 + ["4711"])
+        return {
+            **group, "applied_at_ms": time, "content_digest": chance.choice(DIGESTS), "source": source,
+            "incomplete": incomplete,
+        }  # fmt: skip
     if table == "effects":
         return {**group, "effects": chance.choice([0, 1, 1, 1, 1, 2])}
     if table == "candidate":

@@ -103,6 +103,9 @@ class _KeyStory:
     def sent(self) -> list[Row]:
         return [row for row in self.repairs if row["attempts"] > 0]
 
+    def effect_incomplete(self) -> bool:
+        return any(row.get("incomplete") is not None for row in self.inbox)
+
     def effect_without_commit(self) -> bool:
         complete = set(self.asked["producer_groups"]) <= set(self.evidence.outboxes)
         return complete and self.effect and not self.commits
@@ -195,5 +198,7 @@ def _smallest(digests: Iterable[Any]) -> bytes | None:
 
 def _state(candidate: dict[str, Any]) -> str:
     """A person settles what was given up by dismissing it; the verdict stays."""
-    given_up = candidate["verdict"] in {"COLLISION", "DEAD_LETTERED", "DELIVERED_NOT_APPLIED", "QUARANTINED"}
+    given_up = candidate["verdict"] in {
+        "COLLISION", "DEAD_LETTERED", "DELIVERED_NOT_APPLIED", "INCOMPLETE", "QUARANTINED",
+    }  # fmt: skip
     return "QUARANTINED" if candidate["state"] == "SETTLED" and given_up else str(candidate["state"])

@@ -30,6 +30,15 @@ def clean() -> SmallEvidence:
     return evidence
 
 
+def plant_incomplete(e: SmallEvidence) -> None:
+    """Whatever else is known of the key: a repair, two effects in the business tables, a verdict."""
+    e.story(KEY)
+    e.rows["inbox"][-1]["incomplete"] = "4711"
+    e.add("effects", KEY, effects=2)
+    e.add("repair", KEY, sent_at_ms=END_MS)
+    e.add("candidate", KEY, state="QUARANTINED", verdict="INCOMPLETE")
+
+
 def plant_without_commit(e: SmallEvidence) -> None:
     e.add("inbox", KEY)
 
@@ -124,6 +133,7 @@ def plant_pending(e: SmallEvidence) -> None:
 
 
 PLANTS: list[tuple[KeyClass, Plant]] = [
+    (KeyClass.EFFECT_INCOMPLETE, plant_incomplete),
     (KeyClass.EFFECT_WITHOUT_COMMIT, plant_without_commit),
     (KeyClass.EFFECT_WITHOUT_COMMIT, plant_after_rollback),
     (KeyClass.DOUBLE_EFFECT, plant_double),

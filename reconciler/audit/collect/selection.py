@@ -26,8 +26,8 @@ from reconciler.contract.evidence_layout import EFFECTS_EVIDENCE
 from reconciler.contract.schema import Table
 from reconciler.contract.unique_key import key_of
 
-#: Columns that older ledgers, and exports, have not got; NULL there.
-_MAY_BE_ABSENT = frozenset({"first_sent_at_ms", "business_id"})
+#: Columns that older ledgers and inboxes, and exports, have not got; NULL there.
+_MAY_BE_ABSENT = frozenset({"first_sent_at_ms", "business_id", "incomplete"})
 _BATCH_ROWS = 65_536
 
 

@@ -35,7 +35,7 @@ class ReadTable:
     columns: tuple[Column, ...]
     #: ... and these are read; `key` always, digests where they are compared.
     used: tuple[str, ...]
-    #: Evidence of older releases lacks it and is judged all the same: it is shown for a few rows only.
+    #: Evidence of older releases lacks it and is judged all the same, as if it were NULL.
     optional: str | None = None
     #: A column with a closed list of values.
     states: tuple[str, type[StrEnum]] | None = None
@@ -66,7 +66,7 @@ _TABLES = (
         states=("state", OutboxState),
         optional="business_id",
     ),
-    _t(INBOX_EVIDENCE.name, "topic", "consumer_group", "source", "applied_at_ms"),
+    _t(INBOX_EVIDENCE.name, "topic", "consumer_group", "source", "applied_at_ms", "incomplete", optional="incomplete"),
     _t(EFFECTS_EVIDENCE.name, "topic", "consumer_group", "effects"),
     _t(
         CANDIDATE_EVIDENCE.name,

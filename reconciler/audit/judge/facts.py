@@ -153,6 +153,8 @@ class GroupFacts:
     effect: Flags
     #: NEVER: no inbox row.
     applied_at: Longs
+    #: An inbox row whose handler ended the transaction before it returned.
+    incomplete: Flags
     #: As counted in the business tables; NULL: no row.
     effects: Longs
     repair: RepairFacts

@@ -17,13 +17,14 @@ from reconciler.audit.judge.facts import (
     candidate_states,
     digests_differ,
     earliest,
+    flagged,
     key_times,
     largest,
     quarantined_by_history,
     repair_facts,
 )
 from reconciler.audit.judge.keys import Longs
-from reconciler.audit.judge.rows import Flags, Vocabulary
+from reconciler.audit.judge.rows import NO_NAME, Flags, Vocabulary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +74,7 @@ def group_facts(
         accepted=accepted,
         effect=effect,
         applied_at=applied_at,
+        incomplete=flagged(rows.inbox.codes[rows.inbox.rows.names["incomplete"] != NO_NAME], size),
         effects=effects,
         repair=repair,
         digests_differ=digests_differ(repair.sent & effect & committed, topic.commits, rows.inbox),

@@ -205,11 +205,12 @@ def _count_moved(
 def _latency_times(facts: GroupFacts) -> dict[str, tuple[Longs, Longs]]:
     """Start and end of each latency (result.LATENCIES), NEVER where there is none."""
     committed_at = np.where(facts.committed, facts.created_at, NEVER)
+    applied_at = np.where(facts.incomplete, NEVER, facts.applied_at)
     proved_at = np.where(facts.repair.sent, facts.repair.created_at, NEVER)
     return {
         "commit_to_announced": (committed_at, facts.announced_at),
         "announced_to_consumed": (facts.announced_at, facts.consumed_at),
-        "commit_to_effect": (committed_at, facts.applied_at),
+        "commit_to_effect": (committed_at, applied_at),
         "commit_to_detected": (committed_at, facts.repair.created_at),
-        "detected_to_repaired": (proved_at, facts.applied_at),
+        "detected_to_repaired": (proved_at, applied_at),
     }

@@ -15,6 +15,7 @@ Condition = Callable[[GroupFacts], Flags]
 
 #: In the order of the list. A condition may assume that none before it matched, and says nothing else.
 CONDITIONS: dict[KeyClass, Condition] = {
+    KeyClass.EFFECT_INCOMPLETE: lambda f: f.incomplete,
     KeyClass.EFFECT_WITHOUT_COMMIT: lambda f: f.effect & ~f.committed & np.bool_(f.outboxes_complete),
     KeyClass.DOUBLE_EFFECT: lambda f: f.effects > 1,
     KeyClass.REPAIR_DIFFERS: lambda f: f.repair.sent & f.effect & f.digests_differ,

@@ -12,6 +12,7 @@ from enum import StrEnum
 class KeyClass(StrEnum):
     """What became of a key in one subscription, in the order in which the rules are tried."""
 
+    EFFECT_INCOMPLETE = "EFFECT_INCOMPLETE"
     EFFECT_WITHOUT_COMMIT = "EFFECT_WITHOUT_COMMIT"
     DOUBLE_EFFECT = "DOUBLE_EFFECT"
     REPAIR_DIFFERS = "REPAIR_DIFFERS"
@@ -57,6 +58,15 @@ class Rule:
 
 
 RULES: tuple[Rule, ...] = (
+    Rule(
+        name=KeyClass.EFFECT_INCOMPLETE,
+        rule="an inbox row that is incomplete",
+        meaning="The handler ended the transaction before it returned: a part of the effect may be missing, and nobody "
+        "has accepted or deleted the row. It is no effect and no absence, so that no later rule is tried.",
+        example="The inbox of `billing` has the key, written 10:00:07, with a mark in `incomplete`.",
+        violation=True,
+        listed=True,
+    ),
     Rule(
         name=KeyClass.EFFECT_WITHOUT_COMMIT,
         rule="effect, and no outbox row or only a tombstone",
