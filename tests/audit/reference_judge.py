@@ -71,7 +71,7 @@ class _KeyStory:
 
     def name(self) -> str:
         for name in (
-            "effect_without_commit", "double_effect", "repair_differs", "unnecessary_repair",
+            "effect_incomplete", "effect_without_commit", "double_effect", "repair_differs", "unnecessary_repair",
             "not_announced_not_found", "unaccounted", "lost", "quarantined", "repaired", "effect_late",
             "effect_in_time", "filtered", "rejected", "rolled_back", "pending",
         ):  # fmt: skip
