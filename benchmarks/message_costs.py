@@ -6,6 +6,7 @@ PostgreSQL with fsync, redis-server and the embedded broker, one thread. The sam
 bare and inside the producer's block, then bare and behind the consumer's decorator with a recorder, in turns.
 Statements are those that PostgreSQL logged, BEGIN and COMMIT among them; requests are counted in the producer's
 client, commands by Redis.
+`completing` compares the decorator with one whose inbox lacks the column `incomplete`.
 `times` is the median of each turn's ratio to bare, `added_ms` the median of what is added to a message: both belong to
 the machine. Bytes are those of table and indexes, a row, once all rows are announced.
 """
@@ -28,12 +29,12 @@ import sqlalchemy as sa
 from redis import Redis
 
 from benchmarks.load.postgres import ask, make_shop, tell
-from checkback_consumers.handler import transactional_handler
+from checkback_consumers.handler import TransactionalHandler, transactional_handler
 from checkback_consumers.message import HandedOverMessage
 from checkback_consumers.recorder import CommitRecorder
 from checkback_producers.producer import TransactionalProducer
 from checkback_producers.remoting import open_producer
-from reconciler.contract.tables import OUTBOX
+from reconciler.contract.tables import INCOMPLETE, OUTBOX
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.client_instance import ClientInstance
@@ -142,18 +143,25 @@ def producing(stack: ExitStack, url: str, counted: Counted, instance: ClientInst
     return figures
 
 
-def consuming(stack: ExitStack, url: str, counted: Counted, redis_url: str, options: Any) -> dict[str, Any]:
-    """The decorator with a recorder."""
-    engine = sa.create_engine(url)
+def consuming(
+    stack: ExitStack, url: str, older_url: str, counted: Counted, redis_url: str, options: Any
+) -> dict[str, Any]:
+    """The decorator with a recorder; and beside an inbox of an older release, whose rows are complete at once."""
+    engine, older = sa.create_engine(url), sa.create_engine(older_url)
     stack.callback(engine.dispose)
+    stack.callback(older.dispose)
     numbers = iter(range(1 << 40))
     recorder = stack.enter_context(
         CommitRecorder.open(redis_url, environment="costs", group="billing", topics=[TOPIC], shards=SHARDS)
     )
 
-    @transactional_handler(engine, group="billing", topics=TOPIC, recorder=recorder)
-    def handle(message: Any, connection: sa.Connection) -> None:
+    def effect(message: Any, connection: sa.Connection) -> None:
         connection.execute(INSERT_EFFECT, {"unique_key": message.unique_key, "amount": 100})
+
+    handle, at_once = (
+        transactional_handler(database, group="billing", topics=TOPIC, recorder=recorder)(effect)
+        for database in (engine, older)
+    )
 
     def arriving() -> HandedOverMessage:
         key = f"{next(numbers):032X}"
@@ -165,16 +173,18 @@ def consuming(stack: ExitStack, url: str, counted: Counted, redis_url: str, opti
             with engine.begin() as connection:
                 connection.execute(INSERT_EFFECT, {"unique_key": arriving().unique_key, "amount": 100})
 
-    def handled(messages: int) -> None:
+    def handled(messages: int, by: TransactionalHandler = handle) -> None:
         for _ in range(messages):
-            handle.apply(arriving())
+            by.apply(arriving())
 
     handled(20)
+    handled(20, at_once)
     figures: dict[str, Any] = {
         "bare": counted.of(lambda: bare(options.messages), options.messages),
         "handler": counted.of(lambda: handled(options.messages), options.messages),
     }
     figures |= compared(bare, handled, options.turns, options.messages)
+    figures["completing"] = compared(lambda n: handled(n, at_once), handled, 2 * options.turns + 1, options.messages)
     return figures | {"row_bytes": row_bytes(url, "reconciler_inbox")}
 
 
@@ -216,6 +226,9 @@ def main() -> int:
         orders, billing, _ = make_shop(server)
         schema.upgrade(orders, "outbox")
         schema.upgrade(billing, "inbox")
+        older = make_shop(server)[1]
+        schema.upgrade(older, "inbox")
+        tell(older, f"ALTER TABLE reconciler_inbox DROP COLUMN {INCOMPLETE}")
         redis = Redis.from_url(redis_server.url)
         stack.callback(redis.close)
         counted = Counted(server, counting(instance), redis)
@@ -223,7 +236,7 @@ def main() -> int:
             "messages": options.messages,
             "body_bytes": options.body,
             "producer": producing(stack, orders, counted, instance, options),
-            "consumer": consuming(stack, billing, counted, redis_server.url, options),
+            "consumer": consuming(stack, billing, older, counted, redis_server.url, options),
         }
     text = json.dumps(figures, indent=1)
     print(text)

@@ -8,12 +8,16 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from checkback_consumers.errors import IncompleteEffect
 from checkback_consumers.handler import TransactionalHandler, transactional_handler
 from checkback_consumers.inbox import InboxAnswer, enter_inbox
 from checkback_consumers.message import ConsumedMessage, business_id
 from reconciler.contract.subscription import Subscription
+from reconciler.contract.tables import Ending
 from reconciler.errors import Collision
 from reconciler.evidence.inbox import SqlInboxEvidence
+from reconciler.rocketmq.consumer.listener import ConsumeStatus
+from reconciler.sql.incomplete_rows import IncompleteRows
 from reconciler.sql.tables import inbox
 from tests.unit.consumers.former_names import FIRST, SECOND, as_noted_by_an_older_plug_in, delivered
 from tests.unit.consumers.messages import effect_count, effects, inbox_engine
@@ -126,3 +130,21 @@ def test_a_batch_of_both_kinds_is_applied_once(engine: sa.Engine) -> None:
     for _ in range(2):
         handler.listener(messages)
     assert effect_count(engine) == 2
+
+
+def test_half_an_effect_that_a_person_deletes_is_gone_under_both_names(engine: sa.Engine) -> None:
+    """The row under the former name alone would make the next delivery a duplicate of nothing."""
+
+    def halfway(received: ConsumedMessage, connection: sa.Connection) -> None:
+        pay(received, connection)
+        connection.exec_driver_sql("COMMIT")
+
+    broken, mended = (transactional_handler(engine, group="billing")(one) for one in (halfway, pay))
+    assert broken(delivered(GO)) is ConsumeStatus.RECONSUME_LATER
+    assert len(keys_in(engine)) == 2
+    with pytest.raises(IncompleteEffect):
+        mended.apply(delivered(GO))
+    rows = IncompleteRows(engine, ORDERS)
+    assert rows.end(rows.of_keys([GO]), Ending.DELETE) == {GO}
+    assert keys_in(engine) == set()
+    assert mended.apply(delivered(GO)) is InboxAnswer.NEW
