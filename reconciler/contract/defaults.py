@@ -7,6 +7,8 @@ from __future__ import annotations
 
 #: A key younger than this is never judged.
 GRACE_PERIOD_SECONDS = 30.0
+#: A message that waits longer for its group is told.
+LAG_ALARM_SECONDS = 300.0
 #: Lease of a shard's rounds and of its announcements.
 LEASE_SECONDS = 30.0
 #: Announced keys in one shard above which announcements are suspended.

@@ -114,6 +114,18 @@ class RemotingBrokerEvidence:
         """Whether the group pulls or pops."""
         return self._pop_groups.signs(subscription).consume_mode
 
+    def is_deserted(self, subscription: Subscription) -> bool:
+        """True only if every master says that nobody is connected (code 206, CONSUMER_NOT_ONLINE), and none that the
+        group pops. A master that is away, or refuses the question, is no "nobody"."""
+        if self.consume_mode(subscription) is ConsumeMode.POP:
+            return False
+        try:
+            addresses = [place.master for place in self._routes.whereabouts(subscription.topic)]
+            members = [None if a is None else self._admin.group_members(a, subscription.group) for a in addresses]
+        except ReconcilerError:
+            return False
+        return bool(addresses) and None not in addresses and not any(members)
+
     def filter_kind(self, subscription: Subscription) -> FilterKind:
         """How the group filters the topic; SQL92 if one member says so."""
         now = self._clock.monotonic_seconds()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from reconciler.contract.queue_proof import QueueRecord
@@ -48,14 +48,19 @@ class Watermarks:
         """
         caught_up_ms = self._client.clock.now_ms() - round(skew_margin_seconds * 1000)
         lowest = Watermark(state=WatermarkState.KNOWN, at_ms=caught_up_ms, detail="every queue is consumed to its end")
+        waiting, since_ms = 0, None
         try:
             for placed in self._placed(topic, group, pop_retry_topics):
                 at_ms = self._queue_watermark(placed, group)
-                if at_ms is not None and at_ms < lowest.at_ms:
+                if at_ms is None:
+                    continue
+                waiting += placed.position.waiting
+                since_ms = at_ms if since_ms is None else min(since_ms, at_ms)
+                if at_ms < lowest.at_ms:
                     lowest = Watermark(state=WatermarkState.KNOWN, at_ms=at_ms, detail=_held_back(placed.position))
         except ReconcilerError as error:
             return Watermark(state=WatermarkState.UNKNOWN, at_ms=0, detail=str(error))
-        return lowest
+        return replace(lowest, waiting=waiting, waiting_since_ms=since_ms)
 
     def positions(self, topic: str, group: str, *, pop_retry_topics: Sequence[str] = ()) -> list[QueuePosition] | None:
         """Offsets of the group in every queue; None if a broker did not answer."""

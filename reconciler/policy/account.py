@@ -274,6 +274,7 @@ class SummaryKind(StrEnum):
     PERSON = "person"
     HELD = "held"
     LOST = "lost"
+    LAGGING = "lagging"
     NOT_YET = "not-yet"
     WELL = "well"
 
@@ -291,7 +292,8 @@ class Summary:
     cause: str
     #: LATE: further causes and troubles.
     more: int = 0
-    #: TROUBLED: the first trouble. PERSON: what a person must look at. HELD: topics. LOST: how many.
+    #: TROUBLED: the first trouble. PERSON: what a person must look at. HELD: topics. LOST: how many. LAGGING: groups
+    #: for which messages wait.
     about: tuple[str, ...] = ()
     #: Without an outbox, commits that were never announced are not seen.
     sees_announced_only: bool = False
@@ -317,6 +319,8 @@ class Summary:
                 return f"Repairs of {', '.join(self.about)} are on hold; {until}"
             case SummaryKind.LOST:
                 return f"Lost, and not arrived yet: {self.about[0]}; {until}"
+            case SummaryKind.LAGGING:
+                return f"Not all is consumed: {'; '.join(self.about)}; {until}"
             case SummaryKind.NOT_YET:
                 return f"N{until[1:]}"
             case _:
@@ -330,12 +334,14 @@ def summary_of(
     persons: Sequence[str],
     held: Sequence[str] = (),
     lost: int = 0,
+    lagging: Sequence[str] = (),
     sees_announced_only: bool = False,
 ) -> Summary:
     """Of one subscription at least.
 
     `troubles`: what else is away or has stopped; `persons`: what a person must look at; `held`: topics whose losses
-    stay unrepaired by an operator's hold; `lost`: proved losses that neither arrived nor were given up.
+    stay unrepaired by an operator's hold; `lost`: proved losses that neither arrived nor were given up; `lagging`:
+    groups for which messages wait for long.
     """
     behind = [one for one in accounts if one.late]
     least = min(behind or accounts, key=lambda one: _order(one.until_ms))
@@ -357,4 +363,6 @@ def summary_of(
         return replace(summary, kind=SummaryKind.HELD, about=tuple(held))
     if lost:
         return replace(summary, kind=SummaryKind.LOST, about=(count_text(lost),))
+    if lagging:
+        return replace(summary, kind=SummaryKind.LAGGING, about=tuple(lagging))
     return summary

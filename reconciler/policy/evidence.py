@@ -266,6 +266,10 @@ class Watermark:
     at_ms: int
     #: Queue that holds the watermark back, or why it is unknown.
     detail: str
+    #: Messages that the group has not passed, over all queues; 0 when UNKNOWN.
+    waiting: int = 0
+    #: Broker store time of the first of them; None: none waits, or it is not known.
+    waiting_since_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,6 +284,11 @@ class QueuePosition:
     max_offset: int
     #: The broker may have given offsets below this one a second time: there the group's offset proves nothing.
     doubtful_below: int = 0
+
+    @property
+    def waiting(self) -> int:
+        """Messages that the group has not passed; without an offset all that the queue holds."""
+        return max(0, self.max_offset - max(self.min_offset, self.consumer_offset or 0))
 
 
 class EndOutcome(StrEnum):

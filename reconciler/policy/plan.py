@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reconciler.contract.defaults import GRACE_PERIOD_SECONDS
+from reconciler.contract.defaults import GRACE_PERIOD_SECONDS, LAG_ALARM_SECONDS
 from reconciler.contract.keyspace import SHARDS_DEFAULT
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import REPAIR_ORDER_DEFAULT, Rung
@@ -36,6 +36,8 @@ class SubscriptionPlan:
     inbox_keep_seconds: float | None = None
     #: Its inbox is in several databases: where one of them has a key, another one may have it, too.
     has_several_inboxes: bool = False
+    #: A message that waits longer for the group is told; 0: never.
+    lag_alarm_seconds: float = LAG_ALARM_SECONDS
 
     @property
     def group(self) -> str:

@@ -198,6 +198,10 @@ class SubscriptionSettings(Section):
         default=defaults.GRACE_PERIOD_SECONDS, description="A key younger than this is never judged."
     )
     late_after_seconds: Seconds = Field(default=300.0, description="An effect later than this is reported as late.")
+    lag_alarm_seconds: Annotated[float, Field(ge=0, le=31_536_000)] = Field(
+        default=defaults.LAG_ALARM_SECONDS,
+        description="A message that waits longer than this for the group is told by `status`; 0: never.",
+    )
     repair_order: Annotated[list[Rung], Field(min_length=1), BeforeValidator(no_duplicates)] = Field(
         default=list(REPAIR_ORDER_DEFAULT), description="Rungs of the repair ladder, in order."
     )

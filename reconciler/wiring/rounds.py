@@ -58,6 +58,7 @@ def topic_plans(settings: Settings) -> list[TopicPlan]:
                         grace_period_seconds=s.grace_period_seconds,
                         inbox_keep_seconds=None if s.inbox_keep_days is None else s.inbox_keep_days * 86_400,
                         has_several_inboxes=len(s.inbox_urls) > 1,
+                        lag_alarm_seconds=s.lag_alarm_seconds,
                     )
                     for s in configured
                 ),

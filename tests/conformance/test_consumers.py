@@ -8,7 +8,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from reconciler.contract.subscription import Subscription
 from reconciler.errors import BrokerRefused
+from reconciler.evidence.brokers import RemotingBrokerEvidence
 from reconciler.evidence.watermark import Watermarks
 from reconciler.policy.evidence import WatermarkState
 from reconciler.rocketmq.consumer import queue_offsets
@@ -240,6 +242,16 @@ def test_a_committed_transaction_arrives_once_and_names_its_half(steps: Steps) -
     assert message.prepared_transaction_offset == half.sent.commit_log_offset
 
 
+def test_a_group_is_deserted_when_its_last_member_has_gone(steps: Steps) -> None:
+    topic = steps.target.new_topic("deserted")
+    of = Subscription(environment="test", topic=topic, group=f"CG_{topic}")
+    brokers = RemotingBrokerEvidence(steps.instance, skew_margin_seconds=10.0)
+    assert brokers.is_deserted(of)
+    with consumer(steps, topic, Received()):
+        eventually(lambda: not brokers.is_deserted(of), within_seconds=60)
+    eventually(lambda: brokers.is_deserted(of), within_seconds=60)
+
+
 def test_the_watermark_stands_before_what_the_group_has_not_consumed(steps: Steps) -> None:
     topic = steps.target.new_topic("watermark")
     group = f"CG_{topic}"
@@ -259,6 +271,7 @@ def test_the_watermark_stands_before_what_the_group_has_not_consumed(steps: Step
     mark = watermarks.watermark(topic, group, skew_margin_seconds=0.0)
     assert mark.state is WatermarkState.KNOWN
     assert mark.at_ms <= last.store_timestamp_ms
+    assert (mark.waiting, mark.waiting_since_ms) == (1, last.store_timestamp_ms)
     positions = watermarks.positions(topic, group)
     assert positions is not None
     (behind,) = [p for p in positions if p.topic == topic and (p.consumer_offset or 0) < p.max_offset]

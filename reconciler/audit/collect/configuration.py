@@ -40,6 +40,7 @@ SUBSCRIPTION_NAMES = frozenset(
         "inbox_url",
         "inbox_keep_days",
         "grace_period_seconds",
+        "lag_alarm_seconds",
         "late_after_seconds",
         "repair_order",
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,7 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import RedisAway
 from reconciler.policy.account import Account, Summary, summary_of
 from reconciler.policy.evidence import Watermark, WatermarkState
+from reconciler.policy.lag import Lag, lag_of
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import HeldTopic, Outage, RepairCount, StoredRound, VerdictCount, count_text
 from reconciler.wiring.availability import ask_brokers, ask_databases, ask_redis, who_is_away
@@ -56,6 +57,8 @@ class SubscriptionStatus:
     accounted: Account | None
     #: What cannot be proved here.
     weaker: tuple[str, ...]
+    #: None: nothing waits for the group, or not for long.
+    lag: Lag | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +104,12 @@ class StatusReport:
     @property
     def late_lines(self) -> tuple[str, ...]:
         """Why "0 lost" means nothing, one line each."""
-        return (*(f"{one.subscription}: {cause}" for one in self._accounts for cause in one.late), *self.late)
+        return (*(f"{one.subscription}: {cause}" for one in self._accounts for cause in one.late), *self._stopped)
+
+    @property
+    def lagging(self) -> tuple[str, ...]:
+        """Groups for which messages have waited for long, one line each; of those that nobody serves, `late` tells."""
+        return tuple(str(s.lag) for s in self.subscriptions if s.lag is not None and not s.lag.is_deserted)
 
     @property
     def remarks(self) -> Mapping[str, tuple[str, ...]]:
@@ -114,6 +122,7 @@ class StatusReport:
             "damaged": self.damaged,
             "unproved": self.unproved,
             "rejected": self.rejected,
+            "lagging": self.lagging,
         }
 
     @property
@@ -131,10 +140,11 @@ class StatusReport:
             return None
         return summary_of(
             self._accounts,
-            troubles=(*self.away, *self.late),
+            troubles=(*self.away, *self._stopped),
             persons=self._persons,
             held=sorted({hold.topic for hold in self.holds}),
             lost=self.lost,
+            lagging=self.lagging,
             sees_announced_only=any(NO_OUTBOX in s.weaker for s in self.subscriptions),
         )
 
@@ -153,6 +163,11 @@ class StatusReport:
         return [s.accounted for s in self.subscriptions if s.accounted is not None]
 
     @property
+    def _stopped(self) -> tuple[str, ...]:
+        deserted = (str(s.lag) for s in self.subscriptions if s.lag is not None and s.lag.is_deserted)
+        return (*deserted, *self.late)
+
+    @property
     def _persons(self) -> list[str]:
         return [*map(str, self.needs), *self.doubled, *self.undecided, *self.damaged]
 
@@ -165,6 +180,7 @@ class StatusReport:
             "late": list(self.late_lines),
             "undecided": list(self.undecided),
             "rejected": list(self.rejected),
+            "lagging": list(self.lagging),
             "doubled": list(self.doubled),
             "unproved": list(self.unproved),
             "damaged": list(self.damaged),
@@ -172,6 +188,7 @@ class StatusReport:
             "subscriptions": [
                 dict(zip(_SUBSCRIPTION, _subscription_row(s), strict=True))
                 | {"accounted_until_ms": None if s.accounted is None else s.accounted.until_ms}
+                | {"waiting": s.watermark.waiting, "waiting_since_ms": s.watermark.waiting_since_ms}
                 for s in self.subscriptions
             ],
         }
@@ -299,7 +316,7 @@ def read_status(connections: Connections, *, rounds_within_seconds: float | None
                     now_ms=now_ms,
                     within_seconds=rounds_within_seconds,
                 )
-            statuses.append(_status_of(assembly, topic, plan, last, accounting))
+            statuses.append(_status_of(assembly, topic, plan, last, accounting, asked_ms=now_ms))
     late += other_clusters(connections)
     doubted = unproved(connections)
     late += blind(doubted, within_seconds=limit_seconds(settings, rounds_within_seconds))
@@ -342,6 +359,8 @@ def _status_of(
     plan: SubscriptionPlan,
     last: Sequence[StoredRound],
     accounting: Accounting | None,
+    *,
+    asked_ms: int,
 ) -> SubscriptionStatus:
     subscription = plan.subscription
     pending, oldest_ms = _pending(assembly, topic.shards_of(subscription))
@@ -358,7 +377,22 @@ def _status_of(
         last_round_ms=max((r.done.at_ms for r in last if r.done.shard.number < topic.shards), default=None),
         accounted=None if accounting is None else accounting.of(topic, plan, last, watermark),
         weaker=tuple(weaker),
+        lag=_lag(assembly, plan, watermark, asked_ms=asked_ms),
     )
+
+
+def _lag(assembly: RoundAssembly, plan: SubscriptionPlan, watermark: Watermark, *, asked_ms: int) -> Lag | None:
+    """Who is connected is asked only where messages have waited for long."""
+    found = lag_of(
+        plan.subscription,
+        watermark,
+        asked_ms=asked_ms,
+        alarm_seconds=plan.lag_alarm_seconds,
+        skew_margin_seconds=assembly.settings.rounds.skew_margin_seconds,
+    )
+    if found is None:
+        return None
+    return replace(found, is_deserted=assembly.witnesses.brokers.is_deserted(plan.subscription))
 
 
 def _refused(

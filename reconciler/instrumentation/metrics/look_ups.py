@@ -36,6 +36,7 @@ class MeasuredBrokerEvidence:
         self.watermark: Callable[[Subscription], Watermark] = brokers.watermark
         self.positions: Callable[[Subscription], Sequence[QueuePosition] | None] = brokers.positions
         self.consume_mode: Callable[[Subscription], ConsumeMode] = brokers.consume_mode
+        self.is_deserted: Callable[[Subscription], bool] = brokers.is_deserted
         self.filter_kind: Callable[[Subscription], FilterKind] = brokers.filter_kind
         self.horizon: Callable[[str], Horizon] = brokers.horizon
         self.check_back_wait_seconds: Callable[[StoredMessage], float] = brokers.check_back_wait_seconds

@@ -57,6 +57,12 @@ class BrokerEvidence(Protocol):
         """Offsets of the group in every queue; None if a broker did not answer."""
         ...
 
+    def is_deserted(self, subscription: Subscription) -> bool:
+        """True only if every broker of the topic says that no member of the group is connected, and none that it pops.
+
+        A group behind a proxy in cluster mode registers no members: it counts as deserted when its pops have ended."""
+        ...
+
     def consume_mode(self, subscription: Subscription) -> ConsumeMode:
         """Whether the group pulls or pops. PULL only if every broker of the topic shows it."""
         ...

@@ -35,6 +35,7 @@ STATUS = {
     "late": LINES,
     "undecided": LINES,
     "rejected": LINES,
+    "lagging": LINES,
     "doubled": LINES,
     "unproved": LINES,
     "damaged": LINES,
@@ -50,6 +51,8 @@ STATUS = {
                 "last_round_ms": nullable(TIME_MS),
                 "weaker": TEXT,
                 "accounted_until_ms": nullable(TIME_MS),
+                "waiting": {**NUMBER, "description": "Messages that the group has not passed; 0 if unknown, too."},
+                "waiting_since_ms": nullable(TIME_MS),
             }
         )
     ),

@@ -126,7 +126,9 @@ def _now(services: WebServices) -> dict[str, Any]:
     if not services.settings.repairs.enabled:
         stopped |= {status.subscription.topic for status in report.subscriptions}
     # One line that the sentence tells is not told twice.
+    said = report.summed_up
     told = {"late"} if len(report.late_lines) == 1 and not report.late else set()
+    told |= {"lagging"} if said is not None and said.kind is SummaryKind.LAGGING else set()
     return {
         "report": report,
         "severity": severity(report),

@@ -59,4 +59,4 @@ def _about(report: StatusReport, said: Summary, words: Catalogue) -> Markup:
         return count_as_told(report.lost, words)
     if said.kind is SummaryKind.HELD:
         return words.text("sentence.comma").join(map(shown, said.about))
-    return Markup("").join(as_told(line, words) for line in said.about)
+    return words.text("sentence.between").join(as_told(line, words) for line in said.about)

@@ -244,6 +244,10 @@ class FakeBroker:
         del subscription
         return self.consumes
 
+    def is_deserted(self, subscription: Subscription) -> bool:
+        """Nobody asks in a round."""
+        raise AssertionError(f"a round asked who consumes {subscription}")
+
     def filter_kind(self, subscription: Subscription) -> FilterKind:
         """As set."""
         del subscription

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -211,6 +212,7 @@ def test_status_of_commits_that_are_not_accounted_for_is_3_and_begins_with_that(
     from reconciler.commands.status.report import StatusReport, SubscriptionStatus
     from reconciler.policy.account import Account
     from reconciler.policy.evidence import Watermark, WatermarkState
+    from reconciler.policy.lag import Lag
     from reconciler.policy.ports import HeldTopic, VerdictCount
 
     of = Subscription(environment="test", topic="T", group="g")
@@ -223,6 +225,7 @@ def test_status_of_commits_that_are_not_accounted_for_is_3_and_begins_with_that(
         is_classic: bool = False,
         count: int = 0,
         holds: tuple[HeldTopic, ...] = (),
+        lag: Lag | None = None,
     ) -> StatusReport:
         told = Account(subscription=of, until_ms=1_000, cause="", late=late)
         one = SubscriptionStatus(
@@ -233,6 +236,7 @@ def test_status_of_commits_that_are_not_accounted_for_is_3_and_begins_with_that(
             last_round_ms=None,
             accounted=None if is_classic else told,
             weaker=weaker,
+            lag=lag,
         )
         kept = VerdictCount(
             subscription=of, state=CandidateState.QUARANTINED, verdict=Verdict.COLLISION, loss_verdict=None,
@@ -253,6 +257,15 @@ def test_status_of_commits_that_are_not_accounted_for_is_3_and_begins_with_that(
 
     until = "until 1970-01-01T00:00:01Z is accounted for"
     assert (report().exit_code, report().summary) == (0, f"All is well: every commit {until}")
+    lagging = Lag(subscription=of, waiting=32, since_ms=2_000)
+    slow, dead = report(lag=lagging), report(lag=replace(lagging, is_deserted=True))
+    waits = "32 messages wait for T/g since 1970-01-01T00:00:02Z"
+    assert (slow.exit_code, slow.summary) == (
+        0, f"Not all is consumed: {waits}: do its consumers make progress?; every commit {until}"
+    )  # fmt: skip
+    assert (dead.exit_code, dead.summary) == (
+        3, f"Not all is well: {waits}: nobody is connected, start its consumers; every commit {until}"
+    )  # fmt: skip
     assert report(holds=(hold,)).summary == f"Repairs of T are on hold; every commit {until}"
     assert report(weaker=("no outbox",)).summary == f"All is well: every announced commit {until}"
     needed = "quarantined keys: 2 (`reconciler list candidates --state QUARANTINED`)"

@@ -23,6 +23,7 @@ from reconciler.policy.account import (
     verdicts_link,
 )
 from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, Presence
+from reconciler.policy.lag import Lag
 from reconciler.policy.life_story import LifeStory, life_story_of
 from reconciler.policy.ports import HeldTopic, LedgerLife, PendingKey
 from reconciler.web.console.catalogue import LANGUAGES, catalogue_of
@@ -50,7 +51,8 @@ ELSEWHERE = [language for language in LANGUAGES if language != "en"]
 
 
 def causes() -> Iterator[str]:
-    """Of every link of the account that can be late."""
+    """Of every link of the account that can be late, and of groups that stand still."""
+    yield from (str(Lag(subscription=BILLING, waiting=3, since_ms=5, is_deserted=is_dead)) for is_dead in (False, True))
     calm = OutboxReading(producer_group="shop", now_ms=NOW_MS, swept_at_ms=NOW_MS - 9)
     late = replace(calm, oldest_key=KEY, oldest_ms=5)
     ahead = replace(calm, swept_at_ms=NOW_MS + 9_000)

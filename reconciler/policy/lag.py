@@ -1,0 +1,45 @@
+"""A group that has fallen behind: messages wait for it, and the first one has waited too long. Pure.
+
+It is told by progress, not by members: a group without members to which nothing was sent is at rest, and one with
+members may stand still.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reconciler.clock import utc_text
+from reconciler.contract.subscription import Subscription
+from reconciler.policy.evidence import Watermark
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lag:
+    """What waits for a group."""
+
+    subscription: Subscription
+    #: Messages in the queues of its topic and retry topics.
+    waiting: int
+    #: Broker store time of the first of them.
+    since_ms: int
+    #: Every broker says that nobody is connected, and the group does not pop.
+    is_deserted: bool = False
+
+    def __str__(self) -> str:
+        members = "nobody is connected, start its consumers" if self.is_deserted else "do its consumers make progress?"
+        return f"{self.waiting} messages wait for {self.subscription} since {utc_text(self.since_ms)}: {members}"
+
+
+def lag_of(
+    subscription: Subscription, watermark: Watermark, *, asked_ms: int, alarm_seconds: float, skew_margin_seconds: float
+) -> Lag | None:
+    """None: nothing waits, or not for that long, or it is not known. `alarm_seconds`: 0: never.
+
+    The margin is added: the time of the first message is that of its broker, `asked_ms` that of the ledger.
+    """
+    if watermark.waiting_since_ms is None or not alarm_seconds:
+        return None
+    waited_ms = asked_ms - watermark.waiting_since_ms
+    if waited_ms <= round((alarm_seconds + skew_margin_seconds) * 1000):
+        return None
+    return Lag(subscription=subscription, waiting=watermark.waiting, since_ms=watermark.waiting_since_ms)

@@ -1,0 +1,121 @@
+"""`status` while all members of a group are stopped: whether messages wait for it, and whether anybody is there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reconciler.commands.status.report import StatusReport, read_status
+from reconciler.embedded.server import EmbeddedBroker
+from reconciler.rocketmq.client.admin import Admin
+from reconciler.rocketmq.client.client_instance import ClientInstance
+from reconciler.rocketmq.client.offsets import Offsets
+from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.client.routes import MessageQueue
+from reconciler.rocketmq.consumer.push_consumer import ConsumeFrom, ConsumeStatus, PushConsumer, PushSettings
+from reconciler.rocketmq.wire.message import Message
+from reconciler.settings.file import load_settings
+from reconciler.sql import schema
+from reconciler.wiring.connections import Connections
+from tests.polling import eventually
+
+TOPIC, GROUP, WAITING = "ORDERS", "billing", 5
+
+
+@pytest.fixture
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker() as opened:
+        yield opened
+
+
+def status(broker: EmbeddedBroker, folder: Path, *, alarm_seconds: float = 0.001) -> StatusReport:
+    """Redis and the services' databases are away; only what brokers say of the group is looked at."""
+    path = folder / "reconciler.toml"
+    path.write_text(f"""environment = "test"
+rocketmq.name_servers = "{broker.name_servers}"
+rocketmq.request_timeout_seconds = 20
+unique_key_topic.queues = 1
+rounds.skew_margin_seconds = 0
+redis.url = "redis://127.0.0.1:1/0"
+ledger.url = "sqlite:///{folder}/ledger.db"
+[[producers]]
+group = "shop"
+topics = ["{TOPIC}"]
+[[subscriptions]]
+topic = "{TOPIC}"
+group = "{GROUP}"
+lag_alarm_seconds = {alarm_seconds}
+""")
+    schema.upgrade(f"sqlite:///{folder}/ledger.db", "ledger")
+    with Connections(load_settings(path, {})) as connections:
+        return read_status(connections)
+
+
+def send(broker: EmbeddedBroker, count: int) -> None:
+    with ClientInstance(broker.name_servers) as instance:
+        sender = instance.sender("shop")
+        for number in range(count):
+            sender.send(Message(topic=TOPIC, body=b"%d" % number))
+
+
+def create(broker: EmbeddedBroker) -> None:
+    """A topic of one queue, and a group that has consumed it to its end."""
+    with RemotingClient() as client:
+        Admin(client).create_topic(broker.address, TOPIC, queues=1)
+        Admin(client).create_group(broker.address, GROUP)
+        queue = MessageQueue(topic=TOPIC, broker_name="embedded", queue_id=0)
+        Offsets(client).store(broker.address, queue, GROUP, 0)
+
+
+def test_a_dead_group_with_messages_is_told_as_well(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    create(broker)
+    send(broker, WAITING)
+
+    def told() -> StatusReport:
+        report = status(broker, tmp_path)
+        assert any(f"{WAITING} messages wait for {TOPIC}/{GROUP} since 20" in line for line in report.late_lines)
+        return report
+
+    report = eventually(told, within_seconds=30)
+    assert any(line.endswith("nobody is connected, start its consumers") for line in report.late_lines)
+    assert report.lagging == ()
+    assert report.exit_code == 3
+    (of_group,) = json.loads(json.dumps(report.as_dict()))["subscriptions"]
+    assert of_group["waiting"] == WAITING
+    assert of_group["waiting_since_ms"] <= report.asked_ms
+
+
+def test_a_group_without_members_and_messages_alarms(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    create(broker)
+    report = status(broker, tmp_path)
+    assert not [line for line in (*report.late_lines, *report.lagging) if "wait" in line]
+    assert report.subscriptions[0].watermark.waiting_since_ms is None
+
+
+def test_a_group_that_is_never_to_be_told_alarms(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    create(broker)
+    send(broker, WAITING)
+    report = status(broker, tmp_path, alarm_seconds=0)
+    assert report.subscriptions[0].watermark.waiting == WAITING
+    assert not [line for line in (*report.late_lines, *report.lagging) if "wait" in line]
+
+
+def test_a_group_whose_members_stand_still_ends_status_with_3(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    """They are connected: somebody may be at work, and the sentence says what waits."""
+    create(broker)
+    send(broker, WAITING)
+    settings = PushSettings(consume_from=ConsumeFrom.FIRST, orderly_suspend_seconds=60.0)
+    with (
+        ClientInstance(broker.name_servers) as instance,
+        PushConsumer(GROUP, instance=instance, settings=settings)
+        .subscribe(TOPIC, "*")
+        .register_listener(lambda _: ConsumeStatus.RECONSUME_LATER, orderly=True),
+    ):
+        report = eventually(
+            lambda: next((r for r in (status(broker, tmp_path),) if r.lagging), None), within_seconds=60
+        )
+        assert "do its consumers make progress?" in report.lagging[0]
+        assert not [line for line in report.late_lines if "wait for" in line]
