@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState, Rung
-from reconciler.contract.unique_key import key_of
+from reconciler.contract.unique_key import key_of, member_of
 from reconciler.contract.verdicts import Verdict
 from reconciler.history.positions import HistoryPositions
 from reconciler.history.segment import SegmentWriter
@@ -23,6 +24,7 @@ from reconciler.policy.events import (
     VerdictsWritten,
 )
 from reconciler.policy.ports import Verification
+from tests.unit.contract.keys import GO, OF_CLIENTS
 from tests.unit.history.house import BILLING, EPOCH, House, shard, some_keys
 
 
@@ -74,6 +76,19 @@ def test_a_member_that_is_no_key_stops_no_capture_and_spoils_no_file(
     assert (row["announced"], row["consumed"], row["left_matched"]) == (2, 2, 0)
     [told] = [record for record in caplog.records if record.message == "history_junk_left_out"]
     assert vars(told)["members"] == 2
+
+
+def test_keys_of_every_client_are_in_the_files_as_they_are_in_redis(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    keys = sorted(member_of(key) for key in (*OF_CLIENTS, GO.upper(), "a" * 16, "Z" * 64))
+    junk = [b"\0" + bytes(32), b"\0" + GO.encode()[:-1] + b"/", b"\0" + bytes(64)]
+    house.round(0, announced=[*keys, *junk], consumed=keys)
+    house.rounds.pending[shard(0)] = [(junk[0], 5), *((key, 6) for key in keys)]
+    house.recorder.run_pass(shutdown=True)
+    house.seal()
+    assert house.keys("announced") == house.keys("consumed") == house.keys("pending") == keys
+    entry = json.loads(min(tmp_path.rglob("manifest/**/*.json")).read_bytes())
+    assert entry["version"] == 2
 
 
 def test_keys_that_a_group_does_not_take_are_told_as_left(tmp_path: Path) -> None:
