@@ -411,6 +411,11 @@ SWEEP = [
         Query(increase(c.SWEPT_ROWS, "outcome"), "{{outcome}}"),
         is_stacked=True,
     ),
+    graph(
+        "Rows that stay NEW",
+        "Damaged rows, and rows whose announcements fail: what a whole walk over an outbox leaves behind.",
+        Query(f"max by (instance) ({of(c.SWEEP_WALK)})", "{{instance}}"),
+    ),
 ]
 HAND_OVERS = [
     graph(

@@ -41,6 +41,7 @@ from reconciler.sql.engines import (
     writing,
 )
 from reconciler.sql.identity import SIGN_OF_LIFE_ID, read_identity
+from reconciler.sql.key_probes import has_key
 from reconciler.sql.silence import silence_of
 from reconciler.sql.single_statements import MARKERS, SingleStatements
 from reconciler.sql.tables import outbox, outbox_filter, outbox_identity
@@ -183,11 +184,19 @@ class SqlOutbox:
         return self._mark(unique_keys, _settled_sql)
 
     def unannounced(
-        self, producer_group: str, *, older_than_seconds: float, limit: int, after: OutboxFact | None = None
+        self,
+        producer_group: str,
+        *,
+        older_than_seconds: float,
+        limit: int,
+        after: OutboxFact | None = None,
+        with_key: bool = False,
     ) -> OutboxPage:
         """NEW rows, oldest first. Raises DatabaseAway."""
         at = outbox.c.created_at_ms
         query = self._query(_FACT_NAMES, producer_group, OutboxState.NEW, at)
+        if with_key:
+            query = query.where(has_key(outbox.c.unique_key, self.engine.dialect.name))
         behind = query if after is None else query.where(_is_behind(at, after.created_at_ms, after))
         return self._due_page(behind, at, _FACTS, older_than_seconds=older_than_seconds, limit=limit)
 

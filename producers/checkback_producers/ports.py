@@ -189,9 +189,18 @@ class Outbox(Protocol):
         ...
 
     def unannounced(
-        self, producer_group: str, *, older_than_seconds: float, limit: int, after: OutboxFact | None = None
+        self,
+        producer_group: str,
+        *,
+        older_than_seconds: float,
+        limit: int,
+        after: OutboxFact | None = None,
+        with_key: bool = False,
     ) -> OutboxPage:
-        """NEW rows older than that, or of the future, by (created_at_ms, unique_key), after a row."""
+        """NEW rows older than that, or of the future, by (created_at_ms, unique_key), after a row.
+
+        `with_key`: rows whose unique_key is none take no place in the page.
+        """
         ...
 
     def announced(

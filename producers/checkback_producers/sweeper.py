@@ -50,8 +50,11 @@ class SweepReport:
     deleted: int = 0
     #: Rows that took effect in two inboxes of one group: never settled, announced again, and named in `problems`.
     doubled: int = 0
-    #: Rows with damaged values: they are left alone, and one of a page is named in `problems`.
+    #: Rows with damaged values that the walk met: they are left alone, and one of a page is named in `problems`.
     damaged: int = 0
+    #: NEW rows that a walk from the oldest to the newest leaves behind: of the last whole one, or of the present one
+    #: where that is longer.
+    walk_rows: int = 0
     #: Rows that are NEW again, because a group takes their tag since its setting was changed.
     reopened: int = 0
     #: How far the rows were looked at for that, one line a group.
@@ -72,11 +75,35 @@ class SweepReport:
             deleted=self.deleted + other.deleted,
             doubled=self.doubled + other.doubled,
             damaged=self.damaged + other.damaged,
+            walk_rows=self.walk_rows + other.walk_rows,
             reopened=self.reopened + other.reopened,
             reviewing=self.reviewing + other.reviewing,
             failed_sources=self.failed_sources + other.failed_sources,
             problems=self.problems + other.problems,
         )
+
+
+@dataclass(slots=True)
+class _Walk:
+    """Where a walk over the NEW rows of one source is: it goes on in the next sweep, and begins anew at its end."""
+
+    #: The last row that was met; None: it begins at the oldest one.
+    after: OutboxFact | None = None
+    #: Rows left behind since it began.
+    left: int = 0
+    #: The same of the last whole walk.
+    last_left: int = 0
+
+    def step(self, facts: Sequence[OutboxFact], *, left: int, is_full: bool) -> None:
+        """One page further; a page that is not full was the last one."""
+        self.left += left
+        self.after = facts[-1] if is_full else None
+        if not is_full:
+            self.last_left, self.left = self.left, 0
+
+    @property
+    def rows(self) -> int:
+        return max(self.left, self.last_left)
 
 
 class Sweeper:
@@ -124,8 +151,7 @@ class Sweeper:
         ]
         #: Sources whose filters cannot be read, as an earlier report says.
         self._filterless: set[int] = set()
-        #: The end of the page whose announcements failed first in the last sweep.
-        self._failed_at: dict[int, OutboxFact] = {}
+        self._walks = [_Walk() for _ in sources]
 
     def sweep_once(self) -> SweepReport:
         """One pass over all sources; never raises for a database or broker that is away: the report names it."""
@@ -154,7 +180,7 @@ class Sweeper:
             report = report.plus(self.delete_old(source))
         except ReconcilerError as error:
             report = report.plus(_failure(source, error))
-        return report
+        return replace(report, walk_rows=self._walks[number].rows)
 
     def _show_life(self, source: OutboxSource, number: int) -> SweepReport:
         """A replica that has the sign of life has all that was committed before. Without it nothing stops: it is a
@@ -191,31 +217,40 @@ class Sweeper:
         return reviewed.may_settle, SweepReport(reopened=reviewed.reopened, reviewing=reviewed.progress)
 
     def announce_new(self, source: OutboxSource, number: int = 0) -> SweepReport:
-        """Announces NEW rows and marks them, page by page until none is left. A topic whose announcements fail is left
-        alone for the rest of the sweep; the next one begins behind its first page, and comes back to it at the end."""
+        """Announces NEW rows and marks them, page by page, so that rows that never leave hold up no others.
+
+        Half of the pages begin at the oldest row, since a late commit is older than what was swept before it; what is
+        no unique key takes no place in them. The other half belongs to a walk over all rows, which goes on from sweep
+        to sweep and begins anew at its end. A topic whose announcements fail is left alone for the rest of the sweep.
+        """
+        failures: dict[str, ReconcilerError] = {}
+        # The walk first: past very many rows the other half may take longer than a statement may.
+        report = self._announce_pages(source, self._walks[number], failures, with_key=False)
+        if not self._is_stopping():
+            report = report.plus(self._announce_pages(source, _Walk(), failures, with_key=True))
+        return report.plus(_failures(source, failures))
+
+    def _announce_pages(
+        self, source: OutboxSource, walk: _Walk, failures: dict[str, ReconcilerError], *, with_key: bool
+    ) -> SweepReport:
+        """Half of a sweep's pages, or those up to the newest row."""
         rules = self._rules
         report = SweepReport()
-        failures: dict[str, ReconcilerError] = {}
-        after = self._failed_at.pop(number, None)
-        may_start_over = after is not None
-        for _ in range(rules.pages_maximum):
+        for _ in range(max(1, rules.pages_maximum // 2)):
             page = source.outbox.unannounced(
                 source.producer_group,
                 older_than_seconds=rules.sweep_after_seconds,
                 limit=rules.page_rows,
-                after=after,
+                after=walk.after,
+                with_key=with_key,
             )
-            is_full = len(page.facts) == rules.page_rows
-            had_failed = len(failures)
             confirmed = self._announce(source, _sound(page.facts), failures)
             report = replace(report, announced=report.announced + confirmed).plus(_damage(source, page.facts))
-            if len(failures) > had_failed and is_full:
-                self._failed_at.setdefault(number, page.facts[-1])
-            if self._is_stopping() or not (is_full or may_start_over):
+            is_full = len(page.facts) == rules.page_rows
+            walk.step(page.facts, left=len(page.facts) - confirmed, is_full=is_full)
+            if not is_full or self._is_stopping():
                 break
-            may_start_over = may_start_over and is_full
-            after = page.facts[-1] if is_full else None
-        return report.plus(_failures(source, failures))
+        return report
 
     def settle(self, source: OutboxSource, number: int = 0) -> SweepReport:
         """Settles ANNOUNCED rows that every wanting group's inbox has; announces old ones of the rest again."""

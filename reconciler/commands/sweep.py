@@ -57,6 +57,7 @@ def _sweep(settings: Settings, stop: threading.Event, clock: Clock, metering: Me
                         "deleted": report.deleted,
                         "doubled": report.doubled,
                         "damaged": report.damaged,
+                        "walk_rows": report.walk_rows,
                         "reopened": report.reopened,
                         "reviewing": list(report.reviewing),
                         "problems": list(report.problems),

@@ -21,6 +21,7 @@ from reconciler.policy.plan import SubscriptionPlan
 from reconciler.policy.ports import Candidates, InboxEvidence
 from reconciler.sql.engines import now_ms, reading
 from reconciler.sql.identity import SIGN_OF_LIFE_ID
+from reconciler.sql.key_probes import has_key
 from reconciler.sql.tables import outbox, outbox_identity
 from reconciler.sql.witness_database import NOT_PROVED, WitnessDatabase
 
@@ -104,7 +105,8 @@ class OutboxInspector:
         until_ms: int,
     ) -> OrphanRow | None:
         """The oldest row announced until then, by the outbox' clock, that the group takes, that has no effect by the
-        inbox' proof, and of which the ledger has no verdict. None: there is none among the pages that are read."""
+        inbox' proof, and of which the ledger has no verdict. None: there is none among the pages that are read, in
+        which what is no unique key takes no place."""
         at = outbox.c.announced_at_ms
         query = (
             sa.select(*(outbox.c[name] for name in _ANNOUNCED_NAMES))
@@ -113,6 +115,7 @@ class OutboxInspector:
                 outbox.c.producer_group == producer_group,
                 outbox.c.topic == plan.subscription.topic,
                 at <= until_ms,
+                has_key(outbox.c.unique_key, self._engine.dialect.name),
             )
             .order_by(at, outbox.c.unique_key)
         )

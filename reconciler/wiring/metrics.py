@@ -97,6 +97,7 @@ class Metering:
             book.put(c.LAST_SWEEP, value=self._clock.now_ms() / 1000)
         for outcome in SWEPT_OUTCOMES:
             book.add(c.SWEPT_ROWS, outcome, amount=getattr(report, outcome))
+        book.put(c.SWEEP_WALK, value=report.walk_rows)
 
 
 #: Fields of a sweep's report that are numbers of rows.

@@ -246,9 +246,15 @@ class SimulatedOutbox:
         return int(self._call(update, f"UPDATE {state}"))
 
     def unannounced(
-        self, producer_group: str, *, older_than_seconds: float, limit: int, after: OutboxFact | None = None
+        self,
+        producer_group: str,
+        *,
+        older_than_seconds: float,
+        limit: int,
+        after: OutboxFact | None = None,
+        with_key: bool = False,
     ) -> OutboxPage:
-        """NEW rows, oldest first."""
+        """NEW rows, oldest first; each has a unique key."""
         return self._page(OutboxState.NEW, "created_at_ms", older_than_seconds, limit, after)
 
     def announced(

@@ -366,6 +366,13 @@ SWEPT_ROWS = _counter(
     "outcome",
     by="sweep",
 )
+SWEEP_WALK = _gauge(
+    "reconciler_sweep_walk_rows",
+    "NEW outbox rows that a walk from the oldest to the newest leaves behind: damaged ones, and those whose "
+    "announcements fail. Of the last whole walk, or of the present one where that is longer.",
+    by="sweep",
+    source=NumberSource.EVENTS,
+)
 HAND_OVERS = _counter(
     "reconciler_hand_overs_total",
     "Hand-overs by what came of each attempt: applied, already_applied (the inbox had the key), postponed (tried "

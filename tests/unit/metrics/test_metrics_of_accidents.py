@@ -258,6 +258,20 @@ def dead_producer() -> Page:
 
 
 @cache
+def poisoned_outbox() -> Page:
+    """Another release or language wrote rows whose keys are none."""
+    with TemporaryDirectory() as folder:
+        world = ProducerWorld(sqlite_url(Path(folder)))
+        for number in range(3):
+            world.insert_row(f"no key {number}")
+        book = MetricBook("sweep")
+        metering = Metering(book, EventMetrics(MetricBook("run")), clock=SystemClock())
+        metering.swept(Sweeping(world).sweeper().sweep_once(), took_seconds=0.25)
+        world.close()
+    return scraped(book)
+
+
+@cache
 def handed_over() -> Page:
     """A hand-over whose handler refuses, and one that takes effect."""
     with TemporaryDirectory() as folder, inbox_engine(sqlite_url(Path(folder))) as engine:
@@ -368,6 +382,7 @@ ACCIDENTS: dict[Metric, Callable[[], Page]] = {
     c.SWEEP_DURATION: dead_producer,
     c.LAST_SWEEP: dead_producer,
     c.SWEPT_ROWS: dead_producer,
+    c.SWEEP_WALK: poisoned_outbox,
     c.HAND_OVERS: handed_over,
     c.SPANS: traced,
     c.NOTICES: refused_notice,

@@ -1,4 +1,4 @@
-"""Rows whose announcements always fail hold up no other rows."""
+"""Rows whose announcements always fail, or that nobody can read, hold up no other rows."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from checkback_producers.announcer import AnnouncementRoute, Announcer
 from checkback_producers.outbox import SqlOutbox
@@ -13,6 +14,7 @@ from checkback_producers.ports import AnnouncementMessage
 from checkback_producers.sweeper import OutboxSource, Sweeper
 from reconciler.errors import ConfigurationError
 from reconciler.policy.sweeping import SweepRules
+from reconciler.sql.tables import outbox
 from tests.unit.producers.test_sweeping import MemoryInboxes
 from tests.unit.producers.world import GROUP, MemoryAnnouncements, World, new_key
 
@@ -66,3 +68,68 @@ def test_rows_of_a_topic_whose_announcements_fail_do_not_starve_those_behind_the
     for _ in range(1 if pages_maximum > 1 else 4):
         sweeper.sweep_once()
     assert set(broken) <= set(sender.keys), "what failed is announced as soon as it can be"
+
+
+def poison(world: World, count: int, *, tag: object = None) -> None:
+    """The oldest rows: their keys are none, or else their tag is damaged."""
+    for number in range(count):
+        key = f"poison row {number:03}" if tag is None else new_key()
+        world.insert_row(key, created_at_ms=number + 1, tag=tag)
+
+
+def test_a_sound_row_behind_more_rows_without_a_key_than_a_sweep_reads_is_announced_by_the_first(world: World) -> None:
+    poison(world, 50)
+    sound = new_key()
+    world.insert_row(sound, created_at_ms=1_000)
+    sender = OneTopicFails()
+    report = sweeper_of(world, sender, pages_maximum=2).sweep_once()
+    assert sender.keys == [sound]
+    assert report.damaged == 10, "they are told all the same, page by page"
+    assert "10 damaged rows, the first is 'poison row 000'" in report.problems[0]
+
+
+def test_a_sound_row_behind_rows_that_no_query_can_leave_out_is_announced_when_the_walk_has_come_to_it(
+    world: World,
+) -> None:
+    poison(world, 45, tag=b"no text")
+    sound = new_key()
+    world.insert_row(sound, created_at_ms=1_000)
+    sender = OneTopicFails()
+    sweeper = sweeper_of(world, sender, pages_maximum=2)
+    announced = [sweeper.sweep_once().announced for _ in range(7)]
+    assert announced == [0, 0, 0, 0, 1, 0, 0]
+    assert sender.keys == [sound]
+
+
+def test_a_late_commit_waits_for_no_walk(world: World) -> None:
+    poison(world, 95)
+    sender = OneTopicFails()
+    sweeper = sweeper_of(world, sender, pages_maximum=2)
+    for created_at_ms in (50, 20, 90):  # behind and before the place of the walk
+        sweeper.sweep_once()
+        late = new_key()
+        world.insert_row(late, created_at_ms=created_at_ms)
+        sweeper.sweep_once()
+        assert sender.keys[-1] == late
+
+
+def test_how_long_a_walk_is_is_told_while_it_goes_on_and_after_its_end(world: World) -> None:
+    poison(world, 35)
+    sweeper = sweeper_of(world, OneTopicFails(), pages_maximum=2)
+    assert [sweeper.sweep_once().walk_rows for _ in range(6)] == [10, 20, 30, 35, 35, 35]
+    with world.engine.begin() as connection:
+        connection.execute(sa.delete(outbox))
+    lengths = [sweeper.sweep_once().walk_rows for _ in range(3)]
+    assert lengths[-1] == 0
+
+
+def test_a_whole_walk_is_no_shorter_for_rows_whose_announcements_fail(world: World) -> None:
+    for number in range(25):
+        world.insert_row(new_key(), topic="AUDIT", created_at_ms=number + 1)
+    sender = OneTopicFails()
+    sweeper = sweeper_of(world, sender, pages_maximum=2)
+    assert [sweeper.sweep_once().walk_rows for _ in range(4)] == [10, 20, 25, 25]
+    sender.is_missing = False
+    for _ in range(4):
+        report = sweeper.sweep_once()
+    assert (report.walk_rows, len(sender.keys)) == (0, 25)

@@ -246,6 +246,15 @@ def test_a_row_that_nobody_has_heard_of_is_seen_behind_pages_of_others(shop: tup
     assert unheard(shop, inbox, ledger) == lost
 
 
+def test_rows_without_a_key_hide_no_row_that_nobody_has_heard_of(shop: tuple[Connections, sa.Engine]) -> None:
+    row = {"topic": "ORDERS", "producer_group": "shop", "state": "ANNOUNCED", "tag": "paid", "created_at_ms": 1}
+    with shop[1].begin() as connection:
+        poison = ({"unique_key": f"poison row {number}", "announced_at_ms": number} for number in range(5 * PAGE_KEYS))
+        connection.execute(sa.insert(outbox), [row | one for one in poison])
+    lost = announced(shop[1], 5 * PAGE_KEYS)
+    assert unheard(shop, FakeInbox(), MemoryLedger(ManualClock()), until_ms=5 * PAGE_KEYS) == lost
+
+
 @pytest.mark.parametrize("without", ["DROP TABLE {}", "ALTER TABLE {} DROP COLUMN swept_at_ms"])
 def test_an_outbox_without_the_sign_of_life_tells_its_rows_alone(
     shop: tuple[Connections, sa.Engine], without: str
