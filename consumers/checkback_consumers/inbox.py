@@ -18,9 +18,10 @@ from typing import Any
 from checkback_consumers.completion import AT_ONCE, Completion
 from checkback_consumers.errors import IncompleteEffect
 from checkback_consumers.sql_session import SqlSession
-from reconciler.contract.tables import FORMER_NAMES_TOPIC
+from reconciler.contract.tables import FORMER_NAMES_TOPIC, INBOX
 from reconciler.errors import Collision, InvalidValue, TransientError
 from reconciler.sql.engines import now_ms_sql
+from reconciler.sql.kept_texts import require_kept, texts_in_doubt
 
 #: Values of the column source.
 SOURCE_CONSUMER = "consumer"
@@ -78,9 +79,9 @@ def enter_inbox(connection: Any, entry: InboxEntry, completion: Completion = AT_
 
     `completion`: whether a NEW row is left incomplete, for complete_row(). Raises IncompleteEffect if the key, or the
     one with its business id, has such a row; Collision if the key was applied with another content; InvalidValue for a
-    business id that the database cannot tell from another one or that a message of another topic has; UsageError for a
-    connection in autocommit; TransientError if a concurrent writer vanished (try again). Database errors pass as the
-    driver raises them.
+    text that the database would change, and for a business id that it cannot tell from another one or that a message of
+    another topic has; UsageError for a connection in autocommit; TransientError if a concurrent writer vanished (try
+    again). Database errors pass as the driver raises them.
     """
     if entry.dedupe_key is not None and not 0 < len(entry.dedupe_key) <= DEDUPE_KEY_CHARACTERS_MAX:
         raise InvalidValue(
@@ -88,6 +89,7 @@ def enter_inbox(connection: Any, entry: InboxEntry, completion: Completion = AT_
         )
     session = connection if isinstance(connection, SqlSession) else SqlSession(connection)
     if _insert(session, entry, duplicate_of=None, is_left_incomplete=completion.is_written):
+        _require_kept(session, entry)
         if _is_new_by_its_former_name(session, entry, completion):
             return InboxAnswer.NEW
         if completion.is_written and not complete_row(session, entry):  # no handler runs for it
@@ -129,6 +131,14 @@ def complete_row(session: SqlSession, entry: InboxEntry) -> bool:
     if session.dialect == "postgresql":  # in a pipeline no count tells
         return session.select_one(f"{sql} RETURNING 1", parameters) is not None
     return session.execute(sql, parameters) == 1
+
+
+def _require_kept(session: SqlSession, entry: InboxEntry) -> None:
+    key = {"consumer_group": entry.group, "unique_key": entry.unique_key}
+    texts = key | {"topic": entry.topic, "dedupe_key": entry.dedupe_key, "source": entry.source}
+    in_doubt = texts_in_doubt(session.dialect, INBOX, texts)
+    if in_doubt:
+        require_kept(session, INBOX, key, in_doubt)
 
 
 def _insert(session: SqlSession, entry: InboxEntry, *, duplicate_of: str | None, is_left_incomplete: bool) -> bool:

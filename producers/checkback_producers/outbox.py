@@ -23,7 +23,7 @@ from reconciler.contract.row_values import RowReader
 from reconciler.contract.secret import Secret
 from reconciler.contract.tables import OUTBOX, OutboxState
 from reconciler.contract.unique_key import require_unique_key
-from reconciler.errors import ConfigurationError, MalformedInput
+from reconciler.errors import ConfigurationError, InvalidValue, MalformedInput
 from reconciler.policy.sweeping import OutboxFact, SettledTags
 from reconciler.sql.callers_connection import CallersConnection, UnsafeConnection
 from reconciler.sql.engines import (
@@ -41,6 +41,7 @@ from reconciler.sql.engines import (
     writing,
 )
 from reconciler.sql.identity import SIGN_OF_LIFE_ID, read_identity
+from reconciler.sql.kept_texts import require_kept, texts_in_doubt
 from reconciler.sql.key_probes import has_key
 from reconciler.sql.silence import silence_of
 from reconciler.sql.single_statements import MARKERS, SingleStatements
@@ -49,6 +50,8 @@ from reconciler.sql.witness_database import WitnessDatabase
 
 #: How long a tombstone waits for a transaction that holds the key.
 TOMBSTONE_LOCK_SECONDS = 2.0
+#: Before a row with texts that the database may change.
+_SAVEPOINT = "reconciler_outbox_texts"
 #: Most rows that one statement marks as announced.
 MARKED_KEYS_MAX = 1_000
 
@@ -119,7 +122,8 @@ class SqlOutbox:
         """Inserts the row in the caller's transaction; one statement that also compares the database's identity.
 
         Raises UnsafeConnection, RolledBackAlready, KeyTaken, ConfigurationError (no table) or DatabaseAway; after
-        any of them the caller's transaction must be rolled back. Other driver errors pass as they are.
+        any of them the caller's transaction must be rolled back. Raises InvalidValue for a text that the database would
+        change, and takes the row back. Other driver errors pass as they are.
         """
         identity = self.identity()
         local = CallersConnection(connection)
@@ -127,8 +131,12 @@ class SqlOutbox:
             raise UnsafeConnection("the connection is in pipeline mode, where nothing tells whether a row was written")
         if local.dialect != self._dialect:
             raise UnsafeConnection(f"the connection is to {local.dialect}, the outbox is in {self.engine.dialect.name}")
+        values = _entry_values(entry)
+        in_doubt = texts_in_doubt(local.dialect, OUTBOX, dict(zip(_ENTRY_COLUMNS, values, strict=True)))
         try:
-            written = local.execute(_record_sql(local.dialect, local.marker), (*_entry_values(entry), identity))
+            if in_doubt:
+                local.execute(f"SAVEPOINT {_SAVEPOINT}", ())
+            written = local.execute(_record_sql(local.dialect, local.marker), (*values, identity))
         except Exception as error:
             self._refuse(error, entry.unique_key)
             raise
@@ -139,6 +147,8 @@ class SqlOutbox:
             )
         if (silence := silence_of(self.engine)) is not None:
             silence.note_answered()  # the caller's connection has found out: the end of the block may be read at once
+        if in_doubt:
+            self._require_kept(local, entry.unique_key, in_doubt)
         return local
 
     def find(self, unique_key: str) -> OutboxFact | None:
@@ -295,6 +305,15 @@ class SqlOutbox:
         """Closes the pools' idle connections."""
         close_engine(self.engine)
         self._single.close()
+
+    def _require_kept(self, local: CallersConnection, unique_key: str, sent: Mapping[str, str]) -> None:
+        """A changed row would be committed by a service that goes on after the refusal: it is taken back."""
+        try:
+            require_kept(local, OUTBOX, {"unique_key": unique_key}, sent)
+        except InvalidValue:
+            local.execute(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}", ())
+            raise
+        local.execute(f"RELEASE SAVEPOINT {_SAVEPOINT}", ())
 
     def _refuse(self, error: Exception, unique_key: str) -> None:
         original = driver_error(error)

@@ -31,7 +31,7 @@ from checkback_producers.ports import HalfSender, LocalTransaction, Outbox, Outc
 from reconciler.clock import Clock
 from reconciler.contract.announcement import AnnouncedKey
 from reconciler.contract.properties import BUSINESS_ID
-from reconciler.errors import InvariantViolation, ReconcilerError, UsageError
+from reconciler.errors import InvalidValue, InvariantViolation, ReconcilerError, UsageError
 from reconciler.policy.evidence import EndOutcome, SendAnswer
 from reconciler.rocketmq.wire.message import Message
 
@@ -108,8 +108,9 @@ class Transaction:
         """Writes the outbox row as the first statement of the caller's transaction; nothing is committed.
 
         Takes a SQLAlchemy Session or Connection, or a connection of sqlite3, psycopg or PyMySQL. Raises UsageError
-        (called twice, outside the block, no outbox), UnsafeConnection, RolledBackAlready, KeyTaken or DatabaseAway:
-        the caller's transaction must then be rolled back, which leaving the block with the exception does.
+        (called twice, outside the block, no outbox), UnsafeConnection, InvalidValue (a text that the database would
+        change), RolledBackAlready, KeyTaken or DatabaseAway: the caller's transaction must then be rolled back, which
+        leaving the block with the exception does.
         """
         outbox = self._parts.outbox
         if outbox is None:
@@ -127,7 +128,7 @@ class Transaction:
         self._recording = _Recording.UNCLEAR
         try:
             self._local = outbox.record(connection, entry)
-        except (UsageError, RolledBackAlready, KeyTaken):
+        except (UsageError, InvalidValue, RolledBackAlready, KeyTaken):
             self._recording = _Recording.NOTHING
             raise
         self._recording = _Recording.DONE

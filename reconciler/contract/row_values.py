@@ -24,6 +24,11 @@ _DIGEST_BYTES = 32
 _SHOWN_CHARACTERS = 40
 
 
+def characters_max(column: Column) -> int | None:
+    """Characters of the longest text that the column holds; None: it holds any."""
+    return _CHARACTERS_MAX.get(column.kind)
+
+
 def text_or_bytes(stored: bytes) -> str | bytes:
     """A text; bytes where it is no UTF-8: a driver would refuse the whole answer for one such value."""
     try:
