@@ -29,11 +29,24 @@ _DESELECTED = pytest.StashKey[int]()
 #: Of tests/unit and tests/contract, what has none of these marks is fast.
 _NOT_FAST = ("slow", "redis", "sql", "broker")
 _TESTS = Path(__file__).parent
+#: The folders of tests/unit with others, too. Reading the rest, only to leave it out, would cost each worker 15 s.
+_MIXED = ("ground", "service", "sql")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`make test-fast` and, with FAST=elsewhere, `make test` take one part each: what another Python runs, or not."""
     parser.addoption("--fast", choices=("only", "elsewhere"), help="only fast tests, or none of them")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """True: nothing below is wanted."""
+    return True if config.getoption("fast") == "elsewhere" and _is_pure(collection_path) else None
+
+
+def _is_pure(path: Path) -> bool:
+    """Whether it is, or lies in, a part of tests/unit that has fast tests alone."""
+    folder = _TESTS / "unit"
+    return path != folder and path.is_relative_to(folder) and path.relative_to(folder).parts[0] not in _MIXED
 
 
 def _is_fast(item: pytest.Item) -> bool:
@@ -52,6 +65,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     wanted = config.getoption("fast")
     if wanted is not None:
         others = [item for item in items if _is_fast(item) != (wanted == "only")]
+        lost = [item.nodeid for item in others if wanted == "only" and _is_pure(item.path)]
+        if lost:
+            raise pytest.UsageError(f"no run of CI would take {lost}: name their folder in _MIXED of tests/conftest.py")
         config.hook.pytest_deselected(items=others)
         items[:] = [item for item in items if _is_fast(item) == (wanted == "only")]
     if requirements.librocketmq2_present():

@@ -2,6 +2,7 @@
 
 import re
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ def block(name: str) -> str:
 
 def test_the_query_that_tells_who_is_affected_names_the_lost_order_only() -> None:
     query = re.sub("^```(sql)?$", "", block("affected"), flags=re.MULTILINE)
-    with sqlite3.connect(":memory:") as database:
+    with closing(sqlite3.connect(":memory:")) as database:
         database.execute("CREATE TABLE orders (number INTEGER, created_at INTEGER)")
         database.execute("CREATE TABLE bills (number INTEGER)")
         database.executemany("INSERT INTO orders VALUES (?, ?)", [(1, 10), (2, 10), (3, 99)])

@@ -8,6 +8,7 @@ import logging
 import re
 import sqlite3
 import unicodedata
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ def value(column: Column, number: int, *, is_mine: bool) -> Any:
 
 
 def fill(path: Path, tables: tuple[Table, ...]) -> None:
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         for table in tables:
             names = ", ".join(f'"{column.name}"' for column in table.columns)
             marks = ", ".join("?" for _ in table.columns)
