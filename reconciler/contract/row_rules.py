@@ -40,6 +40,15 @@ def is_of_the_future(*, next_at_ms: int, updated_at_ms: int, now_ms: int) -> boo
     return updated_at_ms > now_ms and next_at_ms > now_ms + USUAL_WAIT_MS
 
 
+#: No repair is put off for longer, so one that lies further ahead was put off before the clock was set back.
+REPAIR_WAIT_MS_MAX = 900_000
+
+
+def is_repair_due(next_at_ms: int, *, now_ms: int) -> bool:
+    """True if the time of a repair has come, or lies further ahead than any repair waits."""
+    return not now_ms < next_at_ms <= now_ms + REPAIR_WAIT_MS_MAX
+
+
 def wait_ms(seconds: float) -> int:
     """Whole milliseconds."""
     return round(seconds * 1000)

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from reconciler.contract.announcement import SignatureSecret
 from reconciler.contract.hand_over import HandOverSigner, decode_hand_over
-from reconciler.contract.row_rules import FINISHED_REPAIRS, bounded_text, wait_ms
+from reconciler.contract.row_rules import FINISHED_REPAIRS, REPAIR_WAIT_MS_MAX, bounded_text, wait_ms
 from reconciler.contract.row_values import RowReader
 from reconciler.contract.tables import REPAIR, RepairState, Rung
 from reconciler.policy.evidence import StoredMessage, TransactionState
@@ -66,24 +66,31 @@ class RepairRows:
 
     def claimable(self, environment: str, topic: str, *, scope: str, limit: int) -> Sequence[Repair]:
         """Due rows without a living claim. The longest due come first, so that rows which stay due starve no other."""
-        query = (
+        now = asked_once(self._now(), self._engine.dialect.name)
+        rows = (
             sa.select(*REPAIR_COLUMNS)
             .where(
                 repair_table.c.environment == environment,
                 repair_table.c.topic == topic,
                 repair_table.c.scope == scope,
                 repair_table.c.state.in_(_UNFINISHED),
-                self._is_due_and_free(asked_once(self._now(), self._engine.dialect.name)),
+                self._is_free(now),
             )
             .order_by(repair_table.c.next_at_ms, repair_table.c.created_at_ms, repair_table.c.unique_key)
-            .limit(limit)
         )
+        # Two ranges of the index: as one condition a database would read all that wait between them.
+        has_come, is_too_far = self._due(now)
+        due, stranded = rows.where(has_come), rows.where(is_too_far)
         with reading(self._engine) as connection:
-            found = [repair_of(row) for row in connection.execute(query)]
-            damaged = [row.unique_key for row in found if row.state in FINISHED_REPAIRS]
-            if damaged:  # damaged rows stay due: the sound ones must not starve behind them
-                others = query.where(repair_table.c.unique_key.not_in(damaged[:KEYS_A_STATEMENT]))
-                found = [repair_of(row) for row in connection.execute(others)]
+            found = self._page(connection, due, limit=limit)
+            return found + self._page(connection, stranded, limit=limit - len(found)) if len(found) < limit else found
+
+    def _page(self, connection: sa.Connection, query: sa.Select[Any], *, limit: int) -> list[Repair]:
+        found = [repair_of(row) for row in connection.execute(query.limit(limit))]
+        damaged = [row.unique_key for row in found if row.state in FINISHED_REPAIRS]
+        if damaged:  # damaged rows stay due: the sound ones must not starve behind them
+            others = query.where(repair_table.c.unique_key.not_in(damaged[:KEYS_A_STATEMENT]))
+            found = [repair_of(row) for row in connection.execute(others.limit(limit))]
         return [row for row in found if row.state not in FINISHED_REPAIRS]
 
     def claim(self, repair: Repair, *, token: str, lease_seconds: float) -> Repair | None:
@@ -95,7 +102,7 @@ class RepairRows:
         until = self._now() + wait_ms(lease_seconds)
         # No IN: SQLAlchemy expands it at execution, which executemany does not allow.
         is_unfinished = sa.or_(*(repair_table.c.state == state for state in _UNFINISHED))
-        is_free = is_unfinished & self._is_due_and_free(self._now())
+        is_free = is_unfinished & sa.or_(*self._due(self._now())) & self._is_free(self._now())
         claim = sa.update(repair_table).where(_THIS_ROW, is_free).values(token=_TOKEN, lease_until_ms=until)
         with writing(self._engine) as connection:
             free = {
@@ -163,9 +170,13 @@ class RepairRows:
         done = RepairChange(state=RepairState.DONE, rung=Rung.HAND_OVER, answer=answer)
         return self.change(repair, done, token=token)
 
-    def _is_due_and_free(self, now: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
-        is_free = repair_table.c.token.is_(None) | (repair_table.c.lease_until_ms < now)
-        return (repair_table.c.next_at_ms <= now) & is_free
+    def _due(self, now: sa.ColumnElement[int]) -> tuple[sa.ColumnElement[bool], sa.ColumnElement[bool]]:
+        """row_rules.is_repair_due in two conditions: its time has come, or lies too far ahead."""
+        return repair_table.c.next_at_ms <= now, repair_table.c.next_at_ms > now + REPAIR_WAIT_MS_MAX
+
+    def _is_free(self, now: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
+        """Without a living claim."""
+        return repair_table.c.token.is_(None) | (repair_table.c.lease_until_ms < now)
 
     def _update(self, repair: Repair, condition: sa.ColumnElement[bool], values: Mapping[str, Any]) -> Repair | None:
         with writing(self._engine) as connection:

@@ -9,7 +9,14 @@ from dataclasses import replace
 
 from reconciler.clock import Clock
 from reconciler.contract.hand_over import decode_hand_over, encode_hand_over
-from reconciler.contract.row_rules import FINISHED_REPAIRS, STATE_RANK, bounded_text, is_of_the_future, wait_ms
+from reconciler.contract.row_rules import (
+    FINISHED_REPAIRS,
+    STATE_RANK,
+    bounded_text,
+    is_of_the_future,
+    is_repair_due,
+    wait_ms,
+)
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import LOSSES
@@ -197,7 +204,7 @@ class MemoryRepairs:
     def _is_claimable(self, row: Repair) -> bool:
         now_ms = self._rows.clock.now_ms()
         is_free = row.token is None or row.lease_until_ms is None or row.lease_until_ms < now_ms
-        return row.state not in FINISHED_REPAIRS and row.next_at_ms <= now_ms and is_free
+        return row.state not in FINISHED_REPAIRS and is_repair_due(row.next_at_ms, now_ms=now_ms) and is_free
 
     def claim(self, repair: Repair, *, token: str, lease_seconds: float) -> Repair | None:
         """Takes the row if it is claimable."""

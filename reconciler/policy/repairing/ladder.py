@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from reconciler.contract.row_rules import is_repair_due
 from reconciler.contract.tables import RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.evidence import EndOutcome, SendAnswer, StoredMessage
@@ -354,7 +355,7 @@ def _withdrawn(case: RepairCase) -> RepairStep:
 
 def _is_free(row: Repair, now_ms: int) -> bool:
     """Same rule as Repairs.claimable: due, and unclaimed or its lease has expired."""
-    return row.next_at_ms <= now_ms and (row.lease_until_ms is None or row.lease_until_ms < now_ms)
+    return is_repair_due(row.next_at_ms, now_ms=now_ms) and (row.lease_until_ms is None or row.lease_until_ms < now_ms)
 
 
 def _by_group_positions(case: RepairCase, positions: Mapping[str, Verdict]) -> RepairStep:

@@ -90,6 +90,17 @@ def test_a_repair_is_due_exactly_when_its_time_has_come(world: World, offset_ms:
     assert (world.ledger.repairs.claim(mine, token="next", lease_seconds=LEASE_SECONDS) is not None) is is_due
 
 
+def test_a_repair_that_waits_is_due_once_the_clock_of_the_ledger_was_set_back_by_an_hour(world: World) -> None:
+    put_off = RepairChange(state=RepairState.OPEN, rung=Rung.END, wait_seconds=300.0, releases=True)
+    waiting = world.ledger.repairs.change(claimed(world), put_off, token="mine")
+    assert waiting is not None
+    assert claimable(world) == []
+    world.clock.step_wall(-3_600)
+    assert claimable(world) == [key(1)]
+    assert world.ledger.repairs.claim(waiting, token="another", lease_seconds=LEASE_SECONDS) is not None
+    assert claimable(world) == []
+
+
 def test_a_zombie_writes_nothing_after_its_row_was_taken_over(world: World) -> None:
     repairs = world.ledger.repairs
     zombie = claimed(world, token="zombie")
