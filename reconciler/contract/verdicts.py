@@ -25,6 +25,17 @@ class Verdict(StrEnum):
     UNKNOWN = "UNKNOWN"
 
 
+class Undecided(StrEnum):
+    """What keeps a key UNKNOWN that time alone will not decide; stored with the evidence of the verdict."""
+
+    #: A witness that should answer does not, or what it answers is not proved.
+    WITNESS = "witness"
+    #: What is configured cannot decide it: no outbox, no inbox, a filter by SQL92.
+    SET_UP = "set-up"
+    #: A half names the outbox that has its row, and the row is not shown.
+    CONTRADICTION = "contradiction"
+
+
 #: One sentence a verdict: what was seen, and what happens next.
 MEANINGS: dict[Verdict, str] = {
     Verdict.CONSUMED: "The group's inbox holds the key: the message took effect; the key is settled.",
@@ -50,7 +61,7 @@ MEANINGS: dict[Verdict, str] = {
     Verdict.REJECTED: "Announced, but no committed outbox row exists: settled without repair. A tombstone is final; a "
     "row that is missing is asked for again until the brokers' retention has passed.",
     Verdict.QUARANTINED: "Given up after the maximum of attempts, or not repairable: a person must look.",
-    Verdict.UNKNOWN: "A witness did not answer: the key stays pending.",
+    Verdict.UNKNOWN: "A witness did not answer, or contradicts another one: the key stays pending.",
 }
 
 #: A candidate with one of these needs a repair.

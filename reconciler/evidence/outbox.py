@@ -52,6 +52,7 @@ class _OutboxAnswer:
     #: Its URL as people may see it.
     database: str = ""
     problem: str = ""
+    is_by_set_up: bool = False
 
 
 class SqlOutboxReader:
@@ -119,7 +120,7 @@ class SqlOutboxReader:
 
     def _ask(self, url: Secret | None, topic: str, keys: Sequence[str]) -> _OutboxAnswer:
         if url is None:
-            return _OutboxAnswer(problem="no outbox is configured")
+            return _OutboxAnswer(problem="no outbox is configured", is_by_set_up=True)
         # By key alone: a row with an unreadable topic is no absence.
         try:
             role, found = self._databases[url].probe(sa.select(outbox), outbox.c.unique_key, keys)
@@ -137,7 +138,9 @@ def _answer(witness: str, row: OutboxRow | Damage | None, answer: _OutboxAnswer,
     if isinstance(row, Damage):
         return WitnessAnswer(witness=witness, presence=Presence.UNKNOWN, detail=row.reason, is_damaged=True)
     if answer.role is None:
-        return WitnessAnswer(witness=witness, presence=Presence.UNKNOWN, detail=answer.problem)
+        return WitnessAnswer(
+            witness=witness, presence=Presence.UNKNOWN, detail=answer.problem, is_by_set_up=answer.is_by_set_up
+        )
     if row is None:
         absent = absence(witness, answer.role, not_before_ms)
         return replace(absent, detail=f"{answer.database}: {absent.detail}")

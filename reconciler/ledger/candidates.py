@@ -129,6 +129,27 @@ class SqlCandidates:
 
         return self._open(subscription, of_shards, limit=limit)
 
+    def undecided(
+        self, subscription: Subscription, *, limit: int, after: Candidate | None = None
+    ) -> Sequence[Candidate]:
+        """One page, on the index by which candidates are counted."""
+        c = candidate.c
+        query = (
+            sa.select(candidate)
+            .where(
+                _of(subscription),
+                c.state == CandidateState.OPEN.value,
+                c.verdict == Verdict.UNKNOWN.value,
+                c.loss_verdict.is_(None),
+            )
+            .order_by(c.first_seen_ms, c.unique_key)
+            .limit(limit)
+        )
+        if after is not None:
+            is_same = (c.first_seen_ms == after.first_seen_ms) & (c.unique_key > after.unique_key)
+            query = query.where((c.first_seen_ms > after.first_seen_ms) | is_same)
+        return self._with_keys(query)
+
     def _open(
         self, subscription: Subscription, wanted: Callable[[sa.FromClause], sa.Select[Any]], *, limit: int
     ) -> Sequence[Candidate]:

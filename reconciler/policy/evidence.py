@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 
 from reconciler.contract.content_digest import digest_of_message
 from reconciler.contract.tables import OutboxState
+from reconciler.contract.verdicts import Undecided
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -39,6 +40,8 @@ class WitnessAnswer:
     is_incomplete: bool = False
     #: True: FOUND, but the witness may have more than it showed.
     is_partial: bool = False
+    #: True: UNKNOWN by what is configured; no waiting changes that.
+    is_by_set_up: bool = False
     #: Of an outbox without a row: its name, which halves carry as their mark. None: not known.
     identity: str | None = None
 
@@ -76,6 +79,13 @@ class Lookup(Generic[T]):
     def is_complete(self) -> bool:
         """Every witness answered: no other one can have it, too."""
         return all(answer.presence is not Presence.UNKNOWN for answer in self.answers)
+
+    @property
+    def undecided_by(self) -> Undecided:
+        """Of an UNKNOWN: whether a witness failed, or none is configured that could answer."""
+        unknown = [answer for answer in self.answers if answer.presence is Presence.UNKNOWN]
+        is_by_set_up = bool(unknown) and all(answer.is_by_set_up for answer in unknown)
+        return Undecided.SET_UP if is_by_set_up else Undecided.WITNESS
 
     @property
     def reason(self) -> str:

@@ -188,7 +188,9 @@ class ReconcileRound:
         if ours:
             keep = self._selector.rules.retention_seconds
             with tally.beyond_bugs():
-                tally.problems += review_absences(topic, plan, self._candidates, self._verifier, retention_seconds=keep)
+                tally.problems += review_absences(
+                    topic, plan, self._candidates, self._verifier, retention_seconds=keep, now_ms=snapshot.now_ms
+                )
         took_seconds = self._clock.monotonic_seconds() - began_seconds
         event = self._event(running, rounds, gate, repairs, took_seconds)
         self._events.emit(event)

@@ -19,7 +19,7 @@ from reconciler.contract.row_rules import (
 )
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState, Rung
-from reconciler.contract.verdicts import LOSSES
+from reconciler.contract.verdicts import LOSSES, Verdict
 from reconciler.policy.evidence import StoredMessage, TransactionState
 from reconciler.policy.ports import Candidate, Closing, Repair, RepairChange, Verification
 
@@ -87,6 +87,20 @@ class MemoryCandidates:
         """OPEN rows of the shards that are due, by that time."""
         found = self._open(subscription, lambda row: row.shard in shards)
         return sorted(found, key=lambda row: (row.next_at_ms, row.unique_key))[:limit]
+
+    def undecided(
+        self, subscription: Subscription, *, limit: int, after: Candidate | None = None
+    ) -> Sequence[Candidate]:
+        """A page of UNKNOWN rows, oldest first."""
+        with self._rows.lock:
+            found = [
+                row
+                for (owner, _key), row in self._rows.candidates.items()
+                if owner == subscription
+                and (row.state, row.verdict, row.loss_verdict) == (CandidateState.OPEN, Verdict.UNKNOWN, None)
+                and (after is None or (row.first_seen_ms, row.unique_key) > (after.first_seen_ms, after.unique_key))
+            ]
+        return sorted(found, key=lambda row: (row.first_seen_ms, row.unique_key))[:limit]
 
     def _open(self, subscription: Subscription, wanted: Callable[[Candidate], bool]) -> list[Candidate]:
         with self._rows.lock:

@@ -10,7 +10,7 @@ from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.secret import Secret
 from reconciler.contract.subscription import Shard
 from reconciler.errors import ReconcilerError
-from reconciler.evidence.horizon import PROBE_GROUP, ROUTE, Probes
+from reconciler.evidence.horizon import PROBE_GROUP, ROUTE, ProbeAnswer, Probes
 from reconciler.policy.judging.clock_reading import ClockReading
 from reconciler.shards.access import translated_errors
 from reconciler.shards.values import time_ms_of
@@ -52,7 +52,21 @@ def _redis_ms(connections: Connections) -> int:
         return time_ms_of(client, client, ShardKeys(Shard(subscription=subscription, number=0)))
 
 
+def missing_probes(connections: Connections) -> Mapping[str, str]:
+    """Brokers whose index does not show a probe that they have stored, or that take none, each with the reason."""
+    return {name: answer.detail for name, answer in _probed(connections) if answer.at_ms is None}
+
+
 def _brokers(connections: Connections) -> Mapping[str, ClockReading | str]:
+    found: dict[str, ClockReading | str] = {}
+    for name, answer in _probed(connections):
+        if not isinstance(found.get(name), ClockReading):
+            found[name] = answer.clock or answer.detail
+    return found
+
+
+def _probed(connections: Connections) -> Iterator[tuple[str, ProbeAnswer]]:
+    """A probe to each broker of each topic, one topic after the other."""
     instance = connections.rocketmq
     probes = Probes(
         instance.client,
@@ -61,10 +75,6 @@ def _brokers(connections: Connections) -> Mapping[str, ClockReading | str]:
         instance.unique_keys,
         probe_topic=connections.settings.rocketmq.probe_topic,
     )
-    found: dict[str, ClockReading | str] = {}
     for topic in sorted({s.topic for s in connections.settings.subscriptions}):
         for broker, answer in probes.probe(topic).items():
-            name = f"brokers of {topic}" if broker == ROUTE else f"broker {broker}"
-            if not isinstance(found.get(name), ClockReading):
-                found[name] = answer.clock or answer.detail
-    return found
+            yield f"brokers of {topic}" if broker == ROUTE else f"broker {broker}", answer

@@ -107,6 +107,24 @@ def test_brokers_that_refuse_us_are_no_calm(new_deployment: DeploymentFactory, e
     calm(deployed)
 
 
+def test_a_broker_whose_index_stands_still_is_no_calm(
+    new_deployment: DeploymentFactory, embedded_broker: EmbeddedBroker
+) -> None:
+    deployed = new_deployment()
+    deployed.run("run")
+    calm(deployed)
+    embedded_broker.configure({"fault.lag_index": "3600"})
+    (lost,) = deployed.commit(1, lose=True)
+    report = blind(deployed, because=f"{lost}, first seen at ")
+    assert " is UNKNOWN: " in report["summary"]
+    assert until_ms(report) is not None
+    doctor = deployed.command("doctor", "--output", "json")
+    assert doctor.exit_code == 1
+    assert f"index of broker {embedded_broker.broker_name}" in doctor.stdout
+    embedded_broker.configure({"fault.lag_index": "0"})
+    eventually(lambda: status(deployed).exit_code == 0, within_seconds=60)
+
+
 def test_announcements_that_nobody_reads_while_rounds_run_are_no_calm(
     new_deployment: DeploymentFactory, redis_server: RedisServer, embedded_broker: EmbeddedBroker
 ) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from importlib.metadata import packages_distributions
 
 from reconciler.commands.diagnosis import Check, Diagnosis, Level, failed, run_checks, without_remedy
-from reconciler.commands.doctor.clocks import check_clocks
+from reconciler.commands.doctor.clocks import check_clocks, check_indexes
 from reconciler.commands.doctor.environment import check_environment
 from reconciler.commands.doctor.filters import check_filters, check_kept_tags
 from reconciler.commands.doctor.history import check_history_folders
@@ -68,6 +68,7 @@ def examine(connections: Connections) -> list[Diagnosis]:
             ("topics", BROKER_REMEDY, doctor.topics),
             ("groups", BROKER_REMEDY, doctor.groups),
             ("clocks", REDIS_REMEDY, lambda: check_clocks(connections)),
+            ("indexes of brokers", BROKER_REMEDY, lambda: check_indexes(connections)),
             ("history", "", lambda: check_history_folders(connections.settings)),
             ("notifiers", "start the ledger's database", lambda: check_notifiers(connections)),
         ]

@@ -1,16 +1,22 @@
-"""What `reconciler doctor` says of the clocks: everything that compares times assumes that they hardly differ."""
+"""What `reconciler doctor` says of the clocks, which are assumed to hardly differ, and of the brokers' indexes.
+
+Both are told by probes: a broker's clock by the time of one, its index by whether it shows one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from reconciler.commands.diagnosis import Diagnosis
-from reconciler.wiring.clocks import other_clocks, redis_clock
+from reconciler.wiring.clocks import missing_probes, other_clocks, redis_clock
 from reconciler.wiring.connections import Connections
 
 _REMEDY = "set the clocks right (NTP); while they differ, what was lost is found later, or looked up for nothing"
 _UNMEASURED = "see to the reason, and compare the clock of that host by hand until then: while it is behind, what was \
 lost is found that much later"
+
+_NO_PROBE = "no loss can be proved while this is so: see to messageIndexEnable, the load of the broker, and the probe \
+topic (`reconciler topics create`)"
 
 
 def check_clocks(connections: Connections) -> Sequence[Diagnosis]:
@@ -39,3 +45,11 @@ def check_clocks(connections: Connections) -> Sequence[Diagnosis]:
         text = f"Redis and {', '.join(compared)} differ by less than {margin_seconds:g} s"
         findings.append(Diagnosis(check="clocks", level="ok", found=text))
     return findings
+
+
+def check_indexes(connections: Connections) -> Sequence[Diagnosis]:
+    """One line for each broker whose index does not come as far as a probe; nothing where all do."""
+    return [
+        Diagnosis(check=f"index of {name}", level="fail", found=why, remedy=_NO_PROBE)
+        for name, why in sorted(missing_probes(connections).items())
+    ]

@@ -8,6 +8,7 @@ from functools import cache
 
 from reconciler.commands.status.standstill import limit_seconds
 from reconciler.contract.secret import SecretText
+from reconciler.contract.subscription import Subscription
 from reconciler.errors import ReconcilerError, RedisAway, TopicNotFound
 from reconciler.policy.account import (
     Account,
@@ -26,6 +27,7 @@ from reconciler.policy.account import (
 from reconciler.policy.evidence import Watermark
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import Candidates, InboxEvidence, ShardMemory, StoredRound
+from reconciler.policy.undecided_keys import UndecidedKeys, read_undecided, undecided_link
 from reconciler.wiring.brokers import QueueEnd, queue_ends
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import outbox_databases
@@ -58,6 +60,8 @@ class Accounting:
         self._asked_ms = asked_ms
         self._ends = queue_ends(connections)
         self._outboxes = cache(self._look_into_outboxes)
+        #: UNKNOWN keys of the subscriptions whose account was made.
+        self.undecided: dict[Subscription, UndecidedKeys] = {}
 
     def of(
         self, topic: TopicPlan, plan: SubscriptionPlan, rounds: Sequence[StoredRound], watermark: Watermark
@@ -71,9 +75,16 @@ class Accounting:
         ours = [stored for stored in rounds if stored.done.shard.number < topic.shards]
         links.append(rounds_link(ours, shards=topic.shards, asked_ms=self._asked_ms))
         links += self._verdict_links(topic, plan, watermark)
+        links.append(self._undecided_link(plan.subscription))
         return account_of(
             plan.subscription, links, asked_ms=self._asked_ms, within_ms=self._within_ms, is_given=self._is_given
         )
+
+    def _undecided_link(self, subscription: Subscription) -> Link:
+        candidates = self._connections.ledger.candidates
+        found = read_undecided(candidates, subscription, asked_ms=self._asked_ms, within_ms=self._within_ms)
+        self.undecided[subscription] = found
+        return undecided_link(found, asked_ms=self._asked_ms)
 
     def weaker(self, topic: TopicPlan) -> Iterator[str]:
         """What the outboxes of a topic cannot prove."""

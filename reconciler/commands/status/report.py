@@ -30,6 +30,7 @@ from reconciler.policy.evidence import Watermark, WatermarkState
 from reconciler.policy.lag import Lag, lag_of
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import HeldTopic, Outage, RepairCount, StoredRound, VerdictCount, count_text
+from reconciler.policy.undecided_keys import beyond_set_up
 from reconciler.wiring.availability import ask_brokers, ask_databases, ask_redis, who_is_away
 from reconciler.wiring.broker_rights import ask_rights
 from reconciler.wiring.connections import Connections
@@ -78,6 +79,8 @@ class StatusReport:
     late: tuple[str, ...] = ()
     #: Keys without a verdict for half of the brokers' retention, one line each: the evidence will soon be deleted.
     undecided: tuple[str, ...] = ()
+    #: UNKNOWN keys that the configuration cannot decide, one line a subscription; no alarm.
+    undecidable: tuple[str, ...] = ()
     #: Keys that were settled because no configured outbox has them, one line each; worth a look, no alarm.
     rejected: tuple[str, ...] = ()
     #: Keys that took effect in two inboxes of one group, one line a subscription.
@@ -123,6 +126,7 @@ class StatusReport:
             "unproved": self.unproved,
             "rejected": self.rejected,
             "lagging": self.lagging,
+            "undecidable": self.undecidable,
         }
 
     @property
@@ -181,6 +185,7 @@ class StatusReport:
             "undecided": list(self.undecided),
             "rejected": list(self.rejected),
             "lagging": list(self.lagging),
+            "undecidable": list(self.undecidable),
             "doubled": list(self.doubled),
             "unproved": list(self.unproved),
             "damaged": list(self.damaged),
@@ -317,6 +322,7 @@ def read_status(connections: Connections, *, rounds_within_seconds: float | None
                     within_seconds=rounds_within_seconds,
                 )
             statuses.append(_status_of(assembly, topic, plan, last, accounting, asked_ms=now_ms))
+    unknown = {} if accounting is None else accounting.undecided
     late += other_clusters(connections)
     doubted = unproved(connections)
     late += blind(doubted, within_seconds=limit_seconds(settings, rounds_within_seconds))
@@ -336,7 +342,8 @@ def read_status(connections: Connections, *, rounds_within_seconds: float | None
         outages=tuple(reports.outages(settings.environment, limit=5).rows),
         away=(*away, *([history_away] if history_away is not None else [])),
         late=tuple(late),
-        undecided=tuple(undecided(verdicts, now_ms, settings.rounds.retention_seconds)),
+        undecided=tuple(undecided(verdicts, now_ms, settings.rounds.retention_seconds, unknown=unknown)),
+        undecidable=tuple(line for found in unknown.values() if (line := beyond_set_up(found)) is not None),
         rejected=tuple(rejected(verdicts)),
         doubled=tuple(double_effects(reports, verdicts, settings.environment)),
         unproved=tuple(f"{d.name}: {d.found}" for d in doubted),

@@ -20,6 +20,7 @@ from reconciler.policy.ports import (
     VerdictCount,
     count_text,
 )
+from reconciler.policy.undecided_keys import UndecidedKeys
 from reconciler.settings.schema import Settings
 
 #: Rounds older than both this and ROUNDS_LATE_INTERVALS intervals mean that losses are not looked for any more.
@@ -61,18 +62,29 @@ def unrepaired(
     return [f"{proved}: turns fail before they open it, the log of `run` says why"]
 
 
-def undecided(verdicts: Iterable[VerdictCount], now_ms: int, retention_seconds: float) -> list[str]:
+def undecided(
+    verdicts: Iterable[VerdictCount],
+    now_ms: int,
+    retention_seconds: float,
+    *,
+    unknown: Mapping[Subscription, UndecidedKeys],
+) -> list[str]:
     """Keys that have been open for half of the brokers' retention: their witnesses must answer before it is over.
 
-    A group that lags is left out: its own monitoring shows it.
+    A group that lags is left out: its own monitoring shows it. So is what the configuration cannot decide, which
+    `unknown` tells of UNKNOWN keys without a proved loss.
     """
     lines = []
     for v in verdicts:
-        hours = (now_ms - v.oldest_ms) / 3_600_000
+        count, oldest_ms = v.count, v.oldest_ms
+        if v.verdict is Verdict.UNKNOWN and v.loss_verdict is None and v.subscription in unknown:
+            known = unknown[v.subscription]
+            count, oldest_ms = v.count - known.set_up_count, known.other_oldest_ms or now_ms
+        hours = (now_ms - oldest_ms) / 3_600_000
         is_open = v.state is CandidateState.OPEN and (v.verdict is Verdict.UNKNOWN or v.verdict in LOSSES)
         if is_open and hours * 3_600 > retention_seconds / 2:
             lines.append(
-                f"{v.subscription}: {count_text(v.count)} keys are {v.verdict}, the oldest since {hours:.0f} hours"
+                f"{v.subscription}: {count_text(count)} keys are {v.verdict}, the oldest since {hours:.0f} hours"
             )
     return lines
 

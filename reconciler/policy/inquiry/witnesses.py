@@ -157,6 +157,19 @@ class Witnesses:
             for f in files
         ]
 
+    def find_halves(self, files: Sequence[F]) -> list[F]:
+        """With the halves that brokers show, and no proof of their index: that none is shown proves nothing."""
+        unproved = Horizon(at_ms={})
+
+        def look_up(file: F) -> F:
+            not_before_ms = file.not_before_ms(Question.HALF_COPIES)
+            halves = self._brokers.half_copies(
+                file.topic.topic, file.unique_key, horizon=unproved, not_before_ms=not_before_ms, outbox=file.row
+            )
+            return replace(file, halves=halves)
+
+        return list(self._workers.map(look_up, files))
+
     def _ask_hand_overs(self, files: Sequence[F]) -> list[F]:
         topic = files[0].topic
         read = self._repairs.of_keys(topic.environment, topic.topic, [file.unique_key for file in files])

@@ -3,12 +3,17 @@
 An absence may come from a replica that was behind, or a transaction that took its time. So a key is asked for again
 that was REJECTED for want of an outbox row, or by the tombstone of one database while another one had no row; and a key
 that waits for a person because its effect is missing, or half. It takes one statement to the outbox and one to the
-inbox; no broker is asked. A key that is there is OPEN again, and the next round judges it in full.
+inbox. A key that is there is OPEN again, and the next round judges it in full.
+
+An absence may also come from an outbox that is not the one: a former primary, a clone, another schema. The half knows:
+plug-ins write the name of the outbox into it. So brokers are asked for the halves of a few REJECTED keys each round.
+Where the half says that there must be a row, the key is OPEN and UNKNOWN, until the row is shown or a person acts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from zlib import crc32
 
 from reconciler.clock import Backoff
 from reconciler.contract.subscription import Shard
@@ -16,35 +21,81 @@ from reconciler.contract.verdicts import Verdict
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.judging.judgement import ASK_AGAIN_SECONDS_MIN
 from reconciler.policy.judging.suspect import Suspect
-from reconciler.policy.judging.verifier import Verifier
+from reconciler.policy.judging.verifier import Judgement, Verifier
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import Candidate, Candidates
 
 #: Longest pause between two questions.
 ASK_AGAIN_SECONDS_MAX = 6 * 3600.0
+#: REJECTED keys of one round whose half is looked at: forged ones must not cost brokers a look-up each.
+HALVES_MAX = 10
 
 
 def review_absences(
-    topic: TopicPlan, plan: SubscriptionPlan, candidates: Candidates, verifier: Verifier, *, retention_seconds: float
+    topic: TopicPlan,
+    plan: SubscriptionPlan,
+    candidates: Candidates,
+    verifier: Verifier,
+    *,
+    retention_seconds: float,
+    now_ms: int | None = None,
 ) -> list[str]:
-    """One round's questions about closed rows. Returns what people should know, a line at most. Raises DatabaseAway.
+    """One round's questions about closed rows. Returns what people should know, two lines at most. Raises DatabaseAway.
 
-    Two processes may ask about the same rows: that costs a statement and changes nothing.
+    `now_ms`: Redis TIME of the round. Two processes may ask about the same rows: that costs a statement and changes
+    nothing.
     """
     rows = candidates.to_ask_again(plan.subscription, limit=PAGE_KEYS)
     answered = [(row, suspect) for row, suspect in zip(rows, verifier.ask_again(topic, plan, rows), strict=True)]
     found = [row for row, suspect in answered if _is_settled_otherwise(row, suspect)]
-    for number in sorted({topic.shard_of(row.unique_key) for row in found}):
-        shard = Shard(subscription=plan.subscription, number=number)
-        candidates.take_back(shard, [r.unique_key for r in found if topic.shard_of(r.unique_key) == number])
+    absent = [(row, suspect) for row, suspect in answered if not _is_settled_otherwise(row, suspect)]
+    missed = verifier.missed_commits(_some_rejected(absent), now_ms=now_ms)
+    _take_back(topic, plan, candidates, [row.unique_key for row in found], missed)
+    opened = {one.suspect.unique_key for one in missed}
     pauses: dict[float | None, list[str]] = {}
-    for row, suspect in answered:
-        if not _is_settled_otherwise(row, suspect):
+    for row, suspect in absent:
+        if row.unique_key not in opened:
             pause = pause_seconds(row, suspect, retention_seconds=retention_seconds)
             pauses.setdefault(pause, []).append(row.unique_key)
     for pause, keys in pauses.items():
         candidates.ask_later(plan.subscription, keys, seconds=pause)
-    return [_note_of(found)] if found else []
+    return [*([_note_of(found)] if found else []), *([_note_of_missed(missed)] if missed else [])]
+
+
+def _some_rejected(absent: Iterable[tuple[Candidate, Suspect]]) -> list[Suspect]:
+    """Others each time: of a flood no part may hide the rest, and no look is noted."""
+    rejected = [
+        (crc32(f"{row.unique_key} {row.ask_again_at_ms}".encode()), suspect)
+        for row, suspect in absent
+        if row.verdict is Verdict.REJECTED and _lacks_row(suspect)
+    ]
+    return [suspect for _, suspect in sorted(rejected, key=lambda one: one[0])[:HALVES_MAX]]
+
+
+def _lacks_row(suspect: Suspect) -> bool:
+    """An outbox was taken at its word that it has no row."""
+    return suspect.outbox is not None and (suspect.outbox.is_absent or suspect.outbox.has_absence)
+
+
+def _take_back(
+    topic: TopicPlan,
+    plan: SubscriptionPlan,
+    candidates: Candidates,
+    found: Sequence[str],
+    missed: Sequence[Judgement],
+) -> None:
+    """Opens the rows; of those whose half was looked at the next rounds need the evidence."""
+    keys = {*found, *(one.suspect.unique_key for one in missed)}
+    for number in sorted({topic.shard_of(key) for key in keys}):
+        shard = Shard(subscription=plan.subscription, number=number)
+        candidates.take_back(shard, sorted(key for key in keys if topic.shard_of(key) == number))
+        candidates.record(shard, [m.verification for m in missed if topic.shard_of(m.suspect.unique_key) == number])
+
+
+def _note_of_missed(missed: Sequence[Judgement]) -> str:
+    first = missed[0].verification
+    why = str(first.evidence.get("reason"))[:400]
+    return f"{len(missed)} keys are not REJECTED any more: the first, {first.unique_key}: {why}"
 
 
 def _is_settled_otherwise(row: Candidate, suspect: Suspect) -> bool:

@@ -14,7 +14,7 @@ from reconciler.contract.defaults import RETENTION_SECONDS
 from reconciler.contract.row_rules import FINISHED_REPAIRS
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.unique_key import is_digits
-from reconciler.contract.verdicts import LOSSES, QUARANTINING, SETTLING, WAITING, Verdict
+from reconciler.contract.verdicts import LOSSES, QUARANTINING, SETTLING, WAITING, Undecided, Verdict
 from reconciler.policy.evidence import ConsumeMode, FilterKind, StoredMessage
 from reconciler.policy.inquiry.case_file import HalfAge, Question
 from reconciler.policy.inquiry.delivery import (
@@ -23,6 +23,7 @@ from reconciler.policy.inquiry.delivery import (
     disagreement,
     double_effect,
     kept_message,
+    missed_row,
     other_content,
     reach,
     suspicion,
@@ -61,6 +62,8 @@ class Ruling:
     reason: str
     #: Known time until nothing can change; None: the usual back-off.
     wait_seconds: float | None = None
+    #: UNKNOWN: what keeps it from being decided. None: nothing but time.
+    undecided_by: Undecided | None = None
 
 
 Answer = Ruling | Question | None
@@ -81,8 +84,8 @@ def judge(d: Suspect) -> Ruling | Question:
     return _after_repair(_beyond_inbox(_damaged(answer, d), d), d)
 
 
-def _unknown(reason: str, wait_seconds: float | None = None) -> Ruling:
-    return Ruling(verdict=Verdict.UNKNOWN, reason=reason, wait_seconds=wait_seconds)
+def _unknown(reason: str, by: Undecided | None = None, *, wait_seconds: float | None = None) -> Ruling:
+    return Ruling(verdict=Verdict.UNKNOWN, reason=reason, wait_seconds=wait_seconds, undecided_by=by)
 
 
 def _effect(d: Suspect) -> Answer:
@@ -95,7 +98,7 @@ def _effect(d: Suspect) -> Answer:
     if (halfway := inbox.incomplete) is not None:
         return Ruling(verdict=Verdict.INCOMPLETE, reason=halfway)
     if inbox.is_unknown:
-        return _unknown(f"inbox: {inbox.reason}")
+        return _unknown(f"inbox: {inbox.reason}", Undecided.WITNESS)
     if inbox.is_absent:
         return None
     if (doubled := double_effect(inbox)) is not None:
@@ -103,7 +106,7 @@ def _effect(d: Suspect) -> Answer:
     if d.has_outbox and d.outbox is None:
         return Question.OUTBOX
     if d.outbox is not None and d.has_outbox and d.outbox.is_unknown:
-        return _unknown(f"the effect cannot be compared with the outbox: {d.outbox.reason}")
+        return _unknown(f"the effect cannot be compared with the outbox: {d.outbox.reason}", d.outbox.undecided_by)
     if (contradicted := _contradicted(d)) is not None:
         return contradicted
     if (other := other_content(inbox, d.row)) is not None:
@@ -166,7 +169,7 @@ def _committed_copy(d: Suspect) -> Answer:
     if copies is None:
         return Question.COMMITTED_COPIES
     if copies.is_unknown:
-        return _unknown(f"committed copy: {copies.reason}")
+        return _unknown(f"committed copy: {copies.reason}", Undecided.WITNESS)
     if copies.is_absent:
         return None
     filtered = _filtered(d, copies.records[-1].tag)
@@ -176,7 +179,7 @@ def _committed_copy(d: Suspect) -> Answer:
         case Verdict.LAGGING:
             return Ruling(verdict=Verdict.LAGGING, reason="the group's offset has not reached the copy")
         case Verdict.UNKNOWN:
-            return _unknown(why_unknown(d.group.positions, copies.records))
+            return _unknown(why_unknown(d.group.positions, copies.records), Undecided.WITNESS)
     return _past_copies(d, copies.records)
 
 
@@ -186,10 +189,10 @@ def _past_copies(d: Suspect, copies: Sequence[StoredMessage]) -> Ruling | Questi
     if isinstance(verdict, Question):
         return verdict
     if verdict is Verdict.UNKNOWN:
-        return _unknown(_why_in_doubt(d))
+        return _unknown(_why_in_doubt(d), _by_in_doubt(d))
     if verdict is Verdict.DELIVERED_NOT_APPLIED:
         if not d.group.has_inbox:
-            return _unknown("delivered; without an inbox its effect cannot be proved")
+            return _unknown("delivered; without an inbox its effect cannot be proved", Undecided.SET_UP)
         if d.copies_again is None:
             return Question.COPIES_AGAIN
         if not _are_all_there(copies, d.copies_again.records):
@@ -210,6 +213,13 @@ def _why_in_doubt(d: Suspect) -> str:
             return "the inbox, or the retry or dead-letter topic, did not answer"
 
 
+def _by_in_doubt(d: Suspect) -> Undecided | None:
+    """A group that pops, or may, is waited for where it has an inbox: every witness has answered."""
+    if d.group.consume_mode in (ConsumeMode.POP, ConsumeMode.UNKNOWN):
+        return None if d.group.has_inbox else Undecided.SET_UP
+    return Undecided.WITNESS
+
+
 def _are_all_there(copies: Sequence[StoredMessage], again: Sequence[StoredMessage]) -> bool:
     """Brokers delete the oldest first, and a copy for the next try is younger than the one that it repeats."""
     return {(c.broker, c.commit_log_offset) for c in copies} <= {(c.broker, c.commit_log_offset) for c in again}
@@ -220,12 +230,23 @@ def _commit(d: Suspect) -> Answer:
     if not d.has_outbox:
         return None
     if d.outbox is None or d.outbox.is_unknown:
-        return _unknown(f"outbox: {d.outbox.reason if d.outbox else 'not asked'}")
+        by = d.outbox.undecided_by if d.outbox is not None else Undecided.WITNESS
+        return _unknown(f"outbox: {d.outbox.reason if d.outbox else 'not asked'}", by)
     row = d.row
-    if row is None:
-        return Ruling(verdict=Verdict.REJECTED, reason="announced, but the outbox has no row")
-    if not row.is_committed:
-        return Ruling(verdict=Verdict.REJECTED, reason="announced, but the outbox says ROLLED_BACK")
+    if row is not None and row.is_committed:
+        return None
+    found = "has no row" if row is None else "says ROLLED_BACK"
+    return missed_commit(d) or Ruling(verdict=Verdict.REJECTED, reason=f"announced, but the outbox {found}")
+
+
+def missed_commit(d: Suspect) -> Ruling | None:
+    """A half names the outbox that has its row, and none is shown there: the outbox is not the one, or not all of it.
+
+    No verdict on such a key would be proved: a former primary, a clone and another schema answer as the outbox does.
+    """
+    for named in d.named_outboxes:
+        if (missed := missed_row(named, d.outbox, topic=d.topic)) is not None:
+            return Ruling(verdict=Verdict.UNKNOWN, reason=missed, undecided_by=Undecided.CONTRADICTION)
     return None
 
 
@@ -233,7 +254,7 @@ def _trusted(d: Suspect) -> Answer:
     """No copy of it: without an outbox everything rests on the announcement from here on."""
     if d.has_outbox or d.topic.trust_announcements:
         return None
-    return _unknown("no outbox is configured: the commit is unproved")
+    return _unknown("no outbox is configured: the commit is unproved", Undecided.SET_UP)
 
 
 def _young(d: Suspect) -> Answer:
@@ -264,7 +285,7 @@ def _half(d: Suspect) -> Answer:
     if own is None:
         return Question.HALF_COPIES
     if own.is_unknown:
-        return _unknown(f"half: {own.reason}")
+        return _unknown(f"half: {own.reason}", Undecided.WITNESS)
     if own.is_absent:
         return None
     if (filtered := _filtered(d, own.records[-1].tag)) is not None:
@@ -290,7 +311,7 @@ def _rolled_back_or_parked(d: Suspect) -> Ruling | Question:
     if own is None:
         return Question.PARKED_COPIES
     if own.is_unknown:
-        return _unknown(f"parked copy: {own.reason}")
+        return _unknown(f"parked copy: {own.reason}", Undecided.WITNESS)
     if own.is_found:
         return Ruling(verdict=Verdict.LOST_CONFIRM, reason="committed, parked, and the half is still there")
     return Ruling(
@@ -304,7 +325,7 @@ def _parked(d: Suspect) -> Answer:
     if own is None:
         return Question.PARKED_COPIES
     if own.is_unknown:
-        return _unknown(f"parked copy: {own.reason}")
+        return _unknown(f"parked copy: {own.reason}", Undecided.WITNESS)
     if own.is_absent:
         return None
     return _filtered(d, own.records[-1].tag) or Ruling(
@@ -378,9 +399,9 @@ def _unless_filtered(answer: Ruling | Question, d: Suspect) -> Ruling | Question
             return Question.FILTER_KIND
         case FilterKind.SQL92:
             reason = "the group filters by SQL92: whether it takes this message is not known here"
-            return _unknown(reason, wait_seconds=SQL92_WAIT_SECONDS)
+            return _unknown(reason, Undecided.SET_UP, wait_seconds=SQL92_WAIT_SECONDS)
         case FilterKind.UNKNOWN:
-            return _unknown("no broker tells how the group filters")
+            return _unknown("no broker tells how the group filters", Undecided.WITNESS)
         case _:
             return answer
 

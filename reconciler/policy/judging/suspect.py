@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from reconciler.contract.tables import OutboxState
-from reconciler.contract.verdicts import QUARANTINING, SETTLING, Verdict
+from reconciler.contract.verdicts import QUARANTINING, SETTLING, Undecided, Verdict
 from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, StoredMessage
 from reconciler.policy.inquiry.case_file import CaseFile, GroupAnswers, Question
-from reconciler.policy.inquiry.delivery import difference
+from reconciler.policy.inquiry.delivery import NamedOutbox, difference, named_outboxes
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import WHENEVER_COMMITTED_MS, Candidate, Repair
 
@@ -17,10 +17,16 @@ from reconciler.policy.ports import WHENEVER_COMMITTED_MS, Candidate, Repair
 DAMAGED_LOOKS = "damaged_looks"
 #: Name in the evidence of the verdict that closed the key before, and was taken back since.
 TAKEN_BACK = "taken_back"
+#: Evidence of UNKNOWN: {"by": an Undecided, "since_ms": Redis TIME of the first look that it kept from a verdict}.
+UNDECIDED = "undecided"
+#: Evidence: the outbox that a half names: {"identity", "producer_group", "half_at"}.
+NAMED_OUTBOX = "named_outbox"
 #: Evidence: the producing span, where the message carries one.
 TRACEPARENT = "traceparent"
 #: Characters of one witness's answer that are kept.
 DETAIL_CHARACTERS_MAX = 400
+#: Characters of the reason that are kept: it may repeat what a half says.
+REASON_CHARACTERS_MAX = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +72,19 @@ class Suspect(CaseFile):
         return not (self.has_outbox and self.group.has_inbox)
 
     @property
+    def named_outboxes(self) -> tuple[NamedOutbox, ...]:
+        """What halves say of the outbox: those that were looked at now, else the one that is on record."""
+        if self.halves is not None:
+            return named_outboxes(self.halves, topic=self.topic)
+        noted = self.known.evidence.get(NAMED_OUTBOX) if self.known is not None else None
+        if not isinstance(noted, Mapping):
+            return ()
+        identity, group, half_at = (noted.get(name) for name in ("identity", "producer_group", "half_at"))
+        if not (isinstance(identity, str) and isinstance(group, str) and isinstance(half_at, str)):
+            return ()
+        return (NamedOutbox(identity=identity, producer_group=group, half_at=half_at),)
+
+    @property
     def damaged_looks(self) -> int:
         """Number of consecutive looks that met an unreadable value, this one included."""
         if self.damage is None:
@@ -86,9 +105,13 @@ def suspect_of(topic: TopicPlan, plan: SubscriptionPlan, row: Candidate) -> Susp
     )
 
 
-def evidence_of(suspect: Suspect, *, reason: str) -> dict[str, object]:
+def evidence_of(suspect: Suspect, *, reason: str, undecided_by: Undecided | None = None) -> dict[str, object]:
     """JSON-ready: what each witness answered. Bounded."""
-    evidence: dict[str, object] = {"reason": reason}
+    evidence: dict[str, object] = {"reason": reason[:REASON_CHARACTERS_MAX]}
+    if undecided_by is not None:
+        evidence[UNDECIDED] = {"by": str(undecided_by), "since_ms": _undecided_since_ms(suspect, undecided_by)}
+        for named in suspect.named_outboxes[-1:] if undecided_by is Undecided.CONTRADICTION else ():
+            evidence[NAMED_OUTBOX] = asdict(named)
     if suspect.is_weaker:
         evidence["weaker"] = True
     inbox = suspect.inbox
@@ -118,6 +141,22 @@ def evidence_of(suspect: Suspect, *, reason: str) -> dict[str, object]:
     if suspect.check_back is not None:
         evidence["half_age_seconds"] = round(suspect.check_back.age_seconds, 3)
     return evidence
+
+
+def undecided_by(evidence: Mapping[str, object]) -> tuple[Undecided | None, int | None]:
+    """What keeps a key UNKNOWN, and since when (Redis TIME); None: only time, or a release that did not note it."""
+    noted = evidence.get(UNDECIDED)
+    if not isinstance(noted, Mapping) or noted.get("by") not in tuple(Undecided):
+        return None, None
+    since_ms = noted.get("since_ms")
+    return Undecided(noted["by"]), since_ms if type(since_ms) is int else None
+
+
+def _undecided_since_ms(suspect: Suspect, by: Undecided) -> int | None:
+    """The first of consecutive looks with the same cause."""
+    known = suspect.known
+    before, since_ms = undecided_by(known.evidence) if known is not None else (None, None)
+    return since_ms if before is by and since_ms is not None else suspect.now_ms
 
 
 def lacked_commit(evidence: Mapping[str, object]) -> bool:

@@ -11,7 +11,14 @@ from reconciler.contract.verdicts import Verdict
 from reconciler.policy.evidence import Watermark
 from reconciler.policy.inquiry.case_file import GroupAnswers
 from reconciler.policy.inquiry.witnesses import BrokerSnapshot, Witnesses
-from reconciler.policy.judging.judgement import Ruling, ask_again_seconds, judge, state_of, wait_seconds
+from reconciler.policy.judging.judgement import (
+    Ruling,
+    ask_again_seconds,
+    judge,
+    missed_commit,
+    state_of,
+    wait_seconds,
+)
 from reconciler.policy.judging.suspect import Suspect, evidence_of, suspect_of, taken_back
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import (
@@ -152,6 +159,11 @@ class Verifier:
         answered = {suspect.unique_key: suspect for suspect in asked}
         return [answered[row.unique_key] for row in rows]
 
+    def missed_commits(self, suspects: Sequence[Suspect], *, now_ms: int | None) -> list[Judgement]:
+        """Of keys that no outbox has as committed: those whose half says where the row must be. A look-up each."""
+        looked = self._witnesses.find_halves([replace(suspect, now_ms=now_ms) for suspect in suspects])
+        return [_judged(one, ruling) for one in looked if (ruling := missed_commit(one)) is not None]
+
     def _opened(self, suspect: Suspect) -> Suspect:
         """With the witnesses that are configured."""
         has_inbox = self._inbox.is_configured(suspect.plan.subscription)
@@ -177,7 +189,8 @@ def _judged(suspect: Suspect, ruling: Ruling) -> Judgement:
         verification=Verification(
             unique_key=suspect.unique_key,
             verdict=ruling.verdict,
-            evidence=evidence_of(suspect, reason=ruling.reason) | taken_back(suspect, ruling.verdict),
+            evidence=evidence_of(suspect, reason=ruling.reason, undecided_by=ruling.undecided_by)
+            | taken_back(suspect, ruling.verdict),
             first_seen_ms=suspect.first_seen_ms,
             state=state_of(ruling.verdict),
             wait_seconds=wait_seconds(ruling, attempts=attempts, grace_period_seconds=grace),

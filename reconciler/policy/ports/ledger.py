@@ -93,6 +93,15 @@ class Candidates(Protocol):
         """
         ...
 
+    def undecided(
+        self, subscription: Subscription, *, limit: int, after: Candidate | None = None
+    ) -> Sequence[Candidate]:
+        """OPEN candidates that are UNKNOWN without a proved loss, due or not, by (first_seen_ms, unique_key).
+
+        `after`: the last one of the page before.
+        """
+        ...
+
     def reopen(self, row: Candidate) -> bool:
         """A row that is not OPEN is OPEN again and due now. False: there is none, or state or verdict have changed
         since it was read."""

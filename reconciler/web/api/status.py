@@ -36,6 +36,7 @@ STATUS = {
     "undecided": LINES,
     "rejected": LINES,
     "lagging": LINES,
+    "undecidable": LINES,
     "doubled": LINES,
     "unproved": LINES,
     "damaged": LINES,

@@ -201,3 +201,26 @@ def test_what_has_another_verdict_since_it_was_read_is_not_reopened(
     candidates.record(of, [verification(1, *now)])
     assert not candidates.reopen(as_read)
     assert (row_of(world).verdict, row_of(world).state) == now
+
+
+def test_undecided_rows_come_oldest_first_page_by_page_whether_due_or_not(world: World) -> None:
+    candidates, of = world.ledger.candidates, shard(world.environment)
+    candidates.record(
+        of,
+        [
+            verification(1, first_seen_ms=3_000, wait_seconds=3_600.0),
+            verification(2, first_seen_ms=1_000),
+            verification(3, first_seen_ms=1_000),
+            verification(4, Verdict.LAGGING, first_seen_ms=1),
+            verification(5, Verdict.REJECTED, SETTLED, first_seen_ms=1),
+            verification(6, Verdict.LOST_CONFIRM, first_seen_ms=1),
+        ],
+    )
+    candidates.record(of, [verification(6)])  # its loss was proved, so it is no secret
+    candidates.record(shard(world.environment, group="shipping"), [verification(7, first_seen_ms=1)])
+    found: list[str] = []
+    page = candidates.undecided(of.subscription, limit=2)
+    while page:
+        found += [row.unique_key for row in page]
+        page = candidates.undecided(of.subscription, limit=2, after=page[-1])
+    assert found == [key(2), key(3), key(1)]

@@ -5,25 +5,28 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
 from checkback_producers.outbox import SqlOutbox
+from reconciler.contract.properties import OUTBOX_MARK
 from reconciler.contract.tables import CandidateState
-from reconciler.contract.verdicts import Verdict
+from reconciler.contract.verdicts import Undecided, Verdict
 from reconciler.evidence.inbox import SqlInboxEvidence
 from reconciler.evidence.outbox import ReadOutbox, SqlOutboxReader
 from reconciler.evidence.witness_role import read_role
 from reconciler.policy.evidence import OutboxRow
+from reconciler.policy.judging.suspect import undecided_by
 from reconciler.policy.ports import WHENEVER_COMMITTED_MS
 from reconciler.sql import schema, tables
 from reconciler.sql.engines import open_engine, writing
+from reconciler.sql.identity import read_identity
 from reconciler.sql.witness_database import HIDES_ROWS, NOT_PROVED
 from tests.integration.policy.test_proof_of_primaries import login_of
-from tests.services import postgres
+from tests.services import mariadb, postgres
 from tests.services.requirements import require
 from tests.unit.policy.world import PRODUCER_GROUP, TOPIC, World, key
 
@@ -177,3 +180,124 @@ def test_a_former_primary_without_a_sweeper_rejects_nothing() -> None:
             assert row is not None
             assert (row.verdict, row.state) == (Verdict.UNKNOWN, CandidateState.OPEN)
             assert f"{NOT_PROVED}: it may be a former one" in str(row.evidence["reason"])
+
+
+def lose_beside(world: World, outbox_url: str) -> None:
+    """A lost message whose row is in the service's own outbox, which the world does not read; half and all."""
+    engine = open_engine(outbox_url)
+    identity = read_identity(engine)
+    engine.dispose()
+    half = world.broker.send_half(key(1))
+    world.broker.halves[-1] = replace(half, properties={**half.properties, OUTBOX_MARK: identity})
+    commit(outbox_url, World().commit_locally(key(1), world.broker.halves[-1], created_at_ms=world.clock.now_ms()))
+    world.announce(key(1))
+
+
+def assert_contradiction(world: World, shown: str) -> None:
+    """After some minutes of rounds: no rejection, and the database is named."""
+    world.rounds(world.process(), 36)
+    row = world.candidate(key(1))
+    assert row is not None
+    assert (row.verdict, row.state) == (Verdict.UNKNOWN, CandidateState.OPEN)
+    assert undecided_by(row.evidence)[0] is Undecided.CONTRADICTION
+    assert shown in str(row.evidence["reason"])
+
+
+def assert_repaired(world: World) -> None:
+    """Once the world reads the right outbox."""
+    world.rounds(world.process(), 36)
+    row = world.candidate(key(1))
+    assert row is not None
+    assert (row.loss_verdict, row.verdict) == (Verdict.LOST_CONFIRM, Verdict.CONSUMED)
+
+
+@pytest.mark.sql("postgres")
+def test_a_clone_with_a_sweeper_rejects_no_key_whose_half_names_its_outbox() -> None:
+    """`sweep` and `run` read the same URL: the sign of life in the clone is as fresh as in its original."""
+    require(postgres.missing())
+    with postgres.PostgresServer(options={"synchronous_commit": "on"}) as primary:
+        url = primary.create_database()
+        schema.upgrade(url, "outbox")
+        with postgres.PostgresClone(primary) as server:
+            clone = server.url(str(sa.make_url(url).database))
+            with reader_of(clone) as reader, closing(SqlOutbox(clone)) as sweeper, reader_of(url) as right:
+                world = world_now(outbox=reader)
+                world.clock.advance(-900)
+                lose_beside(world, url)
+                sweeper.mark_swept()
+                assert_contradiction(world, str(sa.make_url(clone).database))
+                world.outbox = right  # type: ignore[assignment]
+                assert_repaired(world)
+
+
+@pytest.mark.sql("postgres")
+def test_an_outbox_in_another_schema_of_the_search_path_rejects_no_key_whose_half_names_the_right_one(
+    postgres_url: str,
+) -> None:
+    schema.upgrade(postgres_url, "outbox")
+    login = login_of(postgres_url)
+    name = sa.make_url(login).username
+    made = "reconciler_outbox", "reconciler_outbox_identity"
+    execute(
+        postgres_url,
+        f"CREATE SCHEMA old; GRANT USAGE ON SCHEMA old TO {name}; ALTER ROLE {name} SET search_path = old, public",
+        *(f"CREATE TABLE old.{table} (LIKE public.{table} INCLUDING ALL)" for table in made),
+        f"GRANT SELECT ON {', '.join(made)} TO {name}; GRANT SELECT ON ALL TABLES IN SCHEMA old TO {name}",
+        "INSERT INTO old.reconciler_outbox_identity (id, identity) VALUES (1, 'of an old trial')",
+    )
+    with reader_of(login) as reader, reader_of(postgres_url) as right:
+        world = world_now(outbox=reader)
+        lose_beside(world, postgres_url)
+        assert_contradiction(world, "no outbox_url leads to that one")
+        world.outbox = right  # type: ignore[assignment]
+        assert_repaired(world)
+
+
+@pytest.mark.sql("postgres")
+def test_an_identity_of_another_schema_than_the_rows_names_nothing(postgres_url: str) -> None:
+    schema.upgrade(postgres_url, "outbox")
+    login = login_of(postgres_url, "SELECT ON reconciler_outbox", "SELECT ON reconciler_outbox_identity")
+    name = sa.make_url(login).username
+    with reader_of(login) as reader:
+        (answer,) = reader.look_up(TOPIC, {key(1): 1})[key(1)].answers
+        assert answer.identity is not None
+    execute(
+        postgres_url,
+        f"CREATE SCHEMA old; GRANT USAGE ON SCHEMA old TO {name}; ALTER ROLE {name} SET search_path = old, public",
+        "CREATE TABLE old.reconciler_outbox (LIKE public.reconciler_outbox INCLUDING ALL)",
+        f"GRANT SELECT ON old.reconciler_outbox TO {name}",
+    )
+    with reader_of(login) as reader:
+        (answer,) = reader.look_up(TOPIC, {key(1): 1})[key(1)].answers
+        assert answer.identity is None
+
+
+@pytest.mark.sql("mariadb")
+def test_another_database_of_a_mariadb_rejects_no_key_whose_half_names_the_right_one(
+    mariadb_server: mariadb.MariaDBServer,
+) -> None:
+    url, another = mariadb_server.create_database(), mariadb_server.create_database()
+    for each in (url, another):
+        schema.upgrade(each, "outbox")
+    with reader_of(another) as reader, reader_of(url) as right:
+        world = world_now(outbox=reader)
+        lose_beside(world, url)
+        assert_contradiction(world, str(sa.make_url(another).database))
+        world.outbox = right  # type: ignore[assignment]
+        assert_repaired(world)
+
+
+@pytest.mark.sql("postgres")
+def test_a_list_of_outboxes_that_lacks_the_one_of_the_half_rejects_nothing(
+    postgres_server: postgres.PostgresServer,
+) -> None:
+    """Two databases of one group are read, and a third one has the row."""
+    urls = [postgres_server.create_database() for _ in range(3)]
+    for url in urls:
+        schema.upgrade(url, "outbox")
+    with reader_of(*urls[:2]) as reader, reader_of(*urls) as right:
+        world = world_now(outbox=reader)
+        lose_beside(world, urls[2])
+        assert_contradiction(world, str(sa.make_url(urls[1]).database))
+        world.outbox = right  # type: ignore[assignment]
+        assert_repaired(world)

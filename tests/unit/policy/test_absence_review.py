@@ -164,7 +164,9 @@ def test_forged_keys_are_asked_for_in_one_statement_a_round_with_pauses_that_dou
     assert pauses[-1] == 360
     assert 72 * 60 <= times[-1] <= 79 * 60
     assert len(times) < 25
-    assert len(world.broker.look_ups) == look_ups
+    asked_of_brokers = world.broker.look_ups[look_ups:]
+    assert {kind for kind, _ in asked_of_brokers} == {"halves"}
+    assert len(asked_of_brokers) <= 3 * len(times), "and no probe of the index"
     assert asked.inbox == []
     after = row_of(world)
     assert after == replace(before, ask_again_at_ms=None), "nothing but the time changes, and then it stays as it is"

@@ -295,7 +295,7 @@ def test_keys_that_nothing_decides_need_a_person_before_the_brokers_delete_the_e
         counted = VerdictCount(
             subscription=subscription, state=state, verdict=verdict, loss_verdict=loss, count=2, oldest_ms=hour_ms
         )
-        return undecided([counted], (1 + hours) * hour_ms, 72 * 3_600)
+        return undecided([counted], (1 + hours) * hour_ms, 72 * 3_600, unknown={})
 
     assert told(CandidateState.OPEN, Verdict.UNKNOWN, 37) == ["T/g: 2 keys are UNKNOWN, the oldest since 37 hours"]
     assert told(CandidateState.OPEN, Verdict.LOST_CONFIRM, 37)

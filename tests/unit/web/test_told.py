@@ -10,7 +10,7 @@ from itertools import product
 import pytest
 
 from reconciler.contract.tables import CandidateState, HoldKind, OutboxState, RepairState, Rung
-from reconciler.contract.verdicts import Verdict
+from reconciler.contract.verdicts import MEANINGS, Verdict
 from reconciler.policy.account import (
     OrphanRow,
     OutboxReading,
@@ -26,6 +26,7 @@ from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, Presence
 from reconciler.policy.lag import Lag
 from reconciler.policy.life_story import LifeStory, life_story_of
 from reconciler.policy.ports import HeldTopic, LedgerLife, PendingKey
+from reconciler.policy.undecided_keys import UndecidedKeys, undecided_link
 from reconciler.web.console.catalogue import LANGUAGES, catalogue_of
 from reconciler.web.console.told import RECOGNISED_CHARACTERS_MAX, as_told, known_lines
 from tests.unit.service.test_life_story import (
@@ -67,6 +68,13 @@ def causes() -> Iterator[str]:
     links.append(verdicts_link(PendingKey(unique_key=KEY, first_seen_ms=5), asked_ms=NOW_MS))
     orphan = OrphanRow(unique_key=KEY, producer_group="shop", announced_ms=5)
     links.append(unheard_link(orphan, asked_ms=NOW_MS, ahead_ms=0))
+    row = replace(CANDIDATE, evidence={"reason": MEANINGS[Verdict.UNKNOWN]})
+    for count in (1, 3):
+        keys = UndecidedKeys(
+            subscription=BILLING, held=row, held_count=count, set_up_count=0, set_up_oldest_ms=None,
+            other_oldest_ms=1, is_complete=True,
+        )  # fmt: skip
+        links.append(undecided_link(keys, asked_ms=NOW_MS))
     for link in links:
         yield link.cause
         if link.kind:

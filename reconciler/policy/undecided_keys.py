@@ -1,0 +1,92 @@
+"""Which UNKNOWN keys are no calm: those that a witness keeps undecided that should answer, and those it contradicts.
+
+What the configuration cannot decide is counted: it is known beforehand, and nobody can mend it tonight. What waits for
+a time that its verdict names is neither. Rows of a release that noted no cause count as they did: not at all here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reconciler.clock import utc_text
+from reconciler.contract.subscription import Subscription
+from reconciler.contract.verdicts import Undecided
+from reconciler.policy.account import Link
+from reconciler.policy.inquiry.case_file import PAGE_KEYS
+from reconciler.policy.judging.suspect import undecided_by
+from reconciler.policy.ports import Candidate, Candidates
+
+#: Pages of a subscription's UNKNOWN rows that are read, the oldest first.
+PAGES_MAX = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UndecidedKeys:
+    """The UNKNOWN keys of one subscription without a proved loss, as far as they were read."""
+
+    subscription: Subscription
+    #: The oldest that holds the accounted-until time back, and how many do.
+    held: Candidate | None
+    held_count: int
+    #: Of those that the configuration cannot decide.
+    set_up_count: int
+    set_up_oldest_ms: int | None
+    #: When the oldest of all others was first seen.
+    other_oldest_ms: int | None
+    #: False: there are more of them than were read.
+    is_complete: bool
+
+
+def read_undecided(
+    candidates: Candidates, subscription: Subscription, *, asked_ms: int, within_ms: int
+) -> UndecidedKeys:
+    """A key that a witness has kept undecided for `within_ms` is held, a contradicted one at once.
+
+    Raises DatabaseAway.
+    """
+    held: list[Candidate] = []
+    set_up: list[int] = []
+    others: list[int] = []
+    after: Candidate | None = None
+    is_complete = False
+    for _ in range(PAGES_MAX):
+        page = candidates.undecided(subscription, limit=PAGE_KEYS, after=after)
+        for row in page:
+            by, since_ms = undecided_by(row.evidence)
+            (set_up if by is Undecided.SET_UP else others).append(row.first_seen_ms)
+            since_ms = row.first_seen_ms if since_ms is None else since_ms
+            if by is Undecided.CONTRADICTION or (by is Undecided.WITNESS and asked_ms - since_ms > within_ms):
+                held.append(row)
+        if len(page) < PAGE_KEYS:
+            is_complete = True
+            break
+        after = page[-1]
+    return UndecidedKeys(
+        subscription=subscription,
+        held=held[0] if held else None,
+        held_count=len(held),
+        set_up_count=len(set_up),
+        set_up_oldest_ms=min(set_up, default=None),
+        other_oldest_ms=min(others, default=None),
+        is_complete=is_complete,
+    )
+
+
+def undecided_link(found: UndecidedKeys, *, asked_ms: int) -> Link:
+    """Decided is what was seen before the oldest key that is held."""
+    if found.held is None:
+        return Link(until_ms=asked_ms, cause="")
+    row = found.held
+    more = f", as {found.held_count - 1} more keys are" if found.held_count > 1 else ""
+    why = str(row.evidence.get("reason"))[:400]
+    cause = f"{row.unique_key}, first seen at {utc_text(row.first_seen_ms)}, is UNKNOWN{more}: {why}"
+    return Link(until_ms=row.first_seen_ms, cause=cause)
+
+
+def beyond_set_up(found: UndecidedKeys) -> str | None:
+    """One line for people; None: there are none."""
+    if found.set_up_oldest_ms is None:
+        return None
+    count = str(found.set_up_count) if found.is_complete else f"at least {found.set_up_count}"
+    since = utc_text(found.set_up_oldest_ms)
+    return f"{found.subscription}: {count} keys cannot be decided by what is configured, the oldest since {since}"
