@@ -32,16 +32,22 @@ class OneTopicFails(MemoryAnnouncements):
         super().send_announcement(sent)
 
 
+opened: list[SqlOutbox] = []
+
+
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     made = World(f"sqlite:///{tmp_path}/orders.db")
     yield made
+    while opened:
+        opened.pop().close()
     made.close()
 
 
 def sweeper_of(world: World, sender: OneTopicFails, *, pages_maximum: int = 100) -> Sweeper:
+    opened.append(SqlOutbox(world.url))
     return Sweeper(
-        [OutboxSource(producer_group=GROUP, outbox=SqlOutbox(world.url))],
+        [OutboxSource(producer_group=GROUP, outbox=opened[-1])],
         announcer=Announcer(sender, AnnouncementRoute(environment="test", queues=4, topics={"AUDIT": "KEYS_OF_AUDIT"})),
         subscriptions=(),
         inboxes=MemoryInboxes(),
