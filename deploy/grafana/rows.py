@@ -493,6 +493,7 @@ PLUG_INS = [
         "From `checkback_consumers.metrics`.",
         of_service("reconciler_handled_messages_total", GROUP, "outcome"),
         of_service("reconciler_handler_collisions_total", GROUP),
+        of_service("reconciler_handler_incomplete_total", GROUP),
         of_service("reconciler_handler_unrecorded_total", GROUP),
         unit="ops",
     ),
