@@ -43,8 +43,7 @@ class Connections:
         """`repair_rate`: that of the process, where others of its connections repair, too. `has_deadlines`: False for
         work whose statements may take as long as they like."""
         self.settings = settings
-        #: Of each statement to a database; None: it may take as long as it likes.
-        self.statement_seconds = settings.rounds.statement_seconds if has_deadlines else None
+        self._has_deadlines = has_deadlines
         self.clock = clock or SystemClock()
         self._repair_rate = repair_rate
         self._opening = threading.RLock()
@@ -54,6 +53,11 @@ class Connections:
         self._redis: RedisClient | None = None
         self._ledger: SqlLedger | None = None
         self._shared: dict[Callable[[Connections], Any], Any] = {}
+
+    @property
+    def statement_seconds(self) -> float | None:
+        """Of each statement to a database; None: it may take as long as it likes."""
+        return self.settings.rounds.statement_seconds if self._has_deadlines else None
 
     def engine(self, url: Secret, *, read_only: bool = False) -> sa.Engine:
         """One engine a URL and mode; read-only ones refuse every write."""

@@ -42,7 +42,7 @@ def asked(sql: str) -> str:
         (0, outbox._record_sql("postgresql", "%s")),
         (1, outbox._find_sql("postgresql")),
         (3, outbox._announced_sql("postgresql", 1)),
-        (4, inbox._insert_sql("postgresql")),
+        (4, inbox._insert_sql("postgresql", "")),
     ],
     ids=["record", "find", "announced", "inbox"],
 )

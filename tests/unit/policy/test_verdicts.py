@@ -280,6 +280,7 @@ def test_every_verdict_has_a_state() -> None:
     assert settled == {Verdict.CONSUMED, Verdict.FILTERED, Verdict.REJECTED}
     assert quarantined == {
         Verdict.COLLISION, Verdict.QUARANTINED, Verdict.DEAD_LETTERED, Verdict.DELIVERED_NOT_APPLIED,
+        Verdict.INCOMPLETE,
     }  # fmt: skip
 
 
