@@ -18,7 +18,6 @@ from tests.simulation.popping import PoppedMessages
 
 PREPARED, COMMIT = 4, 8
 RECORD_BYTES = 100
-HOST = ("broker", 10911)
 #: Code and remark of an answer.
 Answer = tuple[int, str]
 #: Body of somebody's ordinary message that uses the key of another.
@@ -43,9 +42,13 @@ class BrokerSettings:
 class Broker:
     """One master."""
 
-    def __init__(self, kernel: Kernel, name: str, settings: BrokerSettings, *, link: Link, skew_ms: int) -> None:
+    def __init__(
+        self, kernel: Kernel, name: str, settings: BrokerSettings, *, host: str, link: Link, skew_ms: int
+    ) -> None:
+        """`host`: an IP address, which records carry."""
         self.kernel = kernel
         self.name = name
+        self.store_host = (host, 10911)
         self.address = f"{name}:10911"
         self.settings = settings
         self.facts = facts_of(settings.version)
@@ -105,9 +108,9 @@ class Broker:
             physical_offset=(len(log) + 1) * RECORD_BYTES,
             system_flag=system_flag,
             born_timestamp_ms=now_ms if born_ms is None else born_ms,
-            born_host=HOST,
+            born_host=self.store_host,
             store_timestamp_ms=now_ms,
-            store_host=HOST,
+            store_host=self.store_host,
             reconsume_times=reconsume_times,
             prepared_transaction_offset=prepared_offset,
             body=body,

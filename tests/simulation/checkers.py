@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, OutboxState, RepairState
+from reconciler.contract.unique_key import key_of
 from reconciler.contract.verdicts import LOSSES, Verdict
 from tests.simulation.broker import THEIRS
 from tests.simulation.kernel import BASE_MS
@@ -136,8 +137,8 @@ class Checkers:
         """A key enters a commit set only after its effect."""
         group = root.split(":")[4]
         for member in members:
-            if not self._world.inboxes[group].has_row(member.hex().upper()):
-                self.judgement.other.append(f"{member.hex().upper()} was recorded for {group} before its effect")
+            if not self._world.inboxes[group].has_row(key_of(member)):
+                self.judgement.other.append(f"{key_of(member)} was recorded for {group} before its effect")
 
     def copied(self, record: Any) -> None:
         """A committed copy was stored."""
@@ -254,14 +255,14 @@ class Checkers:
         pending = self._world.redis.data.values.get(f"{root}:pending")
         kept = set(pending) if isinstance(pending, Scores) else set()
         for member in sorted(kept & before[1])[:3]:
-            self.judgement.unaccounted.append(f"{member.hex().upper()} stays pending in {root} though it was consumed")
+            self.judgement.unaccounted.append(f"{key_of(member)} stays pending in {root} though it was consumed")
         for member in sorted(before[0] - kept)[:3]:
-            self.judgement.unaccounted.append(f"{member.hex().upper()} vanished in a round of {root} without a match")
+            self.judgement.unaccounted.append(f"{key_of(member)} vanished in a round of {root} without a match")
         earliest_ms, latest_ms = self._world.redis_times_ms
         for member in sorted(kept):
             score = pending[member] if pending else 0
             if not earliest_ms - 3_600_000 < score <= latest_ms + 60_000:
-                self.judgement.unaccounted.append(f"{member.hex().upper()} is pending since {score}, which is no time")
+                self.judgement.unaccounted.append(f"{key_of(member)} is pending since {score}, which is no time")
                 break
 
     def floor_raised(self, subscription: Subscription) -> None:
@@ -299,7 +300,7 @@ class Checkers:
         """Keys leave pending by ZREM only after their ledger rows are committed, or if their tag is not taken."""
         group = root.split(":")[4]
         for member in members:
-            key = member.hex().upper()
+            key = key_of(member)
             row = self._world.candidate(group, key)
             is_open = row is None or row.state is CandidateState.OPEN or row.damage is not None
             is_set_wrong = self._world.may_be_left_out(group) and any(not p.is_dead for p in self._world.wrongly_set)

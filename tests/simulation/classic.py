@@ -19,6 +19,7 @@ from checkback_consumers.message import HandedOverMessage
 from reconciler.classic.round import ClassicBatch, ClassicRound
 from reconciler.contract.announcement import decode_announcement
 from reconciler.contract.subscription import Subscription
+from reconciler.contract.unique_key import key_of, member_of
 from reconciler.errors import BrokerUnavailable, MalformedInput, RedisAway, RequestTimeout, TransientError
 from reconciler.policy.evidence import StoredMessage
 from reconciler.policy.ports import AnnouncementQueue
@@ -50,7 +51,7 @@ class ClassicRecorder:
 
     def record(self, topic: str, unique_key: str) -> bool:
         try:
-            self._client.execute_command("SADD", _set_name("commit", self._group), bytes.fromhex(unique_key))
+            self._client.execute_command("SADD", _set_name("commit", self._group), member_of(unique_key))
         except exceptions.RedisError:
             return False
         return True
@@ -67,7 +68,7 @@ class RedisDedupe:
         self._database = database
 
     def apply_once(self, entry: InboxEntry, effect: Effect) -> InboxAnswer:
-        member = bytes.fromhex(entry.unique_key)
+        member = member_of(entry.unique_key)
         name = _set_name("seen", self._group)
         if self._client.execute_command("SISMEMBER", name, member):
             return InboxAnswer.DUPLICATE
@@ -87,7 +88,7 @@ class Sets:
     def add_announced(self, subscription: Subscription, unique_keys: Sequence[str]) -> None:
         try:
             self._client.execute_command(
-                "SADD", _set_name("half", subscription.group), *(bytes.fromhex(key) for key in unique_keys)
+                "SADD", _set_name("half", subscription.group), *(member_of(key) for key in unique_keys)
             )
         except exceptions.RedisError as error:
             raise RedisAway(str(error)) from error
@@ -101,7 +102,7 @@ class Sets:
                 missing: list[bytes] = pipe.execute()[0]
         except exceptions.RedisError as error:
             raise RedisAway(str(error)) from error
-        return [member.hex().upper() for member in missing]
+        return [key_of(member) for member in missing]
 
 
 class Announced:

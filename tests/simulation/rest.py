@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reconciler.contract.tables import CandidateState, RepairState
+from reconciler.contract.unique_key import member_of
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -37,7 +38,7 @@ def _missing_effect(world: World) -> str:
 
 def _unfinished(world: World) -> str:
     # Who took effect twice is never settled: the sweeper announces it again and again, for every group.
-    doubled = {bytes.fromhex(key) for inbox in world.inboxes.values() for key in inbox.doubled()}
+    doubled = {member_of(key) for inbox in world.inboxes.values() for key in inbox.doubled()}
     for name, value in world.redis.data.values.items():
         if name.endswith((":pending", ":half")) and not doubled.issuperset(value):
             return f"{name} has {len(value)} keys"

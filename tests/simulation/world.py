@@ -144,7 +144,8 @@ class World:
             check_interval=kernel.dice.choice((10.0, 20.0)), check_max=kernel.dice.choice((2, 5, 15)),
         )  # fmt: skip
         link = Link(kernel, "broker", delay_seconds=0.002)
-        broker = Broker(kernel, f"broker-{number}", settings, link=link, skew_ms=self._skew())
+        host = f"10.0.0.{number + 1}"
+        broker = Broker(kernel, f"broker-{number}", settings, host=host, link=link, skew_ms=self._skew())
         broker.ask = self._check_back
         broker.on_copy = lambda record: self.checkers.copied(record)
         if broker.facts.has_check_back:
