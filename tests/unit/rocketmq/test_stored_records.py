@@ -6,6 +6,8 @@ from dataclasses import replace
 import lz4.frame
 import pytest
 import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
 
 from reconciler.errors import MalformedInput, MissingDependency, ProtocolViolation
 from reconciler.evidence.stored_message import stored_message
@@ -27,6 +29,9 @@ from reconciler.rocketmq.wire.record import (
 )
 from tests.unit.rocketmq.missing_packages import without_package
 from tests.unit.rocketmq.records import PLAIN, record
+
+#: Where STOREHOST begins in a record that was born on an IPv4 host.
+_STORE_HOST_AT = 64
 
 
 def _again(one: MessageRecord) -> MessageRecord:
@@ -86,6 +91,22 @@ def test_ipv6_hosts_move_everything_behind_them(flag: int, born: str, store: str
     again = _again(replace(PLAIN, system_flag=int(flag), born_host=(born, 1), store_host=(store, 10_911)))
     assert again.plain_body() == b"body"
     assert len(again.offset_message_id) == (56 if ":" in store else 32)
+
+
+@given(
+    host=st.one_of(st.binary(min_size=8, max_size=8), st.binary(min_size=20, max_size=20)),
+    physical_offset=st.integers(-(2**63), 2**63 - 1),
+)
+def test_a_message_of_any_stored_host_has_an_offset_message_id(host: bytes, physical_offset: int) -> None:
+    """A broker that is named by a host name stores its address, so that no name stops consumption."""
+    is_v6 = len(host) == 20
+    flag, store = (int(SystemFlag.STORE_HOST_V6), "::") if is_v6 else (0, "0.0.0.0")
+    data = encode_record(replace(PLAIN, physical_offset=physical_offset, system_flag=flag, store_host=(store, 1)))
+    stored = data[:_STORE_HOST_AT] + host + data[_STORE_HOST_AT + len(host) :]
+    (decoded,) = decode_records(stored)
+    spelled = host + physical_offset.to_bytes(8, "big", signed=True)
+    assert received(decoded).offset_message_id == spelled.hex().upper()
+    assert stored_message(decoded).offset_message_id == spelled.hex().upper()
 
 
 def test_several_records_follow_each_other_and_know_their_broker() -> None:
