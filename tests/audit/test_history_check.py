@@ -12,6 +12,7 @@ import pytest
 
 from reconciler.audit.history.check import HistoryState, check_history
 from reconciler.audit.result.values import AuditedSubscription
+from reconciler.contract.history_row import HISTORY_VERSION
 from tests.audit.written_history import WrittenHistory, round_row
 
 HOUR_MS = 3_600_000
@@ -109,8 +110,10 @@ def test_a_doubled_entry_is_named(history: WrittenHistory) -> None:
 
 def test_a_newer_version_is_not_guessed_at(history: WrittenHistory) -> None:
     history.seal({"round": minutes(-10, 80)})
-    history.append(version=2)
-    assert any("version 2, this audit knows up to 1" in problem for problem in check(history).problems)
+    newer = HISTORY_VERSION + 1
+    history.append(version=newer)
+    told = f"version {newer}, this audit knows up to {HISTORY_VERSION}"
+    assert any(told in problem for problem in check(history).problems)
 
 
 def test_an_unknown_stream_is_not_guessed_at(history: WrittenHistory) -> None:

@@ -142,7 +142,7 @@ def test_a_file_of_another_window_is_named(folder: Path, tmp_path: Path) -> None
         ("outbox", with_column("state", lambda n: pa.array(["UNDECIDED"] * n)), "'UNDECIDED'"),
         ("candidate", with_column("state", lambda n: pa.array(["FORGIVEN"] * n)), "'FORGIVEN'"),
         ("repair", with_column("state", lambda n: pa.array(["WAITING"] * n)), "'WAITING'"),
-        ("inbox", with_column("key", lambda n: pa.array([b"x" * 65] * n)), "65 bytes"),
+        ("inbox", with_column("key", lambda n: pa.array([b"x" * 66] * n)), "66 bytes"),
         ("inbox", with_column("key", lambda n: pa.array([b""] * n)), "0 to 0 bytes"),
         ("outbox", with_column("created_at_ms", lambda n: pa.array([START_MS * 1000] * n)), "no time in milliseconds"),
         ("inbox", with_column("applied_at_ms", lambda n: pa.array([-1] * n)), "no time in milliseconds"),
@@ -200,7 +200,7 @@ def test_rows_that_do_not_add_up_are_told(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "told"),
     [
-        ("version", 2, "version 2"),
+        ("version", 3, "version 3"),
         ("version", None, "version"),
         ("window", {"start_ms": 5, "end_ms": 5}, "window"),
         ("subscriptions", [], "at least one"),
