@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, NoSuchTableError
 
 from reconciler.clock import Clock, SystemClock, utc_text
 from reconciler.errors import ReconcilerError, StatementTooSlow
@@ -264,7 +264,10 @@ class WitnessDatabase:
         if newer is None:
             return False
         if connection.dialect.name == "sqlite":  # it has no rights
-            return newer.name in {column["name"] for column in sa.inspect(connection).get_columns(self._table)}
+            try:
+                return newer.name in {column["name"] for column in sa.inspect(connection).get_columns(self._table)}
+            except NoSuchTableError:
+                return False  # the query says so
         return _refusal(connection, f"(SELECT MAX({newer.name}) FROM {self._table} WHERE 1 = 0)") is None  # noqa: S608  # our constants
 
     def _try_each(self, connection: sa.Connection, now: float) -> _Words:
