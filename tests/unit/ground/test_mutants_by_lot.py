@@ -1,6 +1,7 @@
 """Mutants drawn by lot: every change is one, and none changes what no test should pin."""
 
 import ast
+from collections.abc import Iterator
 
 import pytest
 from coverage import CoverageData
@@ -76,8 +77,15 @@ def test_a_test_with_a_url_among_its_parameters_is_not_found_and_counts_as_a_dea
     assert name_of_test(context) == test
 
 
-def test_a_mutant_is_tried_by_tests_of_other_rooms_while_those_of_its_own_wait() -> None:
-    data = CoverageData(no_disk=True)
+@pytest.fixture
+def data() -> Iterator[CoverageData]:
+    """What coverage measured, in memory."""
+    made = CoverageData(no_disk=True)
+    yield made
+    made.close(force=True)
+
+
+def test_a_mutant_is_tried_by_tests_of_other_rooms_while_those_of_its_own_wait(data: CoverageData) -> None:
     path = "reconciler/policy/brakes.py"
     seconds = {f"tests/{test}": took for test, took in {
         "unit/service/test_daemon.py::test_a": 0.1,
@@ -94,10 +102,10 @@ def test_a_mutant_is_tried_by_tests_of_other_rooms_while_those_of_its_own_wait()
     ]  # fmt: skip
 
 
-def test_a_constant_is_tried_by_no_test_of_the_file_that_imports_it() -> None:
+def test_a_constant_is_tried_by_no_test_of_the_file_that_imports_it(data: CoverageData) -> None:
     java = "tests/unit/rocketmq/test_java_constants.py::test_a"
     other = "tests/unit/policy/test_circuit_breaker.py::test_b"
-    measured = TestsOfLines(CoverageData(no_disk=True), {java: 0.1, other: 0.1})
+    measured = TestsOfLines(data, {java: 0.1, other: 0.1})
     assert measured.of("reconciler/rocketmq/wire/codes.py", 48) == [java]
 
 
