@@ -155,7 +155,10 @@ def run(url: str, statement: sa.Executable) -> None:
         ("DROP TABLE reconciler_outbox", "there is no table reconciler_outbox"),
         ("ALTER TABLE reconciler_outbox DROP COLUMN tag", "reconciler_outbox has no column tag"),
         ("UPDATE reconciler_outbox SET unique_key = 'XYZ' || unique_key", "a row does not fit outbox"),
-        ("UPDATE reconciler_outbox SET unique_key = substr(unique_key, 1, 8)", "is no unique key of 16 to 32 bytes"),
+        (
+            "UPDATE reconciler_outbox SET unique_key = substr(unique_key, 1, 8)",
+            "is no unique key: expected 16 to 64",
+        ),
     ],
 )
 def test_a_database_of_another_shape_is_no_evidence(

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
 
+from reconciler.contract.evidence_layout import EVIDENCE_VERSION
 from reconciler.sql import tables
 from tests.audit.audit_process import MODULE, RunningAudit, audit, is_gone
 from tests.audit.small_evidence import PRODUCER, START_MS, SmallEvidence, read_document, seal_again, write_document
@@ -87,7 +88,7 @@ def older_schema(folder: Path) -> None:
 
 
 def newer_version(folder: Path) -> None:
-    write_document(folder, {**read_document(folder), "version": 2})
+    write_document(folder, {**read_document(folder), "version": EVIDENCE_VERSION + 1})
 
 
 def unknown_state(folder: Path) -> None:
@@ -107,7 +108,7 @@ FAULTS: dict[Callable[[Path], None], str] = {
     missing: "outbox/prefix=",
     swapped: "outbox/prefix=",
     older_schema: "has no column `state`",
-    newer_version: "version 2",
+    newer_version: f"version {EVIDENCE_VERSION + 1}",
     unknown_state: "'FROZEN'",
 }
 
@@ -225,7 +226,7 @@ from reconciler.contract.evidence_layout import INBOX_EVIDENCE
 
 class Task:
     def run(self):
-        rows = [(n.to_bytes(16, "big"), "T", "g", n.to_bytes(32, "big"), "consumer", n) for n in range(50_000)]
+        rows = [(n.to_bytes(16, "big"), "T", "g", n.to_bytes(32, "big"), "consumer", n, None) for n in range(50_000)]
         with PrefixWriter(pathlib.Path(sys.argv[1]), INBOX_EVIDENCE, "part") as writer:
             writer.add(table_of(INBOX_EVIDENCE, rows, "test"))
             return writer.close()
