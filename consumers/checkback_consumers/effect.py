@@ -89,7 +89,7 @@ class SqlInbox:
             try:
                 done = [_enter_and_run(session, connection, entry, effect, completion) for entry, effect in work]
             except Exception as error:
-                if is_refused(error) or lacks_schema(str(driver_error(error))):
+                if isinstance(error, UsageError) or is_refused(error) or lacks_schema(str(driver_error(error))):
                     _COMPLETIONS.forget(self._database)
                 raise
             if not session.is_marked():

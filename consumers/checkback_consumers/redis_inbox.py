@@ -69,9 +69,11 @@ class RedisInbox:
             return entered
         former = _of_former_name(entry)
         try:
-            if former is not None and not self._is_new_by_its_former_name(former, token):
-                self._finish(entry)
-                return InboxAnswer.DUPLICATE
+            if former is not None and (begun := self._begin_former(former, token)) is not InboxAnswer.NEW:
+                if begun is not None:
+                    self._finish(entry)
+                    return InboxAnswer.DUPLICATE
+                former = None
             effect(None)
         except BaseException:
             with suppress(RedisAway), translated_errors():  # else the lease ends it
@@ -79,9 +81,9 @@ class RedisInbox:
                     if one is not None:
                         _ABANDON.run(self._client, [self._key(one)], [token])
             raise
-        self._finish(entry)
-        if former is not None:
+        if former is not None:  # first: of a crash in between, both releases see one of the marks
             self._finish(former)
+        self._finish(entry)
         return InboxAnswer.NEW
 
     def _key(self, entry: InboxEntry) -> str:
@@ -100,12 +102,13 @@ class RedisInbox:
         topic = entry.topic if answer[3] is None else _text(answer[3])
         return self._duplicate(entry, stored_digest=bytes(answer[1]), stored_key=_text(answer[2]), topic=topic)
 
-    def _is_new_by_its_former_name(self, former: InboxEntry, token: str) -> bool:
-        """False if a release up to 0.2.0 has marked the effect under the name that it knows."""
+    def _begin_former(self, former: InboxEntry, token: str) -> InboxAnswer | None:
+        """Not NEW if a release up to 0.2.0 has marked the effect under the name that it knows. None: the mark is that
+        of another message, from before the broker's store was made anew, and stays."""
         try:
-            return self._begin(former, token) is InboxAnswer.NEW
+            return self._begin(former, token)
         except Collision:
-            return True  # an offset of a broker whose store was made anew
+            return None
 
     def _finish(self, entry: InboxEntry) -> None:
         digest = entry.content_digest or b""

@@ -58,9 +58,11 @@ class ReusedOffsets:
             old = self._known.get(place)
         new = _Known(end=end, looked_at=now) if old is None else old
         if old is not None:
-            new = replace(old, end=end)
+            new = replace(old, end=max(end, old.end))
             is_due = now - old.looked_at >= LOOK_SECONDS
-            if end < old.end or (is_due and _is_another(old.record, look)):
+            # Another thread may have seen a later end after this one was read: then its last record is there.
+            has_lost = end < old.end and look(old.end - 1) is None
+            if has_lost or (is_due and _is_another(old.record, look)):
                 new = _Known(end=end, looked_at=now, doubtful_below=max(old.doubtful_below, old.end))
         if consumer_offset is not None and consumer_offset > end:
             new = replace(new, doubtful_below=max(new.doubtful_below, consumer_offset))

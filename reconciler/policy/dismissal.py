@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from reconciler.contract.row_rules import DISMISSED_BY, FINISHED_REPAIRS, bounded_text
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState
-from reconciler.contract.verdicts import Verdict
+from reconciler.contract.verdicts import Undecided, Verdict
+from reconciler.policy.judging.suspect import undecided_by
 from reconciler.policy.ports import Candidate, Closing, Closings, Repair, Verification
 
 #: What became of a group's row; else its state, or that of the repair that is under way.
@@ -101,10 +102,13 @@ class Dismissals:
         return is_begun
 
     def _under_way(self, row: Candidate, repairs: Sequence[Repair]) -> str | None:
-        """Why the group's effect may still come: its row is open, or a repair that reaches it is not finished."""
+        """Why the group's effect may still come: its row is open, or a repair that reaches it is not finished.
+
+        An open contradiction has no commit that could be repaired: a person ends it, or nobody does.
+        """
         if row.subscription not in self._configured:
             return None
-        if row.state is CandidateState.OPEN:
+        if row.state is CandidateState.OPEN and undecided_by(row.evidence)[0] is not Undecided.CONTRADICTION:
             return str(CandidateState.OPEN)
         for repair in repairs:
             if repair.scope in (EVERY_GROUP, row.subscription.group) and repair.state not in FINISHED_REPAIRS:

@@ -198,7 +198,7 @@ class WitnessDatabase:
         """
         roles: list[DatabaseRole] = []
         rows: list[sa.Row[Any]] = []
-        halvings = 0
+        asked, halvings = len(keys), 0
         while len(keys) > 0 or not roles:
             page = keys[: self._keys_max]
             try:
@@ -216,7 +216,7 @@ class WitnessDatabase:
             rows += found
             keys = keys[len(page) :]
         if not halvings and self._keys_max is not None:
-            self._keys_max *= 2
+            self._keys_max = None if self._keys_max >= asked else self._keys_max * 2
         return _least(roles), rows
 
     def _probe_page(

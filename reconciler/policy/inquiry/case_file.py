@@ -170,7 +170,8 @@ class CaseFile(ABC):
         return tuple(p for p in wanting if not self._has_effect(p.group))
 
     def _has_effect(self, group: str) -> bool:
-        lookup = self.of_group[group].inbox
+        answers = self.of_group[group]
+        lookup = answers.inbox_again or answers.inbox  # the later one also knows effects under former names
         return lookup is not None and lookup.is_found
 
     def position_of(self, plan: SubscriptionPlan) -> Verdict | Question:

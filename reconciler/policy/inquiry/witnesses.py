@@ -247,6 +247,8 @@ def _effect(
     Offsets, and so those names, come again on a broker whose store was made anew: another digest is another message.
     """
     found = [answers.get(unique_key) or _MISSING]
+    if found[0].incomplete is not None:
+        return found[0]  # the row under the former name is whole, and says nothing of the handler
     for name, digest in former_names.items():
         found.append((answers.get(name) or _MISSING).only(partial(_is_of_content, digest)))
     effect = next((one for one in found if one.is_found), None)

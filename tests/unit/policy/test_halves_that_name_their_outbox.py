@@ -9,12 +9,13 @@ import pytest
 from reconciler.contract.properties import OUTBOX_MARK
 from reconciler.contract.tables import CandidateState, OutboxState
 from reconciler.contract.verdicts import Undecided, Verdict
+from reconciler.policy.dismissal import Dismissals, KeyAsSeen
 from reconciler.policy.evidence import Lookup, OutboxRow, Presence, WitnessAnswer
 from reconciler.policy.judging.absence_review import HALVES_MAX
 from reconciler.policy.judging.suspect import undecided_by
 from reconciler.policy.ports import Candidate
 from tests.unit.policy.fake_databases import FakeOutbox
-from tests.unit.policy.world import PRODUCER_GROUP, World, key
+from tests.unit.policy.world import ENVIRONMENT, PRODUCER_GROUP, World, key
 
 NAME = "outbox-of-orders"
 DATABASE = "postgresql://db.shop/orders"
@@ -76,6 +77,20 @@ def test_a_key_whose_half_names_an_outbox_without_its_row_is_taken_back_and_told
     assert since_ms is not None
     assert since_ms < world.clock.now_ms() - 60_000, "since the first look, not the last"
     assert [DATABASE in line and missed in line for line in told] == [True]
+    assert world.broker.ends == []
+
+
+def test_a_person_ends_a_contradiction_that_no_database_will_ever_end() -> None:
+    world = world_of(NamedFakeOutbox())
+    missed, process = marked_half(world, 1), world.process()
+    world.rounds(process, 30)
+    life = world.ledger.reports.life(ENVIRONMENT, missed)
+    seen = KeyAsSeen(candidates=life.candidates, repairs=life.repairs)
+    dismissals = Dismissals(closings=world.ledger.closings, configured=world.subscriptions)
+    assert dismissals.dismiss(seen, group=None, by="operator anna", reason="rolled back") == {"billing": "dismissed"}
+    world.announce(missed)
+    world.rounds(process, 60)
+    assert row_of(world, missed).state is CandidateState.SETTLED
     assert world.broker.ends == []
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from reconciler.contract.keyspace import SHARDS_DEFAULT
+from reconciler.contract.tables import RepairState
 from reconciler.policy.evidence import StoredMessage
 from tests.unit.contract.keys import GO, JAVA, OF_CLIENTS, RUST
 from tests.unit.policy.world import World
@@ -61,6 +62,27 @@ def test_an_effect_that_an_older_plug_in_noted_under_the_offset_id_is_found(key:
     world.rounds(world.process(), 10, consume=False)
     assert world.verdict(key) == "CONSUMED"
     assert (world.broker.ends, world.broker.republished) == ([], [])
+
+
+def test_a_repair_whose_effect_an_older_plug_in_noted_under_the_offset_id_is_done() -> None:
+    """Left open, it would send the kept body once the broker has deleted the copy: a second effect."""
+    world = World(shards=1)
+    half, process = world.broker.send_half(GO), world.process()
+    world.commit_locally(GO, half, body=half.body, properties=dict(half.properties))
+    world.announce(GO)
+    while not world.broker.ends:
+        world.rounds(process, 1, consume=False)
+    copy = replace(world.broker.copies[-1], offset_message_id=OFFSET_ID)
+    world.broker.copies[-1] = copy
+    world.inbox.rows["billing", OFFSET_ID] = world.inbox_row("billing", OFFSET_ID, copy.digest_under(OFFSET_ID))
+    world.broker.offsets["billing"] = 1
+    world.rounds(process, 40, consume=False)
+    repair = world.repair(GO)
+    assert repair is not None
+    assert (repair.state, world.verdict(GO)) == (RepairState.DONE, "CONSUMED")
+    world.broker.copies.clear()
+    world.rounds(process, 40, consume=False)
+    assert (len(world.broker.ends), world.broker.republished) == (1, [])
 
 
 def test_the_offset_id_of_another_message_is_no_effect_of_this_one() -> None:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import pytest
 
 from reconciler.clock import ManualClock
-from reconciler.evidence.reused_offsets import LOOK_SECONDS
+from reconciler.contract.queue_proof import QueueRecord
+from reconciler.evidence.reused_offsets import LOOK_SECONDS, ReusedOffsets
 from reconciler.evidence.watermark import Watermarks
 from reconciler.policy.evidence import WatermarkState
 from reconciler.rocketmq.wire.codes import MQVersion, RequestCode, pop_retry_topics
@@ -37,8 +38,8 @@ def _keeps(broker: ScriptedBroker, positions: Positions, *, store_time_ms: Calla
     def pull(request: Command) -> Command:
         at, (_, minimum, maximum) = int(request.fields["queueOffset"]), of(request)
         fields = {"minOffset": str(minimum), "maxOffset": str(maximum)}
-        if at < minimum:
-            return reply_to(request, 21, fields={"nextBeginOffset": str(minimum), **fields})
+        if not minimum <= at < maximum:
+            return reply_to(request, 21, fields={"nextBeginOffset": str(min(max(at, minimum), maximum)), **fields})
         body = encode_record(record(queue_offset=at, store_timestamp_ms=store_time_ms(at)))
         return broker.success(request, {"nextBeginOffset": str(at + 1), **fields}, body)
 
@@ -197,6 +198,16 @@ def test_a_queue_that_ends_before_what_was_seen_proves_nothing_below_it_for_good
     assert watched.doubtful_below() == 100
     tail.positions["Orders", 0] = (120, 0, 130)
     assert watched.doubtful_below() == 100
+
+
+def test_an_end_that_another_thread_has_overtaken_is_no_lost_tail() -> None:
+    def look(offset: int) -> QueueRecord | None:
+        record = QueueRecord(queue_offset=offset, stored_at_ms=NOW_MS, commit_log_offset=offset, unique_key="K")
+        return record if offset < 105 else None
+
+    reused, place = ReusedOffsets(ManualClock(NOW_MS)), ("Orders", "broker-a", 0)
+    ends = [reused.doubtful_below(place, consumer_offset=90, end=end, look=look) for end in (105, 100, 105)]
+    assert ends == [0, 0, 0]
 
 
 def test_a_queue_with_another_record_at_a_remembered_offset_proves_nothing_below_what_was_seen(
