@@ -107,14 +107,14 @@ def test_group_whose_standing_is_unknown_is_waited_for(what: str) -> None:
     assert (ended(world, lost).state, copies(world, lost)) == (RepairState.SENT, 1)
 
 
-def test_effect_that_appears_while_the_standing_is_asked_is_no_reason_to_climb() -> None:
+def test_effect_that_appears_while_the_standing_is_asked_ends_the_repair_and_is_no_reason_to_climb() -> None:
     world = World()
     process, lost = ended_in_vain(world)
     world.clock.advance(21)
     # Read once for the batch, then once more after the positions.
     world.inbox.later.append((world.inbox.reads + 2, world.inbox_row("billing", lost)))
     process.repair_one(world.subscriptions[0], lost)
-    assert (ended(world, lost).state, world.broker.republished) == (RepairState.SENT, [])
+    assert (ended(world, lost).state, world.broker.republished) == (RepairState.DONE, [])
 
 
 def test_copy_that_the_broker_lost_again_is_sent_again() -> None:
