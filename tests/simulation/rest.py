@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.unique_key import member_of
+from reconciler.contract.verdicts import Undecided
+from reconciler.policy.judging.suspect import undecided_by
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -39,13 +41,19 @@ def _missing_effect(world: World) -> str:
 def _unfinished(world: World) -> str:
     # Who took effect twice is never settled: the sweeper announces it again and again, for every group.
     doubled = {member_of(key) for inbox in world.inboxes.values() for key in inbox.doubled()}
+    # A half names its outbox, which has no row, because there was no commit: a person ends that, nobody else.
+    contradicted = {
+        member_of(key)
+        for (_, key), row in world.ledger.rows.candidates.items()
+        if undecided_by(row.evidence)[0] is Undecided.CONTRADICTION and not world.is_committed(key)
+    }
     for name, value in world.redis.data.values.items():
-        if name.endswith((":pending", ":half")) and not doubled.issuperset(value):
+        if name.endswith((":pending", ":half")) and not (doubled | contradicted).issuperset(value):
             return f"{name} has {len(value)} keys"
     if world.has_open_outage():
         return "an outage is open"
     for (owner, key), row in world.ledger.rows.candidates.items():
-        if row.state is CandidateState.OPEN and row.damage is None:
+        if row.state is CandidateState.OPEN and row.damage is None and member_of(key) not in contradicted:
             return f"candidate {key} of {owner.group} is open: {row.verdict}"
     for place, repair in world.ledger.rows.repairs.items():
         if repair.state is RepairState.SENT and any(inbox.is_damaged(place[3]) for inbox in world.inboxes.values()):
