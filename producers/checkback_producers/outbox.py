@@ -223,8 +223,7 @@ class SqlOutbox:
         """Old SETTLED and ROLLED_BACK rows, one transaction; rows that are old by this host's clock, too: a database
         whose clock jumps ahead deletes no tombstone. Raises DatabaseAway."""
         with reading(self.engine) as connection:
-            database_ms = int(connection.execute(sa.select(now_ms(self.engine.dialect.name))).scalar_one())
-            until = min(database_ms, self._clock.now_ms()) - int(older_than_seconds * 1000)
+            until = min(database_now_ms(connection), self._clock.now_ms()) - int(older_than_seconds * 1000)
             find = (
                 sa.select(outbox.c.unique_key)
                 .where(outbox.c.producer_group == producer_group, outbox.c.created_at_ms <= until)

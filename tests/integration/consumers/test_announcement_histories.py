@@ -287,6 +287,18 @@ class OverwritingHalfSets(LossyHalfSets):
         )
 
 
+def require_found(server: RedisServer, machine: type[AnnouncementMachine], adapter: type[LossyHalfSets]) -> None:
+    """The histories of the machine fail with a wrong adapter."""
+    client = redis.Redis.from_url(server.url.replace("/0", f"/{DATABASE}"))
+    try:
+        wrong = type("Machine", (machine,), {"client": client, "adapter": adapter})
+        with pytest.raises(AssertionError):
+            run_histories(wrong, examples=300)
+    finally:
+        client.flushdb()
+        client.close()
+
+
 class ForgetfulHalfSets(LossyHalfSets):
     """A wrong adapter: it keeps no proofs."""
 
@@ -296,24 +308,10 @@ class ForgetfulHalfSets(LossyHalfSets):
 
 @pytest.mark.unmeasured
 def test_the_histories_find_an_adapter_that_forgets_what_it_has_seen(shared_redis_server: RedisServer) -> None:
-    client = redis.Redis.from_url(shared_redis_server.url.replace("/0", f"/{DATABASE}"))
-    try:
-        machine = type("Machine", (BrokerMachine,), {"client": client, "adapter": ForgetfulHalfSets})
-        with pytest.raises(AssertionError):
-            run_histories(machine, examples=300)
-    finally:
-        client.flushdb()
-        client.close()
+    require_found(shared_redis_server, BrokerMachine, ForgetfulHalfSets)
 
 
 @pytest.mark.unmeasured
 def test_the_histories_find_an_adapter_that_does_not_compare(shared_redis_server: RedisServer) -> None:
     """A generator that cannot fail proves nothing."""
-    client = redis.Redis.from_url(shared_redis_server.url.replace("/0", f"/{DATABASE}"))
-    try:
-        machine = type("Machine", (AnnouncementMachine,), {"client": client, "adapter": OverwritingHalfSets})
-        with pytest.raises(AssertionError):
-            run_histories(machine, examples=300)
-    finally:
-        client.flushdb()
-        client.close()
+    require_found(shared_redis_server, AnnouncementMachine, OverwritingHalfSets)

@@ -22,8 +22,14 @@ AGES_MS = (59_999, 60_000, 60_001)
 @pytest.fixture
 def outbox(world: World, monkeypatch: pytest.MonkeyPatch) -> SqlOutbox:
     """An outbox whose database time stands still."""
-    monkeypatch.setattr(outbox_module, "now_ms", lambda _dialect: sa.literal(NOW_MS, sa.BigInteger()))
+    stand_still(monkeypatch, NOW_MS)
     return world.outbox()
+
+
+def stand_still(monkeypatch: pytest.MonkeyPatch, at_ms: int) -> None:
+    """Database time, in statements and read by itself."""
+    monkeypatch.setattr(outbox_module, "now_ms", lambda _dialect: sa.literal(at_ms, sa.BigInteger()))
+    monkeypatch.setattr(outbox_module, "database_now_ms", lambda _connection: at_ms)
 
 
 def rows(world: World, state: str, **times: Callable[[int], int]) -> dict[int, str]:
@@ -91,7 +97,7 @@ def test_a_database_clock_that_jumps_ahead_deletes_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
     clock = ManualClock(NOW_MS)  # the host's
-    monkeypatch.setattr(outbox_module, "now_ms", lambda _dialect: sa.literal(NOW_MS + DAYS_40_MS, sa.BigInteger()))
+    stand_still(monkeypatch, NOW_MS + DAYS_40_MS)
     outbox = world.outbox(clock=clock)
     key = rows(world, state, created_at_ms=ago, settled_at_ms=ago)[59_999]
     assert outbox.delete_finished(GROUP, older_than_seconds=LIMIT_SECONDS, limit=10) == 2, "old by both clocks"
