@@ -15,38 +15,15 @@ from reconciler.sql import schema, tables
 from reconciler.sql.engines import open_engine, reading, writing
 from reconciler.sql.silence import PAUSES
 from reconciler.sql.witness_database import WitnessDatabase
+from tests.integration.policy.conftest import Server
 from tests.polling import PATIENCE
-from tests.services.mariadb import MariaDBServer
 from tests.services.postgres import PostgresServer
-from tests.services.requirements import mariadb_missing, postgres_missing, require
 
-Server = PostgresServer | MariaDBServer
 #: Deadline of a statement here.
 STATEMENT_SECONDS = 2.0
 #: What a test takes for "bounded": deadline, a new connection's, and a machine that is busy.
 BOUND_SECONDS = 30.0
 TOPIC = "ORDERS"
-
-
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param("postgresql", marks=pytest.mark.sql("postgres")),
-        pytest.param("mariadb", marks=pytest.mark.sql("mariadb")),
-    ],
-)
-def own_server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    """A server that tests may stop."""
-    require(postgres_missing() if request.param == "postgresql" else mariadb_missing())
-    with PostgresServer() if request.param == "postgresql" else MariaDBServer() as started:
-        yield started
-
-
-@pytest.fixture
-def server(own_server: Server) -> Iterator[Server]:
-    """It goes on after the test."""
-    yield own_server
-    own_server.thaw()
 
 
 @pytest.fixture

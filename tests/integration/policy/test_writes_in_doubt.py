@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
@@ -21,38 +21,14 @@ from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine
 from reconciler.sql.silence import silence_of
+from tests.integration.policy.conftest import Server
 from tests.polling import PATIENCE, eventually
-from tests.services.mariadb import MariaDBServer
-from tests.services.postgres import PostgresServer
-from tests.services.requirements import mariadb_missing, postgres_missing, require
 from tests.unit.policy.world import World
 from tests.unit.producers.world import World as ProducerWorld
 from tests.unit.producers.world import message, new_key
 
-Server = PostgresServer | MariaDBServer
 STATEMENT_SECONDS = 2.0
 BOUND_SECONDS = 30.0
-
-
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param("postgresql", marks=pytest.mark.sql("postgres")),
-        pytest.param("mariadb", marks=pytest.mark.sql("mariadb")),
-    ],
-)
-def own_server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    """A server that tests may stop."""
-    require(postgres_missing() if request.param == "postgresql" else mariadb_missing())
-    with PostgresServer() if request.param == "postgresql" else MariaDBServer() as started:
-        yield started
-
-
-@pytest.fixture
-def server(own_server: Server) -> Iterator[Server]:
-    """It goes on after the test."""
-    yield own_server
-    own_server.thaw()
 
 
 def stops_at(server: Server, engine: sa.Engine, moment: str) -> Callable[[], None]:
