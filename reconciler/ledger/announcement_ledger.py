@@ -16,10 +16,10 @@ from reconciler.sql.tables import quarantine
 class SqlAnnouncementLedger:
     """Floors and quarantine in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
 
-    def __init__(self, database: LedgerDatabase, outages: SqlOutages) -> None:
+    def __init__(self, database: LedgerDatabase, outages: SqlOutages, floors: SqlFloors) -> None:
         self._database = database
         self._outages = outages
-        self._floors = SqlFloors(database)
+        self._floors = floors
 
     def floor(self, subscription: Subscription, queue: AnnouncementQueue) -> Floor | None:
         """The queue's floor; None: none was written yet. A damaged one counts as none, which is harmless."""

@@ -138,7 +138,7 @@ class SqlCandidates:
             sa.select(candidate)
             .where(
                 _of(subscription),
-                c.state == CandidateState.OPEN.value,
+                c.state == _OPEN,
                 c.verdict == Verdict.UNKNOWN.value,
                 c.loss_verdict.is_(None),
             )

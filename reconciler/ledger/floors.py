@@ -20,7 +20,7 @@ from reconciler.contract.tables import FLOOR
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.policy.ports import AnnouncementQueue, Floor
 from reconciler.sql.engines import is_whole_number
-from reconciler.sql.tables import floor
+from reconciler.sql.tables import column_names, floor
 
 _PROOF = floor.c.proof.name
 _LEAST = tuple(column for column in floor.c if column.name != _PROOF)
@@ -120,10 +120,10 @@ class SqlFloors:
 
     def _keeps_proofs(self, connection: sa.Connection) -> bool:
         if not self._has_proof:
-            try:
-                found = _PROOF in {column["name"] for column in sa.inspect(connection).get_columns(floor.name)}
-            except sa.exc.NoSuchTableError:
-                return False  # the query says so
+            names = column_names(connection, floor.name)
+            if not names:
+                return False  # there is no such table: the query says so
+            found = _PROOF in names
             if not found and self._has_proof is None:
                 _log.warning(
                     "column_missing: %s has no column %s: after a loss of Redis announcements are read from the "

@@ -53,9 +53,9 @@ _HOLDS = RowReader(HOLD, otherwise={"kind": HoldKind.HOLD})
 class SqlReports:
     """Reads in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
 
-    def __init__(self, database: LedgerDatabase, *, counted_max: int = COUNTED_MAX) -> None:
+    def __init__(self, database: LedgerDatabase, floors: SqlFloors, *, counted_max: int = COUNTED_MAX) -> None:
         self._database = database
-        self._floors = SqlFloors(database)
+        self._floors = floors
         self._counted_max = counted_max
 
     def candidates(

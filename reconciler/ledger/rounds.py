@@ -34,9 +34,9 @@ _ROWS = RowReader(ROUND)
 class SqlRounds:
     """Rounds and floors in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
 
-    def __init__(self, database: LedgerDatabase) -> None:
+    def __init__(self, database: LedgerDatabase, floors: SqlFloors) -> None:
         self._database = database
-        self._floors = SqlFloors(database)
+        self._floors = floors
 
     def store(self, done: RoundDone) -> None:
         """One row.

@@ -13,6 +13,7 @@ from reconciler.ledger.candidates import SqlCandidates
 from reconciler.ledger.closings import SqlClosings
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.environment_uses import SqlEnvironmentUses
+from reconciler.ledger.floors import SqlFloors
 from reconciler.ledger.holds import SqlHolds
 from reconciler.ledger.idempotency_keys import SqlIdempotencyKeys
 from reconciler.ledger.jobs import SqlJobs
@@ -46,15 +47,17 @@ class SqlLedger:
         self.repairs = SqlRepairs(self.database, signature_secret=signature_secret)
         self.hand_overs = SqlHandOvers(self.database, self.repairs)
         self.closings = SqlClosings(self.database, self.candidates)
-        self.rounds = SqlRounds(self.database)
+        # One for all: what it knows of the table is asked, and told, once.
+        floors = SqlFloors(self.database)
+        self.rounds = SqlRounds(self.database, floors)
         self.holds = SqlHolds(self.database)
         self.brokers = SqlKnownBrokers(self.database)
         self.environment_uses = SqlEnvironmentUses(self.database)
         self.outages = SqlOutages(self.database)
-        self.announcements = SqlAnnouncementLedger(self.database, self.outages)
+        self.announcements = SqlAnnouncementLedger(self.database, self.outages, floors)
         self.actions = SqlOperatorActions(self.database)
         self.jobs = SqlJobs(self.database)
         self.idempotency_keys = SqlIdempotencyKeys(self.database)
         self.notices = SqlNotices(self.database)
-        self.reports = SqlReports(self.database)
+        self.reports = SqlReports(self.database, floors)
         self.activities = SqlActivities(self.database)

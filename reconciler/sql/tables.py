@@ -151,3 +151,11 @@ operator_action = build_table(contract.OPERATOR_ACTION, ledger_metadata)
 job = build_table(contract.JOB, ledger_metadata)
 idempotency_key = build_table(contract.IDEMPOTENCY_KEY, ledger_metadata)
 notice = build_table(contract.NOTICE, ledger_metadata)
+
+
+def column_names(connection: sa.Connection, table: str) -> frozenset[str]:
+    """Columns that a table has in the database, which may be of another release; none where there is no such table."""
+    try:
+        return frozenset(column["name"] for column in sa.inspect(connection).get_columns(table))
+    except sa.exc.NoSuchTableError:
+        return frozenset()

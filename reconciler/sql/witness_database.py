@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError, NoSuchTableError
+from sqlalchemy.exc import DBAPIError
 
 from reconciler.clock import Clock, SystemClock, utc_text
 from reconciler.errors import ReconcilerError, StatementTooSlow
@@ -22,7 +22,7 @@ from reconciler.sql.engines import class_names, lacks_schema, reading, translate
 from reconciler.sql.identity import IDENTITY_ID, SIGN_OF_LIFE_ID
 from reconciler.sql.key_probes import probe
 from reconciler.sql.silence import silence_of
-from reconciler.sql.tables import outbox_identity
+from reconciler.sql.tables import column_names, outbox_identity
 
 #: A table that lacks a newer column is asked for it again after this.
 UPGRADE_SECONDS = 60.0
@@ -264,10 +264,7 @@ class WitnessDatabase:
         if newer is None:
             return False
         if connection.dialect.name == "sqlite":  # it has no rights
-            try:
-                return newer.name in {column["name"] for column in sa.inspect(connection).get_columns(self._table)}
-            except NoSuchTableError:
-                return False  # the query says so
+            return newer.name in column_names(connection, self._table)
         return _refusal(connection, f"(SELECT MAX({newer.name}) FROM {self._table} WHERE 1 = 0)") is None  # noqa: S608  # our constants
 
     def _try_each(self, connection: sa.Connection, now: float) -> _Words:

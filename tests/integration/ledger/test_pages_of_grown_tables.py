@@ -14,6 +14,7 @@ from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, JobState, RepairState
 from reconciler.contract.verdicts import Verdict
 from reconciler.ledger import paging
+from reconciler.ledger.floors import SqlFloors
 from reconciler.ledger.reports import SqlReports
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.ports import LedgerFilter, Page, Position, all_rows
@@ -246,7 +247,7 @@ def test_a_chart_reads_what_is_older_than_it(ledger: SqlLedger) -> None:
 
 
 def test_a_count_of_what_is_many_reads_all_of_it(ledger: SqlLedger) -> None:
-    reports = SqlReports(ledger.jobs._database, counted_max=LOOKED_AT)
+    reports = SqlReports(ledger.database, SqlFloors(ledger.database), counted_max=LOOKED_AT)
     assert {(v.subscription.topic, v.state, v.loss_verdict): v.count for v in reports.verdict_counts("e")} == {
         ("RARE", CandidateState.QUARANTINED, Verdict.LOST_CONFIRM): ROWS // 1_000,
         ("ORDERS", CandidateState.SETTLED, None): LOOKED_AT + 1,
