@@ -94,26 +94,24 @@ def _end(
     found: Sequence[tuple[IncompleteRows, Sequence[IncompleteRow]]],
     wanted: WantedEnding,
 ) -> IncompleteReport:
-    ended: dict[int, set[str]] = {}
+    ended: dict[IncompleteRows, set[str]] = {}
     one_key = wanted.unique_keys[0] if len(wanted.unique_keys) == 1 else None
     command = f"incomplete {wanted.ending}"
     with recorded(
         connections, command, by=wanted.by, topic=wanted.topic, group=wanted.group, unique_key=one_key,
         detail=wanted.reason,
     ) as outcome:  # fmt: skip
-        for number, (inbox, rows) in enumerate(found):
+        for inbox, rows in found:
             try:
-                ended[number] = inbox.end([row for row in rows if _is_ended(row, wanted)], wanted.ending)
+                ended[inbox] = inbox.end([row for row in rows if _is_ended(row, wanted)], wanted.ending)
             except DatabaseAway as error:
                 raise _named(error) from error
         keys = sorted(set().union(*ended.values()))
         outcome.result = f"{len(keys)} rows {_DONE[wanted.ending]}"
         _judge_again(connections, subscription, keys)
-    numbers = {id(inbox): number for number, (inbox, _) in enumerate(found)}
 
     def outcome_of(inbox: IncompleteRows, row: IncompleteRow) -> str:
-        is_done = row.unique_key in ended[numbers[id(inbox)]]
-        return _DONE[wanted.ending] if is_done else "has changed meanwhile: left"
+        return _DONE[wanted.ending] if row.unique_key in ended[inbox] else "has changed meanwhile: left"
 
     return _report(found, wanted, outcome_of)
 

@@ -56,17 +56,13 @@ class SqlClosings:
             self._candidates.record_within(connection, shard, [verification])
 
     def _locked_candidates(self, connection: sa.Connection, closing: Closing) -> Sequence[Candidate]:
-        c = candidate.c
-        of_key = (
-            (c.environment == closing.environment) & (c.topic == closing.topic) & (c.unique_key == closing.unique_key)
-        )
-        rows = connection.execute(sa.select(candidate).where(of_key).order_by(c.consumer_group).with_for_update())
+        query = sa.select(candidate).where(_of_key(closing, candidate)).order_by(candidate.c.consumer_group)
+        rows = connection.execute(query.with_for_update())
         return [candidate_of(row) for row in rows]
 
     def _locked_repairs(self, connection: sa.Connection, closing: Closing) -> Sequence[Repair]:
-        rows = connection.execute(
-            sa.select(*REPAIR_COLUMNS).where(_of_key(closing)).order_by(repair.c.scope).with_for_update()
-        )
+        query = sa.select(*REPAIR_COLUMNS).where(_of_key(closing, repair)).order_by(repair.c.scope)
+        rows = connection.execute(query.with_for_update())
         return [repair_of(row) for row in rows]
 
     def _insert_missing(self, connection: sa.Connection, closing: Closing) -> None:
@@ -91,7 +87,7 @@ class SqlClosings:
     def _end(self, connection: sa.Connection, closing: Closing, row: Repair) -> None:
         """The row is locked; a damaged state stays as it is, for who mends it."""
         c = repair.c
-        this_row = _of_key(closing) & (c.scope == row.scope)
+        this_row = _of_key(closing, repair) & (c.scope == row.scope)
         is_claimed = c.token.is_not(None) & (c.lease_until_ms >= self._database.now())
         if connection.execute(sa.select(c.scope).where(this_row, is_claimed)).first() is not None:
             raise _Changed
@@ -106,6 +102,6 @@ class SqlClosings:
         connection.execute(sa.update(repair).where(this_row, c.state == row.state.value).values(**values))
 
 
-def _of_key(closing: Closing) -> sa.ColumnElement[bool]:
-    c = repair.c
+def _of_key(closing: Closing, table: sa.Table) -> sa.ColumnElement[bool]:
+    c = table.c
     return (c.environment == closing.environment) & (c.topic == closing.topic) & (c.unique_key == closing.unique_key)

@@ -180,8 +180,7 @@ def build(
 ) -> Thread:
     """`clock`: that of Redis, ledger and rounds; None: this machine's."""
     for topic, queues in ((TOPIC, 4), (PROBE_TOPIC, 1)):
-        Admin(instance.client).create_topic(address, topic, queues=queues)
-        eventually(lambda topic=topic: routed(instance, topic), within_seconds=60)  # type: ignore[misc]
+        create_topic(instance, address, topic, queues=queues)
     clock = clock or SystemClock()
     ledger, shards, events = MemoryLedger(clock), MemoryShards(clock), Events()
     outbox, inbox = FakeOutbox(), FakeInbox()
@@ -248,6 +247,12 @@ def build(
     )
 
 
+def create_topic(instance: ClientInstance, address: str, topic: str, *, queues: int) -> None:
+    """It is in the route when this returns."""
+    Admin(instance.client).create_topic(address, topic, queues=queues)
+    eventually(lambda: routed(instance, topic), within_seconds=60)
+
+
 def routed(instance: ClientInstance, topic: str) -> bool:
     try:
         return bool(instance.routes.refresh(topic).readable_queues)
@@ -300,8 +305,7 @@ def test_lost_end_is_proved_and_ended_on_every_family(thread: Thread) -> None:
 def test_three_payments_whose_announcements_took_the_offsets_of_others_are_repaired(thread: Thread) -> None:
     unique_key_topic = "RECONCILER_UNIQUE_KEY"
     admin, address = Admin(thread.instance.client), thread.address
-    admin.create_topic(address, unique_key_topic, queues=1)
-    eventually(lambda: routed(thread.instance, unique_key_topic), within_seconds=60)
+    create_topic(thread.instance, address, unique_key_topic, queues=1)
     place = MessageQueue(topic=unique_key_topic, broker_name=thread.broker_name, queue_id=0)
     queue = AnnouncementQueue(unique_key_topic=unique_key_topic, broker=thread.broker_name, queue_id=0)
     source = RemotingAnnouncementSource(thread.instance.client, thread.instance.routes)
