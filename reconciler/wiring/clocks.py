@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import TypeAlias
 
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.secret import Secret
@@ -18,16 +19,21 @@ from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import configured_databases
 from reconciler.wiring.subscriptions import subscription_of
 
+#: Name of a broker, or of a topic whose route is not known, and what came of its probe.
+BrokerProbes: TypeAlias = Sequence[tuple[str, ProbeAnswer]]
+
 
 def redis_clock(connections: Connections) -> ClockReading:
     """Redis dates the keys. Raises RedisAway."""
     return _read(connections, partial(_redis_ms, connections))
 
 
-def other_clocks(connections: Connections) -> Iterator[tuple[str, ClockReading | str]]:
+def other_clocks(
+    connections: Connections, probed: Callable[[], BrokerProbes]
+) -> Iterator[tuple[str, ClockReading | str]]:
     """Databases and brokers by name, each with its clock; of a broker also the reason why it could not be read.
 
-    Databases that do not answer are left out. Each broker gets a probe, whose copy carries the broker's time.
+    Databases that do not answer are left out. `probed`: probes of the brokers, whose copies carry their times.
     """
     names: dict[Secret, str] = {}
     for database in configured_databases(connections.settings):
@@ -35,7 +41,7 @@ def other_clocks(connections: Connections) -> Iterator[tuple[str, ClockReading |
     for url, name in names.items():
         with suppress(ReconcilerError):
             yield name, _read(connections, partial(connections.database_now_ms, url))
-    yield from sorted(_brokers(connections).items())
+    yield from sorted(_brokers(probed()).items())
 
 
 def _read(connections: Connections, clock_ms: Callable[[], int]) -> ClockReading:
@@ -52,21 +58,21 @@ def _redis_ms(connections: Connections) -> int:
         return time_ms_of(client, client, ShardKeys(Shard(subscription=subscription, number=0)))
 
 
-def missing_probes(connections: Connections) -> Mapping[str, str]:
+def missing_probes(probed: BrokerProbes) -> Mapping[str, str]:
     """Brokers whose index does not show a probe that they have stored, or that take none, each with the reason."""
-    return {name: answer.detail for name, answer in _probed(connections) if answer.at_ms is None}
+    return {name: answer.detail for name, answer in probed if answer.at_ms is None}
 
 
-def _brokers(connections: Connections) -> Mapping[str, ClockReading | str]:
+def _brokers(probed: BrokerProbes) -> Mapping[str, ClockReading | str]:
     found: dict[str, ClockReading | str] = {}
-    for name, answer in _probed(connections):
+    for name, answer in probed:
         if not isinstance(found.get(name), ClockReading):
             found[name] = answer.clock or answer.detail
     return found
 
 
-def _probed(connections: Connections) -> Iterator[tuple[str, ProbeAnswer]]:
-    """A probe to each broker of each topic, one topic after the other."""
+def probe_brokers(connections: Connections) -> BrokerProbes:
+    """A probe to each broker of each topic, one topic after the other, which tells its clock and its index."""
     instance = connections.rocketmq
     probes = Probes(
         instance.client,
@@ -75,6 +81,8 @@ def _probed(connections: Connections) -> Iterator[tuple[str, ProbeAnswer]]:
         instance.unique_keys,
         probe_topic=connections.settings.rocketmq.probe_topic,
     )
-    for topic in sorted({s.topic for s in connections.settings.subscriptions}):
-        for broker, answer in probes.probe(topic).items():
-            yield f"brokers of {topic}" if broker == ROUTE else f"broker {broker}", answer
+    return [
+        (f"brokers of {topic}" if broker == ROUTE else f"broker {broker}", answer)
+        for topic in sorted({s.topic for s in connections.settings.subscriptions})
+        for broker, answer in probes.probe(topic).items()
+    ]

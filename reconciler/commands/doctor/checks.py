@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import packages_distributions
 
 from reconciler.commands.diagnosis import Check, Diagnosis, Level, failed, run_checks, without_remedy
@@ -31,6 +31,7 @@ from reconciler.wiring.brokers import (
     demand_and_remedy,
     missing_compressions,
 )
+from reconciler.wiring.clocks import probe_brokers
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import ConfiguredDatabase
 from reconciler.wiring.evidence import broker_evidence, shared_identity
@@ -52,6 +53,7 @@ _LEVELS: dict[str, Level] = {"OK": "ok", "ADVICE": "note", "REFUSED": "fail"}
 def examine(connections: Connections) -> list[Diagnosis]:
     """Runs every check; never raises for a dependency that is away."""
     doctor = _Doctor(connections)
+    probed = cache(lambda: probe_brokers(connections))  # clocks and indexes are told by the same probes
     return run_checks(
         [
             ("packages", "", lambda: [*check_packages()]),
@@ -67,8 +69,8 @@ def examine(connections: Connections) -> list[Diagnosis]:
             ("rights at brokers", BROKER_REMEDY, lambda: check_broker_rights(connections)),
             ("topics", BROKER_REMEDY, doctor.topics),
             ("groups", BROKER_REMEDY, doctor.groups),
-            ("clocks", REDIS_REMEDY, lambda: check_clocks(connections)),
-            ("indexes of brokers", BROKER_REMEDY, lambda: check_indexes(connections)),
+            ("clocks", REDIS_REMEDY, lambda: check_clocks(connections, probed)),
+            ("indexes of brokers", BROKER_REMEDY, lambda: check_indexes(probed())),
             ("history", "", lambda: check_history_folders(connections.settings)),
             ("notifiers", "start the ledger's database", lambda: check_notifiers(connections)),
         ]

@@ -5,10 +5,10 @@ Both are told by probes: a broker's clock by the time of one, its index by wheth
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from reconciler.commands.diagnosis import Diagnosis
-from reconciler.wiring.clocks import missing_probes, other_clocks, redis_clock
+from reconciler.wiring.clocks import BrokerProbes, missing_probes, other_clocks, redis_clock
 from reconciler.wiring.connections import Connections
 
 _REMEDY = "set the clocks right (NTP); while they differ, what was lost is found later, or looked up for nothing"
@@ -19,7 +19,7 @@ _NO_PROBE = "no loss can be proved while this is so: see to messageIndexEnable, 
 topic (`reconciler topics create`)"
 
 
-def check_clocks(connections: Connections) -> Sequence[Diagnosis]:
+def check_clocks(connections: Connections, probed: Callable[[], BrokerProbes]) -> Sequence[Diagnosis]:
     """Every server's clock against Redis', which dates the keys; a broker's that cannot be measured is named.
 
     A database that is away has a check of its own.
@@ -30,7 +30,7 @@ def check_clocks(connections: Connections) -> Sequence[Diagnosis]:
     redis = redis_clock(connections)
     compared: list[str] = []
     findings: list[Diagnosis] = []
-    for server, found in other_clocks(connections):
+    for server, found in other_clocks(connections, probed):
         if isinstance(found, str):
             unmeasured = f"not measured: {found}"
             findings.append(Diagnosis(check=f"clock of {server}", level="note", found=unmeasured, remedy=_UNMEASURED))
@@ -47,9 +47,9 @@ def check_clocks(connections: Connections) -> Sequence[Diagnosis]:
     return findings
 
 
-def check_indexes(connections: Connections) -> Sequence[Diagnosis]:
+def check_indexes(probed: BrokerProbes) -> Sequence[Diagnosis]:
     """One line for each broker whose index does not come as far as a probe; nothing where all do."""
     return [
         Diagnosis(check=f"index of {name}", level="fail", found=why, remedy=_NO_PROBE)
-        for name, why in sorted(missing_probes(connections).items())
+        for name, why in sorted(missing_probes(probed).items())
     ]

@@ -15,6 +15,7 @@ from reconciler.embedded.settings import BrokerSettings
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.wire.codes import PROBE_TOPIC
 from reconciler.settings.file import load_settings
+from reconciler.wiring.clocks import probe_brokers
 from reconciler.wiring.connections import Connections
 from tests.polling import eventually
 from tests.services.clock_behind import ClockBehind
@@ -72,7 +73,7 @@ group = "billing"
 grace_period_seconds = {3 * WAITED_SECONDS}
 """)
     with Connections(load_settings(path, {})) as connections:
-        return {one.check: one for one in check_clocks(connections)}
+        return {one.check: one for one in check_clocks(connections, lambda: probe_brokers(connections))}
 
 
 @pytest.mark.parametrize("index_lag_seconds", [0.0, 3_600.0], ids=["index", "no index"])
