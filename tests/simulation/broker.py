@@ -267,7 +267,7 @@ class Broker:
         """CONSUMER_SEND_MSG_BACK: the message comes again later, or is dead-lettered."""
         topic = record.properties.get("RETRY_TOPIC", record.topic)
         times = record.reconsume_times + 1
-        properties = {**record.properties, "RETRY_TOPIC": topic}
+        properties = {"ORIGIN_MESSAGE_ID": record.offset_message_id, **record.properties, "RETRY_TOPIC": topic}
         properties.pop("REAL_TOPIC", None)
         if times > self.settings.retries_max:
             self.kernel.saw("dead-lettered", f"{group} {record.unique_key[-4:]}")

@@ -28,7 +28,7 @@ DELETING = ("retention", "broker tail", "route")
 #: Properties that brokers and clients add; all others are the service's own.
 NOT_USERS = frozenset(
     {"UNIQ_KEY", "KEYS", "TAGS", "WAIT", "TRAN_MSG", "PGROUP", "REAL_TOPIC", "REAL_QID", "TRANSACTION_CHECK_TIMES",
-     "RETRY_TOPIC", "__transactionId__"}
+     "RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "__transactionId__"}
 )  # fmt: skip
 
 

@@ -33,7 +33,7 @@ from tests.simulation.producing import ENVIRONMENT, BusinessError
 class Received:
     """checkback_consumers.message.ConsumedMessage."""
 
-    __slots__ = ("body", "keys", "properties", "reconsume_times", "tags", "topic", "unique_key")
+    __slots__ = ("_record", "body", "keys", "properties", "reconsume_times", "tags", "topic", "unique_key")
 
     def __init__(self, record: MessageRecord) -> None:
         self.topic = TOPIC
@@ -43,6 +43,12 @@ class Received:
         self.tags = record.properties.get("TAGS")
         self.keys = record.properties.get("KEYS")
         self.reconsume_times = record.reconsume_times
+        self._record = record
+
+    @property
+    def offset_message_id(self) -> str:
+        """Where this delivery was stored."""
+        return self._record.offset_message_id
 
 
 class ShardRecorder:

@@ -90,8 +90,9 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
     "inbox replica": ("inbox replica behind a read",),
     # clocks; those of processes and other servers differ by less than the margin, and step: no kind of fault
     "redis clock": ("Redis' clock was set back", "Redis' clock was set forward"),
-    # a set-up, the last of all so that seeds of before draw the others as they did
+    # from here on in the order of their coming, so that seeds of before draw the others as they did
     "groups that pop": ("message handed out in vain",),
+    "keys of text": ("key of text",),
 }  # fmt: skip
 
 

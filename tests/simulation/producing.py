@@ -85,7 +85,7 @@ class Halves:
         return all(broker.facts.has_check_back for broker in self._world.cluster.brokers.values())
 
     def next_unique_key(self) -> str:
-        return f"{self._world.kernel.dice.getrandbits(128):032X}"
+        return self._world.key_shapes.next_key()
 
     def send_half(self, message: Message) -> SentHalf:
         """Tried at two brokers, as senders do: the first may have stored it all the same."""

@@ -102,6 +102,8 @@ def draw(
         swarm.producers = 2
     if "groups that pop" in always:
         swarm.version = "5.3.3"
+    if swarm.of("keys of text"):
+        swarm.groups = 2
     if swarm.of("route"):
         swarm.brokers = 2
     if swarm.of("pauses"):

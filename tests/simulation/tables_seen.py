@@ -87,7 +87,7 @@ class InboxSeen:
             places = sorted(
                 (row["applied_at_ms"], key)
                 for key, row in database.rows.items()
-                if row["applied_at_ms"] >= since_ms and database.reading.has(key)
+                if row["applied_at_ms"] >= since_ms and row["topic"] == subscription.topic and database.reading.has(key)
             )
             chosen = [place for place in places if after is None or place > after][:limit]
             return [_row(_read_row(database, key)) for _, key in chosen]

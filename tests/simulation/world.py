@@ -28,6 +28,7 @@ from tests.simulation.consuming import ConsumingService, ShardRecorder
 from tests.simulation.faults import saw_at_rest, saw_round
 from tests.simulation.inbox_database import GroupInboxes, InboxDatabase
 from tests.simulation.kernel import BASE_MS, NEVER, Kernel, Link, Process, ServerClock, SimulationBug
+from tests.simulation.key_shapes import KeyShapes
 from tests.simulation.outbox_database import PRODUCER_GROUP, TOPIC, OutboxDatabase
 from tests.simulation.producing import ENVIRONMENT, Order, ProducingService, Sweeping
 from tests.simulation.reconciling import Announcing, LedgerSeen, Reconciling
@@ -114,6 +115,9 @@ class World:
         self._watch()
         self.on_round: Callable[[str], None] = lambda _root: None
         # Messages.
+        self.key_shapes = KeyShapes(
+            kernel, share_of_text=0.2 + swarm.of("keys of text") if swarm.of("keys of text") else 0.0
+        )
         self.orders: dict[str, Order] = {}
         self._left: dict[tuple[str, str], int] = {}
         self.troubles = Troubles(self)
@@ -254,7 +258,7 @@ class World:
         is_by_instance = bool(self.swarm.of("inboxes by instance"))
 
         def database_of(message: ConsumedMessage) -> Callable[[], Any]:
-            place = number if is_by_instance else int(str(message.unique_key)[-1], 16)
+            place = number if is_by_instance else int(str(message.unique_key)[-1], 36)
             return partial(databases[place % len(databases)].connection, process)
 
         return database_of if len(databases) > 1 else SqlInbox(partial(databases[0].connection, process))

@@ -18,8 +18,9 @@ MAXIMUM_OWN_PROPERTIES_BYTES = 32_767 - 2_048
 #: messageDelayLevel of brokers by default: 1s 5s 10s 30s 1m ... 2h.
 MAXIMUM_DELAY_LEVEL = 18
 
-#: Shape of UNIQ_KEY: 32 digits of most clients, 34 of gRPC clients (MessageIdCodec), 56 of Java on IPv6.
-_UNIQUE_KEY = re.compile(r"(?:[0-9A-F]{2}){16,32}", re.ASCII)
+#: UNIQ_KEY of any client, which is opaque: 32 digits of most clients, of Go with some in lower case, 34 of gRPC
+#: clients (MessageIdCodec), 56 of Java on IPv6.
+_UNIQUE_KEY = re.compile(r"[0-9A-Za-z_-]{16,64}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +62,7 @@ class Message:
         if self.unique_key is not None and not (
             isinstance(self.unique_key, str) and _UNIQUE_KEY.fullmatch(self.unique_key)
         ):
-            raise InvalidValue("unique_key", self.unique_key, "32 to 64 upper-case hexadecimal digits")
+            raise InvalidValue("unique_key", self.unique_key, '16 to 64 letters, digits, "_" or "-"')
         if not -(2**31) <= self.flag < 2**31:
             raise InvalidValue("flag", self.flag, "a 32-bit integer")
         if self.delay_level is not None and not 1 <= self.delay_level <= MAXIMUM_DELAY_LEVEL:

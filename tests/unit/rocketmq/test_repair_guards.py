@@ -220,6 +220,18 @@ def test_answers_to_a_republish(
     assert sum(request.code == RequestCode.SEND_MESSAGE_V2 for request in broker.asked) == 1
 
 
+@pytest.mark.parametrize("key", ["AC11000217B27F4E31B1f90aba968abd", "order_42-3f90aba9"])
+def test_a_republish_keeps_a_key_that_is_no_upper_case_digits(
+    cluster: ScriptedCluster, instance: ClientInstance, key: str
+) -> None:
+    _takes_sends(cluster.broker)
+    half = _half()
+    of_another_client = replace(half, unique_key=key, properties={**half.properties, "UNIQ_KEY": key})
+    assert RemotingBrokerRepairs(instance).republish(of_another_client).outcome is EndOutcome.DONE
+    sent = next(request for request in cluster.broker.asked if request.code == RequestCode.SEND_MESSAGE_V2)
+    assert decode_properties(sent.fields["i"])["UNIQ_KEY"] == key
+
+
 def test_a_message_that_no_broker_would_take_is_not_sent(cluster: ScriptedCluster, instance: ClientInstance) -> None:
     answer = RemotingBrokerRepairs(instance).republish(replace(_half(), body=b"x" * (5 * 1024 * 1024)))
     assert answer.outcome is EndOutcome.NOT_SENT

@@ -140,6 +140,8 @@ def test_a_message_is_checked_when_it_is_made() -> None:
         {"properties": {"DELAY": "3"}},
         {"properties": {"a": "b" * 32_000}},
         {"unique_key": "abc"},
+        {"unique_key": "order 42 of another client"},
+        {"unique_key": "x" * 65},
         {"flag": 2**31},
         {"delay_level": 0},
         {"delay_level": 19},
