@@ -115,9 +115,7 @@ class World:
         self._watch()
         self.on_round: Callable[[str], None] = lambda _root: None
         # Messages.
-        self.key_shapes = KeyShapes(
-            kernel, share_of_text=0.2 + swarm.of("keys of text") if swarm.of("keys of text") else 0.0
-        )
+        self.key_shapes = KeyShapes(kernel, share_of_text=swarm.of("keys of text"))
         self.orders: dict[str, Order] = {}
         self._left: dict[tuple[str, str], int] = {}
         self.troubles = Troubles(self)
