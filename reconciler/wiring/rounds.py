@@ -228,6 +228,7 @@ class RoundAssembly:
                 enabled=settings.repairs.enabled,
                 claim_lease_seconds=settings.repairs.claim_lease_seconds,
                 skew_margin_seconds=settings.rounds.skew_margin_seconds,
+                retention_seconds=settings.rounds.retention_seconds,
             ),
             clock=self._connections.clock,
             owner=self.owner,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from reconciler.contract.defaults import SKEW_MARGIN_SECONDS
+from reconciler.contract.defaults import RETENTION_SECONDS, SKEW_MARGIN_SECONDS
 from reconciler.contract.trace_context import traceparent_of
 from reconciler.contract.unique_key import is_digits
 from reconciler.contract.verdicts import Verdict
@@ -31,6 +31,9 @@ from reconciler.policy.ports import Repair
 
 #: Keys in one page of pending, one read of the ledger, one query of an inbox or outbox.
 PAGE_KEYS = 500
+#: Brokers whose disk is full delete before fileReservedTime, and some keep less than the settings say: what is older is
+#: not taken to be there still.
+SURELY_KEPT_SECONDS_MAX = 18 * 3600.0
 
 F = TypeVar("F", bound="CaseFile")
 
@@ -92,6 +95,8 @@ class CaseFile(ABC):
     has_outbox: bool = True
     #: How far the clocks of two servers may differ.
     skew_margin_seconds: float = SKEW_MARGIN_SECONDS
+    #: fileReservedTime of the brokers.
+    retention_seconds: float = RETENTION_SECONDS
     #: Group -> its answers, for each of `plans`.
     of_group: Mapping[str, GroupAnswers] = field(default_factory=dict)
     outbox: Lookup[OutboxRow] | None = None
@@ -137,6 +142,14 @@ class CaseFile(ABC):
         named = (copy for copy in self.own_copies.records if copy.offset_message_id)
         return {copy.offset_message_id: copy.digest_under(copy.offset_message_id) for copy in named}
 
+    def tells_former_names(self, written_ms: int, *, now_ms: int) -> bool:
+        """True if copies that no broker has now never were, so that no effect bears a former name.
+
+        An older message may have had a copy that was deleted by age, and with it went the name of its effect.
+        """
+        kept_seconds = min(self.retention_seconds / 4, SURELY_KEPT_SECONDS_MAX)
+        return is_digits(self.unique_key) or now_ms - written_ms <= kept_seconds * 1000
+
     @property
     def tag(self) -> tuple[bool, str | None]:
         """(known, tag) from the outbox; where no outbox is configured, from any copy."""
@@ -168,6 +181,13 @@ class CaseFile(ABC):
         known, tag = self.tag
         wanting = [p for p in self.plans if not known or p.accepts(tag)]
         return tuple(p for p in wanting if not self._has_effect(p.group))
+
+    @property
+    def known_by_former_names(self) -> tuple[str, ...]:
+        """Groups whose effect is noted under a former name alone: each further copy would be a second effect there."""
+        again = {plan.group: self.of_group[plan.group].inbox_again for plan in self.plans}
+        found = {group: lookup.records[0] for group, lookup in again.items() if lookup is not None and lookup.is_found}
+        return tuple(sorted(group for group, row in found.items() if row.unique_key in self.former_names))
 
     def _has_effect(self, group: str) -> bool:
         answers = self.of_group[group]

@@ -10,10 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from reconciler.clock import Backoff
-from reconciler.contract.defaults import RETENTION_SECONDS
 from reconciler.contract.row_rules import FINISHED_REPAIRS
 from reconciler.contract.tables import CandidateState
-from reconciler.contract.unique_key import is_digits
 from reconciler.contract.verdicts import LOSSES, QUARANTINING, SETTLING, WAITING, Undecided, Verdict
 from reconciler.policy.evidence import ConsumeMode, FilterKind, StoredMessage
 from reconciler.policy.inquiry.case_file import HalfAge, Question
@@ -48,8 +46,6 @@ SQL92_WAIT_SECONDS = 3600.0
 _FILTERED_PERHAPS = frozenset({Verdict.DELIVERED_NOT_APPLIED, Verdict.EXPIRED})
 #: Longest wait before the effect of a repair is looked for again.
 LOSS_WAIT_SECONDS_MAX = 30.0
-#: A row that is announced so long after it was written waited for this release, or for a sweeper.
-ANNOUNCED_LATE_SECONDS = RETENTION_SECONDS / 4
 #: Wait before the databases are asked whether what a closed key lacked is there after all.
 ASK_AGAIN_SECONDS_MIN = 60.0
 
@@ -373,16 +369,16 @@ def _beyond_inbox(answer: Ruling | Question, d: Suspect) -> Ruling | Question:
         return answer
     if not d.plan.inbox_reaches(at_ms, now_ms=d.now_ms):
         why = "older than inbox_keep_days: its inbox row may have been deleted"
-    elif answer.verdict is Verdict.EXPIRED and _may_have_former_name(d, at_ms):
-        why = "announced late: its effect may be noted under an offset message id, which a plug-in up to 0.2.0 did"
+    elif answer.verdict is Verdict.EXPIRED and not d.tells_former_names(_no_later_ms(d, at_ms), now_ms=d.now_ms):
+        why = "looked at late: its effect may be noted under an offset message id, which a plug-in up to 0.2.0 did"
     else:
         return answer
     return Ruling(verdict=Verdict.QUARANTINED, reason=f"{answer.verdict}, but {why}")
 
 
-def _may_have_former_name(d: Suspect, written_at_ms: int) -> bool:
-    """True of a key that waited, damaged, until this release announced it: no copy tells the name any more."""
-    return not is_digits(d.unique_key) and d.first_seen_ms - written_at_ms > ANNOUNCED_LATE_SECONDS * 1000
+def _no_later_ms(d: Suspect, written_at_ms: int) -> int:
+    """When the message was written at the latest: a database's clock that was ahead must not make it younger."""
+    return min(written_at_ms, d.first_seen_ms) if d.first_seen_ms else written_at_ms
 
 
 def _unless_filtered(answer: Ruling | Question, d: Suspect) -> Ruling | Question:

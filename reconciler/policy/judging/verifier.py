@@ -171,6 +171,7 @@ class Verifier:
             suspect,
             has_outbox=self._outbox.is_configured(suspect.topic.topic),
             skew_margin_seconds=self.rules.skew_margin_seconds,
+            retention_seconds=self.rules.retention_seconds,
             of_group={suspect.plan.group: GroupAnswers(has_inbox=has_inbox)},
         )
 

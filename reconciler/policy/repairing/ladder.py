@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from reconciler.contract.row_rules import is_repair_due
 from reconciler.contract.tables import RepairState, Rung
+from reconciler.contract.unique_key import is_digits
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.evidence import EndOutcome, SendAnswer, StoredMessage
 from reconciler.policy.inquiry.case_file import Question
@@ -23,6 +24,8 @@ from reconciler.policy.repairing.case import (
 )
 from reconciler.policy.repairing.rungs import Act, next_rung
 
+_SENDS = frozenset({Act.END, Act.REPUBLISH, Act.HAND_OVER})
+
 
 def decide(case: RepairCase) -> Question | RepairStep:
     """The next act or the next question."""
@@ -30,9 +33,9 @@ def decide(case: RepairCase) -> Question | RepairStep:
         return _every_effect_seen(case)
     match case.repair.state:
         case RepairState.OPEN:
-            return _unless_damaged(case, _open(case))
+            return _unless_damaged(case, _once_by_every_name(case, _open(case)))
         case RepairState.SENDING:
-            return _sending(case)
+            return _once_by_every_name(case, _sending(case))
         case _:
             return _sent(case)
 
@@ -254,6 +257,54 @@ def message_to_send(case: RepairCase) -> StoredMessage | Question | None:
     if case.own_copies is not None and case.own_copies.is_found:
         return case.own_copies.records[-1]
     return kept_message(case.row)
+
+
+def _once_by_every_name(case: RepairCase, answer: Question | RepairStep) -> Question | RepairStep:
+    """A message whose effect may bear a former name, and of which a copy is there, is sent to groups alone that have
+    acknowledged it without an effect. A kept body is not sent once a copy may have been deleted.
+
+    A plug-in up to 0.2.0 takes each copy for a message of its own: what has, or will have, its effect by the first
+    copy would have another one by the next.
+    """
+    if isinstance(answer, Question) or answer.act not in _SENDS or is_digits(case.unique_key):
+        return answer
+    if case.own_copies is None:
+        return Question.COMMITTED_COPIES
+    if case.own_copies.is_unknown:
+        return _wait(case, f"committed copy: {case.own_copies.reason}")
+    if case.own_copies.is_absent:
+        return _beyond_names(case) or answer
+    positions = case.group_positions()
+    if isinstance(positions, Question):
+        return positions
+    not_yet = {
+        group: verdict
+        for group, verdict in positions.items()
+        if case.of_group[group].has_inbox and verdict is not Verdict.DELIVERED_NOT_APPLIED
+    }
+    why = "; ".join(
+        [f"{group} has the effect under a former name" for group in case.known_by_former_names]
+        + [f"{group}: {verdict}" for group, verdict in sorted(not_yet.items())]
+    )
+    if case.rung.is_per_group:
+        groups = tuple(group for group in answer.groups if group not in not_yet)
+        return replace(answer, groups=groups) if groups else _wait(case, why)
+    if not why:
+        return answer
+    if not case.known_by_former_names and next_rung(case.topic.repair_order, case.repair.rung) is None:
+        return _wait(case, why)
+    return _climb(case, f"another copy could have a second effect: {why}")
+
+
+def _beyond_names(case: RepairCase) -> RepairStep | None:
+    """No broker has a copy of any kind: while a half or a parked copy is there, so is every copy that came of it."""
+    if any(lookup is not None and lookup.is_found for lookup in (case.own_halves, case.own_parked)):
+        return None
+    proved_ms = case.repair.created_at_ms
+    written_ms = proved_ms if case.row is None else min(case.row.created_at_ms, proved_ms)
+    if case.tells_former_names(written_ms, now_ms=case.now_ms):
+        return None
+    return _failed(case, "sent late: its effect may be noted under an offset message id that no copy tells any more")
 
 
 def _climb(case: RepairCase, reason: str) -> RepairStep:

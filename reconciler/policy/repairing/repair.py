@@ -10,7 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from reconciler.clock import Clock
-from reconciler.contract.defaults import CLAIM_LEASE_SECONDS, REPAIRS_PER_SECOND, SKEW_MARGIN_SECONDS
+from reconciler.contract.defaults import (
+    CLAIM_LEASE_SECONDS,
+    REPAIRS_PER_SECOND,
+    RETENTION_SECONDS,
+    SKEW_MARGIN_SECONDS,
+)
 from reconciler.contract.tables import EVERY_GROUP, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.brakes import REPAIRS_AT_ONCE, RateLimit
@@ -78,6 +83,8 @@ class RepairRules:
     #: Rows worked on in one pass of a topic.
     repairs_max: int = 1_000
     skew_margin_seconds: float = SKEW_MARGIN_SECONDS
+    #: fileReservedTime of the brokers.
+    retention_seconds: float = RETENTION_SECONDS
 
 
 @dataclass(slots=True, kw_only=True)
@@ -279,6 +286,7 @@ class Repairer:
                 plans=topic.subscriptions,
                 has_outbox=has_outbox,
                 skew_margin_seconds=self._rules.skew_margin_seconds,
+                retention_seconds=self._rules.retention_seconds,
                 of_group=of_group,
                 repair=repair,
                 now_ms=self._now_ms(repair),

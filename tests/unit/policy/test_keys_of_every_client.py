@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 from reconciler.contract.keyspace import SHARDS_DEFAULT
-from reconciler.contract.tables import RepairState
+from reconciler.contract.tables import HoldKind, RepairState
 from reconciler.policy.evidence import StoredMessage
+from reconciler.policy.judging.verifier import VerifyRules
+from reconciler.policy.repairing.repair import RepairRules
 from tests.unit.contract.keys import GO, JAVA, OF_CLIENTS, RUST
 from tests.unit.policy.world import World
 
@@ -94,19 +96,77 @@ def test_the_offset_id_of_another_message_is_no_effect_of_this_one() -> None:
     assert world.verdict(GO) == "DELIVERED_NOT_APPLIED"
 
 
-@pytest.mark.parametrize(("days", "sends"), [(0, 1), (30, 0)])
-def test_a_kept_body_is_not_sent_of_a_row_that_waited_for_this_release(days: int, sends: int) -> None:
-    """Announced for the first time when no broker has a copy any more: an effect under its offset id is not seen."""
-    world = World(shards=1)
+def lost_with_a_kept_body(world: World) -> None:
+    """A text key that was announced at once, of which no broker has a copy of any kind."""
     half = world.broker.send_half(GO)
     world.commit_locally(GO, half, body=half.body, properties=dict(half.properties))
     world.broker.halves.clear()
-    world.clock.advance(days * 86_400)
     world.announce(GO)
+
+
+def keeping(hours: float) -> World:
+    """A world whose brokers keep messages for so long."""
+    seconds = hours * 3600
+    return World(
+        shards=1,
+        verify=VerifyRules(skew_margin_seconds=0.5, retention_seconds=seconds),
+        repair=RepairRules(verify_after_seconds=4.0, claim_lease_seconds=20.0, retention_seconds=seconds),
+    )
+
+
+@pytest.mark.parametrize(
+    ("kept_hours", "hours", "sends"), [(72, 17, 1), (72, 19, 0), (12, 2, 1), (12, 4, 0), (720, 19, 0)]
+)
+def test_a_kept_body_is_not_sent_once_a_copy_may_have_been_deleted(kept_hours: int, hours: int, sends: int) -> None:
+    """A copy tells the name under which a plug-in up to 0.2.0 noted its effect: whoever announced, and however soon."""
+    world = keeping(kept_hours)
+    lost_with_a_kept_body(world)
+    world.clock.advance(hours * 3_600)
     world.rounds(world.process(), 30)
     assert len(world.broker.republished) == sends
     assert world.verdict(GO) == ("CONSUMED" if sends else "QUARANTINED")
     if not sends:
         candidate = world.candidate(GO)
         assert candidate is not None
-        assert "announced late" in str(candidate.evidence["reason"])
+        assert "looked at late" in str(candidate.evidence["reason"])
+
+
+def test_a_row_of_a_clock_that_was_ahead_is_no_younger_than_its_announcement() -> None:
+    world = keeping(72)
+    half = world.broker.send_half(GO)
+    ahead_ms = world.clock.now_ms() + 86_400_000
+    world.commit_locally(GO, half, body=half.body, properties=dict(half.properties), created_at_ms=ahead_ms)
+    world.broker.halves.clear()
+    world.announce(GO)
+    world.clock.advance(5)
+    world.process().run(world.subscriptions[0])
+    world.clock.advance(30 * 3_600)
+    world.rounds(world.process(), 30)
+    assert (world.broker.republished, world.verdict(GO)) == ([], "QUARANTINED")
+
+
+def test_a_proved_loss_that_was_held_for_long_sends_no_kept_body() -> None:
+    world = keeping(72)
+    lost_with_a_kept_body(world)
+    process = world.process()
+    world.ledger.holds.place("test", "ORDERS", HoldKind.HOLD, by="anna", reason="a look")
+    world.rounds(process, 4)
+    assert world.verdict(GO) == "EXPIRED"
+    world.clock.advance(19 * 3_600)
+    world.ledger.holds.lift("test", "ORDERS", HoldKind.HOLD)
+    world.rounds(process, 30)
+    repair = world.repair(GO)
+    assert repair is not None
+    assert (repair.state, world.broker.republished) == (RepairState.FAILED, [])
+    assert "sent late" in str(repair.answer)
+
+
+def test_a_half_that_is_still_there_is_ended_however_late() -> None:
+    """What came of it is younger, so no copy of it was deleted by age."""
+    world = keeping(72)
+    half = world.broker.send_half(GO)
+    world.commit_locally(GO, half)
+    world.announce(GO)
+    world.clock.advance(60 * 3_600)
+    world.rounds(world.process(), 30)
+    assert (len(world.broker.ends), world.verdict(GO)) == (1, "CONSUMED")
