@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections.abc import Hashable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal, Protocol
@@ -121,3 +122,30 @@ class ManualClock:
         """Moves the wall clock only, also backwards, as an NTP step does."""
         with self._lock:
             self._now_ms += round(seconds * 1000)
+
+
+class Standstill:
+    """How long things have looked the same to this process, by its monotonic clock: whatever wall clocks do meanwhile,
+    theirs or this host's.
+
+    So a lease that ends later than any lease may, since the clock that dated it was set back, is over once it was
+    seen unchanged for its own length: its owner would have renewed it. Thread-safe. It knows the things that were
+    looked at last, THINGS_MAX of them.
+    """
+
+    THINGS_MAX = 10_000
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._seen: dict[Hashable, tuple[Hashable, float]] = {}
+        self._lock = threading.Lock()
+
+    def seconds(self, thing: Hashable, look: Hashable) -> float:
+        """Since when it has looked so at each look; 0.0: it is new, or looks different now."""
+        now = self._clock.monotonic_seconds()
+        with self._lock:
+            last, since = self._seen.pop(thing, (None, now))
+            self._seen[thing] = (look, since if last == look else now)
+            if len(self._seen) > self.THINGS_MAX:
+                del self._seen[next(iter(self._seen))]
+            return now - since if last == look else 0.0

@@ -37,5 +37,5 @@ class HandOverRows(RepairRows):
                 f"{hold.name}"
             ) from error
 
-    def _is_free(self, now: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
-        return super()._is_free(now) & (repair.c.rung == Rung.HAND_OVER.value)
+    def _may_be_claimed(self) -> sa.ColumnElement[bool]:
+        return repair.c.rung == Rung.HAND_OVER.value

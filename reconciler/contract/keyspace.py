@@ -20,8 +20,8 @@ of a shard live in one slot and one MULTI may touch them.
 | K:offsets | HASH | "<broker>/<queue>" -> next offset of the unique-key topic | announcement consumer | both |
 | K:proofs | HASH | "<broker>/<queue>" -> the offset that is read next, then queue offset, store time, commit-log offset and unique key of the last record that was seen before it; "<broker>/<queue>/trail" -> earlier records, a line each: one a minute for an hour, one an hour for 96 hours | announcement consumer | both |
 | K:epoch | STRING | "<environment>:<random>"; gone means Redis lost its memory | round | all |
-| K:round_lease | STRING | token of the reconciler that runs the rounds, expires | round | round |
-| K:announcement_lease:<broker> | STRING | token of the announcement consumer of a queue, expires | announcement consumer | same |
+| K:round_lease | STRING | token of the reconciler that runs the rounds, a blank, a number that each renewal changes; expires | round | round |
+| K:announcement_lease:<broker> | STRING | token of the announcement consumer of a queue, a blank, a number as above; expires | announcement consumer | same |
 | reconciler:v1:{<environment>:<topic>:<group>}:meta | HASH | shards: their number | round | recorder, round |
 | reconciler:v1:{<environment>:use}:brokers | STRING | three lines: random text, the process that wrote it last, JSON list of the brokers that it knows and of its Redis; expires | run, once, announcements | same, doctor, status |
 | reconciler:v1:{<environment>:use}:identity | STRING | random text that tells this Redis from another one | run, once, announcements | same, doctor, status |

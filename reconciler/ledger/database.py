@@ -32,7 +32,7 @@ class LedgerDatabase:
     ) -> None:
         self.engine = engine
         self._now = now
-        self._clock = clock or SystemClock()
+        self.clock = clock or SystemClock()
 
     @contextmanager
     def writing(self) -> Iterator[sa.Connection]:
@@ -57,7 +57,7 @@ class LedgerDatabase:
     def read_age_ms(self, connection: sa.Connection) -> int:
         """The time by which rows are old enough to be forgotten: database time, or the host's if that is earlier. One
         clock that jumps ahead makes nothing old."""
-        return min(self.read_now_ms(connection), self._clock.now_ms())
+        return min(self.read_now_ms(connection), self.clock.now_ms())
 
     def before(self, milliseconds: int) -> sa.ColumnElement[int]:
         """Database time minus that number of milliseconds, as a value that rows are compared with."""

@@ -9,6 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
+from reconciler.clock import Standstill
 from reconciler.contract.row_rules import NAME_CHARACTERS, bounded_text, wait_ms
 from reconciler.contract.row_values import ReadRow, RowReader
 from reconciler.contract.tables import IDEMPOTENCY_KEY, PostState
@@ -27,6 +28,7 @@ class SqlIdempotencyKeys:
 
     def __init__(self, database: LedgerDatabase) -> None:
         self._database = database
+        self._standstill = Standstill(database.clock)
 
     def begin(self, environment: str, request: KeyedRequest, *, lease_seconds: float) -> KeyAnswer:
         """Inserts, or reads what is there."""
@@ -104,8 +106,17 @@ class SqlIdempotencyKeys:
 
     def _take_over(self, environment: str, request: KeyedRequest, token: str, lease_seconds: float) -> bool:
         c, now = idempotency_key.c, self._database.now()
-        is_dead = (c.state == _UNDER_WAY) & (c.digest == request.digest) & (c.lease_until_ms < now)
-        update = sa.update(idempotency_key).where(_is_of(environment, request), is_dead)
+        is_over = c.lease_until_ms < now
+        here = _is_of(environment, request)
+        is_stranded = c.lease_until_ms > now + wait_ms(lease_seconds)
+        with self._database.reading() as connection:
+            stranded = connection.execute(sa.select(c.token, c.lease_until_ms).where(here, is_stranded)).one_or_none()
+        if stranded is not None:  # dated before the clock was set back
+            thing, look = (environment, request.by, request.key), (stranded.token, stranded.lease_until_ms)
+            if self._standstill.seconds(thing, look) >= lease_seconds:
+                is_over |= (c.token == stranded.token) & (c.lease_until_ms == stranded.lease_until_ms)
+        is_dead = (c.state == _UNDER_WAY) & (c.digest == request.digest) & is_over
+        update = sa.update(idempotency_key).where(here, is_dead)
         with self._database.writing() as connection:
             taken = connection.execute(update.values(token=token, lease_until_ms=now + wait_ms(lease_seconds)))
             return taken.rowcount == 1

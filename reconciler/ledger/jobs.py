@@ -1,7 +1,7 @@
 """reconciler_job: long actions and the claims on them (ports.Jobs).
 
 A claim is one conditional UPDATE in database time, as on repairs (reconciler/sql/repair_rows.py); every later write
-names its token.
+names its token. One that ends too late, since the clock was set back, is over as on repairs, too.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from reconciler.clock import Standstill
 from reconciler.contract.row_rules import NAME_CHARACTERS, bounded_text, wait_ms
 from reconciler.contract.row_values import RowReader
 from reconciler.contract.tables import JOB, JobKind, JobState
@@ -49,6 +50,7 @@ class SqlJobs:
 
     def __init__(self, database: LedgerDatabase) -> None:
         self._database = database
+        self._standstill = Standstill(database.clock)
 
     def place(self, environment: str, wanted: WantedJob) -> Job:
         """Inserts unless the id is there."""
@@ -104,16 +106,25 @@ class SqlJobs:
         """One conditional UPDATE a job: of several claimants exactly one changes the row."""
         c = job_table.c
         now = asked_once(self._database.now(), self._database.engine.dialect.name)
+        is_stranded = c.lease_until_ms > now + wait_ms(lease_seconds)
         free = (
-            sa.select(c.job_id)
-            .where(c.environment == environment, c.state.in_(_UNFINISHED), self._is_free(now))
+            sa.select(
+                c.job_id, c.token, c.lease_until_ms, sa.func.coalesce(is_stranded, sa.false()).label("is_stranded")
+            )
+            .where(c.environment == environment, c.state.in_(_UNFINISHED), self._is_free(now) | is_stranded)
             .order_by(c.created_at_ms, c.job_id)
             .limit(LOOKED_AT_MAX)
         )
         with self._database.reading() as connection:
-            ids = connection.scalars(free).all()
-        for job_id in ids:  # the first one, as a rule
-            job = self.find(environment, job_id)
+            rows = connection.execute(free).all()
+        for row in rows:  # the first one, as a rule
+            is_free = self._is_free(self._database.now())
+            if row.is_stranded:
+                look = (row.token, row.lease_until_ms)
+                if self._standstill.seconds(row.job_id, look) < lease_seconds:
+                    continue
+                is_free |= (c.token == row.token) & (c.lease_until_ms == row.lease_until_ms)
+            job = self.find(environment, row.job_id)
             if job is None or job.state in ENDED_JOBS:  # ended since, or damaged
                 continue
             with self._database.writing() as connection:
@@ -123,7 +134,7 @@ class SqlJobs:
                         c.job_id == job.job_id,
                         c.state == job.state.value,
                         c.attempts == job.attempts,
-                        self._is_free(self._database.now()),
+                        is_free,
                     )
                     .values(**self._taken(job, token=token, lease_seconds=lease_seconds))
                 ).rowcount

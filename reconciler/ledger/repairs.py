@@ -11,6 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from reconciler.contract.announcement import SignatureSecret
+from reconciler.contract.defaults import CLAIM_LEASE_SECONDS
 from reconciler.contract.hand_over import encode_hand_over
 from reconciler.contract.row_rules import bounded_text
 from reconciler.contract.tables import EVERY_GROUP, RepairState, Rung
@@ -25,8 +26,20 @@ from reconciler.sql.tables import repair as repair_table
 class SqlRepairs(RepairRows):
     """Repairs and claims in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
 
-    def __init__(self, database: LedgerDatabase, *, signature_secret: SignatureSecret | None = None) -> None:
-        super().__init__(database.engine, now=database.now, signature_secret=signature_secret)
+    def __init__(
+        self,
+        database: LedgerDatabase,
+        *,
+        signature_secret: SignatureSecret | None = None,
+        lease_seconds: float = CLAIM_LEASE_SECONDS,
+    ) -> None:
+        super().__init__(
+            database.engine,
+            now=database.now,
+            signature_secret=signature_secret,
+            lease_seconds=lease_seconds,
+            clock=database.clock,
+        )
         self._database = database
 
     def open(self, environment: str, topic: str, unique_key: str, *, rung: Rung) -> None:

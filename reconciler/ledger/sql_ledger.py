@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 import sqlalchemy as sa
 
+from reconciler.clock import Clock
 from reconciler.contract.announcement import SignatureSecret
+from reconciler.contract.defaults import CLAIM_LEASE_SECONDS
 from reconciler.ledger.activity import SqlActivities
 from reconciler.ledger.announcement_ledger import SqlAnnouncementLedger
 from reconciler.ledger.candidates import SqlCandidates
@@ -32,7 +34,8 @@ class SqlLedger:
     requests, activities, notices and uses of environments, too.
 
     Shared by threads. `now` is for the simulator: it makes the SQL expression of database time for a dialect.
-    `signature_secret` signs the messages of hand-overs.
+    `signature_secret` signs the messages of hand-overs. `claim_lease_seconds` is how long a claim on a repair is.
+    `clock` is the host's.
     """
 
     def __init__(
@@ -41,10 +44,12 @@ class SqlLedger:
         *,
         now: Callable[[str], sa.ColumnElement[int]] = now_ms,
         signature_secret: SignatureSecret | None = None,
+        claim_lease_seconds: float = CLAIM_LEASE_SECONDS,
+        clock: Clock | None = None,
     ) -> None:
-        self.database = LedgerDatabase(engine, now=now)
+        self.database = LedgerDatabase(engine, now=now, clock=clock)
         self.candidates = SqlCandidates(self.database)
-        self.repairs = SqlRepairs(self.database, signature_secret=signature_secret)
+        self.repairs = SqlRepairs(self.database, signature_secret=signature_secret, lease_seconds=claim_lease_seconds)
         self.hand_overs = SqlHandOvers(self.database, self.repairs)
         self.closings = SqlClosings(self.database, self.candidates)
         # One for all: what it knows of the table is asked, and told, once.

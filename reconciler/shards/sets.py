@@ -15,6 +15,7 @@ from zlib import crc32
 import redis
 from redis import exceptions
 
+from reconciler.clock import Clock
 from reconciler.contract.keyspace import APART_KEYS_MAX, ShardKeys, meta_key, offsets_field, trail_field
 from reconciler.contract.queue_proof import QueueProof, QueueRecord, read_proof, read_trail, trail_text
 from reconciler.contract.subscription import Shard, Subscription
@@ -22,6 +23,7 @@ from reconciler.contract.unique_key import member_of
 from reconciler.errors import MalformedInput
 from reconciler.policy.ports import Admission, AnnouncementQueue, KnownRecords
 from reconciler.shards.access import RedisClient, translated_errors
+from reconciler.shards.lease_values import LeaseValues
 from reconciler.shards.script import RedisScript
 from reconciler.shards.values import text_of
 
@@ -50,8 +52,9 @@ class RedisHalfSets:
     Commands used: EVALSHA and SCRIPT LOAD; inside the scripts HGET, HSET, SADD, GET, SET, UNLINK; HGET and SCARD.
     """
 
-    def __init__(self, client: RedisClient) -> None:
+    def __init__(self, client: RedisClient, *, clock: Clock | None = None) -> None:
         self._client = client
+        self._leases = LeaseValues(clock)
         #: "apart", "proofs": a login of an older release has no right to them.
         self._forbidden: frozenset[str] = frozenset()
 
@@ -148,8 +151,12 @@ class RedisHalfSets:
     def take_lease(self, shard: Shard, queue: AnnouncementQueue, *, token: str, lease_seconds: float) -> bool:
         """Takes or renews the lease; False if another token holds it."""
         key = ShardKeys(shard).announcement_lease(queue.broker)
+        mine = (token, int(lease_seconds * 1000), self._leases.renewed(token))
         with translated_errors():
-            return bool(_TAKE_LEASE.run(self._client, [key], [token, int(lease_seconds * 1000)]))
+            holder: Any = _TAKE_LEASE.run(self._client, [key], [*mine, ""])
+            if holder != 1 and self._leases.is_over(key, holder, lease_seconds=lease_seconds):
+                holder = _TAKE_LEASE.run(self._client, [key], [*mine, holder])
+            return bool(holder == 1)
 
     def release_lease(self, shard: Shard, queue: AnnouncementQueue, *, token: str) -> None:
         """Gives the lease up if the token holds it."""

@@ -1,7 +1,11 @@
 -- Takes or renews a lease.
--- KEYS: the lease. ARGV: 1 token of the holder, 2 its length in ms. Answers: 1 held by the token, 0 by another one.
+-- KEYS: the lease.
+-- ARGV: 1 token of the holder, 2 its length in ms, 3 the value that it gets (lease_values.py), 4 the value of a holder
+-- that is over, or ''.
+-- Answers: 1 held by the token, else the value of the holder.
 
-local holder = redis.call('GET', KEYS[1])
-if holder and holder ~= ARGV[1] then return 0 end
-redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+local value, token = redis.call('GET', KEYS[1]), ARGV[1]
+local is_free = not value or value == token or value == ARGV[4] or string.sub(value, 1, #token + 1) == token .. ' '
+if not is_free then return value end
+redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[2])
 return 1

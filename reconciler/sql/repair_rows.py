@@ -3,18 +3,23 @@
 A *claim* is the right to repair one key: one conditional UPDATE in database time. Every later write names the claim's
 token; if it matches no row, the claim is lost and the caller stops. A paused owner's request to a broker cannot be
 fenced: it costs a second copy, which the inbox absorbs.
+
+A claim that ends later than a lease is long was dated before the database's clock was set back. It is free once a
+process has seen it unchanged for the length of a lease, by the monotonic clock of that process.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import sqlalchemy as sa
 
+from reconciler.clock import Clock, Standstill
 from reconciler.contract.announcement import SignatureSecret
+from reconciler.contract.defaults import CLAIM_LEASE_SECONDS
 from reconciler.contract.hand_over import HandOverSigner, decode_hand_over
 from reconciler.contract.row_rules import FINISHED_REPAIRS, REPAIR_WAIT_MS_MAX, bounded_text, wait_ms
 from reconciler.contract.row_values import RowReader
@@ -34,6 +39,10 @@ _PLACE_COLUMNS = (repair_table.c.environment, repair_table.c.topic, repair_table
 #: The row of _parameters_of_place(), and the token given to it.
 _THIS_ROW = sa.and_(*(column == sa.bindparam(f"p_{column.name}") for column in _PLACE_COLUMNS))
 _TOKEN: sa.BindParameter[str] = sa.bindparam("p_token", type_=sa.String())
+#: A claim that is over although it ends in the future; NULL: the row has no such claim.
+_SEEN = ("p_seen_token", "p_seen_until_ms")
+_SEEN_TOKEN: sa.BindParameter[str | None] = sa.bindparam(_SEEN[0], type_=sa.String())
+_SEEN_UNTIL_MS: sa.BindParameter[int | None] = sa.bindparam(_SEEN[1], type_=sa.BigInteger())
 
 _BESIDES_THE_PLACE = tuple(column for column in REPAIR_COLUMNS if column not in set(_PLACE_COLUMNS))
 
@@ -55,43 +64,52 @@ class RepairRows:
         *,
         now: Callable[[], sa.ColumnElement[int]] | None = None,
         signature_secret: SignatureSecret | None = None,
+        lease_seconds: float = CLAIM_LEASE_SECONDS,
+        clock: Clock | None = None,
     ) -> None:
         """The ledger's database, whose engine the caller disposes of; `now` makes its time as an SQL expression.
 
         `signature_secret`: messages of hand-overs are signed with it, and refused without their signature.
+        `lease_seconds`: how long a claim is; `clock` is the host's.
         """
         self._engine = engine
         self._signature_secret = signature_secret
+        self._lease_seconds = lease_seconds
+        self._standstill = Standstill(clock)
         self._now = now or (lambda: now_ms(engine.dialect.name))
 
     def claimable(self, environment: str, topic: str, *, scope: str, limit: int) -> Sequence[Repair]:
         """Due rows without a living claim. The longest due come first, so that rows which stay due starve no other."""
         now = asked_once(self._now(), self._engine.dialect.name)
+        is_stranded = self._is_stranded(now)
         rows = (
-            sa.select(*REPAIR_COLUMNS)
+            sa.select(*REPAIR_COLUMNS, is_stranded.label("is_stranded"))
             .where(
                 repair_table.c.environment == environment,
                 repair_table.c.topic == topic,
                 repair_table.c.scope == scope,
                 repair_table.c.state.in_(_UNFINISHED),
-                self._is_free(now),
+                self._may_be_claimed() & (self._has_no_claim(now) | is_stranded),
             )
             .order_by(repair_table.c.next_at_ms, repair_table.c.created_at_ms, repair_table.c.unique_key)
         )
         # Two ranges of the index: as one condition a database would read all that wait between them.
         has_come, is_too_far = self._due(now)
-        due, stranded = rows.where(has_come), rows.where(is_too_far)
+        due, put_off = rows.where(has_come), rows.where(is_too_far)
         with reading(self._engine) as connection:
             found = self._page(connection, due, limit=limit)
-            return found + self._page(connection, stranded, limit=limit - len(found)) if len(found) < limit else found
+            return found + self._page(connection, put_off, limit=limit - len(found)) if len(found) < limit else found
 
     def _page(self, connection: sa.Connection, query: sa.Select[Any], *, limit: int) -> list[Repair]:
-        found = [repair_of(row) for row in connection.execute(query.limit(limit))]
+        found = self._free(connection.execute(query.limit(limit)))
         damaged = [row.unique_key for row in found if row.state in FINISHED_REPAIRS]
         if damaged:  # damaged rows stay due: the sound ones must not starve behind them
             others = query.where(repair_table.c.unique_key.not_in(damaged[:KEYS_A_STATEMENT]))
-            found = [repair_of(row) for row in connection.execute(others.limit(limit))]
+            found = self._free(connection.execute(others.limit(limit)))
         return [row for row in found if row.state not in FINISHED_REPAIRS]
+
+    def _free(self, rows: Iterable[sa.Row[Any]]) -> list[Repair]:
+        return [repair_of(row) for row in rows if not row.is_stranded or self._is_over(row)]
 
     def claim(self, repair: Repair, *, token: str, lease_seconds: float) -> Repair | None:
         """One conditional UPDATE: of several claimants exactly one changes the row."""
@@ -102,17 +120,29 @@ class RepairRows:
         until = self._now() + wait_ms(lease_seconds)
         # No IN: SQLAlchemy expands it at execution, which executemany does not allow.
         is_unfinished = sa.or_(*(repair_table.c.state == state for state in _UNFINISHED))
-        is_free = is_unfinished & sa.or_(*self._due(self._now())) & self._is_free(self._now())
-        claim = sa.update(repair_table).where(_THIS_ROW, is_free).values(token=_TOKEN, lease_until_ms=until)
+        is_due = is_unfinished & sa.or_(*self._due(self._now())) & self._may_be_claimed()
+        is_free, is_stranded = self._has_no_claim(self._now()), self._is_stranded(self._now())
+        looked_at = (repair_table.c.token, repair_table.c.lease_until_ms, is_stranded.label("is_stranded"))
+        # As it was seen: an owner that lives has renewed it since, and its token stays the owner's.
+        as_seen = (repair_table.c.token == _SEEN_TOKEN) & (repair_table.c.lease_until_ms == _SEEN_UNTIL_MS)
+        claim = (
+            sa.update(repair_table)
+            .where(_THIS_ROW, is_due & (is_free | as_seen))
+            .values(token=_TOKEN, lease_until_ms=until)
+        )
         with writing(self._engine) as connection:
             free = {
-                _place_of_row(row)
-                for row in self._rows_of(connection, [r for r, _ in claims], is_free.label("is_free"), locks=True)
-                if row.is_free
+                _place_of_row(row): (row.token, row.lease_until_ms) if row.is_stranded else (None, None)
+                for row in self._rows_of(
+                    connection, [r for r, _ in claims], *looked_at, where=is_due & (is_free | is_stranded), locks=True
+                )
+                if not row.is_stranded or self._is_over(row)
             }
             taken = [(repair, token) for repair, token in claims if _place(repair) in free]
             if taken:
-                connection.execute(claim, [_parameters_of_place(repair, token) for repair, token in taken])
+                seen = [dict(zip(_SEEN, free[_place(repair)], strict=True)) for repair, _ in taken]
+                places = [_parameters_of_place(repair, token) for repair, token in taken]
+                connection.execute(claim, [place | as_was for place, as_was in zip(places, seen, strict=True)])
             found = self._read_again(connection, [repair for repair, _ in taken])
         return [_if_owned(found.get(_place(repair)), token) for repair, token in claims]
 
@@ -174,9 +204,23 @@ class RepairRows:
         """row_rules.is_repair_due in two conditions: its time has come, or lies too far ahead."""
         return repair_table.c.next_at_ms <= now, repair_table.c.next_at_ms > now + REPAIR_WAIT_MS_MAX
 
-    def _is_free(self, now: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
+    def _has_no_claim(self, now: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
         """Without a living claim."""
         return repair_table.c.token.is_(None) | (repair_table.c.lease_until_ms < now)
+
+    def _is_stranded(self, now: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
+        """Its claim ends later than any claim of now: the clock was set back."""
+        until_ms = repair_table.c.lease_until_ms
+        return repair_table.c.token.is_not(None) & (until_ms > now + wait_ms(self._lease_seconds))
+
+    def _is_over(self, row: sa.Row[Any]) -> bool:
+        """A stranded claim that has not changed for as long as a claim lasts."""
+        look = (row.token, row.lease_until_ms)
+        return self._standstill.seconds(_place_of_row(row), look) >= self._lease_seconds
+
+    def _may_be_claimed(self) -> sa.ColumnElement[bool]:
+        """Rows that these owners work on."""
+        return sa.true()
 
     def _update(self, repair: Repair, condition: sa.ColumnElement[bool], values: Mapping[str, Any]) -> Repair | None:
         with writing(self._engine) as connection:
@@ -191,9 +235,14 @@ class RepairRows:
         return {_place_of_row(row): repair_of(row) for row in rows}
 
     def _rows_of(
-        self, connection: sa.Connection, repairs: Sequence[Repair], *columns: sa.ColumnElement[Any], locks: bool = False
+        self,
+        connection: sa.Connection,
+        repairs: Sequence[Repair],
+        *columns: sa.ColumnElement[Any],
+        where: sa.ColumnElement[bool] | None = None,
+        locks: bool = False,
     ) -> list[sa.Row[Any]]:
-        """Each row's place and the given columns.
+        """Each row's place and the given columns; `where`: of those rows only.
 
         `locks` locks the rows against other writers (SQLite: every writing transaction does), always in one order, or
         two owners could wait for each other.
@@ -212,6 +261,7 @@ class RepairRows:
                         repair_table.c.topic == topic,
                         repair_table.c.scope == scope,
                         repair_table.c.unique_key.in_(ordered[start : start + KEYS_A_STATEMENT]),
+                        sa.true() if where is None else where,
                     )
                     .order_by(repair_table.c.unique_key)
                 )

@@ -7,7 +7,8 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
-from reconciler.clock import Clock
+from reconciler.clock import Clock, Standstill
+from reconciler.contract.defaults import CLAIM_LEASE_SECONDS
 from reconciler.contract.hand_over import decode_hand_over, encode_hand_over
 from reconciler.contract.row_rules import (
     FINISHED_REPAIRS,
@@ -24,6 +25,8 @@ from reconciler.policy.evidence import StoredMessage, TransactionState
 from reconciler.policy.ports import Candidate, Closing, Repair, RepairChange, Verification
 
 RepairKey = tuple[str, str, str, str]
+
+_CLAIM_LEASE_MS = wait_ms(CLAIM_LEASE_SECONDS)
 
 
 class MemoryRepairRows:
@@ -163,6 +166,7 @@ class MemoryRepairs:
 
     def __init__(self, rows: MemoryRepairRows) -> None:
         self._rows = rows
+        self._standstill = Standstill(rows.clock)
 
     def open(self, environment: str, topic: str, unique_key: str, *, rung: Rung) -> None:
         """Inserts unless there is a row."""
@@ -218,6 +222,9 @@ class MemoryRepairs:
     def _is_claimable(self, row: Repair) -> bool:
         now_ms = self._rows.clock.now_ms()
         is_free = row.token is None or row.lease_until_ms is None or row.lease_until_ms < now_ms
+        if not is_free and row.lease_until_ms is not None and row.lease_until_ms > now_ms + _CLAIM_LEASE_MS:
+            look = (row.token, row.lease_until_ms)
+            is_free = self._standstill.seconds(_key(row), look) >= CLAIM_LEASE_SECONDS
         return row.state not in FINISHED_REPAIRS and is_repair_due(row.next_at_ms, now_ms=now_ms) and is_free
 
     def claim(self, repair: Repair, *, token: str, lease_seconds: float) -> Repair | None:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from reconciler.clock import Clock
+from reconciler.clock import Clock, Standstill
 from reconciler.contract.keyspace import (
     AHEAD_MS_MAX,
     APART_KEYS_MAX,
@@ -82,6 +82,7 @@ class MemoryShards:
     ) -> None:
         require_history_generations(history_generations, commit_generations=commit_generations)
         self._clock = clock
+        self._standstill = Standstill(clock)
         self._commit_generations = commit_generations
         self._history_generations = history_generations
         self._new_epoch = new_epoch
@@ -387,7 +388,9 @@ class MemoryShards:
         with self._lock:
             leases, now_ms = self._memory(shard).leases, self._clock.now_ms()
             holder, until_ms = leases.get(name, (token, 0))
-            if holder != token and until_ms > now_ms:
+            is_held = holder != token and until_ms > now_ms
+            # As in Redis (lease_values.py): its holder would have renewed it.
+            if is_held and self._standstill.seconds((shard, name), (holder, until_ms)) < lease_seconds:
                 return False
             leases[name] = (token, now_ms + round(lease_seconds * 1000))
             return True

@@ -19,7 +19,7 @@ def build_announcement_consumer(connections: Connections) -> AnnouncementConsume
     """One consumer for every subscription; not started."""
     settings = connections.settings
     source = RemotingAnnouncementSource(connections.rocketmq.client, connections.rocketmq.routes)
-    half_sets = RedisHalfSets(connections.redis)
+    half_sets = RedisHalfSets(connections.redis, clock=connections.clock)
     token = process_token()
     steps = [
         AnnouncementStep(

@@ -79,6 +79,8 @@ class Connections:
                 self._ledger = SqlLedger(
                     self.engine(self.settings.ledger.url),
                     signature_secret=self.settings.unique_key_topic.signature_key,
+                    claim_lease_seconds=self.settings.repairs.claim_lease_seconds,
+                    clock=self.clock,
                 )
             return self._ledger
 

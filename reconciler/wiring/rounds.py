@@ -165,7 +165,7 @@ class RoundAssembly:
             [topic],
             shards=ShardRounds(
                 memory=self.memory,
-                leases=RedisRoundLeases(self.redis.client),
+                leases=RedisRoundLeases(self.redis.client, clock=clock),
                 rounds=ledger.rounds,
                 owner=self.owner,
                 lease_seconds=settings.rounds.lease_seconds,

@@ -134,8 +134,8 @@ class Reconciling:
         self.rounds = ReconcileRound(
             [plan],
             shards=ShardRounds(
-                memory=memory, leases=RedisRoundLeases(client), rounds=ledger.rounds, owner=process.name,  # type: ignore[arg-type]
-                lease_seconds=30.0, events=events,
+                memory=memory, leases=RedisRoundLeases(client, clock=process.clock),  # type: ignore[arg-type]
+                rounds=ledger.rounds, owner=process.name, lease_seconds=30.0, events=events,
             ),
             memory=memory,
             selector=CandidateSelector(
@@ -270,7 +270,7 @@ class Announcing:
                 plan.subscription,
                 unique_key_topic=UNIQUE_KEY_TOPIC,
                 shards=world.swarm.shards,
-                half_sets=RedisHalfSets(client),  # type: ignore[arg-type]
+                half_sets=RedisHalfSets(client, clock=process.clock),  # type: ignore[arg-type]
                 ledger=world.ledger_of(process).announcements,
                 source=source,
                 rules=AnnouncementRules(environment=ENVIRONMENT, topic=TOPIC, tags=plan.tags),

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from lupa.lua51 import LuaRuntime
 
+from reconciler.shards.lease_values import is_held_by
 from tests.simulation.known_scripts import SHA_OF_SCRIPT
 from tests.simulation.round_twin import round_twin
 
@@ -49,16 +50,17 @@ def _admit(data: Runs, keys: list[str], arguments: list[Any]) -> list[Any]:
     return [1, as_bytes(arguments[2])]
 
 
-def _take_lease(data: Runs, keys: list[str], arguments: list[Any]) -> int:
+def _take_lease(data: Runs, keys: list[str], arguments: list[Any]) -> Any:
     holder = data.run("GET", keys[0])
-    if holder and holder != as_bytes(arguments[0]):
-        return 0
-    data.run("SET", keys[0], arguments[0], "PX", arguments[1])
+    token, milliseconds, value, over = arguments
+    if holder and not is_held_by(token, holder) and holder != as_bytes(over):
+        return holder
+    data.run("SET", keys[0], value, "PX", milliseconds)
     return 1
 
 
 def _release_lease(data: Runs, keys: list[str], arguments: list[Any]) -> int:
-    if data.run("GET", keys[0]) == as_bytes(arguments[0]):
+    if is_held_by(arguments[0], data.run("GET", keys[0])):
         return int(data.run("UNLINK", keys[0]))
     return 0
 

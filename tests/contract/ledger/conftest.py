@@ -98,4 +98,4 @@ def _in_database(
 ) -> DatabaseWorld:
     time = ClockTime()
     engine = _engine(request.param, engines, request, tmp_path_factory.mktemp("ledger"))
-    return DatabaseWorld(SqlLedger(engine, now=time), time.clock, new_environment())
+    return DatabaseWorld(SqlLedger(engine, now=time, clock=time.clock), time.clock, new_environment())

@@ -77,6 +77,20 @@ def test_a_process_that_died_in_a_request_blocks_its_key_for_ever(database_world
     assert answer(database_world, heir.token)
 
 
+def test_a_process_that_died_before_the_clock_was_set_back_blocks_its_key_until_that_time_is_there_again(
+    database_world: DatabaseWorld,
+) -> None:
+    assert begin(database_world).use is KeyUse.FIRST
+    database_world.clock.step_wall(-3_600)
+    assert begin(database_world).use is KeyUse.UNDER_WAY
+    database_world.clock.advance(LEASE_SECONDS - 1)
+    assert begin(database_world).use is KeyUse.UNDER_WAY
+    database_world.clock.advance(1)
+    heir = begin(database_world)
+    assert (heir.use, heir.is_again) == (KeyUse.FIRST, True)
+    assert begin(database_world).use is KeyUse.UNDER_WAY
+
+
 def test_a_request_that_changed_nothing_cannot_be_sent_again(database_world: DatabaseWorld) -> None:
     first = begin(database_world)
     keys = database_world.ledger.idempotency_keys

@@ -95,6 +95,21 @@ def test_a_heartbeat_keeps_the_job_and_what_is_written(database_world: DatabaseW
     assert (kept.done, kept.total, kept.counts, kept.lines) == (2, 4, {"sent": 1, "failed": 1}, [line])
 
 
+def test_a_dead_owner_of_a_clock_that_was_set_back_keeps_its_job_until_that_time_is_there_again(
+    database_world: DatabaseWorld,
+) -> None:
+    job = placed(database_world)
+    dead = claimed(database_world)
+    database_world.clock.step_wall(-3_600)
+    assert claim(database_world, "heir") is None
+    database_world.clock.advance(LEASE_SECONDS - 1)
+    assert claim(database_world, "heir") is None
+    database_world.clock.advance(1)
+    assert claimed(database_world, "heir").job.job_id == job.job_id
+    assert change(database_world, dead, JobChange()) is None
+    assert claim(database_world, "third") is None
+
+
 def test_a_job_that_every_owner_dies_of_is_claimed_for_ever(database_world: DatabaseWorld) -> None:
     job = placed(database_world)
     for number in range(ATTEMPTS_MAX):

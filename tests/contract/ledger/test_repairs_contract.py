@@ -80,6 +80,35 @@ def test_a_lease_ends_just_after_its_time(world: World, offset_ms: int, is_free:
         assert heir.state is RepairState.SENDING, "the state is taken over as it is"
 
 
+def test_a_claim_that_a_clock_set_back_has_put_out_of_reach_is_free_after_its_own_length(world: World) -> None:
+    dead = claimed(world, token="dead")
+    world.clock.step_wall(-3_600)
+    world.clock.advance(15 * 60)  # nobody looked meanwhile: nothing says that its owner does not renew it
+    assert claimable(world) == []
+    world.clock.advance(LEASE_SECONDS - 1)
+    assert claimable(world) == []
+    assert world.ledger.repairs.claim(dead, token="early", lease_seconds=LEASE_SECONDS) is None
+    world.clock.advance(1)
+    assert claimable(world) == [key(1)]
+    heir = world.ledger.repairs.claim(dead, token="heir", lease_seconds=LEASE_SECONDS)
+    assert heir is not None
+    assert (heir.token, heir.lease_until_ms) == ("heir", world.clock.now_ms() + LEASE_SECONDS * 1000)
+    assert claimable(world) == [], "the heir's claim is an ordinary one"
+    send = RepairChange(state=RepairState.SENDING, rung=Rung.END)
+    assert world.ledger.repairs.change(dead, send, token="dead") is None, "whoever was late is no owner any more"
+
+
+def test_a_claim_that_its_owner_renews_is_kept_although_the_clock_was_set_back(world: World) -> None:
+    mine = claimed(world)
+    world.clock.step_wall(-3_600)
+    assert claimable(world) == []
+    world.clock.advance(LEASE_SECONDS - 1)
+    assert world.ledger.repairs.renew(mine, token="mine", lease_seconds=LEASE_SECONDS) is not None
+    world.clock.advance(2)
+    assert claimable(world) == []
+    assert world.ledger.repairs.claim(mine, token="heir", lease_seconds=LEASE_SECONDS) is None
+
+
 @pytest.mark.parametrize(("offset_ms", "is_due"), [(-1, False), (0, True), (1, True)])
 def test_a_repair_is_due_exactly_when_its_time_has_come(world: World, offset_ms: int, is_due: bool) -> None:
     mine = claimed(world)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol
 
 import pytest
 import redis
 
+from reconciler.clock import Clock, ManualClock
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.errors import RedisAway
+from reconciler.policy.ports import AnnouncementQueue
 from reconciler.shards.access import RedisClient, open_client
 from reconciler.shards.round_leases import RedisRoundLeases
+from reconciler.shards.sets import RedisHalfSets
 from tests.contract.ledger.rows import shard
 from tests.polling import eventually
 from tests.services.redis_server import RedisServer
@@ -19,6 +23,8 @@ pytestmark = pytest.mark.redis
 
 OF = shard("leases")
 KEY = ShardKeys(OF).round_lease
+LEASE_SECONDS = 30
+QUEUE = AnnouncementQueue(unique_key_topic="UK", broker="broker-a", queue_id=0)
 
 
 @pytest.fixture
@@ -48,6 +54,61 @@ def test_a_lease_ends_by_itself(client: RedisClient) -> None:
     assert not leases.take(OF, token="heir", lease_seconds=60)
     eventually(lambda: leases.take(OF, token="heir", lease_seconds=60), within_seconds=60)
     assert not leases.take(OF, token="dead", lease_seconds=60)
+
+
+class Taken(Protocol):
+    """A lease of the round, or of announcements."""
+
+    def __call__(self, token: str) -> bool: ...
+
+
+def taken_by(client: RedisClient, kind: str, clock: Clock | None = None) -> tuple[Taken, str]:
+    """How one process takes the lease, and its key."""
+    if kind == "round":
+        leases = RedisRoundLeases(client, clock=clock)
+        return lambda token: leases.take(OF, token=token, lease_seconds=LEASE_SECONDS), KEY
+    sets = RedisHalfSets(client, clock=clock)
+    key = ShardKeys(OF).announcement_lease(QUEUE.broker)
+    return lambda token: sets.take_lease(OF, QUEUE, token=token, lease_seconds=LEASE_SECONDS), key
+
+
+@pytest.mark.parametrize("kind", ["round", "announcements"])
+def test_a_lease_of_a_dead_process_outlives_the_hour_that_redis_clock_was_set_back_by(
+    client: RedisClient, kind: str
+) -> None:
+    clock = ManualClock()
+    (dead, key), (heir, _) = taken_by(client, kind), taken_by(client, kind, clock)
+    assert dead("dead")
+    client.pexpire(key, 3_600_000)  # its end lies an hour further ahead now
+    assert not heir("heir")
+    clock.advance(LEASE_SECONDS - 1)
+    assert not heir("heir")
+    clock.advance(1)
+    assert heir("heir")
+    assert client.pttl(key) <= LEASE_SECONDS * 1000
+    assert not dead("dead")
+
+
+@pytest.mark.parametrize("kind", ["round", "announcements"])
+def test_a_lease_that_its_holder_renews_is_taken_away_by_another_process_clock(client: RedisClient, kind: str) -> None:
+    clock = ManualClock()
+    (owner, _), (other, _) = taken_by(client, kind), taken_by(client, kind, clock)
+    for _ in range(3):
+        assert owner("owner")
+        assert not other("other")
+        clock.advance(LEASE_SECONDS)
+
+
+@pytest.mark.parametrize("kind", ["round", "announcements"])
+def test_a_lease_of_an_older_release_is_taken_away_while_it_is_renewed(client: RedisClient, kind: str) -> None:
+    """It writes its token alone, which no renewal changes."""
+    clock = ManualClock()
+    other, key = taken_by(client, kind, clock)
+    client.set(key, "older", px=60_000)
+    for _ in range(3):
+        assert not other("other")
+        clock.advance(LEASE_SECONDS)
+    assert other("older"), "a process that was upgraded in its place goes on"
 
 
 def test_renewing_moves_the_end(client: RedisClient) -> None:
