@@ -105,8 +105,7 @@ class SqlInboxEvidence:
                     sa.and_(inbox.c.applied_at_ms == at_ms, inbox.c.unique_key > key),
                 )
             )
-        with reading(database.engine) as connection:
-            return [_scanned(row) for row in connection.execute(query)]
+        return [_scanned(row) for row in database.scan(query)]
 
     def newest_keys(self, subscription: Subscription, *, limit: int) -> Sequence[str]:
         """The newest keys of each database, `limit` of each. Raises DatabaseAway, also where no inbox is configured."""

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 import sqlalchemy as sa
 
 from reconciler.clock import Backoff, Clock, SystemClock
-from reconciler.errors import DatabaseAway, DatabaseSilent
+from reconciler.errors import DatabaseAway, DatabaseSilent, StatementTooSlow
 
 #: Pauses before a silent database is asked again.
 PAUSES = Backoff(first_seconds=10.0, longest_seconds=60.0)
@@ -24,9 +24,13 @@ STATEMENT_SECONDS_OPTION = "reconciler_statement_seconds"
 
 
 class Silence:
-    """Whether one database answers. Shared by all threads of a process that ask it."""
+    """Whether one database answers, or one witness is of use. Shared by all threads of a process that ask it."""
 
-    def __init__(self, *, pauses: Backoff = PAUSES, clock: Clock | None = None) -> None:
+    def __init__(
+        self, *, misses: type[DatabaseAway] = DatabaseSilent, pauses: Backoff = PAUSES, clock: Clock | None = None
+    ) -> None:
+        """`misses`: the error that makes it away."""
+        self._misses = misses
         self._pauses = pauses
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
@@ -41,14 +45,17 @@ class Silence:
     def asking(self) -> Iterator[None]:
         """Around everything that is asked of the database. Raises DatabaseSilent at once while it is not to be asked.
 
-        DatabaseSilent out of the block is a deadline that was missed. Any other end is an answer, a refusal too; an
-        error that is no database's says nothing.
+        `misses` out of the block makes it away. Any other end is an answer, a refusal too; an error that is no
+        database's says nothing, and no more does DatabaseSilent where another error is a miss.
         """
         is_alone = self._enter()
         try:
             yield
-        except DatabaseSilent as error:
+        except self._misses as error:
             self._note_missed(str(error), was_alone=is_alone)
+            raise
+        except DatabaseSilent:
+            self._leave(was_alone=is_alone)
             raise
         except DatabaseAway:
             self.note_answered()
@@ -63,11 +70,6 @@ class Silence:
         if self._missed:
             with self._lock:
                 self._missed, self._asker = 0, None
-
-    def call_away(self, why: str) -> None:
-        """It answers, but is too slow to be of use: as after a deadline that was missed."""
-        with self._lock:
-            self._pause(why)
 
     def _enter(self) -> bool:
         """Whether the caller is the one by whom a silent database is asked again; blocks within its own one pass."""
@@ -99,17 +101,29 @@ class Silence:
 
 
 _lock = threading.Lock()
-#: Place of a database -> its silence: one for all engines of the process.
-_silences: dict[str, Silence] = {}
+#: Place of a database -> its silence: one for all engines of the process. With a table: of its look-ups alone.
+_silences: dict[tuple[str, str], Silence] = {}
 
 
 def silence_of(engine: sa.Engine) -> Silence | None:
     """That of the engine's database; None: its statements have no deadline."""
     if engine.get_execution_options().get(STATEMENT_SECONDS_OPTION) is None:
         return None
-    place = engine.url.set(username=None, password=None).render_as_string()
     with _lock:
-        return _silences.setdefault(place, Silence())
+        return _silences.setdefault((_place(engine), ""), Silence())
+
+
+def slowness_of(engine: sa.Engine, table: str) -> Silence | None:
+    """That of the look-ups in one table of the engine's database: it answers, but too slowly to be of use for them, and
+    nobody else is kept from it. None: its statements have no deadline."""
+    if engine.get_execution_options().get(STATEMENT_SECONDS_OPTION) is None:
+        return None
+    with _lock:
+        return _silences.setdefault((_place(engine), table), Silence(misses=StatementTooSlow))
+
+
+def _place(engine: sa.Engine) -> str:
+    return engine.url.set(username=None, password=None).render_as_string()
 
 
 @contextmanager

@@ -7,7 +7,8 @@ the proof is part of the statement that it is for, also when no row matches.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,7 @@ from reconciler.policy.ports import WHENEVER_COMMITTED_MS
 from reconciler.sql.engines import class_names, lacks_schema, reading, translated_errors
 from reconciler.sql.identity import IDENTITY_ID, SIGN_OF_LIFE_ID
 from reconciler.sql.key_probes import probe
-from reconciler.sql.silence import silence_of
+from reconciler.sql.silence import slowness_of
 from reconciler.sql.tables import column_names, outbox_identity
 
 #: A table that lacks a newer column is asked for it again after this.
@@ -194,8 +195,20 @@ class WitnessDatabase:
         same statement; of several statements the least that any of them proves.
 
         A statement that the database ends for its time is halved; later ones have as few keys, then twice as many each
-        time. Raises DatabaseAway, ConfigurationError.
+        time. What is too slow all the same is not asked for a while. Raises DatabaseAway, ConfigurationError.
         """
+        slowness = slowness_of(self.engine, self._table)
+        with nullcontext() if slowness is None else slowness.asking():
+            return self._probe(query, column, keys)
+
+    def scan(self, query: sa.Select[Any]) -> Sequence[sa.Row[Any]]:
+        """The rows of a query that asks for no keys. Raises DatabaseAway, ConfigurationError."""
+        with self._trusting_words(), reading(self.engine) as connection:
+            return connection.execute(query).all()
+
+    def _probe(
+        self, query: sa.Select[Any], column: sa.Column[str], keys: Sequence[str]
+    ) -> tuple[DatabaseRole, list[sa.Row[Any]]]:
         roles: list[DatabaseRole] = []
         rows: list[sa.Row[Any]] = []
         asked, halvings = len(keys), 0
@@ -203,14 +216,11 @@ class WitnessDatabase:
             page = keys[: self._keys_max]
             try:
                 role, found = self._probe_page(query, column, page)
-            except StatementTooSlow as error:
-                silence = silence_of(self.engine)
+            except StatementTooSlow:
                 self._keys_max = max(1, len(page) // 2)
                 halvings += 1
                 if len(page) > 1 and halvings <= HALVINGS_MAX:
                     continue
-                if silence is not None:
-                    silence.call_away(str(error))
                 raise
             roles.append(role)
             rows += found
@@ -223,13 +233,19 @@ class WitnessDatabase:
         self, query: sa.Select[Any], column: sa.Column[str], keys: Sequence[str]
     ) -> tuple[DatabaseRole, list[sa.Row[Any]]]:
         words = self._readable()
-        try:
-            with reading(self.engine) as connection:
-                rows = probe(connection, query, column, keys, always=_role(words)).all()
-        except ReconcilerError:
-            self._words = None  # a right may have been revoked: the next call probes the rights again
-            raise
+        with self._trusting_words(), reading(self.engine) as connection:
+            rows = probe(connection, query, column, keys, always=_role(words)).all()
         return _role_of(rows[0]), [row for row in rows if getattr(row, column.name) is not None]
+
+    @contextmanager
+    def _trusting_words(self) -> Iterator[None]:
+        """Around a statement made of them. After an error the next one probes the rights again: one may have been
+        revoked."""
+        try:
+            yield
+        except ReconcilerError:
+            self._words = None
+            raise
 
     def newer(self) -> sa.ColumnElement[Any]:
         """The newer column; NULL under its name where the table lacks it, or the login may not read it. A table that is

@@ -114,7 +114,7 @@ def test_a_statement_that_takes_too_long_is_ended_by_the_server(server: Server, 
     engine.dispose()
 
 
-def test_a_look_up_that_is_too_slow_is_halved_before_its_database_is_called_away(
+def test_a_look_up_that_is_too_slow_is_halved_before_its_witness_alone_is_called_away(
     server: Server, standing_url: str
 ) -> None:
     keys = [key(number) for number in range(16)]
@@ -136,6 +136,15 @@ def test_a_look_up_that_is_too_slow_is_halved_before_its_database_is_called_away
         asked(5, 16)
     with pytest.raises(DatabaseSilent, match="asked again later"):
         asked(0, 1)
+    with reading(engine) as connection:  # a ledger on the same URL, say: the server answers, and everybody else asks it
+        assert connection.execute(sa.text("SELECT 1")).scalar_one() == 1
+    other = open_engine(standing_url, statement_seconds=STATEMENT_SECONDS)
+    WitnessDatabase(other, tables.outbox_identity).probe(
+        sa.select(tables.outbox_identity.c.identity), tables.outbox_identity.c.identity, ["one"]
+    )
+    with pytest.raises(DatabaseSilent, match="asked again later"):
+        WitnessDatabase(other, tables.outbox).probe(sa.select(column), column, keys[:1])
+    other.dispose()
     engine.dispose()
 
 

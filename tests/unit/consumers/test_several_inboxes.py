@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from reconciler.contract.subscription import Subscription
-from reconciler.errors import DatabaseAway
+from reconciler.errors import ConfigurationError, DatabaseAway
 from reconciler.evidence.inbox import SqlInboxEvidence
 from reconciler.policy.evidence import InboxRow, Lookup, Presence
 from reconciler.policy.inquiry.delivery import double_effect
@@ -133,3 +133,19 @@ def test_an_empty_list_is_no_inbox() -> None:
     evidence = SqlInboxEvidence({SUBSCRIPTION: []})
     assert not evidence.is_configured(SUBSCRIPTION)
     assert evidence.look_up(SUBSCRIPTION, ["A"])["A"].is_unknown
+
+
+def test_a_scan_asks_for_the_columns_again_once_one_of_them_is_gone(engines: list[sa.Engine]) -> None:
+    """A right may be revoked, or a table put back as it was: the error of one scan is not that of all later ones."""
+    insert(engines[0], key := new_key())
+    evidence = SqlInboxEvidence({SUBSCRIPTION: engines[:1]})
+
+    def scanned() -> list[str]:
+        return [row.unique_key for row in evidence.applied_since(SUBSCRIPTION, since_ms=0, after=None, limit=10)]
+
+    assert scanned() == [key]
+    with engines[0].begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE reconciler_inbox RENAME COLUMN incomplete TO gone")
+    with pytest.raises(ConfigurationError):
+        scanned()
+    assert scanned() == [key]
