@@ -155,6 +155,7 @@ class Deployment:
         redis_url: str,
         name_servers: str,
         settings: str = "",
+        subscription: str = "",
         shards: int = SHARDS,
         grace_period_seconds: float = 2.0,
         ledger_url: str | None = None,
@@ -162,7 +163,8 @@ class Deployment:
         tls: TlsSettings | None = None,
         has_marked_secrets: bool = False,
     ) -> None:
-        """`settings` is TOML that is appended: sections [rounds], [repairs], [sweep] and their like.
+        """`settings` is TOML that is appended: sections [rounds], [repairs], [sweep] and their like. Lines of
+        `subscription` are of [[subscriptions]].
 
         `acl` and `tls` are for all that connects to brokers.
         `has_marked_secrets`: announcements and requests are signed with them.
@@ -182,6 +184,7 @@ class Deployment:
         self.acl = acl
         self.tls = tls
         self._extra = settings
+        self._subscription = subscription
         names = ("signature_secret", "secret_key", "key_password") if has_marked_secrets else ()
         self._secrets = {name: marked(name) for name in names} | {"redis": redis_url}
         if acl is not None:
@@ -462,6 +465,7 @@ topic = "{self.topic}"
 group = "{self.group}"
 inbox_url = "sqlite:///{self.inbox}"
 grace_period_seconds = {self._grace_period_seconds}
+{self._subscription}
 
 [logging]
 format = "json"

@@ -16,6 +16,7 @@ from reconciler.rocketmq.wire.properties import (
     encode_properties,
 )
 from reconciler.rocketmq.wire.tolerant_json import parse_object, parse_tolerant_json
+from tests.unit.contract.keys import KEYS
 
 KEY = "7F0000010000000000000000000000AA"
 
@@ -149,6 +150,11 @@ def test_a_message_is_checked_when_it_is_made() -> None:
         arguments: dict[str, object] = {"topic": "T", "body": b"x", **wrong}
         with pytest.raises(InvalidValue):
             Message(**arguments)  # type: ignore[arg-type]  # wrong on purpose
+
+
+@given(key=KEYS)
+def test_a_message_goes_out_under_any_key_that_the_contract_knows(key: str) -> None:
+    assert Message(topic="T", body=b"x", unique_key=key).wire_properties(key)["UNIQ_KEY"] == key
 
 
 def test_what_goes_over_the_wire() -> None:
