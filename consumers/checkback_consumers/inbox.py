@@ -18,7 +18,7 @@ from typing import Any
 from checkback_consumers.completion import AT_ONCE, Completion
 from checkback_consumers.errors import IncompleteEffect
 from checkback_consumers.sql_session import SqlSession
-from reconciler.contract.tables import FORMER_NAMES_TOPIC, INBOX
+from reconciler.contract.tables import FORMER_NAMES_TOPIC, INBOX, is_former_name_of_another
 from reconciler.errors import Collision, InvalidValue, TransientError
 from reconciler.sql.engines import now_ms_sql
 from reconciler.sql.kept_texts import require_kept, texts_in_doubt
@@ -31,7 +31,7 @@ DEDUPE_KEY_CHARACTERS_MAX = 160
 
 _COLUMNS = "consumer_group, unique_key, topic, dedupe_key, duplicate_of, content_digest, source, applied_at_ms"
 _SELECT_BY_KEY = (
-    "SELECT content_digest, {incomplete} FROM reconciler_inbox "
+    "SELECT content_digest, {incomplete}, topic, duplicate_of FROM reconciler_inbox "
     "WHERE consumer_group = :consumer_group AND unique_key = :unique_key"
 )
 _SELECT_BY_BUSINESS = (
@@ -117,7 +117,7 @@ def _is_new_by_its_former_name(session: SqlSession, entry: InboxEntry, completio
     if _insert(session, former, duplicate_of=entry.unique_key, is_left_incomplete=False):
         return True
     try:
-        if _is_applied(session, former, completion):
+        if _is_applied(session, former, completion, effect_of=entry.unique_key):
             return False
     except Collision:
         return True  # a broker whose store was made anew gives its offsets, and so their names, a second time
@@ -173,7 +173,10 @@ def _insert_sql(dialect: str, mark: str) -> str:
     return sql if dialect == "mysql" else f"{sql} ON CONFLICT DO NOTHING"
 
 
-def _is_applied(session: SqlSession, entry: InboxEntry, completion: Completion) -> bool:
+def _is_applied(
+    session: SqlSession, entry: InboxEntry, completion: Completion, *, effect_of: str | None = None
+) -> bool:
+    """Whether the entry's row is there. `effect_of`: the key of the message, of which the entry has a former name."""
     row = session.select_one(
         _latest(session, _SELECT_BY_KEY, completion),
         {"consumer_group": entry.group, "unique_key": entry.unique_key},
@@ -186,6 +189,8 @@ def _is_applied(session: SqlSession, entry: InboxEntry, completion: Completion) 
             f"unique key {entry.unique_key} of group {entry.group} was applied with another content: "
             f"digest {stored.hex()} is stored, {entry.content_digest.hex()} arrived"
         )
+    if effect_of is not None and is_former_name_of_another(effect_of, topic=row[2], duplicate_of=row[3]):
+        raise Collision(f"{entry.unique_key} of group {entry.group} is a former name of {row[3]}, not of {effect_of}")
     if row[1] is not None:
         raise IncompleteEffect(entry.group, entry.unique_key)
     return True

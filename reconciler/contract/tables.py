@@ -164,6 +164,12 @@ OUTBOX_FILTER = Table(
 FORMER_NAMES_TOPIC = "(offset message ids)"
 
 
+def is_former_name_of_another(unique_key: str, *, topic: str, duplicate_of: str | None) -> bool:
+    """Whether a row under a former name of the key is known to be another message's: such rows name their message, and
+    a broker whose store was made anew gives its offsets, and so their names, a second time."""
+    return topic == FORMER_NAMES_TOPIC and duplicate_of != unique_key
+
+
 class Ending(StrEnum):
     """How a person ends an inbox row whose effect may be half."""
 

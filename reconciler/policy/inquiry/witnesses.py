@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from reconciler.contract.tables import EVERY_GROUP
+from reconciler.contract.tables import EVERY_GROUP, is_former_name_of_another
 from reconciler.policy.evidence import InboxRow, Lookup, QueuePosition, StoredMessage
 from reconciler.policy.inquiry.case_file import CaseFile, F, HalfAge, Question
 from reconciler.policy.plan import SubscriptionPlan
@@ -235,7 +235,10 @@ class Witnesses:
         )
 
 
-def _is_of_content(digest: bytes, row: InboxRow) -> bool:
+def _is_of_message(unique_key: str, digest: bytes, row: InboxRow) -> bool:
+    """A row under a former name; of two messages with one content the name may be that of either."""
+    if is_former_name_of_another(unique_key, topic=row.topic, duplicate_of=row.duplicate_of):
+        return False
     return row.content_digest is None or row.content_digest == digest
 
 
@@ -244,12 +247,13 @@ def _effect(
 ) -> Lookup[InboxRow]:
     """The effect under the key, else under one of its former names; ABSENT only if it is under none of them.
 
-    Offsets, and so those names, come again on a broker whose store was made anew: another digest is another message.
+    Offsets, and so those names, come again on a broker whose store was made anew: another digest is another message,
+    and so is another key, which rows of this release tell.
     """
     found = [answers.get(unique_key) or _MISSING]
     if found[0].incomplete is not None:
         return found[0]  # the row under the former name is whole, and says nothing of the handler
     for name, digest in former_names.items():
-        found.append((answers.get(name) or _MISSING).only(partial(_is_of_content, digest)))
+        found.append((answers.get(name) or _MISSING).only(partial(_is_of_message, unique_key, digest)))
     effect = next((one for one in found if one.is_found), None)
     return effect or next((one for one in found if one.is_unknown), found[0])

@@ -109,6 +109,17 @@ def test_an_offset_that_a_broker_gives_a_second_time_hides_no_message(
     assert effect_count(engine) == 2
 
 
+@pytest.mark.pooled
+def test_an_offset_that_a_broker_gives_a_second_time_hides_no_message_of_the_same_content(
+    engine: sa.Engine, handler: TransactionalHandler
+) -> None:
+    assert handler.apply(delivered(GO, FIRST)) is InboxAnswer.NEW
+    assert handler.apply(delivered(RUST, FIRST)) is InboxAnswer.NEW, "the row under the offset names the other message"
+    for key in (GO, RUST):
+        assert handler.apply(delivered(key, FIRST)) is InboxAnswer.DUPLICATE
+    assert effect_count(engine) == 2
+
+
 def test_what_is_written_for_older_plug_ins_is_no_effect_to_a_scan(
     engine: sa.Engine, handler: TransactionalHandler
 ) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from reconciler.contract.tables import EVERY_GROUP, RepairState, Rung
+from reconciler.contract.tables import EVERY_GROUP, FORMER_NAMES_TOPIC, RepairState, Rung
 from reconciler.policy.round import ReconcileRound
 from tests.unit.contract.keys import GO
 from tests.unit.policy.repair_rows import ended
@@ -74,6 +74,20 @@ def test_the_group_that_lacks_the_effect_gets_it_and_the_other_one_no_second(ord
     assert (ended(world, GO).state, ended(world, GO).rung) == (RepairState.DONE, Rung.HAND_OVER)
     assert world.handed_over() == {OTHER}
     assert world.broker.republished == []
+
+
+def test_what_is_noted_there_for_another_message_of_the_same_content_is_no_effect() -> None:
+    """Its broker lost its store, and gave the offset to a message of this release's plug-in before."""
+    world = TwoReleases(Rung.END, Rung.HAND_OVER)
+    process = world.ended_in_vain()
+    for _ in range(40):
+        world.take(OLD)
+        name = world.broker.copies[0].offset_message_id
+        row = world.inbox.rows[OLD, name]
+        world.inbox.rows[OLD, name] = replace(row, topic=FORMER_NAMES_TOPIC, duplicate_of=GO[:-1] + "0")
+        world.take(OTHER)
+        world.rounds(process, 1, consume=False)
+    assert world.handed_over() == {OLD, OTHER}
 
 
 def test_without_a_hand_over_the_repair_is_left_to_a_person() -> None:
