@@ -3,6 +3,9 @@
 A login may have SELECT and INSERT only, and the table may be of a release without the column. Then a row is complete
 at once, as every row with NULL there is. Both are read once a database, beside the first message: the question is one
 SELECT of the catalogue, which fails on no database, so that it cannot break the business transaction.
+
+One engine, or function, may give connections to several databases (tenants, by search_path or USE), and none tells
+which. Where an answer has turned out to be another one's, the question is asked beside each message.
 """
 
 from __future__ import annotations
@@ -10,9 +13,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import sqlalchemy as sa
 
@@ -36,17 +40,21 @@ _ASKED = {
         "ON a.attrelid = t.id AND a.attname = 'incomplete' AND NOT a.attisdropped"
     ),
     # The privileges of this login, whichever level they were granted on; the first is SELECT for a login that reads.
+    # Named in a WHERE: for an outer join MariaDB opens every table of the server.
     "mysql": (
-        "SELECT DATABASE(), c.COLUMN_NAME IS NOT NULL, c.PRIVILEGES LIKE '%%select%%', "
-        "c.PRIVILEGES LIKE '%%insert%%' AND c.PRIVILEGES LIKE '%%update%%' "
-        "FROM (SELECT 1 AS one) AS t LEFT JOIN information_schema.COLUMNS AS c ON c.TABLE_SCHEMA = DATABASE() "
-        "AND c.TABLE_NAME = 'reconciler_inbox' AND c.COLUMN_NAME = 'incomplete'"
+        "SELECT DATABASE(), COUNT(*), MAX(PRIVILEGES) LIKE '%%select%%', "
+        "MAX(PRIVILEGES) LIKE '%%insert%%' AND MAX(PRIVILEGES) LIKE '%%update%%' "
+        "FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() "
+        "AND TABLE_NAME = 'reconciler_inbox' AND COLUMN_NAME = 'incomplete'"
     ),
     "sqlite": (
         "SELECT 'SQLite', count(*), count(*), count(*) FROM pragma_table_info('reconciler_inbox') "
         "WHERE name = 'incomplete'"
     ),
 }
+#: Takes SQLite's lock for writing, as the inbox row does. A read before it would fix what the transaction sees: another
+#: process' commit in between would refuse the row at once (SQLITE_BUSY_SNAPSHOT), without any waiting.
+_WRITES_NOTHING = "UPDATE reconciler_inbox SET source = source WHERE 1 = 0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,42 +77,44 @@ class KnownCompletions:
         self._lock = threading.Lock()
         #: Engine, or function that returns a connection -> what it has, and the monotonic second of the answer.
         self._known: WeakKeyDictionary[Any, tuple[Completion, float]] = WeakKeyDictionary()
+        #: Those whose answer was another database's, or is not true any more: they are asked each time.
+        self._doubted: WeakSet[Any] = WeakSet()
         self._told: set[str] = set()
 
     def of(self, database: sa.Engine | Callable[[], Any], session: SqlSession) -> Completion:
         """What the database has, asked through the session where it is not known. A driver's errors pass."""
         now = self._clock.monotonic_seconds()
+        place = session.engine or database
         with self._lock:
-            known = self._lookup(database)
+            known = self._lookup(place)
         if known is not None and (known[0].is_written or now - known[1] < ASK_AGAIN_SECONDS):
             return known[0]
+        if session.dialect == "sqlite":
+            session.execute(_WRITES_NOTHING, {})
         name, has_column, is_read, is_written = session.select_one(_ASKED[session.dialect], {}) or ("", 0, 0, 0)
         found = Completion(is_read=bool(is_read), is_written=bool(is_read and is_written))
         with self._lock:
-            self._note(database, (found, now))
+            self._note(place, (found, now))
         if not found.is_written:
             self._tell(f"of {name} ({session.dialect})", has_column=bool(has_column))
         return found
 
-    def forget(self, database: sa.Engine | Callable[[], Any]) -> None:
-        """After an error of the database: a right may have been revoked, the next message asks again."""
-        with self._lock:
-            try:
-                self._known.pop(database, None)
-            except TypeError:
-                return
+    def forget(self, database: sa.Engine | Callable[[], Any], session: SqlSession, *, is_refused: bool) -> None:
+        """After an error the next message asks again. `is_refused`: the database lacks what its answer had: a right was
+        revoked, or this is another database than the one that was asked."""
+        place = session.engine or database
+        with self._lock, suppress(TypeError):
+            if self._known.pop(place, None) is not None and is_refused:
+                self._doubted.add(place)
 
-    def _lookup(self, database: Any) -> tuple[Completion, float] | None:
-        try:
-            return self._known.get(database)
-        except TypeError:  # no hash or no weak reference: it is asked each time
-            return None
+    def _lookup(self, place: Any) -> tuple[Completion, float] | None:
+        with suppress(TypeError):  # no hash or no weak reference: it is asked each time
+            return None if place in self._doubted else self._known.get(place)
+        return None
 
-    def _note(self, database: Any, known: tuple[Completion, float]) -> None:
-        try:
-            self._known[database] = known
-        except TypeError:
-            return
+    def _note(self, place: Any, known: tuple[Completion, float]) -> None:
+        with suppress(TypeError):
+            self._known[place] = known
 
     def _tell(self, database: str, *, has_column: bool) -> None:
         with self._lock:

@@ -89,8 +89,9 @@ class SqlInbox:
             try:
                 done = [_enter_and_run(session, connection, entry, effect, completion) for entry, effect in work]
             except Exception as error:
-                if isinstance(error, UsageError) or is_refused(error) or lacks_schema(str(driver_error(error))):
-                    _COMPLETIONS.forget(self._database)
+                refused = is_refused(error) or lacks_schema(str(driver_error(error)))
+                if refused or isinstance(error, UsageError):
+                    _COMPLETIONS.forget(self._database, session, is_refused=refused)
                 raise
             if not session.is_marked():
                 raise UsageError(_ENDED)

@@ -73,6 +73,11 @@ class CallersConnection:
         return self._owner is None
 
     @property
+    def engine(self) -> sa.Engine | None:
+        """SQLAlchemy's engine of the connection; None: a driver's own."""
+        return None if self._alchemy is None else self._alchemy.engine
+
+    @property
     def is_pipelined(self) -> bool:
         """True in psycopg's pipeline mode, where no statement tells whether a row was written."""
         return self._package == "psycopg" and bool(int(self._raw.info.pipeline_status))

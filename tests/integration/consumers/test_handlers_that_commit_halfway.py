@@ -6,14 +6,19 @@ for the reconciler.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy import event
 
+from checkback_consumers.completion import _ASKED
 from checkback_consumers.errors import IncompleteEffect
 from checkback_consumers.handler import transactional_handler
 from checkback_consumers.inbox import InboxAnswer
@@ -202,6 +207,97 @@ def test_a_right_that_is_taken_away_meanwhile_refuses_one_message_at_most(engine
     answers = [bill(received), bill(received)]
     assert answers[-1] is ConsumeStatus.CONSUME_SUCCESS
     assert effect_count(engine, received.unique_key) == 1
+
+
+@pytest.mark.parametrize("way", ["engines", "one engine"])
+def test_tenants_with_and_without_the_column_may_take_turns(engine: sa.Engine, tmp_path: Path, way: str) -> None:
+    """An answer of one of them is none of the other, and the connection does not tell which one it leads to."""
+    other, into_other = another_tenant(engine, tmp_path, way=way)
+    turns = itertools.count()
+
+    def tenant() -> sa.Connection:
+        if next(turns) % 2 == 0:
+            return engine.connect()
+        connection = other.connect()
+        for statement in into_other:
+            connection.exec_driver_sql(statement)
+        return connection
+
+    bill = transactional_handler(tenant, group="billing")(pays)
+    try:
+        answers = [bill(message()) for _ in range(20)]
+    finally:
+        other.dispose()
+    refused = answers.count(ConsumeStatus.RECONSUME_LATER)
+    assert refused == 0 if way == "engines" else refused <= 1
+    assert all(mark is None for mark in rows(engine).values())
+
+
+def another_tenant(engine: sa.Engine, tmp_path: Path, *, way: str) -> tuple[sa.Engine, list[str]]:
+    """A database without the column: its engine, and what leads one of its connections there."""
+    if engine.dialect.name == "sqlite" or way == "engines":
+        other = open_engine(f"sqlite:///{tmp_path}/other.db")
+        schema.upgrade(f"sqlite:///{tmp_path}/other.db", "inbox")
+        business.create_all(other)
+        without_the_column(other)
+        return other, []
+    name = f"tenant_{new_key().lower()}"
+    back = "public" if engine.dialect.name == "postgresql" else str(engine.url.database)
+    into = f"SET search_path TO {name}" if engine.dialect.name == "postgresql" else f"USE {name}"
+    like = "LIKE {} INCLUDING ALL" if engine.dialect.name == "postgresql" else "LIKE {}"
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"CREATE SCHEMA {name}")
+        for table in ("reconciler_inbox", "effects"):
+            of = like.format(f"{back}.{table}")
+            connection.exec_driver_sql(f"CREATE TABLE {name}.{table} ({of})")
+        connection.exec_driver_sql(f"ALTER TABLE {name}.reconciler_inbox DROP COLUMN incomplete")
+    out = f"SET search_path TO {back}" if engine.dialect.name == "postgresql" else f"USE {back}"
+    event.listen(engine, "checkout", lambda raw, *_: run_on(raw, out))
+    return engine, [into]
+
+
+def run_on(raw: Any, statement: str) -> None:
+    with closing(raw.cursor()) as cursor:
+        cursor.execute(statement)
+
+
+def test_a_process_that_commits_between_the_question_and_the_row_refuses_no_message(tmp_path: Path) -> None:
+    """A SQLite transaction that is begun deferred sees what was there at its first read."""
+    url = f"sqlite:///{tmp_path}/inbox.db"
+    schema.upgrade(url, "inbox")
+    made = open_engine(url)
+    business.create_all(made)
+    other = sqlite3.connect(tmp_path / "inbox.db", timeout=0, isolation_level=None)
+    deferred = sa.create_engine(url)
+    event.listen(deferred, "begin", lambda connection: connection.exec_driver_sql("BEGIN DEFERRED"))
+
+    def interferes(*statement: Any) -> None:
+        if "pragma_table_info" in statement[2]:
+            with suppress(sqlite3.OperationalError):  # locked: it has to wait
+                other.execute("INSERT INTO effects (unique_key, amount) VALUES ('another', 1)")
+
+    event.listen(deferred, "after_cursor_execute", interferes)
+    try:
+        received = message()
+        assert transactional_handler(deferred, group="billing")(pays).apply(received) is InboxAnswer.NEW
+        assert effect_count(made, received.unique_key) == 1
+    finally:
+        other.close()
+        deferred.dispose()
+        made.dispose()
+
+
+@pytest.mark.sql("mariadb")
+def test_the_question_opens_no_table_but_its_own(mariadb_url: Secret) -> None:
+    """MariaDB reads the definition of every table of the server for a question that it does not understand."""
+    schema.upgrade(mariadb_url, "inbox")
+    opened = open_engine(mariadb_url)
+    try:
+        with opened.connect() as connection:
+            plan = connection.exec_driver_sql("EXPLAIN " + _ASKED["mysql"], ()).mappings().all()
+    finally:
+        opened.dispose()
+    assert ["Scanned 0 databases" in str(row["Extra"]) for row in plan] == [True]
 
 
 @pytest.mark.parametrize("granted", ["the table", "columns", "no UPDATE", "no column"])
