@@ -224,7 +224,6 @@ class AnnouncementStep:
             # Never the end of the queue: announcements older than this consumer must be admitted, too.
             start = self._source.earliest(queue) if proved is None else proved.queue_offset + 1
             stored = self._half_sets.admit(shard, queue, expected=None, following=start, unique_keys=()).offset
-        known.position = stored
         known.compared_at = self._clock.monotonic_seconds()
         if stored is not None:
             self._recall(queue, known, stored)
@@ -239,16 +238,20 @@ class AnnouncementStep:
         return record if held(self._source, queue, record) is Held.SAME else None
 
     def _recall(self, queue: AnnouncementQueue, known: _Queue, position: int) -> None:
-        """Takes the records that were kept beside the offset. Without one that belongs to it, the record before it is
-        looked at and kept: what was read so far is believed, as before there were proofs."""
+        """Takes the position, and the records that were kept beside it. Without one that belongs to it, the record
+        before it is looked at and kept: what was read so far is believed, as before there were proofs.
+
+        An error leaves the position unknown: beside records of another one, it would pass what lies between the two.
+        """
         kept = self._half_sets.known_records(self._shard(queue), queue)
-        known.trail, known.last = tuple(kept.trail), None
-        if kept.proof is not None and kept.proof.following == position:
-            known.last = kept.proof.record
-        elif position > 0:
-            seen = self._source.look(queue, offset=position - 1).record
-            if seen is not None:
-                self._move(queue, known, position, position, record=seen)
+        is_its_own = kept.proof is not None and kept.proof.following == position
+        known.last = kept.proof.record if kept.proof is not None and is_its_own else None
+        known.trail = tuple(kept.trail)
+        seen = self._source.look(queue, offset=position - 1).record if position > 0 and not is_its_own else None
+        if seen is None:
+            known.position = position
+        else:
+            self._move(queue, known, position, position, record=seen)
 
     def _idle(self, queue: AnnouncementQueue, known: _Queue, position: int) -> StepOutcome:
         now = self._clock.monotonic_seconds()

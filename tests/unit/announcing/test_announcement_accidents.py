@@ -11,6 +11,7 @@ from reconciler.announcing.port import EventKind, StepKind
 from reconciler.contract.subscription import Shard
 from reconciler.errors import InvariantViolation, RedisAway
 from reconciler.policy.ports import Admission, AnnouncementQueue
+from reconciler.policy.ports.announcing import KnownRecords
 from reconciler.testing.memory_shards import MemoryShards
 from tests.unit.announcing.announcement_world import QUEUE, SUBSCRIPTION, World, announcement, away
 from tests.unit.consumers.messages import new_key
@@ -109,6 +110,30 @@ def test_a_redis_that_fell_back_is_followed() -> None:
     world.run_seconds(step, 3.0)
     assert world.half() == set(keys)
     assert EventKind.REWOUND in world.kinds()
+
+
+def test_a_redis_that_fell_back_and_does_not_answer_the_next_question_is_followed() -> None:
+    """The offset is another one, and what was remembered beside the old one must not be taken for its own."""
+    world = World()
+    keys = [new_key() for _ in range(6)]
+    world.topic.send(announcement(*keys[:2]))
+    step = world.step()
+    world.run(step)
+    saved = world.memory.save()
+    world.topic.send(announcement(*keys[2:]))
+    world.run(step)
+    world.memory.restore(saved)
+    known_records, failures = world.memory.known_records, [RedisAway("no answer"), RedisAway("no answer")]
+
+    def answers_later(shard: Shard, queue: AnnouncementQueue) -> KnownRecords:
+        if failures:
+            raise failures.pop()
+        return known_records(shard, queue)
+
+    world.memory.known_records = answers_later  # type: ignore[method-assign]
+    world.run_seconds(step, 10.0)
+    assert not failures
+    assert world.half() == set(keys)
     assert world.rows.outages.current("test") is None
 
 
