@@ -10,10 +10,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from checkback_consumers.message import HandedOverMessage
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, OutboxState, RepairState
 from reconciler.contract.unique_key import key_of
 from reconciler.contract.verdicts import LOSSES, Verdict
+from tests.simulation.acts_judged import ActsJudged
 from tests.simulation.broker import THEIRS
 from tests.simulation.kernel import BASE_MS
 from tests.simulation.redis_data import Scores
@@ -75,6 +77,7 @@ class Checkers:
     def __init__(self, world: World) -> None:
         self._world = world
         self.judgement = Judgement(seed=world.swarm.seed)
+        self.acts = ActsJudged(world, self.judgement)
         self.copies: Counter[str] = Counter()
         self._look_ups: Counter[str] = Counter()
         self._rolled_back: set[str] = set()
@@ -159,6 +162,7 @@ class Checkers:
             self.judgement.phantom.append(f"{unique_key} was repaired by {kind}, but its business never committed")
             return
         self._claimed(process, unique_key, kind)
+        self.acts.repaired(process, unique_key, kind)
         self._proved(process, unique_key, kind)
         if not self._lacking(unique_key):
             effects = [e.at for inbox in world.inboxes.values() for e in inbox.effects if e.unique_key == unique_key]
@@ -304,6 +308,8 @@ class Checkers:
             row = self._world.candidate(group, key)
             is_open = row is None or row.state is CandidateState.OPEN or row.damage is not None
             is_set_wrong = self._world.may_be_left_out(group) and any(not p.is_dead for p in self._world.wrongly_set)
+            if (group, key) in self.acts.dismissed:
+                continue  # closed for good, also where its row cannot be read
             if is_open and is_set_wrong and self._committed(key):
                 self._left_by_setting.add((group, key))
             elif is_open and not self._is_not_taken(group, key):
@@ -337,6 +343,8 @@ class Checkers:
                 if not self._committed(effect.unique_key):
                     judgement.phantom.append(f"{effect.unique_key} had an effect in {group}, but was never committed")
                 self._compare(effect, group)
+                if effect.source == HandedOverMessage.__name__:
+                    self.acts.handed_over(group, effect.unique_key, effect.at)
             for key, order in world.orders.items():
                 if self._committed(key) and not effects[key] and world.takes(group, order.tag):
                     self._without_effect(group, key)
@@ -397,7 +405,8 @@ class Checkers:
     def _verdicts(self) -> None:
         """No verdict says that a group acknowledged without an effect when the effect had been there for long."""
         for (subscription, key), row in self._world.ledger.rows.candidates.items():
-            if row.verdict in LOSSES and row.state is not CandidateState.OPEN:
+            is_dismissed = (subscription.group, key) in self.acts.dismissed
+            if row.verdict in LOSSES and row.state is not CandidateState.OPEN and not is_dismissed:
                 self.judgement.other.append(
                     f"{key} is closed in {subscription.group} as {row.verdict}: a loss stays open"
                 )

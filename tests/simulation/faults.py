@@ -93,6 +93,7 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
     # from here on in the order of their coming, so that seeds of before draw the others as they did
     "groups that pop": ("message handed out in vain",),
     "keys of text": ("key of text",),
+    "operators": ("operator's dismissal: dismissed", "operator repaired", "operator resumed repairs"),
 }  # fmt: skip
 
 

@@ -73,6 +73,7 @@ class LedgerSeen:
         self.outages = port(ledger.outages)
         self.announcements = port(ledger.announcements)
         self.hand_over_queue = port(ledger.repairs, ledger.hand_overs, ledger.holds)
+        self.closings = port(ledger.closings)
 
 
 class Events:
@@ -110,62 +111,72 @@ class Events:
             kernel.tell(f"{self._process.name} {event}")
 
 
+def _memory_of(world: World, client: SimulatedRedis) -> RedisShardMemory:
+    return RedisShardMemory(
+        RoundRedis(client=client),  # type: ignore[arg-type]
+        commit_generations=world.swarm.commit_generations,
+        new_epoch=lambda: f"{world.kernel.dice.getrandbits(64):016x}",
+    )
+
+
+def rounds_of(world: World, process: Process) -> ReconcileRound:
+    """The product's round, as a process has it."""
+    swarm = world.swarm
+    client = SimulatedRedis(world.redis, process, retries=bool(swarm.of("retries on")))
+    memory = _memory_of(world, client)
+    ledger = world.ledger_of(process)
+    evidence = SimulatedEvidence(process, world.cluster, skew_margin_seconds=swarm.skew_margin)
+    evidence.lookups.on_look_up = partial(world.checkers.looked_up, process)
+    outbox = OutboxSeen(process, world.outboxes)
+    inbox = InboxSeen(process, world.inboxes)
+    events = Events(world, process)
+    return ReconcileRound(
+        [world.plan],
+        shards=ShardRounds(
+            memory=memory, leases=RedisRoundLeases(client, clock=process.clock),  # type: ignore[arg-type]
+            rounds=ledger.rounds, owner=process.name, lease_seconds=30.0, events=events,
+        ),
+        memory=memory,
+        selector=CandidateSelector(
+            memory=memory,
+            candidates=ledger.candidates,
+            rules=SelectionRules(skew_margin_seconds=swarm.skew_margin, retention_seconds=world.retention_seconds),
+        ),
+        verifier=Verifier(
+            brokers=evidence, outbox=outbox, inbox=inbox, repairs=ledger.repairs, known_brokers=ledger.brokers,
+            rules=VerifyRules(skew_margin_seconds=swarm.skew_margin),
+        ),
+        repairer=Repairer(
+            brokers=evidence, sends=SimulatedRepairs(process, world.cluster, evidence), outbox=outbox, inbox=inbox,
+            repairs=ledger.repairs, hand_overs=ledger.hand_overs, holds=ledger.holds, rules=RepairRules(),
+            clock=process.clock, owner=process.name, events=events,
+        ),
+        breaker=CircuitBreaker(
+            holds=ledger.holds, rules=BreakerRules(), owner=process.name, clock=process.clock, events=events,
+        ),
+        candidates=ledger.candidates,
+        repairs=ledger.repairs,
+        outages=ledger.outages,
+        outbox=outbox,
+        clock=process.clock,
+        owner=process.name,
+        events=events,
+    )  # fmt: skip
+
+
 class Reconciling:
     """reconciler run, without its announcement consumer."""
 
     def __init__(self, world: World, process: Process) -> None:
         self._world = world
         self._process = process
-        swarm, plan = world.swarm, world.plan
-        retries = bool(swarm.of("retries on"))
-        client = SimulatedRedis(world.redis, process, retries=retries)
-        clients = RoundRedis(client=client)  # type: ignore[arg-type]
-        memory = RedisShardMemory(
-            clients,
-            commit_generations=swarm.commit_generations,
-            new_epoch=lambda: f"{world.kernel.dice.getrandbits(64):016x}",
-        )
-        self.ledger = ledger = world.ledger_of(process)
-        evidence = SimulatedEvidence(process, world.cluster, skew_margin_seconds=swarm.skew_margin)
-        evidence.lookups.on_look_up = partial(world.checkers.looked_up, process)
-        outbox = OutboxSeen(process, world.outboxes)
-        inbox = InboxSeen(process, world.inboxes)
-        events = Events(world, process)
-        self.rounds = ReconcileRound(
-            [plan],
-            shards=ShardRounds(
-                memory=memory, leases=RedisRoundLeases(client, clock=process.clock),  # type: ignore[arg-type]
-                rounds=ledger.rounds, owner=process.name, lease_seconds=30.0, events=events,
-            ),
-            memory=memory,
-            selector=CandidateSelector(
-                memory=memory,
-                candidates=ledger.candidates,
-                rules=SelectionRules(skew_margin_seconds=swarm.skew_margin, retention_seconds=world.retention_seconds),
-            ),
-            verifier=Verifier(
-                brokers=evidence, outbox=outbox, inbox=inbox, repairs=ledger.repairs, known_brokers=ledger.brokers,
-                rules=VerifyRules(skew_margin_seconds=swarm.skew_margin),
-            ),
-            repairer=Repairer(
-                brokers=evidence, sends=SimulatedRepairs(process, world.cluster, evidence), outbox=outbox, inbox=inbox,
-                repairs=ledger.repairs, hand_overs=ledger.hand_overs, holds=ledger.holds, rules=RepairRules(),
-                clock=process.clock, owner=process.name, events=events,
-            ),
-            breaker=CircuitBreaker(
-                holds=ledger.holds, rules=BreakerRules(), owner=process.name, clock=process.clock, events=events,
-            ),
-            candidates=ledger.candidates,
-            repairs=ledger.repairs,
-            outages=ledger.outages,
-            outbox=outbox,
-            clock=process.clock,
-            owner=process.name,
-            events=events,
-        )  # fmt: skip
+        self.rounds = rounds_of(world, process)
+        client = SimulatedRedis(world.redis, process, retries=bool(world.swarm.of("retries on")))
+        ledger = world.ledger_of(process)
         self._recovery = OutageRecovery(
-            [plan], memory=memory, commit_sets=RedisCommitSets(client), inbox=inbox, outages=ledger.outages,  # type: ignore[arg-type]
-            rounds=ledger.rounds, clock=process.clock, events=events, page_rows=20,
+            [world.plan], memory=_memory_of(world, client), commit_sets=RedisCommitSets(client),  # type: ignore[arg-type]
+            inbox=InboxSeen(process, world.inboxes), outages=ledger.outages, rounds=ledger.rounds, clock=process.clock,
+            events=Events(world, process), page_rows=20,
         )  # fmt: skip
         process.spawn(self._run_rounds)
         process.spawn(self._recover)

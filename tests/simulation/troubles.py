@@ -417,6 +417,8 @@ class Troubles:
         """When, in port calls, something happens to a process."""
         if self._is_over:
             return
+        if process.kind not in DIES:
+            return
         dies, pauses = self._of(DIES[process.kind]), self._of("pauses")
         if not dies and not pauses:
             return

@@ -29,6 +29,7 @@ from tests.simulation.faults import saw_at_rest, saw_round
 from tests.simulation.inbox_database import GroupInboxes, InboxDatabase
 from tests.simulation.kernel import BASE_MS, NEVER, Kernel, Link, Process, ServerClock, SimulationBug
 from tests.simulation.key_shapes import KeyShapes
+from tests.simulation.operators import Operator
 from tests.simulation.outbox_database import PRODUCER_GROUP, TOPIC, OutboxDatabase
 from tests.simulation.producing import ENVIRONMENT, Order, ProducingService, Sweeping
 from tests.simulation.reconciling import Announcing, LedgerSeen, Reconciling
@@ -74,7 +75,7 @@ class World:
         self.group_stopped_until: dict[str, float] = {}
         self.announcers_stopped_until = self.reconcilers_stopped_until = 0.0
         self.producers_stay_away = False
-        self.is_healed = False
+        self.is_healed, self.healed_at = False, 0.0
         # Servers.
         self.cluster = Cluster([self._broker(number) for number in range(swarm.brokers)], queues=swarm.queues)
         redis_link = Link(kernel, "redis", delay_seconds=0.0005)
@@ -196,6 +197,8 @@ class World:
             self._begin("announcer", f"announcer-{number}", lambda process: Announcing(self, process))
         for number in range(swarm.reconcilers):
             self._begin("reconciler", f"reconciler-{number}", lambda process: Reconciling(self, process))
+        for number in range(2 if swarm.of("operators") else 0):
+            self._begin("operator", f"operator-{number}", lambda process: Operator(self, process))
 
     def _producer(self, number: int, process: Process) -> ProducingService:
         self._producing += 1
@@ -309,7 +312,7 @@ class World:
     def is_excused(self, group: str, key: str) -> bool:
         """It could not be delivered: the handler never takes it, or every copy was deleted and no body was kept."""
         order = self.orders[key]
-        if order.is_poison:
+        if order.is_poison or (group, key) in self.checkers.acts.dismissed:
             return True
         if key in self.troubles.reset_over.get(group, ()) or self._is_handed_to_others(group, key):
             return True
@@ -443,7 +446,7 @@ class World:
         heal_at = self.swarm.load_seconds + 15.0 + 30 * kernel.dice.random()
         kernel.run(heal_at)
         self.troubles.heal()
-        self.is_healed = True
+        self.is_healed, self.healed_at = True, kernel.now
         kernel.tell("---- all troubles end")
         until, why_not = kernel.now + LIVENESS_SECONDS, "not looked"
         while kernel.now < until:

@@ -1,0 +1,117 @@
+"""People who act on what they saw some time ago: dismiss, repair, stop and resume.
+
+Each runs the product's own procedures, in a process of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from reconciler.contract.tables import CandidateState, HoldKind, RepairState
+from reconciler.errors import ChangedMeanwhile, TransientError
+from reconciler.policy.dismissal import CHANGED, CLOSED, Dismissals, KeyAsSeen
+from reconciler.policy.ports import HeldTopic
+from tests.simulation.kernel import Process
+from tests.simulation.reconciling import rounds_of
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+#: How long people go on after the last trouble: verdicts that need them often come then.
+GOES_ON_SECONDS = 90.0
+#: Repairs by hand of one person: a key that nobody can repair is soon left alone.
+REPAIRS_MAX = 6
+
+
+class Operator:
+    """One person."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        self._world = world
+        self._process = process
+        self._ledger = world.ledger_of(process)
+        self._rounds = rounds_of(world, process)
+        self._dismissals = Dismissals(
+            closings=self._ledger.closings, configured=[plan.subscription for plan in world.plan.subscriptions]
+        )
+        self._repairs_left = REPAIRS_MAX
+        process.spawn(self._run)
+
+    def _run(self) -> None:
+        acts: Sequence[Callable[[], None]] = (self._dismiss, self._dismiss, self._repair, self._hold, self._resume)
+        world, dice = self._world, self._world.kernel.dice
+        while not world.is_healed or world.kernel.now < world.healed_at + GOES_ON_SECONDS:
+            self._process.sleep(2 + 10 * dice.random())
+            self._try(acts[world.kernel.any_of(len(acts))])
+        while world.ledger.rows.holds:
+            self._try(self._resume)
+            self._process.sleep(1.0)
+
+    def _try(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except TransientError as error:
+            self._world.kernel.tell(f"{self._process.name} could not: {error}")
+
+    def _think(self) -> None:
+        self._process.sleep(30 * self._world.kernel.dice.random() ** 2)
+
+    def _any_key(self) -> str | None:
+        """A key that needs a person, from a list: reading it is no port call (an economy of the simulator)."""
+        rows = self._world.ledger.rows
+        found = [key for (_, key), row in rows.candidates.items() if row.state is CandidateState.QUARANTINED]
+        found += [place[3] for place, repair in rows.repairs.items() if repair.state is RepairState.FAILED]
+        return found[self._world.kernel.any_of(len(found))] if found else None
+
+    def _look(self, key: str) -> KeyAsSeen:
+        topic, ledger = self._world.plan, self._ledger
+        rows = [ledger.candidates.of_keys(plan.subscription, [key]).get(key) for plan in topic.subscriptions]
+        repairs = ledger.repairs.of_keys(topic.environment, topic.topic, [key])
+        return KeyAsSeen(candidates=[row for row in rows if row is not None], repairs=repairs.get(key, ()))
+
+    def _dismiss(self) -> None:
+        key = self._any_key()
+        if key is None:
+            return
+        seen = self._look(key)
+        self._think()
+        dice = self._world.kernel.dice
+        groups = [row.subscription.group for row in seen.candidates]
+        group = groups[dice.randrange(len(groups))] if groups and dice.random() < 0.3 else None
+        outcomes = self._dismissals.dismiss(seen, group=group, by=self._process.name, reason="paid by hand")
+        for of, outcome in outcomes.items():
+            said = outcome if outcome in {CHANGED, *CLOSED} else "refused"
+            self._world.kernel.saw(f"operator's dismissal: {said}", f"{key[-4:]} {of}")
+
+    def _repair(self) -> None:
+        key = self._any_key()
+        if key is None or self._repairs_left == 0:
+            return
+        self._think()
+        self._repairs_left -= 1
+        for plan in self._world.plan.subscriptions:
+            if self._world.candidate(plan.group, key) is None:
+                continue
+            try:
+                self._rounds.repair_one(plan.subscription, key)
+                self._world.kernel.saw("operator repaired", f"{key[-4:]} {plan.group}")
+            except ChangedMeanwhile:
+                self._world.kernel.saw("operator's repair: changed", key[-4:])
+
+    def _hold(self) -> None:
+        plan = self._world.plan
+        if self._world.is_healed:
+            return
+        reason = f"number {self._world.kernel.seen['operator stopped repairs']}"
+        if self._ledger.holds.place(plan.environment, plan.topic, HoldKind.HOLD, by=self._process.name, reason=reason):
+            self._world.kernel.saw("operator stopped repairs")
+
+    def _resume(self) -> None:
+        plan = self._world.plan
+        found: HeldTopic | None = self._world.ledger.rows.holds.get((plan.environment, plan.topic, HoldKind.HOLD))
+        if found is None:
+            return
+        self._think()
+        is_lifted = self._ledger.holds.lift_seen(plan.environment, found)
+        self._world.kernel.saw("operator resumed repairs" if is_lifted else "operator's resumption: changed")
