@@ -85,7 +85,7 @@ class ActsJudged:
 
     def _held_at(self, hold: HeldTopic) -> float:
         clock: Any = self._world.ledger.rows.clock
-        return (hold.since_ms - clock.skew_ms - BASE_MS) / 1000
+        return float(hold.since_ms - clock.skew_ms - BASE_MS) / 1000
 
     def handed_over(self, group: str, key: str, at: float) -> None:
         """A worker had the effect of a hand-over; one that was stopped for longer than its claim could not know."""

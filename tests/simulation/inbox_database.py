@@ -138,10 +138,10 @@ class InboxConnection:
         return 1
 
     def select(self, key: str) -> tuple[Any, ...] | None:
-        """SELECT content_digest, NULL of a key."""
+        """SELECT content_digest, NULL, topic, duplicate_of of a key."""
         self.round_trip("SELECT inbox")
         row = self.database.rows.get(key) or self._rows.get(key)
-        return None if row is None else (row["content_digest"], None)
+        return None if row is None else (row["content_digest"], None, row["topic"], row["duplicate_of"])
 
     def effect(self, effect: Effect) -> None:
         """The business' own row."""
@@ -193,6 +193,8 @@ class InboxCursor:
     def execute(self, sql: str, parameters: Mapping[str, Any]) -> None:
         if sql.startswith("INSERT INTO reconciler_inbox"):
             self.rowcount = self._connection.insert(parameters)
+        elif sql.startswith("UPDATE reconciler_inbox SET source = source"):
+            self.rowcount = 0  # a lock, for what is asked of the table once a process
         elif "pragma_table_info" in sql:
             self._found = ("SQLite", 0, 0, 0)  # a table of an older release, whose rows are complete at once
         elif sql.startswith("SELECT content_digest"):
