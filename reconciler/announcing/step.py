@@ -316,8 +316,8 @@ class AnnouncementStep:
         start = self._source.earliest(queue) if found is None else found.queue_offset + 1
         if start >= position:
             return self._suspended(known, f"the records before offset {position} are other ones, and none is left")
-        known.trail = tuple(one for one in seen if found is not None and one.queue_offset <= found.queue_offset)
-        if self._move(queue, known, position, start, record=found):
+        trail = tuple(one for one in seen if found is not None and one.queue_offset <= found.queue_offset)
+        if self._move(queue, known, position, start, record=found, trail=trail):
             known.rewinds += 1
             self._report(
                 queue,
@@ -347,10 +347,12 @@ class AnnouncementStep:
         apart: Sequence[str] = (),
         *,
         record: QueueRecord | None = None,
+        trail: tuple[QueueRecord, ...] | None = None,
     ) -> bool:
         """Stores the next offset, with the keys before it and the last record that was seen there. False: another
-        consumer moved the stored offset."""
-        trail = known.trail if record is None else with_record(known.trail, record)
+        consumer moved the stored offset. `trail`: what is left of it; None: all."""
+        trail = known.trail if trail is None else trail
+        trail = trail if record is None else with_record(trail, record)
         answer = self._half_sets.admit(
             self._shard(queue),
             queue,

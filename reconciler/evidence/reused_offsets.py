@@ -32,7 +32,7 @@ class _Known:
     """What was seen of one queue."""
 
     end: int
-    looked_at: float
+    looked_at: float = -LOOK_SECONDS
     #: One of its last records; None: it was not shown, and proves nothing.
     record: QueueRecord | None = None
     doubtful_below: int = 0
@@ -56,17 +56,17 @@ class ReusedOffsets:
         now = self._clock.monotonic_seconds()
         with self._lock:
             old = self._known.get(place)
-        new = _Known(end=end, looked_at=now) if old is None else old
+        new = _Known(end=end) if old is None else old
         if old is not None:
             new = replace(old, end=max(end, old.end))
             is_due = now - old.looked_at >= LOOK_SECONDS
             # Another thread may have seen a later end after this one was read: then its last record is there.
             has_lost = end < old.end and look(old.end - 1) is None
             if has_lost or (is_due and _is_another(old.record, look)):
-                new = _Known(end=end, looked_at=now, doubtful_below=max(old.doubtful_below, old.end))
+                new = _Known(end=end, doubtful_below=max(old.doubtful_below, old.end))
         if consumer_offset is not None and consumer_offset > end:
             new = replace(new, doubtful_below=max(new.doubtful_below, consumer_offset))
-        if end > 0 and (new.record is None or now - new.looked_at >= LOOK_SECONDS):
+        if end > 0 and now - new.looked_at >= LOOK_SECONDS:
             new = replace(new, record=look(end - 1), looked_at=now)
         with self._lock:
             other = self._known.get(place)

@@ -11,7 +11,7 @@ process has seen it unchanged for the length of a lease, by the monotonic clock 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -50,6 +50,9 @@ _Place: TypeAlias = tuple[str, str, str, str]
 
 #: Keys a statement: SQLite allows 32 766 parameters.
 KEYS_A_STATEMENT = 500
+
+#: Pages of due rows that one call reads, as long as they have none that can be claimed.
+_PAGES_MAX = 20
 
 #: Named one by one: with "not DONE" a database would read all repairs of the past for the few that are due.
 _UNFINISHED = sorted(state.value for state in RepairState if state not in FINISHED_REPAIRS)
@@ -101,15 +104,18 @@ class RepairRows:
             return found + self._page(connection, put_off, limit=limit - len(found)) if len(found) < limit else found
 
     def _page(self, connection: sa.Connection, query: sa.Select[Any], *, limit: int) -> list[Repair]:
-        found = self._free(connection.execute(query.limit(limit)))
-        damaged = [row.unique_key for row in found if row.state in FINISHED_REPAIRS]
-        if damaged:  # damaged rows stay due: the sound ones must not starve behind them
-            others = query.where(repair_table.c.unique_key.not_in(damaged[:KEYS_A_STATEMENT]))
-            found = self._free(connection.execute(others.limit(limit)))
-        return [row for row in found if row.state not in FINISHED_REPAIRS]
-
-    def _free(self, rows: Iterable[sa.Row[Any]]) -> list[Repair]:
-        return [repair_of(row) for row in rows if not row.is_stranded or self._is_over(row)]
+        """Damaged rows stay due, and those of a claim that is not over yet stay where they are: the others must not
+        starve behind them."""
+        found: list[Repair] = []
+        looked_at, size = 0, limit
+        for _ in range(_PAGES_MAX):
+            rows = connection.execute(query.limit(size).offset(looked_at)).all()
+            free = [repair_of(row) for row in rows if not row.is_stranded or self._is_over(row)]
+            found += [row for row in free if row.state not in FINISHED_REPAIRS]
+            if len(rows) < size or len(found) >= limit:
+                break
+            looked_at, size = looked_at + size, KEYS_A_STATEMENT
+        return found[:limit]
 
     def claim(self, repair: Repair, *, token: str, lease_seconds: float) -> Repair | None:
         """One conditional UPDATE: of several claimants exactly one changes the row."""

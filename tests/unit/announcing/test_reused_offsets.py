@@ -125,6 +125,21 @@ def test_the_rewind_goes_to_the_newest_record_that_is_left() -> None:
     assert looks <= 12
 
 
+def test_what_is_kept_after_a_rewind_names_no_record_of_the_lost_tail() -> None:
+    """A restart would take them for what was seen behind the record that is left."""
+    world = World()
+    step = world.step()
+    for _minute in range(20):
+        world.topic.now_ms += 60_000
+        send(world, 10)
+        world.run(step)
+    world.topic.lose_tail(25)
+    send(world, 1)
+    while not reused(world):
+        step.run_once(QUEUE)
+    assert [one.queue_offset for one in world.memory.known_records(SHARD, QUEUE).trail][-2:] == [159, 169]
+
+
 def test_records_deleted_by_age_are_no_difference() -> None:
     world = World()
     send(world, 10)

@@ -245,3 +245,16 @@ def show_all(ledger: SqlLedger) -> None:
     assert len(reports.outages("test", limit=10).rows) == 1
     assert len(reports.actions("test", limit=10).rows) == 2
     assert len(ledger.jobs.page("test", limit=10).rows) == 2
+
+
+def test_any_number_of_damaged_repairs_holds_up_no_sound_one(tmp_path: Path) -> None:
+    engine = open_engine(f"sqlite:///{tmp_path}/ledger.db")
+    ledger_metadata.create_all(engine)
+    ledger = SqlLedger(engine)
+    for number in range(30):
+        ledger.repairs.open("test", "ORDERS", f"{number:032X}", rung=Rung.END)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE reconciler_repair SET rung = 'ODD' WHERE unique_key < ?", (f"{25:032X}",))
+    found = ledger.repairs.claimable("test", "ORDERS", scope="*", limit=3)
+    assert [int(row.unique_key, 16) for row in found] == [25, 26, 27]
+    engine.dispose()

@@ -210,6 +210,16 @@ def test_an_end_that_another_thread_has_overtaken_is_no_lost_tail() -> None:
     assert ends == [0, 0, 0]
 
 
+def test_a_record_that_is_not_shown_is_asked_for_no_more_often_than_any_other() -> None:
+    asked: list[int] = []
+    clock = ManualClock(NOW_MS)
+    reused, place = ReusedOffsets(clock), ("Orders", "broker-a", 0)
+    for _ in range(100):
+        assert reused.doubtful_below(place, consumer_offset=90, end=100, look=asked.append) == 0
+        clock.advance(1)
+    assert len(asked) == 4, "at 0, 30, 60 and 90 s"
+
+
 def test_a_queue_with_another_record_at_a_remembered_offset_proves_nothing_below_what_was_seen(
     tail: Tail, watched: Watched
 ) -> None:
