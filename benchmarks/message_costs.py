@@ -1,12 +1,13 @@
 """What one message costs where the plug-ins run: statements, requests, commands, time and rows.
 
-    python -m benchmarks.message_costs [--messages 300] [--turns 5] [--body 512] [--out FILE]
+    python -m benchmarks.message_costs [--messages 300] [--turns 5] [--body 512] [--batch 32] [--out FILE]
 
 PostgreSQL with fsync, redis-server and the embedded broker, one thread. The same business transaction (one INSERT) runs
 bare and inside the producer's block, then bare and behind the consumer's decorator with a recorder, in turns.
 Statements are those that PostgreSQL logged, BEGIN and COMMIT among them; requests are counted in the producer's
 client, commands by Redis.
-`completing` compares the decorator with one whose inbox lacks the column `incomplete`.
+`completing` compares the decorator with one whose inbox lacks the column `incomplete`; `completing_batches` does so for
+messages that share a transaction.
 `times` is the median of each turn's ratio to bare, `added_ms` the median of what is added to a message: both belong to
 the machine. Bytes are those of table and indexes, a row, once all rows are announced.
 """
@@ -38,6 +39,7 @@ from reconciler.contract.tables import INCOMPLETE, OUTBOX
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.client_instance import ClientInstance
+from reconciler.rocketmq.consumer.listener import ConsumeStatus
 from reconciler.rocketmq.wire.codes import RequestCode
 from reconciler.rocketmq.wire.message import Message
 from reconciler.sql import schema
@@ -184,7 +186,22 @@ def consuming(
         "handler": counted.of(lambda: handled(options.messages), options.messages),
     }
     figures |= compared(bare, handled, options.turns, options.messages)
-    figures["completing"] = compared(lambda n: handled(n, at_once), handled, 2 * options.turns + 1, options.messages)
+    together, together_at_once = (
+        transactional_handler(database, group="billing", topics=TOPIC, recorder=recorder, is_batched=True)(effect)
+        for database in (engine, older)
+    )
+
+    def in_batches(messages: int, by: TransactionalHandler) -> None:
+        for first in range(0, messages, options.batch):
+            batch = [arriving() for _ in range(min(options.batch, messages - first))]
+            if by.listener(batch) is not ConsumeStatus.CONSUME_SUCCESS:
+                raise SystemExit("a batch was not applied")
+
+    turns = 2 * options.turns + 1
+    figures["completing"] = compared(lambda n: handled(n, at_once), handled, turns, options.messages)
+    figures["completing_batches"] = compared(
+        lambda n: in_batches(n, together_at_once), lambda n: in_batches(n, together), turns, options.messages
+    )
     return figures | {"row_bytes": row_bytes(url, "reconciler_inbox")}
 
 
@@ -212,6 +229,7 @@ def main() -> int:
     parser.add_argument("--messages", type=int, default=300)
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--body", type=int, default=512, help="bytes")
+    parser.add_argument("--batch", type=int, default=32, help="messages of one transaction")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     durable = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", "log_statement": "all"}

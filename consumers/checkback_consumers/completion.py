@@ -35,20 +35,23 @@ _ASKED = {
     "postgresql": (
         "SELECT current_database(), a.attname IS NOT NULL, has_column_privilege(a.attrelid, a.attnum, 'SELECT'), "
         "has_column_privilege(a.attrelid, a.attnum, 'INSERT') AND has_column_privilege(a.attrelid, a.attnum, 'UPDATE') "
-        "AND NOT row_security_active(a.attrelid) "
+        "AND NOT row_security_active(a.attrelid), "
+        # ctid is a system column: rights to single columns do not reach it, and partitions have it each for itself.
+        "c.relkind = 'r' AND has_column_privilege(a.attrelid, CAST(-1 AS smallint), 'SELECT') "
         "FROM (SELECT to_regclass('reconciler_inbox') AS id) AS t LEFT JOIN pg_catalog.pg_attribute AS a "
-        "ON a.attrelid = t.id AND a.attname = 'incomplete' AND NOT a.attisdropped"
+        "ON a.attrelid = t.id AND a.attname = 'incomplete' AND NOT a.attisdropped "
+        "LEFT JOIN pg_catalog.pg_class AS c ON c.oid = t.id"
     ),
     # The privileges of this login, whichever level they were granted on; the first is SELECT for a login that reads.
     # Named in a WHERE: for an outer join MariaDB opens every table of the server.
     "mysql": (
         "SELECT DATABASE(), COUNT(*), MAX(PRIVILEGES) LIKE '%%select%%', "
-        "MAX(PRIVILEGES) LIKE '%%insert%%' AND MAX(PRIVILEGES) LIKE '%%update%%' "
+        "MAX(PRIVILEGES) LIKE '%%insert%%' AND MAX(PRIVILEGES) LIKE '%%update%%', FALSE "
         "FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() "
         "AND TABLE_NAME = 'reconciler_inbox' AND COLUMN_NAME = 'incomplete'"
     ),
     "sqlite": (
-        "SELECT 'SQLite', count(*), count(*), count(*) FROM pragma_table_info('reconciler_inbox') "
+        "SELECT 'SQLite', count(*), count(*), count(*), 0 FROM pragma_table_info('reconciler_inbox') "
         "WHERE name = 'incomplete'"
     ),
 }
@@ -63,6 +66,8 @@ class Completion:
 
     is_read: bool = False
     is_written: bool = False
+    #: PostgreSQL: a row is found again by its place (ctid).
+    is_placed: bool = False
 
 
 #: A row is complete at once.
@@ -91,8 +96,9 @@ class KnownCompletions:
             return known[0]
         if session.dialect == "sqlite":
             session.execute(_WRITES_NOTHING, {})
-        name, has_column, is_read, is_written = session.select_one(_ASKED[session.dialect], {}) or ("", 0, 0, 0)
-        found = Completion(is_read=bool(is_read), is_written=bool(is_read and is_written))
+        answer = session.select_one(_ASKED[session.dialect], {}) or ("", 0, 0, 0, 0)
+        name, has_column, is_read, is_written, is_placed = answer
+        found = Completion(is_read=bool(is_read), is_written=bool(is_read and is_written), is_placed=bool(is_placed))
         with self._lock:
             self._note(place, (found, now))
         if not found.is_written:

@@ -15,7 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 import sqlalchemy as sa
 
 from checkback_consumers.completion import Completion, KnownCompletions
-from checkback_consumers.inbox import InboxAnswer, InboxEntry, complete_row, enter_inbox
+from checkback_consumers.inbox import ENDED, InboxAnswer, InboxEntry, complete_row, enter_inbox
 from checkback_consumers.sql_session import SqlSession
 from reconciler.errors import InvalidValue, UsageError
 from reconciler.sql.engines import driver_error, lacks_schema
@@ -25,12 +25,6 @@ logger = logging.getLogger(__name__)
 
 #: Runs the business writes on the connection; raises to roll back.
 Effect = Callable[[Any], object]
-
-_ENDED = (
-    "the handler ended the inbox's transaction (commit, rollback, or a database error that it swallowed): "
-    "it must leave both to the wrapper; the message comes again. If a part of the effect was committed, its inbox row "
-    "is incomplete"
-)
 
 #: Of this process: inboxes are made anew for each message where it has several databases.
 _COMPLETIONS = KnownCompletions()
@@ -88,13 +82,14 @@ class SqlInbox:
             completion = _COMPLETIONS.of(self._database, session)
             try:
                 done = [_enter_and_run(session, connection, entry, effect, completion) for entry, effect in work]
+                complete_row(session)
             except Exception as error:
                 refused = is_refused(error) or lacks_schema(str(driver_error(error)))
                 if refused or isinstance(error, UsageError):
                     _COMPLETIONS.forget(self._database, session, is_refused=refused)
                 raise
             if not session.is_marked():
-                raise UsageError(_ENDED)
+                raise UsageError(ENDED)
             return done
 
     @contextmanager
@@ -138,8 +133,9 @@ def _enter_and_run(
         # PostgreSQL turns COMMIT of a failed transaction into ROLLBACK without an error: a handler that swallowed a
         # database error would be acknowledged without its effect.
         if not session.is_sound():
-            raise UsageError(_ENDED)
-        # For each message of a batch: the handler of a later one may commit what this one has done.
-        if completion.is_written and not (session.is_marked() and complete_row(session, entry)):
-            raise UsageError(_ENDED)
+            raise UsageError(ENDED)
+        # For each message of a batch: the handler of a later one may commit what this one has done. On PostgreSQL the
+        # statement that comes before that handler completes this row, too.
+        if session.dialect != "postgresql":
+            complete_row(session)
     return entered

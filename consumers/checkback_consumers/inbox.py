@@ -3,13 +3,14 @@
 The row is what makes an effect happen once, under any redelivery, repair or loss of Redis, and the only evidence
 that it happened. Two writers of one key meet at the primary key: the second waits for the first one's commit.
 
-A row is written *incomplete*, and completed by the transaction's last statement about it. One that is seen incomplete
-was committed by its handler, or by the implicit commit of MySQL's DDL, before the handler had returned: a part of the
-effect may be missing.
+A row is written *incomplete*, and completed after its handler has returned: on PostgreSQL by the statement that writes
+the next row of a batch, else by one of its own. One that is seen incomplete was committed by its handler, or by the
+implicit commit of MySQL's DDL, before the handler had returned: a part of the effect may be missing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
@@ -19,7 +20,7 @@ from checkback_consumers.completion import AT_ONCE, Completion
 from checkback_consumers.errors import IncompleteEffect
 from checkback_consumers.sql_session import SqlSession
 from reconciler.contract.tables import FORMER_NAMES_TOPIC, INBOX, is_former_name_of_another
-from reconciler.errors import Collision, InvalidValue, TransientError
+from reconciler.errors import Collision, InvalidValue, TransientError, UsageError
 from reconciler.sql.engines import now_ms_sql
 from reconciler.sql.kept_texts import require_kept, texts_in_doubt
 
@@ -41,7 +42,16 @@ _SELECT_BY_BUSINESS = (
 #: Of the row that its own transaction wrote, and no other: a later one of the same connection has another mark.
 _COMPLETE = (
     "UPDATE reconciler_inbox SET incomplete = NULL "
-    "WHERE consumer_group = :consumer_group AND unique_key = :unique_key AND incomplete = {mark}"
+    "WHERE {place}consumer_group = :done_group AND unique_key = :done_key AND incomplete = {mark}"
+)
+#: Where a row lies is not left to the planner: by the statistics of an empty table it takes the index of business ids,
+#: for as long as a prepared plan lives, and reads all rows of the group.
+_AT_ITS_PLACE = "ctid = CAST(:done_place AS tid) AND "
+
+ENDED = (
+    "the handler ended the inbox's transaction (commit, rollback, or a database error that it swallowed): "
+    "it must leave both to the wrapper; the message comes again. If a part of the effect was committed, its inbox row "
+    "is incomplete"
 )
 _VALUES = ":consumer_group, :unique_key, :topic, :dedupe_key, :duplicate_of, :content_digest, :source"
 
@@ -77,23 +87,23 @@ class InboxAnswer(StrEnum):
 def enter_inbox(connection: Any, entry: InboxEntry, completion: Completion = AT_ONCE) -> InboxAnswer:
     """Writes the row, first statement of the business transaction on the handler's own connection.
 
-    `completion`: whether a NEW row is left incomplete, for complete_row(). Raises IncompleteEffect if the key, or the
-    one with its business id, has such a row; Collision if the key was applied with another content; InvalidValue for a
-    text that the database would change, and for a business id that it cannot tell from another one or that a message of
-    another topic has; UsageError for a connection in autocommit; TransientError if a concurrent writer vanished (try
-    again). Database errors pass as the driver raises them.
+    `completion`: whether a NEW row is left incomplete, for complete_row(). The row that was left so before is completed
+    here: its handler has returned. Raises IncompleteEffect if the key, or the one with its business id, has such a row;
+    Collision if the key was applied with another content; InvalidValue for a text that the database would change, and
+    for a business id that it cannot tell from another one or that a message of another topic has; UsageError for a
+    connection in autocommit, or where the row left before is not this transaction's; TransientError if a concurrent
+    writer vanished (try again). Database errors pass as the driver raises them.
     """
     if entry.dedupe_key is not None and not 0 < len(entry.dedupe_key) <= DEDUPE_KEY_CHARACTERS_MAX:
         raise InvalidValue(
             "dedupe_key", entry.dedupe_key[:80], f"a business id has 1 to {DEDUPE_KEY_CHARACTERS_MAX} characters"
         )
     session = connection if isinstance(connection, SqlSession) else SqlSession(connection)
-    if _insert(session, entry, duplicate_of=None, is_left_incomplete=completion.is_written):
+    if _insert_incomplete(session, entry, completion) if completion.is_written else _insert(session, entry):
         _require_kept(session, entry)
         if _is_new_by_its_former_name(session, entry, completion):
             return InboxAnswer.NEW
-        if completion.is_written and not complete_row(session, entry):  # no handler runs for it
-            raise TransientError(f"the inbox row of {entry.unique_key} is not this transaction's any more")
+        complete_row(session)  # no handler runs for it
         return InboxAnswer.DUPLICATE
     if _is_applied(session, entry, completion):
         return InboxAnswer.DUPLICATE
@@ -101,7 +111,7 @@ def enter_inbox(connection: Any, entry: InboxEntry, completion: Completion = AT_
     if first is None:
         raise TransientError(f"the inbox row that {entry.unique_key} met is gone again")
     # No handler runs for a duplicate: its row is complete at once.
-    if _insert(session, entry, duplicate_of=first, is_left_incomplete=False) or _is_applied(session, entry, completion):
+    if _insert(session, entry, duplicate_of=first) or _is_applied(session, entry, completion):
         return InboxAnswer.DUPLICATE_BUSINESS
     raise TransientError(f"the inbox row of {entry.unique_key} is neither new nor there")
 
@@ -114,7 +124,7 @@ def _is_new_by_its_former_name(session: SqlSession, entry: InboxEntry, completio
     if entry.former_key is None:
         return True
     former = replace(entry, unique_key=entry.former_key, content_digest=entry.former_digest, topic=FORMER_NAMES_TOPIC)
-    if _insert(session, former, duplicate_of=entry.unique_key, is_left_incomplete=False):
+    if _insert(session, former, duplicate_of=entry.unique_key):
         return True
     try:
         if _is_applied(session, former, completion, effect_of=entry.unique_key):
@@ -124,13 +134,25 @@ def _is_new_by_its_former_name(session: SqlSession, entry: InboxEntry, completio
     raise TransientError(f"the inbox row that {entry.unique_key} met under {entry.former_key} is gone again")
 
 
-def complete_row(session: SqlSession, entry: InboxEntry) -> bool:
-    """Completes the row that this transaction wrote; False if it did not write it. After the entry's own handler."""
-    sql = session.driver_sql(_COMPLETE.format(mark=session.mark_sql))
-    parameters = {"consumer_group": entry.group, "unique_key": entry.unique_key, "mark": session.mark_text}
+def complete_row(session: SqlSession) -> None:
+    """Completes the row that was left incomplete last, if there is one. Its own handler has returned.
+
+    Raises UsageError if the transaction is not the one that wrote it.
+    """
+    row, session.incomplete = session.incomplete, None
+    if row is None:
+        return
+    sql = session.driver_sql(_complete_sql(session, row))
     if session.dialect == "postgresql":  # in a pipeline no count tells
-        return session.select_one(f"{sql} RETURNING 1", parameters) is not None
-    return session.execute(sql, parameters) == 1
+        is_done = session.select_one(f"{sql} RETURNING 1", row) is not None
+    else:
+        is_done = session.is_marked() and session.execute(sql, row) == 1
+    if not is_done:
+        raise UsageError(ENDED)
+
+
+def _complete_sql(session: SqlSession, row: Mapping[str, object]) -> str:
+    return _COMPLETE.format(place=_AT_ITS_PLACE if "done_place" in row else "", mark=session.mark_sql)
 
 
 def _require_kept(session: SqlSession, entry: InboxEntry) -> None:
@@ -141,8 +163,42 @@ def _require_kept(session: SqlSession, entry: InboxEntry) -> None:
         require_kept(session, INBOX, key, in_doubt)
 
 
-def _insert(session: SqlSession, entry: InboxEntry, *, duplicate_of: str | None, is_left_incomplete: bool) -> bool:
-    parameters = {
+def _insert_incomplete(session: SqlSession, entry: InboxEntry, completion: Completion) -> bool:
+    row = {"done_group": entry.group, "done_key": entry.unique_key, "mark": session.mark_text}
+    if session.dialect == "postgresql":
+        place = _insert_after_completing(session, entry, completion)
+        if place is not None and completion.is_placed:
+            row["done_place"] = place
+        is_written = place is not None
+    else:
+        complete_row(session)
+        is_written = _insert(session, entry, mark=session.mark_sql)
+    if is_written:
+        session.incomplete = row
+    return is_written
+
+
+def _insert_after_completing(session: SqlSession, entry: InboxEntry, completion: Completion) -> str | None:
+    """The place of the row, if it was written; the row before it is completed in the same round trip."""
+    place = "CAST(ctid AS VARCHAR)" if completion.is_placed else "unique_key"
+    sql = f"{_insert_sql(session.dialect, session.mark_sql)} RETURNING {place} AS place"
+    before, session.incomplete = session.incomplete, None
+    if before is None:
+        written = session.select_one(session.driver_sql(sql), _values(session, entry, duplicate_of=None))
+        return None if written is None else str(written[0])
+    both = (
+        f"WITH done AS ({_complete_sql(session, before)} RETURNING 1), written AS ({sql}) "  # noqa: S608 - constants only
+        "SELECT (SELECT count(*) FROM done), (SELECT place FROM written)"
+    )
+    parameters = _values(session, entry, duplicate_of=None) | before
+    done, written_at = session.select_one(session.driver_sql(both), parameters) or (0, None)
+    if done != 1:
+        raise UsageError(ENDED)
+    return None if written_at is None else str(written_at)
+
+
+def _values(session: SqlSession, entry: InboxEntry, *, duplicate_of: str | None) -> dict[str, object]:
+    return {
         "consumer_group": entry.group,
         "unique_key": entry.unique_key,
         "topic": entry.topic,
@@ -153,9 +209,12 @@ def _insert(session: SqlSession, entry: InboxEntry, *, duplicate_of: str | None,
         "source": entry.source,
         "mark": session.mark_text,
     }
-    sql = _insert_sql(session.dialect, session.mark_sql if is_left_incomplete else "")
+
+
+def _insert(session: SqlSession, entry: InboxEntry, *, duplicate_of: str | None = None, mark: str = "") -> bool:
+    sql, parameters = _insert_sql(session.dialect, mark), _values(session, entry, duplicate_of=duplicate_of)
     if session.dialect != "mysql":
-        return session.insert(sql, parameters, is_marked=is_left_incomplete)
+        return session.insert(sql, parameters)
     # Never INSERT IGNORE: it would turn other errors into warnings and lose the effect's only guard.
     try:
         return session.insert(sql, parameters)

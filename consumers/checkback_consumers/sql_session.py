@@ -29,6 +29,8 @@ class SqlSession(CallersConnection):
         self.mark_text = secrets.token_hex(8)
         #: PostgreSQL's id of the transaction that has the first row; None: no row yet, or another database.
         self._transaction_id: object = None
+        #: What names the row that was left incomplete last, as parameters of the statement that completes it.
+        self.incomplete: Mapping[str, object] | None = None
 
     def require_guarded(self) -> None:
         """Raises UnsafeConnection for a driver's connection in autocommit whose transaction was begun by hand.
@@ -43,12 +45,10 @@ class SqlSession(CallersConnection):
                 "isolation_level, or autocommit=False), or pass a SQLAlchemy Engine"
             )
 
-    def insert(self, sql: str, parameters: Mapping[str, object], *, is_marked: bool = False) -> bool:
-        """Runs an INSERT of one row; True if the row was written. `is_marked`: the row has the transaction's mark."""
+    def insert(self, sql: str, parameters: Mapping[str, object]) -> bool:
+        """Runs an INSERT of one row; True if the row was written."""
         if self.dialect != "postgresql":
             return self.execute(self.driver_sql(sql), parameters) == 1
-        if is_marked:  # completing the row tells whether it is the same transaction
-            return self.select_one(self.driver_sql(f"{sql} RETURNING 1"), parameters) is not None
         # The id comes with the row: a savepoint would cost one more statement, and an id of its own for every effect.
         row = self.select_one(self.driver_sql(f"{sql} RETURNING txid_current()"), parameters)
         if row is not None and self._transaction_id is None:

@@ -33,6 +33,7 @@ from reconciler.sql import schema
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import inbox
 from tests.integration.consumers.test_inbox_databases import driver_connection, pay_plainly
+from tests.polling import eventually
 from tests.unit.consumers.messages import KeptRecorder, business, effect_count, message, new_key
 
 SUBSCRIPTION = Subscription(environment="test", topic="ORDERS", group="billing")
@@ -161,6 +162,71 @@ def test_a_batch_of_handlers_that_all_commit_completes_no_row(engine: sa.Engine)
     for each in batch[1:]:
         assert bill(each) is ConsumeStatus.RECONSUME_LATER
     assert all(mark is not None for mark in rows(engine).values())
+
+
+@pytest.mark.parametrize("kind", ["sqlalchemy", "driver"])
+def test_in_a_batch_each_message_is_what_it_would_be_alone(engine: sa.Engine, kind: str) -> None:
+    """New ones, one that comes twice in the batch, one that was applied before, and a second key of a business id."""
+    database: Any = engine if kind == "sqlalchemy" else lambda: driver_connection(engine)
+    bill = transactional_handler(database, group="billing", is_batched=True, dedupe_by=business_id)(pays)
+    before, first, twice, last = (message(BUSINESS_ID=f"order-{number}") for number in range(4))
+    other = message(BUSINESS_ID="order-1")
+    assert bill.listener([before]) is ConsumeStatus.CONSUME_SUCCESS
+    assert bill.listener([first, twice, twice, before, other, last]) is ConsumeStatus.CONSUME_SUCCESS
+    assert (bill.counts.applied, bill.counts.duplicates, bill.counts.failed) == (4, 3, 0)
+    assert rows(engine) == dict.fromkeys(each.unique_key for each in (before, first, twice, other, last))
+    assert [effect_count(engine, each.unique_key) for each in (first, twice, other, last)] == [1, 1, 0, 1]
+
+
+@pytest.mark.sql("postgres")
+@pytest.mark.parametrize("together", [1, 8])
+def test_completing_a_row_reads_that_row_alone_while_the_table_has_no_statistics(
+    postgres_url: Secret, together: int
+) -> None:
+    """A prepared plan of an empty table took the index of business ids: each row cost a look at all of its group."""
+    schema.upgrade(postgres_url, "inbox")
+    engine = open_engine(postgres_url)
+    business.create_all(engine)
+    messages = 400
+    with engine.begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE reconciler_inbox SET (autovacuum_enabled = false)")
+    bill = transactional_handler(engine, group="billing", is_batched=True)(pays)
+    for _ in range(messages // together):
+        assert bill.listener([message() for _ in range(together)]) is ConsumeStatus.CONSUME_SUCCESS
+    engine.dispose()  # a server process tells what it has read when it ends
+    looking = open_engine(postgres_url)
+
+    def read() -> list[int]:
+        with looking.connect() as connection:
+            asked = (
+                "SELECT n_tup_upd, seq_tup_read + coalesce(idx_tup_fetch, 0) FROM pg_stat_user_tables "
+                "WHERE relname = 'reconciler_inbox'"
+            )
+            (row,) = connection.exec_driver_sql(asked).all()
+            return list(row)
+
+    try:
+        eventually(lambda: read()[0] == messages, within_seconds=60)
+        assert read()[1] <= 3 * messages
+        assert set(rows(looking).values()) == {None}
+    finally:
+        looking.dispose()
+
+
+@pytest.mark.sql("postgres")
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
+def test_batches_are_completed_under_every_isolation(postgres_url: Secret, level: Any) -> None:
+    schema.upgrade(postgres_url, "inbox")
+    engine = sa.create_engine(postgres_url.reveal(), isolation_level=level)
+    business.create_all(engine)
+    bill = transactional_handler(engine, group="billing", is_batched=True)(pays)
+    first, twice = message(), message()
+    try:
+        assert bill.listener([first, twice, twice, message()]) is ConsumeStatus.CONSUME_SUCCESS
+        assert (bill.counts.applied, bill.counts.duplicates, bill.counts.failed) == (3, 1, 0)
+        assert list(rows(engine).values()) == [None] * 3
+    finally:
+        engine.dispose()
 
 
 def test_another_key_of_the_business_id_is_no_duplicate_of_half_an_effect(engine: sa.Engine) -> None:
