@@ -181,7 +181,7 @@ def test_in_a_batch_each_message_is_what_it_would_be_alone(engine: sa.Engine, ki
 @pytest.mark.sql("postgres")
 @pytest.mark.parametrize("together", [1, 8])
 def test_completing_a_row_reads_that_row_alone_while_the_table_has_no_statistics(
-    postgres_url: Secret, together: int
+    postgres_url: str, together: int
 ) -> None:
     """A prepared plan of an empty table took the index of business ids: each row cost a look at all of its group."""
     schema.upgrade(postgres_url, "inbox")
@@ -215,9 +215,9 @@ def test_completing_a_row_reads_that_row_alone_while_the_table_has_no_statistics
 
 @pytest.mark.sql("postgres")
 @pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
-def test_batches_are_completed_under_every_isolation(postgres_url: Secret, level: Any) -> None:
+def test_batches_are_completed_under_every_isolation(postgres_url: str, level: Any) -> None:
     schema.upgrade(postgres_url, "inbox")
-    engine = sa.create_engine(postgres_url.reveal(), isolation_level=level)
+    engine = sa.create_engine(postgres_url, isolation_level=level)
     business.create_all(engine)
     bill = transactional_handler(engine, group="billing", is_batched=True)(pays)
     first, twice = message(), message()
