@@ -190,7 +190,7 @@ def _insert_after_completing(session: SqlSession, entry: InboxEntry, completion:
         f"WITH done AS ({_complete_sql(session, before)} RETURNING 1), written AS ({sql}) "  # noqa: S608 - constants only
         "SELECT (SELECT count(*) FROM done), (SELECT place FROM written)"
     )
-    parameters = _values(session, entry, duplicate_of=None) | before
+    parameters = {**_values(session, entry, duplicate_of=None), **before}
     done, written_at = session.select_one(session.driver_sql(both), parameters) or (0, None)
     if done != 1:
         raise UsageError(ENDED)
