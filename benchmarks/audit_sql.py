@@ -81,7 +81,8 @@ def _all_facts() -> str:
             _of_group("candidate"),
             accounted="1",
             candidate="CASE WHEN r.state = 'QUARANTINED' OR r.state = 'SETTLED' AND r.verdict IN "
-            "('COLLISION', 'DEAD_LETTERED', 'DELIVERED_NOT_APPLIED', 'INCOMPLETE', 'QUARANTINED') THEN 2 ELSE 1 END",
+            "('BEFORE_SINCE', 'COLLISION', 'DEAD_LETTERED', 'DELIVERED_NOT_APPLIED', 'INCOMPLETE', 'QUARANTINED') "
+            "THEN 2 ELSE 1 END",
             first_seen_ms="r.first_seen_ms",
         ),
     ]

@@ -129,7 +129,8 @@ def make_bench(instance: ClientInstance, folder: Path, concurrency: int) -> Benc
     rounds = ReconcileRound(
         [plan],
         shards=ShardRounds(
-            memory=shards, leases=shards, rounds=ledger.rounds, owner="one", lease_seconds=60, events=events
+            memory=shards, leases=shards, rounds=ledger.rounds, owner="one", lease_seconds=60, clock=SystemClock(),
+            events=events,
         ),
         memory=shards,
         selector=CandidateSelector(

@@ -139,6 +139,8 @@ _ALL_OF_LEDGER = (
     *_on(tables.CANDIDATE, "INSERT", "UPDATE", "DELETE"),
     *_on(tables.REPAIR, "INSERT", "UPDATE", "DELETE"),
     *_on(tables.ROUND, "INSERT", "UPDATE", "DELETE"),
+    *_on(tables.SUBSCRIPTION, "INSERT"),
+    *_on(tables.SUBSCRIPTION, "UPDATE", only_mysql=True),
     *_on(tables.FLOOR, "INSERT", "UPDATE"),
     *_on(tables.OUTAGE, "INSERT", "UPDATE", "DELETE"),
     *_on(tables.HOLD, "INSERT", "UPDATE", "DELETE"),

@@ -310,6 +310,24 @@ ROUND = Table(
     indexes=(("environment", "stored_at_ms"),),
 )
 
+SUBSCRIPTION = Table(
+    name="reconciler_subscription",
+    doc="One row a subscription: since when it answers for messages. Written before its first round, never changed.",
+    columns=(
+        Column("environment", "name", "Environment."),
+        Column("topic", "name", "Business topic."),
+        Column("consumer_group", "name", "The group."),
+        Column(
+            "since_ms",
+            "bigint",
+            "Its first round, by the clock that was behind the others; NULL: it had rounds before this was kept, and "
+            "answers for every message.",
+            nullable=True,
+        ),
+    ),
+    primary_key=("environment", "topic", "consumer_group"),
+)
+
 FLOOR = Table(
     name="reconciler_floor",
     doc="Everything announced below this offset was matched or settled: where to start when Redis lost everything.",
@@ -508,6 +526,7 @@ LEDGER_TABLES = (
     CANDIDATE,
     REPAIR,
     ROUND,
+    SUBSCRIPTION,
     FLOOR,
     OUTAGE,
     HOLD,

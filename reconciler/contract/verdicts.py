@@ -14,6 +14,7 @@ class Verdict(StrEnum):
     RETRYING = "RETRYING"
     DEAD_LETTERED = "DEAD_LETTERED"
     FILTERED = "FILTERED"
+    BEFORE_SINCE = "BEFORE_SINCE"
     COLLISION = "COLLISION"
     INCOMPLETE = "INCOMPLETE"
     LOST_CONFIRM = "LOST_CONFIRM"
@@ -47,6 +48,8 @@ MEANINGS: dict[Verdict, str] = {
     Verdict.DEAD_LETTERED: "The group failed the message for good; it lies in the dead-letter topic: shown, never "
     "repaired.",
     Verdict.FILTERED: "The message's tag is not one that the group subscribes to: settled.",
+    Verdict.BEFORE_SINCE: "The group was given the message before this subscription's first round, or before its "
+    "setting `since`, and shows no effect: it is not the group's; settled, counted, nothing is sent for it alone.",
     Verdict.COLLISION: "The key has two contents: the inbox, another outbox, or all that brokers have differ "
     "from the outbox row; or two inboxes of the group hold it (a double effect): quarantined, nothing is sent.",
     Verdict.INCOMPLETE: "The group's inbox has the key with an incomplete row: its handler ended the transaction "
@@ -68,7 +71,7 @@ MEANINGS: dict[Verdict, str] = {
 LOSSES = frozenset({Verdict.LOST_CONFIRM, Verdict.PARKED, Verdict.ROLLED_BACK_WRONGLY, Verdict.EXPIRED})
 
 #: A candidate with one of these leaves pending without a repair.
-SETTLING = frozenset({Verdict.CONSUMED, Verdict.FILTERED, Verdict.REJECTED})
+SETTLING = frozenset({Verdict.CONSUMED, Verdict.FILTERED, Verdict.BEFORE_SINCE, Verdict.REJECTED})
 
 #: A candidate with one of these leaves pending for the quarantine; a person must look.
 QUARANTINING = frozenset(
@@ -80,6 +83,9 @@ QUARANTINING = frozenset(
         Verdict.DELIVERED_NOT_APPLIED,
     }
 )
+
+#: A SETTLED candidate with one of these was given up, by a person or by what the subscription answers for.
+GIVEN_UP = QUARANTINING | {Verdict.BEFORE_SINCE}
 
 #: A candidate with one of these stays pending.
 WAITING = frozenset({Verdict.LAGGING, Verdict.RETRYING, Verdict.UNKNOWN})

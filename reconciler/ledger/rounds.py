@@ -13,6 +13,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from reconciler.clock import Clock
 from reconciler.contract.queue_proof import QueueProof
 from reconciler.contract.row_values import RowReader
 from reconciler.contract.subscription import Shard, Subscription
@@ -20,6 +21,7 @@ from reconciler.contract.tables import ROUND
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.floors import SqlFloors
 from reconciler.ledger.paging import compared
+from reconciler.ledger.since import SqlSince
 from reconciler.policy.ports import RoundCounts, RoundDone, StoredRound
 from reconciler.sql.tables import round_row
 
@@ -32,11 +34,21 @@ _ROWS = RowReader(ROUND)
 
 
 class SqlRounds:
-    """Rounds and floors in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
+    """Rounds, floors, and since when rounds run, in SQL. Shared by threads. Raises DatabaseAway."""
 
-    def __init__(self, database: LedgerDatabase, floors: SqlFloors) -> None:
+    def __init__(self, database: LedgerDatabase, floors: SqlFloors, *, clock: Clock | None = None) -> None:
+        """`clock`: when a ledger that cannot keep since when rounds run is asked again; None: the host's."""
         self._database = database
         self._floors = floors
+        self._since = SqlSince(database, clock=clock)
+
+    def since_ms(self, subscription: Subscription) -> int | None:
+        """Since when the subscription answers; asked until it is noted."""
+        return self._since.of(subscription)
+
+    def begin(self, subscription: Subscription, *, at_ms: int | None) -> int:
+        """Notes it, unless the ledger knows the subscription."""
+        return self._since.begin(subscription, at_ms=at_ms)
 
     def store(self, done: RoundDone) -> None:
         """One row.

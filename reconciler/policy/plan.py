@@ -10,6 +10,9 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import REPAIR_ORDER_DEFAULT, Rung
 from reconciler.contract.unique_key import shard_of
 
+#: Of `SubscriptionPlan.since_ms`: the group answers for every message.
+EVERY_MESSAGE_MS = 0
+
 #: Inbox rows are taken to be deleted this much earlier than they are: an effect comes some time after the inbox was
 #: asked.
 INBOX_MARGIN_SECONDS = 3600.0
@@ -38,6 +41,13 @@ class SubscriptionPlan:
     has_several_inboxes: bool = False
     #: A message that waits longer for the group is told; 0: never.
     lag_alarm_seconds: float = LAG_ALARM_SECONDS
+    #: What groups were given earlier is not asked of this one. None: as the ledger says, which a round looks up first.
+    since_ms: int | None = None
+
+    def answers_for(self, given_ms: int, *, skew_margin_seconds: float) -> bool:
+        """False of a message that groups were given surely before `since_ms`; another server's clock told its time."""
+        since_ms = EVERY_MESSAGE_MS if self.since_ms is None else self.since_ms
+        return given_ms + skew_margin_seconds * 1000 >= since_ms
 
     @property
     def group(self) -> str:

@@ -127,11 +127,11 @@ class ReconcileRound:
 
     def run(self, subscription: Subscription) -> RoundReport:
         """One round over all shards. Raises DatabaseAway (ledger); Redis away opens an outage instead."""
-        topic, plan = self._plan(subscription)
         outage = self._outages.current(subscription.environment)
         if outage is not None and not outage.rounds_may_run:
             return RoundReport(subscription=subscription, suspended=f"outage: {outage.reason}")
         try:
+            topic, plan = self._plan(subscription, begins=True)
             return self._round(topic, plan, outage)
         except RedisAway as error:
             return self._suspend(subscription, "AWAY", str(error))
@@ -205,11 +205,20 @@ class ReconcileRound:
 
     # ---- steps
 
-    def _plan(self, subscription: Subscription) -> tuple[TopicPlan, SubscriptionPlan]:
+    def _plan(self, subscription: Subscription, *, begins: bool = False) -> tuple[TopicPlan, SubscriptionPlan]:
+        """With the time since which each group of the topic answers; noted where it `begins` to have rounds."""
         try:
-            return self._plans[subscription]
+            topic, _ = self._plans[subscription]
         except KeyError as error:
             raise InvalidValue("subscription", str(subscription), "add a [[subscriptions]] section") from error
+        plans = {plan.subscription: self._since(topic, plan, begins=begins) for plan in topic.subscriptions}
+        return replace(topic, subscriptions=tuple(plans.values())), plans[subscription]
+
+    def _since(self, topic: TopicPlan, plan: SubscriptionPlan, *, begins: bool) -> SubscriptionPlan:
+        """The setting counts before what the ledger noted, which is noted all the same: it is to be had later."""
+        shards = topic.shards_of(plan.subscription) if begins else ()
+        noted_ms = self._shards.since_ms(plan.subscription, shards=shards)
+        return replace(plan, since_ms=noted_ms) if plan.since_ms is None else plan
 
     def _suspend(self, subscription: Subscription, reason: str, detail: str) -> RoundReport:
         """Opens the outage, or lets the scan of the open one begin again."""

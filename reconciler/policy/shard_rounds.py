@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from reconciler.contract.subscription import Shard
+from reconciler.clock import Clock
+from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import InvariantViolation
 from reconciler.policy.events import EventSink, RoundsVoided, ShardRoundRan, ShardStopped
+from reconciler.policy.plan import EVERY_MESSAGE_MS
 from reconciler.policy.ports import RoundDone, RoundLeases, Rounds, ShardMemory, ShardState
 
 
@@ -40,9 +43,11 @@ class ShardRounds:
         rounds: Rounds,
         owner: str,
         lease_seconds: float,
+        clock: Clock,
         events: EventSink,
     ) -> None:
         self._memory = memory
+        self._clock = clock
         self._leases = leases
         self._rounds = rounds
         self._owner = owner
@@ -56,6 +61,25 @@ class ShardRounds:
     def release(self, shard: Shard) -> None:
         """Gives the lease up, at shutdown."""
         self._leases.release(shard, token=self._owner)
+
+    def since_ms(self, subscription: Subscription, *, shards: Sequence[Shard] = ()) -> int:
+        """Since when the subscription answers for messages; noted now where `shards`, all that it has, are to have
+        their first round. Raises RedisAway and DatabaseAway."""
+        noted = self._rounds.since_ms(subscription)
+        if noted is not None or not shards:
+            return noted or EVERY_MESSAGE_MS
+        return self._rounds.begin(subscription, at_ms=self._first_round_ms(shards))
+
+    def _first_round_ms(self, shards: Sequence[Shard]) -> int | None:
+        """Now, by the earlier of two clocks. None: Redis knows rounds, and the ledger does not: an older release ran
+        them, or the ledger was restored."""
+        try:
+            states = [self._memory.state(shard) for shard in shards]
+        except InvariantViolation:
+            return None  # its own round says what is wrong
+        if any(state.epoch is not None for state in states):
+            return None
+        return min(self._clock.now_ms(), *(state.now_ms for state in states))
 
     def run(self, shard: Shard) -> ShardRound:
         """One round of the shard. Raises RedisAway and DatabaseAway."""

@@ -16,6 +16,7 @@ from reconciler.contract.tables import REPAIR_ORDER_DEFAULT, Rung
 from reconciler.contract.urls import shown_value
 from reconciler.settings.notifiers import NotifierSettings, notifier_problems
 from reconciler.settings.types import (
+    EVERYTHING,
     DatabaseUrl,
     DatabaseUrls,
     DocsUrl,
@@ -30,10 +31,12 @@ from reconciler.settings.types import (
     SecretValue,
     SecretValues,
     Section,
+    Since,
     TagFilter,
     TopicName,
     UrlPrefix,
     no_duplicates,
+    read_since_ms,
     split_tags,
 )
 
@@ -202,6 +205,11 @@ class SubscriptionSettings(Section):
         default=defaults.LAG_ALARM_SECONDS,
         description="A message that waits longer than this for the group is told by `status`; 0: never.",
     )
+    since: Since | None = Field(
+        default=None,
+        description="The group answers for messages that groups were given from this time on, or for `everything`; "
+        "unset: since its first round, which the ledger keeps.",
+    )
     repair_order: Annotated[list[Rung], Field(min_length=1), BeforeValidator(no_duplicates)] = Field(
         default=list(REPAIR_ORDER_DEFAULT), description="Rungs of the repair ladder, in order."
     )
@@ -210,6 +218,13 @@ class SubscriptionSettings(Section):
     def inbox_urls(self) -> tuple[SecretText, ...]:
         """Every database of its inbox; none: effects cannot be read."""
         return tuple(self.inbox_url or ())
+
+    @property
+    def since_ms(self) -> int | None:
+        """Milliseconds UTC; 0: everything; None: as the ledger says."""
+        if self.since is None:
+            return None
+        return 0 if self.since == EVERYTHING else read_since_ms(self.since)
 
     @property
     def tag_set(self) -> frozenset[str] | None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from datetime import datetime
 from typing import Annotated, Any
 
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     PlainSerializer,
@@ -24,6 +26,10 @@ from reconciler.contract.urls import read_address, read_database_url, read_redis
 # org.apache.rocketmq.common.topic.TopicValidator and client.Validators: %, |, a-z, A-Z, 0-9, _ and -.
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
 _GROUP = re.compile(r"[%|a-zA-Z0-9_-]{1,160}")
+
+
+#: Of `subscriptions.since`: no message lies before it.
+EVERYTHING = "everything"
 
 
 class Section(BaseModel):
@@ -127,6 +133,27 @@ def split_tags(expression: str) -> frozenset[str] | None:
     return frozenset(tag.strip() for tag in expression.split("||") if tag.strip())
 
 
+def read_since_ms(text: str) -> int:
+    """A time with its offset, in milliseconds UTC since 1970. Raises ValueError."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        at = None
+    if at is None or at.tzinfo is None:
+        raise ValueError(f"expected a time such as 2026-11-26T12:00:00Z, or {EVERYTHING!r}")
+    return round(at.timestamp() * 1000)
+
+
+def _since(value: Any) -> str:
+    """A time of TOML is a text from here on."""
+    text = value.isoformat() if isinstance(value, datetime) else value
+    if not isinstance(text, str):
+        raise ValueError(f"expected a time such as 2026-11-26T12:00:00Z, or {EVERYTHING!r}")  # noqa: TRY004 - pydantic
+    if text != EVERYTHING:
+        read_since_ms(text)
+    return text
+
+
 def _listen(value: str) -> str:
     if not _is_host_and_port(value):
         raise ValueError("expected host:port, for example 127.0.0.1:9378")
@@ -168,6 +195,8 @@ ConsoleUrl = DocsUrl
 UrlPrefix = Annotated[str, Field(max_length=600), AfterValidator(_prefix)]
 Folder = Annotated[str, Field(min_length=1, max_length=1_000), AfterValidator(_folder)]
 TagFilter = Annotated[str, Field(max_length=2_000), AfterValidator(_tags)]
+#: When a group begins to answer for messages.
+Since = Annotated[str, BeforeValidator(_since)]
 TopicName = Annotated[str, AfterValidator(_topic)]
 GroupName = Annotated[str, AfterValidator(_group)]
 #: A secret on a page, and in a schema.

@@ -34,6 +34,8 @@ class MemoryLedgerRows(MemoryRepairRows):
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
         self.rounds: dict[RoundKey, StoredRound] = {}
+        #: Since when each subscription answers for messages.
+        self.since_ms: dict[Subscription, int] = {}
         self.floors: dict[tuple[Subscription, str], Floor] = {}
         self.outages: dict[tuple[str, int], Outage] = {}
         self.holds: dict[tuple[str, str, HoldKind], HeldTopic] = {}
@@ -49,6 +51,25 @@ class MemoryRounds:
 
     def __init__(self, rows: MemoryLedgerRows) -> None:
         self._rows = rows
+
+    def since_ms(self, subscription: Subscription) -> int | None:
+        """As noted."""
+        with self._rows.lock:
+            return self._rows.since_ms.get(subscription)
+
+    def begin(self, subscription: Subscription, *, at_ms: int | None) -> int:
+        """Notes it, unless there are rows of the subscription."""
+        with self._rows.lock:
+            had_rounds = any(
+                known == subscription
+                for known in (
+                    *(shard.subscription for shard, _, _ in self._rows.rounds),
+                    *(of for of, _ in self._rows.floors),
+                    *(row.subscription for row in self._rows.candidates.values()),
+                )
+            )
+            since_ms = 0 if at_ms is None or had_rounds else min(at_ms, self._rows.clock.now_ms())
+            return self._rows.since_ms.setdefault(subscription, since_ms)
 
     def store(self, done: RoundDone) -> None:
         """One row; a generation that ran again after a fall-back takes the place of the undone one."""

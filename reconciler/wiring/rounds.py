@@ -59,6 +59,7 @@ def topic_plans(settings: Settings) -> list[TopicPlan]:
                         inbox_keep_seconds=None if s.inbox_keep_days is None else s.inbox_keep_days * 86_400,
                         has_several_inboxes=len(s.inbox_urls) > 1,
                         lag_alarm_seconds=s.lag_alarm_seconds,
+                        since_ms=s.since_ms,
                     )
                     for s in configured
                 ),
@@ -169,6 +170,7 @@ class RoundAssembly:
                 rounds=ledger.rounds,
                 owner=self.owner,
                 lease_seconds=settings.rounds.lease_seconds,
+                clock=clock,
                 events=self.events,
             ),
             memory=self.memory,

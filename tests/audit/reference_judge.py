@@ -197,8 +197,8 @@ def _smallest(digests: Iterable[Any]) -> bytes | None:
 
 
 def _state(candidate: dict[str, Any]) -> str:
-    """A person settles what was given up by dismissing it; the verdict stays."""
+    """A person settles what was given up by dismissing it, and so does `since`; the verdict stays."""
     given_up = candidate["verdict"] in {
-        "COLLISION", "DEAD_LETTERED", "DELIVERED_NOT_APPLIED", "INCOMPLETE", "QUARANTINED",
+        "BEFORE_SINCE", "COLLISION", "DEAD_LETTERED", "DELIVERED_NOT_APPLIED", "INCOMPLETE", "QUARANTINED",
     }  # fmt: skip
     return "QUARANTINED" if candidate["state"] == "SETTLED" and given_up else str(candidate["state"])

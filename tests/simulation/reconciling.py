@@ -134,7 +134,8 @@ def rounds_of(world: World, process: Process) -> ReconcileRound:
         [world.plan],
         shards=ShardRounds(
             memory=memory, leases=RedisRoundLeases(client, clock=process.clock),  # type: ignore[arg-type]
-            rounds=ledger.rounds, owner=process.name, lease_seconds=30.0, events=events,
+            rounds=ledger.rounds, owner=process.name, lease_seconds=30.0, clock=process.clock,
+            events=events,
         ),
         memory=memory,
         selector=CandidateSelector(

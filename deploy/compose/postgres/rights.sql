@@ -23,6 +23,7 @@ GRANT SELECT, INSERT, UPDATE (incomplete) ON reconciler_inbox TO billing_service
 GRANT SELECT, INSERT, UPDATE, DELETE ON reconciler_candidate TO reconciler_run;
 GRANT SELECT, INSERT, UPDATE, DELETE ON reconciler_repair TO reconciler_run;
 GRANT SELECT, INSERT, UPDATE, DELETE ON reconciler_round TO reconciler_run;
+GRANT SELECT, INSERT ON reconciler_subscription TO reconciler_run;
 GRANT SELECT, INSERT, UPDATE ON reconciler_floor TO reconciler_run;
 GRANT SELECT, INSERT, UPDATE, DELETE ON reconciler_outage TO reconciler_run;
 GRANT SELECT, INSERT, UPDATE, DELETE ON reconciler_hold TO reconciler_run;
@@ -43,6 +44,7 @@ GRANT SELECT, INSERT, UPDATE ON reconciler_notice TO reconciler_sweep;
 GRANT SELECT ON reconciler_candidate TO reconciler_audit;
 GRANT SELECT ON reconciler_repair TO reconciler_audit;
 GRANT SELECT ON reconciler_round TO reconciler_audit;
+GRANT SELECT ON reconciler_subscription TO reconciler_audit;
 GRANT SELECT ON reconciler_floor TO reconciler_audit;
 GRANT SELECT ON reconciler_outage TO reconciler_audit;
 GRANT SELECT ON reconciler_hold TO reconciler_audit;

@@ -43,6 +43,7 @@ SUBSCRIPTION_NAMES = frozenset(
         "lag_alarm_seconds",
         "late_after_seconds",
         "repair_order",
+        "since",
     }
 )
 _ENVIRONMENT = re.compile(r"[A-Za-z0-9_.-]{1,64}")

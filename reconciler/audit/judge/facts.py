@@ -15,7 +15,7 @@ from reconciler.audit.evidence.plan import LATE_COMMIT_MS_MAX, UNSEEN_LATES, Gro
 from reconciler.audit.judge.keys import Codes, Longs
 from reconciler.audit.judge.rows import NULL, Flags, Rows, Vocabulary
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, OutboxState
-from reconciler.contract.verdicts import QUARANTINING
+from reconciler.contract.verdicts import GIVEN_UP
 
 #: No such time: later than all.
 NEVER = np.int64(np.iinfo(np.int64).max)
@@ -185,14 +185,14 @@ def accepted_tags(topic: TopicFacts, asked: GroupPlan, vocabulary: Vocabulary) -
 
 
 def candidate_states(rows: CodedRows, size: int, vocabulary: Vocabulary) -> tuple[Flags, Flags]:
-    """Which keys have a candidate, and which one's newest state is QUARANTINED; a dismissed one was, too."""
+    """Which keys have a candidate, and which one's newest state is QUARANTINED; one that was given up counts, too."""
     if not len(rows.codes):
         none = np.zeros(size, np.bool_)
         return none, none
     names, gravity = rows.rows.names, np.zeros(len(rows.codes), np.int64)
     for place, state in enumerate(_GRAVITY):
         gravity[names["state"] == vocabulary.number(state)] = place
-    given_up = np.isin(names["verdict"], [vocabulary.number(verdict) for verdict in sorted(QUARANTINING)])
+    given_up = np.isin(names["verdict"], [vocabulary.number(verdict) for verdict in sorted(GIVEN_UP)])
     gravity[(names["state"] == vocabulary.number(CandidateState.SETTLED)) & given_up] = len(_GRAVITY) - 1
     newest = largest(rows.codes, rows.rows.times["updated_at_ms"] * len(_GRAVITY) + gravity, size)
     seen = newest != NULL

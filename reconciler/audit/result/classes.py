@@ -131,8 +131,9 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name=KeyClass.QUARANTINED,
-        rule="the ledger holds it as QUARANTINED, or a person dismissed it from there",
-        meaning="Given up with a verdict, dead-lettered ones too: a person must look.",
+        rule="the ledger holds it as QUARANTINED, a person dismissed it from there, or its verdict is BEFORE_SINCE",
+        meaning="Given up with a verdict, dead-lettered ones too: a person must look. What was sent before the group's "
+        "subscription began is the setting `since` to decide.",
         example="Candidate QUARANTINED with verdict DEAD_LETTERED.",
         listed=True,
     ),

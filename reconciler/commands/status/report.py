@@ -15,6 +15,7 @@ from reconciler.commands.status.other_clusters import other_clusters
 from reconciler.commands.status.primaries import blind, unproved
 from reconciler.commands.status.standstill import (
     Need,
+    before_since,
     history_behind,
     limit_seconds,
     open_outage,
@@ -60,6 +61,8 @@ class SubscriptionStatus:
     weaker: tuple[str, ...]
     #: None: nothing waits for the group, or not for long.
     lag: Lag | None = None
+    #: It answers for messages since then; 0: for every message; None: it has had no round yet.
+    since_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +86,8 @@ class StatusReport:
     undecidable: tuple[str, ...] = ()
     #: Keys that were settled because no configured outbox has them, one line each; worth a look, no alarm.
     rejected: tuple[str, ...] = ()
+    #: Messages from before subscriptions answer for any, one line each; no alarm.
+    before_since: tuple[str, ...] = ()
     #: Keys that took effect in two inboxes of one group, one line a subscription.
     doubled: tuple[str, ...] = ()
     #: Databases of evidence that may lack or hide rows, one line each; those that blind us are in `late`, too.
@@ -125,6 +130,7 @@ class StatusReport:
             "damaged": self.damaged,
             "unproved": self.unproved,
             "rejected": self.rejected,
+            "before_since": self.before_since,
             "lagging": self.lagging,
             "undecidable": self.undecidable,
         }
@@ -184,6 +190,7 @@ class StatusReport:
             "late": list(self.late_lines),
             "undecided": list(self.undecided),
             "rejected": list(self.rejected),
+            "before_since": list(self.before_since),
             "lagging": list(self.lagging),
             "undecidable": list(self.undecidable),
             "doubled": list(self.doubled),
@@ -194,6 +201,7 @@ class StatusReport:
                 dict(zip(_SUBSCRIPTION, _subscription_row(s), strict=True))
                 | {"accounted_until_ms": None if s.accounted is None else s.accounted.until_ms}
                 | {"waiting": s.watermark.waiting, "waiting_since_ms": s.watermark.waiting_since_ms}
+                | {"since_ms": s.since_ms}
                 for s in self.subscriptions
             ],
         }
@@ -345,6 +353,7 @@ def read_status(connections: Connections, *, rounds_within_seconds: float | None
         undecided=tuple(undecided(verdicts, now_ms, settings.rounds.retention_seconds, unknown=unknown)),
         undecidable=tuple(line for found in unknown.values() if (line := beyond_set_up(found)) is not None),
         rejected=tuple(rejected(verdicts)),
+        before_since=tuple(before_since(verdicts, {s.subscription: s.since_ms for s in statuses})),
         doubled=tuple(double_effects(reports, verdicts, settings.environment)),
         unproved=tuple(f"{d.name}: {d.found}" for d in doubted),
         damaged=(
@@ -385,6 +394,7 @@ def _status_of(
         accounted=None if accounting is None else accounting.of(topic, plan, last, watermark),
         weaker=tuple(weaker),
         lag=_lag(assembly, plan, watermark, asked_ms=asked_ms),
+        since_ms=assembly.ledger.rounds.since_ms(subscription) if plan.since_ms is None else plan.since_ms,
     )
 
 

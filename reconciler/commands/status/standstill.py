@@ -129,6 +129,20 @@ def rejected(verdicts: Iterable[VerdictCount]) -> list[str]:
     ]
 
 
+def before_since(verdicts: Iterable[VerdictCount], since_ms: Mapping[Subscription, int | None]) -> list[str]:
+    """Messages that subscriptions do not answer for, a line each. `since_ms`: 0 or None: for every message now."""
+    lines = []
+    for v in verdicts:
+        if v.verdict is Verdict.BEFORE_SINCE:
+            at_ms = since_ms.get(v.subscription)
+            now = f"which is {utc_text(at_ms)}" if at_ms else "which was changed: once announced again they are judged"
+            lines.append(
+                f"{v.subscription}: {count_text(v.count)} messages were given to groups before its `since`, {now}, and "
+                "had no effect in its inbox: nothing is sent for it alone"
+            )
+    return lines
+
+
 class NeedKind(StrEnum):
     """What only a person can end."""
 

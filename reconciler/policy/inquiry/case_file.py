@@ -151,6 +151,23 @@ class CaseFile(ABC):
         return is_digits(self.unique_key) or now_ms - written_ms <= kept_seconds * 1000
 
     @property
+    def given_ms(self) -> int | None:
+        """When groups were given the message: the store time of its newest committed copy, by its broker's clock; where
+        brokers have nothing of it any more, the time of its outbox row. None: a half, or a parked one, without a copy
+        was given to nobody; or not all of this is known.
+        """
+        copies = self.own_copies
+        if copies is not None and copies.is_found:
+            return max(copy.store_timestamp_ms for copy in copies.records)
+        is_gone = all(found is not None and found.is_absent for found in (copies, self.own_halves, self.own_parked))
+        return self.row.created_at_ms if is_gone and self.row is not None else None
+
+    def lies_before(self, plan: SubscriptionPlan) -> bool:
+        """True if the message is known to have been given to groups before this group answers for messages."""
+        given_ms = self.given_ms
+        return given_ms is not None and not plan.answers_for(given_ms, skew_margin_seconds=self.skew_margin_seconds)
+
+    @property
     def tag(self) -> tuple[bool, str | None]:
         """(known, tag) from the outbox; where no outbox is configured, from any copy."""
         row = self.row
@@ -178,6 +195,9 @@ class CaseFile(ABC):
     @property
     def missing(self) -> tuple[SubscriptionPlan, ...]:
         """Groups that take the message and whose inbox is not known to have a row."""
+        return self._lacking()
+
+    def _lacking(self) -> tuple[SubscriptionPlan, ...]:
         known, tag = self.tag
         wanting = [p for p in self.plans if not known or p.accepts(tag)]
         return tuple(p for p in wanting if not self._has_effect(p.group))
@@ -210,6 +230,8 @@ class CaseFile(ABC):
         verdict = group_position(answers.positions, {name: of_row(c, self.row) for name, c in answers.copies.items()})
         if verdict is not Verdict.DELIVERED_NOT_APPLIED:
             return verdict
+        if answers.has_inbox and self.lies_before(plan):
+            return Verdict.BEFORE_SINCE
         if answers.consume_mode is None:
             return Question.CONSUME_MODE
         return verdict if answers.consume_mode is ConsumeMode.PULL else Verdict.UNKNOWN

@@ -20,7 +20,7 @@ from reconciler.contract.verdicts import Verdict
 from reconciler.policy.events import LeftKey
 from reconciler.policy.evidence import Watermark, WatermarkState
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
-from reconciler.policy.judging.suspect import Suspect, lacked_commit, suspect_of
+from reconciler.policy.judging.suspect import GIVEN_MS, Suspect, lacked_commit, suspect_of
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import Candidate, Candidates, PendingKey, ShardMemory
 
@@ -106,19 +106,23 @@ class CandidateSelection:
     has_more: bool
 
 
-def is_closed(candidate: Candidate, plan: SubscriptionPlan) -> bool:
+def is_closed(candidate: Candidate, plan: SubscriptionPlan, *, skew_margin_seconds: float) -> bool:
     """True if the key may leave pending without another look.
 
     A key that is announced again is judged again at once, without waiting for its next look, in these cases:
     REJECTED, since a forged announcement before the commit must not hide the loss that may follow, and since of several
     databases one may hold a tombstone and another one commit later; FILTERED, which says what the setting `tags` was at
-    that time; CONSUMED where a second effect may have come in another inbox, or where there was no commit to compare
-    the effect with, so that it may be another message's. A row with an unreadable value closes no key either.
+    that time; BEFORE_SINCE, where the group answers for the message by now; CONSUMED where a second effect may have
+    come in another inbox, or where there was no commit to compare the effect with, so that it may be another message's.
+    A row with an unreadable value closes no key either.
     """
     if candidate.damage is not None or candidate.state is CandidateState.OPEN:
         return False
     if candidate.verdict is Verdict.CONSUMED:
         return not (plan.has_several_inboxes or lacked_commit(candidate.evidence))
+    if candidate.verdict is Verdict.BEFORE_SINCE:
+        given_ms = candidate.evidence.get(GIVEN_MS)
+        return type(given_ms) is int and not plan.answers_for(given_ms, skew_margin_seconds=skew_margin_seconds)
     return candidate.verdict not in {Verdict.REJECTED, Verdict.FILTERED}
 
 
@@ -174,6 +178,7 @@ class CandidateSelector:
             scan=self.rules.scan_max,
             count_until=count_until,
             going_on=going_on,
+            skew_margin_seconds=self.rules.skew_margin_seconds,
         )
         # Another shard begins every round, so that none starves where there are more shards than room.
         self._turn += 1
@@ -265,6 +270,7 @@ class CandidateSelector:
                 scan=scan_left,
                 count_until=0,
                 going_on=going_on,
+                skew_margin_seconds=self.rules.skew_margin_seconds,
             )
             walk.share(1)
             for shard, after in tuple(places.items()):
@@ -304,8 +310,10 @@ class _Walk:
         scan: int,
         count_until: float,
         going_on: Collection[str],
+        skew_margin_seconds: float,
     ) -> None:
         self.plan = plan
+        self._skew_margin_seconds = skew_margin_seconds
         self.topic = topic
         self._going_on = going_on
         self.found: list[Suspect] = []
@@ -354,7 +362,7 @@ class _Walk:
         self._scan_left -= 1
         if not is_unique_key(pending.unique_key):
             self.leave_out(shard, pending)
-        elif row is not None and is_closed(row, self.plan):
+        elif row is not None and is_closed(row, self.plan, skew_margin_seconds=self._skew_margin_seconds):
             self.note_closed(shard, row)
         elif not self.waits(pending) and (row is None or not is_followed(row, self.topic.shards)):
             # Keys that the ledger knows are looked at again: their number says nothing of new losses.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from reconciler.clock import Backoff
+from reconciler.clock import Backoff, utc_text
 from reconciler.contract.row_rules import FINISHED_REPAIRS
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import LOSSES, QUARANTINING, SETTLING, WAITING, Undecided, Verdict
@@ -186,6 +186,8 @@ def _past_copies(d: Suspect, copies: Sequence[StoredMessage]) -> Ruling | Questi
         return verdict
     if verdict is Verdict.UNKNOWN:
         return _unknown(_why_in_doubt(d), _by_in_doubt(d))
+    if verdict is Verdict.BEFORE_SINCE:
+        return _before_since(d)
     if verdict is Verdict.DELIVERED_NOT_APPLIED:
         if not d.group.has_inbox:
             return _unknown("delivered; without an inbox its effect cannot be proved", Undecided.SET_UP)
@@ -194,6 +196,13 @@ def _past_copies(d: Suspect, copies: Sequence[StoredMessage]) -> Ruling | Questi
         if not _are_all_there(copies, d.copies_again.records):
             return _unknown("a committed copy has gone: a copy for the group's next try may have gone with it")
     return Ruling(verdict=verdict, reason="the group's offset is behind the copy, its inbox has no row")
+
+
+def _before_since(d: Suspect) -> Ruling:
+    """What is not sent for this group alone, nor called unapplied: it was given to groups before this one counts."""
+    given, since = (utc_text(at_ms or 0, timespec="milliseconds") for at_ms in (d.given_ms, d.plan.since_ms))
+    reason = f"given to groups at {given}; this one answers for messages since {since}, and its inbox has no row"
+    return Ruling(verdict=Verdict.BEFORE_SINCE, reason=reason)
 
 
 def _why_in_doubt(d: Suspect) -> str:
@@ -337,6 +346,9 @@ def _everything_absent(d: Suspect) -> Ruling:
         for what, lookup in (("committed copy", d.copies), ("half", d.halves), ("parked copy", d.parked))
         for copy in (lookup.records if lookup is not None else ())
     ]
+    was_proved = d.known is not None and d.known.loss_verdict is not None
+    if d.lies_before(d.plan) and not was_proved:
+        return _before_since(d)
     if not others:
         return Ruling(verdict=Verdict.EXPIRED, reason="committed, and no broker has a copy of any kind")
     what, other = others[-1]

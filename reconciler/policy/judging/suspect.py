@@ -21,6 +21,8 @@ TAKEN_BACK = "taken_back"
 UNDECIDED = "undecided"
 #: Evidence: the outbox that a half names: {"identity", "producer_group", "half_at"}.
 NAMED_OUTBOX = "named_outbox"
+#: Evidence of BEFORE_SINCE: when groups were given the message, by its broker's or outbox's clock.
+GIVEN_MS = "given_ms"
 #: Evidence: the producing span, where the message carries one.
 TRACEPARENT = "traceparent"
 #: Characters of one witness's answer that are kept.
@@ -165,8 +167,8 @@ def lacked_commit(evidence: Mapping[str, object]) -> bool:
 
 
 def _places(suspect: Suspect, row: OutboxRow | None) -> dict[str, object]:
-    """Where the newest copy of each kind lies, and what is not this message."""
-    found: dict[str, object] = {}
+    """Where the newest copy of each kind lies, what is not this message, and when it was given to groups too early."""
+    found: dict[str, object] = {GIVEN_MS: suspect.given_ms} if suspect.lies_before(suspect.plan) else {}
     others: list[str] = []
     copies = (("committed_at", suspect.copies), ("half_at", suspect.halves), ("parked_at", suspect.parked))
     for name, lookup in copies:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from reconciler.contract.defaults import RETENTION_SECONDS, SKEW_MARGIN_SECONDS
 from reconciler.contract.tables import EVERY_GROUP, CandidateState
-from reconciler.contract.verdicts import Verdict
+from reconciler.contract.verdicts import SETTLING, Verdict
 from reconciler.policy.evidence import Watermark
 from reconciler.policy.inquiry.case_file import GroupAnswers
 from reconciler.policy.inquiry.witnesses import BrokerSnapshot, Witnesses
@@ -80,12 +80,12 @@ class Judgement:
             return False
         if state is CandidateState.OPEN:
             return True
-        # REJECTED was the verdict on an announcement that came before its commit, FILTERED followed from an older
-        # setting: later verdicts replace both. A second effect replaces the verdict on the first one, and so does half
-        # an effect in another inbox.
+        # REJECTED was the verdict on an announcement that came before its commit, FILTERED and BEFORE_SINCE followed
+        # from older settings: later verdicts replace them. A second effect replaces the verdict on the first one, and
+        # so does half an effect in another inbox.
         is_no_one_effect = self.verification.verdict in {Verdict.COLLISION, Verdict.INCOMPLETE}
         is_corrected = known.verdict is Verdict.CONSUMED and is_no_one_effect
-        is_of_its_time = known.verdict in {Verdict.REJECTED, Verdict.FILTERED}
+        is_of_its_time = known.verdict in SETTLING - {Verdict.CONSUMED}
         return state is CandidateState.QUARANTINED and (is_of_its_time or is_corrected)
 
 

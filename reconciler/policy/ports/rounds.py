@@ -147,7 +147,22 @@ class RoundLeases(Protocol):
 
 
 class Rounds(Protocol):
-    """Durable record of rounds, and the floors that they read. Raises DatabaseAway."""
+    """Durable record of rounds, since when they run, and the floors that they read. Raises DatabaseAway."""
+
+    def since_ms(self, subscription: Subscription) -> int | None:
+        """Since when the subscription answers for messages; 0: for every one. None: its first round is to come.
+
+        A ledger that cannot keep it (an older one, a right that is missing) says 0, and tells that once.
+        """
+        ...
+
+    def begin(self, subscription: Subscription, *, at_ms: int | None) -> int:
+        """Notes, before its first round, since when the subscription answers, and returns what is on record.
+
+        That is `at_ms` or database time, if that is earlier. It is 0 where the ledger knows it already (rounds,
+        candidates, floors) and for None: Redis does. What was noted before stays, whoever was first.
+        """
+        ...
 
     def store(self, done: RoundDone) -> None:
         """One row; doing it twice is harmless."""

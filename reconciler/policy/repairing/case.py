@@ -118,6 +118,19 @@ class RepairCase(CaseFile):
         of_group = {group: replace(a, inbox_again=None, copies=None) for group, a in self.of_group.items()}
         return replace(self, repair=repair, copies=None, halves=None, parked=None, of_group=of_group)
 
+    @property
+    def missing(self) -> tuple[SubscriptionPlan, ...]:
+        """Groups whose effect is waited for: not those that were given the message before they answer for messages.
+
+        If none were left, nobody has the effect and no broker a copy, a half proved the loss that has gone since: it is
+        everybody's.
+        """
+        lacking = self._lacking()
+        answering = tuple(plan for plan in lacking if not self.lies_before(plan))
+        was_given = self.own_copies is not None and self.own_copies.is_found
+        is_everybodys = not was_given and not any(self._has_effect(plan.group) for plan in self.plans)
+        return lacking if is_everybodys and not answering else answering
+
     def position_of(self, plan: SubscriptionPlan) -> Verdict | Question:
         """As for every case file, but UNKNOWN for a group without an inbox that is past the copies."""
         position = CaseFile.position_of(self, plan)

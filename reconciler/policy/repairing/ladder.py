@@ -320,13 +320,13 @@ def _climb(case: RepairCase, reason: str) -> RepairStep:
 
 def _sending(case: RepairCase) -> Question | RepairStep:
     """A send without an answer: what it left decides."""
-    if case.rung.proof is Question.HAND_OVERS:
-        # Inserting the rows again is harmless, and there is no other way to see whether they are there.
-        return _too_often(case) or _commit_unproved(case) or _send_again(case)
     if case.own_copies is None:
         return Question.COMMITTED_COPIES
     if case.own_copies.is_unknown:
         return _wait(case, f"committed copy: {case.own_copies.reason}")
+    if case.rung.proof is Question.HAND_OVERS:
+        # Inserting the rows again is harmless, and there is no other way to see whether they are there.
+        return _too_often(case) or _commit_unproved(case) or _send_again(case)
     if case.own_copies.is_found:
         return _write(case, RepairState.SENT, "a committed copy was found", wait_seconds=case.verify_after_seconds)
     return _write(case, RepairState.OPEN, "no copy although the index has passed the send", goes_on=True)

@@ -35,6 +35,7 @@ STATUS = {
     "late": LINES,
     "undecided": LINES,
     "rejected": LINES,
+    "before_since": LINES,
     "lagging": LINES,
     "undecidable": LINES,
     "doubled": LINES,
@@ -54,6 +55,10 @@ STATUS = {
                 "accounted_until_ms": nullable(TIME_MS),
                 "waiting": {**NUMBER, "description": "Messages that the group has not passed; 0 if unknown, too."},
                 "waiting_since_ms": nullable(TIME_MS),
+                "since_ms": {
+                    **nullable(TIME_MS),
+                    "description": "Since when it answers for messages; 0: for every one; null: no round yet.",
+                },
             }
         )
     ),

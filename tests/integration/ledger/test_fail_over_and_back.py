@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from reconciler.clock import SystemClock
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.events import Event, RoundsVoided
 from reconciler.policy.shard_rounds import ShardRounds
@@ -104,6 +105,7 @@ def pair(new_redis_server: RedisFactory, tmp_path: Path) -> Iterator[Pair]:
                     rounds=ledger.rounds,
                     owner="one",
                     lease_seconds=30.0,
+                    clock=SystemClock(),
                     events=told,
                 ),
             )

@@ -197,7 +197,13 @@ def build(
     rounds = ReconcileRound(
         [plan],
         shards=ShardRounds(
-            memory=shards, leases=shards, rounds=ledger.rounds, owner="one", lease_seconds=30, events=events
+            memory=shards,
+            leases=shards,
+            rounds=ledger.rounds,
+            owner="one",
+            lease_seconds=30,
+            clock=clock,
+            events=events,
         ),
         memory=shards,
         selector=CandidateSelector(

@@ -90,6 +90,7 @@ def use_environment(ledger: SqlLedger) -> None:
 
 def fill(ledger: SqlLedger) -> None:
     """Two rows of each kind, of which one is to be damaged."""
+    ledger.rounds.begin(SUBSCRIPTION, at_ms=5)
     ledger.candidates.record(SHARD, [verification(key, Verdict.LOST_CONFIRM) for key in (BAD, GOOD)])
     ledger.repairs.open_all("test", "ORDERS", {BAD: Rung.END, GOOD: Rung.END})
     counts = RoundCounts(announced=1, matched=1, pending_before=0, pending_added=0, pending_matched=0, pending_after=0)
@@ -127,6 +128,7 @@ ROW = {
     "reconciler_candidate": ("unique_key = ?", (BAD,)),
     "reconciler_repair": ("unique_key = ?", (BAD,)),
     "reconciler_round": ("generation = ?", (2,)),
+    "reconciler_subscription": ("topic = ?", ("ORDERS",)),
     "reconciler_floor": ("broker = ?", ("broker-a",)),
     "reconciler_outage": ("1 = 1", ()),
     "reconciler_hold": ("topic = ?", ("ORDERS",)),
@@ -171,6 +173,7 @@ def test_a_damaged_ledger_row_stops_no_reader(
     last = ledger.rounds.last(SHARD)
     assert last is not None
     assert last.generation in (1, 2)
+    assert ledger.rounds.since_ms(SUBSCRIPTION) == (0 if table.name == "reconciler_subscription" else 5)
     ledger.rounds.raise_floor(SUBSCRIPTION, {"broker-a/0": 9, "broker-b/0": 9})
     if column.name not in ("broker", "queue_id"):
         seen = ledger.announcements.floor(SUBSCRIPTION, QUEUE)

@@ -14,7 +14,7 @@ from reconciler.policy.evidence import InboxRow, OutboxRow, StoredMessage
 from reconciler.policy.judging.candidates import CandidateSelector, SelectionRules
 from reconciler.policy.judging.verifier import Verifier, VerifyRules
 from reconciler.policy.outage import OutageRecovery
-from reconciler.policy.plan import SubscriptionPlan, TopicPlan
+from reconciler.policy.plan import EVERY_MESSAGE_MS, SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import Candidate, Repair, Workers
 from reconciler.policy.repairing.repair import Repairer, RepairRules
 from reconciler.policy.round import ReconcileRound, RoundReport
@@ -121,6 +121,7 @@ class World:
         repair: RepairRules | None = None,
         breaker: BreakerRules | None = None,
         workers: Workers | None = None,
+        since_ms: int | None = EVERY_MESSAGE_MS,
     ) -> None:
         self.workers = workers
         self.clock = ManualClock()
@@ -141,6 +142,7 @@ class World:
                     tags=(tags or {}).get(s.group),
                     grace_period_seconds=grace,
                     inbox_keep_seconds=(inbox_keep_seconds or {}).get(s.group),
+                    since_ms=since_ms,
                 )
                 for s in self.subscriptions
             ),
@@ -262,6 +264,7 @@ class World:
                 rounds=m.wrap(self.ledger.rounds),
                 owner=owner,
                 lease_seconds=12.0,
+                clock=self.clock,
                 events=self.events,
             ),
             memory=memory,

@@ -9,9 +9,14 @@ import pytest
 import sqlalchemy as sa
 from alembic import command
 
+from reconciler.clock import ManualClock
 from reconciler.contract.queue_proof import QueueProof, QueueRecord
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import RepairState, Rung
+from reconciler.ledger.database import LedgerDatabase
+from reconciler.ledger.floors import SqlFloors
+from reconciler.ledger.rounds import SqlRounds
+from reconciler.ledger.since import ASK_AGAIN_SECONDS
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.ports import AnnouncementQueue, RepairChange
 from reconciler.sql import schema
@@ -47,7 +52,7 @@ def test_an_upgrade_keeps_the_repairs_of_the_first_revision_and_does_not_guess_t
 ) -> None:
     ledger_of_revision_1(database_url)
     assert schema.current(database_url, "ledger") == "0001_ledger"
-    assert schema.upgrade(database_url, "ledger") == "0012_floor_proof"
+    assert schema.upgrade(database_url, "ledger") == "0013_subscription"
     engine = open_engine(database_url)
     query = (
         "SELECT unique_key, state, attempts, sent_at_ms, first_sent_at_ms FROM reconciler_repair ORDER BY unique_key"
@@ -118,4 +123,30 @@ def test_floors_are_kept_in_a_ledger_that_was_not_upgraded_and_get_proofs_after_
     seen = ledger.announcements.floor(OF, QUEUE)
     assert seen is not None
     assert (seen.queue_offset, seen.proof) == (12, proof)
+    engine.dispose()
+
+
+def test_a_ledger_that_was_not_upgraded_bounds_no_subscription_and_the_upgrade_gives_old_ones_no_bound(
+    database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    schema.upgrade(database_url, "ledger")
+    config = schema._config("ledger")
+    engine = open_engine(database_url)
+    with writing(engine) as connection:
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0012_floor_proof")
+    clock = ManualClock()
+    rounds, added = (
+        SqlRounds(LedgerDatabase(engine), SqlFloors(LedgerDatabase(engine)), clock=clock),
+        replace(OF, group="new"),
+    )
+    for _ in range(3):
+        assert (rounds.since_ms(OF), rounds.begin(OF, at_ms=5)) == (0, 0)
+    assert caplog.text.count("since_not_kept") == 1
+    rounds.raise_floor(OF, {"broker-a/3": 7})  # it has rounds
+    schema.upgrade(database_url, "ledger")
+    assert rounds.since_ms(OF) == 0
+    clock.advance(ASK_AGAIN_SECONDS)
+    assert rounds.since_ms(OF) is rounds.since_ms(added) is None
+    assert (rounds.begin(OF, at_ms=5), rounds.begin(added, at_ms=5)) == (0, 5)
     engine.dispose()

@@ -1,0 +1,101 @@
+"""reconciler_subscription: since when a subscription answers for messages. Written once, and never changed.
+
+A new group has no effects of what was sent before it: without this time each such message looks like one that it has
+lost. A ledger that cannot keep the time, since it was not upgraded or the login may not, says that there is no bound.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import sqlalchemy as sa
+
+from reconciler.clock import Clock, SystemClock
+from reconciler.contract.subscription import Subscription
+from reconciler.errors import ConfigurationError, DatabaseAway, ReconcilerError
+from reconciler.ledger.database import LedgerDatabase
+from reconciler.sql.rights import is_refused
+from reconciler.sql.tables import candidate, floor, round_row, subscription_row
+
+#: Since always: the subscription answers for every message.
+_ALWAYS_MS = 0
+#: A ledger that could not keep the time is asked again after this.
+ASK_AGAIN_SECONDS = 60.0
+
+_log = logging.getLogger(__name__)
+
+
+class SqlSince:
+    """Rows of subscriptions in SQL. Shared by threads; every call is one transaction or two. Raises DatabaseAway."""
+
+    def __init__(self, database: LedgerDatabase, *, clock: Clock | None = None) -> None:
+        self._database = database
+        self._clock = clock or SystemClock()
+        #: What this process has read: it does not change any more.
+        self._noted: dict[Subscription, int] = {}
+        self._has_told = False
+        #: In monotonic seconds: until then the ledger cannot keep it.
+        self._cannot_until = 0.0
+
+    def of(self, subscription: Subscription) -> int | None:
+        """Milliseconds UTC; 0: always, also where it cannot be kept or read. None: not noted yet."""
+        if subscription in self._noted:
+            return self._noted[subscription]
+        if self._clock.monotonic_seconds() < self._cannot_until:
+            return _ALWAYS_MS
+        try:
+            with self._database.reading() as connection:
+                row = connection.execute(
+                    sa.select(subscription_row.c.since_ms).where(_of(subscription, subscription_row))
+                ).first()
+        except (DatabaseAway, ConfigurationError) as error:
+            return self._cannot(error)
+        if row is None:
+            return None
+        self._noted[subscription] = row.since_ms if type(row.since_ms) is int else _ALWAYS_MS
+        return self._noted[subscription]
+
+    def begin(self, subscription: Subscription, *, at_ms: int | None) -> int:
+        """Notes it unless somebody has, and returns what is noted. None: always."""
+        identity = {
+            "environment": subscription.environment,
+            "topic": subscription.topic,
+            "consumer_group": subscription.group,
+        }
+        try:
+            with self._database.reading() as connection:
+                had_rounds = at_ms is None or any(
+                    connection.execute(sa.select(sa.literal(1)).where(_of(subscription, table)).limit(1)).first()
+                    for table in (round_row, candidate, floor)
+                )
+                since_ms = None if at_ms is None or had_rounds else min(at_ms, self._database.read_now_ms(connection))
+            with self._database.writing() as connection:
+                row = identity | {"since_ms": since_ms}
+                self._database.insert_missing(connection, subscription_row, [row])
+        except (DatabaseAway, ConfigurationError) as error:
+            return self._cannot(error)
+        return self.of(subscription) or _ALWAYS_MS
+
+    def _cannot(self, error: ReconcilerError) -> int:
+        """Without table or right there is no bound, as in releases before; what else fails is raised."""
+        if isinstance(error, DatabaseAway) and not is_refused(error.__cause__):
+            raise error
+        self._cannot_until = self._clock.monotonic_seconds() + ASK_AGAIN_SECONDS
+        if not self._has_told:
+            self._has_told = True
+            _log.warning(
+                "since_not_kept: %s: a group that is added answers for every message that is announced, old ones too: "
+                "`reconciler db upgrade ledger`, and the rights that `reconciler doctor` names (%s)",
+                subscription_row.name,
+                error,
+            )
+        return _ALWAYS_MS
+
+
+def _of(subscription: Subscription, table: sa.Table) -> sa.ColumnElement[Any]:
+    return (
+        (table.c.environment == subscription.environment)
+        & (table.c.topic == subscription.topic)
+        & (table.c.consumer_group == subscription.group)
+    )

@@ -1,0 +1,208 @@
+"""A subscription answers for messages since its first round: a group that is added owes nothing of what came before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from reconciler.contract.subscription import Subscription
+from reconciler.contract.tables import CandidateState, RepairState, Rung
+from reconciler.policy.plan import SubscriptionPlan
+from reconciler.policy.round import ReconcileRound
+from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
+
+SHIPPING = Subscription(environment=ENVIRONMENT, topic=TOPIC, group="shipping")
+
+
+def running(*, repair_order: tuple[Rung, ...] | None = None) -> World:
+    """Billing has had rounds for a minute."""
+    world = World(since_ms=None, **({} if repair_order is None else {"repair_order": repair_order}))  # type: ignore[arg-type]
+    world.rounds(world.process(), 12)
+    return world
+
+
+def add(world: World, subscription: Subscription = SHIPPING, *, announced: Sequence[str] = (),
+        at_the_end: bool = True, since_ms: int | None = None) -> ReconcileRound:  # fmt: skip
+    """The settings name another group, whose offsets begin at the end, or at the beginning; it reads every announcement
+    from the earliest on. A process that has them."""
+    plan = SubscriptionPlan(subscription=subscription, grace_period_seconds=10.0, since_ms=since_ms)
+    world.topic = replace(world.topic, subscriptions=(*world.topic.subscriptions, plan))
+    world.subscriptions.append(subscription)
+    if at_the_end:
+        world.broker.offsets[subscription.group] = len([c for c in world.broker.copies if c.topic == TOPIC])
+    for unique_key in announced:
+        world.shards._memory(world.shard(unique_key, subscription)).half.add(unique_key)
+    return world.process()
+
+
+def closed(world: World, unique_key: str, group: str = "shipping") -> tuple[CandidateState, str]:
+    row = world.candidate(unique_key, group)
+    assert row is not None, "no round has looked at the key"
+    return row.state, str(row.verdict)
+
+
+def kept(world: World, number: int) -> str:
+    """A committed message with its body in the outbox, of which brokers have nothing."""
+    half = world.broker.send_half(key(number))
+    world.commit_locally(key(number), half, body=half.body, properties={"user": "value"})
+    world.broker.halves.remove(half)
+    return key(number)
+
+
+def test_what_was_delivered_before_the_group_came_is_not_called_unapplied() -> None:
+    world = running()
+    old = [world.deliver(number) for number in range(20)]
+    world.rounds(world.process(), 12)
+    later = add(world, announced=old)
+    world.rounds(later, 12)
+    assert {closed(world, one) for one in old} == {(CandidateState.SETTLED, "BEFORE_SINCE")}
+    new = world.deliver(99)
+    world.consume("billing")
+    world.broker.offsets["shipping"] = len(world.broker.copies)  # passed without an effect
+    world.rounds(later, 12, consume=False)
+    assert closed(world, new) == (CandidateState.QUARANTINED, "DELIVERED_NOT_APPLIED")
+
+
+def test_a_group_that_starts_at_the_beginning_has_its_effects_and_no_verdict() -> None:
+    world = running()
+    old = world.deliver(1)
+    world.rounds(world.process(), 12)
+    later = add(world, announced=[old], at_the_end=False)
+    world.rounds(later, 12)
+    assert ("shipping", old) in world.inbox.rows
+    assert world.candidate(old, "shipping") is None or closed(world, old)[1] == "CONSUMED"
+
+
+def test_a_kept_body_from_before_the_group_is_not_sent_for_it_alone() -> None:
+    world = running()
+    old = kept(world, 1)
+    world.inbox.rows["billing", old] = world.inbox_row("billing", old)
+    world.clock.advance(60)
+    world.rounds(add(world, announced=[old]), 12)
+    assert closed(world, old) == (CandidateState.SETTLED, "BEFORE_SINCE")
+    assert world.repair(old) is None
+    assert not world.broker.republished
+
+
+@pytest.mark.parametrize("groups", [("billing",), ("billing", "shipping")])
+def test_a_half_without_a_copy_is_lost_for_everybody_whoever_came_later(groups: tuple[str, ...]) -> None:
+    world = World(since_ms=None)
+    lost = world.lose(1)  # before the first round of every group
+    world.clock.advance(60)
+    process = add(world, announced=[lost], at_the_end=False) if len(groups) > 1 else world.process()
+    world.rounds(process, 20)
+    assert {group for group, _ in world.inbox.rows} == set(groups)
+    assert world.repair(lost).state is RepairState.DONE  # type: ignore[union-attr]
+
+
+def test_a_hand_over_goes_to_the_groups_that_were_there() -> None:
+    world = running(repair_order=(Rung.HAND_OVER,))
+    lost = kept(world, 1)
+    world.clock.advance(60)
+    process = add(world)
+    process.run(SHIPPING)
+    world.announce(lost)
+    for _ in range(12):
+        world.rounds(process, 1)
+        world.run_replay_workers()
+    assert ("billing", lost) in world.inbox.rows
+    assert ("shipping", lost) not in world.inbox.rows
+    assert (world.repair(lost, "shipping"), closed(world, lost)[1]) == (None, "BEFORE_SINCE")
+    assert world.repair(lost).state is RepairState.DONE  # type: ignore[union-attr]
+
+
+def test_a_loss_that_was_proved_by_its_half_is_sent_although_the_half_goes_meanwhile() -> None:
+    world = World(since_ms=None, repair_order=(Rung.REPUBLISH,))
+    lost = world.lose(1)
+    half = world.broker.halves[0]
+    world.commit_locally(lost, half, body=half.body, properties={"user": "value"})
+    world.clock.advance(60)
+    process = world.process()
+    process.verify_one(world.subscriptions[0], lost)
+    process.run(world.subscriptions[0])
+    world.broker.halves.clear()
+    world.broker.copies.clear()
+    world.rounds(process, 12)
+    assert ("billing", lost) in world.inbox.rows
+
+
+@pytest.mark.parametrize("known_by", ["rounds", "candidates", "Redis"])
+def test_a_subscription_from_before_this_release_answers_for_every_message(known_by: str) -> None:
+    world = World(since_ms=None)
+    old = world.deliver(1)
+    world.broker.offsets["billing"] = 1
+    if known_by == "candidates":
+        world.process().verify_one(world.subscriptions[0], world.lose(2))
+    else:
+        world.process().run(world.subscriptions[0])
+        if known_by == "Redis":
+            world.ledger = type(world.ledger)(world.clock)  # restored from before its first round
+    world.ledger.rounds._rows.since_ms.clear()
+    world.clock.advance(60)
+    world.rounds(world.process(), 3, consume=False)
+    assert closed(world, old, "billing") == (CandidateState.QUARANTINED, "DELIVERED_NOT_APPLIED")
+
+
+def test_the_time_is_noted_once_though_redis_is_wiped_and_another_process_comes() -> None:
+    world = running()
+    noted = world.ledger.rounds.since_ms(world.subscriptions[0])
+    assert noted is not None
+    world.shards.wipe()
+    world.rounds(world.process(owner="reconciler-2"), 12)
+    assert world.ledger.rounds.since_ms(world.subscriptions[0]) == noted
+
+
+@pytest.mark.parametrize("wrong_by_seconds", [-3_600.0, 3_600.0])
+def test_of_the_clocks_that_of_the_past_counts(wrong_by_seconds: float) -> None:
+    world = World(since_ms=None)
+    world.redis_clock.wrong_by_seconds = wrong_by_seconds
+    began_ms = world.clock.now_ms()
+    world.process().run(world.subscriptions[0])
+    assert world.ledger.rounds.since_ms(world.subscriptions[0]) == began_ms + min(0, round(wrong_by_seconds * 1000))
+
+
+def test_within_the_margin_of_clocks_a_message_counts_as_the_groups() -> None:
+    world = running()
+    world.rounds(world.process(), 12)
+    near = world.deliver(1)
+    world.clock.advance(0.4)
+    later = add(world, announced=[near])
+    later.run(SHIPPING)
+    world.rounds(later, 12)
+    assert closed(world, near) == (CandidateState.QUARANTINED, "DELIVERED_NOT_APPLIED")
+
+
+def test_a_setting_overrules_the_ledger_both_ways_and_what_it_settled_is_judged_again() -> None:
+    world = running()
+    old = world.deliver(1)
+    world.rounds(world.process(), 12)
+    world.rounds(add(world, announced=[old]), 12)
+    assert closed(world, old)[1] == "BEFORE_SINCE"
+    world.topic = replace(
+        world.topic, subscriptions=tuple(replace(p, since_ms=0) for p in world.topic.subscriptions)
+    )  # since = "everything"
+    world.announce(old)
+    world.rounds(world.process(), 12)
+    assert closed(world, old) == (CandidateState.QUARANTINED, "DELIVERED_NOT_APPLIED")
+    new = world.deliver(2)
+    world.broker.offsets["shipping"] = len(world.broker.copies)
+    world.clock.advance(60)
+    later = replace(world.topic.subscriptions[1], since_ms=world.clock.now_ms())
+    world.topic = replace(world.topic, subscriptions=(world.topic.subscriptions[0], later))
+    world.rounds(world.process(), 12, consume=False)
+    assert closed(world, new) == (CandidateState.SETTLED, "BEFORE_SINCE")
+
+
+def test_while_nothing_is_changed_a_key_that_is_announced_again_costs_no_look_up() -> None:
+    world = running()
+    old = world.deliver(1)
+    world.rounds(world.process(), 12)
+    later = add(world, announced=[old])
+    world.rounds(later, 12)
+    before = len(world.broker.look_ups)
+    world.announce(old)
+    world.rounds(later, 12)
+    assert len(world.broker.look_ups) == before
+    assert closed(world, old)[1] == "BEFORE_SINCE"
