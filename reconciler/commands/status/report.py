@@ -86,8 +86,6 @@ class StatusReport:
     undecidable: tuple[str, ...] = ()
     #: Keys that were settled because no configured outbox has them, one line each; worth a look, no alarm.
     rejected: tuple[str, ...] = ()
-    #: Messages from before subscriptions answer for any, one line each; no alarm.
-    before_since: tuple[str, ...] = ()
     #: Keys that took effect in two inboxes of one group, one line a subscription.
     doubled: tuple[str, ...] = ()
     #: Databases of evidence that may lack or hide rows, one line each; those that blind us are in `late`, too.
@@ -118,6 +116,11 @@ class StatusReport:
     def lagging(self) -> tuple[str, ...]:
         """Groups for which messages have waited for long, one line each; of those that nobody serves, `late` tells."""
         return tuple(str(s.lag) for s in self.subscriptions if s.lag is not None and not s.lag.is_deserted)
+
+    @property
+    def before_since(self) -> tuple[str, ...]:
+        """Messages from before subscriptions answer for any, one line each; no alarm."""
+        return tuple(before_since(self.verdicts, {s.subscription: s.since_ms for s in self.subscriptions}))
 
     @property
     def remarks(self) -> Mapping[str, tuple[str, ...]]:
@@ -353,7 +356,6 @@ def read_status(connections: Connections, *, rounds_within_seconds: float | None
         undecided=tuple(undecided(verdicts, now_ms, settings.rounds.retention_seconds, unknown=unknown)),
         undecidable=tuple(line for found in unknown.values() if (line := beyond_set_up(found)) is not None),
         rejected=tuple(rejected(verdicts)),
-        before_since=tuple(before_since(verdicts, {s.subscription: s.since_ms for s in statuses})),
         doubled=tuple(double_effects(reports, verdicts, settings.environment)),
         unproved=tuple(f"{d.name}: {d.found}" for d in doubted),
         damaged=(

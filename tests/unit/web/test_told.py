@@ -9,6 +9,7 @@ from itertools import product
 
 import pytest
 
+from reconciler.commands.status.standstill import before_since
 from reconciler.contract.tables import CandidateState, HoldKind, OutboxState, RepairState, Rung
 from reconciler.contract.verdicts import MEANINGS, Verdict
 from reconciler.policy.account import (
@@ -25,7 +26,7 @@ from reconciler.policy.account import (
 from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, Presence
 from reconciler.policy.lag import Lag
 from reconciler.policy.life_story import LifeStory, life_story_of
-from reconciler.policy.ports import HeldTopic, LedgerLife, PendingKey
+from reconciler.policy.ports import HeldTopic, LedgerLife, PendingKey, VerdictCount
 from reconciler.policy.undecided_keys import UndecidedKeys, undecided_link
 from reconciler.web.console.catalogue import LANGUAGES, catalogue_of
 from reconciler.web.console.told import RECOGNISED_CHARACTERS_MAX, as_told, known_lines
@@ -52,7 +53,12 @@ ELSEWHERE = [language for language in LANGUAGES if language != "en"]
 
 
 def causes() -> Iterator[str]:
-    """Of every link of the account that can be late, and of groups that stand still."""
+    """Of every link of the account that can be late, of groups that stand still, and of what lies before a group."""
+    old = VerdictCount(
+        subscription=BILLING, state=CandidateState.SETTLED, verdict=Verdict.BEFORE_SINCE, loss_verdict=None, count=3,
+        oldest_ms=1,
+    )  # fmt: skip
+    yield from (line for at_ms in (5, 0) for line in before_since([old], {BILLING: at_ms}))
     yield from (str(Lag(subscription=BILLING, waiting=3, since_ms=5, is_deserted=is_dead)) for is_dead in (False, True))
     calm = OutboxReading(producer_group="shop", now_ms=NOW_MS, swept_at_ms=NOW_MS - 9)
     late = replace(calm, oldest_key=KEY, oldest_ms=5)
