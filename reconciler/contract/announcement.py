@@ -29,6 +29,8 @@ from reconciler.errors import InvalidValue, MalformedInput
 VERSION = 1
 BODY_BYTES_MAX = 64 * 1024
 KEYS_MAX = 500
+#: The latest committed_at_ms that is a time.
+TIME_MS_MAX = (1 << 53) - 1
 SIGNATURE_PROPERTY = "RECONCILER_SIGNATURE"
 #: Topic of the announcements unless a business topic has its own.
 UNIQUE_KEY_TOPIC_DEFAULT = "RECONCILER_UNIQUE_KEY"
@@ -56,7 +58,10 @@ class Announcement:
 
 
 def encode_announcement(announcement: Announcement) -> bytes:
-    """Version 1 body; raises MalformedInput above KEYS_MAX keys or BODY_BYTES_MAX bytes (see split_by_shard)."""
+    """Version 1 body; raises MalformedInput above KEYS_MAX keys or BODY_BYTES_MAX bytes (see split_by_shard).
+
+    A committed_at_ms that is no time travels as the nearest one: a reader would refuse all keys with it.
+    """
     if not 0 < len(announcement.keys) <= KEYS_MAX:
         raise MalformedInput(f"an announcement carries 1 to {KEYS_MAX} keys, not {len(announcement.keys)}")
     document = {
@@ -64,7 +69,10 @@ def encode_announcement(announcement: Announcement) -> bytes:
         "env": announcement.environment,
         "topic": announcement.topic,
         "group": announcement.producer_group,
-        "keys": [{"key": k.unique_key, "tag": k.tag, "committed_at_ms": k.committed_at_ms} for k in announcement.keys],
+        "keys": [
+            {"key": k.unique_key, "tag": k.tag, "committed_at_ms": min(max(0, k.committed_at_ms), TIME_MS_MAX)}
+            for k in announcement.keys
+        ],
     }
     body = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
     if len(body) > BODY_BYTES_MAX:
@@ -148,7 +156,7 @@ def _decode_keys(entries: Iterable[Any]) -> Iterator[AnnouncedKey]:
         if tag is not None and not isinstance(tag, str):
             raise MalformedInput(f"announcement field keys[{number}].tag is neither text nor null")
         at = entry.get("committed_at_ms")
-        if type(at) is not int or not 0 <= at < 1 << 53:
+        if type(at) is not int or not 0 <= at <= TIME_MS_MAX:
             raise MalformedInput(f"announcement field keys[{number}].committed_at_ms is no time in milliseconds")
         yield AnnouncedKey(unique_key=require_unique_key(entry.get("key")), tag=tag or None, committed_at_ms=at)
 

@@ -55,6 +55,19 @@ def test_every_announced_key_arrives_once_in_its_own_shard(entries: list[Announc
     assert sorted(map(repr, arrived)) == sorted(map(repr, entries))
 
 
+@pytest.mark.parametrize("created_at_ms", [-1, 1 << 53, 1_795_732_227_034_433_568])
+def test_a_row_whose_time_is_no_time_takes_no_other_key_with_it(created_at_ms: int) -> None:
+    """Somebody wrote nanoseconds: a reader would refuse the whole message, each time that it is announced."""
+    keys = (
+        AnnouncedKey(unique_key=KEY, tag=None, committed_at_ms=created_at_ms),
+        AnnouncedKey(unique_key=KEY[:-1] + "1", tag=None, committed_at_ms=1),
+    )
+    whole = Announcement(environment="test", topic="T", producer_group="G", keys=keys)
+    read = decode_announcement(encode_announcement(whole))
+    assert [key.unique_key for key in read.keys] == [key.unique_key for key in keys]
+    assert read.keys[1] == keys[1]
+
+
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
