@@ -20,7 +20,8 @@ from typing import Any
 import typer.main
 
 from reconciler.cli.app import app
-from reconciler.commands.dismiss import DismissalLine
+from reconciler.commands.dismiss import DismissalLine, DismissalReport
+from reconciler.commands.dismissed_halves import HalfLine
 from reconciler.commands.incomplete import IncompleteReport
 from reconciler.commands.list import LISTINGS
 from reconciler.commands.once import OnceReport
@@ -103,7 +104,9 @@ def _of(name: str, callback: Callable[..., Any]) -> Iterator[str]:
             yield from (f"| `{one.name}` | {told.get(one.name, 'text')} |" for one in fields(RepairLine))
         case "reconciler dismiss":
             named = _names([one.name for one in fields(DismissalLine)])
-            yield f"`keys`; of each key {named}. `now` is null unless the outcome is `changed`."
+            yield f"{_names(_keys(DismissalReport.as_dict))}; of each key {named}."
+            halves = _names([one.name for one in fields(HalfLine)])
+            yield f"`now` is null unless the outcome is `changed`. Of each half, of a dry run or with `--roll-back-half`: {halves}."
         case "reconciler incomplete":
             ended = IncompleteReport(keys=(("", "", "", ""),)).as_dict()
             (row,) = ended["keys"]  # type: ignore[misc]

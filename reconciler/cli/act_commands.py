@@ -94,30 +94,49 @@ def _counted(preview: ManualRepairReport) -> str:
 
 def dismiss(
     keys: Annotated[list[str], typer.Argument(help="Unique keys.", show_default=False)],
-    reason: Annotated[str, typer.Option("--reason", help="What was done instead; kept with the verdict.")],
+    reason: Annotated[
+        str, typer.Option("--reason", help="What was done instead; kept with the verdict.", show_default=False)
+    ] = "",
     topic: TopicOption = None,
     group: GroupOption = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would come of it and whether a half is open, change nothing.")
+    ] = False,
+    roll_back_half: Annotated[
+        bool,
+        typer.Option(
+            "--roll-back-half",
+            help="Close an open half by END ROLLBACK, if every group of the topic has the effect or is dismissed.",
+        ),
+    ] = False,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Close quarantined keys that a person has seen to: nothing is sent, then or later, and the verdict stays.
 
-    Exit code 5: a key has changed since it was read, and stays; 4: the reconciler still works on one, which stays; 2: a
-    key is unknown.
+    A broker may still deliver a half that is open: --dry-run tells until when. Exit code 5: a key has changed since it
+    was read, and stays; 4: the reconciler still works on one, which stays, or a half that was to be closed may be open
+    still; 2: a key is unknown.
     """
     from reconciler.commands.dismiss import dismiss_keys
     from reconciler.commands.operator_actions import operator
     from reconciler.wiring.connections import Connections
 
-    if not reason.strip():
+    if not (reason.strip() or dry_run):
         raise InvalidValue("--reason", reason, "say what was done instead")
     wanted = [require_key(key) for key in keys]
     with Connections(read_settings(config)) as connections:
-        report = dismiss_keys(connections, wanted, topic=topic, group=group, reason=reason, by=operator())
+        report = dismiss_keys(
+            connections, wanted, topic=topic, group=group, reason=reason, by=operator(), dry_run=dry_run,
+            roll_back_half=roll_back_half,
+        )  # fmt: skip
     if output is Output.JSON:
         print_json(report.as_dict())
     else:
-        print_table("Dismissed", report.columns, report.rows(), first=("unique key", "outcome"))
+        for half in report.halves:
+            say(half.sentence)
+        title = "Would be dismissed" if dry_run else "Dismissed"
+        print_table(title, report.columns, report.rows(), first=("unique key", "outcome"))
     raise typer.Exit(report.exit_code)
 
 

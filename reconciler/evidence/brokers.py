@@ -20,6 +20,7 @@ from reconciler.evidence.watermark import Watermarks
 from reconciler.policy.evidence import (
     ConsumeMode,
     FilterKind,
+    HalfQuestions,
     Lookup,
     OutboxRow,
     Presence,
@@ -262,10 +263,33 @@ class RemotingBrokerEvidence:
         if facts is None or not facts.has_check_back or intervals is None:
             return None
         timeout_seconds, interval_seconds = intervals
-        immunity = half.properties.get("CHECK_IMMUNITY_TIME_IN_SECONDS", "")
-        if immunity.isascii() and immunity.isdigit():
-            timeout_seconds = max(timeout_seconds, float(immunity))
-        return timeout_seconds + 2 * interval_seconds
+        return _unasked_seconds(half, timeout_seconds) + 2 * interval_seconds
+
+    def check_back_of(self, half: StoredMessage) -> HalfQuestions | None:
+        """How long the half's broker goes on asking about it; None if it does not tell its configuration.
+
+        TransactionalMessageServiceImpl: needDiscard by transactionCheckMax, needSkip by fileReservedTime of the born
+        time. A question more for a round that is under way, and one for a broker whose rounds begin late. Halves in
+        RocksDB (5.4) are counted there: none of the questions is known to have been asked.
+        """
+        facts = self._facts(half.real_topic, half.broker)
+        if facts is not None and not facts.has_check_back:
+            return HalfQuestions(is_asked=False, until_ms=0, never_after_ms=0)
+        address = self._address(half)
+        intervals = self._intervals(address)
+        if address is None or intervals is None:
+            return None
+        try:
+            config = self._configs.of(address)
+            questions, hours = int(config["transactionCheckMax"]), int(config["fileReservedTime"])
+        except (ReconcilerError, KeyError, ValueError, OverflowError):
+            return None
+        timeout_seconds, interval_seconds = intervals
+        left = max(0, questions - (half.check_times or 0)) + 2
+        first_seconds = _unasked_seconds(half, timeout_seconds)
+        never_after_ms = half.born_timestamp_ms + hours * 3_600_000 + round(interval_seconds * 1000)
+        until_ms = half.store_timestamp_ms + round((first_seconds + left * interval_seconds) * 1000)
+        return HalfQuestions(is_asked=True, until_ms=min(until_ms, never_after_ms), never_after_ms=never_after_ms)
 
     # ----------------------------------------------------------------- about brokers
 
@@ -305,6 +329,14 @@ class RemotingBrokerEvidence:
             return int(config["transactionTimeOut"]) / 1000, int(config["transactionCheckInterval"]) / 1000
         except (ReconcilerError, KeyError, ValueError, OverflowError):
             return None
+
+
+def _unasked_seconds(half: StoredMessage, timeout_seconds: float) -> float:
+    """How long a half is left alone before its first question."""
+    immunity = half.properties.get("CHECK_IMMUNITY_TIME_IN_SECONDS", "")
+    if immunity.isascii() and immunity.isdigit():
+        return max(timeout_seconds, float(immunity))
+    return timeout_seconds
 
 
 def _proved(lookup: Lookup[StoredMessage], horizon: Horizon, not_before_ms: int) -> Lookup[StoredMessage]:

@@ -52,9 +52,17 @@ class Dismissals:
         repair for every group is closed with the last group that needs a person. Nothing is sent to a group afterwards:
         a repair that it lacks is DONE before it begins.
         """
-        rows = {row.subscription.group: row for row in seen.candidates}
-        if not rows:
+        outcomes = self.outcomes(seen, group=group)
+        if not outcomes:
             return {}
+        closing = self._closing(seen, outcomes, by=by, reason=reason)
+        if (closing.verdicts or closing.scopes) and not self._closings.close(closing):
+            return outcomes | dict.fromkeys((name for name, told in outcomes.items() if told in CLOSED), CHANGED)
+        return outcomes
+
+    def outcomes(self, seen: KeyAsSeen, *, group: str | None) -> dict[str, str]:
+        """What dismiss() would come to, if the key is still as it was seen."""
+        rows = {row.subscription.group: row for row in seen.candidates}
         outcomes = {
             name: self._under_way(row, seen.repairs) or DISMISSED for name, row in rows.items() if group in (None, name)
         }
@@ -62,9 +70,6 @@ class Dismissals:
             is_settled = rows[name].state is CandidateState.SETTLED
             if is_settled and not any(_needs_a_person(repair, {name, EVERY_GROUP}) for repair in seen.repairs):
                 outcomes[name] = str(CandidateState.SETTLED)
-        closing = self._closing(seen, outcomes, by=by, reason=reason)
-        if (closing.verdicts or closing.scopes) and not self._closings.close(closing):
-            return outcomes | dict.fromkeys((name for name, told in outcomes.items() if told in CLOSED), CHANGED)
         return outcomes
 
     def _closing(self, seen: KeyAsSeen, outcomes: Mapping[str, str], *, by: str, reason: str) -> Closing:

@@ -301,6 +301,18 @@ class QueuePosition:
         return max(0, self.max_offset - max(self.min_offset, self.consumer_offset or 0))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HalfQuestions:
+    """How long the broker of a half asks its producers about it. An answer COMMIT delivers the message."""
+
+    #: False: this broker never asks (up to 4.2).
+    is_asked: bool
+    #: About when it gives the half up, if it runs and its rounds are in time. Broker's time.
+    until_ms: int
+    #: The half's age limit, after which it is given up without a question. Broker's time.
+    never_after_ms: int
+
+
 class EndOutcome(StrEnum):
     """What a two-way END_TRANSACTION (or a republish) answered, grouped by what follows."""
 

@@ -20,12 +20,14 @@ from reconciler.wiring.connections import Connections
 
 __all__ = [
     "BROKER_REMEDY",
+    "OWN_GROUPS",
     "READER_GROUPS",
     "QueueEnd",
     "broker_facts",
     "brokers_known_to",
     "demand_and_remedy",
     "group_filters",
+    "groups_reading",
     "masters",
     "missing_compressions",
     "queue_ends",
@@ -34,6 +36,19 @@ __all__ = [
 BROKER_REMEDY = "start RocketMQ, or correct rocketmq.name_servers"
 #: Consumer groups under which the reconciler reads; brokers with autoCreateSubscriptionGroup=false lack them.
 READER_GROUPS = (PULL_GROUP, SCAN_GROUP)
+#: Groups under which we and the brokers' tools read; their offsets mean nothing.
+OWN_GROUPS = ("RECONCILER_", "TOOLS_CONSUMER", "CID_RMQ_SYS_")
+
+
+def groups_reading(connections: Connections, topic: str) -> list[str] | None:
+    """Groups that have an offset in the topic on any master; None: one did not answer. Broadcasting stores none."""
+    found: set[str] = set()
+    try:
+        for address in masters(connections).values():
+            found.update(connections.admin.groups_of_topic(address, topic))
+    except ReconcilerError:
+        return None
+    return sorted(group for group in found if not group.startswith(OWN_GROUPS))
 
 
 def masters(connections: Connections) -> dict[str, str]:

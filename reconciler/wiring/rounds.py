@@ -20,7 +20,7 @@ from reconciler.policy.judging.candidates import CandidateSelector, SelectionRul
 from reconciler.policy.judging.verifier import Verifier, VerifyRules
 from reconciler.policy.outage import OutageRecovery
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
-from reconciler.policy.ports import KeyPlaces, Workers
+from reconciler.policy.ports import BrokerRepairs, KeyPlaces, Workers
 from reconciler.policy.repairing.repair import Repairer, RepairRules
 from reconciler.policy.round import ReconcileRound
 from reconciler.policy.shard_rounds import ShardRounds
@@ -39,6 +39,11 @@ from reconciler.wiring.metrics import Metering
 from reconciler.wiring.redis_safety import require_safe_redis
 from reconciler.wiring.subscriptions import subscription_of
 from reconciler.wiring.workers import workers_of
+
+
+def broker_repairs(connections: Connections) -> BrokerRepairs:
+    """What may be sent to brokers about a message."""
+    return RemotingBrokerRepairs(connections.rocketmq)
 
 
 def topic_plans(settings: Settings) -> list[TopicPlan]:
@@ -220,7 +225,7 @@ class RoundAssembly:
         settings, ledger, witnesses = self.settings, self.ledger, self.witnesses
         return Repairer(
             brokers=witnesses.brokers,
-            sends=RemotingBrokerRepairs(self._connections.rocketmq),
+            sends=broker_repairs(self._connections),
             outbox=witnesses.outbox,
             inbox=witnesses.inbox,
             repairs=ledger.repairs,

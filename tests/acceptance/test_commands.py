@@ -234,6 +234,36 @@ def test_module_and_command_are_the_same() -> None:
     assert re.fullmatch(r"reconciler \d+\.\d+\.\d+\S* \(revision checkout\)\n", by_module.stdout)
 
 
+def test_the_half_of_a_dismissed_key_is_told_before_and_closed_on_request(deployed: Deployment) -> None:
+    (key,) = deployed.commit(1, lose=True)
+    columns = "environment, topic, consumer_group, unique_key, shard, state, verdict, evidence, attempts, first_seen_ms"
+    with closing(sqlite3.connect(deployed.ledger)) as db, db:
+        db.execute(
+            f"INSERT INTO reconciler_candidate ({columns}, next_at_ms, updated_at_ms)"
+            " VALUES (?, ?, ?, ?, 0, 'QUARANTINED', 'DEAD_LETTERED', '{}', 1, 1, 1, 1)",
+            (deployed.environment, deployed.topic, deployed.group, key),
+        )
+
+    def preview() -> dict[str, Any]:
+        (half,) = one_object(deployed.command("dismiss", key, "--dry-run", "-o", "json"))["halves"]
+        return dict(half)
+
+    half = eventually(lambda: found if (found := preview())["state"] == "open" else None, within_seconds=60)
+    assert (half["can_be_closed"], half["closed"], bool(half["until"])) == (True, False, True)
+    assert "its producer answers COMMIT" in half["told"]
+    assert deployed.command("status", "-o", "json").document["needs_a_person"] is True
+    shown = deployed.command("dismiss", key, "--dry-run").stdout
+    assert "END ROLLBACK may close it: --roll-back-half" in shown
+    done = deployed.command("dismiss", key, "--reason", "paid by hand", "--roll-back-half", "-o", "json")
+    (half,) = one_object(done)["halves"]
+    assert (done.exit_code, half["closed"]) == (0, True)
+    assert deployed.copies() == {}
+    told = one_object(deployed.command("list", "actions", "-o", "json"))["actions"]
+    assert {(one["command"], one["unique_key"]) for one in told} == {("dismiss", key), ("roll-back", key)}
+    again = deployed.command("dismiss", key, "--reason", "paid by hand", "--roll-back-half")
+    assert again.exit_code == 0
+
+
 def test_a_dismissed_key_leaves_status_and_stays_in_the_ledger_with_its_reason(deployed: Deployment) -> None:
     given_up, open_one = "A" * 32, "B" * 32
     columns = "environment, topic, consumer_group, unique_key, shard, state, verdict, evidence, attempts, first_seen_ms"

@@ -50,6 +50,21 @@ def open_life(page: Page, business_id: str) -> None:
     expect(page.get_by_role("heading", level=1)).to_contain_text("Unique key")
 
 
+def test_the_half_of_a_message_is_told_before_it_is_dismissed(service: WatchedService, chromium: Browser) -> None:
+    (lost,) = service.lose(1)
+    with service.logged_in(chromium, "olga") as watched:
+        page, main = watched.page, watched.page.get_by_role("main")
+        service.open_losses()
+        open_life(page, lost.business_id)
+        expect(page.locator(".timeline")).to_contain_text("LOST_CONFIRM")
+        before = service.record()
+        page.get_by_role("button", name="Look at its half").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("What a dismissal would do")
+        expect(main).to_contain_text("its half is open on")
+        expect(main).to_contain_text("it must not be closed: a repair of it is OPEN")
+        assert service.record() == before
+
+
 def test_a_repair_by_hand_is_not_followed_to_its_effect(service: WatchedService, chromium: Browser) -> None:
     (lost,) = service.lose(1)
     with service.logged_in(chromium, "olga") as watched:

@@ -25,6 +25,7 @@ from reconciler.wiring.availability import REDIS_REMEDY
 from reconciler.wiring.broker_rights import refusals
 from reconciler.wiring.brokers import (
     BROKER_REMEDY,
+    OWN_GROUPS,
     READER_GROUPS,
     broker_facts,
     brokers_known_to,
@@ -45,8 +46,6 @@ _BROKER_SETTINGS = (
     ("rejectTransactionMessage", "true", "false", "every half message is refused"),
     ("rejectPullConsumerEnable", "true", "false", "announcements are pulled"),
 )
-#: Groups under which we and the brokers' tools read; their offsets mean nothing.
-_OWN_GROUPS = ("RECONCILER_", "TOOLS_CONSUMER", "CID_RMQ_SYS_")
 _LEVELS: dict[str, Level] = {"OK": "ok", "ADVICE": "note", "REFUSED": "fail"}
 
 
@@ -264,7 +263,7 @@ class _Doctor:
                 with suppress(ReconcilerError):
                     seen.update(admin.groups_of_topic(address, topic))
             configured = {s.group for s in self._settings.subscriptions if s.topic == topic}
-            for group in sorted(g for g in seen - configured if not g.startswith(_OWN_GROUPS)):
+            for group in sorted(g for g in seen - configured if not g.startswith(OWN_GROUPS)):
                 yield Diagnosis(
                     check=f"group {topic}/{group}",
                     level="note",

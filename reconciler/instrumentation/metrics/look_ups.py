@@ -12,6 +12,7 @@ from reconciler.instrumentation.metrics.book import MetricBook
 from reconciler.policy.evidence import (
     ConsumeMode,
     FilterKind,
+    HalfQuestions,
     Lookup,
     OutboxRow,
     QueuePosition,
@@ -43,6 +44,7 @@ class MeasuredBrokerEvidence:
         self.rollback_evident_after_seconds: Callable[[StoredMessage], float | None] = (
             brokers.rollback_evident_after_seconds
         )
+        self.check_back_of: Callable[[StoredMessage], HalfQuestions | None] = brokers.check_back_of
 
     def committed_copies(
         self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int

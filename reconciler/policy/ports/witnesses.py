@@ -10,6 +10,7 @@ from reconciler.contract.subscription import Subscription
 from reconciler.policy.evidence import (
     ConsumeMode,
     FilterKind,
+    HalfQuestions,
     InboxRow,
     Lookup,
     OutboxRow,
@@ -84,6 +85,10 @@ class BrokerEvidence(Protocol):
 
         None: the half's broker cannot tell (up to 4.2, or its configuration was not answered).
         """
+        ...
+
+    def check_back_of(self, half: StoredMessage) -> HalfQuestions | None:
+        """How long the half's broker goes on asking about it. None: the broker's configuration was not answered."""
         ...
 
     def committed_copies(

@@ -54,10 +54,19 @@ class DismissalFields(ActFields):
 
     keys: list[str] = Field(min_length=1, max_length=DISMISSED_MAX, description="Unique keys.")
     reason: str = Field(
-        min_length=1, max_length=REASON_CHARACTERS_MAX, description="What was done instead; kept with the verdict."
+        default="",
+        max_length=REASON_CHARACTERS_MAX,
+        description="What was done instead; kept with the verdict. Needed unless it is a dry run.",
     )
     topic: str | None = Field(default=None, description="Only this topic.")
     group: str | None = Field(default=None, description="Only this consumer group.")
+    dry_run: bool = Field(
+        default=False, description="Tell what would come of it and whether a half is open, change nothing."
+    )
+    roll_back_half: bool = Field(
+        default=False,
+        description="Close an open half by END ROLLBACK, if every group of the topic has the effect or is dismissed.",
+    )
     seen: dict[str, str] = SEEN
 
 
@@ -125,9 +134,12 @@ def require_bulk_role(services: WebServices, asked: ActRequest, count: int) -> N
 
 
 def _dismiss(services: WebServices, asked: ActRequest, fields: DismissalFields) -> ActResult:
-    if not fields.reason.strip():
+    if not (fields.reason.strip() or fields.dry_run):
         raise InvalidValue("reason", fields.reason, "say what was done instead")
-    require_bulk_role(services, asked, len(fields.keys))
+    if (fields.dry_run or fields.roll_back_half) and len(fields.keys) > PREVIEWED_MAX:
+        raise InvalidValue("keys", len(fields.keys), f"the halves of {PREVIEWED_MAX} keys at most are looked for")
+    if not fields.dry_run:
+        require_bulk_role(services, asked, len(fields.keys))
     report = dismiss_keys(
         services.connections,
         fields.keys,
@@ -136,10 +148,13 @@ def _dismiss(services: WebServices, asked: ActRequest, fields: DismissalFields) 
         reason=fields.reason,
         by=asked.by,
         seen=fields.seen,
+        dry_run=fields.dry_run,
+        roll_back_half=fields.roll_back_half,
     )
     if len(report.changed) == len(report.keys):  # nothing was done, and the key of the request is free again
         raise ChangedMeanwhile("the message" if len(fields.keys) == 1 else "each message", now=report.as_dict())
-    return ActResult(document=report.as_dict() | {"exit_code": report.exit_code})
+    chosen = {"topic": fields.topic, "group": fields.group}
+    return ActResult(document=report.as_dict() | {"chosen": chosen, "exit_code": report.exit_code})
 
 
 REPAIR = WebAct(
@@ -150,7 +165,7 @@ REPAIR = WebAct(
 )
 DISMISS = WebAct(
     name="dismiss",
-    summary="Closes quarantined keys that a person has seen to; nothing is sent.",
+    summary="Closes quarantined keys that a person has seen to; no message is sent.",
     fields=DismissalFields,
     do=_dismiss,
     is_harmless_again=False,

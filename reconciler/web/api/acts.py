@@ -11,6 +11,7 @@ from typing import Any
 from reconciler.commands.message_body import FOUND_IN
 from reconciler.commands.repair import RepairLine
 from reconciler.contract.tables import HoldKind
+from reconciler.policy.open_halves import HalfState
 from reconciler.web.acts.act import WebAct
 from reconciler.web.acts.bodies import OPEN_BODY, SHOWN_BYTES_MAX
 from reconciler.web.acts.brakes import HOLD, LIFT
@@ -81,6 +82,22 @@ _ANSWERS: Mapping[str, tuple[Schema, Mapping[int, str]]] = {
                         | {"now": nullable({"type": "object"})}
                     )
                 ),
+                "dry_run": FLAG,
+                "halves": listed(
+                    record(
+                        {
+                            "topic": TEXT,
+                            "unique_key": TEXT,
+                            "state": one_of(HalfState),
+                            "told": TEXT,
+                            "until": nullable(TEXT),
+                            "can_be_closed": FLAG,
+                            "closed": FLAG,
+                        }
+                    )
+                ),
+                "seen": {"type": "object", "additionalProperties": TEXT},
+                "chosen": record({"topic": nullable(TEXT), "group": nullable(TEXT)}),
                 "exit_code": _EXIT_CODE,
             }
         ),

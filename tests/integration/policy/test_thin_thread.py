@@ -20,6 +20,7 @@ from reconciler.announcing.step import AnnouncementStep
 from reconciler.clock import Clock, SystemClock
 from reconciler.contract.announcement import AnnouncedKey, Announcement, encode_announcement
 from reconciler.contract.content_digest import content_digest
+from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, OutboxState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.embedded.server import EmbeddedBroker
@@ -27,11 +28,13 @@ from reconciler.embedded.settings import BrokerSettings
 from reconciler.evidence.brokers import RemotingBrokerEvidence
 from reconciler.evidence.repairs import RemotingBrokerRepairs
 from reconciler.policy.brakes import BreakerRules, CircuitBreaker
+from reconciler.policy.dismissal import KeyAsSeen
 from reconciler.policy.evidence import OutboxRow, StoredMessage
 from reconciler.policy.judging.candidates import CandidateSelector, SelectionRules
 from reconciler.policy.judging.verifier import Verifier, VerifyRules
+from reconciler.policy.open_halves import HalfState, OpenHalves
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
-from reconciler.policy.ports import AnnouncementQueue
+from reconciler.policy.ports import AnnouncementQueue, Candidate, Verification
 from reconciler.policy.ports.witnesses import Horizon
 from reconciler.policy.repairing.repair import Repairer, RepairRules
 from reconciler.policy.round import ReconcileRound
@@ -413,6 +416,53 @@ def test_half_that_was_rolled_back_is_told_from_an_open_one(thread: Thread) -> N
         return found is Verdict.LOST_CONFIRM
 
     eventually(is_lost, within_seconds=60)
+
+
+@over((Rung.END,), "4.4", "4.9", "5.x", "4.9.7", "5.3.3", check_interval_seconds=0.2)
+def test_the_half_of_a_dismissed_message_is_told_and_closed_and_no_other(thread: Thread) -> None:
+    dismissed, other = thread.lose_end(), thread.lose_end(body=b"order 2")
+    subscription = thread.plan.subscriptions[0].subscription
+    ledger = KeyAsSeen(candidates=[_dismissed(subscription, dismissed)])
+    halves = OpenHalves(
+        brokers=thread.evidence,
+        sends=RemotingBrokerRepairs(thread.instance),
+        outbox=thread.outbox,
+        inbox=thread.inbox,
+        readers=lambda _: [GROUP],
+        clock=SystemClock(),
+    )
+
+    def state(key: str, rows: KeyAsSeen) -> HalfState:
+        return halves.look(thread.plan, key, ledger=rows).state
+
+    eventually(lambda: state(dismissed, ledger) is HalfState.OPEN, within_seconds=60)
+    eventually(lambda: state(other, KeyAsSeen()) is HalfState.OPEN, within_seconds=60)
+    assert halves.look(thread.plan, dismissed, ledger=ledger).until_ms is not None
+    refused = halves.close(thread.plan, other, read_ledger=KeyAsSeen)
+    assert (refused.is_closed, f"group {GROUP} has no effect" in refused.told) == (False, True)
+
+    def closed() -> bool:
+        """Checks come every moment here: a copy that one has put back may not be in the index at the second look."""
+        return halves.close(thread.plan, dismissed, read_ledger=lambda: ledger).is_closed
+
+    eventually(closed, within_seconds=60)
+    eventually(lambda: not closed() and state(dismissed, ledger) is HalfState.ENDED, within_seconds=120)
+    lookup = thread.evidence.committed_copies(TOPIC, dismissed, horizon=thread.horizon, not_before_ms=0)
+    assert lookup.records == ()
+    assert (
+        len(thread.evidence.half_copies(TOPIC, other, horizon=thread.horizon, not_before_ms=0, outbox=None).records) > 1
+    )
+
+
+def _dismissed(subscription: Subscription, key: str) -> Candidate:
+    """The row of a key that a person has dismissed."""
+    ledger = MemoryLedger(SystemClock())
+    verdict = Verification(
+        unique_key=key, verdict=Verdict.QUARANTINED, evidence={"dismissed_by": "operator anna"}, first_seen_ms=1,
+        state=CandidateState.SETTLED, wait_seconds=0,
+    )  # fmt: skip
+    ledger.candidates.record(Shard(subscription=subscription, number=0), [verdict])
+    return ledger.candidates.of_keys(subscription, [key])[key]
 
 
 @over((Rung.END,), "4.2", "5.x")

@@ -11,6 +11,7 @@ from reconciler.policy.evidence import (
     ConsumeMode,
     EndOutcome,
     FilterKind,
+    HalfQuestions,
     Lookup,
     OutboxRow,
     Presence,
@@ -52,6 +53,7 @@ class FakeBroker:
         self.snapshot: list[str] = []
         self.check_back_wait = 0.0
         self.rollback_evident_after: float | None = None
+        self.check_back: HalfQuestions | None = None
         #: Answers of the next ENDs and republishes; what is executed although NO_ANSWER is said: "executed".
         self.scripted: list[SendAnswer] = []
         self.executes_unanswered = True
@@ -262,6 +264,11 @@ class FakeBroker:
         """As set."""
         del half
         return self.rollback_evident_after
+
+    def check_back_of(self, half: StoredMessage) -> HalfQuestions | None:
+        """As set."""
+        del half
+        return self.check_back
 
     # ---- BrokerRepairs
 

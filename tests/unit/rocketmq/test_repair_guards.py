@@ -14,7 +14,7 @@ from reconciler.errors import BrokerUnavailable
 from reconciler.evidence.brokers import RemotingBrokerEvidence
 from reconciler.evidence.repairs import RemotingBrokerRepairs
 from reconciler.evidence.stored_message import stored_message
-from reconciler.policy.evidence import EndOutcome, OutboxRow, StoredMessage
+from reconciler.policy.evidence import EndOutcome, HalfQuestions, OutboxRow, StoredMessage
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.wire.codes import (
     DISCARD_TOPIC,
@@ -272,6 +272,32 @@ def test_how_long_a_half_is_left_to_the_brokers_own_check(cluster: ScriptedClust
     cluster.broker.version = 253
     instance.families.forget(cluster.broker.address)
     assert wait(_half()) == 0.0
+
+
+def test_until_when_a_broker_asks_about_a_half(cluster: ScriptedCluster, instance: ClientInstance) -> None:
+    def check_back(half: StoredMessage) -> HalfQuestions | None:
+        return RemotingBrokerEvidence(instance, skew_margin_seconds=1).check_back_of(half)
+
+    text = b"transactionTimeOut=1000\ntransactionCheckInterval=2000\ntransactionCheckMax=15\nfileReservedTime=72\n"
+    cluster.broker.on(RequestCode.GET_BROKER_CONFIG, lambda request: cluster.broker.success(request, body=text))
+    half = replace(_half(), born_timestamp_ms=10_000_000, store_timestamp_ms=20_000_000)
+    limit_ms = 10_000_000 + 72 * 3_600_000 + 2_000
+    first = HalfQuestions(is_asked=True, until_ms=20_000_000 + 1_000 + 17 * 2_000, never_after_ms=limit_ms)
+    assert check_back(half) == first
+    assert check_back(replace(half, check_times=14)) == replace(first, until_ms=20_000_000 + 1_000 + 3 * 2_000)
+    assert check_back(replace(half, check_times=99)) == replace(first, until_ms=20_000_000 + 1_000 + 2 * 2_000)
+    immune = replace(half, properties={**PROPERTIES, "CHECK_IMMUNITY_TIME_IN_SECONDS": "60"})
+    assert check_back(immune) == replace(first, until_ms=20_000_000 + 60_000 + 17 * 2_000)
+    late = replace(half, store_timestamp_ms=limit_ms + 5_000)
+    assert check_back(late) == replace(first, until_ms=limit_ms), "its age ends it before its questions do"
+    _configures(cluster.broker)  # it tells nothing of questions and ages
+    assert check_back(half) is None
+    cluster.broker.on(RequestCode.GET_BROKER_CONFIG, lambda request: cluster.broker.refuse(request, 16, "no"))
+    assert check_back(half) is None
+    assert check_back(replace(half, broker="broker-z")) is None
+    cluster.broker.version = 253
+    instance.families.forget(cluster.broker.address)
+    assert check_back(half) == HalfQuestions(is_asked=False, until_ms=0, never_after_ms=0)
 
 
 def test_what_a_broker_said_about_itself_is_asked_for_every_half_or_never_again(cluster: ScriptedCluster) -> None:

@@ -305,14 +305,14 @@ def test_a_button_is_offered_to_whom_it_refuses(
     found = Explanation(stories=(story_of(KEYS[0]),))
     monkeypatch.setattr(messages, "life_stories", lambda _connections, _name: found)
     viewer = offered(Browser(world, "viewer"))
-    assert viewer.count("<button") == viewer.count(" disabled") == 4
+    assert viewer.count("<button") == viewer.count(" disabled") == 5
     assert "<form" not in viewer
     assert viewer.count("This needs the role operator.") == 1
     operator = offered(Browser(world, "operator"))
-    assert (operator.count("<button"), operator.count(" disabled")) == (5, 0)
+    assert (operator.count("<button"), operator.count(" disabled")) == (6, 0)
     keys = re.findall(r'name="act_key" value="(\w{32})"', operator)
-    assert len(set(keys)) == 5
-    assert operator.count('name="csrf_token" value="') == 5
+    assert len(set(keys)) == 6
+    assert operator.count('name="csrf_token" value="') == 6
     with_users = WebWorld(tmp_path, users_file=str(world.users_file), read_only="true")
     read_only = offered(Browser(with_users, "admin"))
     assert "<form" not in read_only
@@ -418,6 +418,49 @@ def test_a_finished_repair_offers_to_be_done_again(browser: Browser) -> None:
     assert "What came of the repair" in told
     assert "On record as web:operator" in told
     assert 'action="/repairs"' not in told
+
+
+def dismissal(half: Mapping[str, object], *, dry_run: bool) -> dict[str, object]:
+    """What a dismissal of one message says, or its dry run."""
+    line = {"topic": "ORDERS", "group": "billing", "unique_key": KEYS[0], "outcome": "dismissed"}
+    told = {"topic": "ORDERS", "unique_key": KEYS[0], "told": f"its half is {HOSTILE}", "until": None} | dict(half)
+    chosen = {"topic": None, "group": "billing"}
+    return {
+        "keys": [line],
+        "dry_run": dry_run,
+        "halves": [told],
+        "seen": {KEYS[0]: "ab12"},
+        "chosen": chosen,
+        "exit_code": 0,
+    }
+
+
+@pytest.mark.parametrize("can_be_closed", [True, False])
+def test_the_preview_of_a_dismissal_offers_to_close_a_half_where_it_may(browser: Browser, can_be_closed: bool) -> None:
+    half = {"state": "open", "can_be_closed": can_be_closed, "closed": False}
+    keep(browser, DISMISS, dismissal(half, dry_run=True))
+    told = browser.get("/acts/{act}/{key}", act="dismiss", key="k1").body.decode()
+    assert "What a dismissal would do" in told
+    assert "On record" not in told
+    assert "its half is " in told
+    assert "<script>alert" not in told
+    confirming = told[told.index('action="/dismissals"') :]
+    assert re.findall(r'name="(?:keys|seen|group)" value="([^"]+)"', confirming) == [
+        KEYS[0],
+        f"{KEYS[0]}=ab12",
+        "billing",
+    ]
+    assert ('name="roll_back_half"' in confirming) == can_be_closed
+    assert "dry_run" not in confirming
+
+
+def test_a_half_that_was_closed_is_told_with_the_dismissal(browser: Browser) -> None:
+    half = {"state": "ended", "can_be_closed": False, "closed": True}
+    keep(browser, DISMISS, dismissal(half, dry_run=False))
+    told = browser.get("/acts/{act}/{key}", act="dismiss", key="k1").body.decode()
+    assert "What came of the dismissal" in told
+    assert "its half is " in told
+    assert 'action="/dismissals"' not in told
 
 
 def test_a_dismissal_tells_each_groups_outcome(browser: Browser) -> None:

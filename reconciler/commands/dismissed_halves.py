@@ -1,0 +1,103 @@
+"""The halves of messages that a person dismisses: told before the act, and closed with it where nobody needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from reconciler.clock import utc_text
+from reconciler.commands.operator_actions import recorded
+from reconciler.errors import ReconcilerError
+from reconciler.policy.dismissal import KeyAsSeen
+from reconciler.policy.open_halves import HalfState, OpenHalves
+from reconciler.policy.plan import TopicPlan
+from reconciler.wiring.brokers import groups_reading
+from reconciler.wiring.connections import Connections
+from reconciler.wiring.evidence import build_witnesses
+from reconciler.wiring.rounds import broker_repairs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HalfLine:
+    """What is told of the half of one key."""
+
+    topic: str
+    unique_key: str
+    state: HalfState
+    #: For people.
+    told: str
+    #: About when its broker gives it up, UTC; None: it is not open, or nobody knows.
+    until: str | None = None
+    #: END ROLLBACK may be asked for, as far as the look goes: it is looked at again before.
+    can_be_closed: bool = False
+    #: END ROLLBACK was answered by every broker that has it.
+    closed: bool = False
+
+    @property
+    def sentence(self) -> str:
+        """In one line, with what may be done."""
+        offer = "; END ROLLBACK may close it: --roll-back-half" if self.can_be_closed else ""
+        return f"{self.unique_key} of {self.topic}: {self.told}{offer}"
+
+    @property
+    def is_left(self) -> bool:
+        """Its broker may still deliver it, as far as anybody knows."""
+        return not self.closed and self.state in (HalfState.OPEN, HalfState.UNKNOWN)
+
+
+class DismissedHalves:
+    """Looks at the halves of one command's keys. A broker that is away is told, and stops no dismissal."""
+
+    def __init__(self, connections: Connections) -> None:
+        witnesses = build_witnesses(connections)
+        self._connections = connections
+        self._halves = OpenHalves(
+            brokers=witnesses.brokers,
+            sends=broker_repairs(connections),
+            outbox=witnesses.outbox,
+            inbox=witnesses.inbox,
+            readers=lambda topic: groups_reading(connections, topic),
+            clock=connections.clock,
+        )
+
+    def look(self, topic: TopicPlan, unique_key: str, *, ledger: KeyAsSeen, dismissing: Collection[str]) -> HalfLine:
+        """Before the act; `dismissing`: the groups that it would dismiss."""
+        try:
+            found = self._halves.look(topic, unique_key, ledger=ledger, dismissing=dismissing)
+        except ReconcilerError as error:
+            return _unknown(topic.topic, unique_key, f"its half was not looked at: {error}")
+        is_open = found.state is HalfState.OPEN
+        why = f"; it must not be closed: {found.objection}" if is_open and found.objection is not None else ""
+        return HalfLine(
+            topic=topic.topic,
+            unique_key=unique_key,
+            state=found.state,
+            told=f"{found.told}{why}",
+            until=None if found.until_ms is None else utc_text(found.until_ms),
+            can_be_closed=is_open and found.objection is None,
+        )
+
+    def close(
+        self, topic: TopicPlan, unique_key: str, *, read_ledger: Callable[[], KeyAsSeen], by: str, reason: str
+    ) -> HalfLine:
+        """After the act, on record as one of its own."""
+        try:
+            with recorded(
+                self._connections, "roll-back", by=by, topic=topic.topic, unique_key=unique_key, detail=reason
+            ) as outcome:
+                ended = self._halves.close(topic, unique_key, read_ledger=read_ledger)
+                outcome.result = ended.told
+        except ReconcilerError as error:
+            return _unknown(topic.topic, unique_key, f"whether its half was closed is not known: {error}")
+        return HalfLine(
+            topic=topic.topic, unique_key=unique_key, state=ended.state, told=ended.told, closed=ended.is_closed
+        )
+
+
+def not_looked_for(topic: str, unique_key: str) -> HalfLine:
+    """Of a topic that is not configured any more."""
+    return _unknown(topic, unique_key, "no [[subscriptions]] section has its topic: its half is not looked for")
+
+
+def _unknown(topic: str, unique_key: str, told: str) -> HalfLine:
+    return HalfLine(topic=topic, unique_key=unique_key, state=HalfState.UNKNOWN, told=told)

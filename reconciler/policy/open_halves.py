@@ -1,0 +1,258 @@
+"""The half of a message that a person dismisses: whether it is open, until when its broker may still deliver it, and
+whether it may be closed.
+
+A broker asks the producers about an open half, and an outbox row that says committed is answered COMMIT: then the
+message that a person has dismissed is delivered after all. END ROLLBACK ends the questions. It also takes the message
+from every group of the topic that still needs it, so it needs a proof that there is none: each group, also those that
+only the brokers know, has the effect or is dismissed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from reconciler.clock import Clock, utc_text
+from reconciler.contract.row_rules import FINISHED_REPAIRS
+from reconciler.contract.tables import CandidateState
+from reconciler.policy.dismissal import KeyAsSeen
+from reconciler.policy.evidence import EndOutcome, HalfQuestions, Lookup, OutboxRow, StoredMessage
+from reconciler.policy.inquiry.delivery import (
+    contradiction,
+    double_effect,
+    newest_per_broker,
+    of_row,
+    other_content,
+    own_halves,
+    row_of,
+)
+from reconciler.policy.plan import TopicPlan
+from reconciler.policy.ports import (
+    WHENEVER_COMMITTED_MS,
+    BrokerEvidence,
+    BrokerRepairs,
+    Candidate,
+    InboxEvidence,
+    OutboxEvidence,
+)
+
+#: ENDs of one half: a check may put a newer copy back between the look and the END.
+_TRIES_MAX = 3
+
+
+class HalfState(StrEnum):
+    """What is known of the half of a key."""
+
+    #: No broker has one.
+    NONE = "none"
+    #: Its broker may still deliver it.
+    OPEN = "open"
+    #: It was committed: the message is in its topic.
+    COMMITTED = "committed"
+    #: It was rolled back, or its broker has given it up: by itself nothing delivers it.
+    ENDED = "ended"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenHalf:
+    """What a person is told of a key's half."""
+
+    state: HalfState
+    #: For people, in one sentence.
+    told: str
+    #: Why it must not be closed; None: it is open and may be.
+    objection: str | None
+    #: The newest copy on each broker.
+    copies: tuple[StoredMessage, ...] = ()
+    #: The outbox row that an END is compared with.
+    row: OutboxRow | None = None
+    #: About when the last broker gives it up, ms UTC. None: it is not open, or nobody knows.
+    until_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosedHalf:
+    """What came of closing one."""
+
+    #: Every broker that has it has answered its END ROLLBACK.
+    is_closed: bool
+    state: HalfState
+    #: For people.
+    told: str
+
+
+class OpenHalves:
+    """Looks at halves, and closes one. Confined to one thread."""
+
+    def __init__(
+        self,
+        *,
+        brokers: BrokerEvidence,
+        sends: BrokerRepairs,
+        outbox: OutboxEvidence,
+        inbox: InboxEvidence,
+        readers: Callable[[str], Sequence[str] | None],
+        clock: Clock,
+    ) -> None:
+        """`readers`: the groups that the brokers know for a topic; None: a broker did not answer."""
+        self._brokers = brokers
+        self._sends = sends
+        self._outbox = outbox
+        self._inbox = inbox
+        self._readers = readers
+        self._clock = clock
+
+    def look(
+        self, topic: TopicPlan, unique_key: str, *, ledger: KeyAsSeen, dismissing: Collection[str] = ()
+    ) -> OpenHalf:
+        """Asks every witness now. `dismissing`: groups that the same act dismisses. Raises DatabaseAway."""
+        outbox = self._outbox.look_up(topic.topic, {unique_key: WHENEVER_COMMITTED_MS})[unique_key]
+        row = row_of(outbox)
+        found = self._state(topic, unique_key, row)
+        if found.state is not HalfState.OPEN:
+            return found
+        doubts = self._doubts(topic, unique_key, outbox, ledger, dismissing)
+        return OpenHalf(
+            state=found.state,
+            told=f"{found.told}; {_answered(outbox, row)}",
+            objection=next(doubts, None),
+            copies=found.copies,
+            row=row,
+            until_ms=found.until_ms,
+        )
+
+    def close(self, topic: TopicPlan, unique_key: str, *, read_ledger: Callable[[], KeyAsSeen]) -> ClosedHalf:
+        """Sends END ROLLBACK if nothing speaks against it now, on the newest copy on each broker; a copy that a check
+        has put back meanwhile is closed, too. A question that is under way may still be answered COMMIT, which brokers
+        obey. Raises DatabaseAway."""
+        closed: dict[str, int] = {}
+        for _ in range(_TRIES_MAX):
+            found = self.look(topic, unique_key, ledger=read_ledger())
+            left = [half for half in found.copies if closed.get(half.broker) != half.commit_log_offset]
+            if closed and (found.state is not HalfState.OPEN or not left):
+                return ClosedHalf(
+                    is_closed=True, state=HalfState.ENDED, told=f"closed: END ROLLBACK on {_places(closed)}"
+                )
+            if found.state is not HalfState.OPEN or found.row is None or found.objection is not None:
+                told = found.told if found.state is not HalfState.OPEN else f"left open: {found.objection}"
+                return ClosedHalf(is_closed=False, state=found.state, told=told)
+            for half in left:
+                answer = self._sends.end_transaction(half, expected=found.row, commit=False)
+                if answer.outcome is not EndOutcome.DONE:
+                    told = f"END ROLLBACK on {half.broker}: {answer.outcome} {answer.detail}".rstrip()
+                    return ClosedHalf(is_closed=False, state=HalfState.OPEN, told=told)
+                closed[half.broker] = half.commit_log_offset
+        told = f"END ROLLBACK on {_places(closed)}, and its broker puts copies back: look again"
+        return ClosedHalf(is_closed=False, state=HalfState.OPEN, told=told)
+
+    def _state(self, topic: TopicPlan, unique_key: str, row: OutboxRow | None) -> OpenHalf:
+        brokers, since_ms = self._brokers, row.created_at_ms if row is not None else 0
+        horizon = brokers.horizon(topic.topic)
+        asked = brokers.half_copies(topic.topic, unique_key, horizon=horizon, not_before_ms=since_ms, outbox=row)
+        halves = own_halves(asked, topic=topic, row=row)
+        if halves.is_unknown:
+            return _simple(HalfState.UNKNOWN, f"whether its half is open is not known: {halves.reason}")
+        if halves.is_absent:
+            return _simple(HalfState.NONE, "no broker has a half of it")
+        committed = of_row(
+            brokers.committed_copies(topic.topic, unique_key, horizon=horizon, not_before_ms=since_ms), row
+        )
+        if committed.is_found:
+            return _simple(HalfState.COMMITTED, "its half was committed: the message is in its topic")
+        if committed.is_unknown:
+            return _simple(HalfState.UNKNOWN, f"whether its half was committed is not known: {committed.reason}")
+        parked = brokers.parked_copies(topic.topic, unique_key, horizon=horizon, not_before_ms=since_ms)
+        return self._age(halves, is_parked=own_halves(parked, topic=topic, row=row).is_found)
+
+    def _age(self, halves: Lookup[StoredMessage], *, is_parked: bool) -> OpenHalf:
+        if is_parked:
+            return _simple(HalfState.ENDED, "its broker has given the half up: it asks no more")
+        newest = tuple(newest_per_broker(halves.records).values())
+        places = f"its half is open on {', '.join(half.broker for half in newest)}"
+        now_ms = self._clock.now_ms()
+        ends: list[HalfQuestions] = []
+        for half in newest:
+            check_back = self._brokers.check_back_of(half)
+            if check_back is None:
+                told = f"{places}; until when {half.broker} may deliver it is not known: its settings were not read"
+                return OpenHalf(state=HalfState.OPEN, told=told, objection=None, copies=newest)
+            ends.append(check_back)
+        if not any(one.is_asked for one in ends):
+            return _simple(
+                HalfState.ENDED, "its broker never asks about a half: only an END of its producer delivers it"
+            )
+        until_ms = max(one.until_ms for one in ends)
+        if now_ms > until_ms:
+            return _simple(
+                HalfState.ENDED, f"its broker asked about the half until {_time(until_ms)}, and asks no more"
+            )
+        after = self._brokers.rollback_evident_after_seconds(newest[0]) if len(halves.records) == 1 else None
+        is_first = newest[0].check_times is None
+        if after is not None and is_first and now_ms - newest[0].store_timestamp_ms > after * 1000:
+            return _simple(HalfState.ENDED, "its half was rolled back")
+        never_ms = max(one.never_after_ms for one in ends)
+        limit = f", and if it stands still, until {_time(never_ms)}" if never_ms > until_ms else ""
+        told = f"{places}, which may deliver it until about {_time(until_ms)}{limit}"
+        return OpenHalf(state=HalfState.OPEN, told=told, objection=None, copies=newest, until_ms=until_ms)
+
+    def _doubts(
+        self,
+        topic: TopicPlan,
+        unique_key: str,
+        outbox: Lookup[OutboxRow],
+        ledger: KeyAsSeen,
+        dismissing: Collection[str],
+    ) -> Iterator[str]:
+        """Why END ROLLBACK could take the message from somebody, the first reason first."""
+        row = row_of(outbox)
+        if outbox.is_unknown:
+            yield f"the outbox is not known: {outbox.reason}"
+        if row is None or not row.is_committed:
+            yield "the outbox has no committed row: nothing proves whose half it is, and its producer answers no COMMIT"
+        two = contradiction(outbox)
+        if two is not None:
+            yield two
+        for repair in ledger.repairs:
+            if repair.state not in FINISHED_REPAIRS:
+                yield f"a repair of it is {repair.state}"
+        rows = {one.subscription.group: one for one in ledger.candidates}
+        for plan in topic.subscriptions:
+            if plan.group in dismissing or _is_dismissed(rows.get(plan.group)):
+                continue
+            inbox = self._inbox.look_up(plan.subscription, [unique_key])[unique_key]
+            other = other_content(inbox, row) or double_effect(inbox)
+            if not inbox.is_found or other is not None:
+                yield f"group {plan.group} has no effect of it and is not dismissed: {other or inbox.reason}"
+        readers = self._readers(topic.topic)
+        if readers is None:
+            yield "a broker did not tell which groups read the topic"
+        configured = {plan.group for plan in topic.subscriptions}
+        for group in sorted(set(readers or ()) - configured):
+            yield f"group {group} reads the topic and is not configured: nobody knows whether it needs the message"
+
+
+def _is_dismissed(row: Candidate | None) -> bool:
+    return row is not None and row.state is CandidateState.SETTLED and "dismissed_by" in row.evidence
+
+
+def _answered(outbox: Lookup[OutboxRow], row: OutboxRow | None) -> str:
+    """What the producer's plug-in answers to a check-back: it reads the same row."""
+    if outbox.is_unknown:
+        return "what its producer answers is not known"
+    if row is None or not row.is_committed:
+        return "its outbox row is not committed, so that its producer answers no COMMIT"
+    return "its outbox row is committed, so that its producer answers COMMIT"
+
+
+def _simple(state: HalfState, told: str) -> OpenHalf:
+    return OpenHalf(state=state, told=told, objection=told)
+
+
+def _places(closed: dict[str, int]) -> str:
+    return ", ".join(f"{broker}@{offset}" for broker, offset in sorted(closed.items()))
+
+
+def _time(at_ms: int) -> str:
+    return utc_text(at_ms)
