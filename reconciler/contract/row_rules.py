@@ -49,6 +49,16 @@ def is_repair_due(next_at_ms: int, *, now_ms: int) -> bool:
     return not now_ms < next_at_ms <= now_ms + REPAIR_WAIT_MS_MAX
 
 
+#: No closed row is asked about after a longer pause, so one whose time lies further ahead was written before the clock
+#: was set back.
+ASK_AGAIN_MS_MAX = 6 * 3_600_000
+
+
+def is_asked_again(ask_again_at_ms: int, *, now_ms: int) -> bool:
+    """True if the time of the next question has come, or lies further ahead than any pause is long."""
+    return not now_ms < ask_again_at_ms <= now_ms + ASK_AGAIN_MS_MAX
+
+
 def wait_ms(seconds: float) -> int:
     """Whole milliseconds."""
     return round(seconds * 1000)

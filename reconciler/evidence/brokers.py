@@ -16,6 +16,7 @@ from reconciler.evidence.broker_configs import BrokerConfigs
 from reconciler.evidence.horizon import PROBE_GROUP, Probes
 from reconciler.evidence.lookup import Lookups
 from reconciler.evidence.pop_groups import PopGroups
+from reconciler.evidence.reused_offsets import ReusedOffsets
 from reconciler.evidence.watermark import Watermarks
 from reconciler.policy.evidence import (
     ConsumeMode,
@@ -61,15 +62,17 @@ class RemotingBrokerEvidence:
         skew_margin_seconds: float,
         probe_topic: str = PROBE_TOPIC,
         retired_brokers: Collection[str] = (),
+        reused: ReusedOffsets | None = None,
     ) -> None:
-        """`retired_brokers` never come back: what they held is gone, and their answer is not waited for."""
+        """`retired_brokers` never come back: what they held is gone, and their answer is not waited for. `reused`: what
+        is known of queues that gave offsets a second time; None: what this value sees."""
         self._retired_brokers = frozenset(retired_brokers)
         self._routes = instance.routes
         self._families = instance.families
         self._clock = instance.clock
         self._skew_margin_seconds = skew_margin_seconds
         self._lookups = Lookups(instance.client, instance.routes, instance.families)
-        self._watermarks = Watermarks(instance.client, instance.routes, instance.families)
+        self._watermarks = Watermarks(instance.client, instance.routes, instance.families, reused=reused)
         self._probes = Probes(
             instance.client,
             instance.routes,

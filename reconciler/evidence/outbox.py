@@ -8,7 +8,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from reconciler.contract.defaults import STATEMENT_SECONDS
+from reconciler.clock import Clock
+from reconciler.contract.defaults import SKEW_MARGIN_SECONDS, STATEMENT_SECONDS
 from reconciler.contract.row_values import RowReader
 from reconciler.contract.secret import Secret
 from reconciler.contract.tables import OUTBOX, OutboxState
@@ -64,6 +65,8 @@ class SqlOutboxReader:
         *,
         pool_size: int = 5,
         statement_seconds: float | None = STATEMENT_SECONDS,
+        clock: Clock | None = None,
+        skew_margin_seconds: float = SKEW_MARGIN_SECONDS,
     ) -> None:
         """Raises InvalidValue for a malformed URL and MissingDependency for a missing driver; connects later."""
         self._outboxes = tuple(outboxes)
@@ -72,6 +75,8 @@ class SqlOutboxReader:
                 open_engine(url, pool_size=pool_size, read_only=True, statement_seconds=statement_seconds),
                 outbox,
                 is_outbox=True,
+                clock=clock,
+                skew_margin_seconds=skew_margin_seconds,
             )
             for url in dict.fromkeys(found.url for found in self._outboxes if found.url is not None)
         }
@@ -80,7 +85,9 @@ class SqlOutboxReader:
         """True if at least one producer group of the topic has an outbox here."""
         return any(found.url is not None for found in self._of(topic))
 
-    def look_up(self, topic: str, not_before_ms: Mapping[str, int]) -> Mapping[str, Lookup[OutboxRow]]:
+    def look_up(
+        self, topic: str, not_before_ms: Mapping[str, int], *, now_ms: int | None = None
+    ) -> Mapping[str, Lookup[OutboxRow]]:
         """FOUND with the committed rows, or with tombstones if every other outbox of the topic proved that it has no
         row; ABSENT if every one proved it; else UNKNOWN.
 
@@ -95,7 +102,7 @@ class SqlOutboxReader:
         for witness, url in self._witnesses(topic):
             for start in range(0, len(keys), KEYS_MAX):
                 batch = keys[start : start + KEYS_MAX]
-                answer = self._ask(url, topic, batch)
+                answer = self._ask(url, topic, batch, now_ms)
                 for key in batch:
                     row = answer.rows.get(key)
                     answers[key].append(_answer(witness, row, answer, not_before_ms[key]))
@@ -118,12 +125,12 @@ class SqlOutboxReader:
             named.setdefault(found.url, []).append(found.producer_group)
         return [(f"outbox of {', '.join(groups)}", url) for url, groups in named.items()]
 
-    def _ask(self, url: Secret | None, topic: str, keys: Sequence[str]) -> _OutboxAnswer:
+    def _ask(self, url: Secret | None, topic: str, keys: Sequence[str], now_ms: int | None) -> _OutboxAnswer:
         if url is None:
             return _OutboxAnswer(problem="no outbox is configured", is_by_set_up=True)
         # By key alone: a row with an unreadable topic is no absence.
         try:
-            role, found = self._databases[url].probe(sa.select(outbox), outbox.c.unique_key, keys)
+            role, found = self._databases[url].probe(sa.select(outbox), outbox.c.unique_key, keys, now_ms=now_ms)
         except ReconcilerError as error:
             return _OutboxAnswer(problem=str(error))
         rows = {row.unique_key: _row(row[-_COLUMNS:]) for row in found}

@@ -32,12 +32,14 @@ class _QueueOnMaster:
 class Watermarks:
     """Thread-safe. Remembers which queues gave offsets a second time (reused_offsets.py)."""
 
-    def __init__(self, client: RemotingClient, routes: Routes, families: Families) -> None:
+    def __init__(
+        self, client: RemotingClient, routes: Routes, families: Families, *, reused: ReusedOffsets | None = None
+    ) -> None:
         self._client = client
         self._routes = routes
         self._families = families
         self._offsets = Offsets(client)
-        self._reused = ReusedOffsets(client.clock)
+        self._reused = reused or ReusedOffsets(client.clock)
 
     def watermark(
         self, topic: str, group: str, *, skew_margin_seconds: float, pop_retry_topics: Sequence[str] = ()
@@ -79,6 +81,7 @@ class Watermarks:
         for retry in (retry_topic(group), *pop_retry_topics):
             with contextlib.suppress(TopicNotFound):  # the group never had a retry
                 placed += self._of_topic(retry, group)
+        self._reused.keep(one.queue.topic for one in placed)
         return placed
 
     def _of_topic(self, topic: str, group: str) -> list[_QueueOnMaster]:

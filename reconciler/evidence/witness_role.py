@@ -26,7 +26,8 @@ class WitnessRole:
     #: outbox or inbox.
     tree: str
     role: DatabaseRole
-    #: Outbox: age of the sign of life that it holds, by its own clock. None: there is none, or it may not be read.
+    #: Outbox: age of the sign of life that it holds, by its own clock; negative: it is of the future. None: there is
+    #: none, or it may not be read.
     swept_seconds: float | None = None
     #: Proofs of being a primary that the login may not read, each with its remedy.
     unread: tuple[str, ...] = ()
@@ -38,8 +39,9 @@ class WitnessRole:
         return self.role.is_primary is not True or bool(self.unread) or self.role.hides_rows or is_unswept
 
     def is_swept(self, within_seconds: float) -> bool:
-        """A sweep has shown life in that time."""
-        return self.swept_seconds is not None and self.swept_seconds <= within_seconds
+        """A sweep has shown life in that time. One of the future may be as old as it lies ahead: a clock was set
+        back."""
+        return self.swept_seconds is not None and abs(self.swept_seconds) <= within_seconds
 
     def is_blind(self, within_seconds: float) -> bool:
         """It proves nothing: what it lacks may be committed, gets no verdict, and is never repaired. An inbox that may
@@ -62,7 +64,9 @@ class WitnessRole:
             return f"{NOT_PROVED}: a replica"
         if self.role.swept_at_ms is None or self.swept_seconds is None:
             return f"{NOT_PROVED}: a replica, no sign of life of a sweep has come to it"
-        return f"{NOT_PROVED}: a replica, the last sign of life that has come to it is {self.swept_seconds:.0f} s old"
+        where = "old" if self.swept_seconds >= 0 else "ahead of its clock"
+        seconds = f"{abs(self.swept_seconds):.0f} s"
+        return f"{NOT_PROVED}: a replica, the last sign of life that has come to it is {seconds} {where}"
 
     @property
     def remedy(self) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from reconciler.contract.row_rules import STATE_RANK, USUAL_WAIT_MS, wait_ms
+from reconciler.contract.row_rules import ASK_AGAIN_MS_MAX, STATE_RANK, USUAL_WAIT_MS, wait_ms
 from reconciler.contract.row_values import RowReader
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CANDIDATE, CandidateState
@@ -194,14 +194,14 @@ class SqlCandidates:
             return done.rowcount == 1
 
     def to_ask_again(self, subscription: Subscription, *, limit: int) -> Sequence[Candidate]:
-        """Rows whose ask_again_at_ms has passed, on the index that ends with it."""
-        query = (
-            sa.select(candidate)
-            .where(_of(subscription), _IS_ASKED_AGAIN, candidate.c.ask_again_at_ms <= self._database.before(0))
-            .order_by(candidate.c.ask_again_at_ms)
-            .limit(limit)
-        )
-        return self._with_keys(query)
+        """row_rules.is_asked_again in two ranges of the index that ends with the time."""
+        at_ms = candidate.c.ask_again_at_ms
+        rows = sa.select(candidate).where(_of(subscription), _IS_ASKED_AGAIN).order_by(at_ms)
+        found = list(self._with_keys(rows.where(at_ms <= self._database.before(0)).limit(limit)))
+        if len(found) == limit:
+            return found
+        is_too_far = at_ms > self._database.before(-ASK_AGAIN_MS_MAX)
+        return [*found, *self._with_keys(rows.where(is_too_far).limit(limit - len(found)))]
 
     def ask_later(self, subscription: Subscription, unique_keys: Sequence[str], *, seconds: float | None) -> None:
         """Writes the time, or NULL."""

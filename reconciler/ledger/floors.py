@@ -107,7 +107,7 @@ class SqlFloors:
         self, connection: sa.Connection, subscription: Subscription, wanted: sa.ColumnElement[bool]
     ) -> Sequence[tuple[Mapping[str, Any], frozenset[str]]]:
         query = (
-            sa.select(*_LEAST, floor.c.proof if self._keeps_proofs(connection) else sa.null())
+            sa.select(*_LEAST, floor.c.proof if self.keeps_proofs(connection) else sa.null())
             .where(
                 floor.c.environment == subscription.environment,
                 floor.c.topic == subscription.topic,
@@ -118,7 +118,8 @@ class SqlFloors:
         )
         return [(read.values, read.damaged) for read in map(_ROWS.parse, connection.execute(query))]
 
-    def _keeps_proofs(self, connection: sa.Connection) -> bool:
+    def keeps_proofs(self, connection: sa.Connection) -> bool:
+        """Whether the table has the column for proofs; told once where it has not."""
         if not self._has_proof:
             names = column_names(connection, floor.name)
             if not names:
@@ -127,7 +128,8 @@ class SqlFloors:
             if not found and self._has_proof is None:
                 _log.warning(
                     "column_missing: %s has no column %s: after a loss of Redis announcements are read from the "
-                    "earliest one: reconciler db upgrade ledger",
+                    "earliest one, and what was seen of queues is forgotten when the process ends: reconciler db "
+                    "upgrade ledger",
                     floor.name,
                     _PROOF,
                 )

@@ -11,9 +11,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from reconciler.contract.announcement import SignatureSecret
-from reconciler.contract.defaults import CLAIM_LEASE_SECONDS
+from reconciler.contract.defaults import CLAIM_LEASE_SECONDS, SKEW_MARGIN_SECONDS
 from reconciler.contract.hand_over import encode_hand_over
-from reconciler.contract.row_rules import bounded_text
+from reconciler.contract.row_rules import bounded_text, wait_ms
 from reconciler.contract.tables import EVERY_GROUP, RepairState, Rung
 from reconciler.ledger.database import ROWS_A_STATEMENT, LedgerDatabase, chunks
 from reconciler.policy.evidence import StoredMessage
@@ -41,6 +41,14 @@ class SqlRepairs(RepairRows):
             clock=database.clock,
         )
         self._database = database
+
+    def _with_a_claim(self) -> Mapping[str, Any]:
+        """Times that lie ahead of this clock and of the host's: they were written while this one was ahead, and come
+        down to the later of the two. A broker's index would have to reach them before the repair goes on."""
+        now, host_ms = self._database.now(), self._database.clock.now_ms()
+        present = sa.case((now > host_ms, now), else_=host_ms)
+        times = (repair_table.c.created_at_ms, repair_table.c.sent_at_ms)
+        return {at.name: sa.case((at > present + wait_ms(SKEW_MARGIN_SECONDS), present), else_=at) for at in times}
 
     def open(self, environment: str, topic: str, unique_key: str, *, rung: Rung) -> None:
         """Inserts unless there is a row."""

@@ -26,6 +26,7 @@ from reconciler.ledger.outages import SqlOutages
 from reconciler.ledger.repairs import SqlHandOvers, SqlRepairs
 from reconciler.ledger.reports import SqlReports
 from reconciler.ledger.rounds import SqlRounds
+from reconciler.ledger.seen_queues import SqlSeenQueues
 from reconciler.sql.engines import now_ms
 
 
@@ -55,6 +56,7 @@ class SqlLedger:
         # One for all: what it knows of the table is asked, and told, once.
         floors = SqlFloors(self.database)
         self.rounds = SqlRounds(self.database, floors)
+        self.seen_queues = SqlSeenQueues(self.database, floors)
         self.holds = SqlHolds(self.database)
         self.brokers = SqlKnownBrokers(self.database)
         self.environment_uses = SqlEnvironmentUses(self.database)

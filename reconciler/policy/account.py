@@ -162,7 +162,8 @@ def queue_link(seen: QueueReading, *, asked_ms: int) -> Link:
     if seen.end <= seen.begin or seen.taken == seen.end:
         return Link(until_ms=asked_ms, cause="")
     remedy = _EXTRA if seen.is_extra else _CONSUMER
-    waiting_ms = None if seen.waiting_since_ms is None else min(seen.waiting_since_ms, asked_ms)
+    # The clock of a broker may be ahead: what it has stored may have waited for as long.
+    waiting_ms = None if seen.waiting_since_ms is None else _mirrored(seen.waiting_since_ms, asked_ms)
     if seen.taken is None:
         cause = f"no round has taken announcements of {seen.name}: {remedy}"
         return Link(until_ms=waiting_ms, cause=cause, kind="queues")

@@ -134,7 +134,7 @@ class RepairRows:
         claim = (
             sa.update(repair_table)
             .where(_THIS_ROW, is_due & (is_free | as_seen))
-            .values(token=_TOKEN, lease_until_ms=until)
+            .values(token=_TOKEN, lease_until_ms=until, **self._with_a_claim())
         )
         with writing(self._engine) as connection:
             free = {
@@ -223,6 +223,10 @@ class RepairRows:
         """A stranded claim that has not changed for as long as a claim lasts."""
         look = (row.token, row.lease_until_ms)
         return self._standstill.seconds(_place_of_row(row), look) >= self._lease_seconds
+
+    def _with_a_claim(self) -> Mapping[str, Any]:
+        """What a claim changes besides."""
+        return {}
 
     def _may_be_claimed(self) -> sa.ColumnElement[bool]:
         """Rows that these owners work on."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from reconciler.clock import Clock, SystemClock, utc_text
+from reconciler.contract.defaults import SKEW_MARGIN_SECONDS
 from reconciler.errors import ReconcilerError, StatementTooSlow
 from reconciler.policy.evidence import Presence, WitnessAnswer
 from reconciler.policy.ports import WHENEVER_COMMITTED_MS
@@ -45,6 +46,8 @@ class DatabaseRole:
     #: Outbox: when the last sweep ran whose sign of life is here, by the primary's clock. None: there is none, or it
     #: may not be read.
     swept_at_ms: int | None = None
+    #: That time lies ahead of the clocks of those who ask, by more than clocks may differ: nobody knows how old it is.
+    is_life_ahead: bool = False
     #: PostgreSQL: row security is in force for this login, and no policy shows it every row.
     hides_rows: bool = False
     #: Outbox: the name of the database that the statement ran in (`reconciler_outbox_identity`), which halves carry as
@@ -56,7 +59,8 @@ class DatabaseRole:
 
         A replica commits in the order of its primary: what was there before the sign of life has come before it. A
         server that calls itself a primary may have been one: where sweeps show life, it must be later, too. Where none
-        is on record, or the time is WHENEVER_COMMITTED_MS, its word counts.
+        is on record, or the time is WHENEVER_COMMITTED_MS, its word counts. A sign of life of the future proves nothing
+        of a replica: by how much it lags is unknown.
         """
         if not_before_ms is None:
             return self.is_primary is not False
@@ -65,6 +69,8 @@ class DatabaseRole:
         is_believed = self.swept_at_ms is None or not_before_ms == WHENEVER_COMMITTED_MS
         if self.is_primary is not False and is_believed:
             return True
+        if self.is_primary is False and self.is_life_ahead:
+            return False
         return self.swept_at_ms is not None and self.swept_at_ms > not_before_ms
 
 
@@ -82,7 +88,8 @@ def _doubt(role: DatabaseRole, not_before_ms: int | None) -> str:
         return HIDES_ROWS
     what = "a replica" if role.is_primary is False else "it may be a former one"
     life = f"its last sign of life is of {utc_text(role.swept_at_ms)}" if role.swept_at_ms else "without a sign of life"
-    return f"{NOT_PROVED}: {what}, {life}"
+    ahead = ", which lies ahead of the clocks here" if role.is_life_ahead else ""
+    return f"{NOT_PROVED}: {what}, {life}{ahead}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,30 +183,37 @@ class WitnessDatabase:
         is_outbox: bool = False,
         newer: sa.Column[Any] | None = None,
         clock: Clock | None = None,
+        skew_margin_seconds: float = SKEW_MARGIN_SECONDS,
     ) -> None:
         """`table`: whose rows are asked for; `is_outbox`: it has an identity, and signs of life; `newer`: a column that
-        a table of an older release lacks. The caller disposes of the engine."""
+        a table of an older release lacks; `skew_margin_seconds`: by which clocks may differ. The caller disposes of the
+        engine."""
         self.engine = engine
         self._table = table.name
         self._is_outbox = is_outbox
         self._newer = newer
         self._clock = clock or SystemClock()
+        self._skew_margin_ms = round(skew_margin_seconds * 1000)
+        #: The sign of life that was seen last, and until when it proves that everything is here.
+        self._life: tuple[int, int] | None = None
         self._words: _Words | None = None
         #: Keys of a statement; None: no statement was too slow.
         self._keys_max: int | None = None
 
     def probe(
-        self, query: sa.Select[Any], column: sa.Column[str], keys: Sequence[str]
+        self, query: sa.Select[Any], column: sa.Column[str], keys: Sequence[str], *, now_ms: int | None = None
     ) -> tuple[DatabaseRole, list[sa.Row[Any]]]:
         """The query's rows whose column is one of the keys, in no order, and the role that the same server had in the
         same statement; of several statements the least that any of them proves.
 
         A statement that the database ends for its time is halved; later ones have as few keys, then twice as many each
-        time. What is too slow all the same is not asked for a while. Raises DatabaseAway, ConfigurationError.
+        time. What is too slow all the same is not asked for a while. `now_ms`: another clock than this host's, if the
+        caller has one. Raises DatabaseAway, ConfigurationError.
         """
         slowness = slowness_of(self.engine, self._table)
         with nullcontext() if slowness is None else slowness.asking():
-            return self._probe(query, column, keys)
+            role, rows = self._probe(query, column, keys)
+        return self._by_the_clocks(role, max(now_ms or 0, self._clock.now_ms())), rows
 
     def scan(self, query: sa.Select[Any]) -> Sequence[sa.Row[Any]]:
         """The rows of a query that asks for no keys. Raises DatabaseAway, ConfigurationError."""
@@ -228,6 +242,17 @@ class WitnessDatabase:
         if not halvings and self._keys_max is not None:
             self._keys_max = None if self._keys_max >= asked else self._keys_max * 2
         return _least(roles), rows
+
+    def _by_the_clocks(self, role: DatabaseRole, now_ms: int) -> DatabaseRole:
+        """A sign of life that was of the future when it was seen first was written by then, and proves no more, also
+        when the clocks have caught up with it."""
+        if role.swept_at_ms is None:
+            return role
+        is_ahead = role.swept_at_ms > now_ms + self._skew_margin_ms
+        life = self._life
+        if life is None or life[0] != role.swept_at_ms:
+            self._life = life = (role.swept_at_ms, min(role.swept_at_ms, now_ms) if is_ahead else role.swept_at_ms)
+        return replace(role, swept_at_ms=life[1], is_life_ahead=is_ahead)
 
     def _probe_page(
         self, query: sa.Select[Any], column: sa.Column[str], keys: Sequence[str]

@@ -14,6 +14,7 @@ from reconciler.contract.row_rules import (
     FINISHED_REPAIRS,
     STATE_RANK,
     bounded_text,
+    is_asked_again,
     is_of_the_future,
     is_repair_due,
     wait_ms,
@@ -138,9 +139,11 @@ class MemoryCandidates:
             waiting = [
                 (row.ask_again_at_ms, row)
                 for (owner, _key), row in self._rows.candidates.items()
-                if owner == subscription and row.ask_again_at_ms is not None and row.ask_again_at_ms <= now_ms
+                if owner == subscription
+                and row.ask_again_at_ms is not None
+                and is_asked_again(row.ask_again_at_ms, now_ms=now_ms)
             ]
-        return [row for _, row in heapq.nsmallest(limit, waiting, key=lambda place: place[0])]
+        return [row for _, row in heapq.nsmallest(limit, waiting, key=lambda place: (place[0] > now_ms, place[0]))]
 
     def ask_later(self, subscription: Subscription, unique_keys: Sequence[str], *, seconds: float | None) -> None:
         """Writes the time, or None."""

@@ -11,6 +11,7 @@ from reconciler.evidence.brokers import RemotingBrokerEvidence
 from reconciler.evidence.inbox import SqlInboxEvidence
 from reconciler.evidence.outbox import ReadOutbox, SqlOutboxReader
 from reconciler.evidence.outbox_inspection import ROWS_COUNTED_MAX, OutboxInspector
+from reconciler.evidence.reused_offsets import ReusedOffsets
 from reconciler.evidence.witness_role import SWEEP_RIGHT, WitnessRole, read_role
 from reconciler.policy.ports import BrokerEvidence, InboxEvidence, OutboxEvidence
 from reconciler.sql.identity import read_identity
@@ -58,6 +59,8 @@ def _open_outboxes(connections: Connections) -> SqlOutboxReader:
             for url in p.outbox_urls or (None,)
         ),
         statement_seconds=connections.statement_seconds,
+        clock=connections.clock,
+        skew_margin_seconds=connections.settings.rounds.skew_margin_seconds,
     )
     connections.close_at_end(outbox.close)
     return outbox
@@ -71,6 +74,14 @@ def broker_evidence(connections: Connections) -> BrokerEvidence:
         skew_margin_seconds=settings.rounds.skew_margin_seconds,
         probe_topic=settings.rocketmq.probe_topic,
         retired_brokers=settings.rocketmq.retired_brokers,
+        reused=connections.shared(reused_offsets),
+    )
+
+
+def reused_offsets(connections: Connections) -> ReusedOffsets:
+    """What the process and earlier ones saw of queues; only those that run rounds write it."""
+    return ReusedOffsets(
+        connections.clock, kept=connections.ledger.seen_queues, environment=connections.settings.environment
     )
 
 

@@ -33,7 +33,7 @@ from reconciler.shards.memory import RedisShardMemory
 from reconciler.shards.round_leases import RedisRoundLeases
 from reconciler.shards.sets import RedisCommitSets
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.evidence import build_witnesses, inbox_evidence
+from reconciler.wiring.evidence import build_witnesses, inbox_evidence, reused_offsets
 from reconciler.wiring.history import SeveralSinks, history_generations
 from reconciler.wiring.metrics import Metering
 from reconciler.wiring.redis_safety import require_safe_redis
@@ -125,6 +125,7 @@ class RoundAssembly:
         self.redis = connections.shared(_open_redis)
         self.ledger = connections.ledger
         self.witnesses = build_witnesses(connections)
+        connections.shared(reused_offsets).begin_to_keep()
         if metering is not None:
             self.witnesses = replace(self.witnesses, brokers=metering.before(self.witnesses.brokers))
         self.owner = process_token()

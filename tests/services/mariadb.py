@@ -79,7 +79,8 @@ class MariaDBServer(PrivateServer):
             **self.options,
         }
         arguments = [f"--{name}={value}" if value else f"--{name}" for name, value in settings.items()]
-        self._child = Child([program, "--no-defaults", *user, *arguments], log=self.log, cwd=self.folder)
+        command = [program, "--no-defaults", *user, *arguments]
+        self._child = Child(command, log=self.log, cwd=self.folder, environment=self.environment)
         self._child.until(self._ready, within_seconds=START_SECONDS, what="mariadbd")
         if fresh:
             self._execute(

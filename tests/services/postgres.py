@@ -69,7 +69,7 @@ class PostgresServer(PrivateServer):
         arguments: list[str | Path] = [*self._as_user, self._programs / "postgres", "-D", data]
         for name, value in settings.items():
             arguments += ["-c", f"{name}={value}"]
-        self._child = Child(arguments, log=self.log, cwd=self.folder)
+        self._child = Child(arguments, log=self.log, cwd=self.folder, environment=self.environment)
         self._child.until(self._ready, within_seconds=START_SECONDS, what="postgres")
         return self
 

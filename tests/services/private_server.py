@@ -28,6 +28,8 @@ class PrivateServer(ABC):
         self.folder = Path(tempfile.mkdtemp(prefix=prefix))
         self.port = free_port()
         self.options = dict(options or {})
+        #: Variables of the server's process besides those of the tests, as they are when it starts.
+        self.environment: dict[str, str] = {}
         self._child: Child | None = None
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()

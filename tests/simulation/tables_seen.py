@@ -30,7 +30,8 @@ class OutboxSeen(SqlOutboxReader):
             ReadOutbox(producer_group=PRODUCER_GROUP, topics=frozenset({TOPIC}), url=name) for name in self._seen
         )
 
-    def _ask(self, url: Secret | None, topic: str, keys: Sequence[str]) -> _OutboxAnswer:
+    def _ask(self, url: Secret | None, topic: str, keys: Sequence[str], now_ms: int | None) -> _OutboxAnswer:
+        del now_ms  # replicas of this world have the clocks of their primaries
         database = self._seen[revealed(url or "")]
 
         def select() -> _OutboxAnswer:

@@ -114,6 +114,11 @@ class CaseFile(ABC):
         """The time that a witness must have passed for its "not found" to count."""
 
     @property
+    def redis_now_ms(self) -> int | None:
+        """Time by Redis, beside that of this host; None: it was not asked."""
+        return None
+
+    @property
     def row(self) -> OutboxRow | None:
         """The outbox row; None: not asked yet, or none was found."""
         return row_of(self.outbox)

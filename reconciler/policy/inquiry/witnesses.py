@@ -151,7 +151,8 @@ class Witnesses:
     def ask_outboxes(self, files: Sequence[F]) -> list[F]:
         """The outbox rows of all, in one statement a topic; files are of one topic."""
         not_before_ms = {file.unique_key: file.not_before_ms(Question.OUTBOX) for file in files}
-        read = self._outbox.look_up(files[0].topic.topic, not_before_ms) if files else {}
+        now_ms = next((file.redis_now_ms for file in files), None)
+        read = self._outbox.look_up(files[0].topic.topic, not_before_ms, now_ms=now_ms) if files else {}
         return [
             replace(f, outbox=read.get(f.unique_key) or Lookup.unknown("outbox", "the key is missing in the answer"))
             for f in files

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from zlib import crc32
 
 from reconciler.clock import Backoff
+from reconciler.contract.row_rules import ASK_AGAIN_MS_MAX
 from reconciler.contract.subscription import Shard
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
@@ -26,7 +27,7 @@ from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import Candidate, Candidates
 
 #: Longest pause between two questions.
-ASK_AGAIN_SECONDS_MAX = 6 * 3600.0
+ASK_AGAIN_SECONDS_MAX = ASK_AGAIN_MS_MAX / 1000
 #: REJECTED keys of one round whose half is looked at: forged ones must not cost brokers a look-up each.
 HALVES_MAX = 10
 
@@ -55,7 +56,7 @@ def review_absences(
     pauses: dict[float | None, list[str]] = {}
     for row, suspect in absent:
         if row.unique_key not in opened:
-            pause = pause_seconds(row, suspect, retention_seconds=retention_seconds)
+            pause = pause_seconds(row, suspect, retention_seconds=retention_seconds, now_ms=now_ms)
             pauses.setdefault(pause, []).append(row.unique_key)
     for pause, keys in pauses.items():
         candidates.ask_later(plan.subscription, keys, seconds=pause)
@@ -107,15 +108,19 @@ def _is_settled_otherwise(row: Candidate, suspect: Suspect) -> bool:
     return suspect.inbox is not None and suspect.inbox.is_found
 
 
-def pause_seconds(row: Candidate, suspect: Suspect, *, retention_seconds: float) -> float | None:
+def pause_seconds(
+    row: Candidate, suspect: Suspect, *, retention_seconds: float, now_ms: int | None = None
+) -> float | None:
     """Until the next question: as long as the verdict had stood when this one was due, in doublings; None: no more.
 
     A tombstone is final where every database has one. Once the brokers' retention has passed since the verdict, the row
-    stays as it is.
+    stays as it is. `now_ms`: by Redis: a verdict has stood for no longer, however far the ledger's clock was ahead when
+    the question was put off.
     """
     if row.ask_again_at_ms is None:
         return ASK_AGAIN_SECONDS_MIN  # the stored time is unreadable: it is written again
-    stood_seconds = (row.ask_again_at_ms - row.updated_at_ms) / 1000
+    until_ms = row.ask_again_at_ms if now_ms is None else min(row.ask_again_at_ms, now_ms)
+    stood_seconds = max(0, until_ms - row.updated_at_ms) / 1000
     is_final = suspect.outbox is not None and suspect.outbox.is_found and not suspect.outbox.has_absence
     if is_final or stood_seconds >= retention_seconds:
         return None

@@ -54,6 +54,11 @@ class Suspect(CaseFile):
         return self.first_seen_ms + round(self.skew_margin_seconds * 1000)
 
     @property
+    def redis_now_ms(self) -> int | None:
+        """That of the round."""
+        return self.now_ms
+
+    @property
     def plan(self) -> SubscriptionPlan:
         """The group that is judged."""
         return self.plans[0]

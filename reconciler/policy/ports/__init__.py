@@ -17,6 +17,8 @@ from reconciler.policy.ports.announcing import (
     HalfSets,
     KnownRecords,
     RefusedAnnouncement,
+    SeenQueue,
+    SeenQueues,
 )
 from reconciler.policy.ports.closing import Closing, Closings, seen_of
 from reconciler.policy.ports.environment import USE_SECONDS, EnvironmentUse, EnvironmentUses, RedisIdentity
@@ -163,6 +165,8 @@ __all__ = [
     "RoundLeases",
     "RoundMark",
     "Rounds",
+    "SeenQueue",
+    "SeenQueues",
     "ShardMemory",
     "ShardState",
     "StandingTrouble",

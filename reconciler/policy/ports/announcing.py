@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -50,6 +50,30 @@ class KnownRecords:
     proof: QueueProof | None = None
     #: Oldest first.
     trail: Sequence[QueueRecord] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenQueue:
+    """What was seen of a queue of a business topic."""
+
+    #: Offset that the next message got, at the last look.
+    end: int
+    #: One of its last records; None: it was not shown, and proves nothing.
+    record: QueueRecord | None = None
+    #: Offsets below this one may have been given twice.
+    doubtful_below: int = 0
+
+
+class SeenQueues(Protocol):
+    """Where that is kept over restarts. Raises DatabaseAway."""
+
+    def of_topic(self, environment: str, topic: str) -> Mapping[tuple[str, int], SeenQueue]:
+        """By broker and number."""
+        ...
+
+    def keep(self, environment: str, topic: str, seen: Mapping[tuple[str, int], SeenQueue]) -> None:
+        """Replaces what is kept of these; what is doubtful there only rises."""
+        ...
 
 
 class HalfSets(Protocol):

@@ -119,10 +119,13 @@ class BrokerEvidence(Protocol):
 class OutboxEvidence(Protocol):
     """Producers' outboxes, by SELECT only."""
 
-    def look_up(self, topic: str, not_before_ms: Mapping[str, int]) -> Mapping[str, Lookup[OutboxRow]]:
+    def look_up(
+        self, topic: str, not_before_ms: Mapping[str, int], *, now_ms: int | None = None
+    ) -> Mapping[str, Lookup[OutboxRow]]:
         """For every key, given with its time: FOUND with its committed rows, usually one, else UNKNOWN unless every
         outbox answered and proved that it has all that was committed before that time: then FOUND with tombstones, or
-        ABSENT."""
+        ABSENT. `now_ms`: the time of another clock than the host's, if there is one: what lies ahead of both is no
+        proof."""
         ...
 
     def is_configured(self, topic: str) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from reconciler.contract.row_rules import ASK_AGAIN_MS_MAX
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.ports import Candidate, Verification
@@ -99,6 +100,18 @@ def test_keys_that_differ_in_case_alone_have_rows_of_their_own(world: World) -> 
     candidates.record(of, [replace(verification(1, Verdict.CONSUMED, SETTLED), unique_key=lower)])
     found = candidates.of_keys(of.subscription, [upper, lower])
     assert {one: found[one].verdict for one in found} == {upper: Verdict.LOST_CONFIRM, lower: Verdict.CONSUMED}
+
+
+def test_a_question_that_waits_is_due_once_the_clock_of_the_ledger_was_set_back_by_days(world: World) -> None:
+    candidates, of = world.ledger.candidates, shard(world.environment)
+    candidates.record(of, [rejected(1), rejected(2), rejected(3)])
+    world.clock.advance(120)
+    candidates.ask_later(of.subscription, [key(2)], seconds=ASK_AGAIN_MS_MAX / 1000)
+    world.clock.step_wall(40 * 86_400)
+    candidates.ask_later(of.subscription, [key(1)], seconds=60)
+    world.clock.step_wall(-40 * 86_400)
+    assert due(world) == [key(3), key(1)], "of the longest pause nobody is asked before its end"
+    assert due(world, limit=1) == [key(3)], "what is due comes first"
 
 
 def test_a_final_verdict_is_not_asked_again_whatever_was_said_before(world: World) -> None:

@@ -15,6 +15,7 @@ import pytest
 import sqlalchemy as sa
 
 from checkback_producers.outbox import SqlOutbox
+from reconciler.clock import ManualClock
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.evidence.inbox import SqlInboxEvidence
@@ -117,10 +118,13 @@ class Databases:
         with writing(self.primary) as connection:
             connection.execute(sa.insert(table).values(**values))
 
-    def sweep(self) -> int:
-        """The sign of life; returns a time after it."""
+    def sweep(self, *, ahead_ms: int = 0) -> int:
+        """The sign of life, by a clock that is so far ahead; returns a right time after it."""
         with closing(SqlOutbox(self.url)) as outbox:
             outbox.mark_swept()
+        life = tables.outbox_identity
+        with writing(self.primary) as connection:
+            connection.execute(sa.update(life).values(swept_at_ms=life.c.swept_at_ms + ahead_ms))
         with reading(self.primary) as connection:
             return database_now_ms(connection)
 
@@ -206,6 +210,50 @@ def test_the_sign_of_life_must_be_later_than_the_time_of_the_key(databases: Data
     found = databases.reader.look_up(TOPIC, {key(1): before_ms, key(2): after_ms})
     assert found[key(1)].is_absent
     assert found[key(2)].is_unknown
+
+
+HOUR_MS = 3_600_000
+
+
+def reader_of(url: str, clock: ManualClock) -> SqlOutboxReader:
+    return SqlOutboxReader([ReadOutbox(producer_group="g", topics=frozenset({TOPIC}), url=url)], clock=clock)
+
+
+def test_a_replica_whose_sign_of_life_is_an_hour_ahead_denies_a_commit_that_it_lacks(databases: Databases) -> None:
+    now_ms = databases.sweep(ahead_ms=HOUR_MS)
+    databases.replica.catch_up()
+    databases.replica.pause()
+    clock = ManualClock(now_ms)
+    databases.commit(World().commit_locally(key(1), created_at_ms=now_ms))
+    with closing(reader_of(databases.replica_url, clock)) as reader:
+        denied = reader.look_up(TOPIC, {key(1): now_ms + 10_000}, now_ms=now_ms)[key(1)]
+        assert denied.is_unknown
+        assert "ahead of the clocks here" in str(denied.reason)
+        clock.advance(2 * 3_600)
+        later_ms = clock.now_ms()
+        found = reader.look_up(TOPIC, {key(1): now_ms + HOUR_MS // 2, key(2): now_ms - 1_000}, now_ms=later_ms)
+        assert found[key(1)].is_unknown, "the clocks have caught up, and the sign is as old as it was"
+        assert found[key(2)].is_absent, "what was committed before it was seen first is there"
+        databases.replica.resume()
+        databases.sweep()
+        databases.replica.catch_up()
+        assert reader.look_up(TOPIC, {key(1): 0}, now_ms=later_ms)[key(1)].is_found
+
+
+def test_a_sign_of_life_that_is_ahead_of_a_host_that_was_set_back_alone_stops_verdicts(databases: Databases) -> None:
+    now_ms = databases.sweep()
+    databases.replica.catch_up()
+    with closing(reader_of(databases.replica_url, ManualClock(now_ms - HOUR_MS))) as reader:
+        assert reader.look_up(TOPIC, {key(1): now_ms - 60_000}, now_ms=now_ms)[key(1)].is_absent
+
+
+def test_a_former_primary_whose_sign_of_life_is_ahead_denies_what_came_after_it_was_seen(databases: Databases) -> None:
+    now_ms = databases.sweep(ahead_ms=HOUR_MS)
+    clock = ManualClock(now_ms)
+    with closing(reader_of(databases.url, clock)) as reader:
+        assert reader.look_up(TOPIC, {key(1): now_ms - 1_000}, now_ms=now_ms)[key(1)].is_absent
+        clock.advance(60)
+        assert reader.look_up(TOPIC, {key(1): now_ms + 30_000}, now_ms=now_ms + 60_000)[key(1)].is_unknown
 
 
 def test_an_effect_that_a_paused_replica_lacks_is_neither_missing_nor_a_loss(databases: Databases) -> None:

@@ -42,8 +42,11 @@ class Readings:
     def __init__(self, outbox: Any, key: str, answer: Lookup[Any]) -> None:
         self.outbox, self.key, self.answer = outbox, key, answer
 
-    def look_up(self, topic: str, keys: Any) -> Any:
-        return {**self.outbox.look_up(topic, keys), **({self.key: self.answer} if self.key in keys else {})}
+    def look_up(self, topic: str, keys: Any, *, now_ms: int | None = None) -> Any:
+        return {
+            **self.outbox.look_up(topic, keys, now_ms=now_ms),
+            **({self.key: self.answer} if self.key in keys else {}),
+        }
 
     def is_configured(self, topic: str) -> bool:
         return bool(self.outbox.is_configured(topic))

@@ -31,6 +31,8 @@ def witness(
         (witness(False), True, True),
         (witness(False, swept_seconds=WITHIN_SECONDS), False, True),
         (witness(False, swept_seconds=WITHIN_SECONDS + 1), True, True),
+        (witness(False, swept_seconds=-WITHIN_SECONDS), False, True),
+        (witness(False, swept_seconds=-WITHIN_SECONDS - 1), True, True),
         (replace(witness(False, swept_seconds=1.0), role=DatabaseRole(is_primary=False, swept_at_ms=None)), True, True),
     ],
 )
@@ -47,6 +49,7 @@ def test_a_database_that_may_lack_rows_is_doubted_and_one_that_proves_nothing_bl
         (witness(None, unread=("no right on pg_settings",)), "no right on pg_settings", "outbox_url at the primary"),
         (witness(False), "no sign of life", "sweep` run on the primary"),
         (witness(False, swept_seconds=42.0), "42 s old", "sweep` run on the primary"),
+        (witness(False, swept_seconds=-42.0), "42 s ahead of its clock", "sweep` run on the primary"),
         (witness(False, tree="inbox"), "a replica", "inbox_url at the primary"),
     ],
 )

@@ -22,9 +22,11 @@ class FakeOutbox:
         #: Of a replica: everything that was committed before has come. None: a primary.
         self.has_come_to_ms: int | None = None
 
-    def look_up(self, topic: str, not_before_ms: Mapping[str, int]) -> Mapping[str, Lookup[OutboxRow]]:
+    def look_up(
+        self, topic: str, not_before_ms: Mapping[str, int], *, now_ms: int | None = None
+    ) -> Mapping[str, Lookup[OutboxRow]]:
         """Rows by key."""
-        del topic
+        del topic, now_ms
         if self.away or not self.configured:
             return {k: Lookup.unknown("outbox", "away") for k in not_before_ms}
         return {k: self._answer(k, until) for k, until in not_before_ms.items()}

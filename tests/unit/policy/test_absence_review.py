@@ -38,9 +38,9 @@ class Statements:
     def _count(witness: Any, sizes: list[int]) -> None:
         look_up = witness.look_up
 
-        def counted(of: object, keys: Sequence[str]) -> object:
+        def counted(of: object, keys: Sequence[str], **clock: int | None) -> object:
             sizes.append(len(keys))
-            return look_up(of, keys)
+            return look_up(of, keys, **clock)
 
         witness.look_up = counted
 
@@ -330,8 +330,10 @@ def test_a_commit_is_found_that_another_database_showed_late_behind_a_tombstone(
     without = WitnessAnswer(witness="second", presence=Presence.ABSENT, detail="no row")
     found = [Lookup(presence=Presence.FOUND, records=(tombstone,), answers=(without,))]
 
-    def look_up(topic: str, not_before_ms: Mapping[str, int]) -> Mapping[str, Lookup[OutboxRow]]:
-        del topic
+    def look_up(
+        topic: str, not_before_ms: Mapping[str, int], *, now_ms: int | None = None
+    ) -> Mapping[str, Lookup[OutboxRow]]:
+        del topic, now_ms
         return dict.fromkeys(not_before_ms, found[-1])
 
     world.outbox.look_up = look_up  # type: ignore[method-assign]
@@ -365,6 +367,18 @@ def test_pauses_are_as_long_as_the_verdict_has_stood_and_end(stood: float, wante
     away = replace(suspect, outbox=Lookup.unknown("outbox", "away"))
     expected = None if wanted is None else ASK_AGAIN_SECONDS_MIN
     assert pause_seconds(row, away, retention_seconds=72 * HOUR) == expected
+
+
+def test_a_verdict_has_stood_for_no_longer_by_a_clock_of_the_ledger_that_was_40_days_ahead() -> None:
+    world = World()
+    unseen_commit(world)
+    row = row_of(world)
+    redis_ms = row.updated_at_ms + 300_000
+    row = replace(row, ask_again_at_ms=row.updated_at_ms + round(40 * 24 * HOUR * 1000))
+    suspect = unanswered(world, row)
+    assert pause_seconds(row, suspect, retention_seconds=72 * HOUR, now_ms=redis_ms) == 240
+    judged_then = replace(row, updated_at_ms=redis_ms + 40 * 86_400_000)
+    assert pause_seconds(judged_then, suspect, retention_seconds=72 * HOUR, now_ms=redis_ms) == ASK_AGAIN_SECONDS_MIN
 
 
 def test_a_row_whose_time_nobody_can_read_gets_one() -> None:

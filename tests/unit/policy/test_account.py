@@ -144,10 +144,11 @@ def test_a_queue_where_nothing_waits_is_calm_without_traffic(begin: int, end: in
     assert queue(begin, end, taken).until_ms == NOW_MS
 
 
-@pytest.mark.parametrize(("waiting_since_ms", "until_ms"), [(NOW_MS - 4_000, NOW_MS - 4_000), (NOW_MS + 9, NOW_MS)])
-def test_the_first_announcements_of_a_new_broker_are_as_late_as_they_are_old(
-    waiting_since_ms: int, until_ms: int
+@pytest.mark.parametrize("waiting_since_ms", [NOW_MS - 4_000, NOW_MS + 4_000])
+def test_the_first_announcements_of_a_new_broker_are_as_late_as_they_are_old_or_its_clock_is_ahead(
+    waiting_since_ms: int,
 ) -> None:
+    until_ms = NOW_MS - 4_000
     link = queue(0, 9, None, waiting_since_ms)
     assert (link.until_ms, link.cause.partition(":")[0]) == (until_ms, "no round has taken announcements of queue 3")
 
@@ -170,7 +171,7 @@ def test_announcements_that_nobody_reads_hold_the_time_at_the_first_of_them() ->
     link = queue(0, 9, 4, NOW_MS - 77)
     assert link.until_ms == NOW_MS - 77
     assert link.cause.startswith("announcements of queue 3 wait from offset 4 on, 5 of them")
-    assert queue(0, 9, 4, NOW_MS + 5).until_ms == NOW_MS, "a broker's clock that is ahead"
+    assert queue(0, 9, 4, NOW_MS + 5).until_ms == NOW_MS - 5, "a broker's clock that is ahead"
     assert queue(0, 9, 4).until_ms == NOW_MS, "they were deleted while they were looked for"
     assert queue(4, 9, 4, NOW_MS - 77).until_ms == NOW_MS - 77, "what was deleted had been taken"
 

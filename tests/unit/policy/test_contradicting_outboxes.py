@@ -21,10 +21,12 @@ class TwoOutboxes:
         self.rows: dict[str, OutboxRow] = {}
         world.outbox.look_up = self.look_up  # type: ignore[method-assign]
 
-    def look_up(self, topic: str, not_before_ms: Mapping[str, int]) -> Mapping[str, Lookup[OutboxRow]]:
+    def look_up(
+        self, topic: str, not_before_ms: Mapping[str, int], *, now_ms: int | None = None
+    ) -> Mapping[str, Lookup[OutboxRow]]:
         return {
             key: replace(found, records=(*found.records, self.rows[key])) if key in self.rows else found
-            for key, found in self._first(topic, not_before_ms).items()
+            for key, found in self._first(topic, not_before_ms, now_ms=now_ms).items()
         }
 
 

@@ -45,9 +45,11 @@ class Counted:
     def is_configured(self, topic: str) -> bool:
         return self._outbox.is_configured(topic)
 
-    def look_up(self, topic: str, not_before_ms: Mapping[str, int]) -> Mapping[str, Lookup[OutboxRow]]:
+    def look_up(
+        self, topic: str, not_before_ms: Mapping[str, int], *, now_ms: int | None = None
+    ) -> Mapping[str, Lookup[OutboxRow]]:
         self.asked.append(len(not_before_ms))
-        return self._outbox.look_up(topic, not_before_ms)
+        return self._outbox.look_up(topic, not_before_ms, now_ms=now_ms)
 
 
 def test_a_flood_of_foreign_tags_costs_one_statement_for_500_keys_and_neither_look_up_nor_ledger_row() -> None:

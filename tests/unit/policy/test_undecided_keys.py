@@ -132,7 +132,8 @@ def test_of_two_producer_groups_one_without_an_outbox_makes_it_the_configuration
     away = WitnessAnswer(witness="b", presence=Presence.UNKNOWN, detail="away")
     for answers, by in (((none,), Undecided.SET_UP), ((none, away), Undecided.WITNESS)):
         found: Lookup[OutboxRow] = Lookup(presence=Presence.UNKNOWN, answers=answers)
-        world.outbox.look_up = mock.Mock(side_effect=lambda _, keys, found=found: dict.fromkeys(keys, found))  # type: ignore[method-assign]
+        answer = mock.Mock(side_effect=lambda _, keys, now_ms=None, found=found: dict.fromkeys(keys, found))
+        world.outbox.look_up = answer  # type: ignore[method-assign]
         assert undecided_by(judged(world, key(1)).evidence)[0] is by
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -11,10 +12,13 @@ from reconciler.clock import ManualClock
 from reconciler.contract.queue_proof import QueueRecord
 from reconciler.evidence.reused_offsets import LOOK_SECONDS, ReusedOffsets
 from reconciler.evidence.watermark import Watermarks
+from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.evidence import WatermarkState
 from reconciler.rocketmq.wire.codes import MQVersion, RequestCode, pop_retry_topics
 from reconciler.rocketmq.wire.frame import Command, reply_to
 from reconciler.rocketmq.wire.record import encode_record
+from reconciler.sql.engines import open_engine, writing
+from reconciler.sql.tables import ledger_metadata
 from tests.unit.rocketmq.records import record
 from tests.unit.rocketmq.scripted import ScriptedBroker, ScriptedCluster
 
@@ -252,3 +256,70 @@ def test_a_broker_that_shows_no_record_is_believed_as_before(tail: Tail, watched
         tail.positions["Orders", 0] = (end, 0, end)
         assert watched.doubtful_below() == 0
         watched.clock.advance(LOOK_SECONDS)
+
+
+# ---- and processes that are started again
+
+
+def started(cluster: ScriptedCluster, clock: ManualClock, ledger: SqlLedger, *, has_rounds: bool = True) -> Watched:
+    """A process that begins with what the ledger has."""
+    reused = ReusedOffsets(clock, kept=ledger.seen_queues, environment="test")
+    if has_rounds:
+        reused.begin_to_keep()
+    watermarks = Watermarks(cluster.client, cluster.routes, cluster.families, reused=reused)
+    return Watched(cluster, watermarks, clock)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[SqlLedger]:
+    engine = open_engine(f"sqlite:///{tmp_path}/ledger.db")
+    ledger_metadata.create_all(engine)
+    yield SqlLedger(engine)
+    engine.dispose()
+
+
+@pytest.mark.parametrize("end", [95, 140])
+def test_a_tail_that_was_lost_while_no_process_ran_makes_offsets_of_groups_prove_something(
+    tail: Tail, watched: Watched, ledger: SqlLedger, end: int
+) -> None:
+    first = started(watched.cluster, watched.clock, ledger)
+    assert first.doubtful_below() == 0
+    tail.lose(consumer_offset=90, end=end)  # the first process is gone
+    second = started(watched.cluster, watched.clock, ledger)
+    assert second.doubtful_below() == 100
+    third = started(watched.cluster, watched.clock, ledger)
+    tail.positions["Orders", 0] = (140, 0, 180)
+    assert third.doubtful_below() == 100, "a doubt is kept, too"
+
+
+def test_a_queue_that_went_on_while_no_process_ran_is_doubted(tail: Tail, watched: Watched, ledger: SqlLedger) -> None:
+    for begin, end in ((0, 100), (0, 140), (120, 180), (180, 180), (180, 200)):
+        tail.positions["Orders", 0] = (end, begin, end)
+        assert started(watched.cluster, watched.clock, ledger).doubtful_below() == 0
+
+
+def test_a_command_that_only_looks_writes_into_the_ledger(tail: Tail, watched: Watched, ledger: SqlLedger) -> None:
+    assert started(watched.cluster, watched.clock, ledger, has_rounds=False).doubtful_below() == 0
+    assert ledger.seen_queues.of_topic("test", "Orders") == {}
+    started(watched.cluster, watched.clock, ledger).doubtful_below()
+    tail.lose(consumer_offset=90, end=95)
+    assert started(watched.cluster, watched.clock, ledger, has_rounds=False).doubtful_below() == 100
+    kept = ledger.seen_queues.of_topic("test", "Orders")["broker-a", 0]
+    assert (kept.end, kept.doubtful_below) == (100, 0)
+
+
+def test_a_ledger_that_cannot_keep_what_was_seen_stops_no_round(
+    tail: Tail, watched: Watched, ledger: SqlLedger, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was not upgraded, or is away: as before, this process knows what it has seen itself."""
+    with writing(ledger.database.engine) as connection:
+        connection.exec_driver_sql("ALTER TABLE reconciler_floor DROP COLUMN proof")
+    first = started(watched.cluster, watched.clock, ledger)
+    assert first.doubtful_below() == 0
+    with writing(ledger.database.engine) as connection:
+        connection.exec_driver_sql("DROP TABLE reconciler_floor")
+    tail.lose(consumer_offset=90, end=95)
+    assert first.doubtful_below() == 100
+    second = started(watched.cluster, watched.clock, ledger)
+    assert second.doubtful_below() == 0
+    assert caplog.text.count("column_missing") == 1

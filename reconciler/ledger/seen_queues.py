@@ -1,0 +1,109 @@
+"""What was seen of queues of business topics, over restarts (ports.SeenQueues).
+
+Rows of reconciler_floor without a group: floors are those of a subscription, and who reads floors asks for one. There
+queue_offset is the offset below which offsets may have been given twice, and proof has the end and the last record. A
+ledger that lacks the column for proofs keeps nothing, as floors tell (floors.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import sqlalchemy as sa
+
+from reconciler.contract.queue_proof import QueueProof, read_proof
+from reconciler.contract.row_rules import NAME_CHARACTERS, bounded_text
+from reconciler.contract.row_values import RowReader
+from reconciler.contract.tables import FLOOR
+from reconciler.ledger.database import LedgerDatabase, chunks
+from reconciler.ledger.floors import SqlFloors
+from reconciler.policy.ports import SeenQueue
+from reconciler.sql.tables import floor
+
+#: What stands in the place of a group.
+_NO_GROUP = ""
+#: Rows a transaction: they are locked until its end.
+ROWS_A_TRANSACTION = 200
+
+_NAMES = ("broker", "queue_id", "queue_offset", "proof")
+_ROWS = RowReader(FLOOR, _NAMES)
+
+
+class SqlSeenQueues:
+    """Seen queues in SQL. Shared by threads. Raises DatabaseAway."""
+
+    def __init__(self, database: LedgerDatabase, floors: SqlFloors) -> None:
+        """`floors` knows whether the table has the column."""
+        self._database = database
+        self._floors = floors
+
+    def of_topic(self, environment: str, topic: str) -> Mapping[tuple[str, int], SeenQueue]:
+        """One SELECT; a damaged row is none."""
+        query = sa.select(*(floor.c[name] for name in _NAMES)).where(*_of(environment, topic))
+        with self._database.reading() as connection:
+            if not self._floors.keeps_proofs(connection):
+                return {}
+            rows = [_ROWS.parse(row) for row in connection.execute(query)]
+        return {
+            (row.values["broker"], row.values["queue_id"]): _seen(row.values["queue_offset"], row.values["proof"])
+            for row in rows
+            if row.damage is None
+        }
+
+    def keep(self, environment: str, topic: str, seen: Mapping[tuple[str, int], SeenQueue]) -> None:
+        """What is doubtful only rises; the rest is what was told last. In order: two processes never wait for each
+        other."""
+        now = self._database.now()
+        identity = {"environment": environment, "topic": topic, "consumer_group": _NO_GROUP}
+        rows = [
+            {"broker": broker, "queue_id": number, "queue_offset": one.doubtful_below, "proof": _text(one)}
+            for (broker, number), one in sorted(seen.items())
+            if bounded_text(broker, NAME_CHARACTERS) == broker
+        ]
+        if bounded_text(topic, NAME_CHARACTERS) != topic:
+            return  # no database stores that name
+        below = sa.bindparam("p_below", type_=sa.BigInteger())
+        update = (
+            sa.update(floor)
+            .where(*_of(environment, topic))
+            .where(floor.c.broker == sa.bindparam("p_broker"), floor.c.queue_id == sa.bindparam("p_queue_id"))
+            .values(
+                queue_offset=sa.case((floor.c.queue_offset > below, floor.c.queue_offset), else_=below),
+                proof=sa.bindparam("p_proof"),
+                updated_at_ms=now,
+            )
+        )
+        for some in chunks(rows, ROWS_A_TRANSACTION):
+            with self._database.writing() as connection:
+                if not self._floors.keeps_proofs(connection):
+                    return
+                self._database.insert_missing(
+                    connection, floor, [identity | row | {"updated_at_ms": now} for row in some]
+                )
+                connection.execute(
+                    update,
+                    [
+                        {
+                            "p_broker": row["broker"],
+                            "p_queue_id": row["queue_id"],
+                            "p_below": row["queue_offset"],
+                            "p_proof": row["proof"],
+                        }
+                        for row in some
+                    ],
+                )
+
+
+def _of(environment: str, topic: str) -> list[sa.ColumnElement[bool]]:
+    return [floor.c.environment == environment, floor.c.topic == topic, floor.c.consumer_group == _NO_GROUP]
+
+
+def _text(seen: SeenQueue) -> str | None:
+    return None if seen.record is None else QueueProof(following=seen.end, record=seen.record).text
+
+
+def _seen(doubtful_below: int, text: str | None) -> SeenQueue:
+    proof = read_proof(text or "")
+    if proof is None:
+        return SeenQueue(end=0, record=None, doubtful_below=doubtful_below)
+    return SeenQueue(end=proof.following, record=proof.record, doubtful_below=doubtful_below)
