@@ -1,7 +1,7 @@
 """A service in another language, as a process. Each program of this folder is one, and understands the same lines:
 
     send BODY                an ordinary message: "sent"
-    half BODY MARK           a half with this mark of an outbox: "half", once the broker has it
+    half BODY MARK [KEY]     a half with this mark of an outbox: "half", once the broker has it. Go can be given a key
     answer KEY commit WORD   ends the half (or rollback, or unknown, for which nothing need be sent): "ended".
                              It answers questions of the broker (checks) with WORD; before, with unknown
 
@@ -74,9 +74,9 @@ class ForeignClient:
         self._tell("send", body)
         return self.expect("sent", body)
 
-    def half(self, body: str, *, mark: str) -> str:
-        """A half message, whose transaction is open when this returns; returns its key."""
-        self._tell("half", body, mark)
+    def half(self, body: str, *, mark: str, key: str | None = None) -> str:
+        """A half message, whose transaction is open when this returns; returns its key. `key`: the service's own."""
+        self._tell("half", body, mark, *([] if key is None else [key]))
         return self.expect("half", body)
 
     def answer(self, key: str, word: str, *, to_checks: str | None = None) -> None:

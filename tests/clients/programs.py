@@ -6,6 +6,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,13 +19,70 @@ BUILD_SECONDS = 900
 
 def go_missing() -> str | None:
     """None, or how to get Go."""
-    return None if shutil.which("go") else "go is missing: apt-get install golang, or https://go.dev/dl/"
+    return None if shutil.which("go") else "go 1.24 is missing: https://go.dev/dl/"
+
+
+def cargo_missing() -> str | None:
+    """None, or how to get Rust."""
+    if shutil.which("cargo"):
+        return None
+    return "cargo is missing: apt-get install cargo-web rustc-web (Debian), or https://rustup.rs"
+
+
+def npm_missing() -> str | None:
+    """None, or how to get Node."""
+    return None if shutil.which("npm") and shutil.which("node") else "npm is missing: apt-get install nodejs npm"
 
 
 def go_program(name: str) -> list[str]:
     """The program of a Go module."""
     folder = _built(name, lambda source, out: _run(["go", "build", "-o", str(out / "client"), "."], source))
     return [str(folder / "client")]
+
+
+def rust_program(name: str) -> list[str]:
+    """The program of a crate, of the versions in its Cargo.lock."""
+
+    def build(source: Path, out: Path) -> None:
+        target = cache_folder() / "programs" / f"{name}-target"  # half a minute instead of three, the next time
+        _run(["cargo", "build", "--quiet", "--locked"], source, {"CARGO_TARGET_DIR": str(target)})
+        shutil.copy(target / "debug" / "client", out)
+
+    return [str(_built(name, build) / "client")]
+
+
+def node_program(name: str) -> list[str]:
+    """The script of a package, beside what its package-lock.json names. No script of a package is run."""
+
+    def build(source: Path, out: Path) -> None:
+        shutil.copytree(source, out, dirs_exist_ok=True)
+        _run(["npm", "ci", "--ignore-scripts", "--no-fund", "--no-audit"], out)
+
+    return ["node", str(_built(name, build) / "client.js")]
+
+
+def python_program(name: str) -> list[str]:
+    """The script, run by a Python whose environment has what its requirements.txt names."""
+
+    def build(source: Path, out: Path) -> None:
+        _run([sys.executable, "-m", "venv", str(out / "venv")], source)
+        install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-compile"]
+        _run([str(out / "venv/bin/python"), *install, "-r", "requirements.txt"], source)
+
+    return [str(_built(name, build) / "venv/bin/python"), str(SOURCES / name / "client_python.py")]
+
+
+def java_program(name: str, jars: Callable[[], Path]) -> list[str]:
+    """The class of a folder, compiled against the jars of the client."""
+    path = jars()
+
+    def build(source: Path, out: Path) -> None:
+        _run(["javac", "-nowarn", "-Xlint:-options", "-cp", f"{path}/*", "-d", str(out), "Client.java"], source)
+
+    classes = _built(name, build)
+    options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    options.append("-Drocketmq.client.rebalance.waitInterval=1000")
+    return ["java", *options, "-cp", os.pathsep.join([str(classes), f"{path}/*"]), "Client"]
 
 
 def _built(name: str, build: Callable[[Path, Path], None]) -> Path:

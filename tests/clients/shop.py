@@ -17,14 +17,15 @@ from tests.services.patient_instance import patient_instance
 class Shop:
     """`run`, `sweep` and a consumer of the plug-in; what the foreign service does in its database is done here."""
 
-    def __init__(self, deployed: Deployment, start: Callable[..., ForeignClient]) -> None:
+    def __init__(self, deployed: Deployment, start: Callable[..., ForeignClient], *, message_type: str) -> None:
+        """`message_type`: what the topic is for. Only brokers of 5.x know it, and only proxies ask for it."""
         self.deployed = deployed
         self._start = start
         self._clients = 0
         with patient_instance(deployed.name_servers) as instance:
-            for address in instance.cluster_addresses():  # proxies refuse a half for a topic of another type
+            for address in instance.cluster_addresses():
                 admin = Admin(instance.client)
-                admin.create_topic(address, deployed.topic, queues=4, attributes="+message.type=MIXED")
+                admin.create_topic(address, deployed.topic, queues=4, attributes=f"+message.type={message_type}")
         (self.mark,) = deployed.rows(deployed.outbox, "SELECT identity FROM reconciler_outbox_identity WHERE id = 1")
         self.services = [deployed.run("run"), deployed.run("sweep")]
         deployed.consume()

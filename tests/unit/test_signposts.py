@@ -48,6 +48,7 @@ SubscriptionData SubscriptionGroupConfig TimerMessageStore TlsSystemConfig
 TopicConfigSerializeWrapper TopicRouteData TopicValidator
 RocketMQ RocketMQException FastAPI PostgreSQL MariaDB PyPI GitHub JavaScript MaxScale ProxySQL PgCat SparkConf
 SparkSubmitCommandBuilder SplitMix64 DictCursor PGTransactionStatusType Default_Ignorable_Code_Point
+MessageIdGenerator StringIdMaker UniqueIdGenerator
 fixed_size_binary gtid_domain_id handshake_failure ignore_startup_parameters post_fork sd_notify wait_for
 replica_preserve_commit_order slave_parallel_mode
 """

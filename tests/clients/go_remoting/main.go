@@ -126,6 +126,9 @@ func main() {
 		case "half":
 			message := messageOf(topic, words[1])
 			message.WithProperty(mark, words[2])
+			if len(words) > 3 { // a key of the service's own
+				message.WithProperty(primitive.PropertyUniqueClientMessageIdKeyIndex, words[3])
+			}
 			go func() {
 				sent, err := payer.SendMessageInTransaction(context.Background(), message)
 				need(err)
