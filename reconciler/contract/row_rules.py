@@ -112,3 +112,12 @@ def brokers_after(
         after |= dict.fromkeys(storable_names(seen))
     too_long_ago = now_ms - wait_ms(keep_seconds)
     return {name: since for name, since in after.items() if since is None or since >= too_long_ago}
+
+
+def held_again(held_by: str, held_because: str, *, by: str, reason: str) -> str:
+    """The reason of a HOLD that another person asks for, too, or the same one for another reason: the newest first.
+
+    The same words of the same person change nothing."""
+    words = f"{by}: {reason}"
+    is_said = (held_by, held_because) == (by, reason) or held_because.startswith((f"{words}; ", bounded_text(words)))
+    return held_because if is_said else bounded_text(f"{words}; {held_because}")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from reconciler.contract.row_rules import NAME_CHARACTERS, bounded_text
+from reconciler.contract.row_rules import NAME_CHARACTERS, bounded_text, held_again
 from reconciler.contract.tables import HoldKind
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.policy.ports import HeldTopic
@@ -27,12 +27,29 @@ class SqlHolds:
             return active_holds(connection, environment)
 
     def place(self, environment: str, topic: str, kind: HoldKind, *, by: str, reason: str) -> bool:
-        """Inserts the hold. False if it was there: it stays as it is, but a BREAKER gets a new `since` and reason."""
+        """Inserts the hold. False if it was there: a BREAKER gets a new `since` and reason, a HOLD the new words before
+        the old ones."""
         while not self._insert(environment, topic, kind, by=by, reason=reason):
-            # The hold may be lifted between the two statements: the breaker must end up open all the same.
-            if kind is not HoldKind.BREAKER or self._date_again(environment, topic, reason=bounded_text(reason)):
+            # The hold may be lifted between the two statements: the topic must end up held all the same.
+            if kind is HoldKind.BREAKER:
+                is_there = self._date_again(environment, topic, reason=bounded_text(reason))
+            else:
+                is_there = self._hold_again(environment, topic, by=by, reason=reason)
+            if is_there:
                 return False
         return True
+
+    def _hold_again(self, environment: str, topic: str, *, by: str, reason: str) -> bool:
+        """A hold that a second person asks for is another one than the first had: who lifts that one lifts not this."""
+        this_row = _is(environment, topic, HoldKind.HOLD)
+        with self._database.writing() as connection:
+            row = connection.execute(
+                sa.select(hold.c.by, hold.c.reason).where(this_row).with_for_update()
+            ).one_or_none()
+            if row is not None:
+                words = held_again(str(row.by), str(row.reason or ""), by=by, reason=reason)
+                connection.execute(sa.update(hold).where(this_row).values(reason=words))
+        return row is not None
 
     def _insert(self, environment: str, topic: str, kind: HoldKind, *, by: str, reason: str) -> bool:
         try:
@@ -74,7 +91,8 @@ class SqlHolds:
     def lift_seen(self, environment: str, held: HeldTopic) -> bool:
         """One conditional DELETE."""
         c = hold.c
-        as_seen = c.reason == held.reason if held.kind is HoldKind.BREAKER else c.since_ms == held.since_ms
+        is_as_old = sa.true() if held.kind is HoldKind.BREAKER else c.since_ms == held.since_ms
+        as_seen = is_as_old & (c.reason == held.reason)
         # Of a row that cannot be read nothing is compared: it stays until it is deleted.
         wanted = sa.true() if held.damage is not None else (c.by == held.by) & as_seen
         with self._database.writing() as connection:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
@@ -55,6 +56,30 @@ class Upcoming:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HalfEffect:
+    """An effect that may be half, and the commands that end its row. Who runs them has the inbox owner's URL: the login
+    of inbox_url only reads."""
+
+    subscription: Subscription
+    unique_key: str
+
+    def as_dict(self) -> dict[str, str]:
+        """Topic, group, and a command each."""
+        return {
+            "topic": self.subscription.topic,
+            "group": self.subscription.group,
+            "accept": self._command("accept", self.unique_key),
+            "delete": self._command("delete", self.unique_key),
+            "accept_all": self._command("accept", "--all"),
+            "delete_all": self._command("delete", "--all"),
+        }
+
+    def _command(self, ending: str, what: str) -> str:
+        of = f"--topic {shlex.quote(self.subscription.topic)} --group {shlex.quote(self.subscription.group)}"
+        return f'reconciler incomplete {ending} {what} {of} --url @FILE --reason "..."'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LifeStory:
     """What is known of one unique key."""
 
@@ -75,6 +100,8 @@ class LifeStory:
     topics: tuple[str, ...] = ()
     #: What the ledger's rows say, as one word: an act that carries it is refused where they say something else by then.
     seen: str = ""
+    #: Effects of it that may be half.
+    incomplete: tuple[HalfEffect, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -103,6 +130,7 @@ class LifeStory:
             "silent": list(self.silent),
             "away": list(self.away),
             "outlook": list(self.outlook),
+            "incomplete": [effect.as_dict() for effect in self.incomplete],
         }
 
 
@@ -157,6 +185,11 @@ def life_story_of(
         unjudged=tuple(_unjudged(inboxes, ledger, row)) if events else (),
         topics=tuple(sorted(_topics(ledger, row) & {subscription.topic for subscription in inboxes})),
         seen=ledger.seen,
+        incomplete=tuple(
+            HalfEffect(subscription=subscription, unique_key=unique_key)
+            for subscription, lookup in inboxes.items()
+            if lookup.incomplete is not None
+        ),
     )
 
 

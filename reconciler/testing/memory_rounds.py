@@ -8,7 +8,13 @@ from dataclasses import replace
 from reconciler.clock import Clock
 from reconciler.contract.keyspace import offsets_field
 from reconciler.contract.queue_proof import QueueProof, next_floor
-from reconciler.contract.row_rules import NAME_CHARACTERS, QUARANTINE_BODY_BYTES, bounded_text, brokers_after
+from reconciler.contract.row_rules import (
+    NAME_CHARACTERS,
+    QUARANTINE_BODY_BYTES,
+    bounded_text,
+    brokers_after,
+    held_again,
+)
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import HoldKind
 from reconciler.policy.ports import (
@@ -216,6 +222,9 @@ class MemoryHolds:
                 if kind is HoldKind.BREAKER:
                     now_ms = self._rows.clock.now_ms()
                     self._rows.holds[key] = replace(known, since_ms=now_ms, reason=bounded_text(reason))
+                else:
+                    words = held_again(known.by, known.reason, by=by, reason=reason)
+                    self._rows.holds[key] = replace(known, reason=words)
                 return False
             self._rows.holds[key] = HeldTopic(
                 topic=topic,

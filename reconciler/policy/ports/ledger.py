@@ -289,7 +289,7 @@ class Holds(Protocol):
         ...
 
     def place(self, environment: str, topic: str, kind: HoldKind, *, by: str, reason: str) -> bool:
-        """False if it was there already: a HOLD stays as it is, a BREAKER gets a fresh timestamp."""
+        """False if it was there already: a HOLD gets the new words, too (held_again), a BREAKER a fresh timestamp."""
         ...
 
     def renew(self, environment: str, topic: str) -> bool:

@@ -28,6 +28,7 @@ from reconciler.web.few_at_once import asks_everything
 from reconciler.web.services import WebServices
 
 _NAME = Parameter(name="name", doc="Unique key, or business id.", schema=NAME, where="path", is_required=True)
+_COMMAND = {**TEXT, "description": "A command, with places for the owner's URL and a reason."}
 _EVENT = record({"at_ms": TIME_MS, "witness": TEXT, "what": TEXT, "evidence": {"type": "object"}})
 _STORY = {
     "unique_key": TEXT,
@@ -37,6 +38,15 @@ _STORY = {
     "silent": {**LINES, "description": "Witnesses that gave no answer: the story may be incomplete."},
     "away": {**LINES, "description": "Dependencies that are away."},
     "outlook": {**LINES, "description": "How far it is, and what comes next, one sentence a subscription."},
+    "incomplete": {
+        **listed(
+            record(
+                dict.fromkeys(("topic", "group"), TEXT)
+                | dict.fromkeys(("accept", "delete", "accept_all", "delete_all"), _COMMAND)
+            )
+        ),
+        "description": "Effects that may be half. Nothing here may change an inbox: its owner runs a command.",
+    },
 }
 _OF_BUSINESS_ID = {
     "business_id": TEXT,

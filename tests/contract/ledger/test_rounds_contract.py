@@ -252,7 +252,15 @@ def test_holds_are_placed_and_lifted_by_kind(world: World) -> None:
     holds, e = world.ledger.holds, world.environment
     assert holds.active(e) == {}
     assert holds.place(e, "ORDERS", HoldKind.HOLD, by="anna", reason="migration")
-    assert not holds.place(e, "ORDERS", HoldKind.HOLD, by="ben", reason="other")
+    (seen,) = world.ledger.reports.holds(e)
+    for _ in range(2):
+        assert not holds.place(e, "ORDERS", HoldKind.HOLD, by="anna", reason="migration")
+        assert world.ledger.reports.holds(e) == [seen], "the same words again"
+    for _ in range(2):
+        assert not holds.place(e, "ORDERS", HoldKind.HOLD, by="ben", reason="other")
+    (again,) = world.ledger.reports.holds(e)
+    assert (again.by, again.reason, again.since_ms) == ("anna", "ben: other; migration", seen.since_ms)
+    assert not holds.lift_seen(e, seen), "who saw the hold of one person lifts not that of two"
     assert holds.place(e, "ORDERS", HoldKind.BREAKER, by="run@host", reason="1 200 due")
     assert holds.place(e, "PAYMENTS", HoldKind.HOLD, by="anna\x00", reason="x" * 9_000)
     assert {topic: set(kinds) for topic, kinds in holds.active(e).items()} == {

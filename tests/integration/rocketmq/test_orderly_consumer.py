@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
+import sqlalchemy as sa
+
+from checkback_consumers.handler import transactional_handler
+from checkback_consumers.message import ConsumedMessage
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.consumer.push_consumer import ConsumeStatus, ReceivedMessage
 from reconciler.rocketmq.wire.codes import dead_letter_topic
+from reconciler.sql import schema
+from reconciler.sql.engines import open_engine
+from reconciler.sql.tables import inbox
 from tests.integration.rocketmq.conftest import Collector, Consumers, held_queues, send_to, stored_offsets
 from tests.polling import eventually
 
@@ -63,6 +71,40 @@ def test_a_message_that_fails_too_often_goes_to_the_dead_letters_and_the_queue_m
     consumers.start("G", topic, got, orderly=True, max_reconsume_times=2)
     eventually(lambda: got.bodies == ["poison"] * 3 + ["next"], within_seconds=60)
     assert [message.body for message in broker.stored(dead_letter_topic("G"))] == [b"poison"]
+
+
+def test_a_message_whose_handler_committed_halfway_holds_its_queue_no_longer_than_one_whose_handler_fails(
+    broker: EmbeddedBroker, instance: ClientInstance, topic: str, consumers: Consumers, tmp_path: Path
+) -> None:
+    """Its deliveries are refused, without the handler, as often as those of the other one; then the queue goes on."""
+    schema.upgrade(url := f"sqlite:///{tmp_path / 'inbox.db'}", "inbox")
+    engine = open_engine(url)
+    halfway_queue, failing_queue, *_ = instance.routes.read_queues(topic)
+    send_to(instance, halfway_queue, ["halfway", "behind halfway"])
+    send_to(instance, failing_queue, ["failing", "behind failing"])
+    ran: list[str] = []
+
+    def handler(received: ConsumedMessage, connection: sa.Connection) -> None:
+        ran.append(received.body.decode())
+        if received.body == b"halfway":
+            connection.exec_driver_sql("COMMIT")
+        if received.body == b"failing":
+            raise ValueError("not today")
+
+    bill = transactional_handler(engine, group="G")(handler)
+    got = Collector(lambda message: bill.listener([message]))  # type: ignore[arg-type,return-value]  # of one message
+    consumers.start("G", topic, got, orderly=True, max_reconsume_times=2)
+    eventually(lambda: {"behind halfway", "behind failing"} <= set(ran), within_seconds=60)
+    for poison in ("halfway", "failing"):
+        of_queue = [body for body in got.bodies if body.endswith(poison)]
+        assert of_queue == [poison] * 3 + [f"behind {poison}"]
+    assert (ran.count("halfway"), ran.count("failing"), bill.counts.incomplete) == (1, 3, 2)
+    dead = {message.body for message in broker.stored(dead_letter_topic("G"))}
+    assert dead == {b"halfway", b"failing"}
+    with engine.connect() as connection:
+        marks = connection.execute(sa.select(inbox.c.incomplete)).scalars().all()
+    assert sorted(mark is None for mark in marks) == [False, True, True]
+    engine.dispose()
 
 
 def test_a_queue_changes_hands_only_when_its_lock_is_free_and_order_is_kept(

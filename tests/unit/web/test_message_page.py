@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 from urllib.parse import quote, quote_plus
 
@@ -15,7 +16,7 @@ from reconciler.commands.business_ids import BusinessMessages
 from reconciler.commands.explain import Explanation
 from reconciler.contract.subscription import Subscription
 from reconciler.policy.evidence import Lookup
-from reconciler.policy.life_story import LifeStory, life_story_of
+from reconciler.policy.life_story import HalfEffect, LifeStory, life_story_of
 from reconciler.policy.ports import KeyPlaces
 from reconciler.web.console import messages
 from reconciler.web.console.catalogue import LANGUAGES, catalogue_of
@@ -51,6 +52,25 @@ def explains(monkeypatch: pytest.MonkeyPatch) -> Asking:
         return names
 
     return explain
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_half_an_effect_is_told_with_the_commands_that_end_it(
+    services: WebServices, explains: Asking, language: str
+) -> None:
+    effects = (
+        HalfEffect(subscription=BILLING, unique_key=KEY),
+        HalfEffect(subscription=replace(SHIPPING, group=HOSTILE), unique_key=KEY),
+    )
+    explains(Explanation(stories=(replace(story_of(), incomplete=effects),)))
+    page = page_of(services, f"/messages/{KEY}", language)
+    assert "<script>" not in page
+    shown = unescape(page)
+    of = f"--topic {BILLING.topic} --group {BILLING.group} --url @FILE"
+    for wanted in (f"accept {KEY}", f"delete {KEY}", "accept --all", "delete --all"):
+        assert f"reconciler incomplete {wanted} {of}" in shown
+    assert shown.count("--url @FILE") == 8
+    assert 'action="/incomplete' not in page, "the login of inbox_url only reads"
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -164,7 +184,7 @@ def test_a_part_that_is_asked_for_again_has_no_place_on_the_page(services: WebSe
     explains(Explanation(stories=(story_of(), story_of("7F000002" + "0" * 24))))
     page, part = page_of(services, "/messages/o-7"), page_of(services, "/messages/o-7?part=now")
     again = re.findall(r'<\w+ id="([\w-]+)"[^>]*(?: hx-swap-oob="true"| hx-swap="outerHTML")>', part)
-    assert len(again) == 5
+    assert len(again) == 7
     for name in again:
         assert page.count(f'id="{name}"') == 1
     assert "hx-swap-oob" not in page
