@@ -43,6 +43,8 @@ class SubscriptionPlan:
     lag_alarm_seconds: float = LAG_ALARM_SECONDS
     #: What groups were given earlier is not asked of this one. None: as the ledger says, which a round looks up first.
     since_ms: int | None = None
+    #: It was noted at the first round; False: a person set it.
+    is_since_noted: bool = False
 
     def answers_for(self, given_ms: int, *, skew_margin_seconds: float) -> bool:
         """False of a message that groups were given surely before `since_ms`; another server's clock told its time."""

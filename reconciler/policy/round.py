@@ -218,7 +218,7 @@ class ReconcileRound:
         """The setting counts before what the ledger noted, which is noted all the same: it is to be had later."""
         shards = topic.shards_of(plan.subscription) if begins else ()
         noted_ms = self._shards.since_ms(plan.subscription, shards=shards)
-        return replace(plan, since_ms=noted_ms) if plan.since_ms is None else plan
+        return replace(plan, since_ms=noted_ms, is_since_noted=True) if plan.since_ms is None else plan
 
     def _suspend(self, subscription: Subscription, reason: str, detail: str) -> RoundReport:
         """Opens the outage, or lets the scan of the open one begin again."""

@@ -168,9 +168,19 @@ class CaseFile(ABC):
         return self.row.created_at_ms if is_gone and self.row is not None else None
 
     def lies_before(self, plan: SubscriptionPlan) -> bool:
-        """True if the message is known to have been given to groups before this group answers for messages."""
+        """True if the message is known to have been given to groups before this group answers for messages.
+
+        What no broker has any more may have been given to nobody. Only a group that was there tells; where all came
+        later, the topic or the ledger is new, and the message is everybody's, unless a person has set the time.
+        """
         given_ms = self.given_ms
-        return given_ms is not None and not plan.answers_for(given_ms, skew_margin_seconds=self.skew_margin_seconds)
+        if given_ms is None or plan.answers_for(given_ms, skew_margin_seconds=self.skew_margin_seconds):
+            return False
+        copies = self.own_copies
+        if not plan.is_since_noted or (copies is not None and copies.is_found):
+            return True
+        others = self.topic.subscriptions
+        return any(one.answers_for(given_ms, skew_margin_seconds=self.skew_margin_seconds) for one in others)
 
     @property
     def tag(self) -> tuple[bool, str | None]:

@@ -97,6 +97,33 @@ def test_a_half_without_a_copy_is_lost_for_everybody_whoever_came_later(groups: 
     assert world.repair(lost).state is RepairState.DONE  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("groups", [("billing",), ("billing", "shipping")])
+def test_a_kept_body_that_a_broker_lost_before_the_first_round_of_all_is_sent(groups: tuple[str, ...]) -> None:
+    """The topic is new here, or Redis and the ledger were lost at once: nobody tells that groups were given it."""
+    world = World(since_ms=None)
+    lost = kept(world, 1)
+    world.clock.advance(60)
+    process = add(world, announced=[lost], at_the_end=False) if len(groups) > 1 else world.process()
+    world.announce(lost)
+    world.rounds(process, 20)
+    assert {group for group, _ in world.inbox.rows} == set(groups)
+    assert world.repair(lost).state is RepairState.DONE  # type: ignore[union-attr]
+
+
+def test_a_kept_body_from_before_the_time_that_a_person_set_is_not_sent() -> None:
+    world = World(since_ms=None)
+    lost = kept(world, 1)
+    world.clock.advance(60)
+    set_ms = world.clock.now_ms()
+    world.topic = replace(
+        world.topic, subscriptions=tuple(replace(plan, since_ms=set_ms) for plan in world.topic.subscriptions)
+    )
+    world.announce(lost)
+    world.rounds(world.process(), 20)
+    assert closed(world, lost, "billing") == (CandidateState.SETTLED, "BEFORE_SINCE")
+    assert not world.broker.republished
+
+
 def test_a_hand_over_goes_to_the_groups_that_were_there() -> None:
     world = running(repair_order=(Rung.HAND_OVER,))
     lost = kept(world, 1)
