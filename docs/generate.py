@@ -106,7 +106,7 @@ def tables_page() -> str:
             lines += [f"Index on ({', '.join(names)})." for names in table.indexes]
             lines += [
                 f"Index on ({', '.join(names)}), on PostgreSQL and SQLite only of rows that have the last one."
-                for names in table.sparse_indexes
+                for names in (*table.sparse_indexes, *([table.undecided_index] if table.undecided_index else []))
             ]
             for index in table.page_indexes:
                 only = (

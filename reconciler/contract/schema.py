@@ -60,6 +60,8 @@ class Table:
     #: The index that rows are counted by: environment, the columns that make a kind, and a number that is told of each.
     #: It begins like the primary key: PostgreSQL takes it for counts only (has_any_value in sql/tables.py).
     count_index: tuple[str, ...] = ()
+    #: The index of rows that have a value in the last column, as sparse_indexes; its name would be too long.
+    undecided_index: tuple[str, ...] = ()
 
     def columns_of(self, index: PageIndex) -> tuple[str, ...]:
         """The columns of an index of pages, in order."""

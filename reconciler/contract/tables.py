@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from reconciler.contract.schema import Column, PageIndex, Table
-from reconciler.contract.verdicts import Verdict
+from reconciler.contract.verdicts import Undecided, Verdict
 
 
 class OutboxState(StrEnum):
@@ -241,6 +241,19 @@ CANDIDATE = Table(
             "When the loss was proved; NULL: it was not, or by an older release.",
             nullable=True,
         ),
+        Column(
+            "undecided_by",
+            "short",
+            "What keeps an UNKNOWN key from a verdict; NULL: nothing but time, or an older release wrote the row.",
+            nullable=True,
+            words=tuple(Undecided),
+        ),
+        Column(
+            "undecided_since_ms",
+            "bigint",
+            "Redis TIME of the first look that it kept from a verdict.",
+            nullable=True,
+        ),
     ),
     primary_key=("environment", "topic", "consumer_group", "unique_key"),
     indexes=(("environment", "state", "next_at_ms"), ("unique_key",)),
@@ -254,6 +267,7 @@ CANDIDATE = Table(
         PageIndex(time="first_seen_ms", only_with="loss_verdict"),
     ),
     count_index=("environment", "topic", "consumer_group", "state", "verdict", "loss_verdict", "first_seen_ms"),
+    undecided_index=("environment", "topic", "consumer_group", "undecided_by", "first_seen_ms", "undecided_since_ms"),
 )
 
 REPAIR = Table(

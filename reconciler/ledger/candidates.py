@@ -12,14 +12,20 @@ from reconciler.contract.row_rules import ASK_AGAIN_MS_MAX, STATE_RANK, USUAL_WA
 from reconciler.contract.row_values import RowReader
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CANDIDATE, CandidateState
-from reconciler.contract.verdicts import LOSSES, Verdict
+from reconciler.contract.verdicts import LOSSES, Undecided, Verdict
 from reconciler.ledger.database import ROWS_A_STATEMENT, LedgerDatabase, chunks
-from reconciler.policy.ports import Candidate, Verification
+from reconciler.ledger.newer_column import NewerColumn
+from reconciler.ledger.undecided import is_undecided, undecided_rows
+from reconciler.policy.ports import Candidate, UndecidedRows, Verification
 from reconciler.sql.engines import is_whole_number
 from reconciler.sql.key_probes import has_key, probe
 from reconciler.sql.tables import candidate
 
-_ROWS = RowReader(CANDIDATE, otherwise={"state": CandidateState.OPEN, "verdict": Verdict.UNKNOWN})
+_NEWER = (candidate.c.undecided_by, candidate.c.undecided_since_ms)
+#: All but what a ledger of an older release lacks.
+CANDIDATE_COLUMNS = tuple(column for column in candidate.c if column not in set(_NEWER))
+_NAMES = tuple(column.name for column in CANDIDATE_COLUMNS)
+_ROWS = RowReader(CANDIDATE, _NAMES, otherwise={"state": CandidateState.OPEN, "verdict": Verdict.UNKNOWN})
 
 _OPEN = CandidateState.OPEN.value
 _REOPENED = {"state": _OPEN, "ask_again_at_ms": None}
@@ -36,6 +42,9 @@ class SqlCandidates:
 
     def __init__(self, database: LedgerDatabase) -> None:
         self._database = database
+        self._causes = NewerColumn(
+            candidate.c.undecided_by, without="status reads the oldest keys that are UNKNOWN one by one"
+        )
 
     def of_keys(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Candidate]:
         """Rows that exist, by key."""
@@ -44,7 +53,7 @@ class SqlCandidates:
             return found
         with self._database.reading() as connection:
             for chunk in chunks(sorted(set(unique_keys)), ROWS_A_STATEMENT):
-                query = sa.select(candidate).where(_of(subscription))
+                query = sa.select(*CANDIDATE_COLUMNS).where(_of(subscription))
                 for row in probe(connection, query, candidate.c.unique_key, chunk):
                     found[row.unique_key] = candidate_of(row)
         return found
@@ -64,19 +73,23 @@ class SqlCandidates:
         for state in CandidateState:
             writes = [seen for seen in left if seen.state is state]
             if writes:
-                connection.execute(self._update(shard, state), [_parameters(seen) for seen in writes])
+                tells = self._causes.is_there(connection)
+                connection.execute(self._update(shard, state, tells=tells), [_parameters(seen) for seen in writes])
 
     def _make(self, connection: sa.Connection, shard: Shard, ordered: Sequence[Verification]) -> Sequence[Verification]:
         """Inserts missing rows; returns the candidates whose verdicts are still to be written."""
         now_ms = self._database.read_now_ms(connection)
         rows = [_row(shard, seen, now_ms) for seen in ordered]
+        if self._causes.is_there(connection):
+            rows = [row | _cause(seen) for row, seen in zip(rows, ordered, strict=True)]
         if not self._database.tells_inserted:
             self._database.insert_missing(connection, candidate, [row | _NO_VERDICT_YET for row in rows])
             return ordered
         new = self._database.insert_returning(connection, candidate, rows, returned=candidate.c.unique_key)
         return [seen for seen in ordered if seen.unique_key not in new]
 
-    def _update(self, shard: Shard, state: CandidateState) -> sa.Update:
+    def _update(self, shard: Shard, state: CandidateState, *, tells: bool) -> sa.Update:
+        """`tells`: the row has the columns of the cause."""
         now, seen_ms = self._database.now(), sa.bindparam("p_first_seen_ms", type_=sa.BigInteger())
         # No IN: SQLAlchemy expands it at execution, which executemany does not allow. An unknown state is replaced.
         replaceable = sa.and_(
@@ -104,6 +117,8 @@ class SqlCandidates:
             "updated_at_ms": now,
             "ask_again_at_ms": ask_again_at_ms,
         }
+        if tells:
+            values |= {column.name: sa.bindparam(f"p_{column.name}", type_=column.type) for column in _NEWER}
         of_key = candidate.c.unique_key == sa.bindparam("p_unique_key")
         return (
             sa.update(candidate)
@@ -115,7 +130,7 @@ class SqlCandidates:
         """OPEN losses that are due, oldest first."""
 
         def losses(rows: sa.FromClause) -> sa.Select[Any]:
-            found = sa.select(rows).where(rows.c.loss_verdict.is_not(None))
+            found = _columns(rows).where(rows.c.loss_verdict.is_not(None))
             return found.order_by(rows.c.first_seen_ms, rows.c.unique_key)
 
         return self._open(subscription, losses, limit=limit)
@@ -124,7 +139,7 @@ class SqlCandidates:
         """OPEN rows of the shards that are due, by that time."""
 
         def of_shards(rows: sa.FromClause) -> sa.Select[Any]:
-            found = sa.select(rows).where(rows.c.shard.in_(sorted(shards)))
+            found = _columns(rows).where(rows.c.shard.in_(sorted(shards)))
             return found.order_by(rows.c.next_at_ms, rows.c.unique_key)
 
         return self._open(subscription, of_shards, limit=limit)
@@ -135,13 +150,8 @@ class SqlCandidates:
         """One page, on the index by which candidates are counted."""
         c = candidate.c
         query = (
-            sa.select(candidate)
-            .where(
-                _of(subscription),
-                c.state == _OPEN,
-                c.verdict == Verdict.UNKNOWN.value,
-                c.loss_verdict.is_(None),
-            )
+            sa.select(*CANDIDATE_COLUMNS)
+            .where(_of(subscription), is_undecided())
             .order_by(c.first_seen_ms, c.unique_key)
             .limit(limit)
         )
@@ -149,6 +159,19 @@ class SqlCandidates:
             is_same = (c.first_seen_ms == after.first_seen_ms) & (c.unique_key > after.unique_key)
             query = query.where((c.first_seen_ms > after.first_seen_ms) | is_same)
         return self._with_keys(query)
+
+    def undecided_rows(
+        self, subscription: Subscription, by: Undecided | None, *, since_before_ms: int | None = None, most: int
+    ) -> UndecidedRows | None:
+        """Number and oldest, in one transaction."""
+        of = _of(subscription)
+        with self._database.reading() as connection:
+            if not self._causes.is_there(connection):
+                return None
+            count, key = undecided_rows(connection, of, by, since_before_ms=since_before_ms, most=most)
+            row = sa.select(*CANDIDATE_COLUMNS).where(of, candidate.c.unique_key == key)
+            found = None if key is None else connection.execute(row).first()
+            return UndecidedRows(count=count, oldest=None if found is None else candidate_of(found))
 
     def _open(
         self, subscription: Subscription, wanted: Callable[[sa.FromClause], sa.Select[Any]], *, limit: int
@@ -163,7 +186,9 @@ class SqlCandidates:
         if len(found) == limit:
             return found
         is_far = c.next_at_ms > self._database.before(-USUAL_WAIT_MS)
-        furthest = sa.select(candidate).where(c.environment == subscription.environment, c.state == _OPEN, is_far)
+        furthest = sa.select(*CANDIDATE_COLUMNS).where(
+            c.environment == subscription.environment, c.state == _OPEN, is_far
+        )
         far = furthest.order_by(c.next_at_ms.desc()).limit(ROWS_A_STATEMENT).subquery("far")
         stranded = wanted(far).where(_of(subscription, far), far.c.updated_at_ms > now)
         return [*found, *self._with_keys(stranded.limit(limit - len(found)), far)]
@@ -196,7 +221,7 @@ class SqlCandidates:
     def to_ask_again(self, subscription: Subscription, *, limit: int) -> Sequence[Candidate]:
         """row_rules.is_asked_again in two ranges of the index that ends with the time."""
         at_ms = candidate.c.ask_again_at_ms
-        rows = sa.select(candidate).where(_of(subscription), _IS_ASKED_AGAIN).order_by(at_ms)
+        rows = sa.select(*CANDIDATE_COLUMNS).where(_of(subscription), _IS_ASKED_AGAIN).order_by(at_ms)
         found = list(self._with_keys(rows.where(at_ms <= self._database.before(0)).limit(limit)))
         if len(found) == limit:
             return found
@@ -231,6 +256,10 @@ class SqlCandidates:
                 connection.execute(update.where(candidate.c.unique_key.in_(keys)))
 
 
+def _columns(rows: sa.FromClause) -> sa.Select[Any]:
+    return sa.select(*(rows.c[name] for name in _NAMES))
+
+
 def _of(subscription: Subscription, rows: sa.FromClause = candidate) -> sa.ColumnElement[bool]:
     return (
         (rows.c.environment == subscription.environment)
@@ -261,6 +290,13 @@ def _row(shard: Shard, seen: Verification, now_ms: int) -> dict[str, Any]:
     }
 
 
+def _cause(seen: Verification) -> dict[str, Any]:
+    return {
+        "undecided_by": None if seen.undecided_by is None else seen.undecided_by.value,
+        "undecided_since_ms": seen.undecided_since_ms,
+    }
+
+
 def _loss_of(seen: Verification) -> str | None:
     return seen.verdict.value if seen.verdict in LOSSES else None
 
@@ -279,11 +315,12 @@ def _parameters(seen: Verification) -> dict[str, Any]:
         "p_wait_ms": wait_ms(seen.wait_seconds),
         "p_loss_ms": None if _loss_of(seen) is None else 0,
         "p_ask_again_ms": None if seen.ask_again_seconds is None else wait_ms(seen.ask_again_seconds),
+        **{f"p_{name}": value for name, value in _cause(seen).items()},
     }
 
 
 def candidate_of(row: sa.Row[Any]) -> Candidate:
-    """The value of a row of reconciler_candidate, all columns; damaged values read as those of an undecided key."""
+    """The value of a row with CANDIDATE_COLUMNS; damaged values read as those of an undecided key."""
     read = _ROWS.parse(row)
     values = dict(read.values)
     loss = values["loss_verdict"]

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from reconciler.contract.row_rules import bounded_text
 from reconciler.contract.subscription import Shard
 from reconciler.contract.tables import EVERY_GROUP, RepairState, Rung
-from reconciler.ledger.candidates import SqlCandidates, candidate_of
+from reconciler.ledger.candidates import CANDIDATE_COLUMNS, SqlCandidates, candidate_of
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.repairs import new_row
 from reconciler.policy.ports import Candidate, Closing, Repair
@@ -56,7 +56,7 @@ class SqlClosings:
             self._candidates.record_within(connection, shard, [verification])
 
     def _locked_candidates(self, connection: sa.Connection, closing: Closing) -> Sequence[Candidate]:
-        query = sa.select(candidate).where(_of_key(closing, candidate)).order_by(candidate.c.consumer_group)
+        query = sa.select(*CANDIDATE_COLUMNS).where(_of_key(closing, candidate)).order_by(candidate.c.consumer_group)
         rows = connection.execute(query.with_for_update())
         return [candidate_of(row) for row in rows]
 

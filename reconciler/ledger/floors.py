@@ -5,7 +5,6 @@ A ledger that was not upgraded yet has no column for proofs: floors are read and
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,15 +17,19 @@ from reconciler.contract.row_values import RowReader
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import FLOOR
 from reconciler.ledger.database import LedgerDatabase
+from reconciler.ledger.newer_column import NewerColumn
 from reconciler.policy.ports import AnnouncementQueue, Floor
 from reconciler.sql.engines import is_whole_number
-from reconciler.sql.tables import column_names, floor
+from reconciler.sql.tables import floor
 
 _PROOF = floor.c.proof.name
 _LEAST = tuple(column for column in floor.c if column.name != _PROOF)
 _ROWS = RowReader(FLOOR)
 
-_log = logging.getLogger(__name__)
+_WITHOUT_PROOFS = (
+    "after a loss of Redis announcements are read from the earliest one, and what was seen of queues is forgotten when "
+    "the process ends"
+)
 
 
 class SqlFloors:
@@ -34,8 +37,7 @@ class SqlFloors:
 
     def __init__(self, database: LedgerDatabase) -> None:
         self._database = database
-        #: Whether the table has the column for proofs: once it has, it stays. None: not asked yet.
-        self._has_proof: bool | None = None
+        self._proofs = NewerColumn(floor.c.proof, without=_WITHOUT_PROOFS)
         #: Subscription -> queue -> floor and proof that this process told before. A plain cache.
         self._told: dict[Subscription, Mapping[str, tuple[int, QueueProof | None]]] = {}
 
@@ -60,15 +62,22 @@ class SqlFloors:
         if not wanted:
             return
         with self._database.reading() as connection:
+            has_proofs = self.keeps_proofs(connection)
             stored = {
                 offsets_field(one.broker, one.queue_id): one for one in self._sound(connection, subscription, sa.true())
             }
         for queue in sorted(wanted):
-            self._write(subscription, queue, stored.get(queue), wanted[queue])
+            self._write(subscription, queue, stored.get(queue), wanted[queue], has_proofs=has_proofs)
         self._told[subscription] = {**known, **wanted}
 
     def _write(
-        self, subscription: Subscription, queue: str, old: Floor | None, told: tuple[int, QueueProof | None]
+        self,
+        subscription: Subscription,
+        queue: str,
+        old: Floor | None,
+        told: tuple[int, QueueProof | None],
+        *,
+        has_proofs: bool,
     ) -> None:
         after = told if old is None else next_floor((old.queue_offset, old.proof), told)
         broker, _, queue_id = queue.rpartition("/")
@@ -86,7 +95,7 @@ class SqlFloors:
         values: dict[str, Any] = {"queue_offset": offset, "updated_at_ms": now}
         dialect = self._database.engine.dialect.name
         is_as_read = (floor.c.queue_offset < offset) | ~is_whole_number(floor.c.queue_offset, dialect)
-        if self._has_proof:
+        if has_proofs:
             values[_PROOF] = None if proof is None else proof.text
             if old is not None and old.queue_offset >= offset:  # it sinks, or gets a proof: by compare-and-set only
                 was = floor.c.proof.is_(None) if old.proof is None else floor.c.proof == old.proof.text
@@ -120,21 +129,7 @@ class SqlFloors:
 
     def keeps_proofs(self, connection: sa.Connection) -> bool:
         """Whether the table has the column for proofs; told once where it has not."""
-        if not self._has_proof:
-            names = column_names(connection, floor.name)
-            if not names:
-                return False  # there is no such table: the query says so
-            found = _PROOF in names
-            if not found and self._has_proof is None:
-                _log.warning(
-                    "column_missing: %s has no column %s: after a loss of Redis announcements are read from the "
-                    "earliest one, and what was seen of queues is forgotten when the process ends: reconciler db "
-                    "upgrade ledger",
-                    floor.name,
-                    _PROOF,
-                )
-            self._has_proof = found
-        return self._has_proof
+        return self._proofs.is_there(connection)
 
 
 def _floor(subscription: Subscription, values: Mapping[str, Any]) -> Floor:

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from reconciler.contract.row_values import RowReader
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import HOLD, QUARANTINE, HoldKind
-from reconciler.ledger.candidates import candidate_of
+from reconciler.ledger.candidates import CANDIDATE_COLUMNS, candidate_of
 from reconciler.ledger.counts import repair_counts, verdict_counts
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.floors import SqlFloors
@@ -75,7 +75,7 @@ class SqlReports:
             if only.is_loss is not None:
                 sifted.append(c.loss_verdict.is_not(None) if only.is_loss else c.loss_verdict.is_(None))
         walk = Walk(
-            query=sa.select(candidate),
+            query=sa.select(*CANDIDATE_COLUMNS),
             order=(c.first_seen_ms, c.topic, c.consumer_group, c.unique_key),
             indexed=indexed,
             sifted=sifted,
@@ -180,7 +180,7 @@ class SqlReports:
             candidates = [
                 candidate_of(row)
                 for row in connection.execute(
-                    sa.select(candidate)
+                    sa.select(*CANDIDATE_COLUMNS)
                     .where(c.environment == environment, c.unique_key == unique_key)
                     .order_by(c.topic, c.consumer_group)
                 )

@@ -2,6 +2,8 @@
 
 What the configuration cannot decide is counted: it is known beforehand, and nobody can mend it tonight. What waits for
 a time that its verdict names is neither. Rows of a release that noted no cause count as they did: not at all here.
+
+The ledger has the cause in a column. In one that was not upgraded it is read from the evidence of the oldest rows.
 """
 
 from __future__ import annotations
@@ -14,15 +16,17 @@ from reconciler.contract.verdicts import Undecided
 from reconciler.policy.account import Link
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.judging.suspect import undecided_by
-from reconciler.policy.ports import Candidate, Candidates
+from reconciler.policy.ports import Candidate, Candidates, UndecidedRows
 
-#: Pages of a subscription's UNKNOWN rows that are read, the oldest first.
+#: Pages of a subscription's UNKNOWN rows that are read, the oldest first, in a ledger that was not upgraded.
 PAGES_MAX = 20
+#: Rows of one cause that are counted.
+COUNTED_MAX = PAGES_MAX * PAGE_KEYS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UndecidedKeys:
-    """The UNKNOWN keys of one subscription without a proved loss, as far as they were read."""
+    """The UNKNOWN keys of one subscription without a proved loss, as far as they were counted."""
 
     subscription: Subscription
     #: The oldest that holds the accounted-until time back, and how many do.
@@ -33,7 +37,7 @@ class UndecidedKeys:
     set_up_oldest_ms: int | None
     #: When the oldest of all others was first seen.
     other_oldest_ms: int | None
-    #: False: there are more of them than were read.
+    #: False: there are more of them than were counted.
     is_complete: bool
 
 
@@ -44,6 +48,35 @@ def read_undecided(
 
     Raises DatabaseAway.
     """
+
+    def rows(by: Undecided | None, *, since_before_ms: int | None = None) -> UndecidedRows | None:
+        return candidates.undecided_rows(subscription, by, since_before_ms=since_before_ms, most=COUNTED_MAX)
+
+    contradicted = rows(Undecided.CONTRADICTION)
+    late = rows(Undecided.WITNESS, since_before_ms=asked_ms - within_ms)
+    of_witness, of_set_up, of_none = rows(Undecided.WITNESS), rows(Undecided.SET_UP), rows(None)
+    if not (contradicted and late and of_witness and of_set_up and of_none):
+        return _read_one_by_one(candidates, subscription, asked_ms=asked_ms, within_ms=within_ms)
+    held = [found.oldest for found in (contradicted, late) if found.oldest is not None]
+    others = [found.oldest for found in (contradicted, of_witness, of_none) if found.oldest is not None]
+    return UndecidedKeys(
+        subscription=subscription,
+        held=min(held, key=_age, default=None),
+        held_count=contradicted.count + late.count,
+        set_up_count=of_set_up.count,
+        set_up_oldest_ms=None if of_set_up.oldest is None else of_set_up.oldest.first_seen_ms,
+        other_oldest_ms=min((row.first_seen_ms for row in others), default=None),
+        is_complete=of_set_up.count < COUNTED_MAX,
+    )
+
+
+def _age(row: Candidate) -> tuple[int, str]:
+    return row.first_seen_ms, row.unique_key
+
+
+def _read_one_by_one(
+    candidates: Candidates, subscription: Subscription, *, asked_ms: int, within_ms: int
+) -> UndecidedKeys:
     held: list[Candidate] = []
     set_up: list[int] = []
     others: list[int] = []

@@ -99,6 +99,14 @@ def build_table(table: Table, metadata: sa.MetaData) -> sa.Table:
             postgresql_where=has_value,
             sqlite_where=has_value,
         )
+    if table.undecided_index:
+        is_undecided = built.c[table.undecided_index[-1]].is_not(None)
+        sa.Index(
+            f"ix_reconciler_{short}_undecided",
+            *(built.c[name] for name in table.undecided_index),
+            postgresql_where=is_undecided,
+            sqlite_where=is_undecided,
+        )
     for index in table.page_indexes:
         only = None if index.only_with is None else built.c[index.only_with].is_not(None)
         about = [name for name in (index.within, index.only_with, index.time) if name is not None]

@@ -21,9 +21,9 @@ from reconciler.contract.row_rules import (
 )
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState, Rung
-from reconciler.contract.verdicts import LOSSES, Verdict
+from reconciler.contract.verdicts import LOSSES, Undecided, Verdict
 from reconciler.policy.evidence import StoredMessage, TransactionState
-from reconciler.policy.ports import Candidate, Closing, Repair, RepairChange, Verification
+from reconciler.policy.ports import Candidate, Closing, Repair, RepairChange, UndecidedRows, Verification
 
 RepairKey = tuple[str, str, str, str]
 
@@ -37,6 +37,8 @@ class MemoryRepairRows:
         self.clock = clock
         self.lock = threading.RLock()
         self.candidates: dict[tuple[Subscription, str], Candidate] = {}
+        #: What keeps an UNKNOWN one undecided, and since when.
+        self.causes: dict[tuple[Subscription, str], tuple[Undecided, int]] = {}
         self.repairs: dict[RepairKey, Repair] = {}
         self.messages: dict[RepairKey, str] = {}
 
@@ -65,6 +67,9 @@ class MemoryCandidates:
         if old is not None and STATE_RANK[old.state] > STATE_RANK[seen.state]:
             return
         now_ms = self._rows.clock.now_ms()
+        self._rows.causes.pop(key, None)
+        if seen.undecided_by is not None and seen.undecided_since_ms is not None:
+            self._rows.causes[key] = (seen.undecided_by, seen.undecided_since_ms)
         loss = seen.verdict if seen.verdict in LOSSES else None
         self._rows.candidates[key] = Candidate(
             subscription=shard.subscription,
@@ -96,15 +101,38 @@ class MemoryCandidates:
         self, subscription: Subscription, *, limit: int, after: Candidate | None = None
     ) -> Sequence[Candidate]:
         """A page of UNKNOWN rows, oldest first."""
+        found = self._undecided(subscription)
+        if after is not None:
+            found = [r for r in found if (r.first_seen_ms, r.unique_key) > (after.first_seen_ms, after.unique_key)]
+        return found[:limit]
+
+    def undecided_rows(
+        self, subscription: Subscription, by: Undecided | None, *, since_before_ms: int | None = None, most: int
+    ) -> UndecidedRows | None:
+        """Number and oldest."""
+        with self._rows.lock:
+            causes = {key: cause for (owner, key), cause in self._rows.causes.items() if owner == subscription}
+            rows = self._undecided(subscription)
+        if by is None:
+            found = [row for row in rows[:most] if row.unique_key not in causes]
+        else:
+            of_cause = {
+                key
+                for key, (cause, since_ms) in causes.items()
+                if cause is by and (since_before_ms is None or since_ms < since_before_ms)
+            }
+            found = [row for row in rows if row.unique_key in of_cause][:most]
+        return UndecidedRows(count=len(found), oldest=found[0] if found else None)
+
+    def _undecided(self, subscription: Subscription) -> list[Candidate]:
         with self._rows.lock:
             found = [
                 row
                 for (owner, _key), row in self._rows.candidates.items()
                 if owner == subscription
                 and (row.state, row.verdict, row.loss_verdict) == (CandidateState.OPEN, Verdict.UNKNOWN, None)
-                and (after is None or (row.first_seen_ms, row.unique_key) > (after.first_seen_ms, after.unique_key))
             ]
-        return sorted(found, key=lambda row: (row.first_seen_ms, row.unique_key))[:limit]
+        return sorted(found, key=lambda row: (row.first_seen_ms, row.unique_key))
 
     def _open(self, subscription: Subscription, wanted: Callable[[Candidate], bool]) -> list[Candidate]:
         with self._rows.lock:

@@ -19,7 +19,7 @@ from reconciler.policy.judging.judgement import (
     state_of,
     wait_seconds,
 )
-from reconciler.policy.judging.suspect import Suspect, evidence_of, suspect_of, taken_back
+from reconciler.policy.judging.suspect import Suspect, evidence_of, suspect_of, taken_back, undecided_by
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import (
     BrokerEvidence,
@@ -185,16 +185,19 @@ class Verifier:
 def _judged(suspect: Suspect, ruling: Ruling) -> Judgement:
     attempts = suspect.known.attempts if suspect.known is not None else 0
     grace = suspect.plan.grace_period_seconds
+    evidence = evidence_of(suspect, reason=ruling.reason, undecided_by=ruling.undecided_by)
+    by, since_ms = undecided_by(evidence)
     return Judgement(
         suspect=suspect,
         verification=Verification(
             unique_key=suspect.unique_key,
             verdict=ruling.verdict,
-            evidence=evidence_of(suspect, reason=ruling.reason, undecided_by=ruling.undecided_by)
-            | taken_back(suspect, ruling.verdict),
+            evidence=evidence | taken_back(suspect, ruling.verdict),
             first_seen_ms=suspect.first_seen_ms,
             state=state_of(ruling.verdict),
             wait_seconds=wait_seconds(ruling, attempts=attempts, grace_period_seconds=grace),
             ask_again_seconds=ask_again_seconds(ruling, suspect),
+            undecided_by=by,
+            undecided_since_ms=None if by is None else (suspect.first_seen_ms if since_ms is None else since_ms),
         ),
     )

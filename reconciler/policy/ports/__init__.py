@@ -45,6 +45,7 @@ from reconciler.policy.ports.ledger import (
     Repair,
     RepairChange,
     Repairs,
+    UndecidedRows,
     Verification,
 )
 from reconciler.policy.ports.notices import (
@@ -171,6 +172,7 @@ __all__ = [
     "ShardState",
     "StandingTrouble",
     "StoredRound",
+    "UndecidedRows",
     "VerdictCount",
     "Verification",
     "WaitingNotice",

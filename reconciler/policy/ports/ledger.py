@@ -11,7 +11,7 @@ from typing import Protocol
 from reconciler.contract.row_rules import DISMISSED_BY
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
-from reconciler.contract.verdicts import QUARANTINING, Verdict
+from reconciler.contract.verdicts import QUARANTINING, Undecided, Verdict
 from reconciler.policy.evidence import StoredMessage
 
 #: Hexadecimal digits of the word for what a person saw.
@@ -60,6 +60,19 @@ class Verification:
     wait_seconds: float
     #: For a key that leaves pending: the wait before its databases are asked once more. None: they are not asked.
     ask_again_seconds: float | None = None
+    #: UNKNOWN: what keeps it from a verdict, and since when (Redis TIME). None: nothing but time.
+    undecided_by: Undecided | None = None
+    undecided_since_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UndecidedRows:
+    """OPEN candidates that are UNKNOWN without a proved loss, of one cause."""
+
+    #: As far as they were counted.
+    count: int
+    #: By first_seen_ms, then unique_key.
+    oldest: Candidate | None
 
 
 class Candidates(Protocol):
@@ -99,6 +112,16 @@ class Candidates(Protocol):
         """OPEN candidates that are UNKNOWN without a proved loss, due or not, by (first_seen_ms, unique_key).
 
         `after`: the last one of the page before.
+        """
+        ...
+
+    def undecided_rows(
+        self, subscription: Subscription, by: Undecided | None, *, since_before_ms: int | None = None, most: int
+    ) -> UndecidedRows | None:
+        """Those of one cause, of whichever age. None as cause: nothing but time, or written by an older release.
+
+        `since_before_ms`: only those that it has kept from a verdict since an earlier time. `most` rows are counted; of
+        no cause, among as many of the oldest of all. None: the ledger is an older release's, whose rows do not tell.
         """
         ...
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from reconciler.contract.tables import CandidateState
-from reconciler.contract.verdicts import Verdict
-from reconciler.policy.ports import Candidate
+from reconciler.contract.verdicts import Undecided, Verdict
+from reconciler.policy.ports import Candidate, Verification
 from tests.contract.ledger.conftest import World
 from tests.contract.ledger.rows import key, shard, subscription, verification
 
@@ -224,3 +224,41 @@ def test_undecided_rows_come_oldest_first_page_by_page_whether_due_or_not(world:
         found += [row.unique_key for row in page]
         page = candidates.undecided(of.subscription, limit=2, after=page[-1])
     assert found == [key(2), key(3), key(1)]
+
+
+def test_undecided_rows_are_counted_and_found_by_what_keeps_them_so(world: World) -> None:
+    candidates, of = world.ledger.candidates, shard(world.environment)
+
+    def undecided(number: int, by: Undecided | None, *, since_ms: int = 7, first_seen_ms: int) -> Verification:
+        since = None if by is None else since_ms
+        return replace(verification(number, first_seen_ms=first_seen_ms), undecided_by=by, undecided_since_ms=since)
+
+    def found(by: Undecided | None, *, since_before_ms: int | None = None, most: int = 9) -> tuple[int, str | None]:
+        rows = candidates.undecided_rows(of.subscription, by, since_before_ms=since_before_ms, most=most)
+        assert rows is not None
+        return rows.count, None if rows.oldest is None else rows.oldest.unique_key
+
+    candidates.record(
+        of,
+        [
+            undecided(1, Undecided.WITNESS, since_ms=50, first_seen_ms=1_000),
+            undecided(2, Undecided.WITNESS, since_ms=40, first_seen_ms=2_000),
+            undecided(3, Undecided.SET_UP, first_seen_ms=3_000),
+            undecided(4, Undecided.SET_UP, first_seen_ms=3_000),
+            undecided(5, None, first_seen_ms=4_000),
+            undecided(6, Undecided.CONTRADICTION, first_seen_ms=5_000),
+            undecided(7, Undecided.CONTRADICTION, first_seen_ms=500),
+        ],
+    )
+    candidates.record(shard(world.environment, group="shipping"), [undecided(8, Undecided.WITNESS, first_seen_ms=1)])
+    candidates.record(of, [verification(7, Verdict.CONSUMED, SETTLED, first_seen_ms=500)])
+    assert found(Undecided.WITNESS) == (2, key(1))
+    assert found(Undecided.WITNESS, since_before_ms=50) == (1, key(2))
+    assert found(Undecided.WITNESS, since_before_ms=40) == (0, None)
+    assert found(Undecided.SET_UP) == (2, key(3))
+    assert found(Undecided.SET_UP, most=1)[0] == 1
+    assert found(Undecided.CONTRADICTION) == (1, key(6))
+    assert found(None) == (1, key(5))
+    candidates.record(of, [undecided(3, Undecided.WITNESS, since_ms=9, first_seen_ms=3_000), verification(1)])
+    assert (found(Undecided.SET_UP), found(Undecided.WITNESS)) == ((1, key(4)), (2, key(2)))
+    assert found(None)[0] == 2

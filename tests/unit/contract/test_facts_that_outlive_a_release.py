@@ -147,6 +147,7 @@ def test_a_table_names_only_columns_that_it_has(table: Table) -> None:
         table.primary_key,
         *table.indexes,
         *table.sparse_indexes,
+        table.undecided_index,
         *table.unique,
         *map(table.columns_of, table.page_indexes),
     ):

@@ -14,7 +14,13 @@ from reconciler.policy.evidence import ConsumeMode, FilterKind, Lookup, OutboxRo
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.judging.suspect import UNDECIDED, undecided_by
 from reconciler.policy.ports import Verification
-from reconciler.policy.undecided_keys import UndecidedKeys, beyond_set_up, read_undecided, undecided_link
+from reconciler.policy.undecided_keys import (
+    COUNTED_MAX,
+    UndecidedKeys,
+    beyond_set_up,
+    read_undecided,
+    undecided_link,
+)
 from tests.unit.policy.judging import judged
 from tests.unit.policy.world import World, key
 
@@ -142,6 +148,7 @@ def test_of_two_producer_groups_one_without_an_outbox_makes_it_the_configuration
 
 def note(world: World, number: int, evidence: dict[str, object]) -> None:
     shard = world.shard(key(number), world.subscriptions[0])
+    by, since_ms = undecided_by(evidence)
     verification = Verification(
         unique_key=key(number),
         verdict=Verdict.UNKNOWN,
@@ -149,6 +156,8 @@ def note(world: World, number: int, evidence: dict[str, object]) -> None:
         first_seen_ms=1_000 + number,
         state=CandidateState.OPEN,
         wait_seconds=0.0,
+        undecided_by=by,
+        undecided_since_ms=None if by is None else since_ms or 1_000 + number,
     )
     world.ledger.candidates.record(shard, [verification])
 
@@ -168,6 +177,26 @@ def test_a_row_without_a_cause_that_can_be_read_counts_as_it_did(evidence: dict[
     world.clock.advance(3_600)
     found = seen(world)
     assert (found.held, found.set_up_count, found.other_oldest_ms) == (None, 0, 1_001)
+
+
+def test_any_number_of_keys_that_the_set_up_cannot_decide_hides_no_newer_one_that_a_witness_holds() -> None:
+    world = World()
+    for number in range(1, COUNTED_MAX + 10):
+        note(world, number, {UNDECIDED: {"by": "set-up", "since_ms": 1}})
+    note(world, COUNTED_MAX + 20, {UNDECIDED: {"by": "witness", "since_ms": 1}})
+    found = seen(world)
+    assert found.held is not None
+    assert (found.held.unique_key, found.held_count) == (key(COUNTED_MAX + 20), 1)
+    assert (found.set_up_count, found.set_up_oldest_ms, found.is_complete) == (COUNTED_MAX, 1_001, False)
+
+
+def test_of_several_held_keys_the_oldest_one_holds_the_time_whatever_holds_it() -> None:
+    world = World()
+    for number, by in ((4, "witness"), (2, "contradiction"), (3, "witness"), (1, "set-up")):
+        note(world, number, {UNDECIDED: {"by": by, "since_ms": 1}})
+    found = seen(world)
+    assert found.held is not None
+    assert (found.held.unique_key, found.held_count, found.other_oldest_ms) == (key(2), 3, 1_002)
 
 
 def test_the_oldest_held_key_is_found_behind_pages_of_others() -> None:

@@ -11,14 +11,16 @@ from alembic import command
 
 from reconciler.clock import ManualClock
 from reconciler.contract.queue_proof import QueueProof, QueueRecord
-from reconciler.contract.subscription import Subscription
-from reconciler.contract.tables import RepairState, Rung
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.contract.tables import CandidateState, RepairState, Rung
+from reconciler.contract.verdicts import Undecided, Verdict
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.floors import SqlFloors
 from reconciler.ledger.rounds import SqlRounds
 from reconciler.ledger.since import ASK_AGAIN_SECONDS
 from reconciler.ledger.sql_ledger import SqlLedger
-from reconciler.policy.ports import AnnouncementQueue, RepairChange
+from reconciler.policy.ports import AnnouncementQueue, RepairChange, Verification
+from reconciler.policy.undecided_keys import read_undecided
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine, reading, writing
 from reconciler.sql.repair_rows import RepairRows
@@ -52,7 +54,7 @@ def test_an_upgrade_keeps_the_repairs_of_the_first_revision_and_does_not_guess_t
 ) -> None:
     ledger_of_revision_1(database_url)
     assert schema.current(database_url, "ledger") == "0001_ledger"
-    assert schema.upgrade(database_url, "ledger") == "0013_subscription"
+    assert schema.upgrade(database_url, "ledger") == "0014_undecided"
     engine = open_engine(database_url)
     query = (
         "SELECT unique_key, state, attempts, sent_at_ms, first_sent_at_ms FROM reconciler_repair ORDER BY unique_key"
@@ -149,4 +151,47 @@ def test_a_ledger_that_was_not_upgraded_bounds_no_subscription_and_the_upgrade_g
     clock.advance(ASK_AGAIN_SECONDS)
     assert rounds.since_ms(OF) is rounds.since_ms(added) is None
     assert (rounds.begin(OF, at_ms=5), rounds.begin(added, at_ms=5)) == (0, 5)
+    engine.dispose()
+
+
+def test_candidates_are_kept_in_a_ledger_that_was_not_upgraded_and_tell_their_cause_after_it(
+    database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And a cause that an older release has left beside its own verdict counts for nothing."""
+    schema.upgrade(database_url, "ledger")
+    config = schema._config("ledger")
+    engine = open_engine(database_url)
+    with writing(engine) as connection:
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0013_subscription")
+    ledger = SqlLedger(engine)
+    held = Verification(
+        unique_key="A0" * 16,
+        verdict=Verdict.UNKNOWN,
+        evidence={"reason": "inbox: away", "undecided": {"by": "witness", "since_ms": 5}},
+        first_seen_ms=9,
+        state=CandidateState.OPEN,
+        wait_seconds=0.0,
+        undecided_by=Undecided.WITNESS,
+        undecided_since_ms=5,
+    )
+    for _ in range(2):  # inserted, then updated
+        ledger.candidates.record(Shard(subscription=OF, number=0), [held])
+    assert ledger.candidates.undecided_rows(OF, Undecided.WITNESS, most=9) is None
+    found = read_undecided(ledger.candidates, OF, asked_ms=1_000, within_ms=100)
+    assert found.held is not None
+    assert (found.held.unique_key, found.held_count, found.held.attempts) == (held.unique_key, 1, 2)
+    assert caplog.text.count("has no column undecided_by") == 1
+    assert [row.unique_key for row in ledger.reports.candidates("prod", limit=9).rows] == [held.unique_key]
+    schema.upgrade(database_url, "ledger")
+    ledger.candidates.record(Shard(subscription=OF, number=0), [held])
+    rows = ledger.candidates.undecided_rows(OF, Undecided.WITNESS, most=9)
+    assert rows is not None
+    assert rows.count == 1
+    assert read_undecided(ledger.candidates, OF, asked_ms=1_000, within_ms=100) == replace(
+        found, held=rows.oldest, other_oldest_ms=9
+    )
+    with writing(engine) as connection:
+        connection.execute(sa.text("UPDATE reconciler_candidate SET state = 'SETTLED', verdict = 'CONSUMED'"))
+    assert read_undecided(ledger.candidates, OF, asked_ms=1_000, within_ms=100).held is None
     engine.dispose()

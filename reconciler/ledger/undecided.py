@@ -1,0 +1,43 @@
+"""UNKNOWN candidates by what keeps them so: counted and found along an index, however many there are."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from reconciler.contract.tables import CandidateState
+from reconciler.contract.verdicts import Undecided, Verdict
+from reconciler.sql.key_probes import has_key
+from reconciler.sql.tables import candidate
+
+
+def is_undecided() -> sa.ColumnElement[bool]:
+    """True of the rows that count, whatever an older release has left in the columns of others."""
+    c = candidate.c
+    is_unknown = (c.state == CandidateState.OPEN.value) & (c.verdict == Verdict.UNKNOWN.value)
+    return is_unknown & c.loss_verdict.is_(None)
+
+
+def undecided_rows(
+    connection: sa.Connection,
+    of: sa.ColumnElement[bool],
+    by: Undecided | None,
+    *,
+    since_before_ms: int | None,
+    most: int,
+) -> tuple[int, str | None]:
+    """Number and key of the oldest: SqlCandidates.undecided_rows(), whose subscription `of` is."""
+    c = candidate.c
+    rows = sa.select(c.unique_key, c.first_seen_ms, c.undecided_by).where(
+        of, is_undecided(), has_key(c.unique_key, connection.dialect.name)
+    )
+    if by is not None:
+        # The index has such rows only, where the database can: the planner takes it for a statement that says so.
+        rows = rows.where(c.undecided_by == by.value, c.undecided_since_ms.is_not(None))
+    if since_before_ms is not None:
+        rows = rows.where(c.undecided_since_ms < since_before_ms)
+    # Not by the key besides: the index has that order, and MySQL and MariaDB would sort all rows for another one.
+    page = rows.order_by(c.first_seen_ms).limit(most).subquery("page")
+    wanted = sa.true() if by is not None else page.c.undecided_by.is_(None)
+    count = connection.execute(sa.select(sa.func.count()).select_from(page).where(wanted)).scalar_one()
+    oldest = sa.select(page.c.unique_key).where(wanted).order_by(page.c.first_seen_ms, page.c.unique_key).limit(1)
+    return int(count), connection.execute(oldest).scalar() if count else None

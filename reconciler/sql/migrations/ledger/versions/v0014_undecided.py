@@ -1,0 +1,52 @@
+"""What keeps a key UNKNOWN, beside its evidence, and the index by which such keys are found and counted.
+
+NULL of rows that an older release beside this one writes for the first time; it leaves those of others as they are.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+from reconciler.sql.migrations.column_types import SHORT
+from reconciler.sql.migrations.index_building import build_index
+
+revision = "0014_undecided"
+down_revision = "0013_subscription"
+branch_labels = None
+depends_on = None
+
+_TABLE = "reconciler_candidate"
+_INDEX = "ix_reconciler_candidate_undecided"
+_COLUMNS = ("environment", "topic", "consumer_group", "undecided_by", "first_seen_ms", "undecided_since_ms")
+
+
+def upgrade() -> None:
+    """Adds both columns and the index; an older release neither writes nor reads them."""
+    op.add_column(
+        _TABLE,
+        sa.Column(
+            "undecided_by",
+            SHORT,
+            nullable=True,
+            comment="What keeps an UNKNOWN key from a verdict; NULL: nothing but time, or an older release wrote the "
+            "row.",
+        ),
+    )
+    op.add_column(
+        _TABLE,
+        sa.Column(
+            "undecided_since_ms",
+            sa.BigInteger(),
+            nullable=True,
+            comment="Redis TIME of the first look that it kept from a verdict.",
+        ),
+    )
+    build_index(_INDEX, _TABLE, _COLUMNS, where=sa.text("undecided_since_ms IS NOT NULL"))
+
+
+def downgrade() -> None:
+    """Drops them."""
+    op.drop_index(_INDEX, _TABLE)
+    op.drop_column(_TABLE, "undecided_since_ms")
+    op.drop_column(_TABLE, "undecided_by")
