@@ -46,6 +46,7 @@ from reconciler.sql.key_probes import has_key
 from reconciler.sql.silence import silence_of
 from reconciler.sql.single_statements import MARKERS, SingleStatements
 from reconciler.sql.tables import outbox, outbox_filter, outbox_identity
+from reconciler.sql.timely_pages import TimelyPages
 from reconciler.sql.witness_database import WitnessDatabase
 
 #: How long a tombstone waits for a transaction that holds the key.
@@ -110,6 +111,7 @@ class SqlOutbox:
         )
         self._dialect = "mysql" if self.engine.dialect.name == "mariadb" else self.engine.dialect.name
         self._witness = WitnessDatabase(self.engine, outbox)
+        self._pages = TimelyPages()
         self._identity: str | None = None
 
     def identity(self) -> str:
@@ -207,8 +209,12 @@ class SqlOutbox:
         query = self._query(_FACT_NAMES, producer_group, OutboxState.NEW, at)
         if with_key:
             query = query.where(has_key(outbox.c.unique_key, self.engine.dialect.name))
-        behind = query if after is None else query.where(_is_behind(at, after.created_at_ms, after))
-        return self._due_page(behind, at, _FACTS, older_than_seconds=older_than_seconds, limit=limit)
+
+        def page(after: OutboxFact | None, limit: int) -> OutboxPage:
+            behind = query if after is None else query.where(_is_behind(at, after.created_at_ms, after))
+            return self._due_page(behind, at, _FACTS, older_than_seconds=older_than_seconds, limit=limit)
+
+        return self._in_time(page, after, limit)
 
     def announced(
         self, producer_group: str, *, older_than_seconds: float, limit: int, after: OutboxFact | None
@@ -216,8 +222,12 @@ class SqlOutbox:
         """ANNOUNCED rows by last announcement. Raises DatabaseAway."""
         at = outbox.c.announced_at_ms
         query = self._query(_COMPARED_NAMES, producer_group, OutboxState.ANNOUNCED, at)
-        behind = query if after is None else query.where(_is_behind(at, after.announced_at_ms, after))
-        return self._due_page(behind, at, _COMPARED_FACTS, older_than_seconds=older_than_seconds, limit=limit)
+
+        def page(after: OutboxFact | None, limit: int) -> OutboxPage:
+            behind = query if after is None else query.where(_is_behind(at, after.announced_at_ms, after))
+            return self._due_page(behind, at, _COMPARED_FACTS, older_than_seconds=older_than_seconds, limit=limit)
+
+        return self._in_time(page, after, limit)
 
     def delete_finished(self, producer_group: str, *, older_than_seconds: float, limit: int) -> int:
         """Old SETTLED and ROLLED_BACK rows, one transaction; rows that are old by this host's clock, too: a database
@@ -277,8 +287,12 @@ class SqlOutbox:
             .where(outbox.c.producer_group == producer_group, at > self._until(younger_than_seconds))
             .order_by(at, outbox.c.unique_key)
         )
-        behind = query if after is None else query.where(_is_behind(at, after.created_at_ms, after))
-        return self._page(_COMPARED_FACTS, behind, limit=limit)
+
+        def page(after: OutboxFact | None, limit: int) -> OutboxPage:
+            behind = query if after is None else query.where(_is_behind(at, after.created_at_ms, after))
+            return self._page(_COMPARED_FACTS, behind, limit=limit)
+
+        return self._in_time(page, after, limit)
 
     def reopen(self, unique_keys: Sequence[str]) -> int:
         """NEW again, settled no more. Raises DatabaseAway."""
@@ -370,6 +384,21 @@ class SqlOutbox:
         range of the index; as one condition a database would read all that lies between."""
         old, future = query.where(at <= self._until(older_than_seconds)), query.where(at > self._until(0))
         return self._page(reader, old, future, limit=limit)
+
+    def _in_time(
+        self, page: Callable[[OutboxFact | None, int], OutboxPage], after: OutboxFact | None, limit: int
+    ) -> OutboxPage:
+        """A page, read in pieces that the database reads in time."""
+        now_ms = 0
+
+        def piece(after: OutboxFact | None, rows: int) -> Sequence[OutboxFact]:
+            nonlocal now_ms
+            read = page(after, rows)
+            now_ms = read.now_ms
+            return read.facts
+
+        facts = self._pages.read(limit, after, piece, place_of=lambda fact: fact)
+        return OutboxPage(facts=tuple(facts), now_ms=now_ms)
 
     def _page(self, reader: RowReader, *queries: sa.Select[Any], limit: int) -> OutboxPage:
         facts: list[OutboxFact] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -70,7 +71,12 @@ class SqlInboxEvidence:
         DatabaseAway, also where no inbox is configured.
         """
         pages = [
-            self._page(database, subscription, since_ms=since_ms, after=after, limit=limit)
+            database.pages.read(
+                limit,
+                after,
+                partial(self._page, database, subscription, since_ms),
+                place_of=lambda row: (row.applied_at_ms, row.unique_key),
+            )
             for database in self._all(subscription)
         ]
         # Each of them holds the first rows behind `after`, so the first of all are among them. A row that ends the page
@@ -81,7 +87,6 @@ class SqlInboxEvidence:
         self,
         database: WitnessDatabase,
         subscription: Subscription,
-        *,
         since_ms: int,
         after: tuple[int, str] | None,
         limit: int,

@@ -25,6 +25,7 @@ from reconciler.sql.identity import IDENTITY_ID, SIGN_OF_LIFE_ID
 from reconciler.sql.key_probes import probe
 from reconciler.sql.silence import slowness_of
 from reconciler.sql.tables import column_names, outbox_identity
+from reconciler.sql.timely_pages import TimelyPages
 
 #: A table that lacks a newer column is asked for it again after this.
 UPGRADE_SECONDS = 60.0
@@ -173,7 +174,7 @@ class _Words:
 
 class WitnessDatabase:
     """One database that is asked for evidence. Thread-safe: beside the engine it keeps what the login may read, and for
-    how many keys at once it answers in time."""
+    how many keys and rows at once it answers in time."""
 
     def __init__(
         self,
@@ -189,6 +190,8 @@ class WitnessDatabase:
         a table of an older release lacks; `skew_margin_seconds`: by which clocks may differ. The caller disposes of the
         engine."""
         self.engine = engine
+        #: For scans.
+        self.pages = TimelyPages()
         self._table = table.name
         self._is_outbox = is_outbox
         self._newer = newer
