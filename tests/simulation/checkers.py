@@ -17,6 +17,7 @@ from reconciler.contract.unique_key import key_of
 from reconciler.contract.verdicts import LOSSES, Verdict
 from tests.simulation.acts_judged import ActsJudged
 from tests.simulation.broker import THEIRS
+from tests.simulation.clock_steps import waits_for_a_clock
 from tests.simulation.kernel import BASE_MS
 from tests.simulation.redis_data import Scores
 
@@ -380,8 +381,10 @@ class Checkers:
 
     def _without_effect(self, group: str, key: str) -> None:
         world, judgement = self._world, self.judgement
+        row = world.candidate(group, key)
+        if row is not None and row.state is CandidateState.OPEN and waits_for_a_clock(world, key):
+            return
         if not world.is_excused(group, key) and key not in world.troubles.unreadable:
-            row = world.candidate(group, key)
             said = "nothing" if row is None else f"{row.state} {row.verdict}: {row.evidence.get('reason')}"
             judgement.lost.append(f"{key} has no effect in {group}; the ledger says {said}")
             return

@@ -50,6 +50,8 @@ class OutboxDatabase:
         #: Key -> when its row was written, in a transaction that committed later.
         self.written: dict[str, float] = {}
         self.open_rows: dict[str, LocalTransaction] = {}
+        #: Key -> when its row was settled first.
+        self.settled: dict[str, float] = {}
         self.reading = Reading(kernel, "outbox")
         #: Keys of rows that nobody can read.
         self.damaged: set[str] = set()
@@ -240,6 +242,8 @@ class SimulatedOutbox:
                 if row is not None and row.state in before:
                     changes: dict[str, Any] = {"state": state, column: database.clock.now_ms()}
                     database.rows[key] = replace(row, **changes)
+                    if state is OutboxState.SETTLED:
+                        database.settled.setdefault(key, database.kernel.now)
                     touched += 1
             return touched
 
@@ -275,11 +279,14 @@ class SimulatedOutbox:
             found = [
                 (getattr(row, column), key)
                 for key, row in database.rows.items()
-                if state in (None, row.state) and (getattr(row, column) > until) is (state is None)
+                if (getattr(row, column) > until if state is None else row.state is state)
             ]
             found.sort()
             if after is not None:
                 found = [place for place in found if place > (getattr(after, column), after.unique_key)]
+            if state is not None:
+                # Rows of the future were written before the clock was set back: they may be of any age.
+                found = [one for one in found if one[0] <= until] + [one for one in found if one[0] > now_ms]
             facts = tuple(_fact(database.rows[key], database.damage_of(key)) for _, key in found[:limit])
             return OutboxPage(facts=facts, now_ms=now_ms)
 

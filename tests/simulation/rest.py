@@ -8,6 +8,7 @@ from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.unique_key import member_of
 from reconciler.contract.verdicts import Undecided
 from reconciler.policy.judging.suspect import undecided_by
+from tests.simulation.clock_steps import waits_for_a_clock
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -30,6 +31,7 @@ def _missing_effect(world: World) -> str:
                 and world.is_committed(key)
                 and world.takes(group, order.tag)
                 and not world.is_told(group, key)
+                and not waits_for_a_clock(world, key)
             ):
                 return f"{key} has no effect in {group}"
         for key in inbox.doubled():
@@ -47,17 +49,18 @@ def _unfinished(world: World) -> str:
         for (_, key), row in world.ledger.rows.candidates.items()
         if undecided_by(row.evidence)[0] is Undecided.CONTRADICTION and not world.is_committed(key)
     }
+    waiting = {member_of(place[3]) for place in world.ledger.rows.repairs if waits_for_a_clock(world, place[3])}
     for name, value in world.redis.data.values.items():
-        if name.endswith((":pending", ":half")) and not (doubled | contradicted).issuperset(value):
+        if name.endswith((":pending", ":half")) and not (doubled | contradicted | waiting).issuperset(value):
             return f"{name} has {len(value)} keys"
     if world.has_open_outage():
         return "an outage is open"
     for (owner, key), row in world.ledger.rows.candidates.items():
-        if row.state is CandidateState.OPEN and row.damage is None and member_of(key) not in contradicted:
+        if row.state is CandidateState.OPEN and row.damage is None and member_of(key) not in contradicted | waiting:
             return f"candidate {key} of {owner.group} is open: {row.verdict}"
     for place, repair in world.ledger.rows.repairs.items():
         if repair.state is RepairState.SENT and any(inbox.is_damaged(place[3]) for inbox in world.inboxes.values()):
             continue  # its effect is there, and cannot be read; its candidate says so
-        if repair.state.value not in ("DONE", "FAILED") and place[2] == "*":
+        if repair.state.value not in ("DONE", "FAILED") and place[2] == "*" and member_of(place[3]) not in waiting:
             return f"repair of {place[3]} is {repair.state}: {repair.answer}"
     return ""

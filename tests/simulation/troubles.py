@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tests.simulation.broker import THEIRS, Broker
+from tests.simulation.clock_steps import set_right, step
 from tests.simulation.inbox_database import InboxDatabase
 from tests.simulation.kernel import BASE_MS, NEVER, Process
 from tests.simulation.outbox_database import PRODUCER_GROUP, TOPIC, OutboxDatabase
@@ -154,6 +155,9 @@ class Troubles:
             ("producers gone", self._producers_leave),
             ("overlapping consumers", self._reset_offset),
             ("redis clock", self._step_redis_clock),
+            ("database clocks", lambda: step(self._kernel, self._world.ledger_clock, "ledger")),
+            ("database clocks", lambda: step(self._kernel, self._any_outbox().clock, "outbox")),
+            ("database clocks", lambda: step(self._kernel, self._any_inbox().clock, "inbox")),
             ("outbox damage", lambda: self._damage(self._any_outbox())),
             ("inbox damage", lambda: self._damage(self._any_inbox())),
             ("outbox replica", lambda: self._read_replica(self._any_outbox())),
@@ -475,6 +479,7 @@ class Troubles:
             broker.ends_busy, broker.is_disk_full, broker.index_stalled_until = 0.0, False, 0.0
             broker.settings.index_lag = 0.002
         world.redis.data.is_full, world.redis.exec_reply_lost = False, 0.0
+        set_right(world)
         # Ahead of the brokers nothing is proved before they have caught up; behind them it may stay.
         if world.redis_clock.skew_ms > world.swarm.skew_margin * 1000 / 2:
             world.redis_clock.skew_ms = 0

@@ -27,7 +27,7 @@ from tests.simulation.checkers import Checkers, Judgement
 from tests.simulation.consuming import ConsumingService, ShardRecorder
 from tests.simulation.faults import saw_at_rest, saw_round
 from tests.simulation.inbox_database import GroupInboxes, InboxDatabase
-from tests.simulation.kernel import BASE_MS, NEVER, Kernel, Link, Process, ServerClock, SimulationBug
+from tests.simulation.kernel import NEVER, Kernel, Link, Process, ServerClock, SimulationBug
 from tests.simulation.key_shapes import KeyShapes
 from tests.simulation.operators import Operator
 from tests.simulation.outbox_database import PRODUCER_GROUP, TOPIC, OutboxDatabase
@@ -95,7 +95,8 @@ class World:
         self.inboxes = {g: GroupInboxes([self._inbox(g) for _ in range(count)]) for g in groups}
         inboxes = [database for several in self.inboxes.values() for database in several.databases]
         self.databases: list[OutboxDatabase | InboxDatabase] = [*self.outboxes, *inboxes]
-        self.ledger = MemoryLedger(ServerClock(kernel, self._skew()))
+        self.ledger_clock = ServerClock(kernel, self._skew())
+        self.ledger = MemoryLedger(self.ledger_clock)
         self._ledger_link = self._link("ledger")
         self.plan = TopicPlan(
             environment=ENVIRONMENT,
@@ -353,9 +354,7 @@ class World:
         if self.inboxes[group].is_damaged(key) or key in self.troubles.unreadable or key in self.strangers_commits:
             return True
         known_at = self.inboxes[group].doubled()[key] + (100.0 if self.swarm.of("pauses") else 10.0)
-        rows = [database.rows[key] for database in self.outboxes if key in database.rows]
-        settled_at = [(one.settled_at_ms - BASE_MS) / 1000 for one in rows if one.settled_at_ms is not None]
-        return any(at < known_at for at in settled_at)
+        return any(database.settled.get(key, known_at) < known_at for database in self.outboxes)
 
     # ---- what brokers and networks do
 
