@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from reconciler.contract.subscription import Subscription
-from reconciler.contract.tables import CandidateState, HoldKind, RepairState
+from reconciler.contract.tables import EVERY_GROUP, CandidateState, HoldKind, RepairState
 from reconciler.policy.ports import Candidate, Closing, HeldTopic, Repair
 from tests.simulation.kernel import BASE_MS
 
@@ -28,6 +28,8 @@ class ActsJudged:
         self._other = judgement.other
         #: Group and key -> when a person dismissed it.
         self.dismissed: dict[tuple[str, str], float] = {}
+        #: Keys whose repair for every group was closed: of a group that lacks its effect later, a person is told.
+        self.closed_for_all: set[str] = set()
         ledger = world.ledger
         self._close, self._lift_seen = ledger.closings.close, ledger.holds.lift_seen
         setattr(ledger.closings, "close", self._closed)  # noqa: B010 - methods
@@ -42,6 +44,8 @@ class ActsJudged:
             return False
         self._as_seen(closing, candidates)
         self._nothing_under_way(closing, [row for scope, row in repairs.items() if scope in closing.scopes])
+        if EVERY_GROUP in closing.scopes:
+            self.closed_for_all.add(key)
         for owner in closing.verdicts:
             self.dismissed[owner.group, key] = self._world.kernel.now
         return True

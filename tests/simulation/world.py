@@ -313,7 +313,8 @@ class World:
     def is_excused(self, group: str, key: str) -> bool:
         """It could not be delivered: the handler never takes it, or every copy was deleted and no body was kept."""
         order = self.orders[key]
-        if order.is_poison or (group, key) in self.checkers.acts.dismissed:
+        acts = self.checkers.acts
+        if order.is_poison or (group, key) in acts.dismissed or key in acts.closed_for_all:
             return True
         if key in self.troubles.reset_over.get(group, ()) or self._is_handed_to_others(group, key):
             return True
