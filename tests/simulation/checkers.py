@@ -165,7 +165,11 @@ class Checkers:
         self._claimed(process, unique_key, kind)
         self.acts.repaired(process, unique_key, kind)
         self._proved(process, unique_key, kind)
-        if not self._lacking(unique_key):
+        lacking = self._lacking(unique_key)
+        halves = [world.inboxes[group].half_since(unique_key) for group in lacking]
+        if halves and all(at is not None and at < process.asked_inbox_at for at in halves):
+            self.judgement.other.append(f"{unique_key} is sent by {kind}: every effect that it lacks is there by half")
+        if not lacking:
             effects = [e.at for inbox in world.inboxes.values() for e in inbox.effects if e.unique_key == unique_key]
             if effects and max(effects) < process.asked_inbox_at:
                 self.judgement.unnecessary.append(f"{unique_key} by {kind}: every group had its effect, and was asked")

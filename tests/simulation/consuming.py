@@ -18,6 +18,7 @@ from reconciler.rocketmq.wire.codes import pop_retry_topics, retry_topic
 from reconciler.rocketmq.wire.record import MessageRecord
 from reconciler.shards.sets import RedisCommitSets
 from tests.simulation.broker import THEIRS, Broker
+from tests.simulation.halfway import commit_halfway
 from tests.simulation.inbox_database import Effect
 from tests.simulation.kernel import Process
 from tests.simulation.redis_client import SimulatedRedis
@@ -121,12 +122,13 @@ class ConsumingService:
             if world.fails_now(order, group):
                 world.kernel.saw("handler failed once", key[-4:])
                 return ConsumeStatus.RECONSUME_LATER
-        connection.effect(
-            Effect(
-                group=group, unique_key=key, at=0.0, topic=message.topic, tag=message.tags, keys=message.keys,
-                properties=dict(message.properties or {}), body=message.body, source=type(message).__name__,
-            )
+        effect = Effect(
+            group=group, unique_key=key, at=0.0, topic=message.topic, tag=message.tags, keys=message.keys,
+            properties=dict(message.properties or {}), body=message.body, source=type(message).__name__,
         )  # fmt: skip
+        if order is not None and world.commits_halfway_now(order, group):
+            commit_halfway(world, connection, effect)
+        connection.effect(effect)
         return None
 
     def _run(self) -> None:

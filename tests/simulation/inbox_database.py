@@ -30,6 +30,8 @@ class Effect:
     properties: dict[str, str]
     body: bytes
     source: str
+    #: The handler has committed before it did the rest.
+    is_half: bool = False
 
 
 class InboxDatabase:
@@ -39,6 +41,10 @@ class InboxDatabase:
         self.kernel = kernel
         self.group = group
         self.link = link
+        #: The column `incomplete` is there.
+        self.has_column = False
+        #: Key -> half of an effect: its handler has committed before it did the rest.
+        self.halves: dict[str, Effect] = {}
         self.clock = ServerClock(kernel, skew_ms)
         self.rows: dict[str, Mapping[str, Any]] = {}
         self.effects: list[Effect] = []
@@ -55,6 +61,24 @@ class InboxDatabase:
             return None
         self.kernel.saw("inbox row unreadable", key[-4:])
         return "reconciler_inbox.applied_at_ms is 'soon'"
+
+    def is_whole(self, key: str) -> bool:
+        """A row that is not incomplete."""
+        return key in self.rows and self.rows[key]["incomplete"] is None
+
+    def end(self, key: str, mark: str, *, is_accepted: bool) -> bool:
+        """A person ends half of an effect, as it was seen: does the rest by hand, or undoes it and deletes the row."""
+        if key not in self.halves or self.rows[key]["incomplete"] != mark:
+            return False
+        effect = self.halves.pop(key)
+        if is_accepted:
+            self.rows[key] = {**self.rows[key], "incomplete": None}
+            self.effects.append(effect)
+        else:
+            former = [name for name, row in self.rows.items() if row["duplicate_of"] == key]
+            for name in (key, *former):
+                del self.rows[name]
+        return True
 
     def connection(self, process: Process) -> InboxConnection:
         """A DB-API connection."""
@@ -74,7 +98,11 @@ class GroupInboxes:
 
     def has_row(self, key: str) -> bool:
         """An effect, in any database."""
-        return any(key in database.rows for database in self.databases)
+        return any(database.is_whole(key) for database in self.databases)
+
+    def half_since(self, key: str) -> float | None:
+        """When half of an effect was committed that nobody has ended; None: there is none."""
+        return next((database.halves[key].at for database in self.databases if key in database.halves), None)
 
     def is_damaged(self, key: str) -> bool:
         """A row of the key cannot be read."""
@@ -84,7 +112,7 @@ class GroupInboxes:
         """Keys that took effect in several databases, with the time of the last effect."""
         if len(self.databases) == 1:
             return {}
-        rows = Counter(key for database in self.databases for key in database.rows)
+        rows = Counter(key for database in self.databases for key in database.rows if database.is_whole(key))
         return {e.unique_key: e.at for e in sorted(self.effects, key=lambda e: e.at) if rows[e.unique_key] > 1}
 
 
@@ -119,7 +147,7 @@ class InboxConnection:
         database.link.call(self.process, run, DriverError, what=what)
         self.in_transaction = True
 
-    def insert(self, row: Mapping[str, Any]) -> int:
+    def insert(self, row: Mapping[str, Any], *, is_whole: bool) -> int:
         """INSERT ... ON CONFLICT DO NOTHING."""
         self.round_trip("INSERT inbox")
         database, key = self.database, str(row["unique_key"])
@@ -134,14 +162,24 @@ class InboxConnection:
         if key in database.rows or key in self._rows:
             return 0
         database.open_rows[key] = self
-        self._rows[key] = {**row, "applied_at_ms": database.clock.now_ms()}
+        mark = None if is_whole else row["mark"]
+        self._rows[key] = {**row, "applied_at_ms": database.clock.now_ms(), "incomplete": mark}
+        return 1
+
+    def complete(self, key: str, mark: str) -> int:
+        """UPDATE ... SET incomplete = NULL WHERE ... incomplete = :mark; also of a row that was committed meanwhile."""
+        self.round_trip("UPDATE inbox")
+        row = self._rows.get(key) or self.database.rows.get(key)
+        if row is None or row["incomplete"] != mark:
+            return 0
+        self._rows[key] = {**row, "incomplete": None}
         return 1
 
     def select(self, key: str) -> tuple[Any, ...] | None:
-        """SELECT content_digest, NULL, topic, duplicate_of of a key."""
+        """SELECT content_digest, incomplete, topic, duplicate_of of a key."""
         self.round_trip("SELECT inbox")
         row = self.database.rows.get(key) or self._rows.get(key)
-        return None if row is None else (row["content_digest"], None, row["topic"], row["duplicate_of"])
+        return None if row is None else (row["content_digest"], row["incomplete"], row["topic"], row["duplicate_of"])
 
     def effect(self, effect: Effect) -> None:
         """The business' own row."""
@@ -156,7 +194,10 @@ class InboxConnection:
             database.reading.committed(self._rows)
             for effect in self._effects:
                 effect.at = database.kernel.now
-                database.effects.append(effect)
+                if effect.is_half:
+                    database.halves[effect.unique_key] = effect
+                else:
+                    database.effects.append(effect)
             self._undo()
 
         database.link.call(self.process, run, DriverError, what="COMMIT")
@@ -192,11 +233,15 @@ class InboxCursor:
 
     def execute(self, sql: str, parameters: Mapping[str, Any]) -> None:
         if sql.startswith("INSERT INTO reconciler_inbox"):
-            self.rowcount = self._connection.insert(parameters)
+            self.rowcount = self._connection.insert(parameters, is_whole=", incomplete" not in sql)
         elif sql.startswith("UPDATE reconciler_inbox SET source = source"):
             self.rowcount = 0  # a lock, for what is asked of the table once a process
         elif "pragma_table_info" in sql:
-            self._found = ("SQLite", 0, 0, 0)  # a table of an older release, whose rows are complete at once
+            # A table of an older release has no such column: its rows are complete at once.
+            has_column = int(self._connection.database.has_column)
+            self._found = ("SQLite", has_column, has_column, has_column, 0)
+        elif sql.startswith("UPDATE reconciler_inbox SET incomplete = NULL"):
+            self.rowcount = self._connection.complete(str(parameters["done_key"]), str(parameters["mark"]))
         elif sql.startswith("SELECT content_digest"):
             self._found = self._connection.select(str(parameters["unique_key"]))
         elif sql.startswith("SAVEPOINT"):

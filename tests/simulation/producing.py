@@ -60,6 +60,7 @@ class Order:
     business_seconds: float
     is_poison: bool
     failures: int
+    commits_halfway: bool = False
     unique_key: str = ""
 
 

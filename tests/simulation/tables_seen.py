@@ -114,4 +114,4 @@ def _read(database: InboxDatabase, key: str) -> ReadRow | None:
 
 def _read_row(database: InboxDatabase, key: str) -> ReadRow:
     row = database.rows[key]
-    return ReadRow({name: row[name] for name in _NAMES}, database.damage_of(key))
+    return ReadRow({name: row[name] for name in (*_NAMES, "incomplete")}, database.damage_of(key))

@@ -90,6 +90,7 @@ class Troubles:
             else 0.0,
             is_poison=random() < 0.03 * of("poison", 0.0),
             failures=dice.randint(1, 2) if random() < 0.1 * of("flaky handlers", 0.0) else 0,
+            commits_halfway="halfway handlers" in swarm.troubles and random() < 0.05,
         )
 
     # ---- rates

@@ -16,7 +16,7 @@ from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import BrokerUnavailable, RequestTimeout
-from reconciler.policy.plan import SubscriptionPlan, TopicPlan
+from reconciler.policy.plan import EVERY_MESSAGE_MS, SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import Candidate
 from reconciler.rocketmq.producer.ending import EndAnswer, EndStatus
 from reconciler.rocketmq.wire.codes import HALF_TOPIC, MQVersion
@@ -26,6 +26,7 @@ from tests.simulation.broker import Broker, BrokerSettings
 from tests.simulation.checkers import Checkers, Judgement
 from tests.simulation.consuming import ConsumingService, ShardRecorder
 from tests.simulation.faults import saw_at_rest, saw_round
+from tests.simulation.halfway import EndsHalves
 from tests.simulation.inbox_database import GroupInboxes, InboxDatabase
 from tests.simulation.kernel import NEVER, Kernel, Link, Process, ServerClock, SimulationBug
 from tests.simulation.key_shapes import KeyShapes
@@ -106,6 +107,8 @@ class World:
             shards=swarm.shards,
             repair_order=ORDERS[swarm.repair_order],
         )
+        # The groups were there before there was a time since when a group answers for messages.
+        self.ledger.rows.since_ms.update({one.subscription: EVERY_MESSAGE_MS for one in self.plan.subscriptions})
         #: What the operator will write into the settings of the reconciler.
         self.right_plan = self.plan
         if swarm.of("tags corrected"):
@@ -120,6 +123,9 @@ class World:
         self.key_shapes = KeyShapes(kernel, share_of_text=swarm.of("keys of text"))
         self.orders: dict[str, Order] = {}
         self._left: dict[tuple[str, str], int] = {}
+        self._halfway: set[tuple[str, str]] = set()
+        #: Group and key of halves that a person has undone: whether they come again is up to the broker's retries.
+        self.undone: set[tuple[str, str]] = set()
         self.troubles = Troubles(self)
         self._to_send = [self.troubles.order(number) for number in range(swarm.messages)]
         self._to_send.reverse()
@@ -160,7 +166,9 @@ class World:
         return Link(self.kernel, name, delay_seconds=0.002)
 
     def _inbox(self, group: str) -> InboxDatabase:
-        return InboxDatabase(self.kernel, group, link=self._link("inbox"), skew_ms=self._skew())
+        database = InboxDatabase(self.kernel, group, link=self._link("inbox"), skew_ms=self._skew())
+        database.has_column = bool(self.swarm.of("halfway handlers"))
+        return database
 
     def _subscription(self, group: str) -> SubscriptionPlan:
         return SubscriptionPlan(
@@ -198,6 +206,8 @@ class World:
             self._begin("announcer", f"announcer-{number}", lambda process: Announcing(self, process))
         for number in range(swarm.reconcilers):
             self._begin("reconciler", f"reconciler-{number}", lambda process: Reconciling(self, process))
+        if swarm.of("halfway handlers"):
+            self._begin("operator", "ender", lambda process: EndsHalves(self, process))
         for number in range(2 if swarm.of("operators") else 0):
             self._begin("operator", f"operator-{number}", lambda process: Operator(self, process))
 
@@ -287,6 +297,12 @@ class World:
         self._left[group, order.unique_key] = left - 1
         return left > 0
 
+    def commits_halfway_now(self, order: Order, group: str) -> bool:
+        """The first time that a handler of the group sees an order of which it commits a half."""
+        is_first = order.commits_halfway and (group, order.unique_key) not in self._halfway
+        self._halfway.add((group, order.unique_key))
+        return is_first
+
     def tags_of(self, group: str) -> frozenset[str] | None:
         """Tags that a group subscribes to; None: all."""
         if self.swarm.of("filtered") and group == "group-0":
@@ -314,7 +330,8 @@ class World:
         """It could not be delivered: the handler never takes it, or every copy was deleted and no body was kept."""
         order = self.orders[key]
         acts = self.checkers.acts
-        if order.is_poison or (group, key) in acts.dismissed or key in acts.closed_for_all:
+        is_ended_by_hand = (group, key) in acts.dismissed or key in acts.closed_for_all or (group, key) in self.undone
+        if order.is_poison or is_ended_by_hand:
             return True
         if key in self.troubles.reset_over.get(group, ()) or self._is_handed_to_others(group, key):
             return True
