@@ -22,12 +22,14 @@ import typer.main
 from reconciler.cli.app import app
 from reconciler.commands.dismiss import DismissalLine, DismissalReport
 from reconciler.commands.dismissed_halves import HalfLine
+from reconciler.commands.group_rename import RenamedInbox, RenameReport
 from reconciler.commands.incomplete import IncompleteReport
 from reconciler.commands.list import LISTINGS
 from reconciler.commands.once import OnceReport
 from reconciler.commands.repair import ManualRepairReport, RepairLine
 from reconciler.demo.run import MEANINGS
 from reconciler.web.routes import ROUTES
+from reconciler.wiring.group_rename import GroupQueue
 
 API = runpy.run_path(str(Path(__file__).parent / "http_api.py"))
 #: Commands that print what the API answers, with the member that only the API has.
@@ -111,6 +113,12 @@ def _of(name: str, callback: Callable[..., Any]) -> Iterator[str]:
             ended = IncompleteReport(keys=(("", "", "", ""),)).as_dict()
             (row,) = ended["keys"]  # type: ignore[misc]
             yield f"{_names(ended)}; of each key {_names(row)}."
+        case "reconciler group rename":
+            inbox = RenamedInbox(database="", rows=0, missing=0)
+            queue = GroupQueue(topic="", broker="", queue_id=0, offset=0, offset_before=None, waiting=0)
+            renamed = RenameReport(old="", new="", topics=(), inboxes=(inbox,), queues=(queue,)).as_dict()
+            (row,), (offset,) = renamed["inboxes"], renamed["offsets"]  # type: ignore[misc]
+            yield f"{_names(renamed)}; of each inbox {_names(row)}; of each offset {_names(offset)}."
         case "reconciler demo":
             yield from (
                 "`seconds`, `audit` (`verdict`, `classes`), and the counts:",

@@ -21,6 +21,7 @@ from reconciler.cli import (
     audit_command,
     daemon_commands,
     demo_command,
+    group_commands,
     incomplete_commands,
     job_commands,
     report_commands,
@@ -63,6 +64,7 @@ daemon_commands.register(app)
 report_commands.register(app)
 act_commands.register(app)
 incomplete_commands.register(app)
+group_commands.register(app)
 setup_commands.register(app)
 demo_command.register(app)
 audit_command.register(app)

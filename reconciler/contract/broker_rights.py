@@ -103,6 +103,11 @@ OF_CONSOLE = OF_DOCTOR
 OF_RUN = (*OF_DOCTOR, _topic(BUSINESS_TOPIC, "PUB", why="lost messages are republished"))
 OF_SWEEP = (_ANNOUNCES,)
 OF_ANNOUNCEMENTS = _TAKES_ANNOUNCEMENTS
+OF_GROUP_RENAME = (
+    _topic(BUSINESS_TOPIC, "SUB", authorization=_SUB_OR_GET, why="offsets in its queues are read and stored"),
+    _group(GROUP, "SUB", authorization=_SUB_OR_GET, why="members and offsets, of both names"),
+    BrokerRight(kind="broker", name="*", acl=("ADMIN",), why="the new group is made where it is missing"),
+)
 OF_TOPICS_CREATE = (
     BrokerRight(kind="broker", name="*", acl=("ADMIN",), why="topics and groups are made"),
     _topic(UNIQUE_KEY_TOPIC, authorization=("CREATE",), why="the topic is made"),

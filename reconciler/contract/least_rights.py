@@ -249,6 +249,12 @@ INCOMPLETE = Role(
     does="`reconciler incomplete --url`: accepts or deletes inbox rows whose handler committed halfway",
     inbox=(*_on(tables.INBOX, "SELECT"), _updates(tables.INBOX, tables.INCOMPLETE), *_on(tables.INBOX, "DELETE")),
 )
+GROUP_RENAME = Role(
+    name="group rename",
+    does="`reconciler group rename --url`: writes the inbox rows of a group under its new name",
+    brokers=broker_rights.OF_GROUP_RENAME,
+    inbox=(*_on(tables.INBOX, "SELECT"), *_on(tables.INBOX, "INSERT")),
+)
 TOPICS_CREATE = Role(
     name="topics create",
     does="`reconciler topics create`: makes the unique-key and probe topics",
@@ -292,6 +298,7 @@ ROLES = (
     ANNOUNCEMENTS,
     REPLAY,
     INCOMPLETE,
+    GROUP_RENAME,
     TOPICS_CREATE,
     DOCTOR,
     CONSOLE,

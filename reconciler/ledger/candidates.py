@@ -58,6 +58,27 @@ class SqlCandidates:
                     found[row.unique_key] = candidate_of(row)
         return found
 
+    def rename(self, old: Subscription, new: Subscription) -> int:
+        """Gives the rows of a subscription to the one that its group is called now, but for keys that this one has.
+        Returns how many. One transaction a page: a crash leaves whole pages."""
+        moved, after = 0, ""
+        new_name = {"topic": new.topic, "consumer_group": new.group}
+        while True:
+            with self._database.writing() as connection:
+                page = sa.select(candidate.c.unique_key).where(_of(old), candidate.c.unique_key > after)
+                page = page.order_by(candidate.c.unique_key).limit(ROWS_A_STATEMENT)
+                keys = list(connection.execute(page).scalars())
+                is_there = sa.select(candidate.c.unique_key).where(_of(new), candidate.c.unique_key.in_(keys))
+                there = set(connection.execute(is_there).scalars()) if keys else set()
+                free = [key for key in keys if key not in there]
+                if free:
+                    ours = sa.update(candidate).where(_of(old), candidate.c.unique_key.in_(free))
+                    connection.execute(ours.values(**new_name))
+            moved += len(free)
+            if len(keys) < ROWS_A_STATEMENT:
+                return moved
+            after = keys[-1]
+
     def record(self, shard: Shard, verifications: Sequence[Verification]) -> None:
         """Inserts missing rows, then writes each verdict unless the row has a higher state: no read in between."""
         if not verifications:

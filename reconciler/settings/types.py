@@ -22,6 +22,7 @@ from pydantic import (
 
 from reconciler.contract.secret import HIDDEN_SECRET, SecretText
 from reconciler.contract.urls import read_address, read_database_url, read_redis_url
+from reconciler.errors import InvalidValue
 
 # org.apache.rocketmq.common.topic.TopicValidator and client.Validators: %, |, a-z, A-Z, 0-9, _ and -.
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
@@ -66,6 +67,14 @@ def _group(value: str) -> str:
     if not _GROUP.fullmatch(value):
         raise ValueError("a group has 1 to 160 of the characters a-z A-Z 0-9 _ - % |")
     return value
+
+
+def require_group(what: str, value: str) -> str:
+    """A group's name as people type it; raises InvalidValue."""
+    try:
+        return _group(value)
+    except ValueError as error:
+        raise InvalidValue(what, value, str(error)) from None
 
 
 def _tags(value: str) -> str:

@@ -1,0 +1,119 @@
+"""Consumer groups: reconciler group."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from reconciler.cli.options import (
+    ConfigOption,
+    OutputOption,
+    YesOption,
+    read_settings,
+    url_of,
+    warn_of_password,
+)
+from reconciler.cli.output import Output, print_json, print_table
+from reconciler.errors import InvalidValue
+from reconciler.instrumentation.console import ask, people, remark, say
+
+if TYPE_CHECKING:
+    from reconciler.commands.group_rename import RenameReport
+
+group_app = typer.Typer(help="Consumer groups: give one another name.", no_args_is_help=True)
+
+#: Exit code where the operator declined: nothing was changed.
+DECLINED = 4
+_FIRST = ("what", "where")
+
+
+@group_app.command("rename")
+def rename(
+    context: typer.Context,
+    old: Annotated[str, typer.Argument(help="The name that the settings have.", show_default=False)],
+    new: Annotated[str, typer.Argument(help="Its new name.", show_default=False)],
+    url: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--url",
+            help="SQLAlchemy URL of an inbox of the group with a login that may write, or @FILE that holds it; one for "
+            "each inbox; else inbox_url.",
+            show_default=False,
+        ),
+    ] = None,
+    leave_waiting: Annotated[
+        bool, typer.Option("--leave-waiting", help="Leave what waits in the topics' queues to the new name.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, change nothing.")] = False,
+    yes: YesOption = False,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Give a consumer group another name, of which no effect happens again: inbox rows first, then offsets.
+
+    Stop every member before. It shows what it would do and asks first, unless --yes. Exit code 1: members are
+    connected, or messages wait: nothing was changed; 5: a member came meanwhile, or an offset moved: run it again; 4:
+    declined.
+    """
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # slow to load
+
+    from reconciler.commands.group_rename import WantedRename, rename_group
+    from reconciler.commands.operator_actions import operator
+    from reconciler.settings.types import require_group
+    from reconciler.wiring.connections import Connections
+
+    for one in url or []:
+        warn_of_password(context, one, instead="--url @FILE")
+    console = people()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with (
+        Connections(read_settings(config)) as connections,
+        Progress(*columns, console=console, disable=not console.is_terminal) as progress,
+    ):
+        task = progress.add_task("inbox rows", total=None, visible=False)
+
+        def confirm(preview: RenameReport) -> bool:
+            return yes or _ask_first(preview)
+
+        def show(seen: int, of: int) -> None:
+            progress.update(task, completed=seen, total=of, visible=True)
+
+        wanted = WantedRename(
+            old=old,
+            new=require_group("NEW", new),
+            by=operator(),
+            urls=[url_of(one) for one in url or []],
+            leaves_waiting=leave_waiting,
+            confirm=confirm,
+            progress=show,
+        )
+        report = rename_group(connections, wanted, dry_run=dry_run)
+    if report is None:
+        remark("nothing was changed")
+        raise typer.Exit(DECLINED)
+    if output is Output.JSON:
+        print_json(report.as_dict())
+    else:
+        print_table(_title(report), report.columns, report.rows(), first=_FIRST)
+        say(*(f"refused: {why}" for why in report.refused), *(f"note: {note}" for note in report.notes))
+        say(*report.next_steps)
+    raise typer.Exit(report.exit_code)
+
+
+def _title(report: RenameReport) -> str:
+    return f"{report.old} is {report.new}" if report.is_done else f"{report.old} would be {report.new}"
+
+
+def _ask_first(preview: RenameReport) -> bool:
+    print_table(_title(preview), preview.columns, preview.rows(), first=_FIRST, to_people=True)
+    remark(*(f"note: {note}" for note in preview.notes))
+    answer = ask(f"Rename {preview.old} to {preview.new}? [y/N]: ")
+    if not answer:
+        raise InvalidValue("--yes", False, "the question got no answer: give --yes")
+    return answer.strip().lower() in {"y", "yes"}
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands of this module."""
+    app.add_typer(group_app, name="group")

@@ -1,0 +1,298 @@
+"""A consumer group gets another name: reconciler group rename.
+
+The name is the identity of its effects. So the inbox rows come first, under the new name; then its offsets, which begin
+where the old name stopped. A process that dies in between leaves what the same command goes on with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from reconciler.commands.operator_actions import recorded
+from reconciler.contract.secret import Secret
+from reconciler.contract.subscription import Subscription
+from reconciler.contract.tables import CandidateState, RepairState
+from reconciler.contract.verdicts import Verdict
+from reconciler.errors import ChangedMeanwhile, DatabaseAway, InvalidValue
+from reconciler.policy.ports import LedgerFilter
+from reconciler.settings.schema import Settings
+from reconciler.wiring.availability import ask_ledger, require
+from reconciler.wiring.connections import Connections
+from reconciler.wiring.group_rename import GroupOnBrokers, GroupQueue, RenamedRows, renamed_rows, sections_of
+from reconciler.wiring.rights import lacks_right
+
+_NEEDS = (
+    "name each inbox by --url with a login that has SELECT and INSERT on reconciler_inbox: the owner's, or one that "
+    "docs/reference/rights.md lists for `group rename`"
+)
+#: Lines of one kind that a refusal names.
+NAMED_MAX = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedRename:
+    """What a person asks for."""
+
+    old: str
+    new: str
+    by: str
+    #: The inboxes, with logins that may write; none: those of the settings.
+    urls: Sequence[Secret] = ()
+    #: True: what waits in the topics' queues is left to the new name, which goes on there.
+    leaves_waiting: bool = False
+    #: Shown what would be done; False: nothing is.
+    confirm: Callable[[RenameReport], bool] = lambda _: True
+    #: Told how many inbox rows were looked at, and of how many.
+    progress: Callable[[int, int], None] = lambda _seen, _of: None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenamedInbox:
+    """One database."""
+
+    database: str
+    #: Under the old name.
+    rows: int
+    #: Of those, without a row under the new name before; None: it was not counted.
+    missing: int
+    #: Written; None: nothing was done.
+    copied: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenameReport:
+    """What is there, what stands in the way, and what was done."""
+
+    old: str
+    new: str
+    topics: tuple[str, ...]
+    refused: tuple[str, ...] = ()
+    inboxes: tuple[RenamedInbox, ...] = ()
+    queues: tuple[GroupQueue, ...] = ()
+    notes: tuple[str, ...] = ()
+    is_done: bool = False
+
+    columns = ("what", "where", "now", "then")
+
+    @property
+    def exit_code(self) -> int:
+        """1: something stands in the way; 0: nothing does, or it was done."""
+        return 1 if self.refused else 0
+
+    @property
+    def moved(self) -> tuple[GroupQueue, ...]:
+        """Queues in which the new name is to go on where the old one stopped."""
+        return tuple(queue for queue in self.queues if not queue.is_retry and queue.offset is not None)
+
+    @property
+    def next_steps(self) -> tuple[str, ...]:
+        """What a person does afterwards, in this order."""
+        if not self.is_done:
+            return ()
+        return (
+            f"1. put {self.new} in the place of {self.old} in each [[subscriptions]] section",
+            "2. start `reconciler run` and `reconciler sweep` with these settings",
+            f"3. start the members under the name {self.new}, replay workers, too; never start {self.old} again",
+        )
+
+    def rows(self) -> list[tuple[str, str, object, object]]:
+        """Lines of the table."""
+        lines: list[tuple[str, str, object, object]] = [
+            ("inbox rows", one.database, f"{one.rows} of {self.old}, {one.missing} missing", _copied(one))
+            for one in self.inboxes
+        ]
+        return lines + [("offset", str(queue), queue.offset_before, queue.offset) for queue in self.moved]
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain data for JSON."""
+        return {
+            "old": self.old,
+            "new": self.new,
+            "topics": list(self.topics),
+            "done": self.is_done,
+            "refused": list(self.refused),
+            "inboxes": [
+                {"database": one.database, "rows": one.rows, "missing": one.missing, "copied": one.copied}
+                for one in self.inboxes
+            ],
+            "offsets": [
+                {"topic": q.topic, "broker": q.broker, "queue_id": q.queue_id, "offset": q.offset,
+                 "offset_before": q.offset_before}
+                for q in self.moved
+            ],
+            "notes": list(self.notes),
+            "next": list(self.next_steps),
+        }  # fmt: skip
+
+
+def rename_group(connections: Connections, wanted: WantedRename, *, dry_run: bool) -> RenameReport | None:
+    """Looks, and does it where nothing stands in the way. None: the person declined.
+
+    Raises InvalidValue for names that cannot be meant and for an inbox that is no database, ChangedMeanwhile where a
+    member came or an offset moved while rows were copied, and what is away: nothing is done then, or a part that the
+    same command goes on with.
+    """
+    settings = connections.settings
+    sections = sections_of(settings, wanted.old)
+    _require_new_name(settings, wanted)
+    require(ask_ledger(connections))
+    with renamed_rows(sections, urls=wanted.urls, old=wanted.old, new=wanted.new) as databases:
+        configured = list(dict.fromkeys(section.topic for section in sections))
+        group = GroupOnBrokers(connections, configured, old=wanted.old, new=wanted.new)
+        preview = _look(connections, group, databases, wanted, configured)
+        if dry_run or preview.refused:
+            return preview
+        if not wanted.confirm(preview):
+            return None
+        return _Renaming(connections, group, databases, wanted, preview).run(configured)
+
+
+def _require_new_name(settings: Settings, wanted: WantedRename) -> None:
+    if wanted.new == wanted.old:
+        raise InvalidValue("NEW", wanted.new, "it is the old name")
+    if any(one.group == wanted.new for one in settings.subscriptions):
+        raise InvalidValue("NEW", wanted.new, "it has [[subscriptions]] of its own: two groups do not become one")
+
+
+def _look(
+    connections: Connections,
+    group: GroupOnBrokers,
+    databases: Sequence[RenamedRows],
+    wanted: WantedRename,
+    configured: Sequence[str],
+) -> RenameReport:
+    topics = group.all_topics()
+    queues = group.queues(topics)
+    refused = [*_members(group), *_waiting(queues, wanted), *_unfinished(connections, wanted.old)]
+    refused += [f"{wanted.old} pops {topic}: messages that were handed out may come again under the old name only"
+                for topic in group.pops(topics)]  # fmt: skip
+    others = [topic for topic in topics if topic not in configured]
+    try:
+        counted = [(one.database, one.count()) for one in databases]
+    except DatabaseAway as error:
+        raise _named(error) from error
+    return RenameReport(
+        old=wanted.old,
+        new=wanted.new,
+        topics=tuple(topics),
+        refused=tuple(refused),
+        inboxes=tuple(RenamedInbox(database=name, rows=n.rows, missing=n.missing) for name, n in counted),
+        queues=tuple(queues),
+        notes=tuple(f"{topic} is no topic of the settings: its offsets are moved, too" for topic in others),
+    )
+
+
+def _members(group: GroupOnBrokers) -> Iterator[str]:
+    members = group.members()
+    if members:
+        yield f"members are connected, stop them: {_listed(members)}"
+
+
+def _waiting(queues: Sequence[GroupQueue], wanted: WantedRename) -> Iterator[str]:
+    waiting = [queue for queue in queues if queue.waiting]
+    retries = [f"{queue.waiting} in {queue}" for queue in waiting if queue.is_retry]
+    others = [f"{queue.waiting} in {queue}" for queue in waiting if not queue.is_retry]
+    if retries:
+        yield f"failed messages wait for {wanted.old}, start it until it has passed them: {_listed(retries)}"
+    if others and not wanted.leaves_waiting:
+        yield (
+            f"messages wait for {wanted.old}, start it until it has passed them, or leave them to {wanted.new} "
+            f"(--leave-waiting): {_listed(others)}"
+        )
+
+
+def _unfinished(connections: Connections, old: str) -> Iterator[str]:
+    """What only the old name can end: a try that waits for its delay, and a message handed over to its handler."""
+    reports, environment = connections.ledger.reports, connections.settings.environment
+    retrying = LedgerFilter(group=old, candidate_state=CandidateState.OPEN, verdict=Verdict.RETRYING)
+    keys = [row.unique_key for row in reports.candidates(environment, limit=NAMED_MAX, only=retrying).rows]
+    if keys:
+        yield f"{old} has failed messages that come again, wait for their verdict: {_listed(keys)}"
+    handed_over = [
+        row.unique_key
+        for state in (RepairState.OPEN, RepairState.SENDING, RepairState.SENT)
+        for row in reports.repairs(environment, limit=NAMED_MAX, only=LedgerFilter(scope=old, repair_state=state)).rows
+    ]
+    if handed_over:
+        yield f"messages are handed over to {old}, let `reconciler replay` end them: {_listed(handed_over)}"
+
+
+@dataclass(slots=True)
+class _Renaming:
+    """The acts, in their order."""
+
+    connections: Connections
+    group: GroupOnBrokers
+    databases: Sequence[RenamedRows]
+    wanted: WantedRename
+    preview: RenameReport
+    _seen: int = field(default=0, init=False)
+
+    def run(self, configured: Sequence[str]) -> RenameReport:
+        """Inbox rows, then what the ledger knows of the group, then offsets."""
+        old, new, preview = self.wanted.old, self.wanted.new, self.preview
+        with recorded(
+            self.connections, "group rename", by=self.wanted.by, group=old, detail=f"{old} becomes {new}"
+        ) as outcome:
+            inboxes = [self._copy(database, one) for database, one in zip(self.databases, preview.inboxes, strict=True)]
+            outcome.result = f"{sum(one.copied or 0 for one in inboxes)} inbox rows copied"
+            outcome.result += f", {self._keep_ledger(configured)} verdicts"
+            self._require_unchanged()
+            made = self.group.make_group()
+            for queue in preview.moved:
+                self.group.move(queue)
+            outcome.result += f", {len(preview.moved)} offsets set"
+        notes = (*preview.notes, *(f"{new} was made on {broker}, with the defaults of a group" for broker in made))
+        return RenameReport(
+            old=old, new=new, topics=preview.topics, inboxes=tuple(inboxes), queues=preview.queues, notes=notes,
+            is_done=True,
+        )  # fmt: skip
+
+    def _copy(self, database: RenamedRows, counted: RenamedInbox) -> RenamedInbox:
+        in_all = sum(one.rows for one in self.preview.inboxes)
+
+        def seen(rows: int) -> None:
+            self._seen += rows
+            self.wanted.progress(self._seen, in_all)
+
+        try:
+            copied = database.copy(seen)
+        except DatabaseAway as error:
+            raise _named(error) from error
+        return RenamedInbox(database=counted.database, rows=counted.rows, missing=counted.missing, copied=copied)
+
+    def _keep_ledger(self, topics: Sequence[str]) -> int:
+        """The same group: it answers for messages since then, and what was judged, and closed by people, stays so."""
+        ledger, environment, moved = self.connections.ledger, self.connections.settings.environment, 0
+        for topic in topics:
+            old = Subscription(environment=environment, topic=topic, group=self.wanted.old)
+            new = Subscription(environment=environment, topic=topic, group=self.wanted.new)
+            ledger.rounds.begin(new, at_ms=ledger.rounds.since_ms(old) or None)
+            moved += ledger.candidates.rename(old, new)
+        return moved
+
+    def _require_unchanged(self) -> None:
+        """The rows took their time: a member that came meanwhile may have had effects that were not copied."""
+        members = self.group.members()
+        if members:
+            raise ChangedMeanwhile(f"{self.wanted.old}", now={"members": _listed(members)})
+        before = {str(queue): queue.offset for queue in self.preview.queues}
+        now = {str(queue): queue.offset for queue in self.group.queues(self.preview.topics)}
+        moved = {name: offset for name, offset in now.items() if before.get(name) != offset}
+        if moved:
+            raise ChangedMeanwhile(f"{self.wanted.old}", now=moved)
+
+
+def _copied(one: RenamedInbox) -> str:
+    return f"{one.missing} to be copied" if one.copied is None else f"{one.copied} copied"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f", and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    return ", ".join(names[:NAMED_MAX]) + more
+
+
+def _named(error: DatabaseAway) -> Exception:
+    """A right that is missing, with the login that has it."""
+    return InvalidValue("--url", "the login of an inbox", f"{_NEEDS} ({error})") if lacks_right(error) else error

@@ -1,0 +1,177 @@
+"""What a group's new name asks of brokers and inboxes: reconciler group rename."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from reconciler.contract.secret import Secret
+from reconciler.contract.subscription import Subscription
+from reconciler.errors import BrokerUnavailable, InvalidValue, ReconcilerError
+from reconciler.policy.evidence import ConsumeMode, QueuePosition
+from reconciler.rocketmq.client.name_servers import MessageQueue
+from reconciler.rocketmq.client.offsets import Offsets
+from reconciler.rocketmq.wire.codes import RETRY_TOPIC_PREFIX
+from reconciler.settings.schema import Settings, SubscriptionSettings
+from reconciler.sql.engines import open_engine
+from reconciler.sql.renamed_group import RenamedRows, RowsToCopy
+from reconciler.wiring.brokers import masters
+from reconciler.wiring.connections import Connections
+from reconciler.wiring.evidence import broker_evidence
+
+__all__ = ["GroupOnBrokers", "GroupQueue", "RenamedRows", "RowsToCopy", "renamed_rows", "sections_of"]
+
+#: Longest statement that MySQL and MariaDB are waited for: the count reads every row of the group.
+_COUNT_SECONDS = 3_600
+
+
+def sections_of(settings: Settings, group: str) -> Sequence[SubscriptionSettings]:
+    """The [[subscriptions]] sections of a group. Raises InvalidValue if there are none."""
+    found = [one for one in settings.subscriptions if one.group == group]
+    if not found:
+        raise InvalidValue("OLD", group, "no [[subscriptions]] section has this group: rename before you change them")
+    return found
+
+
+@contextmanager
+def renamed_rows(
+    sections: Sequence[SubscriptionSettings], *, urls: Sequence[Secret], old: str, new: str
+) -> Iterator[Sequence[RenamedRows]]:
+    """Every inbox of the group; `urls`: the same ones, with logins that may write. Raises InvalidValue without any."""
+    databases = list(dict.fromkeys(urls or [url for section in sections for url in section.inbox_urls]))
+    without = [section.topic for section in sections if not section.inbox_urls]
+    if not databases or (without and not urls):
+        raise InvalidValue(
+            "inbox_url",
+            f"{', '.join(without)}/{old}",
+            "it has none. An inbox in Redis cannot get another name: keep the group's. One in a database: --url",
+        )
+    engines = [open_engine(url, must_exist=True, silence_seconds=_COUNT_SECONDS) for url in databases]
+    try:
+        yield [RenamedRows(engine, old=old, new=new) for engine in engines]
+    finally:
+        for engine in engines:
+            engine.dispose()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupQueue:
+    """One queue of a topic of the group: where it goes on."""
+
+    topic: str
+    broker: str
+    queue_id: int
+    #: The old name's: the next message that it wants. None: it has stored none.
+    offset: int | None
+    #: The new name's before.
+    offset_before: int | None
+    #: Messages that the old name has not passed.
+    waiting: int
+
+    @property
+    def is_retry(self) -> bool:
+        """A queue of the old name's own: the new one never reads it."""
+        return self.topic.startswith(RETRY_TOPIC_PREFIX)
+
+    def __str__(self) -> str:
+        return f"{self.topic} queue {self.queue_id} on {self.broker}"
+
+
+class GroupOnBrokers:
+    """A consumer group under two names, on every broker. Raises BrokerUnavailable and what a request raises."""
+
+    def __init__(self, connections: Connections, topics: Sequence[str], *, old: str, new: str) -> None:
+        """`topics`: those of the settings; the group may have others."""
+        self._connections = connections
+        self._topics = topics
+        self._old, self._new = old, new
+        self._masters = masters(connections)
+        self._offsets = Offsets(connections.rocketmq.client)
+
+    def members(self) -> list[str]:
+        """Who is connected under either name, to any broker: "group: client on broker"."""
+        return sorted(
+            {
+                f"{group}: {one.client_id} on {broker}"
+                for broker, address in self._masters.items()
+                for group in (self._old, self._new)
+                for one in self._connections.admin.consumer_connections(address, group)
+            }
+        )
+
+    def all_topics(self) -> list[str]:
+        """Also those that no section names, as far as brokers tell."""
+        found = set(self._topics)
+        for address in self._masters.values():
+            with suppress(ReconcilerError):  # a right that is missing, an old broker: those of the settings are renamed
+                found.update(self._connections.admin.topics_of_group(address, self._old))
+        return sorted(topic for topic in found if not topic.startswith(RETRY_TOPIC_PREFIX))
+
+    def queues(self, topics: Sequence[str]) -> list[GroupQueue]:
+        """Every queue of the topics and of the old name's retry topics, by topic, broker and number."""
+        found: dict[tuple[str, str, int], GroupQueue] = {}
+        for topic in topics:
+            for position in self._positions(topic, self._old):
+                place = (position.topic, position.broker, position.queue_id)
+                is_retry = position.topic.startswith(RETRY_TOPIC_PREFIX)
+                found[place] = GroupQueue(
+                    topic=position.topic,
+                    broker=position.broker,
+                    queue_id=position.queue_id,
+                    offset=position.consumer_offset,
+                    offset_before=None if is_retry else self._of_new(position),
+                    waiting=position.waiting,
+                )
+        return [found[place] for place in sorted(found)]
+
+    def pops(self, topics: Sequence[str]) -> list[str]:
+        """Topics that the group pops, as far as brokers show it: its offset passes what was never acknowledged."""
+        brokers = self._connections.shared(broker_evidence)
+        return [topic for topic in topics if brokers.consume_mode(self._subscription(topic)) is ConsumeMode.POP]
+
+    def make_group(self) -> list[str]:
+        """Makes the new group where a master lacks it, as brokers do by themselves that may; from 5.0 on they keep no
+        offsets of a group that they do not know. Returns these masters."""
+        admin = self._connections.admin
+        lacking = [name for name, address in self._masters.items() if self._new not in admin.groups(address)]
+        for name in lacking:
+            admin.create_group(self._masters[name], self._new)
+        return lacking
+
+    def move(self, queue: GroupQueue) -> None:
+        """The new name goes on where the old one stopped; asked for afterwards. Raises BrokerUnavailable if it differs.
+
+        The old name must have an offset there.
+        """
+        address, place = self._place(queue.topic, queue.broker, queue.queue_id)
+        self._offsets.store(address, place, self._new, queue.offset or 0)
+        stored = self._offsets.of_group(address, place, self._new)
+        if stored != queue.offset:
+            raise BrokerUnavailable(f"{queue}: {self._new} is at {stored} after it was set to {queue.offset}")
+
+    def _positions(self, topic: str, group: str) -> Sequence[QueuePosition]:
+        brokers, subscription = self._connections.shared(broker_evidence), self._subscription(topic)
+        settings, ledger = self._connections.settings, self._connections.ledger
+        # A broker that has left the route counts, too: it may come back with what the group has not passed.
+        seen, keep = brokers.brokers_seen(topic), settings.rounds.retention_seconds
+        known = ledger.brokers.note(settings.environment, topic, seen, keep_seconds=keep)
+        brokers.expect(topic, known - frozenset(settings.rocketmq.retired_brokers))
+        positions = brokers.positions(Subscription(environment=settings.environment, topic=topic, group=group))
+        if positions is None:
+            why = brokers.watermark(subscription).detail
+            raise BrokerUnavailable(f"the offsets of {group} in {topic} are not all known: {why}")
+        return positions
+
+    def _of_new(self, position: QueuePosition) -> int | None:
+        address, place = self._place(position.topic, position.broker, position.queue_id)
+        return self._offsets.of_group(address, place, self._new)
+
+    def _place(self, topic: str, broker: str, queue_id: int) -> tuple[str, MessageQueue]:
+        address = self._masters.get(broker)
+        if address is None:
+            raise BrokerUnavailable(f"broker {broker} has no master")
+        return address, MessageQueue(topic=topic, broker_name=broker, queue_id=queue_id)
+
+    def _subscription(self, topic: str) -> Subscription:
+        return Subscription(environment=self._connections.settings.environment, topic=topic, group=self._old)

@@ -1,0 +1,250 @@
+"""reconciler group rename: what stands in its way, and what it leaves in inbox, ledger and brokers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from reconciler.cli.app import run
+from reconciler.contract.least_rights import GROUP_RENAME, RUN, grants
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.contract.tables import CandidateState
+from reconciler.contract.verdicts import Verdict
+from reconciler.embedded.server import EmbeddedBroker
+from reconciler.ledger.sql_ledger import SqlLedger
+from reconciler.policy.ports import LedgerFilter, Verification
+from reconciler.rocketmq.client.admin import Admin
+from reconciler.rocketmq.client.client_instance import ClientInstance
+from reconciler.rocketmq.client.offsets import Offsets
+from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.client.routes import MessageQueue
+from reconciler.rocketmq.consumer.push_consumer import ConsumeFrom, ConsumeStatus, PushConsumer, PushSettings
+from reconciler.rocketmq.wire.codes import retry_topic
+from reconciler.rocketmq.wire.message import Message
+from reconciler.sql import schema
+from reconciler.sql.engines import open_engine
+from reconciler.sql.tables import inbox
+from tests.integration.consumers.test_renamed_rows import row
+from tests.unit.consumers.messages import new_key
+
+ENVIRONMENT, TOPIC, OLD, NEW = "test", "ORDERS", "billing", "invoices"
+KEYS = [f"{number:032X}" for number in range(4)]
+
+
+def of(group: str) -> Subscription:
+    return Subscription(environment=ENVIRONMENT, topic=TOPIC, group=group)
+
+
+class Shop:
+    """A topic of one queue with three messages, which the old group has passed, and two inboxes with its rows."""
+
+    def __init__(self, broker: EmbeddedBroker, folder: Path) -> None:
+        self.broker, self.folder = broker, folder
+        self.inboxes = [f"sqlite:///{folder}/inbox-{number}.db" for number in range(2)]
+        self.ledger_url, self.settings = f"sqlite:///{folder}/ledger.db", folder / "reconciler.toml"
+        schema.upgrade(self.ledger_url, "ledger")
+        for number, url in enumerate(self.inboxes):
+            schema.upgrade(url, "inbox")
+            self.write(url, row(number))
+        self.write_settings(self.inboxes)
+        self.client = RemotingClient()
+        admin = Admin(self.client)
+        admin.create_topic(broker.address, TOPIC, queues=1)
+        admin.create_group(broker.address, OLD)
+        self.send(TOPIC, 3)
+        self.pass_to(3)
+
+    def write_settings(self, inboxes: list[str]) -> None:
+        self.settings.write_text(f"""environment = "{ENVIRONMENT}"
+rocketmq.name_servers = "{self.broker.name_servers}"
+rocketmq.request_timeout_seconds = 20
+redis.url = "redis://127.0.0.1:1/0"
+ledger.url = "{self.ledger_url}"
+[[producers]]
+group = "shop"
+topics = ["{TOPIC}"]
+[[subscriptions]]
+topic = "{TOPIC}"
+group = "{OLD}"
+{f"inbox_url = {json.dumps(inboxes)}" if inboxes else ""}
+""")
+
+    @staticmethod
+    def write(url: str, *rows: dict[str, Any]) -> None:
+        engine = open_engine(url)
+        with engine.begin() as connection:
+            connection.execute(sa.insert(inbox), list(rows))
+        engine.dispose()
+
+    def send(self, topic: str, count: int) -> None:
+        with ClientInstance(self.broker.name_servers) as instance:
+            for number in range(count):
+                instance.sender("shop").send(Message(topic=topic, body=b"%d" % number))
+
+    def queue(self, topic: str = TOPIC) -> MessageQueue:
+        return MessageQueue(topic=topic, broker_name="embedded", queue_id=0)
+
+    def pass_to(self, offset: int) -> None:
+        Offsets(self.client).store(self.broker.address, self.queue(), OLD, offset)
+
+    def offset(self, group: str) -> int | None:
+        return Offsets(self.client).of_group(self.broker.address, self.queue(), group)
+
+    def rename(self, capsys: pytest.CaptureFixture[str], *options: str, new: str = NEW) -> tuple[int, dict[str, Any]]:
+        code = run(["group", "rename", OLD, new, "--config", str(self.settings), "--output", "json", *options])
+        said = capsys.readouterr()
+        return code, json.loads(said.out) if said.out else {"said": said.err}
+
+    def rows(self, group: str) -> list[int]:
+        """Of each inbox."""
+        counts = []
+        for url in self.inboxes:
+            engine = open_engine(url)
+            with engine.connect() as connection:
+                query = sa.select(sa.func.count()).select_from(inbox).where(inbox.c.consumer_group == group)
+                counts.append(connection.execute(query).scalar_one())
+            engine.dispose()
+        return counts
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    with EmbeddedBroker() as broker:
+        made = Shop(broker, tmp_path)
+        yield made
+        made.client.close()
+
+
+@pytest.fixture
+def ledger(shop: Shop) -> Iterator[SqlLedger]:
+    engine = open_engine(shop.ledger_url)
+    yield SqlLedger(engine)
+    engine.dispose()
+
+
+def test_a_dry_run_shows_what_would_be_done_and_changes_nothing(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    code, report = shop.rename(capsys, "--dry-run")
+    assert (code, report["done"], report["refused"]) == (0, False, [])
+    assert [(one["rows"], one["missing"], one["copied"]) for one in report["inboxes"]] == [(1, 1, None)] * 2
+    assert [one["offset"] for one in report["offsets"]] == [3]
+    assert (shop.rows(NEW), shop.offset(NEW)) == ([0, 0], None)
+
+
+def test_rows_of_every_inbox_offsets_and_what_the_ledger_knows_get_the_new_name(
+    shop: Shop, ledger: SqlLedger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ledger.rounds.begin(of(OLD), at_ms=5)
+    closed = Verification(
+        unique_key=KEYS[0], verdict=Verdict.DELIVERED_NOT_APPLIED, evidence={}, first_seen_ms=1,
+        state=CandidateState.QUARANTINED, wait_seconds=0.0,
+    )  # fmt: skip
+    ledger.candidates.record(Shard(subscription=of(OLD), number=0), [closed])
+    for copied in (1, 0):  # a second time it finds nothing to do
+        code, report = shop.rename(capsys, "--yes")
+        assert (code, report["done"], [one["copied"] for one in report["inboxes"]]) == (0, True, [copied] * 2)
+    assert (shop.rows(OLD), shop.rows(NEW), shop.offset(NEW)) == ([1, 1], [1, 1], 3)
+    assert SqlLedger(ledger.database.engine).rounds.since_ms(of(NEW)) == 5
+    moved = ledger.candidates.of_keys(of(NEW), KEYS)
+    assert moved[KEYS[0]].state is CandidateState.QUARANTINED
+    assert not ledger.candidates.of_keys(of(OLD), KEYS)
+    (act, _) = ledger.reports.actions(ENVIRONMENT, limit=5).rows
+    assert (act.intent.command, act.intent.group) == ("group rename", OLD)
+
+
+@pytest.mark.parametrize("group", [OLD, NEW])
+def test_a_connected_member_of_either_name_stands_in_the_way(
+    shop: Shop, capsys: pytest.CaptureFixture[str], group: str
+) -> None:
+    settings = PushSettings(consume_from=ConsumeFrom.LAST)
+    with (
+        ClientInstance(shop.broker.name_servers) as instance,
+        PushConsumer(group, instance=instance, settings=settings)
+        .subscribe(TOPIC, "*")
+        .register_listener(lambda _: ConsumeStatus.RECONSUME_LATER),
+    ):
+        code, report = shop.rename(capsys, "--yes", "--leave-waiting")
+    assert code == 1
+    assert any(f"members are connected, stop them: {group}: " in why for why in report["refused"])
+    assert shop.rows(NEW) == [0, 0]
+
+
+def test_messages_that_wait_stand_in_the_way_and_only_those_of_topics_may_be_left(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop.pass_to(2)
+    code, report = shop.rename(capsys, "--yes")
+    assert (code, [f"1 in {TOPIC} queue 0" in why for why in report["refused"]]) == (1, [True])
+    assert shop.rename(capsys, "--dry-run", "--leave-waiting")[0] == 0
+    Admin(shop.client).create_topic(shop.broker.address, retry_topic(OLD), queues=1)
+    shop.send(retry_topic(OLD), 2)
+    code, report = shop.rename(capsys, "--yes", "--leave-waiting")
+    assert (code, [f"2 in {retry_topic(OLD)} queue 0" in why for why in report["refused"]]) == (1, [True])
+    assert (shop.rows(NEW), shop.offset(NEW)) == ([0, 0], None)
+
+
+def test_what_only_the_old_name_can_end_stands_in_the_way(
+    shop: Shop, ledger: SqlLedger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen = Verification(
+        unique_key=KEYS[1], verdict=Verdict.RETRYING, evidence={}, first_seen_ms=1, state=CandidateState.OPEN,
+        wait_seconds=0.0,
+    )  # fmt: skip
+    ledger.candidates.record(Shard(subscription=of(OLD), number=0), [seen])
+    code, report = shop.rename(capsys, "--yes")
+    assert (code, [KEYS[1] in why for why in report["refused"]]) == (1, [True])
+    assert ledger.reports.candidates(ENVIRONMENT, limit=5, only=LedgerFilter(group=NEW)).rows == []
+
+
+def test_a_group_without_a_database_for_its_inbox_keeps_its_name(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop.write_settings([])
+    code, report = shop.rename(capsys, "--yes")
+    assert (code, "An inbox in Redis cannot get another name" in report["said"]) == (2, True)
+
+
+@pytest.mark.parametrize(("new", "why"), [(OLD, "the old name"), ("a group!", "characters")])
+def test_a_name_that_cannot_be_meant_is_refused(
+    shop: Shop, capsys: pytest.CaptureFixture[str], new: str, why: str
+) -> None:
+    code, report = shop.rename(capsys, "--yes", new=new)
+    assert (code, why in report["said"]) == (2, True)
+
+
+@pytest.mark.sql("postgres")
+def test_a_login_that_only_reads_is_refused_by_name_and_the_owners_url_does_it(
+    shop: Shop, postgres_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schema.upgrade(postgres_url, "inbox")
+    shop.write(postgres_url, row(1))
+    owner = open_engine(postgres_url)
+    logins: dict[str, str] = {}
+    with owner.begin() as connection:
+        for role in (RUN, GROUP_RENAME):
+            name = logins[role.name] = f"login_{len(logins)}_{new_key()[-6:].lower()}"
+            connection.exec_driver_sql(f"CREATE ROLE {name} LOGIN PASSWORD 'x'")
+            for grant in grants(role.inbox, login=name, is_mysql=False):
+                connection.exec_driver_sql(grant)
+    urls = {
+        role: owner.url.set(username=name, password="x", drivername="postgresql").render_as_string(hide_password=False)
+        for role, name in logins.items()
+    }
+    try:
+        shop.write_settings([urls["run"]])
+        code, report = shop.rename(capsys, "--yes")
+        assert (code, "SELECT and INSERT on reconciler_inbox" in report["said"]) == (2, True)
+        secret = tmp_path / "owner_url"
+        secret.write_text(urls["group rename"])
+        code, report = shop.rename(capsys, "--yes", "--url", f"@{secret}")
+        assert (code, [one["copied"] for one in report["inboxes"]]) == (0, [1])
+    finally:
+        with owner.begin() as connection:
+            for name in logins.values():
+                connection.exec_driver_sql(f"DROP OWNED BY {name}")
+                connection.exec_driver_sql(f"DROP ROLE {name}")
+        owner.dispose()
