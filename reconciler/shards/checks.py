@@ -237,7 +237,10 @@ def _permissions(client: redis.Redis, environment: str) -> RedisFinding:
         return RedisFinding(name="permissions", severity=Severity.REFUSED, detail=detail, remedy=remedy)
     without = _refused(client, keys, _commands_of_proofs(keys))
     if without:
-        detail = "a broker that gives offsets again is not noticed after a restart, refused: " + ", ".join(without)
+        detail = (
+            "a broker that gives offsets again is not noticed after a restart, and announcements are read from the "
+            "earliest one once Redis has lost everything, refused: " + ", ".join(without)
+        )
         return RedisFinding(name="permissions", severity=Severity.ADVICE, detail=detail[:1_000], remedy=remedy)
     return RedisFinding(name="permissions", severity=Severity.OK, detail="every command is allowed")
 

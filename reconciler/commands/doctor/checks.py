@@ -12,6 +12,7 @@ from reconciler.commands.diagnosis import Check, Diagnosis, Level, failed, run_c
 from reconciler.commands.doctor.clocks import check_clocks, check_indexes
 from reconciler.commands.doctor.environment import check_environment
 from reconciler.commands.doctor.filters import check_filters, check_kept_tags
+from reconciler.commands.doctor.floors import check_floors
 from reconciler.commands.doctor.history import check_history_folders
 from reconciler.commands.doctor.inboxes import check_inbox_lists
 from reconciler.commands.doctor.rights import check_rights
@@ -70,6 +71,7 @@ def examine(connections: Connections) -> list[Diagnosis]:
             ("groups", BROKER_REMEDY, doctor.groups),
             ("clocks", REDIS_REMEDY, lambda: check_clocks(connections, probed)),
             ("indexes of brokers", BROKER_REMEDY, lambda: check_indexes(probed())),
+            ("floors", "start the ledger's database", lambda: check_floors(connections)),
             ("history", "", lambda: check_history_folders(connections.settings)),
             ("notifiers", "start the ledger's database", lambda: check_notifiers(connections)),
         ]
