@@ -311,6 +311,15 @@ class Broker:
             self.offsets[key] = min(self.offsets[key], self.bounds(key[1], key[2])[1])
         return len(lost)
 
+    def begin_anew(self, topic: str) -> int:
+        """The topic is deleted and created again: offsets begin at 0. Returns how many records are gone."""
+        self.era += 1
+        places = [place for place in self.queues if place[0] == topic]
+        lost = sum(len(self.queues[place]) for place in places)
+        for place in places:
+            self.queues[place], self.first_offsets[place] = [], 0
+        return lost
+
     def expire(self, seconds: float) -> int:
         """Retention: everything stored longer ago is deleted. Returns how many records."""
         expired = 0

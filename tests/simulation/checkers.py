@@ -4,7 +4,6 @@ at what the reconciler believes, and share no code with it.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from reconciler.contract.tables import CandidateState, OutboxState, RepairState
 from reconciler.contract.unique_key import key_of
 from reconciler.contract.verdicts import LOSSES, Verdict
 from tests.simulation.acts_judged import ActsJudged
+from tests.simulation.announcements_judged import AnnouncementsJudged, keys_of_announcement
 from tests.simulation.broker import THEIRS
 from tests.simulation.clock_steps import waits_for_a_clock
 from tests.simulation.kernel import BASE_MS
@@ -79,6 +79,7 @@ class Checkers:
         self._world = world
         self.judgement = Judgement(seed=world.swarm.seed)
         self.acts = ActsJudged(world, self.judgement)
+        self.announcements = AnnouncementsJudged(world, self.judgement)
         self.copies: Counter[str] = Counter()
         self._look_ups: Counter[str] = Counter()
         self._rolled_back: set[str] = set()
@@ -295,11 +296,7 @@ class Checkers:
             self._floors[place] = max(start, floor.queue_offset)
 
     def _below_floor(self, group: str, body: bytes) -> None:
-        try:
-            keys = [entry["key"] for entry in json.loads(body)["keys"]]
-        except (ValueError, KeyError):
-            return
-        for key in keys:
+        for key in keys_of_announcement(body):
             is_known = self._world.inboxes[group].has_row(key) or self._world.candidate(group, key) is not None
             is_known = is_known or (group, key) in self._left_by_setting
             if not is_known and not self._is_not_taken(group, key):
@@ -353,6 +350,7 @@ class Checkers:
             for key, order in world.orders.items():
                 if self._committed(key) and not effects[key] and world.takes(group, order.tag):
                     self._without_effect(group, key)
+        self.announcements.judge()
         self._outboxes()
         self._budgets()
         self._verdicts()

@@ -30,6 +30,7 @@ class RedisServer:
         self.before_round: Callable[[str], Any] = lambda _root: None
         self.after_round: Callable[[str, Any], None] = lambda _root, _before: None
         self.before_record: Callable[[str, tuple[bytes, ...]], None] = lambda _root, _members: None
+        self.after_script: Callable[[list[str], list[Any], Any], None] = lambda _keys, _arguments, _answer: None
         self.before_zrem: Callable[[str, tuple[bytes, ...]], None] = lambda _root, _members: None
 
 
@@ -102,6 +103,7 @@ class SimulatedRedis:
                     self.process.kernel.saw("Redis did not know a script any more", sha[:8])
                 raise
             self._known_scripts.add(sha)
+            self.server.after_script(keys, arguments, answer)
             return answer
 
         return self.round_trip(run, "EVALSHA")

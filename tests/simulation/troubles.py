@@ -143,6 +143,7 @@ class Troubles:
             *(("inbox away", partial(self._down, inbox.link, 30.0)) for inbox in self._inboxes),
             ("ledger away", lambda: self._down(self._world._ledger_link, 20.0)),
             ("broker tail", self._tail),
+            ("queues anew", self._begin_anew),
             ("broker disk", self._disk),
             ("index lag", self._stall),
             ("retention", self._expire),
@@ -267,6 +268,14 @@ class Troubles:
         if lost:
             self._kernel.saw("broker lost what it had not flushed", f"{broker.name}: {lost} records")
             broker.link.down_until = max(broker.link.down_until, self._kernel.now + 2.0)
+
+    def _begin_anew(self) -> None:
+        """While nobody reads them: they may have grown past the offset that was stored."""
+        broker = self._any_broker()
+        self._world.announcers_stopped_until = self._kernel.now + 30 * self._dice.random()
+        lost = broker.begin_anew(UNIQUE_KEY_TOPIC)
+        if lost:
+            self._kernel.saw("announcement queues began anew", f"{broker.name}: {lost} records")
 
     def _disk(self) -> None:
         broker = self._any_broker()

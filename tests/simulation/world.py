@@ -67,7 +67,14 @@ class World:
         self._skew: Callable[[], int] = lambda: round(skew * (2 * dice.random() - 1))
         self.retention_seconds = 3600.0
         # By default hours: only where announcements, or rows about them, get lost must the sweeper be quick.
-        forgetting = ("broker tail", "retention", "ledger damage", "inboxes by instance", "tags corrected")
+        forgetting = (
+            "broker tail",
+            "queues anew",
+            "retention",
+            "ledger damage",
+            "inboxes by instance",
+            "tags corrected",
+        )
         is_forgotten = any(map(swarm.of, forgetting))
         self.announce_again_seconds = 120.0 if is_forgotten else 21_600.0
         self.look_ups_max = 2_000
@@ -139,6 +146,7 @@ class World:
         self.kernel.on_repair, self.kernel.on_end = self.checkers.repaired, self.checkers.ended
         self.redis.before_round, self.redis.after_round = self.checkers.before_round, self._after_round
         self.redis.before_zrem, self.redis.before_record = self.checkers.forgotten, self.checkers.recorded
+        self.redis.after_script = self.checkers.announcements.scripted
         raise_floor = self.ledger.rounds.raise_floor
 
         def watched(subscription: Subscription, floor: Mapping[str, int], proofs: Mapping[str, QueueProof]) -> None:

@@ -1,0 +1,61 @@
+"""Judges announcements: what lies in a queue before the offset that a group has stored was read by the group."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from reconciler.contract.unique_key import member_of
+from tests.simulation.kernel import BASE_MS
+
+if TYPE_CHECKING:
+    from tests.simulation.checkers import Judgement
+    from tests.simulation.world import World
+
+UNIQUE_KEY_TOPIC = "RECONCILER_UNIQUE_KEY"
+#: Arguments of the script that admits, before the members.
+BEFORE_MEMBERS = 8
+
+
+class AnnouncementsJudged:
+    """Sees every admission; a queue that begins anew gives the same offsets to other announcements."""
+
+    def __init__(self, world: World, judgement: Judgement) -> None:
+        self._world = world
+        self._other = judgement.other
+        #: Root of a shard's keys in Redis and member -> when it was admitted last.
+        self._admitted: dict[tuple[str, bytes], float] = {}
+
+    def scripted(self, keys: list[str], arguments: list[Any], answer: Any) -> None:
+        """A script has run."""
+        if len(keys) > 1 and str(keys[1]).endswith(":offsets") and answer and answer[0] == 1:
+            root = str(keys[1]).removesuffix(":offsets")
+            now = self._world.kernel.now
+            self._admitted.update(((root, member), now) for member in arguments[BEFORE_MEMBERS:])
+
+    def judge(self) -> None:
+        """At the end."""
+        for name, offsets in self._world.redis.data.values.items():
+            if name.endswith(":offsets"):
+                for field, stored in offsets.items():
+                    broker, _, queue = (field.decode() if isinstance(field, bytes) else str(field)).partition("/")
+                    if broker in self._world.cluster.brokers and queue.isdecimal():
+                        self._passed(name.removesuffix(":offsets"), broker, int(queue), int(stored))
+
+    def _passed(self, root: str, name: str, queue_id: int, stored: int) -> None:
+        broker = self._world.cluster.brokers[name]
+        first, _ = broker.bounds(UNIQUE_KEY_TOPIC, queue_id)
+        for record in broker.read(UNIQUE_KEY_TOPIC, queue_id, first, stored - first) if stored > first else ():
+            stored_at = (record.store_timestamp_ms - BASE_MS - 2 * abs(broker.clock.skew_ms)) / 1000 - 10
+            for key in keys_of_announcement(record.body):
+                if self._admitted.get((root, member_of(key)), stored_at - 1) < stored_at and key in self._world.orders:
+                    self._other.append(f"{key} lies before offset {stored} of {name}/{queue_id}, and was not read")
+                    return
+
+
+def keys_of_announcement(body: bytes) -> list[str]:
+    """Keys of a body; none where it is no announcement."""
+    try:
+        return [str(entry["key"]) for entry in json.loads(body)["keys"]]
+    except (ValueError, KeyError, TypeError):
+        return []
