@@ -79,16 +79,16 @@ def java_program(name: str, jars: Callable[[], Path]) -> list[str]:
     def build(source: Path, out: Path) -> None:
         _run(["javac", "-nowarn", "-Xlint:-options", "-cp", f"{path}/*", "-d", str(out), "Client.java"], source)
 
-    classes = _built(name, build)
+    classes = _built(name, build, against=path.name)
     options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     options.append("-Drocketmq.client.rebalance.waitInterval=1000")
     return ["java", *options, "-cp", os.pathsep.join([str(classes), f"{path}/*"]), "Client"]
 
 
-def _built(name: str, build: Callable[[Path, Path], None]) -> Path:
-    """The folder with what `build(source, folder)` made. Its name has a digest of the sources."""
+def _built(name: str, build: Callable[[Path, Path], None], *, against: str = "") -> Path:
+    """The folder with what `build(source, folder)` made. Its name has a digest of the sources, and of `against`."""
     source = SOURCES / name
-    stamp = hashlib.sha256()
+    stamp = hashlib.sha256(against.encode())
     for file in sorted(path for path in source.rglob("*") if path.is_file()):
         stamp.update(file.relative_to(source).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
     folder = cache_folder() / "programs" / f"{name}-{stamp.hexdigest()[:12]}"
@@ -96,8 +96,11 @@ def _built(name: str, build: Callable[[Path, Path], None]) -> Path:
         if not folder.exists():
             folder.parent.mkdir(parents=True, exist_ok=True)
             partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=folder.parent))
-            build(source, partial)
-            partial.rename(folder)  # whole from the first moment that it can be seen
+            try:
+                build(source, partial)
+                partial.rename(folder)  # whole from the first moment that it can be seen
+            finally:
+                shutil.rmtree(partial, ignore_errors=True)
     return folder
 
 
