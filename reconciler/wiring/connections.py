@@ -22,6 +22,7 @@ from reconciler.rocketmq.wire.acl import AclCredentials
 from reconciler.settings.schema import AclSettings, Settings, TlsSection
 from reconciler.shards.access import RedisClient, open_client
 from reconciler.sql.engines import close_engine, database_now_ms, open_engine, reading
+from reconciler.sql.time_outs import missing_time_out
 
 #: Redis answers the announcement consumer and the commands within this, or counts as away.
 REDIS_TIMEOUT_SECONDS = 2.0
@@ -93,6 +94,10 @@ class Connections:
         """Time by a database. Raises DatabaseAway."""
         with reading(self.engine(url, read_only=True)) as connection:
             return database_now_ms(connection)
+
+    def missing_time_out(self, url: Secret) -> str | None:
+        """The setting by which a database should end statements, if it is not in force. Raises DatabaseAway."""
+        return missing_time_out(self.engine(url, read_only=True))
 
     @property
     def rocketmq(self) -> ClientInstance:

@@ -150,7 +150,16 @@ class _Doctor:
             yield _fail(database.name, "tables are missing", f"run reconciler db upgrade {database.tree}")
             return
         yield _revision(database)
+        yield from self._time_out(database)
         yield check_rights(self._connections, needed)
+
+    def _time_out(self, database: ConfiguredDatabase) -> Iterator[Diagnosis]:
+        """Nothing where the server ends statements by itself: that is what is expected of it."""
+        name = self._connections.missing_time_out(database.url)
+        if name is not None:
+            found = f"{name} is not in force: a statement that was given up goes on in the server"
+            remedy = f"let the server, or the proxy before it, take SET {name} from this login"
+            yield Diagnosis(check=database.name, level="note", found=found, remedy=remedy)
 
     def name_servers(self) -> Sequence[Diagnosis]:
         findings: list[Diagnosis] = []

@@ -1,0 +1,48 @@
+"""Whether a server ends our statements by itself: what is given up on this side goes on there otherwise.
+
+A server, or a proxy before it, may refuse the setting, or lose it between the statement that sets it and the next one.
+So it is asked what is in force, on a connection like every other.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
+
+from reconciler.sql.engines import reading
+from reconciler.sql.silence import STATEMENT_SECONDS_OPTION
+
+#: MySQL: "Unknown system variable".
+_UNKNOWN_VARIABLE = 1193
+
+
+def missing_time_out(engine: sa.Engine) -> str | None:
+    """The setting that is not in force; None: the server ends statements for their time, or need not (SQLite, and an
+    engine without a deadline). Raises DatabaseAway."""
+    if engine.get_execution_options().get(STATEMENT_SECONDS_OPTION) is None:
+        return None
+    with reading(engine) as connection:
+        name, question = _question(connection.dialect)
+        if not name:
+            return None
+        try:
+            value = connection.execute(sa.text(question)).scalar()
+        except DBAPIError as error:
+            if next(iter(getattr(error.orig, "args", ())), None) != _UNKNOWN_VARIABLE:
+                raise
+            return name
+    return None if _is_time(value) else name
+
+
+def _question(dialect: sa.Dialect) -> tuple[str, str]:
+    if dialect.name == "postgresql":
+        return "statement_timeout", "SELECT current_setting('statement_timeout')"
+    if dialect.name in {"mysql", "mariadb"}:
+        name = "max_statement_time" if getattr(dialect, "is_mariadb", False) else "max_execution_time"
+        return name, f"SELECT @@SESSION.{name}"
+    return "", ""
+
+
+def _is_time(value: object) -> bool:
+    """PostgreSQL writes it with its unit, "8s"; all write 0 for none."""
+    return str(value).strip("0.") not in ("", "None")
