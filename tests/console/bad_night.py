@@ -446,11 +446,33 @@ def _answers(now_ms: int) -> Iterator[dict[str, Any]]:
         | {"unique_key": key(number), "topic": "ORDERS", "group": "billing"}
         for number in range(24)
     ]
-    dismissed = [{"unique_key": key(41), "topic": "PAYMENTS", "group": "general-ledger", "outcome": "dismissed"}]
+    dismissed = [
+        {"unique_key": key(number), "topic": "PAYMENTS", "group": "general-ledger", "outcome": "dismissed"}
+        for number in (41, 42)
+    ]
+    told = "its half is open on broker-a, which may deliver it until about 2026-11-22T03:47:00Z"
+    halves = [
+        {
+            "unique_key": key(41),
+            "topic": "PAYMENTS",
+            "state": "open",
+            "told": told,
+            "can_be_closed": True,
+            "closed": False,
+        },
+        {"unique_key": key(42), "topic": "PAYMENTS", "state": "ended", "told": "its half was rolled back"}
+        | {"can_be_closed": False, "closed": False},
+    ]
     chosen = {"all": False, "topic": "ORDERS", "group": None}
     answers: Mapping[WebAct[Any], Mapping[str, object]] = {
         REPAIR: {"keys": lines, "dry_run": True, "notes": [], "chosen": chosen, "lines": 24},
-        DISMISS: {"keys": dismissed, "notes": []},
+        DISMISS: {
+            "keys": dismissed,
+            "dry_run": True,
+            "halves": halves,
+            "seen": {key(41): "3f9a", key(42): "88c0"},
+            "chosen": {"topic": None, "group": None},
+        },
         HOLD: {"topic": "REFUNDS", "changed": True},
         LIFT: {"topic": "ORDERS", "held": True, "left": ["BREAKER"], "lifted": False},
     }
@@ -492,12 +514,14 @@ def _inbox(topic: str, group: str, losses: Iterable[dict[str, Any]]) -> Iterator
     """What has arrived: what was repaired, and what only the topic's other group has lost."""
     for loss in losses:
         is_of_group = loss["consumer_group"] == group
-        if loss["topic"] != topic or (is_of_group and loss["state"] is not CandidateState.SETTLED):
+        is_half = is_of_group and loss["unique_key"] == key(60)
+        if loss["topic"] != topic or (is_of_group and not is_half and loss["state"] is not CandidateState.SETTLED):
             continue
         yield {
             "consumer_group": group,
             "unique_key": loss["unique_key"],
             "topic": topic,
             "source": "consumer",
+            "incomplete": "4711" if is_half else None,
             "applied_at_ms": loss["updated_at_ms"] if is_of_group else loss["first_seen_ms"] - 400,
         }
