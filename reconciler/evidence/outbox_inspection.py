@@ -6,7 +6,7 @@ announced, and which were announced without a verdict in the ledger.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from reconciler.policy.account import OrphanRow, OutboxReading
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.plan import SubscriptionPlan
 from reconciler.policy.ports import Candidates, InboxEvidence
-from reconciler.sql.engines import now_ms, reading
+from reconciler.sql.engines import database_now_ms, now_ms, reading
 from reconciler.sql.identity import SIGN_OF_LIFE_ID
 from reconciler.sql.key_probes import has_key
 from reconciler.sql.tables import outbox, outbox_identity
@@ -29,6 +29,7 @@ from reconciler.sql.witness_database import NOT_PROVED, WitnessDatabase
 ROWS_COUNTED_MAX = 10_000
 
 _OLDEST = RowReader(OUTBOX, ("created_at_ms",))
+_OTHERS = RowReader(OUTBOX, ("producer_group", "topic", "created_at_ms"))
 _ANNOUNCED_NAMES = ("unique_key", "tag", "announced_at_ms")
 _ANNOUNCED = RowReader(OUTBOX, _ANNOUNCED_NAMES)
 _BUSINESS_NAMES = ("unique_key", "topic", "producer_group", "state", "created_at_ms")
@@ -47,6 +48,17 @@ class BusinessRows:
     older: int
     #: Why there may be rows that this database does not have; empty: there are none.
     doubt: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherGroup:
+    """A producer group with rows in an outbox, which was not among those that were asked for."""
+
+    producer_group: str
+    topic: str
+    #: Of its oldest row that nobody has announced.
+    since_ms: int
+    waited_seconds: float
 
 
 class OutboxInspector:
@@ -94,6 +106,29 @@ class OutboxInspector:
         query = sa.select(now, oldest).select_from(now.outerjoin(oldest, sa.true()))
         with reading(self._engine) as connection:
             return connection.execute(query).one()
+
+    def oldest_of_others(self, producer_groups: Collection[str]) -> OtherGroup | None:
+        """The producer group, none of these, whose NEW row has waited longest: no sweep announces it. None: there is
+        none."""
+        oldest = (
+            sa.select(outbox.c.producer_group, outbox.c.topic, outbox.c.created_at_ms)
+            .where(outbox.c.state == OutboxState.NEW.value, outbox.c.producer_group.not_in(sorted(producer_groups)))
+            .order_by(outbox.c.created_at_ms, outbox.c.unique_key)
+            .limit(1)
+        )
+        with reading(self._engine) as connection:
+            row = connection.execute(oldest).first()
+            asked_ms = database_now_ms(connection)
+        read = None if row is None else _OTHERS.parse(row)
+        if read is None or read.damage is not None:
+            return None
+        values = read.values
+        return OtherGroup(
+            producer_group=values["producer_group"],
+            topic=values["topic"],
+            waited_seconds=(asked_ms - values["created_at_ms"]) / 1000,
+            since_ms=values["created_at_ms"],
+        )
 
     def oldest_unheard(
         self,

@@ -15,6 +15,7 @@ from reconciler.commands.doctor.filters import check_filters, check_kept_tags
 from reconciler.commands.doctor.floors import check_floors
 from reconciler.commands.doctor.history import check_history_folders
 from reconciler.commands.doctor.inboxes import check_inbox_lists
+from reconciler.commands.doctor.producer_groups import check_producer_groups
 from reconciler.commands.doctor.rights import check_rights
 from reconciler.commands.doctor.rocksdb import check_rocksdb
 from reconciler.commands.notify import check_notifiers
@@ -60,6 +61,7 @@ def examine(connections: Connections) -> list[Diagnosis]:
             ("redis", REDIS_REMEDY, doctor.redis),
             *doctor.database_checks(),
             ("outbox identities", "", lambda: check_identities(connections)),
+            ("producer groups", "", lambda: check_producer_groups(connections)),
             ("inboxes", "start the database, or correct inbox_url", lambda: check_inbox_lists(connections)),
             ("tags of settled rows", "", lambda: check_kept_tags(connections)),
             ("roles of databases", "", lambda: check_primaries(connections)),
