@@ -273,7 +273,16 @@ class _Renaming:
         return moved
 
     def _require_unchanged(self) -> None:
-        """The rows took their time: a member that came meanwhile may have had effects that were not copied."""
+        """The rows took their time: a member that came meanwhile may have had effects that were not copied. So may a
+        replay worker, which no broker knows."""
+        unfinished = list(_unfinished(self.connections, self.wanted.old))
+        if unfinished:
+            raise ChangedMeanwhile(f"{self.wanted.old}", now={"unfinished": _listed(unfinished)})
+        late = {one.database: missing for one in self.databases if (missing := one.count().missing)}
+        if late:
+            raise ChangedMeanwhile(
+                f"{self.wanted.old}", now={f"rows that came in {name}": n for name, n in late.items()}
+            )
         members = self.group.members()
         if members:
             raise ChangedMeanwhile(f"{self.wanted.old}", now={"members": _listed(members)})

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,13 @@ import pytest
 import sqlalchemy as sa
 
 from reconciler.cli.app import run
+from reconciler.commands.group_rename import WantedRename, rename_group
 from reconciler.contract.least_rights import GROUP_RENAME, RUN, grants
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.embedded.server import EmbeddedBroker
+from reconciler.errors import ChangedMeanwhile
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.ports import LedgerFilter, Verification
 from reconciler.rocketmq.client.admin import Admin
@@ -26,9 +30,11 @@ from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.consumer.push_consumer import ConsumeFrom, ConsumeStatus, PushConsumer, PushSettings
 from reconciler.rocketmq.wire.codes import retry_topic
 from reconciler.rocketmq.wire.message import Message
+from reconciler.settings.file import load_settings
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import inbox
+from reconciler.wiring.connections import Connections
 from tests.integration.consumers.test_renamed_rows import row
 from tests.unit.consumers.messages import new_key
 
@@ -154,6 +160,26 @@ def test_rows_of_every_inbox_offsets_and_what_the_ledger_knows_get_the_new_name(
     assert not ledger.candidates.of_keys(of(OLD), KEYS)
     (act, _) = ledger.reports.actions(ENVIRONMENT, limit=5).rows
     assert (act.intent.command, act.intent.group) == ("group rename", OLD)
+
+
+def test_an_effect_that_a_replay_worker_has_meanwhile_is_copied_before_the_new_name_goes_on(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No broker knows the worker, and no offset moves by it."""
+    pages = itertools.count()
+
+    def works(_seen: int, _of: int) -> None:
+        if next(pages) == 1:
+            shop.write(shop.inboxes[0], row(7))
+
+    wanted = WantedRename(old=OLD, new=NEW, by="anna", progress=works)
+    with closing(Connections(load_settings(shop.settings, {}))) as connections:
+        with pytest.raises(ChangedMeanwhile, match=OLD):
+            rename_group(connections, wanted, dry_run=False)
+        assert shop.offset(NEW) is None
+    code, report = shop.rename(capsys, "--yes")
+    assert (code, [one["copied"] for one in report["inboxes"]]) == (0, [1, 0])
+    assert (shop.rows(OLD), shop.rows(NEW), shop.offset(NEW)) == ([2, 1], [2, 1], 3)
 
 
 @pytest.mark.parametrize("group", [OLD, NEW])
