@@ -409,6 +409,11 @@ def test_a_login_completes_rows_by_any_grant_and_without_one_works_as_before(
         found = rows(owner)
         assert (found[half.unique_key] is not None) == completes
         assert found[whole.unique_key] is None
+        together = transactional_handler(of_service, group="billing", is_batched=True)(pays)
+        batch = [message() for _ in range(3)]
+        assert together.listener(batch) is ConsumeStatus.CONSUME_SUCCESS
+        assert (together.counts.applied, together.counts.failed) == (3, 0)
+        assert {rows(owner)[each.unique_key] for each in batch} == {None}
         again = ConsumeStatus.RECONSUME_LATER if completes else ConsumeStatus.CONSUME_SUCCESS
         assert bill(half) is again
         seen = SqlInboxEvidence({SUBSCRIPTION: [of_service]}).look_up(SUBSCRIPTION, [half.unique_key])
