@@ -297,8 +297,11 @@ def _once_by_every_name(case: RepairCase, answer: Question | RepairStep) -> Ques
 
 
 def _beyond_names(case: RepairCase) -> RepairStep | None:
-    """No broker has a copy of any kind: while a half or a parked copy is there, so is every copy that came of it."""
+    """No broker has a copy of any kind: while a half or a parked copy is there, so is every copy that came of it. Only
+    a group with an inbox notes effects by names."""
     if any(lookup is not None and lookup.is_found for lookup in (case.own_halves, case.own_parked)):
+        return None
+    if not any(case.of_group[plan.group].has_inbox for plan in case.missing):
         return None
     proved_ms = case.repair.created_at_ms
     written_ms = proved_ms if case.row is None else min(case.row.created_at_ms, proved_ms)
