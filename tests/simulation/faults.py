@@ -95,6 +95,7 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
     "keys of text": ("key of text",),
     "operators": ("operator's dismissal: dismissed", "operator repaired", "operator resumed repairs"),
     "halfway handlers": ("handler committed halfway",),
+    "standing servers": ("ledger stood still", "redis stood still", "outbox stood still", "inbox stood still"),
     "queues anew": ("announcement queues began anew",),
     "database clocks": (
         "ledger's clock was set back", "ledger's clock was set forward", "outbox's clock was set back",

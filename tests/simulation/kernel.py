@@ -11,12 +11,16 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from heapq import heappop, heappush
 from typing import Any
 
 from greenlet import getcurrent, greenlet
 
 BASE_MS = 1_700_000_000_000
+#: Of a statement (rounds.statement_seconds).
+DEADLINE_SECONDS = 10.0
 NEVER = 1 << 60
 
 
@@ -263,6 +267,12 @@ class ServerClock:
         raise SimulationBug(f"a server waited {timeout_seconds} s for {event}")
 
 
+def _quietly(act: Callable[[], Any]) -> None:
+    """Nobody hears of an error."""
+    with suppress(Exception):
+        act()
+
+
 class Link:
     """The way to one server, with its troubles. `name` is what fault kinds begin with: redis, broker, outbox ..."""
 
@@ -276,6 +286,8 @@ class Link:
         self.slow = 0.0
         self.refused = 0.0
         self.down_until = 0.0
+        #: The server's process is stopped: its kernel takes requests, which it executes when it goes on, or ends.
+        self.stands_until = 0.0
         self.timeout_seconds = 1.0
         self._kernel = kernel
         self._delay_seconds = delay_seconds
@@ -306,7 +318,9 @@ class Link:
             kernel.sleep_until(until)
             if process.is_dead:
                 raise Crash
-        if self.is_troubled and (self.is_faulty or kernel.now < self.down_until):
+        if self.is_troubled and (self.is_faulty or kernel.now < self.down_until or kernel.now < self.stands_until):
+            if kernel.now < self.stands_until:
+                self._stand_still(process, act, unanswered or away, what)
             self._trouble_before(process, away, unanswered or away, what)
         answer = act()
         if process.is_dead:
@@ -338,6 +352,17 @@ class Link:
             kernel.saw(f"{self.name} slow", what)
             process.sleep(self.timeout_seconds * 5 * random_() ** 2)
 
+    def _stand_still(
+        self, process: Process, act: Callable[[], Any], unanswered: Callable[[str], Exception], what: str
+    ) -> None:
+        """The statement ends at its deadline; every second one is executed all the same when the server goes on."""
+        kernel = self._kernel
+        kernel.saw(f"{self.name} stood still", what)
+        if self._random() < 0.5:
+            kernel.at(self.stands_until, partial(_quietly, act))
+        process.sleep(DEADLINE_SECONDS if self.name != "redis" else self.timeout_seconds)
+        raise unanswered("no answer before the deadline")
+
     def trouble(self, network: float, away: float) -> None:
         """From now on, by the strength of two troubles."""
         self.request_lost, self.reply_lost, self.slow = 0.03 * network, 0.03 * network, 0.02 * network
@@ -346,5 +371,6 @@ class Link:
 
     def heal(self) -> None:
         """No trouble from now on."""
+        self.stands_until = 0.0
         self.is_troubled = self.is_faulty = False
         self.request_lost = self.reply_lost = self.slow = self.refused = self.down_until = 0.0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tests.simulation.broker import THEIRS, Broker
 from tests.simulation.clock_steps import set_right, step
 from tests.simulation.inbox_database import InboxDatabase
-from tests.simulation.kernel import BASE_MS, NEVER, Process
+from tests.simulation.kernel import BASE_MS, NEVER, Link, Process
 from tests.simulation.outbox_database import PRODUCER_GROUP, TOPIC, OutboxDatabase
 from tests.simulation.producing import UNIQUE_KEY_TOPIC, Order
 from tests.simulation.redis_data import Snapshot
@@ -144,6 +144,10 @@ class Troubles:
             ("ledger away", lambda: self._down(self._world._ledger_link, 20.0)),
             ("broker tail", self._tail),
             ("queues anew", self._begin_anew),
+            ("standing servers", lambda: self._stop_server(self._world._ledger_link)),
+            ("standing servers", lambda: self._stop_server(self._world.redis.link)),
+            ("standing servers", lambda: self._stop_server(self._any_outbox().link)),
+            ("standing servers", lambda: self._stop_server(self._any_inbox().link)),
             ("broker disk", self._disk),
             ("index lag", self._stall),
             ("retention", self._expire),
@@ -184,6 +188,10 @@ class Troubles:
 
     def _down(self, link: object, longest: float) -> None:
         link.down_until = self._kernel.now + longest * self._dice.random()  # type: ignore[attr-defined]
+
+    def _stop_server(self, link: Link) -> None:
+        link.is_troubled = True
+        link.stands_until = self._kernel.now + 60 * self._dice.random()
 
     def _stand_still(self) -> None:
         """The replica that outboxes are read from, believed to be the primary, does not go on for a while."""
