@@ -20,6 +20,7 @@ from typing import Any
 from checkback_consumers.effect import Effect
 from checkback_consumers.inbox import InboxAnswer, InboxEntry, require_topic
 from reconciler.contract.keyspace import inbox_key
+from reconciler.contract.tables import FORMER_NAMES_TOPIC
 from reconciler.errors import Collision, RedisAway, TransientError
 from reconciler.shards.access import RedisClient, translated_errors
 from reconciler.shards.script import RedisScript
@@ -121,14 +122,18 @@ class RedisInbox:
             return InboxAnswer.DUPLICATE_BUSINESS
         if stored_digest and entry.content_digest and stored_digest != entry.content_digest:
             raise Collision(f"unique key {entry.unique_key} of group {entry.group} was applied with another content")
+        if topic != entry.topic and entry.topic.startswith(FORMER_NAMES_TOPIC) and topic.startswith(FORMER_NAMES_TOPIC):
+            raise Collision(f"{entry.unique_key} of group {entry.group} is a former name of another message: {topic}")
         return InboxAnswer.DUPLICATE
 
 
 def _of_former_name(entry: InboxEntry) -> InboxEntry | None:
-    """The entry as a release up to 0.2.0 has it; None: under the same name. Of a business id there is one mark."""
+    """The entry as a release up to 0.2.0 has it, but that its topic names the message; None: under the same name. Of a
+    business id there is one mark."""
     if entry.former_key is None or entry.dedupe_key is not None:
         return None
-    return replace(entry, unique_key=entry.former_key, content_digest=entry.former_digest, former_key=None)
+    topic = f"{FORMER_NAMES_TOPIC} {entry.unique_key}"
+    return replace(entry, unique_key=entry.former_key, topic=topic, content_digest=entry.former_digest, former_key=None)
 
 
 def _text(value: Any) -> str:

@@ -152,6 +152,19 @@ def test_an_effect_has_both_names_where_older_plug_ins_know_another_one(client: 
     assert (again, done) == (InboxAnswer.DUPLICATE, ["older", RUST])
 
 
+def test_an_offset_that_a_broker_gives_a_second_time_hides_no_message_of_the_same_content(
+    client: fakeredis.FakeRedis,
+) -> None:
+    done: list[str | None] = []
+    handler = transactional_handler(RedisInbox(client, environment="test"), group="billing")(
+        lambda received, _: done.append(received.unique_key)
+    )
+    assert handler.apply(delivered(GO, FIRST)) is InboxAnswer.NEW
+    assert handler.apply(delivered(RUST, FIRST)) is InboxAnswer.NEW, "the mark under the offset names the other message"
+    assert [handler.apply(delivered(key, FIRST)) for key in (GO, RUST)] == [InboxAnswer.DUPLICATE] * 2
+    assert done == [GO, RUST]
+
+
 def test_a_failing_handler_leaves_no_mark_of_either_name(client: fakeredis.FakeRedis) -> None:
     def fails(_received: object, _connection: object) -> None:
         raise ZeroDivisionError
