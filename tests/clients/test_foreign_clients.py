@@ -14,22 +14,29 @@ from tests.clients.clients import GO, GRPC, JAVA, LIBROCKETMQ, Client
 from tests.clients.foreign_client import ForeignClient
 from tests.clients.shop import Shop
 from tests.services.embedded_broker import EmbeddedBroker
+from tests.services.fixtures import SharedClusters
 from tests.services.rocketmq import marks
 from tests.services.rocketmq_proxy import Proxy
 
 pytestmark = [pytest.mark.nightly, pytest.mark.redis, pytest.mark.timeout(900)]
 
 NewShop = Callable[..., Shop]
+Test = Callable[..., None]
+#: A broker of the line before, for clients that need no proxy.
+OLDER = "4.9.7"
 
 
 def each(clients: Sequence[Client]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("client", [pytest.param(client, id=client.name) for client in clients])
 
 
-def on_the_real_broker(function: Callable[..., None]) -> Callable[..., None]:
-    for mark in marks(REAL):
-        function = mark(function)
-    return function
+def on_the_real_broker(version: str) -> Callable[[Test], Test]:
+    def marked(function: Test) -> Test:
+        for mark in marks(version):
+            function = mark(function)
+        return function
+
+    return marked
 
 
 def send(service: ForeignClient, client: Client) -> str:
@@ -71,12 +78,23 @@ def test_what_it_commits_arrives_what_it_rolls_back_does_not_and_an_end_that_get
 
 @pytest.mark.parametrize("rung", ["end", "republish"])
 @each([GO, JAVA, *GRPC])
-@on_the_real_broker
+@on_the_real_broker(REAL)
 def test_a_half_whose_service_is_killed_before_end_is_repaired_once_and_its_successor_receives_it(
     new_shop: NewShop, real_name_servers: str, request: pytest.FixtureRequest, client: Client, rung: str
 ) -> None:
     address = request.getfixturevalue("proxy").address if client.is_grpc else real_name_servers
     shop = new_shop(client, name_servers=real_name_servers, address=address, subscription=f'repair_order = ["{rung}"]')
+    kill_between_commit_and_end(shop, client)
+
+
+@each([GO, JAVA])
+@on_the_real_broker(OLDER)
+def test_so_is_one_on_an_older_broker(new_shop: NewShop, shared_clusters: SharedClusters, client: Client) -> None:
+    shop = new_shop(client, name_servers=shared_clusters.get(OLDER).name_servers)
+    kill_between_commit_and_end(shop, client)
+
+
+def kill_between_commit_and_end(shop: Shop, client: Client) -> None:
     service = shop.client()
     plain, committed = send(service, client), commit_and_roll_back(service, shop)
     shop.has_effects(plain, committed)
@@ -111,7 +129,7 @@ def test_a_question_of_the_broker_is_answered_by_it_and_after_its_death_by_the_p
 
 
 @each(GRPC)
-@on_the_real_broker
+@on_the_real_broker(REAL)
 def test_a_question_that_comes_through_a_proxy_is_answered_under_the_key(
     new_shop: NewShop, real_name_servers: str, proxy: Proxy, client: Client
 ) -> None:
