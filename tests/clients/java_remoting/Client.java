@@ -74,7 +74,7 @@ public class Client {
     private static void half(TransactionMQProducer producer, Message message, String body) {
         try {
             TransactionSendResult result = producer.sendMessageInTransaction(message, null);
-            say("ended", result.getTransactionId(), body);
+            say("ended", result.getMsgId(), body);
         } catch (Exception failure) {
             failure.printStackTrace();
             System.exit(4);
