@@ -384,7 +384,7 @@ class Checkers:
     def _without_effect(self, group: str, key: str) -> None:
         world, judgement = self._world, self.judgement
         row = world.candidate(group, key)
-        if row is not None and row.state is CandidateState.OPEN and waits_for_a_clock(world, key):
+        if (row is None or row.state is CandidateState.OPEN) and waits_for_a_clock(world, key):
             return
         if not world.is_excused(group, key) and key not in world.troubles.unreadable:
             said = "nothing" if row is None else f"{row.state} {row.verdict}: {row.evidence.get('reason')}"

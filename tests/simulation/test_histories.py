@@ -18,13 +18,15 @@ from tests.simulation.swarm import TROUBLES, draw
 from tests.simulation.world import run_history
 
 ROOT = Path(__file__).parents[2]
-#: So many tests of so many histories: workers share them. The first is CI's.
-TESTS, HISTORIES = 4, 500
+#: So many tests of so many histories: workers share them. The first ones are CI's.
+TESTS, HISTORIES, IN_CI = 20, 500, 2
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("number", [0, *(pytest.param(n, marks=pytest.mark.nightly) for n in range(1, TESTS))])
+@pytest.mark.parametrize(
+    "number", [*range(IN_CI), *(pytest.param(n, marks=pytest.mark.nightly) for n in range(IN_CI, TESTS))]
+)
 def test_no_history_loses_doubles_invents_or_changes_a_message(number: int) -> None:
     lines: list[str] = []
     sums, seen = add_up(judged(1 + number * HISTORIES, HISTORIES, jobs=1), write=lines.append)
