@@ -22,8 +22,9 @@ from reconciler.testing.memory_rounds import (
 class MemoryLedger:
     """ports.Ledger over dictionaries; shared by threads, one lock. What it holds is lost with it."""
 
-    def __init__(self, clock: Clock) -> None:
-        self.rows = MemoryLedgerRows(clock)
+    def __init__(self, clock: Clock, *, host_clock: Clock | None = None) -> None:
+        """`clock` is the ledger's; `host_clock` that of those who claim repairs; None: they have none."""
+        self.rows = MemoryLedgerRows(clock, host_clock=host_clock)
         self.candidates = MemoryCandidates(self.rows)
         self.repairs = MemoryRepairs(self.rows)
         self.hand_overs = MemoryHandOvers(self.rows, self.repairs)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from reconciler.clock import Clock, Standstill
-from reconciler.contract.defaults import CLAIM_LEASE_SECONDS
+from reconciler.contract.defaults import CLAIM_LEASE_SECONDS, SKEW_MARGIN_SECONDS
 from reconciler.contract.hand_over import decode_hand_over, encode_hand_over
 from reconciler.contract.row_rules import (
     FINISHED_REPAIRS,
@@ -33,8 +33,9 @@ _CLAIM_LEASE_MS = wait_ms(CLAIM_LEASE_SECONDS)
 class MemoryRepairRows:
     """The rows of one in-memory ledger; a caller holds its lock while it uses them."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, host_clock: Clock | None = None) -> None:
         self.clock = clock
+        self.host_clock = host_clock
         self.lock = threading.RLock()
         self.candidates: dict[tuple[Subscription, str], Candidate] = {}
         #: What keeps an UNKNOWN one undecided, and since when.
@@ -264,7 +265,17 @@ class MemoryRepairs:
             row = self._rows.repairs.get(_key(repair))
             if row is None or not self._is_claimable(row):
                 return None
+            row = replace(row, created_at_ms=self._at_most_now(row.created_at_ms))
+            if row.sent_at_ms is not None:
+                row = replace(row, sent_at_ms=self._at_most_now(row.sent_at_ms))
             return self._write(replace(row, token=token, lease_until_ms=self._lease_until_ms(lease_seconds)))
+
+    def _at_most_now(self, at_ms: int) -> int:
+        """As in SQL: a time ahead of both clocks comes down to the later of them."""
+        if self._rows.host_clock is None:
+            return at_ms
+        present_ms = max(self._rows.clock.now_ms(), self._rows.host_clock.now_ms())
+        return present_ms if at_ms > present_ms + wait_ms(SKEW_MARGIN_SECONDS) else at_ms
 
     def change(self, repair: Repair, change: RepairChange, *, token: str) -> Repair | None:
         """Writes under the token."""

@@ -37,8 +37,8 @@ RoundKey = tuple[Shard, str, int]
 class MemoryLedgerRows(MemoryRepairRows):
     """All rows of one in-memory ledger."""
 
-    def __init__(self, clock: Clock) -> None:
-        super().__init__(clock)
+    def __init__(self, clock: Clock, *, host_clock: Clock | None = None) -> None:
+        super().__init__(clock, host_clock=host_clock)
         self.rounds: dict[RoundKey, StoredRound] = {}
         #: Since when each subscription answers for messages.
         self.since_ms: dict[Subscription, int] = {}

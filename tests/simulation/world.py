@@ -104,7 +104,7 @@ class World:
         inboxes = [database for several in self.inboxes.values() for database in several.databases]
         self.databases: list[OutboxDatabase | InboxDatabase] = [*self.outboxes, *inboxes]
         self.ledger_clock = ServerClock(kernel, self._skew())
-        self.ledger = MemoryLedger(self.ledger_clock)
+        self.ledger = MemoryLedger(self.ledger_clock, host_clock=ServerClock(kernel, 0))
         self._ledger_link = self._link("ledger")
         self.plan = TopicPlan(
             environment=ENVIRONMENT,

@@ -80,7 +80,7 @@ def world(
     """The ledger of each backend in turn."""
     if request.param == "memory":
         clock = ManualClock()
-        return World(MemoryLedger(clock), clock, new_environment())
+        return World(MemoryLedger(clock, host_clock=clock), clock, new_environment())
     made = _in_database(request, engines, tmp_path_factory)
     return World(made.ledger, made.clock, made.environment)
 

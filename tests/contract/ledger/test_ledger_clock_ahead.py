@@ -11,22 +11,21 @@ from reconciler.clock import ManualClock
 from reconciler.contract.tables import RepairState, Rung
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.ports import Repair, RepairChange
-from tests.contract.ledger.conftest import DatabaseWorld
+from tests.contract.ledger.conftest import DatabaseWorld, World
 from tests.contract.ledger.rows import key
 
 DAYS_40_SECONDS = 40 * 86_400
 LEASE_SECONDS = 60.0
 
 
-def claimed(world: DatabaseWorld, token: str) -> Repair:
+def claimed(world: World | DatabaseWorld, token: str) -> Repair:
     rows = world.ledger.repairs.of_keys(world.environment, "ORDERS", [key(1)])[key(1)]
     mine = world.ledger.repairs.claim(rows[0], token=token, lease_seconds=LEASE_SECONDS)
     assert mine is not None
     return mine
 
 
-def test_times_of_a_clock_that_was_40_days_ahead_hold_a_repair_up_for_40_days(database_world: DatabaseWorld) -> None:
-    world = database_world
+def test_times_of_a_clock_that_was_40_days_ahead_hold_a_repair_up_for_40_days(world: World) -> None:
     world.clock.step_wall(DAYS_40_SECONDS)
     world.ledger.repairs.open(world.environment, "ORDERS", key(1), rung=Rung.END)
     sent = RepairChange(state=RepairState.SENT, rung=Rung.END, counts_as_attempt=True, releases=True)
