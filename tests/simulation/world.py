@@ -12,8 +12,9 @@ from checkback_consumers.effect import Inbox, SqlInbox
 from checkback_consumers.handler import DatabaseOf, KeyRecorder
 from checkback_consumers.message import ConsumedMessage
 from reconciler.contract.queue_proof import QueueProof
+from reconciler.contract.row_rules import FINISHED_REPAIRS
 from reconciler.contract.subscription import Subscription
-from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState, Rung
+from reconciler.contract.tables import EVERY_GROUP, CandidateState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import BrokerUnavailable, RequestTimeout
 from reconciler.policy.plan import EVERY_MESSAGE_MS, SubscriptionPlan, TopicPlan
@@ -351,7 +352,7 @@ class World:
         """Its repair was done by hand-overs while a setting left the group out: nothing is repaired a second time."""
         repairs, topic = self.ledger.rows.repairs, (ENVIRONMENT, TOPIC)
         repair = repairs.get((*topic, EVERY_GROUP, key))
-        is_done = repair is not None and repair.rung is Rung.HAND_OVER and repair.state is RepairState.DONE
+        is_done = repair is not None and repair.rung is Rung.HAND_OVER and repair.state in FINISHED_REPAIRS
         return is_done and self.may_be_left_out(group) and (*topic, group, key) not in repairs
 
     def is_told(self, group: str, key: str) -> bool:
