@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import sqlalchemy as sa
@@ -23,6 +23,8 @@ class Right:
     table: sa.Table
     #: What an UPDATE writes, for logins that have it by column; empty: any column.
     columns: tuple[str, ...] = ()
+    #: What is not done without it; empty: it is needed.
+    without_it: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return f"{self.verb} {self.table.name}"

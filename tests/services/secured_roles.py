@@ -30,15 +30,19 @@ from reconciler.rocketmq.wire.message import Message
 from reconciler.rocketmq.wire.received_message import ReceivedMessage
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
+from reconciler.sql.schema import upgrade
 from reconciler.wiring.broker_rights import refusals
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.evidence import broker_evidence
+from reconciler.wiring.group_rename import GroupOnBrokers
 from tests.polling import eventually
 from tests.services.patient_instance import patient_instance
 
 T = TypeVar("T")
 
 TOPIC, GROUP, PRODUCERS = "ORDERS", "billing-group", "order-service"
+#: Of `group rename`, which needs the rights of a group for both names.
+NEW_GROUP = "invoicing-group"
 UNIQUE_KEY_TOPIC, PROBE_TOPIC = "RECONCILER_UNIQUE_KEY", "RECONCILER_PROBE"
 #: Longer than six characters: ACL 1.0 asks for it.
 SECRET = "marked-secret-of-every-user"
@@ -57,15 +61,18 @@ def credentials_of(role: str, *, user_suffix: str = "") -> AclCredentials:
     return AclCredentials(access_key=user_of(role) + user_suffix, secret_key=lambda: SECRET)
 
 
-def granted(right: BrokerRight, *, is_acl: bool) -> list[tuple[str, str, str]]:
+def granted(right: BrokerRight, *, is_acl: bool, group: str = GROUP) -> list[tuple[str, str, str]]:
     """(Action, kind, name) of the right with the names of this file."""
-    name = right.filled(topic=TOPIC, group=GROUP, unique_key_topic=UNIQUE_KEY_TOPIC, probe_topic=PROBE_TOPIC)
+    name = right.filled(topic=TOPIC, group=group, unique_key_topic=UNIQUE_KEY_TOPIC, probe_topic=PROBE_TOPIC)
     return [(action, right.kind, name) for action in (right.acl if is_acl else right.authorization)]
 
 
 def rights_of(role: str, *, is_acl: bool) -> list[tuple[str, str, str]]:
     """Each right of the role once."""
-    every = (one for right in ROLES[role].brokers for one in granted(right, is_acl=is_acl))
+    groups = (GROUP, NEW_GROUP) if role == least_rights.GROUP_RENAME.name else (GROUP,)
+    every = (
+        one for group in groups for right in ROLES[role].brokers for one in granted(right, is_acl=is_acl, group=group)
+    )
     return list(dict.fromkeys(every))
 
 
@@ -114,6 +121,7 @@ class SecuredRoles:
             "announcements": self.pull_announcements,
             "doctor": lambda: self.look("doctor"),
             "console": lambda: self.look("console"),
+            "group rename": self.rename_group,
         }
 
     def create_topics(self) -> None:
@@ -196,6 +204,22 @@ class SecuredRoles:
                 begin = source.earliest(queue)
                 pulled += len(source.pull(queue, tag=TOPIC, offset=begin, max_messages=32).messages)
             assert pulled >= 2
+
+    def rename_group(self) -> None:
+        """What the command asks of brokers; the new name goes on where the old one stopped."""
+        settings = self._settings("group rename")
+        upgrade(settings.ledger.url, "ledger")
+        with Connections(settings) as connections:
+            group = GroupOnBrokers(connections, [TOPIC], old=GROUP, new=NEW_GROUP)
+            assert not [member for member in group.members() if member.startswith(f"{NEW_GROUP}:")]
+            topics = group.all_topics()
+            assert topics == [TOPIC]
+            assert not group.pops(topics)
+            passed = [queue for queue in group.queues(topics) if not queue.is_retry and queue.offset is not None]
+            group.make_group()
+            for queue in passed:
+                group.move(queue)
+            assert passed
 
     def look(self, role: str) -> None:
         """What a command that only looks asks of brokers."""

@@ -28,6 +28,11 @@ def diagnosis_of(needed: NeededRights, refused: RefusedRights) -> Diagnosis:
     if writes and set(refused) <= set(needed.sweep) and set(writes) <= set(refused):
         remedy = f"enough for `reconciler run`; a login for `reconciler sweep` needs {grants}"
         return Diagnosis(check=name, level="note", found=f"may only {may}", remedy=remedy)
+    if all(right.without_it for right in refused):
+        told = ", ".join(dict.fromkeys(right.without_it for right in refused))
+        return Diagnosis(
+            check=name, level="note", found=f"without {', '.join(map(str, refused))} {told}", remedy=grants
+        )
     commands = " and ".join(
         command
         for command, rights in (("run", needed.run), ("sweep", needed.sweep))
