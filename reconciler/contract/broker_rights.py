@@ -17,6 +17,8 @@ BUSINESS_TOPIC = "TOPIC"
 GROUP = "GROUP"
 UNIQUE_KEY_TOPIC = "UNIQUE_KEY_TOPIC"
 PROBE_TOPIC = "PROBE_TOPIC"
+#: The name that `group rename` gives a group; no setting has it yet.
+NEW_GROUP = "NEW_GROUP"
 #: What a group that pops has its retries under.
 POP_GROUP = f"{GROUP}_{BUSINESS_TOPIC}"
 _PLACES = (UNIQUE_KEY_TOPIC, PROBE_TOPIC, POP_GROUP, BUSINESS_TOPIC, GROUP)
@@ -104,9 +106,14 @@ OF_RUN = (*OF_DOCTOR, _topic(BUSINESS_TOPIC, "PUB", why="lost messages are repub
 OF_SWEEP = (_ANNOUNCES,)
 OF_ANNOUNCEMENTS = _TAKES_ANNOUNCEMENTS
 OF_GROUP_RENAME = (
-    _topic(BUSINESS_TOPIC, "SUB", authorization=_SUB_OR_GET, why="offsets in its queues are read and stored"),
-    _group(GROUP, "SUB", authorization=_SUB_OR_GET, why="members and offsets, of both names"),
-    BrokerRight(kind="broker", name="*", acl=("ADMIN",), why="the new group is made where it is missing"),
+    BrokerRight(
+        kind="broker", name="*", acl=("ADMIN",), why="the new group is made where it is missing; it may all else then"
+    ),
+    _topic(BUSINESS_TOPIC, authorization=_SUB_OR_GET, why="offsets in its queues are read and stored"),
+    _group(GROUP, authorization=("GET",), why="members and offsets of the old name"),
+    _group(NEW_GROUP, authorization=_SUB_OR_GET, why="members of the new name; its offsets are read and stored"),
+    _group("RECONCILER_SCAN", authorization=("SUB",), why="queues are read under this group, not under one of yours"),
+    BrokerRight(kind="group", name=POP_GROUP, authorization=("GET",), why="whether the group pops"),
 )
 OF_TOPICS_CREATE = (
     BrokerRight(kind="broker", name="*", acl=("ADMIN",), why="topics and groups are made"),

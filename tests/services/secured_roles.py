@@ -14,7 +14,7 @@ from reconciler.announcing.source import RemotingAnnouncementSource
 from reconciler.commands.topics import create_topics
 from reconciler.contract import least_rights
 from reconciler.contract.announcement import AnnouncedKey
-from reconciler.contract.broker_rights import BrokerRight
+from reconciler.contract.broker_rights import NEW_GROUP, BrokerRight
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import OutboxState
 from reconciler.evidence.repairs import RemotingBrokerRepairs
@@ -41,8 +41,8 @@ from tests.services.patient_instance import patient_instance
 T = TypeVar("T")
 
 TOPIC, GROUP, PRODUCERS = "ORDERS", "billing-group", "order-service"
-#: Of `group rename`, which needs the rights of a group for both names.
-NEW_GROUP = "invoicing-group"
+#: What `group rename` calls the group.
+RENAMED_GROUP = "invoicing-group"
 UNIQUE_KEY_TOPIC, PROBE_TOPIC = "RECONCILER_UNIQUE_KEY", "RECONCILER_PROBE"
 #: Longer than six characters: ACL 1.0 asks for it.
 SECRET = "marked-secret-of-every-user"
@@ -61,18 +61,16 @@ def credentials_of(role: str, *, user_suffix: str = "") -> AclCredentials:
     return AclCredentials(access_key=user_of(role) + user_suffix, secret_key=lambda: SECRET)
 
 
-def granted(right: BrokerRight, *, is_acl: bool, group: str = GROUP) -> list[tuple[str, str, str]]:
+def granted(right: BrokerRight, *, is_acl: bool) -> list[tuple[str, str, str]]:
     """(Action, kind, name) of the right with the names of this file."""
-    name = right.filled(topic=TOPIC, group=group, unique_key_topic=UNIQUE_KEY_TOPIC, probe_topic=PROBE_TOPIC)
+    name = right.filled(topic=TOPIC, group=GROUP, unique_key_topic=UNIQUE_KEY_TOPIC, probe_topic=PROBE_TOPIC)
+    name = RENAMED_GROUP if name == NEW_GROUP else name
     return [(action, right.kind, name) for action in (right.acl if is_acl else right.authorization)]
 
 
 def rights_of(role: str, *, is_acl: bool) -> list[tuple[str, str, str]]:
     """Each right of the role once."""
-    groups = (GROUP, NEW_GROUP) if role == least_rights.GROUP_RENAME.name else (GROUP,)
-    every = (
-        one for group in groups for right in ROLES[role].brokers for one in granted(right, is_acl=is_acl, group=group)
-    )
+    every = (one for right in ROLES[role].brokers for one in granted(right, is_acl=is_acl))
     return list(dict.fromkeys(every))
 
 
@@ -210,8 +208,8 @@ class SecuredRoles:
         settings = self._settings("group rename")
         upgrade(settings.ledger.url, "ledger")
         with Connections(settings) as connections:
-            group = GroupOnBrokers(connections, [TOPIC], old=GROUP, new=NEW_GROUP)
-            assert not [member for member in group.members() if member.startswith(f"{NEW_GROUP}:")]
+            group = GroupOnBrokers(connections, [TOPIC], old=GROUP, new=RENAMED_GROUP)
+            assert not [member for member in group.members() if member.startswith(f"{RENAMED_GROUP}:")]
             topics = group.all_topics()
             assert topics == [TOPIC]
             assert not group.pops(topics)
