@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from alembic import command
 
 from reconciler.errors import ConfigurationError, DatabaseAway, InvalidValue
 from reconciler.sql import schema
@@ -107,6 +108,16 @@ def test_one_tree_makes_its_own_tables_only(database_url: str) -> None:
     assert schema.current(database_url, "ledger") is None
     assert schema.has_tables(database_url, "inbox")
     assert not schema.has_tables(database_url, "outbox")
+
+
+def test_a_ledger_of_0_2_0_lacks_no_table_that_anybody_needs(database_url: str) -> None:
+    config, engine = schema._config("ledger"), open_engine(database_url)
+    for revision, has_all in (("0010_verified_repairs", False), ("0011_notice", True)):
+        with writing(engine) as connection:
+            config.attributes["connection"] = connection
+            command.upgrade(config, revision)
+        assert schema.has_tables(database_url, "ledger") is has_all
+    engine.dispose()
 
 
 @pytest.mark.parametrize("tree", schema.TREES)
