@@ -90,8 +90,16 @@ def grants(rights: Iterable[SqlRight], *, login: str, is_mysql: bool) -> list[st
     return [f"GRANT {', '.join(granted)} ON {table} TO {login}" for table, granted in verbs.items()]
 
 
+#: Tables that a role goes on without, and what is missing then.
+_WITHOUT_TABLE = {
+    tables.SUBSCRIPTION.name: "it is not known since when a subscription answers for messages: a group that is added "
+    "does for older ones, too",
+}
+
+
 def _on(table: Table, *verbs: SqlVerb, only_mysql: bool = False) -> tuple[SqlRight, ...]:
-    return tuple(SqlRight(verb=verb, table=table.name, only_mysql=only_mysql) for verb in verbs)
+    without = _WITHOUT_TABLE.get(table.name, "")
+    return tuple(SqlRight(verb=verb, table=table.name, only_mysql=only_mysql, without_it=without) for verb in verbs)
 
 
 def _updates(table: Table, *columns: str, only_with: str = "") -> SqlRight:
@@ -134,19 +142,13 @@ REDIS_USERS = (BUSINESS, INBOX, ANNOUNCER, RECONCILER)
 
 # ----------------------------------------------------------------- databases
 
-_SINCE = tuple(
-    replace(right, without_it="a group that is added answers for messages that were sent before it, too")
-    for right in (
-        *_on(tables.SUBSCRIPTION, "SELECT", "INSERT"),
-        *_on(tables.SUBSCRIPTION, "UPDATE", only_mysql=True),
-    )
-)
 _ALL_OF_LEDGER = (
-    *(right for table in tables.LEDGER_TABLES if table is not tables.SUBSCRIPTION for right in _on(table, "SELECT")),
+    *(right for table in tables.LEDGER_TABLES for right in _on(table, "SELECT")),
     *_on(tables.CANDIDATE, "INSERT", "UPDATE", "DELETE"),
     *_on(tables.REPAIR, "INSERT", "UPDATE", "DELETE"),
     *_on(tables.ROUND, "INSERT", "UPDATE", "DELETE"),
-    *_SINCE,
+    *_on(tables.SUBSCRIPTION, "INSERT"),
+    *_on(tables.SUBSCRIPTION, "UPDATE", only_mysql=True),
     *_on(tables.FLOOR, "INSERT", "UPDATE"),
     *_on(tables.OUTAGE, "INSERT", "UPDATE", "DELETE"),
     *_on(tables.HOLD, "INSERT", "UPDATE", "DELETE"),

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -110,13 +111,14 @@ def test_one_tree_makes_its_own_tables_only(database_url: str) -> None:
     assert not schema.has_tables(database_url, "outbox")
 
 
-def test_a_ledger_of_0_2_0_lacks_no_table_that_anybody_needs(database_url: str) -> None:
-    config, engine = schema._config("ledger"), open_engine(database_url)
+def test_a_ledger_of_0_2_0_lacks_no_table_that_anybody_needs(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    config, engine = schema._config("ledger"), open_engine(url)
     for revision, has_all in (("0010_verified_repairs", False), ("0011_notice", True)):
         with writing(engine) as connection:
             config.attributes["connection"] = connection
             command.upgrade(config, revision)
-        assert schema.has_tables(database_url, "ledger") is has_all
+        assert schema.has_tables(url, "ledger") is has_all
     engine.dispose()
 
 
