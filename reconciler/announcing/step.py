@@ -49,6 +49,8 @@ IDLE = Backoff(first_seconds=0.02, longest_seconds=0.5)
 NOT_MINE_SECONDS_MAX = 2.0
 #: Messages of one pull: brokers return at most 32 from memory. 32 times 500 keys are one script run of 10 ms.
 PULL_MESSAGES_MAX = 32
+#: Beginnings of a queue in a row, none of which was read from, that are doubted.
+BEGINNINGS_MAX = 8
 
 
 @dataclass(slots=True)
@@ -61,6 +63,9 @@ class _Queue:
     last: QueueRecord | None = None
     #: Earlier records, oldest first.
     trail: tuple[QueueRecord, ...] = ()
+    #: Above 0: the position is where the queue began, as its broker said, and nothing was seen there yet. The beginning
+    #: of a queue only rises: one that begins before the position is another queue. Counts such positions in a row.
+    beginnings: int = 0
     #: When the queue was last found to be the same, in monotonic seconds.
     proved_at: float = 0.0
     lease_renewed_at: float | None = None
@@ -187,6 +192,8 @@ class AnnouncementStep:
         now = self._clock.monotonic_seconds()
         if last is None or (known.idle_steps and now - known.proved_at < IDLE_PROOF_SECONDS):
             pulled = self._source.pull(queue, tag=tag, offset=position, max_messages=PULL_MESSAGES_MAX)
+            if last is None and known.beginnings and not pulled.is_offset_illegal and pulled.min_offset < position:
+                return None
             if last is None or (not pulled.is_offset_illegal and pulled.max_offset == position):
                 return pulled
         state, behind = pull_behind(
@@ -218,15 +225,16 @@ class AnnouncementStep:
 
     def _find_position(self, queue: AnnouncementQueue, known: _Queue) -> None:
         shard = self._shard(queue)
-        stored = self._half_sets.position(shard, queue)
+        stored, is_beginning = self._half_sets.position(shard, queue), False
         if stored is None:
             proved = self._proved_floor(queue)
             # Never the end of the queue: announcements older than this consumer must be admitted, too.
             start = self._source.earliest(queue) if proved is None else proved.queue_offset + 1
-            stored = self._half_sets.admit(shard, queue, expected=None, following=start, unique_keys=()).offset
+            answer = self._half_sets.admit(shard, queue, expected=None, following=start, unique_keys=(), record=proved)
+            stored, is_beginning = answer.offset, answer.admitted and proved is None
         known.compared_at = self._clock.monotonic_seconds()
         if stored is not None:
-            self._recall(queue, known, stored)
+            self._recall(queue, known, stored, is_beginning=is_beginning)
 
     def _proved_floor(self, queue: AnnouncementQueue) -> QueueRecord | None:
         """The record of the floor, if the queue still has it. Behind it, not at the floor itself: what lies between the
@@ -237,9 +245,10 @@ class AnnouncementStep:
         record = floor.proof.record
         return record if held(self._source, queue, record) is Held.SAME else None
 
-    def _recall(self, queue: AnnouncementQueue, known: _Queue, position: int) -> None:
+    def _recall(self, queue: AnnouncementQueue, known: _Queue, position: int, *, is_beginning: bool) -> None:
         """Takes the position, and the records that were kept beside it. Without one that belongs to it, the record
-        before it is looked at and kept: what was read so far is believed, as before there were proofs.
+        before it is looked at and kept: what was read so far is believed, as before there were proofs. Where the queue
+        has just begun there, a record before it is another queue's.
 
         An error leaves the position unknown: beside records of another one, it would pass what lies between the two.
         """
@@ -247,7 +256,9 @@ class AnnouncementStep:
         is_its_own = kept.proof is not None and kept.proof.following == position
         known.last = kept.proof.record if kept.proof is not None and is_its_own else None
         known.trail = tuple(kept.trail)
-        seen = self._source.look(queue, offset=position - 1).record if position > 0 and not is_its_own else None
+        known.beginnings = int(is_beginning and not is_its_own)
+        is_believed = position > 0 and not is_its_own and not is_beginning
+        seen = self._source.look(queue, offset=position - 1).record if is_believed else None
         if seen is None:
             known.position = position
         else:
@@ -286,7 +297,7 @@ class AnnouncementStep:
         return StepOutcome(kind=StepKind.MOVED_ON, admitted_keys=len(unique_keys), refused=len(refused))
 
     def _skip_illegal(self, queue: AnnouncementQueue, known: _Queue, position: int, pulled: PulledBatch) -> StepOutcome:
-        corrected = pulled.min_offset
+        corrected, proved = pulled.min_offset, None
         if position > pulled.max_offset and known.trail:
             return self._rewind(queue, known, position)
         if position > pulled.max_offset:
@@ -303,7 +314,8 @@ class AnnouncementStep:
             first_offset=first,
             last_offset=last,
         )
-        self._move(queue, known, position, corrected)
+        # The queue may have begun anew since its broker said this: what lies before this offset was never read then.
+        self._move(queue, known, position, corrected, record=proved, is_beginning=proved is None)
         return StepOutcome(kind=StepKind.MOVED_ON)
 
     def _rewind(self, queue: AnnouncementQueue, known: _Queue, position: int) -> StepOutcome:
@@ -314,10 +326,13 @@ class AnnouncementStep:
             proved = self._proved_floor(queue)
             found = proved if proved is not None and proved.queue_offset + 1 < position else None
         start = self._source.earliest(queue) if found is None else found.queue_offset + 1
+        if start >= position and known.beginnings:
+            known.beginnings = 0  # its broker says both: it is believed, as before
+            return StepOutcome(kind=StepKind.MOVED_ON)
         if start >= position:
             return self._suspended(known, f"the records before offset {position} are other ones, and none is left")
         trail = tuple(one for one in seen if found is not None and one.queue_offset <= found.queue_offset)
-        if self._move(queue, known, position, start, record=found, trail=trail):
+        if self._move(queue, known, position, start, record=found, trail=trail, is_beginning=found is None):
             known.rewinds += 1
             self._report(
                 queue,
@@ -348,9 +363,10 @@ class AnnouncementStep:
         *,
         record: QueueRecord | None = None,
         trail: tuple[QueueRecord, ...] | None = None,
+        is_beginning: bool = False,
     ) -> bool:
         """Stores the next offset, with the keys before it and the last record that was seen there. False: another
-        consumer moved the stored offset. `trail`: what is left of it; None: all."""
+        consumer moved the stored offset. `trail`: what is left of it; None: all. `is_beginning`: of the queue."""
         trail = known.trail if trail is None else trail
         trail = trail if record is None else with_record(trail, record)
         answer = self._half_sets.admit(
@@ -365,6 +381,8 @@ class AnnouncementStep:
         )
         if answer.admitted:
             known.position, known.last, known.trail = following, record, trail
+            # A broker that says one beginning and then another is believed in the end, else its queue is never read.
+            known.beginnings = known.beginnings + 1 if is_beginning and known.beginnings < BEGINNINGS_MAX else 0
             known.compared_at = self._clock.monotonic_seconds()
             return True
         self._follow(queue, known, position, answer.offset)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
-from reconciler.announcing.port import AnnouncementEvent, EventKind, StepKind
+from reconciler.announcing.port import AnnouncementEvent, EventKind, PulledBatch, StepKind
 from reconciler.contract.subscription import Shard
-from reconciler.policy.ports import AnnouncementQueue
+from reconciler.policy.ports import Admission, AnnouncementQueue
 from tests.unit.announcing.announcement_world import QUEUE, SUBSCRIPTION, World, announcement
 from tests.unit.consumers.messages import new_key
 
@@ -216,3 +219,76 @@ def test_an_idle_queue_is_not_read_again_and_again() -> None:
     world.run_seconds(step, 60.0)
     assert step.states()[0].kind is StepKind.IDLE
     assert world.topic.returned - returned <= 60 / 5 + 1
+
+
+@pytest.mark.parametrize("way", ["first position", "deleted by age", "rewound to the beginning"])
+def test_a_queue_that_begins_anew_after_its_broker_said_where_it_begins_is_read_from_its_beginning(way: str) -> None:
+    """Between the broker's answer and the write of the offset, the consumer may stand still for minutes."""
+    world = World()
+    step = world.step()
+    if way != "first position":
+        send(world, 6)
+        world.run(step)
+    if way == "rewound to the beginning":
+        world.topic.create_again()
+    send(world, 9)
+    world.topic.minimum[QUEUE] = 7 if way == "deleted by age" else 4
+    admit, keys = world.memory.admit, list[str]()
+
+    def stands_still(*arguments: Any, **named: Any) -> Admission:
+        if not keys:
+            world.topic.create_again()
+            keys.extend(send(world, 20))
+        return admit(*arguments, **named)
+
+    world.memory.admit = stands_still  # type: ignore[method-assign]
+    world.run(step)
+    assert set(keys) <= world.half()
+    assert len(keys) == 20
+    assert step.states()[0].kind is StepKind.IDLE
+
+
+def test_a_position_from_the_floor_is_proved_by_the_record_of_the_floor() -> None:
+    world = World()
+    send(world, 9)
+    world.set_floor(6)
+    admit, keys = world.memory.admit, list[str]()
+
+    def stands_still(*arguments: Any, **named: Any) -> Admission:
+        if not keys:
+            world.topic.create_again()
+            keys.extend(send(world, 20))
+        return admit(*arguments, **named)
+
+    world.memory.admit = stands_still  # type: ignore[method-assign]
+    world.run(world.step())
+    assert set(keys) <= world.half()
+
+
+def test_a_broker_that_says_two_beginnings_is_believed_and_the_queue_is_read() -> None:
+    world = World()
+    keys = send(world, 9)
+    world.topic.earliest = lambda queue: 4  # type: ignore[method-assign]
+    step = world.step()
+    world.run(step)
+    assert set(keys[4:]) <= world.half()
+    assert step.states()[0].kind is StepKind.IDLE
+
+
+def test_a_broker_that_refuses_an_offset_and_then_takes_it_back_is_believed_and_the_queue_is_read() -> None:
+    world = World()
+    send(world, 2)
+    step = world.step()
+    world.run(step)
+    keys = send(world, 9)
+    world.topic.minimum[QUEUE] = 4
+    pull = world.topic.pull
+
+    def refuses_below_7(queue: AnnouncementQueue, *, tag: str, offset: int, max_messages: int) -> PulledBatch:
+        pulled = pull(queue, tag=tag, offset=offset, max_messages=max_messages)
+        return replace(pulled, messages=[], min_offset=7, is_offset_illegal=True) if offset < 7 else pulled
+
+    world.topic.pull = refuses_below_7  # type: ignore[method-assign]
+    world.run(step)
+    assert set(keys[5:]) <= world.half()
+    assert step.states()[0].kind is StepKind.IDLE
