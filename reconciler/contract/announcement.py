@@ -70,8 +70,7 @@ def encode_announcement(announcement: Announcement) -> bytes:
         "topic": announcement.topic,
         "group": announcement.producer_group,
         "keys": [
-            {"key": k.unique_key, "tag": k.tag, "committed_at_ms": min(max(0, k.committed_at_ms), TIME_MS_MAX)}
-            for k in announcement.keys
+            {"key": k.unique_key, "tag": k.tag, "committed_at_ms": _time(k.committed_at_ms)} for k in announcement.keys
         ],
     }
     body = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
@@ -156,9 +155,15 @@ def _decode_keys(entries: Iterable[Any]) -> Iterator[AnnouncedKey]:
         if tag is not None and not isinstance(tag, str):
             raise MalformedInput(f"announcement field keys[{number}].tag is neither text nor null")
         at = entry.get("committed_at_ms")
-        if type(at) is not int or not 0 <= at <= TIME_MS_MAX:
+        if type(at) is not int:
             raise MalformedInput(f"announcement field keys[{number}].committed_at_ms is no time in milliseconds")
-        yield AnnouncedKey(unique_key=require_unique_key(entry.get("key")), tag=tag or None, committed_at_ms=at)
+        # Senders up to 0.2.0 let one through that is no time: it must not take the other keys with it.
+        yield AnnouncedKey(unique_key=require_unique_key(entry.get("key")), tag=tag or None, committed_at_ms=_time(at))
+
+
+def _time(at_ms: int) -> int:
+    """The nearest time: 0 to TIME_MS_MAX."""
+    return min(max(0, at_ms), TIME_MS_MAX)
 
 
 def _text(document: dict[str, Any], field: str) -> str:

@@ -66,6 +66,8 @@ def test_a_row_whose_time_is_no_time_takes_no_other_key_with_it(created_at_ms: i
     read = decode_announcement(encode_announcement(whole))
     assert [key.unique_key for key in read.keys] == [key.unique_key for key in keys]
     assert read.keys[1] == keys[1]
+    body = json.dumps(one(keys=[{"key": k.unique_key, "committed_at_ms": k.committed_at_ms} for k in keys])).encode()
+    assert decode_announcement(body).keys == read.keys, "as a sender of 0.2.0 writes it"
 
 
 @pytest.mark.parametrize(
