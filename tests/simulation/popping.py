@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 INVISIBLE_SECONDS = 25.0
 #: How long a pop leaves a subscription behind (subscriptionExpiredTimeout).
 SUBSCRIBES_SECONDS = 600.0
-Place = tuple[str, str, int, int]
+#: A group and a record by its commit-log offset. A queue that lost its tail gives offsets a second time; what is said
+#: of the lost record does not end the hand-out of the next one (PopMessageProcessor.genCkUniqueId has the pop time).
+HandOut = tuple[str, int]
 
 
 class PoppedMessages:
@@ -26,8 +28,8 @@ class PoppedMessages:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        #: Group, topic, queue, offset -> a mark that each hand-out renews.
-        self._invisible: dict[Place, object] = {}
+        #: What is invisible -> a mark that each hand-out renews.
+        self._invisible: dict[HandOut, object] = {}
         #: Group and retry topic -> when the group popped last.
         self._popped_at: dict[tuple[str, str], float] = {}
 
@@ -54,22 +56,22 @@ class PoppedMessages:
 
     def acknowledge(self, group: str, record: MessageRecord) -> None:
         """ACK_MESSAGE."""
-        self._invisible.pop(_place(group, record), None)
+        self._invisible.pop(_hand_out(group, record), None)
 
     def change(self, group: str, record: MessageRecord, *, seconds: float) -> None:
         """CHANGE_MESSAGE_INVISIBLETIME: how a consumer says that it wants the message again."""
-        if _place(group, record) in self._invisible:
+        if _hand_out(group, record) in self._invisible:
             self._hide(group, record, seconds)
 
     def _hide(self, group: str, record: MessageRecord, seconds: float) -> None:
-        mark = self._invisible[_place(group, record)] = object()
+        mark = self._invisible[_hand_out(group, record)] = object()
         self._broker.kernel.after(seconds, lambda: self._revive(group, record, mark))
 
     def _revive(self, group: str, record: MessageRecord, mark: object) -> None:
         broker = self._broker
-        if self._invisible.get(_place(group, record)) is not mark:
+        if self._invisible.get(_hand_out(group, record)) is not mark:
             return
-        del self._invisible[_place(group, record)]
+        del self._invisible[_hand_out(group, record)]
         if broker.at_offset(record.physical_offset) is not record:
             return  # deleted by age, or lost with the tail
         broker.kernel.saw("message handed out in vain", f"{group} {record.unique_key[-4:]}")
@@ -79,5 +81,5 @@ class PoppedMessages:
         broker.append(topic, 0, record.properties, record.body, reconsume_times=record.reconsume_times + 1)
 
 
-def _place(group: str, record: MessageRecord) -> Place:
-    return group, record.topic, record.queue_id, record.queue_offset
+def _hand_out(group: str, record: MessageRecord) -> HandOut:
+    return group, record.physical_offset
