@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 UNIQUE_KEY_TOPIC = "RECONCILER_UNIQUE_KEY"
 #: Arguments of the script that admits, before the members.
 BEFORE_MEMBERS = 8
+#: From the store of an announcement to the last look at its queue: whoever reads has had some turns there.
+SOME_TURNS_SECONDS = 20.0
+#: An announcement that waits for longer must have been read, whoever was stopped.
+WAITS_SECONDS_MAX = 120.0
 
 
 class AnnouncementsJudged:
@@ -25,6 +29,12 @@ class AnnouncementsJudged:
         self._other = judgement.other
         #: Root of a shard's keys in Redis and member -> when it was admitted last.
         self._admitted: dict[tuple[str, bytes], float] = {}
+        #: Broker and queue -> when it was asked last for announcements.
+        self._asked: dict[tuple[str, int], float] = {}
+
+    def asked(self, broker: str, queue_id: int) -> None:
+        """A process looks for announcements in a queue."""
+        self._asked[broker, queue_id] = self._world.kernel.now
 
     def scripted(self, keys: list[str], arguments: list[Any], answer: Any) -> None:
         """A script has run."""
@@ -45,7 +55,11 @@ class AnnouncementsJudged:
     def _passed(self, root: str, name: str, queue_id: int, stored: int) -> None:
         broker = self._world.cluster.brokers[name]
         first, _ = broker.bounds(UNIQUE_KEY_TOPIC, queue_id)
+        asked = self._asked.get((name, queue_id), 0.0)
+        due = max(asked - SOME_TURNS_SECONDS, self._world.kernel.now - WAITS_SECONDS_MAX)
         for record in broker.read(UNIQUE_KEY_TOPIC, queue_id, first, stored - first) if stored > first else ():
+            if (record.store_timestamp_ms - BASE_MS - broker.clock.skew_ms) / 1000 > due:
+                return  # whoever reads was stopped, and has not been there since
             stored_at = (record.store_timestamp_ms - BASE_MS - 2 * abs(broker.clock.skew_ms)) / 1000 - 10
             for key in keys_of_announcement(record.body):
                 if self._admitted.get((root, member_of(key)), stored_at - 1) < stored_at and key in self._world.orders:

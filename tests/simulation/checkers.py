@@ -386,7 +386,8 @@ class Checkers:
         row = world.candidate(group, key)
         if (row is None or row.state is CandidateState.OPEN) and waits_for_a_clock(world, key):
             return
-        if not world.is_excused(group, key) and key not in world.troubles.unreadable:
+        is_unreadable = key in world.troubles.unreadable or world.inboxes[group].has_unreadable_half(key)
+        if not world.is_excused(group, key) and not is_unreadable:
             said = "nothing" if row is None else f"{row.state} {row.verdict}: {row.evidence.get('reason')}"
             judgement.lost.append(f"{key} has no effect in {group}; the ledger says {said}")
             return

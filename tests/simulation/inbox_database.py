@@ -108,6 +108,10 @@ class GroupInboxes:
         """A row of the key cannot be read."""
         return any(key in database.damaged for database in self.databases)
 
+    def has_unreadable_half(self, key: str) -> bool:
+        """Half of an effect whose row cannot be read, so that nobody sees that it is incomplete."""
+        return any(key in database.halves and key in database.damaged for database in self.databases)
+
     def doubled(self) -> dict[str, float]:
         """Keys that took effect in several databases, with the time of the last effect."""
         if len(self.databases) == 1:

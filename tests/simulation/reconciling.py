@@ -228,6 +228,7 @@ class AnnouncementsSeen:
 
     def pull(self, queue: AnnouncementQueue, *, tag: str, offset: int, max_messages: int) -> PulledBatch:
         broker = self._broker(queue)
+        self._world.checkers.announcements.asked(queue.broker, queue.queue_id)
 
         def pull() -> PulledBatch:
             first, last = broker.bounds(queue.unique_key_topic, queue.queue_id)

@@ -358,8 +358,10 @@ class World:
     def is_told(self, group: str, key: str) -> bool:
         """A person can see that a message has no effect: of one that could not be delivered by a closed ledger row; of
         one whose outbox row cannot be read because it is damaged, by the ledger, or by the sweeper: before it could
-        be announced, and while a rejection waits to be asked again that a replica in disguise caused before."""
+        be announced, and while a rejection waits to be asked again that a replica in disguise caused before; of half
+        an effect whose inbox row cannot be read, by the ledger."""
         row, is_unreadable = self.candidate(group, key), key in self.troubles.unreadable
+        is_half_unreadable = self.inboxes[group].has_unreadable_half(key)
         is_closed = row is not None and row.state is not CandidateState.OPEN and row.verdict is not Verdict.CONSUMED
         if is_closed and self.is_excused(group, key):
             return True
@@ -367,7 +369,7 @@ class World:
         if row is None or row.damage is not None or is_misled:
             return is_unreadable and self.damaged_rows_told > 0
         is_quarantined = row.state is CandidateState.QUARANTINED and "damaged" in str(row.evidence.get("reason"))
-        return is_unreadable and is_quarantined
+        return (is_unreadable or is_half_unreadable) and is_quarantined
 
     def _is_withheld(self, key: str) -> bool:
         return any(key in database.reading.withheld for database in self.outboxes)
