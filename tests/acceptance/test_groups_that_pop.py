@@ -68,7 +68,7 @@ class PoppingService:
 def test_what_a_group_that_pops_holds_is_not_repaired_and_its_lost_messages_are(
     new_deployment: DeploymentFactory,
 ) -> None:
-    deployed = new_deployment()
+    deployed = new_deployment(subscription='since = "everything"')
     deployed.run("run")
     producer = deployed.producer()
     with patient_instance(deployed.name_servers) as instance:

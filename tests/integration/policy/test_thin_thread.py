@@ -33,7 +33,7 @@ from reconciler.policy.evidence import OutboxRow, StoredMessage
 from reconciler.policy.judging.candidates import CandidateSelector, SelectionRules
 from reconciler.policy.judging.verifier import Verifier, VerifyRules
 from reconciler.policy.open_halves import HalfState, OpenHalves
-from reconciler.policy.plan import SubscriptionPlan, TopicPlan
+from reconciler.policy.plan import EVERY_MESSAGE_MS, SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import AnnouncementQueue, Candidate, Verification
 from reconciler.policy.ports.witnesses import Horizon
 from reconciler.policy.repairing.repair import Repairer, RepairRules
@@ -191,7 +191,9 @@ def build(
     plan = TopicPlan(
         environment=ENVIRONMENT,
         topic=TOPIC,
-        subscriptions=(SubscriptionPlan(subscription=subscription, grace_period_seconds=0.3),),
+        subscriptions=(
+            SubscriptionPlan(subscription=subscription, grace_period_seconds=0.3, since_ms=EVERY_MESSAGE_MS),
+        ),
         producer_groups=frozenset({PRODUCERS}),
         shards=2,
         repair_order=order,
