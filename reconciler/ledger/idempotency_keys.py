@@ -9,13 +9,13 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from reconciler.clock import Standstill
 from reconciler.contract.row_rules import NAME_CHARACTERS, bounded_text, wait_ms
 from reconciler.contract.row_values import ReadRow, RowReader
 from reconciler.contract.tables import IDEMPOTENCY_KEY, PostState
 from reconciler.errors import InvalidValue
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.policy.ports import KeyAnswer, KeyedRequest, KeyUse
+from reconciler.sql.stranded_leases import StrandedLeases
 from reconciler.sql.tables import idempotency_key
 
 _NAMES = ("digest", "state", "status", "answer")
@@ -28,7 +28,7 @@ class SqlIdempotencyKeys:
 
     def __init__(self, database: LedgerDatabase) -> None:
         self._database = database
-        self._standstill = Standstill(database.clock)
+        self._stranded = StrandedLeases(idempotency_key, database.clock)
 
     def begin(self, environment: str, request: KeyedRequest, *, lease_seconds: float) -> KeyAnswer:
         """Inserts, or reads what is there."""
@@ -108,13 +108,12 @@ class SqlIdempotencyKeys:
         c, now = idempotency_key.c, self._database.now()
         is_over = c.lease_until_ms < now
         here = _is_of(environment, request)
-        is_stranded = c.lease_until_ms > now + wait_ms(lease_seconds)
+        is_stranded = self._stranded.among(now, lease_seconds=lease_seconds)
         with self._database.reading() as connection:
             stranded = connection.execute(sa.select(c.token, c.lease_until_ms).where(here, is_stranded)).one_or_none()
-        if stranded is not None:  # dated before the clock was set back
-            thing, look = (environment, request.by, request.key), (stranded.token, stranded.lease_until_ms)
-            if self._standstill.seconds(thing, look) >= lease_seconds:
-                is_over |= (c.token == stranded.token) & (c.lease_until_ms == stranded.lease_until_ms)
+        thing = (environment, request.by, request.key)
+        if stranded is not None and self._stranded.is_over(thing, stranded, lease_seconds=lease_seconds):
+            is_over |= self._stranded.as_seen(stranded)
         is_dead = (c.state == _UNDER_WAY) & (c.digest == request.digest) & is_over
         update = sa.update(idempotency_key).where(here, is_dead)
         with self._database.writing() as connection:

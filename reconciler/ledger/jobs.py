@@ -12,7 +12,6 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from reconciler.clock import Standstill
 from reconciler.contract.row_rules import NAME_CHARACTERS, bounded_text, wait_ms
 from reconciler.contract.row_values import RowReader
 from reconciler.contract.tables import JOB, JobKind, JobState
@@ -31,6 +30,7 @@ from reconciler.policy.ports import (
     WantedJob,
 )
 from reconciler.sql.engines import asked_once
+from reconciler.sql.stranded_leases import StrandedLeases
 from reconciler.sql.tables import job as job_table
 
 #: Jobs that are looked at for one claim.
@@ -50,7 +50,7 @@ class SqlJobs:
 
     def __init__(self, database: LedgerDatabase) -> None:
         self._database = database
-        self._standstill = Standstill(database.clock)
+        self._stranded = StrandedLeases(job_table, database.clock)
 
     def place(self, environment: str, wanted: WantedJob) -> Job:
         """Inserts unless the id is there."""
@@ -106,7 +106,7 @@ class SqlJobs:
         """One conditional UPDATE a job: of several claimants exactly one changes the row."""
         c = job_table.c
         now = asked_once(self._database.now(), self._database.engine.dialect.name)
-        is_stranded = c.lease_until_ms > now + wait_ms(lease_seconds)
+        is_stranded = self._stranded.among(now, lease_seconds=lease_seconds)
         free = (
             sa.select(
                 c.job_id, c.token, c.lease_until_ms, sa.func.coalesce(is_stranded, sa.false()).label("is_stranded")
@@ -120,10 +120,9 @@ class SqlJobs:
         for row in rows:  # the first one, as a rule
             is_free = self._is_free(self._database.now())
             if row.is_stranded:
-                look = (row.token, row.lease_until_ms)
-                if self._standstill.seconds(row.job_id, look) < lease_seconds:
+                if not self._stranded.is_over(row.job_id, row, lease_seconds=lease_seconds):
                     continue
-                is_free |= (c.token == row.token) & (c.lease_until_ms == row.lease_until_ms)
+                is_free |= self._stranded.as_seen(row)
             job = self.find(environment, row.job_id)
             if job is None or job.state in ENDED_JOBS:  # ended since, or damaged
                 continue

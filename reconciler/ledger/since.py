@@ -15,11 +15,10 @@ from reconciler.clock import Clock, SystemClock
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import ConfigurationError, DatabaseAway, ReconcilerError
 from reconciler.ledger.database import LedgerDatabase
+from reconciler.policy.plan import EVERY_MESSAGE_MS
 from reconciler.sql.rights import is_refused
 from reconciler.sql.tables import candidate, floor, round_row, subscription_row
 
-#: Since always: the subscription answers for every message.
-_ALWAYS_MS = 0
 #: A ledger that could not keep the time is asked again after this.
 ASK_AGAIN_SECONDS = 60.0
 
@@ -43,7 +42,7 @@ class SqlSince:
         if subscription in self._noted:
             return self._noted[subscription]
         if self._clock.monotonic_seconds() < self._cannot_until:
-            return _ALWAYS_MS
+            return EVERY_MESSAGE_MS
         try:
             with self._database.reading() as connection:
                 row = connection.execute(
@@ -53,7 +52,7 @@ class SqlSince:
             return self._cannot(error)
         if row is None:
             return None
-        self._noted[subscription] = row.since_ms if type(row.since_ms) is int else _ALWAYS_MS
+        self._noted[subscription] = row.since_ms if type(row.since_ms) is int else EVERY_MESSAGE_MS
         return self._noted[subscription]
 
     def begin(self, subscription: Subscription, *, at_ms: int | None) -> int:
@@ -75,7 +74,7 @@ class SqlSince:
                 self._database.insert_missing(connection, subscription_row, [row])
         except (DatabaseAway, ConfigurationError) as error:
             return self._cannot(error)
-        return self.of(subscription) or _ALWAYS_MS
+        return self.of(subscription) or EVERY_MESSAGE_MS
 
     def _cannot(self, error: ReconcilerError) -> int:
         """Without table or right there is no bound, as in releases before; what else fails is raised."""
@@ -90,7 +89,7 @@ class SqlSince:
                 subscription_row.name,
                 error,
             )
-        return _ALWAYS_MS
+        return EVERY_MESSAGE_MS
 
 
 def _of(subscription: Subscription, table: sa.Table) -> sa.ColumnElement[Any]:

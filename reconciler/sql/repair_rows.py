@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 import sqlalchemy as sa
 
-from reconciler.clock import Clock, Standstill
+from reconciler.clock import Clock
 from reconciler.contract.announcement import SignatureSecret
 from reconciler.contract.defaults import CLAIM_LEASE_SECONDS
 from reconciler.contract.hand_over import HandOverSigner, decode_hand_over
@@ -27,6 +27,7 @@ from reconciler.contract.tables import REPAIR, RepairState, Rung
 from reconciler.policy.evidence import StoredMessage, TransactionState
 from reconciler.policy.ports import Repair, RepairChange
 from reconciler.sql.engines import asked_once, now_ms, reading, writing
+from reconciler.sql.stranded_leases import StrandedLeases
 from reconciler.sql.tables import repair as repair_table
 
 #: All columns but the message: a body is read for the one row that is handed over.
@@ -78,7 +79,7 @@ class RepairRows:
         self._engine = engine
         self._signature_secret = signature_secret
         self._lease_seconds = lease_seconds
-        self._standstill = Standstill(clock)
+        self._stranded = StrandedLeases(repair_table, clock)
         self._now = now or (lambda: now_ms(engine.dialect.name))
 
     def claimable(self, environment: str, topic: str, *, scope: str, limit: int) -> Sequence[Repair]:
@@ -216,13 +217,11 @@ class RepairRows:
 
     def _is_stranded(self, now: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
         """Its claim ends later than any claim of now: the clock was set back."""
-        until_ms = repair_table.c.lease_until_ms
-        return repair_table.c.token.is_not(None) & (until_ms > now + wait_ms(self._lease_seconds))
+        return repair_table.c.token.is_not(None) & self._stranded.among(now, lease_seconds=self._lease_seconds)
 
     def _is_over(self, row: sa.Row[Any]) -> bool:
         """A stranded claim that has not changed for as long as a claim lasts."""
-        look = (row.token, row.lease_until_ms)
-        return self._standstill.seconds(_place_of_row(row), look) >= self._lease_seconds
+        return self._stranded.is_over(_place_of_row(row), row, lease_seconds=self._lease_seconds)
 
     def _with_a_claim(self) -> Mapping[str, Any]:
         """What a claim changes besides."""

@@ -1,0 +1,36 @@
+"""Leases that end later than any lease of now: they were dated before the database's clock was set back.
+
+Such a lease is over once a process has seen it unchanged for the length of a lease, by its own monotonic clock: an
+owner that lives would have renewed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import sqlalchemy as sa
+
+from reconciler.clock import Clock, Standstill
+from reconciler.contract.row_rules import wait_ms
+
+
+class StrandedLeases:
+    """Those of one table, which has the columns token and lease_until_ms. Shared by threads."""
+
+    def __init__(self, table: sa.Table, clock: Clock | None = None) -> None:
+        """`clock` is the host's."""
+        self._token, self._until_ms = table.c.token, table.c.lease_until_ms
+        self._standstill = Standstill(clock)
+
+    def among(self, now: sa.ColumnElement[int], *, lease_seconds: float) -> sa.ColumnElement[bool]:
+        """True of rows whose lease is one of them; NULL of rows without a time."""
+        return self._until_ms > now + wait_ms(lease_seconds)
+
+    def is_over(self, thing: Hashable, row: sa.Row[*tuple[Any, ...]], *, lease_seconds: float) -> bool:
+        """True if the lease of that thing looked as in the row for as long as a lease lasts; asked at each look."""
+        return self._standstill.seconds(thing, (row.token, row.lease_until_ms)) >= lease_seconds
+
+    def as_seen(self, row: sa.Row[*tuple[Any, ...]]) -> sa.ColumnElement[bool]:
+        """The lease is still the one in the row."""
+        return sa.and_(self._token == row.token, self._until_ms == row.lease_until_ms)
