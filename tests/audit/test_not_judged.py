@@ -73,6 +73,47 @@ def test_rows_of_topics_and_groups_that_nobody_asked_about_are_told_and_change_n
     assert list(told(judged)) == sorted(OTHERS, key=lambda name: (-OTHERS[name], name))
 
 
+@pytest.mark.parametrize("table", ["outbox", "inbox", "effects"])
+def test_evidence_of_which_no_row_was_judged_is_not_clean(tmp_path: Path, table: str) -> None:
+    quiet_night = judge_here(SmallEvidence().write(tmp_path / "quiet"))
+    assert (quiet_night.verdict, quiet_night.messages.get("ORDERS", 0)) == ("clean", 0)
+    evidence = SmallEvidence()
+    evidence.add(table, KEYS[0], topic="ORDER")
+    judged = judge_here(evidence.write(tmp_path / "evidence"))
+    assert judged.no_answer is not None
+    assert judged.no_answer.reason == "inputs"
+    assert f"1 rows of {table} of 'ORDER'" in judged.no_answer.message
+
+
+def test_a_quiet_topic_of_an_outbox_that_others_use_is_clean(tmp_path: Path) -> None:
+    """Only what was asked for became evidence; the others' rows stayed where they are, and were counted there."""
+    folder = SmallEvidence().write(tmp_path / "evidence")
+    counted = {"table": "outbox", "topic": "REFUNDS", "group": "tills", "rows": 1_000}
+    write_document(folder, {**read_document(folder), "not_asked": {"listed": [counted], "omitted_rows": 0}})
+    assert judge_here(folder).verdict == "clean"
+
+
+@pytest.mark.parametrize("padded", [{"topic": "ORDERS   "}, {"group": "billing "}])
+@pytest.mark.parametrize("where", ["evidence", "sources"])
+def test_names_that_an_export_has_padded_are_not_passed_over(
+    tmp_path: Path, padded: dict[str, str], where: str
+) -> None:
+    """A column of the type CHAR(n) has spaces after its text."""
+    names = {"topic": "ORDERS", "group": "billing", **padded}
+    evidence = SmallEvidence()
+    evidence.story(KEYS[0])
+    if where == "evidence":
+        evidence.add("inbox", KEYS[1], topic=names["topic"], consumer_group=names["group"])
+    folder = evidence.write(tmp_path / "evidence")
+    if where == "sources":
+        not_asked = {"listed": [{"table": "inbox", "rows": 1, **names}], "omitted_rows": 0}
+        write_document(folder, {**read_document(folder), "not_asked": not_asked})
+    judged = judge_here(folder)
+    assert judged.no_answer is not None
+    assert judged.no_answer.reason == "inputs"
+    assert f"1 rows of inbox are of {names['topic']!r} and {names['group']!r}" in judged.no_answer.message
+
+
 def test_what_is_judged_or_of_another_time_is_not_told(tmp_path: Path) -> None:
     evidence = SmallEvidence(subscriptions=[subscription(), subscription(group="stock")])
     for key in KEYS[:5]:

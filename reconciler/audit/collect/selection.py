@@ -7,7 +7,7 @@ without the time range: no key could be looked up in them afterwards.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,7 +89,7 @@ def read_effects(effects: EffectsSource, topic: str, group: str, between_ms: tup
     source = effects.source
     if source.kind != "database":
         selection = Selection(layout=EFFECTS_EVIDENCE, table="effects")
-        for batch in _batches(source, _dataset(source, selection, None)):
+        for batch in _batches(source, selection, _dataset(source, selection, None)):
             names = [name for name in ("key", "unique_key") if name in batch.schema.names]
             if not names:
                 raise AuditError("inputs", f"{source}: the export has no column key; it has {batch.schema.names}")
@@ -134,7 +134,7 @@ def oldest_ms(source: Source, selection: Selection, columns: Sequence[str]) -> i
     names = [name for name in columns if name in have_in_export]
     if not names:
         raise _lacks(source, columns[-1], have_in_export)
-    batches = _batches(source, dataset, _condition(selection, have_in_export), names)
+    batches = _batches(source, selection, dataset, names)
     # A column that is NULL in every row may have no type.
     columns_of = ([batch.column(name).cast(pa.int64()) for name in names] for batch in batches)
     smallest = (pc.min(pc.coalesce(*of)).as_py() for of in columns_of)
@@ -157,7 +157,7 @@ def export_batches(
     for name in columns:
         if name not in have:
             raise _lacks(source, name, have)
-    yield from _batches(source, dataset, _condition(selection, have), columns)
+    yield from _batches(source, selection, dataset, columns)
 
 
 def _columns(connection: sa.Connection, source: Source, selection: Selection) -> list[sa.ColumnElement[Any]]:
@@ -231,18 +231,37 @@ def _delta(address: str, table: str) -> ds.Dataset:
 
 
 def _batches(
-    source: Source, dataset: ds.Dataset, condition: ds.Expression | None = None, columns: Sequence[str] | None = None
+    source: Source, selection: Selection, dataset: ds.Dataset, columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
+    """Rows of the selection, all columns or these."""
+    fields = _fields(selection, dataset.schema)
+    wanted = {name: fields[name] for name in (fields if columns is None else columns)}
     try:
-        yield from dataset.to_batches(filter=condition, columns=columns and list(columns), batch_size=_BATCH_ROWS)
+        yield from dataset.to_batches(filter=_condition(selection, fields), columns=wanted, batch_size=_BATCH_ROWS)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise AuditError("inputs", f"{source}: the export cannot be read to its end: {error}") from error
+
+
+def _fields(selection: Selection, schema: pa.Schema) -> dict[str, ds.Expression]:
+    """By name, each column as the layout has it: Impala and Hive write text as Parquet's BINARY, without UTF8."""
+    texts = {column.name for column in selection.layout.columns if column.kind == "name"}
+    return {
+        one.name: ds.field(one.name).cast(pa.string())
+        if one.name in texts and _is_bytes(one.type)
+        else ds.field(one.name)
+        for one in schema
+    }
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    of = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_binary(of) or pa.types.is_large_binary(of) or pa.types.is_binary_view(of))
 
 
 def _read_export(source: Source, selection: Selection, file: str | None) -> Iterator[pa.Table]:
     dataset = _dataset(source, selection, file)
     have = set(dataset.schema.names)
-    for batch in _batches(source, dataset, _condition(selection, have)):
+    for batch in _batches(source, selection, dataset):
         columns: list[Sequence[Any]] = []
         for column in selection.layout.columns:
             name = column.name if column.name in have else selection.name_of(column.name)
@@ -256,12 +275,12 @@ def _read_export(source: Source, selection: Selection, file: str | None) -> Iter
             yield table_of(selection.layout, list(zip(*columns, strict=True)), str(source))
 
 
-def _condition(selection: Selection, have: set[str]) -> ds.Expression | None:
+def _condition(selection: Selection, fields: Mapping[str, ds.Expression]) -> ds.Expression | None:
     condition: ds.Expression | None = None
     for name, values in (*((n, (v,)) for n, v in selection.equal), *selection.among):
-        if name in have:  # a column that was left out of the export says nothing against its rows
+        if name in fields:  # a column that was left out of the export says nothing against its rows
             is_number = any(isinstance(value, int) for value in values)
-            one = ds.field(name).isin(pa.array(values, pa.int64() if is_number else pa.string()))
+            one = fields[name].isin(pa.array(values, pa.int64() if is_number else pa.string()))
             condition = one if condition is None else condition & one
     return condition
 

@@ -17,6 +17,7 @@ from reconciler.audit.evidence.folder import Evidence
 from reconciler.audit.judge.findings import FoundKey
 from reconciler.audit.judge.latency_counts import LatencyCounts
 from reconciler.audit.judge.prefix import PrefixResult, SubscriptionCounts
+from reconciler.audit.judge.unjudged import overlooked
 from reconciler.audit.result.classes import NAMES, RULES
 from reconciler.audit.result.not_judged import RowsOf, listed
 from reconciler.audit.result.values import (
@@ -173,7 +174,8 @@ def judged_window(evidence: Evidence, total: PrefixResult, findings_max: int) ->
         )
         for found in total.findings
     ]
-    unjudged = total.unjudged + Counter(document.not_asked or {})
+    not_asked = Counter(document.not_asked or {})
+    no_answer = evidence.no_answer or overlooked(asked, total.messages.total(), total.unjudged, not_asked)
     return JudgedWindow(
         environment=document.environment,
         window=document.window,
@@ -194,8 +196,8 @@ def judged_window(evidence: Evidence, total: PrefixResult, findings_max: int) ->
         inputs=evidence.inputs,
         rows={name: total.rows[name] for name in sorted(total.rows)},
         messages={name: total.messages[name] for name in sorted(total.messages)},
-        not_judged=listed(unjudged, sources_counted=document.not_asked is not None),
-        no_answer=evidence.no_answer,
+        not_judged=listed(total.unjudged + not_asked, sources_counted=document.not_asked is not None),
+        no_answer=no_answer,
     )
 
 

@@ -6,7 +6,7 @@ Only columns that are read anyway are looked at; a table without such columns is
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +15,40 @@ from reconciler.audit.evidence.plan import JudgePlan
 from reconciler.audit.judge.keys import Codes
 from reconciler.audit.judge.rows import Flags, Rows, Vocabulary
 from reconciler.audit.result.not_judged import GROUP_COLUMNS, TIME_COLUMNS, RowsOf
-from reconciler.contract.evidence_layout import OUTBOX_EVIDENCE, REPAIR_EVIDENCE
+from reconciler.audit.result.values import AuditedSubscription, NoAnswer
+from reconciler.contract.evidence_layout import EFFECTS_EVIDENCE, INBOX_EVIDENCE, OUTBOX_EVIDENCE, REPAIR_EVIDENCE
 from reconciler.contract.tables import EVERY_GROUP
+
+#: Commits and effects: what an audit is about.
+_OF_MESSAGES = frozenset({OUTBOX_EVIDENCE.name, INBOX_EVIDENCE.name, EFFECTS_EVIDENCE.name})
+
+
+def overlooked(
+    asked: Collection[AuditedSubscription], messages: int, evidence: Mapping[RowsOf, int], sources: Mapping[RowsOf, int]
+) -> NoAnswer | None:
+    """Why rows that were not judged are no mere note: they are the window's own, under names that an export has
+    padded, or all that the evidence has. None: they are of others.
+
+    `messages`: how many were judged; `evidence`, `sources`: rows that were not, in the evidence and where it was
+    collected.
+    """
+    topics = {one.topic for one in asked}
+    for (table, topic, group), rows in sorted([*evidence.items(), *sources.items()]):
+        if topic.strip() in topics and (topic, group) != (topic.strip(), group.strip()):
+            why = (
+                f"{rows} rows of {table} are of {topic!r} and {group!r}, with spaces that no name has, and were not "
+                "judged; take them away (RTRIM) where the rows are exported, and collect again"
+            )
+            return NoAnswer(reason="inputs", message=why)
+    others = [(rows, name) for name, rows in evidence.items() if name[0] in _OF_MESSAGES]
+    if messages or not others:
+        return None
+    rows, (table, topic, group) = max(others, key=lambda one: (one[0], one[1]))
+    why = (
+        f"no message was judged, and the evidence has rows of the window under other names, {rows} rows of {table} of "
+        f"{topic!r} and {group!r} among them; ask for these, or collect what was asked for"
+    )
+    return NoAnswer(reason="inputs", message=why)
 
 
 def unjudged_rows(
