@@ -79,13 +79,17 @@ class SqlRepairs(RepairRows):
         return {key: sorted(rows, key=lambda row: row.scope) for key, rows in found.items()}
 
     def reopen(self, repair: Repair, *, rung: Rung) -> bool:
-        """FAILED, or closed unsent, becomes OPEN."""
+        """FAILED, dismissed, or closed unsent, becomes OPEN."""
         c = repair_table.c
         now = self._database.now()
         values: dict[str, Any] = {"state": RepairState.OPEN.value, "rung": rung.value, "next_at_ms": now}
-        if repair.closed_unsent:
+        if repair.state is RepairState.DONE:
+            is_dismissed = repair.is_dismissed and repair.scope == EVERY_GROUP
+            if not (repair.closed_unsent or is_dismissed):
+                return False
             # The loss is proved now: what a witness knew before does not count for it.
             values |= {"created_at_ms": now, "done_at_ms": None}
+            values |= {"attempts": 1} if is_dismissed else {}
             as_read = sa.and_(c.state == RepairState.DONE.value, c.done_at_ms == repair.done_at_ms)
         else:
             values |= {"attempts": 1}

@@ -50,7 +50,7 @@ class Dismissals:
 
         `seen`: what the person saw; the rows are closed in one step, if they are so still. `group`: only this one. A
         repair for every group is closed with the last group that needs a person. Nothing is sent to a group afterwards:
-        a repair that it lacks is DONE before it begins.
+        a repair that it lacks is DONE before it begins, and the repair for every group spares it (ladder.py).
         """
         outcomes = self.outcomes(seen, group=group)
         if not outcomes:
@@ -78,9 +78,9 @@ class Dismissals:
         dismissed = {name for name, outcome in outcomes.items() if outcome == DISMISSED}
         done = {name for name, outcome in outcomes.items() if outcome in CLOSED}
         scopes = {row.scope for row in seen.repairs if row.scope in done and row.state is not RepairState.DONE}
-        if done and all(row.state is CandidateState.SETTLED for name, row in rows.items() if name not in done):
-            if self._may_close_for_all(seen, is_begun=bool(dismissed)):
-                scopes.add(EVERY_GROUP)
+        is_last = done and all(row.state is CandidateState.SETTLED for name, row in rows.items() if name not in done)
+        if is_last and self._may_close_for_all(seen, is_begun=bool(dismissed)):
+            scopes.add(EVERY_GROUP)
         else:  # the repair for every group may still be begun, for another one
             scopes |= dismissed
         return Closing(
@@ -99,12 +99,15 @@ class Dismissals:
         )
 
     def _may_close_for_all(self, seen: KeyAsSeen, *, is_begun: bool) -> bool:
-        """Of a repair that is not finished only if no round of this topic works on it any more."""
+        """Of a repair that is not finished only if no round of this topic works on it any more; where there is none,
+        only if every group has a verdict: one without may be lagging."""
         for repair in seen.repairs:
             if repair.scope == EVERY_GROUP:
                 is_left = not any(row.subscription in self._configured for row in seen.candidates)
                 return repair.state is RepairState.FAILED or (is_left and repair.state is not RepairState.DONE)
-        return is_begun
+        judged, topic = {row.subscription for row in seen.candidates}, seen.candidates[0].subscription
+        of_topic = {s for s in self._configured if (s.environment, s.topic) == (topic.environment, topic.topic)}
+        return is_begun and of_topic <= judged
 
     def _under_way(self, row: Candidate, repairs: Sequence[Repair]) -> str | None:
         """Why the group's effect may still come: its row is open, or a repair that reaches it is not finished.

@@ -500,7 +500,8 @@ class ReconcileRound:
         rows = self._repairs.of_keys(topic.environment, topic.topic, [unique_key]).get(unique_key, ())
         as_read = True
         for row in rows:
-            if row.scope != EVERY_GROUP or row.state is not RepairState.FAILED:
+            # One that was dismissed: for other groups, as this one is not dismissed.
+            if row.scope != EVERY_GROUP or not (row.state is RepairState.FAILED or row.is_dismissed):
                 continue
             if RUNGS[row.rung].is_per_group and row.rung in topic.repair_order:
                 as_read &= self._repairs.reopen(row, rung=row.rung)

@@ -331,12 +331,14 @@ class MemoryRepairs:
             return self._write(replace(row, lease_until_ms=self._lease_until_ms(lease_seconds)))
 
     def reopen(self, repair: Repair, *, rung: Rung) -> bool:
-        """FAILED, or closed unsent, becomes OPEN."""
+        """FAILED, dismissed, or closed unsent, becomes OPEN."""
         with self._rows.lock:
             row = self._rows.repairs.get(_key(repair))
             now_ms = self._rows.clock.now_ms()
-            if row is not None and row.closed_unsent and row.done_at_ms == repair.done_at_ms:
-                opened = replace(row, attempts=0, created_at_ms=now_ms, done_at_ms=None)
+            is_dismissed = row is not None and row.is_dismissed and row.scope == EVERY_GROUP
+            is_closed = row is not None and (row.closed_unsent or is_dismissed)
+            if row is not None and is_closed and row.done_at_ms == repair.done_at_ms:
+                opened = replace(row, attempts=int(is_dismissed), created_at_ms=now_ms, done_at_ms=None)
             elif row is not None and row.state is RepairState.FAILED and _sends(row) == _sends(repair):
                 opened = replace(row, attempts=1)
             else:

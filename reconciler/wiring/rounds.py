@@ -229,6 +229,7 @@ class RoundAssembly:
             sends=broker_repairs(self._connections),
             outbox=witnesses.outbox,
             inbox=witnesses.inbox,
+            candidates=ledger.candidates,
             repairs=ledger.repairs,
             hand_overs=ledger.hand_overs,
             holds=ledger.holds,

@@ -149,8 +149,8 @@ def rounds_of(world: World, process: Process) -> ReconcileRound:
         ),
         repairer=Repairer(
             brokers=evidence, sends=SimulatedRepairs(process, world.cluster, evidence), outbox=outbox, inbox=inbox,
-            repairs=ledger.repairs, hand_overs=ledger.hand_overs, holds=ledger.holds, rules=RepairRules(),
-            clock=process.clock, owner=process.name, events=events,
+            candidates=ledger.candidates, repairs=ledger.repairs, hand_overs=ledger.hand_overs, holds=ledger.holds,
+            rules=RepairRules(), clock=process.clock, owner=process.name, events=events,
         ),
         breaker=CircuitBreaker(
             holds=ledger.holds, rules=BreakerRules(), owner=process.name, clock=process.clock, events=events,

@@ -173,10 +173,14 @@ class Repair:
     first_sent_at_ms: int | None = None
 
     @property
+    def is_dismissed(self) -> bool:
+        """True: closed by a person."""
+        return self.state is RepairState.DONE and (self.answer or "").startswith(DISMISSED_BY)
+
+    @property
     def closed_unsent(self) -> bool:
         """True: DONE without a send, as every effect was seen. A row that a person dismissed is not meant."""
-        is_dismissed = self.answer is not None and self.answer.startswith(DISMISSED_BY)
-        return self.state is RepairState.DONE and self.attempts == 0 and not is_dismissed
+        return self.state is RepairState.DONE and self.attempts == 0 and not self.is_dismissed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,8 +235,9 @@ class Repairs(Protocol):
         """A finished row is OPEN again on the rung. False if it has changed since it was read.
 
         A FAILED row, by an operator's wish, counts one attempt: the copies that exist have been waited for, so the
-        next step sends again; it has changed if it was sent since. A row that was closed unsent begins as a new one
-        does. Other rows are left as they are.
+        next step sends again; it has changed if it was sent since. One of every group that a
+        person dismissed for others does the same. A row that was closed unsent begins as a new one does. Other rows are
+        left as they are.
         """
         ...
 

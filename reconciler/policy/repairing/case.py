@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from reconciler.clock import Backoff
@@ -29,7 +29,7 @@ from reconciler.policy.evidence import OutboxRow, StoredMessage
 from reconciler.policy.inquiry.case_file import CaseFile, Question
 from reconciler.policy.inquiry.delivery import other_content, stand_in_row
 from reconciler.policy.plan import SubscriptionPlan
-from reconciler.policy.ports import Repair
+from reconciler.policy.ports import Candidate, Repair
 from reconciler.policy.repairing.rungs import RUNGS, Act, RungTraits
 
 ATTEMPTS_MAX = 16
@@ -100,6 +100,8 @@ class RepairCase(CaseFile):
     now_ms: int
     #: After a send the effect is looked for no earlier.
     verify_after_seconds: float
+    #: Group -> its verdict in the ledger, read after the claim. A group that was not judged has none.
+    verdicts: Mapping[str, Candidate] = field(default_factory=dict)
 
     def not_before_ms(self, question: Question) -> int:
         """The proof of the loss; for committed copies also the last send, which may have made one."""
@@ -120,16 +122,33 @@ class RepairCase(CaseFile):
 
     @property
     def missing(self) -> tuple[SubscriptionPlan, ...]:
-        """Groups whose effect is waited for: not those that were given the message before they answer for messages.
+        """Groups whose effect is waited for: not those that were given the message before they answer for messages, nor
+        those that a person has dismissed.
 
         If none were left, nobody has the effect and no broker a copy, a half proved the loss that has gone since: it is
         everybody's.
         """
-        lacking = self._lacking()
+        lacking = tuple(plan for plan in self._lacking() if not self._is_dismissed(plan))
         answering = tuple(plan for plan in lacking if not self.lies_before(plan))
         was_given = self.own_copies is not None and self.own_copies.is_found
         is_everybodys = not was_given and not any(self._has_effect(plan.group) for plan in self.plans)
         return lacking if is_everybodys and not answering else answering
+
+    @property
+    def spared(self) -> tuple[str, ...]:
+        """Groups without the effect that a person has dismissed. A copy for every group would be a second effect there:
+        what was missing has been done by hand."""
+        return tuple(sorted(plan.group for plan in self._lacking() if self._is_dismissed(plan)))
+
+    @property
+    def unread_verdict(self) -> str | None:
+        """Why it is not known whether a person has dismissed a group that lacks the effect; None: it is known."""
+        rows = [self.verdicts[plan.group] for plan in self._lacking() if plan.group in self.verdicts]
+        return next((f"verdict of {row.subscription.group}: {row.damage}" for row in rows if row.damage), None)
+
+    def _is_dismissed(self, plan: SubscriptionPlan) -> bool:
+        row = self.verdicts.get(plan.group)
+        return row is not None and row.is_dismissed
 
     def position_of(self, plan: SubscriptionPlan) -> Verdict | Question:
         """As for every case file, but UNKNOWN for a group without an inbox that is past the copies."""

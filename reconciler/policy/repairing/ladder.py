@@ -132,7 +132,7 @@ def open_halves(case: RepairCase) -> tuple[StoredMessage, ...]:
 
 
 def _open(case: RepairCase) -> Question | RepairStep:
-    refused = _too_often(case) or _commit_unproved(case) or _effect_unknown(case)
+    refused = _too_often(case) or _commit_unproved(case) or _verdict_unread(case) or _effect_unknown(case)
     if refused is not None:
         return refused
     if case.own_copies is None:
@@ -145,6 +145,8 @@ def _open(case: RepairCase) -> Question | RepairStep:
             return settled
     if case.repair.rung not in case.topic.repair_order:
         return _climb(case, f"{case.repair.rung} is not in repair_order any more")
+    if case.spared and not case.rung.is_per_group:
+        return _climb(case, f"{case.repair.rung} would also reach {', '.join(case.spared)}, which a person dismissed")
     if case.rung.needs_half:
         return _end(case)
     return _send_again(case)
@@ -181,6 +183,16 @@ def _commit_unproved(case: RepairCase) -> RepairStep | None:
         return _failed(case, "the outbox row is not committed any more")
     contradicted = contradiction(case.outbox)
     return None if contradicted is None else _failed(case, contradicted)
+
+
+def _verdict_unread(case: RepairCase) -> RepairStep | None:
+    """A group's verdict that cannot be read may say that a person has dismissed it."""
+    why = case.unread_verdict
+    if why is None:
+        return None
+    if case.waited_seconds < DAMAGED_SECONDS_MAX:
+        return _wait(case, why)
+    return _failed(case, f"damaged, mend it and repair the key by hand: {why}")
 
 
 def _effect_unknown(case: RepairCase) -> RepairStep | None:

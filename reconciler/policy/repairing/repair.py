@@ -27,6 +27,7 @@ from reconciler.policy.plan import TopicPlan
 from reconciler.policy.ports import (
     BrokerEvidence,
     BrokerRepairs,
+    Candidates,
     HandOvers,
     Holds,
     InboxEvidence,
@@ -153,6 +154,7 @@ class Repairer:
         sends: BrokerRepairs,
         outbox: OutboxEvidence,
         inbox: InboxEvidence,
+        candidates: Candidates,
         repairs: Repairs,
         hand_overs: HandOvers,
         holds: Holds,
@@ -173,6 +175,7 @@ class Repairer:
         self._sends = sends
         self._outbox = outbox
         self._inbox = inbox
+        self._candidates = candidates
         self._repairs = repairs
         self._hand_overs = hand_overs
         self._holds = holds
@@ -273,7 +276,9 @@ class Repairer:
         return outcomes + [work.outcome for work in works if work.outcome is not None]
 
     def _cases(self, topic: TopicPlan, repairs: Sequence[Repair]) -> list[RepairCase]:
-        """With the inboxes of every group and the outbox, read after the claims."""
+        """With the verdict and the inbox of every group and the outbox, read after the claims."""
+        keys = [repair.unique_key for repair in repairs]
+        verdicts = {plan.group: self._candidates.of_keys(plan.subscription, keys) for plan in topic.subscriptions}
         has_outbox = self._outbox.is_configured(topic.topic)
         of_group = {
             plan.group: GroupAnswers(has_inbox=self._inbox.is_configured(plan.subscription))
@@ -291,6 +296,7 @@ class Repairer:
                 repair=repair,
                 now_ms=self._now_ms(repair),
                 verify_after_seconds=self._rules.verify_after_seconds,
+                verdicts={g: rows[repair.unique_key] for g, rows in verdicts.items() if repair.unique_key in rows},
             )
             for repair in repairs
         ]

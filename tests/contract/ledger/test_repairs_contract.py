@@ -249,14 +249,33 @@ def test_a_repair_that_was_closed_unsent_begins_as_a_new_one_and_only_once(world
     assert claimable(world) == [key(1)]
 
 
-def test_neither_a_send_nor_a_person_is_undone_by_a_loss_that_is_proved_again(world: World) -> None:
+def test_a_repair_that_a_person_dismissed_is_not_one_that_was_closed_unsent_and_another_person_opens_it_once(
+    world: World,
+) -> None:
     repairs = world.ledger.repairs
     mine = claimed(world)
     repairs.change(mine, RepairChange(state=RepairState.FAILED, rung=Rung.END), token="mine")
     assert repairs.dismiss(mine, answer="dismissed by anna: refunded")
     dismissed = repairs.of_keys(world.environment, "ORDERS", [key(1)])[key(1)][0]
-    assert not dismissed.closed_unsent
-    assert not repairs.reopen(dismissed, rung=Rung.END)
+    assert (dismissed.closed_unsent, dismissed.is_dismissed) == (False, True)
+    assert claimable(world) == []
+    world.clock.advance(60)
+    assert repairs.reopen(dismissed, rung=Rung.END)
+    assert not repairs.reopen(dismissed, rung=Rung.END), "it has been opened since it was read"
+    row = repairs.of_keys(world.environment, "ORDERS", [key(1)])[key(1)][0]
+    assert (row.state, row.attempts, row.done_at_ms, row.is_dismissed) == (RepairState.OPEN, 1, None, False)
+    assert row.created_at_ms == world.clock.now_ms()
+
+
+def test_a_repair_that_is_done_is_not_opened_again(world: World) -> None:
+    repairs = world.ledger.repairs
+    first = claimed(world)
+    sending = RepairChange(state=RepairState.SENDING, rung=Rung.END, counts_as_attempt=True)
+    assert repairs.change(first, sending, token="mine") is not None
+    for state in (RepairState.SENT, RepairState.DONE):
+        repairs.change(first, RepairChange(state=state, rung=Rung.END, answer="the effect is there"), token="mine")
+    done = repairs.of_keys(world.environment, "ORDERS", [key(1)])[key(1)][0]
+    assert not repairs.reopen(done, rung=Rung.END)
     assert claimable(world) == []
 
 

@@ -227,6 +227,7 @@ def build(
             sends=RemotingBrokerRepairs(instance),
             outbox=outbox,
             inbox=inbox,
+            candidates=ledger.candidates,
             repairs=ledger.repairs,
             hand_overs=ledger.hand_overs,
             holds=ledger.holds,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from reconciler.contract.subscription import Shard, Subscription
-from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
+from reconciler.contract.tables import REPAIR_ORDER_DEFAULT, CandidateState, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.dismissal import Dismissals, KeyAsSeen
 from reconciler.policy.ports import RepairChange, Verification
@@ -28,9 +28,9 @@ def rows_of(world: World, unique_key: str = key(1)) -> KeyAsSeen:
     return KeyAsSeen(candidates=life.candidates, repairs=life.repairs)
 
 
-def given_up(*groups: str) -> World:
+def given_up(*groups: str, order: tuple[Rung, ...] = REPAIR_ORDER_DEFAULT) -> World:
     """A message without a half and without a body: nothing is left to be sent again."""
-    world = World(shards=1, groups=groups or ("billing",))
+    world = World(shards=1, groups=groups or ("billing",), repair_order=order)
     world.lose(1)
     world.broker.halves.clear()
     world.rounds(world.process(), 30)
@@ -227,3 +227,111 @@ def test_a_hand_over_that_a_worker_runs_is_not_dismissed_although_its_group_left
     assert without.dismiss(seen, group=None, by="operator anna", reason=REASON) == {"billing": "dismissed"}
     world.run_replay_workers()
     assert ("billing", key(1)) not in world.inbox.rows
+
+
+def paid_by_hand_for_billing_alone(*order: Rung) -> World:
+    """Nothing was left to be sent again, so that a person has paid billing's; then the message comes back."""
+    world = given_up("billing", "shipping", order=order or REPAIR_ORDER_DEFAULT)
+    assert dismiss(world, group="billing") == {"billing": "dismissed"}
+    world.commit_locally(key(1), world.broker.send_half(key(1)))
+    world.process().repair_one(world.subscriptions[1], key(1))
+    return world
+
+
+def test_what_was_paid_by_hand_for_one_group_is_not_paid_again_by_the_repair_of_another_one() -> None:
+    world = paid_by_hand_for_billing_alone()
+    process = world.process()
+    for _ in range(6):
+        world.rounds(process, 5)
+        world.run_replay_workers()
+    assert sorted(world.inbox.rows) == [("shipping", key(1))]
+    assert world.broker.copies == []  # END ROLLBACK alone
+    repair, handed_over = world.repair(key(1)), world.repair(key(1), "billing")
+    assert repair is not None
+    assert (repair.state, repair.rung) == (RepairState.DONE, Rung.HAND_OVER)
+    assert handed_over is not None
+    assert handed_over.answer == f"dismissed by operator anna: {REASON}"
+    assert not needs_a_person(world)
+
+
+def test_what_reaches_every_group_is_left_to_a_person_once_one_of_them_is_dismissed() -> None:
+    world = paid_by_hand_for_billing_alone(Rung.END, Rung.REPUBLISH)
+    world.rounds(world.process(), 30)
+    assert (world.inbox.rows, world.broker.ends, world.broker.republished) == ({}, [], [])
+    repair = world.repair(key(1))
+    assert repair is not None
+    assert repair.state is RepairState.FAILED
+    assert repair.answer == "republish would also reach billing, which a person dismissed, and there is no further rung"
+
+
+def test_a_repair_that_was_sent_ends_with_the_effects_of_the_groups_that_are_not_dismissed() -> None:
+    """Billing has acknowledged the copy without an effect, and a process of an older release has dismissed it."""
+    world = World(shards=1, groups=("billing", "shipping"))
+    world.lose(1)
+    process = world.process()
+    world.rounds(process, 6, consume=False)
+    assert len(world.broker.copies) == 1
+    record_dismissal(world, "billing")
+    world.consume("billing", effects=False)
+    world.rounds(process, 20, consume=False)
+    repair = world.repair(key(1))
+    assert repair is not None
+    assert (repair.state, repair.answer) == (RepairState.SENT, "shipping: LAGGING")
+    world.consume("shipping")
+    world.rounds(process, 20, consume=False)
+    repair = world.repair(key(1))
+    assert repair is not None
+    assert (repair.state, len(world.broker.copies)) == (RepairState.DONE, 1)
+
+
+def record_dismissal(world: World, group: str) -> None:
+    """All that a dismissal by release 0.2.0 leaves."""
+    record_verdict(world, group, Verdict.QUARANTINED, CandidateState.SETTLED)
+
+
+def record_verdict(world: World, group: str, verdict: Verdict, state: CandidateState) -> None:
+    subscription = next(s for s in world.subscriptions if s.group == group)
+    seen = Verification(
+        unique_key=key(1), verdict=verdict, evidence={}, first_seen_ms=1, state=state, wait_seconds=0.0
+    )  # fmt: skip
+    world.ledger.candidates.record(Shard(subscription=subscription, number=0), [seen])
+
+
+def test_a_dismissal_leaves_the_repair_to_a_group_that_still_lags() -> None:
+    """Billing's copy was refused, and the brokers have deleted it. Shipping has no verdict before it reads on."""
+    world = World(shards=1, groups=("billing", "shipping"))
+    half = world.broker.send_half(key(1))
+    world.commit_locally(key(1), half)
+    record_verdict(world, "billing", Verdict.DELIVERED_NOT_APPLIED, CandidateState.QUARANTINED)
+    assert dismiss(world) == {"billing": "dismissed"}
+    world.announce(key(1))
+    process = world.process()
+    for _ in range(6):
+        world.rounds(process, 5)
+        world.run_replay_workers()
+    assert sorted(world.inbox.rows) == [("shipping", key(1))]
+    assert world.broker.copies == []
+
+
+def test_a_group_that_lagged_while_a_repair_was_dismissed_is_repaired_by_a_person() -> None:
+    world = World(shards=1, groups=("billing", "shipping"))
+    world.lose(1)
+    world.broker.halves.clear()
+    billing, shipping = world.subscriptions
+    process = world.process()
+    for _ in range(30):  # shipping has no round
+        world.clock.advance(5)
+        process.run(billing)
+    assert dismiss(world) == {"billing": "dismissed"}
+    world.commit_locally(key(1), world.broker.send_half(key(1)))
+    for _ in range(10):
+        world.clock.advance(5)
+        process.run(shipping)
+    assert world.verdict(key(1), "shipping") == "QUARANTINED"
+    judged, outcome = process.repair_one(shipping, key(1))
+    assert judged.verification.verdict is Verdict.LOST_CONFIRM
+    assert outcome is not None
+    assert (outcome.outcome, outcome.rung) == ("sent", Rung.HAND_OVER)
+    world.run_replay_workers()
+    assert sorted(world.inbox.rows) == [("shipping", key(1))]
+    assert world.broker.copies == []

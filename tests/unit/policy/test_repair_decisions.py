@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.contract.tables import OutboxState, RepairState, Rung
+from reconciler.contract.tables import CandidateState, OutboxState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.evidence import ConsumeMode, EndOutcome, Lookup, Presence, QueuePosition, SendAnswer
 from reconciler.policy.inquiry.case_file import GroupAnswers, Question
 from reconciler.policy.inquiry.delivery import newest_per_broker
+from reconciler.policy.ports import Candidate
 from reconciler.policy.repairing.case import ATTEMPTS_MAX, RepairCase, RepairStep, require_legal
 from reconciler.policy.repairing.ladder import after_answer, decide
 from reconciler.policy.repairing.rungs import Act
@@ -119,6 +120,59 @@ def test_nothing_is_sent_while_no_group_is_known_to_lack_the_effect(inboxes: dic
     decision = decided(case(inboxes=inboxes))
     assert decision.act is act
     assert decision.state is (RepairState.SENDING if act is Act.END else RepairState.OPEN)
+
+
+def verdict_on_billing(**changes: Any) -> dict[str, Candidate]:
+    row = Candidate(
+        subscription=WORLD.subscriptions[0], unique_key=key(1), shard=0, state=CandidateState.SETTLED,
+        verdict=Verdict.QUARANTINED, loss_verdict=Verdict.EXPIRED, evidence={}, attempts=1, first_seen_ms=1,
+        next_at_ms=1, updated_at_ms=1,
+    )  # fmt: skip
+    return {"billing": replace(row, **changes)}
+
+
+@pytest.mark.parametrize(
+    ("settled_as", "effect", "rung"),
+    [
+        (Verdict.QUARANTINED, ABSENT, Rung.REPUBLISH),  # a person dismissed it: END would reach billing
+        (Verdict.QUARANTINED, UNKNOWN, Rung.REPUBLISH),
+        (Verdict.QUARANTINED, EFFECT, Rung.END),  # its inbox refuses another copy
+        (Verdict.CONSUMED, ABSENT, Rung.END),
+    ],
+)
+def test_what_reaches_every_group_is_not_sent_once_a_group_without_the_effect_is_dismissed(
+    settled_as: Verdict, effect: Lookup[Any], rung: Rung
+) -> None:
+    inboxes = {"billing": effect, "shipping": ABSENT}
+    decision = decided(case(inboxes=inboxes, verdicts=verdict_on_billing(verdict=settled_as)))
+    assert decision.rung is rung
+    assert (decision.state is RepairState.SENDING) == (rung is Rung.END)
+
+
+def test_a_hand_over_leaves_out_the_group_that_is_dismissed() -> None:
+    decision = decided(case(rung=Rung.HAND_OVER, verdicts=verdict_on_billing()))
+    assert (decision.act, decision.groups) == (Act.HAND_OVER, ("shipping",))
+
+
+def test_a_group_that_does_not_take_the_message_is_spared_nothing() -> None:
+    plans = tuple(
+        replace(p, tags=frozenset({"other"})) if p.group == "billing" else p for p in WORLD.topic.subscriptions
+    )
+    one = case(topic=replace(WORLD.topic, subscriptions=plans), verdicts=verdict_on_billing())
+    assert decided(one).act is Act.END
+
+
+@pytest.mark.parametrize(("waited_ms", "state"), [(899_999, RepairState.OPEN), (900_000, RepairState.FAILED)])
+def test_a_verdict_that_cannot_be_read_may_be_a_dismissal_and_nothing_is_sent(
+    waited_ms: int, state: RepairState
+) -> None:
+    """Its own rounds write it anew while the key is pending; a dismissed one nobody does."""
+    unread = verdict_on_billing(state=CandidateState.OPEN, verdict=Verdict.UNKNOWN, damage="state: DISMISST")
+    one = case(now_ms=OPEN_ROW.created_at_ms + waited_ms, verdicts=unread)
+    assert (decided(one).act, decided(one).state) == (Act.WRITE, state)
+    assert "state: DISMISST" in decided(one).reason
+    with_effect = replace(one, of_group={**one.of_group, "billing": GroupAnswers(inbox=EFFECT)})
+    assert decided(with_effect).act is Act.END
 
 
 @pytest.mark.parametrize(("attempts", "act"), [(15, Act.END), (16, Act.WRITE), (17, Act.WRITE)])

@@ -283,6 +283,7 @@ class World:
                 sends=broker,
                 outbox=outbox,
                 inbox=inbox,
+                candidates=candidates,
                 repairs=repairs,
                 hand_overs=m.wrap(self.ledger.hand_overs),
                 holds=holds,
