@@ -23,6 +23,7 @@ from reconciler.channels.connections import certificate_problem, encrypt, open_c
 from reconciler.channels.deadline import Deadline, ReceivedBytes
 from reconciler.channels.proxies import Proxy, proxy_of
 from reconciler.clock import Clock, SystemClock
+from reconciler.contract.urls import address_of
 from reconciler.errors import ChannelAway, ChannelRefused
 
 #: For the connection to one address, the handshake of TLS, and each wait for bytes.
@@ -161,7 +162,7 @@ class HttpPost:
     def _tunnel(self, opened: socket.socket, proxy: Proxy, receiver: tuple[str, int], deadline: Deadline) -> None:
         """Lets the proxy pass on what is sent from now on (RFC 9110, 9.3.6)."""
         host, port = receiver
-        authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        authority = address_of(host, port)
         client = _client(opened, "http", receiver, deadline)  # reads ahead, and nothing comes before we begin TLS
         client.request("CONNECT", authority, headers={"Host": authority, **proxy.headers})
         response = client.getresponse()

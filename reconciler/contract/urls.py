@@ -117,6 +117,11 @@ def read_address(text: str) -> tuple[str, int | None]:
     return found["host"], port
 
 
+def address_of(host: str, port: int) -> str:
+    """The address as settings take it: "host:port", or "[host]:port" of IPv6."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def _can_be_resolved(host: str) -> bool:
     """False for names that are too long or have an empty part: Python's resolver raises UnicodeError for them."""
     return len(host) <= HOST_CHARACTERS_MAX and all(0 < len(p) <= LABEL_CHARACTERS_MAX for p in host.split("."))

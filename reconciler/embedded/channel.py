@@ -9,6 +9,7 @@ import struct
 from collections import deque
 from collections.abc import Callable, Mapping
 
+from reconciler.contract.urls import address_of
 from reconciler.embedded.families import Family
 from reconciler.embedded.faults import Faults
 from reconciler.embedded.layout import packed_host
@@ -98,7 +99,7 @@ class Channel(asyncio.Protocol):
             raise TypeError("a stream transport is needed")
         self._transport = transport
         host, port = transport.get_extra_info("peername")[:2]
-        self.peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self.peer = address_of(host, port)
         self.born_host = packed_host(host, port)
         self._channels.add(self)
 

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from reconciler.clock import Clock, SystemClock
+from reconciler.contract.urls import address_of
 from reconciler.embedded.access_control import BrokerUser
 from reconciler.embedded.broker import Broker
 from reconciler.embedded.families import DEFAULT_FAMILY, Family, family_named
@@ -167,14 +168,13 @@ class EmbeddedBroker:
     @property
     def address(self) -> str:
         """host:port of the broker."""
-        host = self._advertise or self._host
-        return f"[{host}]:{self._port}" if ":" in host else f"{host}:{self._port}"
+        return address_of(self._advertise or self._host, self._port)
 
     @property
     def name_servers(self) -> str:
         """What clients are configured with: "host:port", several separated by semicolons."""
         if self._register_with:
-            return ";".join(f"{host}:{port}" for host, port in self._register_with)
+            return ";".join(address_of(host, port) for host, port in self._register_with)
         return self.address
 
     # -- looking inside, for tests -----------------------------------------------------------------

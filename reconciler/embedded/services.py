@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from reconciler.clock import Clock
+from reconciler.contract.urls import address_of
 from reconciler.embedded.check_service import CheckService
 from reconciler.embedded.consumers import ClientRegistry, RebalanceLocks
 from reconciler.embedded.families import Family
@@ -43,4 +44,4 @@ class BrokerServices:
     @property
     def address(self) -> str:
         """host:port as clients reach it."""
-        return f"{self.host}:{self.port}"
+        return address_of(self.host, self.port)

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 from reconciler.clock import Clock
 from reconciler.commands.job_worker import working_on_jobs
 from reconciler.commands.notices import telling, telling_audits
+from reconciler.contract.urls import address_of
 from reconciler.instrumentation.listening import address_refused, host_and_port
 from reconciler.policy.brakes import RateLimit
 from reconciler.settings.schema import Settings
@@ -79,7 +80,7 @@ def serving(services: WebServices, listen: str) -> Iterator[tuple[str, int]]:
         host, port = bound.getsockname()[:2]
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, name="web", daemon=True)
         thread.start()
-        logger.info("web_listening", extra={"address": f"{host}:{port}", "prefix": web.url_prefix})
+        logger.info("web_listening", extra={"address": address_of(host, port), "prefix": web.url_prefix})
         try:
             yield host, port
         finally:

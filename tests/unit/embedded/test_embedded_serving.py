@@ -26,6 +26,7 @@ from reconciler.errors import ConfigurationError, InvalidValue, ProtocolViolatio
 from reconciler.rocketmq.client.name_servers import NameServers
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.client.tls import TlsSettings
+from reconciler.rocketmq.wire.address import parse_address
 from reconciler.rocketmq.wire.frame import Command, decode_frame, encode_frame
 from tests.polling import eventually
 from tests.services.certificates import Authority
@@ -42,13 +43,16 @@ class TermAfterFirstLine(io.StringIO):
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def test_it_serves_until_sigterm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
+def test_it_serves_until_sigterm_and_names_the_address_that_settings_take(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, host: str
+) -> None:
     output = TermAfterFirstLine()
     monkeypatch.setattr("sys.stdout", output)
-    assert serve("127.0.0.1:0", family="4.9.7", data=tmp_path, knobs=["drop_ends=1", "transactionCheckMax=2"]) == 0
+    assert serve(f"{host}:0", family="4.9.7", data=tmp_path, knobs=["drop_ends=1", "transactionCheckMax=2"]) == 0
     ready = json.loads(output.getvalue())
     assert ready["family"] == "4.9"
-    assert ready["listen"].startswith("127.0.0.1:")
+    assert ready["listen"] == f"{host}:{parse_address(ready['listen'])[1]}"
 
 
 def test_main_ends_with_2_and_a_message(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
