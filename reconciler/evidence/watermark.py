@@ -29,6 +29,10 @@ class _QueueOnMaster:
     position: QueuePosition
 
 
+class _LacksOffset(BrokerUnavailable):
+    """The group has stored no offset where messages wait: nobody knows which of them it has had."""
+
+
 class Watermarks:
     """Thread-safe. Remembers which queues gave offsets a second time (reused_offsets.py)."""
 
@@ -61,7 +65,8 @@ class Watermarks:
                 if at_ms < lowest.at_ms:
                     lowest = Watermark(state=WatermarkState.KNOWN, at_ms=at_ms, detail=_held_back(placed.position))
         except ReconcilerError as error:
-            return Watermark(state=WatermarkState.UNKNOWN, at_ms=0, detail=str(error))
+            lacks_offset = isinstance(error, _LacksOffset)
+            return Watermark(state=WatermarkState.UNKNOWN, at_ms=0, detail=str(error), lacks_offset=lacks_offset)
         return replace(lowest, waiting=waiting, waiting_since_ms=since_ms)
 
     def positions(self, topic: str, group: str, *, pop_retry_topics: Sequence[str] = ()) -> list[QueuePosition] | None:
@@ -128,7 +133,7 @@ class Watermarks:
             return None
         offset = position.consumer_offset
         if offset is None or (offset == 0 and not self._stores_zero(placed.address)):
-            raise BrokerUnavailable(f"{group} has stored no offset for {_named(position)}, where messages wait")
+            raise _LacksOffset(f"{group} has stored no offset for {_named(position)}, where messages wait")
         if offset > position.max_offset:
             raise BrokerUnavailable(
                 f"{group} is at {offset} of {_named(position)}, which ends at {position.max_offset}"

@@ -280,6 +280,8 @@ class Watermark:
     waiting: int = 0
     #: Broker store time of the first of them; None: none waits, or it is not known.
     waiting_since_ms: int | None = None
+    #: UNKNOWN, because the group has stored no offset for a queue that holds messages.
+    lacks_offset: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

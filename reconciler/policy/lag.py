@@ -18,9 +18,9 @@ class Lag:
     """What waits for a group."""
 
     subscription: Subscription
-    #: Messages in the queues of its topic and retry topics.
+    #: Messages in the queues of its topic and retry topics; its pending keys, where it has stored no offset.
     waiting: int
-    #: Broker store time of the first of them.
+    #: Broker store time of the first of them; when the oldest key was first seen.
     since_ms: int
     #: Every broker says that nobody is connected, and the group does not pop.
     is_deserted: bool = False
@@ -31,15 +31,26 @@ class Lag:
 
 
 def lag_of(
-    subscription: Subscription, watermark: Watermark, *, asked_ms: int, alarm_seconds: float, skew_margin_seconds: float
+    subscription: Subscription,
+    watermark: Watermark,
+    *,
+    pending: int = 0,
+    oldest_pending_ms: int | None = None,
+    asked_ms: int,
+    alarm_seconds: float,
+    skew_margin_seconds: float,
 ) -> Lag | None:
     """None: nothing waits, or not for that long, or it is not known. `alarm_seconds`: 0: never.
 
-    The margin is added: the time of the first message is that of its broker, `asked_ms` that of the ledger.
+    A group without an offset has had nothing, or keeps its offsets elsewhere: its pending keys wait if nobody is
+    connected, which the caller asks. The margin is added: `asked_ms` is the ledger's time, that of the first message
+    its broker's, that of the oldest key Redis'.
     """
-    if watermark.waiting_since_ms is None or not alarm_seconds:
+    waiting, since_ms = watermark.waiting, watermark.waiting_since_ms
+    if watermark.lacks_offset:
+        waiting, since_ms = pending, oldest_pending_ms
+    if since_ms is None or not alarm_seconds:
         return None
-    waited_ms = asked_ms - watermark.waiting_since_ms
-    if waited_ms <= round((alarm_seconds + skew_margin_seconds) * 1000):
+    if asked_ms - since_ms <= round((alarm_seconds + skew_margin_seconds) * 1000):
         return None
-    return Lag(subscription=subscription, waiting=watermark.waiting, since_ms=watermark.waiting_since_ms)
+    return Lag(subscription=subscription, waiting=waiting, since_ms=since_ms)

@@ -395,23 +395,35 @@ def _status_of(
         last_round_ms=max((r.done.at_ms for r in last if r.done.shard.number < topic.shards), default=None),
         accounted=None if accounting is None else accounting.of(topic, plan, last, watermark),
         weaker=tuple(weaker),
-        lag=_lag(assembly, plan, watermark, asked_ms=asked_ms),
+        lag=_lag(assembly, plan, watermark, (pending, oldest_ms), asked_ms=asked_ms),
         since_ms=assembly.ledger.rounds.since_ms(subscription) if plan.since_ms is None else plan.since_ms,
     )
 
 
-def _lag(assembly: RoundAssembly, plan: SubscriptionPlan, watermark: Watermark, *, asked_ms: int) -> Lag | None:
+def _lag(
+    assembly: RoundAssembly,
+    plan: SubscriptionPlan,
+    watermark: Watermark,
+    pending: tuple[int | None, int | None],
+    *,
+    asked_ms: int,
+) -> Lag | None:
     """Who is connected is asked only where messages have waited for long."""
     found = lag_of(
         plan.subscription,
         watermark,
+        pending=pending[0] or 0,
+        oldest_pending_ms=pending[1],
         asked_ms=asked_ms,
         alarm_seconds=plan.lag_alarm_seconds,
         skew_margin_seconds=assembly.settings.rounds.skew_margin_seconds,
     )
     if found is None:
         return None
-    return replace(found, is_deserted=assembly.witnesses.brokers.is_deserted(plan.subscription))
+    is_deserted = assembly.witnesses.brokers.is_deserted(plan.subscription)
+    if watermark.lacks_offset and not is_deserted:
+        return None  # it may keep its offsets elsewhere
+    return replace(found, is_deserted=is_deserted)
 
 
 def _refused(

@@ -47,6 +47,23 @@ def test_a_group_for_which_nothing_waits_is_at_rest_and_one_that_is_not_known_sa
     assert (lag(caught_up), lag(unknown)) == (None, None)
 
 
+@pytest.mark.parametrize(("waited_seconds", "is_told"), [(310, False), (310.001, True)])
+def test_of_a_group_without_an_offset_the_oldest_pending_key_tells_how_long_messages_wait(
+    waited_seconds: float, is_told: bool
+) -> None:
+    found = lag_of(
+        BILLING,
+        Watermark(state=WatermarkState.UNKNOWN, at_ms=0, detail="no offset", lacks_offset=True),
+        pending=32,
+        oldest_pending_ms=NOW_MS - round(waited_seconds * 1000),
+        asked_ms=NOW_MS,
+        alarm_seconds=ALARM_SECONDS,
+        skew_margin_seconds=MARGIN_SECONDS,
+    )
+    assert (found is not None) is is_told
+    assert found is None or (found.waiting, found.since_ms) == (32, NOW_MS - 310_001)
+
+
 @pytest.mark.parametrize(
     ("is_deserted", "says"), [(True, "nobody is connected"), (False, "do its consumers make progress?")]
 )

@@ -103,9 +103,23 @@ def test_the_watermark_follows_the_slowest_queue(positions: Positions, expected_
         assert _watermark(cluster) == expected
 
 
-def test_offset_0_of_an_older_broker_is_no_offset() -> None:
-    with _cluster({("Orders", 0): (0, 0, 7)}, version=MQVersion.V4_9_8) as cluster:
-        assert _watermark(cluster) == (WatermarkState.UNKNOWN, 0)
+@pytest.mark.parametrize(
+    ("offset", "version", "lacks"),
+    [
+        (0, MQVersion.V4_9_8, True),
+        (None, MQVersion.V5_3_3, True),
+        (0, MQVersion.V5_3_3, False),
+        (9, MQVersion.V5_3_3, False),
+    ],
+    ids=["0 of an older broker", "none", "0", "beyond the end"],
+)
+def test_a_watermark_says_whether_it_is_unknown_for_want_of_an_offset(
+    offset: int | None, version: int, lacks: bool
+) -> None:
+    with _cluster({("Orders", 0): (offset, 0, 7)}, version=version) as cluster:
+        found = _watermarks(cluster).watermark("Orders", "CG", skew_margin_seconds=MARGIN_SECONDS)
+        assert found.lacks_offset is lacks
+        assert not lacks or (found.state, found.at_ms) == (WatermarkState.UNKNOWN, 0)
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from redis import Redis
 
 from reconciler.commands.status.report import StatusReport, read_status
+from reconciler.contract.keyspace import ShardKeys
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.contract.unique_key import member_of
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.client_instance import ClientInstance
@@ -21,6 +26,7 @@ from reconciler.settings.file import load_settings
 from reconciler.sql import schema
 from reconciler.wiring.connections import Connections
 from tests.polling import eventually
+from tests.services.redis_server import RedisServer
 
 TOPIC, GROUP, WAITING = "ORDERS", "billing", 5
 
@@ -31,15 +37,17 @@ def broker() -> Iterator[EmbeddedBroker]:
         yield opened
 
 
-def status(broker: EmbeddedBroker, folder: Path, *, alarm_seconds: float = 0.001) -> StatusReport:
-    """Redis and the services' databases are away; only what brokers say of the group is looked at."""
+def status(
+    broker: EmbeddedBroker, folder: Path, *, alarm_seconds: float = 0.001, redis_url: str = "redis://127.0.0.1:1/0"
+) -> StatusReport:
+    """Redis, unless it is named, and the services' databases are away; only what is said of the group is looked at."""
     path = folder / "reconciler.toml"
     path.write_text(f"""environment = "test"
 rocketmq.name_servers = "{broker.name_servers}"
 rocketmq.request_timeout_seconds = 20
 unique_key_topic.queues = 1
 rounds.skew_margin_seconds = 0
-redis.url = "redis://127.0.0.1:1/0"
+redis.url = "{redis_url}"
 ledger.url = "sqlite:///{folder}/ledger.db"
 [[producers]]
 group = "shop"
@@ -86,6 +94,33 @@ def test_a_dead_group_with_messages_is_told_as_well(broker: EmbeddedBroker, tmp_
     (of_group,) = json.loads(json.dumps(report.as_dict()))["subscriptions"]
     assert of_group["waiting"] == WAITING
     assert of_group["waiting_since_ms"] <= report.asked_ms
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("is_connected", [False, True])
+def test_a_group_that_has_never_come_is_told_by_its_pending_keys(
+    broker: EmbeddedBroker, tmp_path: Path, redis_server: RedisServer, is_connected: bool
+) -> None:
+    """It has no offset, so brokers do not tell what waits; one that is connected may keep its offsets elsewhere."""
+    with RemotingClient() as client:
+        for topic in (TOPIC, "REFUNDS"):
+            Admin(client).create_topic(broker.address, topic, queues=1)
+    send(broker, WAITING)
+    subscription = Subscription(environment="test", topic=TOPIC, group=GROUP)
+    pending = ShardKeys(Shard(subscription=subscription, number=0)).pending
+    with Redis.from_url(redis_server.url) as direct:
+        direct.zadd(pending, {member_of(f"{number:032X}"): 1_700_000_000_000 + number for number in range(WAITING)})
+    with contextlib.ExitStack() as stack:
+        if is_connected:  # by another topic, so no offset of this one is stored
+            instance = stack.enter_context(ClientInstance(broker.name_servers))
+            member = PushConsumer(GROUP, instance=instance).subscribe("REFUNDS", "*")
+            stack.enter_context(member.register_listener(lambda _: ConsumeStatus.CONSUME_SUCCESS))
+            eventually(lambda: Admin(instance.client).group_members(broker.address, GROUP), within_seconds=60)
+        report = status(broker, tmp_path, redis_url=redis_server.url)
+    assert report.subscriptions[0].watermark.lacks_offset
+    told = f"{WAITING} messages wait for {TOPIC}/{GROUP} since 2023-11-14T22:13:20Z: nobody is connected"
+    assert any(line.startswith(told) for line in report.late_lines) is not is_connected
+    assert report.lagging == ()
 
 
 def test_a_group_without_members_and_messages_alarms(broker: EmbeddedBroker, tmp_path: Path) -> None:
