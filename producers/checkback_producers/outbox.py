@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from operator import attrgetter
@@ -23,7 +24,7 @@ from reconciler.contract.row_values import RowReader
 from reconciler.contract.secret import Secret
 from reconciler.contract.tables import OUTBOX, OutboxState
 from reconciler.contract.unique_key import require_unique_key
-from reconciler.errors import ConfigurationError, InvalidValue, MalformedInput
+from reconciler.errors import ConfigurationError, DatabaseAway, InvalidValue, MalformedInput
 from reconciler.policy.sweeping import OutboxFact, SettledTags
 from reconciler.sql.callers_connection import CallersConnection, UnsafeConnection
 from reconciler.sql.engines import (
@@ -78,6 +79,9 @@ _TOMBSTONES = RowReader(OUTBOX, _TOMBSTONE_NAMES)
 _FACTS = RowReader(OUTBOX, _FACT_NAMES, otherwise={"state": OutboxState.NEW})
 _COMPARED_FACTS = RowReader(OUTBOX, _COMPARED_NAMES, otherwise={"state": OutboxState.NEW})
 
+#: MySQL and MariaDB: a packet is too large (1153); the connection was closed while it was sent (2006), or after (2013).
+_CLOSED_BY_MYSQL = (1153, 2006, 2013)
+_PACKETS_A_BODY = 3
 _FINISHED = (OutboxState.SETTLED.value, OutboxState.ROLLED_BACK.value)
 
 
@@ -125,7 +129,7 @@ class SqlOutbox:
 
         Raises UnsafeConnection, RolledBackAlready, KeyTaken, ConfigurationError (no table) or DatabaseAway; after
         any of them the caller's transaction must be rolled back. Raises InvalidValue for a text that the database would
-        change, and takes the row back. Other driver errors pass as they are.
+        change, and takes the row back; and for a body above its max_allowed_packet. Other driver errors pass.
         """
         identity = self.identity()
         local = CallersConnection(connection)
@@ -140,7 +144,7 @@ class SqlOutbox:
                 local.execute(f"SAVEPOINT {_SAVEPOINT}", ())
             written = local.execute(_record_sql(local.dialect, local.marker), (*values, identity))
         except Exception as error:
-            self._refuse(error, entry.unique_key)
+            self._refuse(error, entry)
             raise
         if written != 1:
             raise UnsafeConnection(
@@ -328,7 +332,8 @@ class SqlOutbox:
             raise
         local.execute(f"RELEASE SAVEPOINT {_SAVEPOINT}", ())
 
-    def _refuse(self, error: Exception, unique_key: str) -> None:
+    def _refuse(self, error: Exception, entry: OutboxEntry) -> None:
+        unique_key = entry.unique_key
         original = driver_error(error)
         if "IntegrityError" in class_names(original):
             # Read on our own connection: in PostgreSQL the caller's transaction is aborted now.
@@ -342,7 +347,22 @@ class SqlOutbox:
                 raise KeyTaken(f"{unique_key}: the outbox has a row of another transaction under this key") from error
         translated = translate_driver_error(original, self.engine)
         if translated is not None:
+            self._require_fitting(original, entry.body or b"")
             raise translated from error
+
+    def _require_fitting(self, error: Exception, body: bytes) -> None:
+        """Raises InvalidValue if the server has closed the connection because of the body's length."""
+        if next(iter(error.args), None) not in _CLOSED_BY_MYSQL:
+            return
+        with suppress(DatabaseAway), reading(self.engine) as connection:
+            packet_bytes = int(connection.exec_driver_sql("SELECT @@max_allowed_packet").scalar_one())
+            # Each byte may be sent as two, and MariaDB 10.11 was seen to refuse half of what it names.
+            if 2 * len(body) >= packet_bytes:
+                remedy = (
+                    f"the server's max_allowed_packet is {packet_bytes}: raise it to {_PACKETS_A_BODY} times the "
+                    "largest body, send a smaller one, or do not keep bodies (keep_bodies)"
+                )
+                raise InvalidValue("body", f"{len(body)} bytes", remedy) from error
 
     def _mark(self, unique_keys: Sequence[str], sql: Callable[[str, int], str]) -> int:
         touched = 0
