@@ -31,11 +31,11 @@ from reconciler.announcing.port import (
     StepOutcome,
     log_event,
 )
-from reconciler.announcing.proving import Held, held, newest_held, pull_behind
+from reconciler.announcing.proving import Held, held, newest_held, pull_behind, record_before
 from reconciler.announcing.rules import AnnouncementRules
 from reconciler.clock import Backoff, Clock
 from reconciler.contract.defaults import HALF_SET_KEYS_MAX, LEASE_SECONDS
-from reconciler.contract.queue_proof import NEAR_OFFSETS_MAX, QueueRecord, with_record
+from reconciler.contract.queue_proof import NEAR_OFFSETS_MAX, QueueRecord, beginning_before, with_record
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import ReconcilerError
 from reconciler.policy.ports import AnnouncementLedger, AnnouncementQueue, HalfSets, RefusedAnnouncement
@@ -230,7 +230,8 @@ class AnnouncementStep:
             proved = self._proved_floor(queue)
             # Never the end of the queue: announcements older than this consumer must be admitted, too.
             start = self._source.earliest(queue) if proved is None else proved.queue_offset + 1
-            answer = self._half_sets.admit(shard, queue, expected=None, following=start, unique_keys=(), record=proved)
+            kept = beginning_before(start) if proved is None and start > 0 else proved
+            answer = self._half_sets.admit(shard, queue, expected=None, following=start, unique_keys=(), record=kept)
             stored, is_beginning = answer.offset, answer.admitted and proved is None
         known.compared_at = self._clock.monotonic_seconds()
         if stored is not None:
@@ -256,6 +257,8 @@ class AnnouncementStep:
         is_its_own = kept.proof is not None and kept.proof.following == position
         known.last = kept.proof.record if kept.proof is not None and is_its_own else None
         known.trail = tuple(kept.trail)
+        if position > 0 and known.last == beginning_before(position):
+            known.last, is_its_own, is_beginning = None, False, True
         known.beginnings = int(is_beginning and not is_its_own)
         is_believed = position > 0 and not is_its_own and not is_beginning
         seen = self._source.look(queue, offset=position - 1).record if is_believed else None
@@ -289,7 +292,9 @@ class AnnouncementStep:
             self._ledger.quarantine(self.subscription.environment, refused)
             reasons = ", ".join(sorted({each.reason for each in refused}))
             self._report(queue, EventKind.REFUSED, detail=reasons, count=len(refused))
-        record = self._last_record(queue, known, pulled)
+        state, record = self._last_record(queue, known, pulled)
+        if state is Held.OTHER:
+            return self._rewind(queue, known, position)
         if not self._move(queue, known, position, pulled.next_offset, unique_keys, apart, record=record):
             return StepOutcome(kind=StepKind.MOVED_ON, detail="the stored offset was another one")
         known.admitted_keys += len(unique_keys)
@@ -344,13 +349,20 @@ class AnnouncementStep:
             )
         return StepOutcome(kind=StepKind.MOVED_ON)
 
-    def _last_record(self, queue: AnnouncementQueue, known: _Queue, pulled: PulledBatch) -> QueueRecord | None:
-        """The last record that the pull returned. Where the filter left out many, the last one of any tag."""
+    def _last_record(
+        self, queue: AnnouncementQueue, known: _Queue, pulled: PulledBatch
+    ) -> tuple[Held, QueueRecord | None]:
+        """The last record that the pull returned. Where the filter left out many, the last one of any tag. OTHER: what
+        was pulled is of a queue that is no more."""
         if pulled.messages:
-            return pulled.messages[-1].record
-        if known.last is None or pulled.next_offset - known.last.queue_offset > NEAR_OFFSETS_MAX:
-            return self._source.look(queue, offset=pulled.next_offset - 1).record or known.last
-        return known.last
+            return Held.SAME, pulled.messages[-1].record
+        if known.last is not None and pulled.next_offset - known.last.queue_offset <= NEAR_OFFSETS_MAX:
+            return Held.SAME, known.last
+        state, seen = record_before(
+            self._source, queue, tag=self.subscription.topic, following=pulled.next_offset, last=known.last
+        )
+        is_proof = state is Held.SAME or known.last is None
+        return state, seen if is_proof else known.last
 
     def _move(
         self,
@@ -369,6 +381,7 @@ class AnnouncementStep:
         consumer moved the stored offset. `trail`: what is left of it; None: all. `is_beginning`: of the queue."""
         trail = known.trail if trail is None else trail
         trail = trail if record is None else with_record(trail, record)
+        kept = beginning_before(following) if record is None and is_beginning and following > 0 else record
         answer = self._half_sets.admit(
             self._shard(queue),
             queue,
@@ -376,7 +389,7 @@ class AnnouncementStep:
             following=following,
             unique_keys=unique_keys,
             apart=apart,
-            record=record,
+            record=kept,
             trail=trail if trail != known.trail else None,
         )
         if answer.admitted:

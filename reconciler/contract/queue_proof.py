@@ -58,6 +58,11 @@ class QueueProof:
         return f"{self.following} {self.record.text}"
 
 
+def beginning_before(offset: int) -> QueueRecord:
+    """Stands for the record before the place where a queue began, as its broker said: there was none."""
+    return QueueRecord(queue_offset=offset - 1, stored_at_ms=0, commit_log_offset=0, unique_key="")
+
+
 class StoredRecord(Protocol):
     """A message as a broker returned it (reconciler/rocketmq/wire/record.py)."""
 

@@ -292,3 +292,109 @@ def test_a_broker_that_refuses_an_offset_and_then_takes_it_back_is_believed_and_
     world.run(step)
     assert set(keys[5:]) <= world.half()
     assert step.states()[0].kind is StepKind.IDLE
+
+
+def others(world: World, count: int) -> None:
+    """That many announcements of another topic, which nobody reads here."""
+    for _ in range(count):
+        world.topic.send(b"", tag="OTHERS")
+
+
+def loses_its_tail(world: World, offset: int, *, calls: int) -> list[str]:
+    """The topic ends at the offset when it is asked once more after so many calls, and has grown far behind its end
+    before it answers. Returns the keys that will be announced then, the first ones in the new tail."""
+    answer, keys, left = world.topic._answer, list[str](), [calls]
+
+    def answers() -> None:
+        if left[0] == 0:
+            world.topic.lose_tail(len(world.topic.stored[QUEUE]) - offset)
+            keys.extend(send(world, 2))
+            others(world, 3_600 - offset)
+        left[0] -= 1
+        answer()
+
+    world.topic._answer = answers  # type: ignore[method-assign]
+    return keys
+
+
+@pytest.mark.parametrize("end", [100, 1_150, 1_900, 2_150])
+def test_a_tail_that_is_lost_between_any_two_calls_is_noticed_among_other_topics_announcements(end: int) -> None:
+    """A record that is looked at after a pull may be one of the new tail, whose earlier announcements were not read."""
+    for calls in range(14):
+        world = World()
+        send(world, 1)
+        others(world, 1_199)
+        step = world.step()
+        world.run(step)
+        others(world, 1_000)
+        keys = loses_its_tail(world, end, calls=calls)
+        world.run_seconds(step, 30.0)
+        assert len(keys) == 2
+        assert set(keys) <= world.half(), f"after {calls} calls"
+        assert step.states()[0].kind is StepKind.IDLE
+
+
+@pytest.mark.parametrize("end", [1_150, 1_900])
+def test_a_tail_that_is_lost_between_any_two_calls_of_a_process_that_begins_is_noticed(end: int) -> None:
+    for calls in range(10):
+        world = World()
+        send(world, 1)
+        others(world, 1_199)
+        first = world.step()
+        world.run(first)
+        first.release(QUEUE)
+        others(world, 1_000)
+        keys = loses_its_tail(world, end, calls=calls)
+        world.run_seconds(world.step("two"), 30.0)
+        assert set(keys) <= world.half(), f"after {calls} calls"
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize("accident", ["created again", "lost its tail", "put back"])
+def test_a_second_accident_before_anything_is_read_after_a_rewind_to_the_beginning_skips_nothing(
+    accident: str, is_restarted: bool
+) -> None:
+    """What is kept of the queue before the first accident stays until the next record: it proves nothing."""
+    world = World()
+    step = world.step()
+    for _minute in range(5):
+        world.topic.now_ms += 60_000
+        send(world, 4)
+        world.run(step)
+    former = list(world.topic.stored[QUEUE])
+    world.topic.create_again()
+    keys = send(world, 30)
+    while not reused(world):
+        step.run_once(QUEUE)
+    assert world.memory.position(SHARD, QUEUE) == 0
+    match accident:
+        case "created again":
+            world.topic.create_again()
+            keys = send(world, 40)
+        case "lost its tail":
+            world.topic.lose_tail(20)
+            keys = [*keys[:10], *send(world, 40)]
+        case _:
+            world.topic.stored[QUEUE] = former
+            keys = send(world, 40)
+    if is_restarted:
+        step.release(QUEUE)
+        step = world.step("two")
+    world.run(step)
+    assert set(keys) <= world.half()
+
+
+def test_a_queue_that_begins_anew_before_anything_was_read_there_is_read_from_its_beginning_by_the_next_process() -> (
+    None
+):
+    """All of it was deleted by age, so that no record proves where it is read on."""
+    world = World()
+    send(world, 14)
+    world.topic.minimum[QUEUE] = 14
+    step = world.step()
+    world.run(step)
+    step.release(QUEUE)
+    world.topic.create_again()
+    keys = send(world, 20)
+    world.run(world.step("two"))
+    assert set(keys) <= world.half()
