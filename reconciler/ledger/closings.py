@@ -42,6 +42,16 @@ class SqlClosings:
             return False
         return True
 
+    def claimed(self, closing: Closing) -> Repair | None:
+        """The first one by scope."""
+        ours = _of_key(closing, repair) & repair.c.scope.in_(sorted(closing.scopes)) & self._is_claimed()
+        with self._database.reading() as connection:
+            row = connection.execute(sa.select(*REPAIR_COLUMNS).where(ours).order_by(repair.c.scope)).first()
+        return None if row is None else repair_of(row)
+
+    def _is_claimed(self) -> sa.ColumnElement[bool]:
+        return repair.c.token.is_not(None) & (repair.c.lease_until_ms >= self._database.now())
+
     def _close(self, connection: sa.Connection, closing: Closing) -> None:
         candidates = self._locked_candidates(connection, closing)
         if not closing.still_holds(candidates, self._locked_repairs(connection, closing)):
@@ -88,8 +98,7 @@ class SqlClosings:
         """The row is locked; a damaged state stays as it is, for who mends it."""
         c = repair.c
         this_row = _of_key(closing, repair) & (c.scope == row.scope)
-        is_claimed = c.token.is_not(None) & (c.lease_until_ms >= self._database.now())
-        if connection.execute(sa.select(c.scope).where(this_row, is_claimed)).first() is not None:
+        if connection.execute(sa.select(c.scope).where(this_row, self._is_claimed())).first() is not None:
             raise _Changed
         values = {
             "state": RepairState.DONE.value,

@@ -1,12 +1,13 @@
 """reconciler_notice: conversations of notifiers, and what there is to tell (ports.Notices).
 
-A claim is one conditional UPDATE in database time, as on jobs; every write names the version that it has read.
+A claim is one conditional UPDATE in database time, as on jobs; every write names the version that it has read. A claim
+that ends later than any claim of now is free once this process has seen it unchanged for the length of the longest one.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
@@ -36,6 +37,7 @@ from reconciler.policy.notices import (
 )
 from reconciler.policy.ports import Conversation, Notice, PastTroubles, Place, StandingTrouble, WaitingNotice
 from reconciler.sql.engines import is_whole_number
+from reconciler.sql.stranded_leases import StrandedLeases
 from reconciler.sql.tables import candidate, hold, outage, repair
 from reconciler.sql.tables import notice as notice_table
 
@@ -43,7 +45,6 @@ from reconciler.sql.tables import notice as notice_table
 OUTAGES_MAX = 200
 #: Conversations of one environment: a table that something else filled must not fill a memory.
 CONVERSATIONS_MAX = 20_000
-_LEASE_MS_MAX = wait_ms(LEASE_SECONDS_MAX)
 _ROWS = RowReader(NOTICE)
 
 
@@ -52,6 +53,7 @@ class SqlNotices:
 
     def __init__(self, database: LedgerDatabase) -> None:
         self._database = database
+        self._stranded = StrandedLeases(notice_table, database.clock)
 
     def now_ms(self) -> int:
         """Database time."""
@@ -60,32 +62,49 @@ class SqlNotices:
 
     def conversations(self, environment: str) -> Sequence[Conversation]:
         """All rows that are sound."""
-        return self._found(sa.select(notice_table).where(notice_table.c.environment == environment))
+        with self._database.reading() as connection:
+            mine = notice_table.c.environment == environment
+            return self._found(connection, sa.select(notice_table).where(mine), self._over(connection, mine))
 
     def due(self, environment: str, notifier: str, *, gap_seconds: float = 0.0) -> Sequence[Conversation]:
         """A seek of the notifier's rows, of which few have a message."""
         c, now = notice_table.c, self._database.now()
-        is_due = c.notice.is_not(None) & (c.next_at_ms <= now) & self._is_free()
-        query = sa.select(notice_table).where(c.environment == environment, c.notifier == notifier, is_due)
-        if gap_seconds:
-            other = notice_table.alias()
-            o = other.c
-            is_recent = o.told_at_ms.between(now - wait_ms(gap_seconds) + 1, now)
-            # Bounded: what a damaged row or another clock says must not keep the notifier silent.
-            is_later = o.next_at_ms.between(now + 1, now + wait_ms(RETRY_SECONDS_MAX))
-            rests = o.error.is_not(None) & (o.is_refused == 0) & is_later
-            of = (o.environment == environment) & (o.notifier == notifier)
-            query = query.where(~sa.exists().where(of, is_recent | self._is_held(other) | rests))
-        # One order in every process: of those that look at the same time, all try to claim the same one.
-        found = self._found(query.order_by(c.next_at_ms, *notice_table.primary_key))
+        mine = (c.environment == environment) & (c.notifier == notifier)
+        with self._database.reading() as connection:
+            over = self._over(connection, mine)
+            is_due = c.notice.is_not(None) & (c.next_at_ms <= now) & self._is_free(over)
+            query = sa.select(notice_table).where(mine, is_due)
+            if gap_seconds:
+                other = notice_table.alias()
+                o = other.c
+                is_recent = o.told_at_ms.between(now - wait_ms(gap_seconds) + 1, now)
+                # Bounded: what a damaged row or another clock says must not keep the notifier silent.
+                is_later = o.next_at_ms.between(now + 1, now + wait_ms(RETRY_SECONDS_MAX))
+                rests = o.error.is_not(None) & (o.is_refused == 0) & is_later
+                of = (o.environment == environment) & (o.notifier == notifier)
+                query = query.where(~sa.exists().where(of, is_recent | self._is_held(other, over) | rests))
+            # One order in every process: of those that look at the same time, all try to claim the same one.
+            found = self._found(connection, query.order_by(c.next_at_ms, *notice_table.primary_key), over)
         return [one for one in found if one.waiting is not None]
 
-    def _found(self, query: sa.Select[Any]) -> list[Conversation]:
-        with self._database.reading() as connection:
-            now_ms = self._database.read_now_ms(connection)
-            rows = connection.execute(query.limit(CONVERSATIONS_MAX)).all()
-        found = (conversation_of(row, now_ms=now_ms) for row in rows)
+    def _found(self, connection: sa.Connection, query: sa.Select[Any], over: Collection[str]) -> list[Conversation]:
+        now_ms = self._database.read_now_ms(connection)
+        rows = connection.execute(query.limit(CONVERSATIONS_MAX)).all()
+        found = (conversation_of(row, now_ms=now_ms, over=over) for row in rows)
         return [one for one in found if one is not None]
+
+    def _over(self, connection: sa.Connection, which: sa.ColumnElement[bool]) -> Collection[str]:
+        """Tokens of claims that end later than any of now, and that have not changed for as long as one may last.
+
+        Each claim has a token of its own, and none is renewed.
+        """
+        columns = (*notice_table.primary_key, notice_table.c.token, notice_table.c.lease_until_ms)
+        is_stranded = self._stranded.among(self._database.now(), lease_seconds=LEASE_SECONDS_MAX)
+        far = sa.select(*columns).where(which, notice_table.c.token.is_not(None), is_stranded)
+        rows = connection.execute(far.limit(CONVERSATIONS_MAX)).all()
+        return frozenset(
+            row.token for row in rows if self._stranded.is_over(tuple(row)[:-2], row, lease_seconds=LEASE_SECONDS_MAX)
+        )
 
     def begin(self, environment: str, notifier: str) -> None:
         """The conversation of outages, from now on."""
@@ -143,7 +162,8 @@ class SqlNotices:
                 key = _key(conversation.environment, conversation.notifier, conversation.place)
                 row = key | _NEW | {"mark_ms": conversation.mark_ms, "created_at_ms": self._database.now()}
                 self._make(connection, key, row)
-            update = sa.update(notice_table).where(_is(conversation), self._is_free()).values(**values)
+            is_free = self._is_free(self._over(connection, _is(conversation)))
+            update = sa.update(notice_table).where(_is(conversation), is_free).values(**values)
             return connection.execute(update).rowcount == 1
 
     def _make(self, connection: sa.Connection, key: Mapping[str, Any], row: Mapping[str, Any]) -> None:
@@ -155,7 +175,7 @@ class SqlNotices:
         found = connection.execute(sa.select(notice_table).where(here)).first()
         if found is None:
             self._database.insert_missing(connection, notice_table, [row])
-        elif conversation_of(found, now_ms=0) is None:
+        elif conversation_of(found) is None:
             empty = dict.fromkeys(notice_table.c.keys())
             connection.execute(sa.update(notice_table).where(here).values(**{**empty, **row}))
 
@@ -168,8 +188,8 @@ class SqlNotices:
             "token": token,
             "lease_until_ms": now + wait_ms(lease_seconds),
         }
-        is_due = (notice_table.c.next_at_ms <= now) & self._is_free()
         with self._database.writing() as connection:
+            is_due = (notice_table.c.next_at_ms <= now) & self._is_free(self._over(connection, _is(conversation)))
             update = sa.update(notice_table).where(_is(conversation), is_due).values(**values)
             if connection.execute(update).rowcount != 1:
                 return None
@@ -201,14 +221,13 @@ class SqlNotices:
         mine = _is(conversation) & (notice_table.c.token == token)
         return connection.execute(sa.update(notice_table).where(mine).values(**{**values, **freed})).rowcount == 1
 
-    def _is_free(self) -> sa.ColumnElement[bool]:
-        return ~self._is_held(notice_table)
+    def _is_free(self, over: Collection[str]) -> sa.ColumnElement[bool]:
+        return ~self._is_held(notice_table, over)
 
-    def _is_held(self, rows: sa.FromClause) -> sa.ColumnElement[bool]:
-        # An owner without an end of its lease, or with a far one, is damage: nobody would ever be free to send.
-        now = self._database.now()
-        until_ms = sa.func.coalesce(rows.c.lease_until_ms, 0)
-        return rows.c.token.is_not(None) & until_ms.between(now, now + _LEASE_MS_MAX)
+    def _is_held(self, rows: sa.FromClause, over: Collection[str]) -> sa.ColumnElement[bool]:
+        # An owner without an end of its lease is damage: nobody would ever be free to send.
+        is_living = sa.func.coalesce(rows.c.lease_until_ms, 0) >= self._database.now()
+        return rows.c.token.is_not(None) & is_living & rows.c.token.not_in(sorted(over))
 
 
 def _by_place(
@@ -375,9 +394,10 @@ def _values(conversation: Conversation) -> dict[str, Any]:
     }
 
 
-def conversation_of(row: sa.Row[Any], *, now_ms: int) -> Conversation | None:
+def conversation_of(row: sa.Row[Any], *, now_ms: int = 0, over: Collection[str] = ()) -> Conversation | None:
     """The value of a row; None: a damaged one, which the next message replaces.
 
+    `over`: tokens of claims that have ended although they lie ahead.
     A message that cannot be read counts as none: what it told is decided anew.
     """
     read = _ROWS.parse(row)
@@ -385,7 +405,8 @@ def conversation_of(row: sa.Row[Any], *, now_ms: int) -> Conversation | None:
     if read.damaged - {"notice", "error"}:
         return None
     document, lease_until_ms = values.pop("notice"), values.pop("lease_until_ms")
-    is_claimed = values.pop("token") is not None and now_ms <= (lease_until_ms or 0) <= now_ms + _LEASE_MS_MAX
+    token = values.pop("token")
+    is_claimed = token is not None and token not in over and now_ms <= (lease_until_ms or 0)
     group = values.pop("consumer_group") or None
     values |= {"kind": NoticeKind(values["kind"]), "topic": values["topic"] or None, "group": group}
     values |= {name: bool(values[name]) for name in ("is_open", "is_refused")}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from reconciler.clock import utc_text
 from reconciler.contract.row_rules import DISMISSED_BY, FINISHED_REPAIRS, bounded_text
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState
@@ -57,8 +58,18 @@ class Dismissals:
             return {}
         closing = self._closing(seen, outcomes, by=by, reason=reason)
         if (closing.verdicts or closing.scopes) and not self._closings.close(closing):
-            return outcomes | dict.fromkeys((name for name, told in outcomes.items() if told in CLOSED), CHANGED)
+            return outcomes | dict.fromkeys(
+                (name for name, told in outcomes.items() if told in CLOSED), self._why(closing)
+            )
         return outcomes
+
+    def _why(self, closing: Closing) -> str:
+        """Why nothing was closed: nothing that a person sees changes with a claim."""
+        held = self._closings.claimed(closing)
+        if held is None or held.lease_until_ms is None:
+            return CHANGED
+        until = utc_text(held.lease_until_ms)
+        return f"repair is {held.state}, claimed until it has run, or until the ledger's clock passes {until}"
 
     def outcomes(self, seen: KeyAsSeen, *, group: str | None) -> dict[str, str]:
         """What dismiss() would come to, if the key is still as it was seen."""

@@ -432,8 +432,7 @@ class MemoryClosings:
             repairs = {row.scope: row for row in self._repairs.of_keys(*place, [key]).get(key, ())}
             if not closing.still_holds(list(candidates.values()), list(repairs.values())):
                 return False
-            ended = [row for scope, row in repairs.items() if scope in closing.scopes]
-            if any(row.token is not None and (row.lease_until_ms or 0) >= now_ms for row in ended):
+            if self.claimed(closing) is not None:
                 return False
             for scope in sorted(closing.scopes):
                 self._repairs.insert((*place, scope, key), Rung.END if scope == EVERY_GROUP else Rung.HAND_OVER)
@@ -446,6 +445,14 @@ class MemoryClosings:
                 shard = Shard(subscription=owner, number=candidates[owner].shard)
                 self._candidates.record(shard, [verification])
         return True
+
+    def claimed(self, closing: Closing) -> Repair | None:
+        """The first one by scope."""
+        with self._rows.lock:
+            now_ms = self._rows.clock.now_ms()
+            found = self._repairs.of_keys(closing.environment, closing.topic, [closing.unique_key])
+            ours = [row for row in found.get(closing.unique_key, ()) if row.scope in closing.scopes]
+            return next((r for r in ours if r.token is not None and (r.lease_until_ms or 0) >= now_ms), None)
 
 
 def _sends(repair: Repair) -> tuple[int, int | None]:

@@ -74,3 +74,11 @@ class Closings(Protocol):
         one has been opened since.
         """
         ...
+
+    def claimed(self, closing: Closing) -> Repair | None:
+        """A repair that would be closed and is claimed now; None: there is none.
+
+        No claim is taken away here, also not one that a clock set back has put out of reach: an act looks once, and
+        cannot tell a dead owner from a slow one.
+        """
+        ...

@@ -100,6 +100,9 @@ class RepairCase(CaseFile):
     now_ms: int
     #: After a send the effect is looked for no earlier.
     verify_after_seconds: float
+    #: Where the last send, or the proof of the loss, lies ahead of the ledger's clock: for how long this process has
+    #: seen it so.
+    seen_seconds: float = 0.0
     #: Group -> its verdict in the ledger, read after the claim. A group that was not judged has none.
     verdicts: Mapping[str, Candidate] = field(default_factory=dict)
 
@@ -211,14 +214,18 @@ class RepairCase(CaseFile):
 
     @property
     def waited_seconds(self) -> float:
-        """Time since the last send, or since the loss was proved."""
-        since_ms = self.repair.sent_at_ms if self.repair.sent_at_ms is not None else self.repair.created_at_ms
-        return (self.now_ms - since_ms) / 1000
+        """Time since the last send, or since the loss was proved: at least as long as this process has seen it so."""
+        return max((self.now_ms - waits_since_ms(self.repair)) / 1000, self.seen_seconds)
 
     @property
     def patience_seconds(self) -> float:
         """How long an effect may take before the next rung."""
         return 2 * self.topic.grace_period_seconds
+
+
+def waits_since_ms(repair: Repair) -> int:
+    """When it was sent last, or its loss was proved, by the ledger's clock."""
+    return repair.created_at_ms if repair.sent_at_ms is None else repair.sent_at_ms
 
 
 def expected_row(case: RepairCase, half: StoredMessage) -> OutboxRow:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from reconciler.clock import Clock
+from reconciler.clock import Clock, Standstill
 from reconciler.contract.defaults import (
     CLAIM_LEASE_SECONDS,
     REPAIRS_PER_SECOND,
@@ -49,6 +49,7 @@ from reconciler.policy.repairing.case import (
     require_legal,
     stay,
     target_of,
+    waits_since_ms,
     word_of,
 )
 from reconciler.policy.repairing.ladder import after_answer, decide
@@ -184,6 +185,7 @@ class Repairer:
         self._owner = owner
         self._events = events
         self._claims = 0
+        self._standstill = Standstill(clock)
         self._rate_limit = rate_limit or RateLimit(rules.rate_per_second, burst=rules.burst, clock=clock)
 
     # ---- entry points
@@ -295,6 +297,7 @@ class Repairer:
                 of_group=of_group,
                 repair=repair,
                 now_ms=self._now_ms(repair),
+                seen_seconds=self._seen_seconds(repair),
                 verify_after_seconds=self._rules.verify_after_seconds,
                 verdicts={g: rows[repair.unique_key] for g, rows in verdicts.items() if repair.unique_key in rows},
             )
@@ -307,6 +310,14 @@ class Repairer:
         if repair.lease_until_ms is None:
             return self._clock.now_ms()
         return repair.lease_until_ms - round(self._rules.claim_lease_seconds * 1000)
+
+    def _seen_seconds(self, repair: Repair) -> float:
+        """Its last send was dated before the ledger's clock was set back: nothing waits until that time comes again."""
+        since_ms = waits_since_ms(repair)
+        if since_ms <= self._now_ms(repair):
+            return 0.0
+        place = (repair.environment, repair.topic, repair.scope, repair.unique_key)
+        return self._standstill.seconds(place, (since_ms, repair.attempts))
 
     # ---- a few repairs for each that brokers are asked about at once
 

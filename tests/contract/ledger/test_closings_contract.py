@@ -163,10 +163,13 @@ def test_a_row_that_somebody_holds_is_not_closed_until_its_claim_has_run_out(wor
     row = world.ledger.repairs.claim(repairs_of(world)["billing"], token="worker", lease_seconds=60)
     assert row is not None
     as_read = closing_of(world, "billing")
+    assert world.ledger.closings.claimed(closing_of(world, EVERY_GROUP, "shipping")) is None
     world.clock.advance(60)
     assert not world.ledger.closings.close(as_read)
+    assert world.ledger.closings.claimed(as_read) == row
     assert {row.state for row in candidates_of(world)} == {QUARANTINED}
     world.clock.advance(0.001)
+    assert world.ledger.closings.claimed(as_read) is None
     assert world.ledger.closings.close(as_read)
     sending = RepairChange(state=RepairState.SENDING, rung=Rung.HAND_OVER, counts_as_attempt=True)
     assert world.ledger.repairs.change(row, sending, token="worker") is None, "it stops before its handler"

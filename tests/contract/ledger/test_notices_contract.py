@@ -13,7 +13,7 @@ from reconciler.contract.verdicts import Verdict
 from reconciler.ledger import notices as ledger_notices
 from reconciler.ledger.candidates import SqlCandidates
 from reconciler.ledger.database import LedgerDatabase
-from reconciler.policy.notices import LATE_COMMIT_MS, Pace, after_past, new_conversation
+from reconciler.policy.notices import LATE_COMMIT_MS, LEASE_SECONDS_MAX, Pace, after_past, new_conversation
 from reconciler.policy.ports import Conversation, PastTroubles, Place, RepairChange, Verification
 from reconciler.sql.tables import candidate
 from reconciler.sql.tables import notice as notice_table
@@ -218,19 +218,58 @@ def test_a_message_has_one_owner_until_its_lease_ends(database_world: DatabaseWo
     assert told.mark_ms == world.clock.now_ms() - round(LEASE_SECONDS + 1) * 1000 - LATE_COMMIT_MS
 
 
-@pytest.mark.parametrize("lease_hours", [None, 24])
-def test_a_claim_without_an_end_or_of_a_clock_that_was_ahead_keeps_its_message_for_ever(
-    database_world: DatabaseWorld, lease_hours: int | None
-) -> None:
+def test_a_claim_without_an_end_keeps_no_message(database_world: DatabaseWorld) -> None:
     world, notices = database_world, database_world.ledger.notices
     waiting(world)
-    until_ms = lease_hours and world.clock.now_ms() + lease_hours * 3_600_000
     with world.ledger.database.writing() as connection:
         mine = notice_table.c.environment == world.environment
-        connection.execute(sa.update(notice_table).where(mine).values(token="nobody", lease_until_ms=until_ms))
+        connection.execute(sa.update(notice_table).where(mine).values(token="nobody", lease_until_ms=None))
     (found,) = notices.due(world.environment, "on-call", gap_seconds=3)
     assert not found.is_claimed
     assert notices.claim(found, token="a", lease_seconds=LEASE_SECONDS) is not None
+
+
+def test_a_message_that_is_being_sent_while_the_clock_is_set_back_has_one_owner_for_the_length_of_a_claim(
+    database_world: DatabaseWorld,
+) -> None:
+    """Another process would send it a second time; an owner that was killed must not keep it for the hour."""
+    world, notices = database_world, database_world.ledger.notices
+    mine = notices.claim(waiting(world), token="a", lease_seconds=LEASE_SECONDS)
+    assert mine is not None
+    world.clock.step_wall(-3_600)
+    with world.ledger.database.writing() as connection:
+        of_mine = notice_table.c.environment == world.environment
+        connection.execute(sa.update(notice_table).where(of_mine).values(next_at_ms=0))
+    for _ in range(2):
+        late = conversation(world)
+        assert late.is_claimed
+        assert notices.due(world.environment, "on-call") == []
+        assert notices.claim(late, token="b", lease_seconds=LEASE_SECONDS) is None
+        assert not notices.write(late)
+        world.clock.advance(LEASE_SECONDS_MAX / 2)
+    (free,) = notices.due(world.environment, "on-call", gap_seconds=3)
+    assert not free.is_claimed
+    theirs = notices.claim(free, token="b", lease_seconds=LEASE_SECONDS)
+    assert theirs is not None
+    assert not notices.told(mine, token="a")
+    assert notices.told(theirs, token="b")
+
+
+def test_a_message_that_was_sent_after_the_clock_was_set_back_is_told_by_its_owner(
+    database_world: DatabaseWorld,
+) -> None:
+    world, notices = database_world, database_world.ledger.notices
+    three_waiting(world)
+    mine = notices.claim(notices.due(world.environment, "on-call")[0], token="a", lease_seconds=LEASE_SECONDS)
+    assert mine is not None
+    world.clock.step_wall(-60.5 - LEASE_SECONDS)
+    with world.ledger.database.writing() as connection:
+        of_mine = notice_table.c.environment == world.environment
+        connection.execute(sa.update(notice_table).where(of_mine).values(next_at_ms=0))
+    assert notices.due(world.environment, "on-call", gap_seconds=3) == [], "one is on its way"
+    assert notices.told(mine, token="a")
+    world.clock.advance(3)
+    assert len(notices.due(world.environment, "on-call", gap_seconds=3)) == 2
 
 
 def test_a_message_that_is_not_due_or_that_another_process_sends_is_sent_at_once(database_world: DatabaseWorld) -> None:

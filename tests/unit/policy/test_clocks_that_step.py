@@ -1,9 +1,10 @@
-"""Redis' clock is set back, or a node that is behind takes over: new losses are found no later than otherwise."""
+"""A clock is set back, or a node that is behind takes over: losses are found and repaired no later than otherwise."""
 
 from __future__ import annotations
 
 import pytest
 
+from reconciler.contract.tables import RepairState
 from reconciler.policy.brakes import BreakerRules
 from reconciler.policy.events import BreakerOpened, RoundFinished
 from reconciler.policy.judging.candidates import SelectionRules
@@ -119,3 +120,35 @@ def test_a_loss_waits_until_a_broker_that_is_behind_redis_has_caught_up() -> Non
     assert (world.verdict(key(1)), world.broker.ends) == ("UNKNOWN", [])
     world.rounds(process, 15)
     assert len(world.broker.ends) == 1
+
+
+@pytest.mark.parametrize("step", [0.0, -3_600.0, -86_400.0])
+def test_a_repair_whose_effect_is_there_ends_although_the_ledger_was_set_back_after_its_send(step: float) -> None:
+    """It waited for put-back copies until the time of its send had come again."""
+    world = World(shards=1, grace=10.0)
+    process = world.process()
+    world.lose(1)
+    world.rounds(process, 4, consume=False)
+    repair = world.repair(key(1))
+    assert repair is not None
+    assert repair.state is RepairState.SENT
+    world.ledger_clock.wrong_by_seconds = step
+    world.rounds(process, 3, every=2.5)
+    repair = world.repair(key(1))
+    assert repair is not None
+    assert (repair.state, repair.attempts) == (RepairState.DONE, 1)
+
+
+@pytest.mark.parametrize("step", [0.0, -3_600.0])
+def test_a_lost_copy_is_sent_again_after_the_same_patience_although_the_ledger_was_set_back(step: float) -> None:
+    world = World(shards=1, grace=10.0)
+    process = world.process()
+    world.lose(1)
+    world.rounds(process, 4, consume=False)
+    assert len(world.broker.ends) == 1
+    world.ledger_clock.wrong_by_seconds = step
+    world.broker.copies.clear()
+    world.rounds(process, 3, consume=False)
+    assert world.broker.republished == []
+    world.rounds(process, 6, consume=False)
+    assert len(world.broker.ends) + len(world.broker.republished) == 2

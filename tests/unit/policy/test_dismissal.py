@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from reconciler.clock import utc_text
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import REPAIR_ORDER_DEFAULT, CandidateState, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
@@ -222,7 +223,14 @@ def test_a_hand_over_that_a_worker_runs_is_not_dismissed_although_its_group_left
     assert world.ledger.repairs.claim(row, token="worker", lease_seconds=60) is not None
     seen = rows_of(world)
     without = dismissals_of(world, ())
-    assert without.dismiss(seen, group=None, by="operator anna", reason=REASON) == {"billing": "changed"}
+    told = without.dismiss(seen, group=None, by="operator anna", reason=REASON)
+    assert told == {
+        "billing": "repair is OPEN, claimed until it has run, or until the ledger's clock passes "
+        f"{utc_text(world.clock.now_ms() + 60_000)}"
+    }
+    world.ledger_clock.wrong_by_seconds = -3_600.0  # no clock gives a claim to a person who looks once
+    assert without.dismiss(seen, group=None, by="operator anna", reason=REASON) == told
+    world.ledger_clock.wrong_by_seconds = 0.0
     world.clock.advance(61)
     assert without.dismiss(seen, group=None, by="operator anna", reason=REASON) == {"billing": "dismissed"}
     world.run_replay_workers()

@@ -90,7 +90,7 @@ class _Watched:
 
 
 class WrongClock(ManualClock):
-    """Another clock whose wall time is wrong by an amount that may change: that of Redis' machine."""
+    """Another clock whose wall time is wrong by an amount that may change: that of Redis' machine, or the ledger's."""
 
     def __init__(self, right: ManualClock) -> None:
         super().__init__()
@@ -100,6 +100,10 @@ class WrongClock(ManualClock):
     def now_ms(self) -> int:
         """Wall clock."""
         return self._right.now_ms() + round(self.wrong_by_seconds * 1000)
+
+    def monotonic_seconds(self) -> float:
+        """Steps change nothing of it."""
+        return self._right.monotonic_seconds()
 
 
 class World:
@@ -128,7 +132,8 @@ class World:
         self.broker = FakeBroker(self.clock)
         self.outbox = FakeOutbox()
         self.inbox = FakeInbox()
-        self.ledger = MemoryLedger(self.clock)
+        self.ledger_clock = WrongClock(self.clock)
+        self.ledger = MemoryLedger(self.ledger_clock)
         self.redis_clock = WrongClock(self.clock)
         self.shards = MemoryShards(self.redis_clock)
         self.events = Events()
