@@ -45,6 +45,10 @@ def rename(
     leave_waiting: Annotated[
         bool, typer.Option("--leave-waiting", help="Leave what waits in the topics' queues to the new name.")
     ] = False,
+    pulls: Annotated[
+        bool,
+        typer.Option("--pulls", help="No member of OLD has popped in the last 12 hours: you know, 5.x brokers do not."),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, change nothing.")] = False,
     yes: YesOption = False,
     config: ConfigOption = None,
@@ -85,6 +89,7 @@ def rename(
             by=operator(),
             urls=[url_of(one) for one in url or []],
             leaves_waiting=leave_waiting,
+            pulls=pulls,
             confirm=confirm,
             progress=show,
         )
@@ -92,13 +97,17 @@ def rename(
     if report is None:
         remark("nothing was changed")
         raise typer.Exit(DECLINED)
+    _show(report, output)
+    raise typer.Exit(report.exit_code)
+
+
+def _show(report: RenameReport, output: Output) -> None:
     if output is Output.JSON:
         print_json(report.as_dict())
     else:
         print_table(_title(report), report.columns, report.rows(), first=_FIRST)
         say(*(f"refused: {why}" for why in report.refused), *(f"note: {note}" for note in report.notes))
         say(*report.next_steps)
-    raise typer.Exit(report.exit_code)
 
 
 def _title(report: RenameReport) -> str:

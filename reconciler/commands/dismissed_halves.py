@@ -16,6 +16,11 @@ from reconciler.wiring.connections import Connections
 from reconciler.wiring.evidence import build_witnesses
 from reconciler.wiring.rounds import broker_repairs
 
+_OFFER = (
+    "END ROLLBACK may close it: --roll-back-half, unless a broadcasting group needs it whose members are all stopped: "
+    "no broker knows one"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HalfLine:
@@ -36,7 +41,7 @@ class HalfLine:
     @property
     def sentence(self) -> str:
         """In one line, with what may be done."""
-        offer = "; END ROLLBACK may close it: --roll-back-half" if self.can_be_closed else ""
+        offer = f"; {_OFFER}" if self.can_be_closed else ""
         return f"{self.unique_key} of {self.topic}: {self.told}{offer}"
 
     @property

@@ -15,6 +15,7 @@ from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import ChangedMeanwhile, DatabaseAway, InvalidValue
+from reconciler.policy.evidence import ConsumeMode
 from reconciler.policy.ports import LedgerFilter
 from reconciler.settings.schema import Settings
 from reconciler.wiring.availability import ask_ledger, require
@@ -41,6 +42,8 @@ class WantedRename:
     urls: Sequence[Secret] = ()
     #: True: what waits in the topics' queues is left to the new name, which goes on there.
     leaves_waiting: bool = False
+    #: True: a person says that no member has popped, where no broker shows it any more.
+    pulls: bool = False
     #: Shown what would be done; False: nothing is.
     confirm: Callable[[RenameReport], bool] = lambda _: True
     #: Told how many inbox rows were looked at, and of how many.
@@ -165,8 +168,7 @@ def _look(
     topics = group.all_topics()
     queues = group.queues(topics)
     refused = [*_members(group), *_waiting(queues, wanted), *_unfinished(connections, wanted.old)]
-    refused += [f"{wanted.old} pops {topic}: messages that were handed out may come again under the old name only"
-                for topic in group.pops(topics)]  # fmt: skip
+    refused += _popping(group, topics, wanted)
     others = [topic for topic in topics if topic not in configured]
     try:
         counted = [(one.database, one.count()) for one in databases]
@@ -187,6 +189,23 @@ def _members(group: GroupOnBrokers) -> Iterator[str]:
     members = group.members()
     if members:
         yield f"members are connected, stop them: {_listed(members)}"
+
+
+def _popping(group: GroupOnBrokers, topics: Sequence[str], wanted: WantedRename) -> Iterator[str]:
+    """An offset passes what is handed out, not what is acknowledged: it comes again under the old name, or its effect
+    comes after the rows were copied."""
+    old, modes = wanted.old, group.consume_modes(topics)
+    for topic in topics:
+        if modes[topic] is ConsumeMode.POP:
+            yield f"{old} pops {topic}: messages that were handed out may come again under the old name only"
+    unknown = [topic for topic in topics if modes[topic] is ConsumeMode.UNKNOWN]
+    if unknown and not wanted.pulls:
+        yield (
+            f"whether {old} pops is not shown while nobody is connected, and what it was handed may come again under "
+            f"the old name only; none of its members did in the last 12 hours: --pulls ({_listed(unknown)})"
+        )
+    for topic in group.popped_by_new(topics):
+        yield f"{wanted.new} has popped {topic} in the last minutes, stop its members, and wait for ten"
 
 
 def _waiting(queues: Sequence[GroupQueue], wanted: WantedRename) -> Iterator[str]:

@@ -114,6 +114,7 @@ OF_GROUP_RENAME = (
     _group(NEW_GROUP, authorization=_SUB_OR_GET, why="members of the new name; its offsets are read and stored"),
     _group("RECONCILER_SCAN", authorization=("SUB",), why="queues are read under this group, not under one of yours"),
     BrokerRight(kind="group", name=POP_GROUP, authorization=("GET",), why="whether the group pops"),
+    _group(f"{NEW_GROUP}_{BUSINESS_TOPIC}", authorization=("GET",), why="whether the new name pops already"),
 )
 OF_TOPICS_CREATE = (
     BrokerRight(kind="broker", name="*", acl=("ADMIN",), why="topics and groups are made"),

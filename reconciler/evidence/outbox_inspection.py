@@ -25,7 +25,7 @@ from reconciler.sql.key_probes import has_key
 from reconciler.sql.tables import outbox, outbox_identity
 from reconciler.sql.witness_database import NOT_PROVED, WitnessDatabase
 
-#: Rows of a business id beyond those that are read are counted up to this; a producer may give all its messages one id.
+#: Rows of a business id beyond those that are read, and rows that are not announced, are counted up to this.
 ROWS_COUNTED_MAX = 10_000
 
 _OLDEST = RowReader(OUTBOX, ("created_at_ms",))
@@ -52,11 +52,13 @@ class BusinessRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherGroup:
-    """A producer group with rows in an outbox, which was not among those that were asked for."""
+    """Rows of a producer group, which was not among those that were asked for, that nobody has announced."""
 
     producer_group: str
     topic: str
-    #: Of its oldest row that nobody has announced.
+    #: Counted among the oldest ROWS_COUNTED_MAX rows that are not announced, of whatever group.
+    count: int
+    #: Of the oldest one.
     since_ms: int
     waited_seconds: float
 
@@ -107,28 +109,37 @@ class OutboxInspector:
         with reading(self._engine) as connection:
             return connection.execute(query).one()
 
-    def oldest_of_others(self, producer_groups: Collection[str]) -> OtherGroup | None:
-        """The producer group, none of these, whose NEW row has waited longest: no sweep announces it. None: there is
-        none."""
-        oldest = (
+    def of_others(self, producer_groups: Collection[str]) -> Sequence[OtherGroup]:
+        """NEW rows of producer groups that are none of these: no sweep announces them. The longest wait first; rows
+        of the future have waited for as long as they lie ahead."""
+        newest_last = (
             sa.select(outbox.c.producer_group, outbox.c.topic, outbox.c.created_at_ms)
-            .where(outbox.c.state == OutboxState.NEW.value, outbox.c.producer_group.not_in(sorted(producer_groups)))
-            .order_by(outbox.c.created_at_ms, outbox.c.unique_key)
-            .limit(1)
+            .where(outbox.c.state == OutboxState.NEW.value)
+            .order_by(outbox.c.created_at_ms)
+            .limit(ROWS_COUNTED_MAX)
+            .subquery()
+        )
+        names, oldest = (newest_last.c.producer_group, newest_last.c.topic), sa.func.min(newest_last.c.created_at_ms)
+        others = (
+            sa.select(*names, oldest, sa.func.count())
+            .where(newest_last.c.producer_group.not_in(sorted(producer_groups)))
+            .group_by(*names)
         )
         with reading(self._engine) as connection:
-            row = connection.execute(oldest).first()
-            asked_ms = database_now_ms(connection)
-        read = None if row is None else _OTHERS.parse(row)
-        if read is None or read.damage is not None:
-            return None
-        values = read.values
-        return OtherGroup(
-            producer_group=values["producer_group"],
-            topic=values["topic"],
-            waited_seconds=(asked_ms - values["created_at_ms"]) / 1000,
-            since_ms=values["created_at_ms"],
-        )
+            rows = connection.execute(others).all()
+            asked_ms = database_now_ms(connection) if rows else 0
+        found = []
+        for *fields, count in rows:
+            read = _OTHERS.parse(fields)
+            if read.damage is None:
+                waited_seconds = abs(asked_ms - read.values["created_at_ms"]) / 1000
+                group, topic, since_ms = (read.values[name] for name in ("producer_group", "topic", "created_at_ms"))
+                found.append(
+                    OtherGroup(
+                        producer_group=group, topic=topic, count=count, since_ms=since_ms, waited_seconds=waited_seconds
+                    )
+                )
+        return sorted(found, key=lambda one: -one.waited_seconds)
 
     def oldest_unheard(
         self,

@@ -276,6 +276,7 @@ class SummaryKind(StrEnum):
     HELD = "held"
     LOST = "lost"
     LAGGING = "lagging"
+    UNSWEPT = "unswept"
     NOT_YET = "not-yet"
     WELL = "well"
 
@@ -294,7 +295,7 @@ class Summary:
     #: LATE: further causes and troubles.
     more: int = 0
     #: TROUBLED: the first trouble. PERSON: what a person must look at. HELD: topics. LOST: how many. LAGGING: groups
-    #: for which messages wait.
+    #: for which messages wait. UNSWEPT: rows that nobody announces.
     about: tuple[str, ...] = ()
     #: Without an outbox, commits that were never announced are not seen.
     sees_announced_only: bool = False
@@ -322,6 +323,8 @@ class Summary:
                 return f"Lost, and not arrived yet: {self.about[0]}; {until}"
             case SummaryKind.LAGGING:
                 return f"Not all is consumed: {'; '.join(self.about)}; {until}"
+            case SummaryKind.UNSWEPT:
+                return f"Not all is announced: {'; '.join(self.about)}; {until}"
             case SummaryKind.NOT_YET:
                 return f"N{until[1:]}"
             case _:
@@ -336,13 +339,14 @@ def summary_of(
     held: Sequence[str] = (),
     lost: int = 0,
     lagging: Sequence[str] = (),
+    unswept: Sequence[str] = (),
     sees_announced_only: bool = False,
 ) -> Summary:
     """Of one subscription at least.
 
     `troubles`: what else is away or has stopped; `persons`: what a person must look at; `held`: topics whose losses
     stay unrepaired by an operator's hold; `lost`: proved losses that neither arrived nor were given up; `lagging`:
-    groups for which messages wait for long.
+    groups for which messages wait for long; `unswept`: outbox rows that nobody announces.
     """
     behind = [one for one in accounts if one.late]
     least = min(behind or accounts, key=lambda one: _order(one.until_ms))
@@ -366,4 +370,6 @@ def summary_of(
         return replace(summary, kind=SummaryKind.LOST, about=(count_text(lost),))
     if lagging:
         return replace(summary, kind=SummaryKind.LAGGING, about=tuple(lagging))
+    if unswept:
+        return replace(summary, kind=SummaryKind.UNSWEPT, about=tuple(unswept))
     return summary

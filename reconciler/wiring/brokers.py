@@ -41,11 +41,12 @@ OWN_GROUPS = ("RECONCILER_", "TOOLS_CONSUMER", "CID_RMQ_SYS_")
 
 
 def groups_reading(connections: Connections, topic: str) -> list[str] | None:
-    """Groups that have an offset in the topic on any master; None: one did not answer. Broadcasting stores none."""
+    """Groups that have an offset in the topic, or a connected member that takes it, on any master; None: one did not
+    answer. A group that broadcasts stores no offset: without members nobody knows it."""
     found: set[str] = set()
     try:
         for address in masters(connections).values():
-            found.update(connections.admin.groups_of_topic(address, topic))
+            found.update(connections.admin.groups_of_topic(address, topic, asks_each=True))
     except ReconcilerError:
         return None
     return sorted(group for group in found if not group.startswith(OWN_GROUPS))

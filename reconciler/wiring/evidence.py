@@ -10,7 +10,7 @@ from reconciler.errors import ConfigurationError, ReconcilerError
 from reconciler.evidence.brokers import RemotingBrokerEvidence
 from reconciler.evidence.inbox import SqlInboxEvidence
 from reconciler.evidence.outbox import ReadOutbox, SqlOutboxReader
-from reconciler.evidence.outbox_inspection import ROWS_COUNTED_MAX, OutboxInspector
+from reconciler.evidence.outbox_inspection import ROWS_COUNTED_MAX, OtherGroup, OutboxInspector
 from reconciler.evidence.reused_offsets import ReusedOffsets
 from reconciler.evidence.witness_role import SWEEP_RIGHT, WitnessRole, read_role
 from reconciler.policy.ports import BrokerEvidence, InboxEvidence, OutboxEvidence
@@ -22,6 +22,7 @@ from reconciler.wiring.subscriptions import subscription_of
 __all__ = [
     "ROWS_COUNTED_MAX",
     "SWEEP_RIGHT",
+    "OtherGroup",
     "WitnessAdapters",
     "WitnessRole",
     "broker_evidence",

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from reconciler.contract.secret import Secret
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import BrokerUnavailable, InvalidValue, ReconcilerError
+from reconciler.evidence.broker_configs import BrokerConfigs
+from reconciler.evidence.pop_groups import PopGroups
 from reconciler.policy.evidence import ConsumeMode, QueuePosition
 from reconciler.rocketmq.client.name_servers import MessageQueue
 from reconciler.rocketmq.client.offsets import Offsets
@@ -125,10 +127,25 @@ class GroupOnBrokers:
                 )
         return [found[place] for place in sorted(found)]
 
-    def pops(self, topics: Sequence[str]) -> list[str]:
-        """Topics that the group pops, as far as brokers show it: its offset passes what was never acknowledged."""
+    def consume_modes(self, topics: Sequence[str]) -> dict[str, ConsumeMode]:
+        """How the old name takes each topic. The offset of one that pops passes what was never acknowledged.
+
+        From 5.0 on brokers show PULL by connected members only.
+        """
         brokers = self._connections.shared(broker_evidence)
-        return [topic for topic in topics if brokers.consume_mode(self._subscription(topic)) is ConsumeMode.POP]
+        return {topic: brokers.consume_mode(self._subscription(topic)) for topic in topics}
+
+    def popped_by_new(self, topics: Sequence[str]) -> list[str]:
+        """Topics that the new name has popped in the last minutes: a proxy connects no members that brokers show."""
+        rocketmq, admin, clock = self._connections.rocketmq, self._connections.admin, self._connections.clock
+        configs = BrokerConfigs(admin, clock=clock)
+        signs = PopGroups(admin, rocketmq.routes, rocketmq.families, configs, clock=clock)
+        popping = [address for address in self._masters.values() if rocketmq.families.facts(address).has_pop]
+        return [
+            topic
+            for topic in topics
+            if any(signs.has_popped(address, self._subscription(topic, self._new)) for address in popping)
+        ]
 
     def make_group(self) -> list[str]:
         """Makes the new group where a master lacks it, as brokers do by themselves that may; from 5.0 on they keep no
@@ -151,13 +168,13 @@ class GroupOnBrokers:
             raise BrokerUnavailable(f"{queue}: {self._new} is at {stored} after it was set to {queue.offset}")
 
     def _positions(self, topic: str, group: str) -> Sequence[QueuePosition]:
-        brokers, subscription = self._connections.shared(broker_evidence), self._subscription(topic)
+        brokers, subscription = self._connections.shared(broker_evidence), self._subscription(topic, group)
         settings, ledger = self._connections.settings, self._connections.ledger
         # A broker that has left the route counts, too: it may come back with what the group has not passed.
         seen, keep = brokers.brokers_seen(topic), settings.rounds.retention_seconds
         known = ledger.brokers.note(settings.environment, topic, seen, keep_seconds=keep)
         brokers.expect(topic, known - frozenset(settings.rocketmq.retired_brokers))
-        positions = brokers.positions(Subscription(environment=settings.environment, topic=topic, group=group))
+        positions = brokers.positions(subscription)
         if positions is None:
             why = brokers.watermark(subscription).detail
             raise BrokerUnavailable(f"the offsets of {group} in {topic} are not all known: {why}")
@@ -173,5 +190,6 @@ class GroupOnBrokers:
             raise BrokerUnavailable(f"broker {broker} has no master")
         return address, MessageQueue(topic=topic, broker_name=broker, queue_id=queue_id)
 
-    def _subscription(self, topic: str) -> Subscription:
-        return Subscription(environment=self._connections.settings.environment, topic=topic, group=self._old)
+    def _subscription(self, topic: str, group: str | None = None) -> Subscription:
+        environment = self._connections.settings.environment
+        return Subscription(environment=environment, topic=topic, group=group or self._old)

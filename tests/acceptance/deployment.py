@@ -260,6 +260,11 @@ class Deployment:
         """A line of the settings, the name of the setting unless it is the secret's; none without the secret."""
         return f'{setting or secret}_file = "{self.file_of(secret)}"' if secret in self._secrets else ""
 
+    def take_group(self, group: str) -> None:
+        """From now on the settings, and members that start, have this name of the group."""
+        self.config.write_text(self.config.read_text().replace(f'"{self.group}"', f'"{group}"'))
+        self.group = group
+
     # ----------------------------------------------------------------- the product's processes
 
     def command(self, *arguments: str, timeout_seconds: float = 120) -> Ended:
@@ -342,8 +347,11 @@ class Deployment:
         *,
         on_missed: OnMissed | None = None,
         settings: PushSettings | None = None,
+        topics: Iterable[str] = (),
     ) -> TransactionalConsumer:
-        """Starts a member of the group; `before` sees each message before its effect, `on_missed` each failed SADD."""
+        """Starts a member of the group; `before` sees each message before its effect, `on_missed` each failed SADD.
+
+        `topics`: those that it takes; none: the topic."""
         engine = open_engine(f"sqlite:///{self.inbox}", lock_timeout_seconds=30, must_exist=True)
         self._stack.callback(engine.dispose)
         recorder = CommitRecorder.open(
@@ -356,7 +364,7 @@ class Deployment:
         )
         self._stack.callback(recorder.close)
 
-        @transactional_handler(engine, group=self.group, topics=self.topic, recorder=recorder)
+        @transactional_handler(engine, group=self.group, topics=tuple(topics) or self.topic, recorder=recorder)
         def handle(message: Any, connection: sa.Connection) -> None:
             if before is not None:
                 before(message)

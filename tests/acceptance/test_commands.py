@@ -19,6 +19,7 @@ from tests.acceptance.conftest import DeploymentFactory
 from tests.acceptance.deployment import Deployment
 from tests.ended import Ended
 from tests.polling import eventually
+from tests.services.broadcasting_member import broadcasting_member
 from tests.services.embedded_broker import EmbeddedBroker
 
 pytestmark = [
@@ -259,8 +260,12 @@ def test_the_half_of_a_dismissed_key_is_told_before_and_closed_on_request(
     assert (half["can_be_closed"], half["closed"], bool(half["until"])) == (True, False, True)
     assert "its producer answers COMMIT" in half["told"]
     assert deployed.command("status", "-o", "json").document["needs_a_person"] is True
-    shown = deployed.command("dismiss", key, "--dry-run").stdout
-    assert "END ROLLBACK may close it: --roll-back-half" in shown
+    with broadcasting_member(embedded_broker.name_servers, group="prices", topic=deployed.topic):
+        half = preview()
+        assert (half["can_be_closed"], "group prices reads the topic" in half["told"]) == (False, True)
+    eventually(lambda: preview()["can_be_closed"], within_seconds=60)
+    shown = " ".join(deployed.command("dismiss", key, "--dry-run").stdout.split())
+    assert "END ROLLBACK may close it: --roll-back-half, unless a broadcasting group needs it" in shown
     done = deployed.command("dismiss", key, "--reason", "paid by hand", "--roll-back-half", "-o", "json")
     (half,) = one_object(done)["halves"]
     assert (done.exit_code, half["closed"]) == (0, True)

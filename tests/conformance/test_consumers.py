@@ -13,6 +13,7 @@ from reconciler.errors import BrokerRefused
 from reconciler.evidence.brokers import RemotingBrokerEvidence
 from reconciler.evidence.watermark import Watermarks
 from reconciler.policy.evidence import WatermarkState
+from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.consumer import queue_offsets
 from reconciler.rocketmq.consumer.push_consumer import (
     ConsumeFrom,
@@ -27,6 +28,7 @@ from reconciler.rocketmq.wire.message import Message
 from tests.conformance.steps import GROUP, Steps, new_steps
 from tests.conformance.targets import Target
 from tests.polling import eventually
+from tests.services.broadcasting_member import broadcasting_member
 
 SETTINGS = PushSettings(
     consume_from=ConsumeFrom.FIRST,
@@ -276,3 +278,11 @@ def test_the_watermark_stands_before_what_the_group_has_not_consumed(steps: Step
     assert positions is not None
     (behind,) = [p for p in positions if p.topic == topic and (p.consumer_offset or 0) < p.max_offset]
     assert (behind.queue_id, behind.consumer_offset, behind.max_offset) == (2, 1, 2)
+
+
+def test_a_group_that_broadcasts_is_known_while_a_member_is_connected_and_not_after_it(steps: Steps) -> None:
+    topic = steps.target.new_topic("broadcast")
+    group, admin = f"CG_{topic}", Admin(steps.client)
+    with broadcasting_member(steps.target.broker, group=group, topic=topic):
+        assert admin.groups_of_topic(steps.target.broker, topic, asks_each=True) == [group]
+    eventually(lambda: not admin.groups_of_topic(steps.target.broker, topic, asks_each=True), within_seconds=60)

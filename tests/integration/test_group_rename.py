@@ -16,7 +16,7 @@ from reconciler.cli.app import run
 from reconciler.commands.group_rename import WantedRename, rename_group
 from reconciler.contract.least_rights import GROUP_RENAME, RUN, grants
 from reconciler.contract.subscription import Shard, Subscription
-from reconciler.contract.tables import CandidateState
+from reconciler.contract.tables import CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.errors import ChangedMeanwhile
@@ -33,9 +33,10 @@ from reconciler.rocketmq.wire.message import Message
 from reconciler.settings.file import load_settings
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine
-from reconciler.sql.tables import inbox
+from reconciler.sql.tables import inbox, repair
 from reconciler.wiring.connections import Connections
 from tests.integration.consumers.test_renamed_rows import row
+from tests.services.rocketmq import RealBroker
 from tests.unit.consumers.messages import new_key
 
 ENVIRONMENT, TOPIC, OLD, NEW = "test", "ORDERS", "billing", "invoices"
@@ -49,8 +50,9 @@ def of(group: str) -> Subscription:
 class Shop:
     """A topic of one queue with three messages, which the old group has passed, and two inboxes with its rows."""
 
-    def __init__(self, broker: EmbeddedBroker, folder: Path) -> None:
+    def __init__(self, broker: EmbeddedBroker | RealBroker, folder: Path) -> None:
         self.broker, self.folder = broker, folder
+        self.broker_name = broker.name if isinstance(broker, RealBroker) else "embedded"
         self.inboxes = [f"sqlite:///{folder}/inbox-{number}.db" for number in range(2)]
         self.ledger_url, self.settings = f"sqlite:///{folder}/ledger.db", folder / "reconciler.toml"
         schema.upgrade(self.ledger_url, "ledger")
@@ -93,7 +95,7 @@ group = "{OLD}"
                 instance.sender("shop").send(Message(topic=topic, body=b"%d" % number))
 
     def queue(self, topic: str = TOPIC) -> MessageQueue:
-        return MessageQueue(topic=topic, broker_name="embedded", queue_id=0)
+        return MessageQueue(topic=topic, broker_name=self.broker_name, queue_id=0)
 
     def pass_to(self, offset: int) -> None:
         Offsets(self.client).store(self.broker.address, self.queue(), OLD, offset)
@@ -101,7 +103,10 @@ group = "{OLD}"
     def offset(self, group: str) -> int | None:
         return Offsets(self.client).of_group(self.broker.address, self.queue(), group)
 
-    def rename(self, capsys: pytest.CaptureFixture[str], *options: str, new: str = NEW) -> tuple[int, dict[str, Any]]:
+    def rename(
+        self, capsys: pytest.CaptureFixture[str], *options: str, new: str = NEW, pulls: bool = True
+    ) -> tuple[int, dict[str, Any]]:
+        options = (*options, "--pulls") if pulls else options
         code = run(["group", "rename", OLD, new, "--config", str(self.settings), "--output", "json", *options])
         said = capsys.readouterr()
         return code, json.loads(said.out) if said.out else {"said": said.err}
@@ -119,8 +124,9 @@ group = "{OLD}"
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Shop]:
-    with EmbeddedBroker() as broker:
+def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
+    """On a broker of the family that a test names, else of 5.x."""
+    with EmbeddedBroker(family=getattr(request, "param", "5.x")) as broker:
         made = Shop(broker, tmp_path)
         yield made
         made.client.close()
@@ -172,7 +178,7 @@ def test_an_effect_that_a_replay_worker_has_meanwhile_is_copied_before_the_new_n
         if next(pages) == 1:
             shop.write(shop.inboxes[0], row(7))
 
-    wanted = WantedRename(old=OLD, new=NEW, by="anna", progress=works)
+    wanted = WantedRename(old=OLD, new=NEW, by="anna", pulls=True, progress=works)
     with closing(Connections(load_settings(shop.settings, {}))) as connections:
         with pytest.raises(ChangedMeanwhile, match=OLD):
             rename_group(connections, wanted, dry_run=False)
@@ -224,6 +230,40 @@ def test_what_only_the_old_name_can_end_stands_in_the_way(
     code, report = shop.rename(capsys, "--yes")
     assert (code, [KEYS[1] in why for why in report["refused"]]) == (1, [True])
     assert ledger.reports.candidates(ENVIRONMENT, limit=5, only=LedgerFilter(group=NEW)).rows == []
+
+
+@pytest.mark.parametrize("state", [RepairState.OPEN, RepairState.SENDING, RepairState.SENT])
+def test_a_message_that_is_handed_over_to_the_old_name_stands_in_the_way_until_it_is_done(
+    shop: Shop, ledger: SqlLedger, capsys: pytest.CaptureFixture[str], state: RepairState
+) -> None:
+    scopes = {KEYS[2]: OLD, KEYS[3]: "shipping"}
+    ledger.repairs.open_all(ENVIRONMENT, TOPIC, dict.fromkeys(scopes, Rung.HAND_OVER))
+
+    def becomes(state: RepairState) -> None:
+        with ledger.database.engine.begin() as connection:
+            for key, scope in scopes.items():
+                change = sa.update(repair).where(repair.c.unique_key == key)
+                connection.execute(change.values(scope=scope, state=state.value))
+
+    becomes(state)
+    code, report = shop.rename(capsys, "--yes")
+    assert (code, report["refused"]) == (
+        1, [f"messages are handed over to {OLD}, let `reconciler replay` end them: {KEYS[2]}"],
+    )  # fmt: skip
+    assert (shop.rows(NEW), shop.offset(NEW)) == ([0, 0], None)
+    becomes(RepairState.DONE)
+    assert shop.rename(capsys, "--yes")[0] == 0
+
+
+@pytest.mark.parametrize(("shop", "is_shown"), [("4.9", True), ("5.x", False)], indirect=["shop"])
+def test_where_a_broker_shows_pulling_by_members_only_a_person_says_that_the_group_pulls(
+    shop: Shop, capsys: pytest.CaptureFixture[str], is_shown: bool
+) -> None:
+    code, report = shop.rename(capsys, "--yes", pulls=False)
+    assert (code, report["done"]) == (0 if is_shown else 1, is_shown)
+    assert ["--pulls" in why for why in report["refused"]] == ([] if is_shown else [True])
+    assert shop.offset(NEW) == (3 if is_shown else None)
+    assert shop.rename(capsys, "--yes")[0] == 0
 
 
 def test_a_group_without_a_database_for_its_inbox_keeps_its_name(

@@ -14,11 +14,11 @@ from reconciler.announcing.source import RemotingAnnouncementSource
 from reconciler.commands.topics import create_topics
 from reconciler.contract import least_rights
 from reconciler.contract.announcement import AnnouncedKey
-from reconciler.contract.broker_rights import NEW_GROUP, BrokerRight
+from reconciler.contract.broker_rights import BUSINESS_TOPIC, NEW_GROUP, BrokerRight
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import OutboxState
 from reconciler.evidence.repairs import RemotingBrokerRepairs
-from reconciler.policy.evidence import EndOutcome, OutboxRow, StoredMessage, WatermarkState
+from reconciler.policy.evidence import ConsumeMode, EndOutcome, OutboxRow, StoredMessage, WatermarkState
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.consumer.listener import ConsumeStatus
 from reconciler.rocketmq.consumer.push_consumer import PushConsumer
@@ -64,7 +64,7 @@ def credentials_of(role: str, *, user_suffix: str = "") -> AclCredentials:
 def granted(right: BrokerRight, *, is_acl: bool) -> list[tuple[str, str, str]]:
     """(Action, kind, name) of the right with the names of this file."""
     name = right.filled(topic=TOPIC, group=GROUP, unique_key_topic=UNIQUE_KEY_TOPIC, probe_topic=PROBE_TOPIC)
-    name = RENAMED_GROUP if name == NEW_GROUP else name
+    name = {NEW_GROUP: RENAMED_GROUP, f"{NEW_GROUP}_{BUSINESS_TOPIC}": f"{RENAMED_GROUP}_{TOPIC}"}.get(name, name)
     return [(action, right.kind, name) for action in (right.acl if is_acl else right.authorization)]
 
 
@@ -212,7 +212,8 @@ class SecuredRoles:
             assert not [member for member in group.members() if member.startswith(f"{RENAMED_GROUP}:")]
             topics = group.all_topics()
             assert topics == [TOPIC]
-            assert not group.pops(topics)
+            assert ConsumeMode.POP not in group.consume_modes(topics).values()
+            assert not group.popped_by_new(topics)
             passed = [queue for queue in group.queues(topics) if not queue.is_retry and queue.offset is not None]
             group.make_group()
             for queue in passed:

@@ -24,6 +24,7 @@ from reconciler.commands.status.standstill import (
     undecided,
     unrepaired,
 )
+from reconciler.commands.status.unswept import unswept
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import RedisAway
 from reconciler.policy.account import Account, Summary, summary_of
@@ -84,6 +85,8 @@ class StatusReport:
     undecided: tuple[str, ...] = ()
     #: UNKNOWN keys that the configuration cannot decide, one line a subscription; no alarm.
     undecidable: tuple[str, ...] = ()
+    #: Commits of producer groups that no section names, which nobody announces, one line each; no alarm.
+    unswept: tuple[str, ...] = ()
     #: Keys that were settled because no configured outbox has them, one line each; worth a look, no alarm.
     rejected: tuple[str, ...] = ()
     #: Keys that took effect in two inboxes of one group, one line a subscription.
@@ -136,6 +139,7 @@ class StatusReport:
             "before_since": self.before_since,
             "lagging": self.lagging,
             "undecidable": self.undecidable,
+            "unswept": self.unswept,
         }
 
     @property
@@ -158,6 +162,7 @@ class StatusReport:
             held=sorted({hold.topic for hold in self.holds}),
             lost=self.lost,
             lagging=self.lagging,
+            unswept=self.unswept,
             sees_announced_only=any(NO_OUTBOX in s.weaker for s in self.subscriptions),
         )
 
@@ -196,6 +201,7 @@ class StatusReport:
             "before_since": list(self.before_since),
             "lagging": list(self.lagging),
             "undecidable": list(self.undecidable),
+            "unswept": list(self.unswept),
             "doubled": list(self.doubled),
             "unproved": list(self.unproved),
             "damaged": list(self.damaged),
@@ -355,13 +361,13 @@ def read_status(connections: Connections, *, rounds_within_seconds: float | None
         late=tuple(late),
         undecided=tuple(undecided(verdicts, now_ms, settings.rounds.retention_seconds, unknown=unknown)),
         undecidable=tuple(line for found in unknown.values() if (line := beyond_set_up(found)) is not None),
+        unswept=tuple(unswept(connections)) if is_full else (),
         rejected=tuple(rejected(verdicts)),
         doubled=tuple(double_effects(reports, verdicts, settings.environment)),
         unproved=tuple(f"{d.name}: {d.found}" for d in doubted),
         damaged=(
             *damaged_rows(verdicts, repairs),
-            *(_refused(connections, newest, now_ms=now_ms) if is_full else ()),
-            *(_misshapen(assembly) if is_full else ()),
+            *(_on_its_way(connections, assembly, newest, now_ms=now_ms) if is_full else ()),
         ),
     )
 
@@ -424,6 +430,18 @@ def _lag(
     if watermark.lacks_offset and not is_deserted:
         return None  # it may keep its offsets elsewhere
     return replace(found, is_deserted=is_deserted)
+
+
+def _on_its_way(
+    connections: Connections,
+    assembly: RoundAssembly,
+    newest: Mapping[Subscription, Sequence[StoredRound]],
+    *,
+    now_ms: int,
+) -> Iterator[str]:
+    """Damage of announcements and of commit sets."""
+    yield from _refused(connections, newest, now_ms=now_ms)
+    yield from _misshapen(assembly)
 
 
 def _refused(

@@ -130,8 +130,11 @@ def all_groups(broker: BrokerServices, _channel: Channel, _request: Command) -> 
 
 
 def groups_of_topic(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
-    """QUERY_TOPIC_CONSUME_BY_WHO: groups with an offset in the topic (ConsumerOffsetManager.whichGroupByTopic)."""
-    return Reply(body=json_body({"groupList": broker.state.groups_of_topic(text(request, "topic"))}))
+    """QUERY_TOPIC_CONSUME_BY_WHO: groups with an offset in the topic (ConsumerOffsetManager.whichGroupByTopic), and
+    those with a connected member that subscribes to it (ConsumerManager.queryTopicConsumeByWho): some broadcast."""
+    topic = text(request, "topic")
+    connected = (name for name, group in broker.clients.consumers.items() if topic in group.subscriptions)
+    return Reply(body=json_body({"groupList": sorted({*broker.state.groups_of_topic(topic), *connected})}))
 
 
 def topics_of_group(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:

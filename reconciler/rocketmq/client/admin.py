@@ -175,14 +175,19 @@ class Admin:
         table = parse_object(body).get("subscriptionGroupTable")
         return sorted(str(name) for name in table) if isinstance(table, dict) else []
 
-    def groups_of_topic(self, address: str, topic: str) -> list[str]:
-        """Consumer groups with an offset in the topic at this broker (AdminBrokerProcessor.queryTopicConsumeByWho).
+    def groups_of_topic(self, address: str, topic: str, *, asks_each: bool = False) -> list[str]:
+        """Consumer groups with an offset in the topic at this broker, or with a connected member that subscribes to it,
+        broadcasting ones, too (AdminBrokerProcessor.queryTopicConsumeByWho).
 
-        5.3.3 names the topic itself among them.
+        5.3.3 names the topic itself in place of groups with connected members (ConsumerManager.topicGroupTable).
+        `asks_each`: every group of such a broker is asked for its members.
         """
         body = self._ask(address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": topic}).body
         found = parse_object(body).get("groupList")
-        return sorted(str(name) for name in found if name != topic) if isinstance(found, list) else []
+        named = set(map(str, found)) if isinstance(found, list) else set()
+        if topic in named and asks_each:
+            named.update(group for group in self.groups(address) if self.group_filter(address, group, topic))
+        return sorted(named - {topic})
 
     def topics(self, address: str) -> dict[str, int]:
         """Every topic of this broker with the number of its read queues."""

@@ -38,6 +38,7 @@ STATUS = {
     "before_since": LINES,
     "lagging": LINES,
     "undecidable": LINES,
+    "unswept": LINES,
     "doubled": LINES,
     "unproved": LINES,
     "damaged": LINES,

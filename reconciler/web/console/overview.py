@@ -128,7 +128,7 @@ def _now(services: WebServices) -> dict[str, Any]:
     # One line that the sentence tells is not told twice.
     said = report.summed_up
     told = {"late"} if len(report.late_lines) == 1 and not report.late else set()
-    told |= {"lagging"} if said is not None and said.kind is SummaryKind.LAGGING else set()
+    told |= {said.kind.value} if said is not None and said.kind in (SummaryKind.LAGGING, SummaryKind.UNSWEPT) else set()
     return {
         "report": report,
         "severity": severity(report),

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from checkback_producers.outbox import SqlOutbox
 from reconciler.commands.doctor.producer_groups import check_producer_groups
+from reconciler.commands.status.unswept import unswept
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
@@ -21,6 +22,7 @@ from reconciler.sql import schema
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import outbox
 from reconciler.wiring.connections import Connections
+from tests.unit.consumers.messages import new_key
 
 PAGE = (Path(__file__).parents[3] / "docs/how-to/operations.md").read_text(encoding="utf-8")
 HOUR_MS = 3_600_000
@@ -49,27 +51,55 @@ group = "billing"
     return path
 
 
-@pytest.mark.parametrize(("groups", "is_told"), [(("shop-2",), True), (("shop-2", "shop"), False)])
-def test_rows_that_no_sweep_looks_at_since_their_group_was_renamed_are_told(
-    tmp_path: Path, groups: tuple[str, ...], is_told: bool
-) -> None:
-    url = f"sqlite:///{tmp_path}/orders.db"
+def write_rows(
+    folder: Path, *, topic: str = "ORDERS", group: str = "shop", count: int = 1, age_ms: int = HOUR_MS
+) -> str:
+    """NEW rows in the outbox; its URL."""
+    url = f"sqlite:///{folder}/orders.db"
     schema.upgrade(url, "outbox")
     engine = open_engine(url)
     with engine.begin() as connection:
         now_ms = connection.execute(sa.text("SELECT CAST(strftime('%s', 'now') AS INTEGER) * 1000")).scalar_one()
-        row = {"unique_key": KEY, "topic": "ORDERS", "producer_group": "shop", "state": "NEW"}
-        connection.execute(sa.insert(outbox).values(**row, created_at_ms=now_ms - HOUR_MS))
+        row = {"topic": topic, "producer_group": group, "state": "NEW", "created_at_ms": now_ms - age_ms}
+        connection.execute(sa.insert(outbox), [{**row, "unique_key": new_key()} for _ in range(count)])
     engine.dispose()
+    return url
+
+
+@pytest.mark.parametrize(("groups", "is_told"), [(("shop-2",), True), (("shop-2", "shop"), False)])
+def test_rows_that_no_sweep_looks_at_since_their_group_was_renamed_are_told(
+    tmp_path: Path, groups: tuple[str, ...], is_told: bool
+) -> None:
+    url = write_rows(tmp_path)
     with closing(SqlOutbox(url)) as swept:
         for group in groups:
             found = swept.unannounced(group, older_than_seconds=60.0, limit=5)
             assert bool(found.facts) is (group == "shop"), "a sweep looks at the rows of its own group alone"
     with Connections(load_settings(settings_of(tmp_path, *groups), {})) as connections:
-        told = check_producer_groups(connections)
+        told, in_status = check_producer_groups(connections), list(unswept(connections))
     assert [("shop has committed messages to ORDERS" in one.found, one.level) for one in told] == (
         [(True, "note")] if is_told else []
     )
+    assert ["1 commits of shop to ORDERS wait since" in line for line in in_status] == ([True] if is_told else [])
+
+
+@pytest.mark.parametrize(("topic", "age_ms"), [("ORDERS", 60_000), ("PARCELS", HOUR_MS)])
+def test_rows_that_another_deployment_may_announce_or_that_nobody_asks_about_here_disturb_no_calm(
+    tmp_path: Path, topic: str, age_ms: int
+) -> None:
+    """Two deployments share the table."""
+    write_rows(tmp_path, topic=topic, age_ms=age_ms)
+    with Connections(load_settings(settings_of(tmp_path, "shop-2"), {})) as connections:
+        assert list(unswept(connections)) == []
+
+
+def test_the_rows_of_each_group_are_counted_and_the_oldest_are_told_first(tmp_path: Path) -> None:
+    write_rows(tmp_path, group="shop", count=3, age_ms=HOUR_MS)
+    write_rows(tmp_path, group="kiosk", count=2, age_ms=2 * HOUR_MS)
+    write_rows(tmp_path, group="shop-2", count=4, age_ms=3 * HOUR_MS)
+    with Connections(load_settings(settings_of(tmp_path, "shop-2"), {})) as connections:
+        told = [line.split(" wait")[0] for line in unswept(connections)]
+    assert told == ["2 commits of kiosk to ORDERS", "3 commits of shop to ORDERS"]
 
 
 def test_what_was_dismissed_and_held_is_so_under_the_new_environment(tmp_path: Path) -> None:

@@ -1,0 +1,45 @@
+"""Commits that nobody announces: outbox rows of a producer group that no section names, a renamed one for example.
+
+Another deployment may sweep these rows, where two share a table, and it has its own alarm: they are told and no alarm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from reconciler.clock import utc_text
+from reconciler.contract.secret import SecretText
+from reconciler.errors import ReconcilerError
+from reconciler.policy.ports import count_text
+from reconciler.wiring.connections import Connections
+from reconciler.wiring.evidence import OtherGroup, inspect_outbox
+
+#: A row that is younger may be announced by its own service.
+WAITED_SECONDS_MIN = 300.0
+
+
+def unswept(connections: Connections) -> Iterator[str]:
+    """One line for each such group and topic, of the topics that have subscriptions here: of them `status` claims that
+    commits are accounted for."""
+    topics = {one.topic for one in connections.settings.subscriptions}
+    for groups, other in groups_of_nobody(connections):
+        if other.topic in topics:
+            yield (
+                f"{count_text(other.count)} commits of {other.producer_group} to {other.topic} wait since "
+                f"{utc_text(other.since_ms)} in the outbox of {', '.join(groups)}, and no [[producers]] section names "
+                "their group: no sweep announces them, and a loss among them is not found"
+            )
+
+
+def groups_of_nobody(connections: Connections) -> Iterator[tuple[Sequence[str], OtherGroup]]:
+    """The groups that the settings have for an outbox, and one that they lack. An outbox that is away is left out."""
+    of_outbox: dict[SecretText, list[str]] = {}
+    for producer in connections.settings.producers:
+        for url in producer.outbox_urls:
+            of_outbox.setdefault(url, []).append(producer.group)
+    for url, groups in of_outbox.items():
+        try:
+            others = inspect_outbox(connections, url).of_others(groups)
+        except ReconcilerError:
+            continue
+        yield from ((groups, one) for one in others if one.waited_seconds >= WAITED_SECONDS_MIN)
