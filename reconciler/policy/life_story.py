@@ -475,6 +475,8 @@ def _outlook(
             yield f"{subscription}: rolled back by its producer: nothing is delivered"
         elif candidate is None:
             yield f"{subscription}: no effect seen and never judged: in flight, filtered, or not announced yet"
+        elif candidate.is_dismissed:
+            yield f"{subscription}: {candidate.verdict}, and a person has dismissed it: nothing is sent to this group"
         elif candidate.state is CandidateState.QUARANTINED or failed & {EVERY_GROUP, subscription.group}:
             yield f"{subscription}: {candidate.verdict}, a person must look: {MEANINGS[Verdict(candidate.verdict)]}"
         elif candidate.state is CandidateState.SETTLED:

@@ -270,6 +270,15 @@ def test_outlook_tells_who_acts_next(state: CandidateState, repairs: tuple[Repai
     assert part in told.outlook[0]
 
 
+def test_a_group_that_is_dismissed_needs_nobody_although_the_repair_of_another_one_has_failed() -> None:
+    dismissed = replace(CANDIDATE, state=CandidateState.SETTLED, verdict=Verdict.QUARANTINED)
+    failed = replace(REPAIR, state=RepairState.FAILED)
+    ledger = LedgerLife(candidates=(dismissed,), repairs=(failed,), rounds=())
+    assert story(inboxes={BILLING: ABSENT}, ledger=ledger).outlook == (
+        f"{BILLING}: QUARANTINED, and a person has dismissed it: nothing is sent to this group",
+    )
+
+
 def test_rolled_back_message_is_not_called_in_flight() -> None:
     tombstone = replace(ROW, state=OutboxState.ROLLED_BACK, announced_at_ms=None, settled_at_ms=None)
     assert story(outbox=found(tombstone), inboxes={BILLING: ABSENT}).outlook == (
