@@ -1,28 +1,41 @@
-"""Which queues gave offsets a second time: there a group's offset proves nothing.
+"""Which queues gave offsets a second time: there a group's offset proves nothing, until it proves something again.
 
 A broker that lost its tail, or whose topic was created again, stores other messages at offsets that a group has passed.
 The offset of the group is kept apart from the messages, so it does not fall back with them. contract/queue_proof.py
 says how one record is told from another. What was seen of a queue is kept over restarts, so that none comes between
 the queue's accident and the next look.
+
+A client that knew the queue as it was may go on where it was, and pass what lies there now, once the queue has grown so
+far; one that asks behind the end is set back by its broker. So the offset proves something again, of what is stored
+from then on, as soon as either is certain for each client of the group:
+- the queue has grown past every offset that may be remembered of what it was;
+- the group's offset lay behind the end, and has come down;
+- no client can have in hand any more what it got before, and the offset is not behind the end.
+Which records are older is told by their places in the commit log, which no clock moves: what a broker stores later
+lies behind what it has.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from reconciler.clock import Clock
 from reconciler.contract.queue_proof import QueueRecord
 from reconciler.errors import ReconcilerError
-from reconciler.policy.ports import SeenQueue, SeenQueues
+from reconciler.policy.ports import EVERY_GROUP, ProvedFrom, SeenQueue, SeenQueues
 
 #: A queue's last record is looked at again after this long at the earliest: one pull of one message, and one more if
 #: the queue has grown.
 LOOK_SECONDS = 30.0
-#: What was seen of a topic is kept this often at most; a doubt at once.
+#: What was seen of a topic is kept this often at most; a doubt, and its end, at once. Where a process ends in between,
+#: the next one begins with what was seen up to this long before: as if there had been no look since.
 KEEP_SECONDS = 10.0
+#: So long after the accident no client has in hand what it got before it: clients send a message back that was not done
+#: after 15 minutes (consumeTimeout of DefaultMQPushConsumer).
+CLIENTS_SECONDS = 1_800.0
 #: Queues that are remembered; beyond it all are forgotten.
 QUEUES_MAX = 20_000
 
@@ -34,12 +47,22 @@ Place = tuple[str, str, int]
 _NOT_YET = float("-inf")
 
 
+#: Where everything in the queue is proved.
+PROVED = ProvedFrom(queue_offset=0, behind_log_offset=-1)
+#: Times that a queue is looked at again because another thread has looked meanwhile.
+_TRIES = 3
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Known:
     """What was seen of one queue."""
 
     seen: SeenQueue
     looked_at: float = _NOT_YET
+    #: When this process noticed, or was told, that offsets were given again.
+    doubted_at: float = _NOT_YET
+    #: Offsets of groups that lay behind the end since then.
+    ahead: Mapping[str, int] = field(default_factory=dict)
 
 
 class ReusedOffsets:
@@ -64,50 +87,35 @@ class ReusedOffsets:
         """From now on what is seen is written, too: by processes that run rounds."""
         self._may_write = True
 
-    def doubtful_below(
-        self, place: Place, *, consumer_offset: int | None, end: int, look: Callable[[int], QueueRecord | None]
-    ) -> int:
-        """Offsets below this one may have been given twice: 0 where nothing speaks for it.
+    def proved_from(
+        self,
+        place: Place,
+        *,
+        group: str,
+        consumer_offset: int | None,
+        end: int,
+        look: Callable[[int], QueueRecord | None],
+    ) -> ProvedFrom:
+        """Of which records the group's offset proves something: PROVED where nothing speaks against it.
 
         `consumer_offset` was read before `end`. `look`: the record at an offset, None if it is not shown.
         """
         self._recall(place[0])
-        now = self._clock.monotonic_seconds()
-        with self._lock:
-            old = self._known.get(place)
-        new = SeenQueue(end=end) if old is None else old.seen
-        looked_at = _NOT_YET if old is None else old.looked_at
-        if old is not None:
-            before = old.seen
-            new = replace(new, end=max(end, before.end))
-            is_due = now - old.looked_at >= LOOK_SECONDS
-            # Another thread may have seen a later end after this one was read: then its last record is there.
-            has_lost = end < before.end and look(before.end - 1) is None
-            if has_lost or (is_due and _is_another(before.record, look)):
-                new = SeenQueue(end=end, doubtful_below=max(before.doubtful_below, before.end))
-                looked_at = _NOT_YET
-        if consumer_offset is not None and consumer_offset > end:
-            new = replace(new, doubtful_below=max(new.doubtful_below, consumer_offset))
-        if end > 0 and now - looked_at >= LOOK_SECONDS:
-            new, looked_at = replace(new, record=look(end - 1)), now
-        with self._lock:
-            other = self._known.get(place)
-            if other is not None and other is not old:  # another thread looked, too
-                new = replace(new, doubtful_below=max(new.doubtful_below, other.seen.doubtful_below))
-            if len(self._known) >= QUEUES_MAX:
-                self._known.clear()
-            self._known[place] = _Known(seen=new, looked_at=looked_at)
-        if new.doubtful_below > (0 if old is None else old.seen.doubtful_below):
-            _log.warning(
-                "offsets_reused: %s queue %d on %s ends at %d and gives offsets below %d a second time: it lost its "
-                "tail, or was created again; offsets of groups prove nothing there",
-                place[0],
-                place[2],
-                place[1],
-                end,
-                new.doubtful_below,
-            )
-        return new.doubtful_below
+        for _ in range(_TRIES):
+            now = self._clock.monotonic_seconds()
+            with self._lock:
+                old = self._known.get(place)
+            known = _looked(old, end=end, consumer_offset=consumer_offset, look=look, now=now)
+            known = _healed(known, group=group, consumer_offset=consumer_offset, end=end, now=now)
+            with self._lock:
+                if self._known.get(place) is not old:
+                    continue  # another thread looked, too
+                if old is None and len(self._known) >= QUEUES_MAX:
+                    self._known.clear()
+                self._known[place] = known
+            _tell_changes(place, old, known, end=end)
+            return _proved(known.seen, group=group, consumer_offset=consumer_offset, end=end)
+        return ProvedFrom(queue_offset=max(end, consumer_offset or 0), behind_log_offset=-1)
 
     def keep(self, topics: Iterable[str]) -> None:
         """Writes what was seen of these topics, where it has changed. Without the ledger it is tried again later."""
@@ -123,11 +131,8 @@ class ReusedOffsets:
                     for place, known in self._known.items()
                     if place[0] == topic and self._written.get(place) != known.seen
                 }
-                has_doubt = any(
-                    seen.doubtful_below > (0 if (was := self._written.get(place)) is None else was.doubtful_below)
-                    for place, seen in changed.items()
-                )
-                if not changed or (now - self._written_at[topic] < KEEP_SECONDS and not has_doubt):
+                is_urgent = any(_doubt(seen) != _doubt(self._written.get(place)) for place, seen in changed.items())
+                if not changed or (now - self._written_at[topic] < KEEP_SECONDS and not is_urgent):
                     continue
                 self._written_at[topic] = now
             try:
@@ -156,15 +161,97 @@ class ReusedOffsets:
                 place = (topic, broker, number)
                 self._written[place] = seen
                 known = self._known.get(place)
-                below = 0 if known is None else known.seen.doubtful_below
-                seen = replace(seen, doubtful_below=max(seen.doubtful_below, below))
+                if known is not None and known.seen.doubtful_below >= max(1, seen.doubtful_below):
+                    seen = replace(seen, doubtful_below=known.seen.doubtful_below, proved_from={})
                 if len(self._known) < QUEUES_MAX:
-                    self._known[place] = _Known(seen=seen, looked_at=_NOT_YET)  # compared at the next look
+                    self._known[place] = _Known(seen=seen, doubted_at=now)  # compared at the next look
 
     def _tell(self, what: str) -> None:
         if not self._is_told:
             self._is_told = True
             _log.warning("offsets_not_kept: what was seen of queues cannot be kept in the ledger: %s", what)
+
+
+def _looked(
+    old: _Known | None, *, end: int, consumer_offset: int | None, look: Callable[[int], QueueRecord | None], now: float
+) -> _Known:
+    """What is known after one more look at the queue."""
+    if old is None:
+        old = _Known(seen=SeenQueue(end=end))
+    before, is_due = old.seen, end > 0 and now - old.looked_at >= LOOK_SECONDS
+    # The new record before the one that was seen: what is the same afterwards was the same before.
+    record = look(end - 1) if is_due else None
+    # Another thread may have seen a later end after this one was read: then its last record is there.
+    has_lost = end < before.end and look(before.end - 1) is None
+    has_broken = has_lost or (is_due and _is_another(before.record, look))
+    is_ahead = consumer_offset is not None and consumer_offset > max(end, before.doubtful_below)
+    looked_at = now if is_due else old.looked_at
+    if not has_broken and not is_ahead:
+        seen = replace(before, end=max(end, before.end), record=record or before.record)
+        return replace(old, seen=seen, looked_at=looked_at)
+    below = max(before.doubtful_below + 1, end, consumer_offset or 0, before.end if has_broken else 0)
+    if has_broken and not is_due and end > 0:
+        record, looked_at = look(end - 1), now
+    if not has_broken:
+        end, record = max(end, before.end), record or before.record
+    seen = SeenQueue(end=end, record=record, doubtful_below=below)
+    return _Known(seen=seen, looked_at=looked_at, doubted_at=now)
+
+
+def _healed(known: _Known, *, group: str, consumer_offset: int | None, end: int, now: float) -> _Known:
+    """Where the group's offset, or every group's, proves something again, and what it proved no more."""
+    seen, proved = known.seen, dict(known.seen.proved_from)
+    if not seen.doubtful_below or EVERY_GROUP in proved:
+        return known
+    if consumer_offset is not None and consumer_offset > end:
+        proved.pop(group, None)
+        known = replace(known, ahead={**known.ahead, group: consumer_offset})
+    elif seen.record is not None:
+        here = ProvedFrom(queue_offset=end, behind_log_offset=seen.record.commit_log_offset)
+        seconds = now - known.doubted_at
+        if end >= seen.doubtful_below and seconds >= LOOK_SECONDS:
+            proved = {EVERY_GROUP: here, **proved}
+        elif group not in proved and consumer_offset is not None:
+            has_come_down = consumer_offset < known.ahead.get(group, 0)
+            proved |= {group: here} if has_come_down or seconds >= CLIENTS_SECONDS else {}
+    return known if proved == seen.proved_from else replace(known, seen=replace(seen, proved_from=proved))
+
+
+def _proved(seen: SeenQueue, *, group: str, consumer_offset: int | None, end: int) -> ProvedFrom:
+    if not seen.doubtful_below:
+        return PROVED
+    found = seen.proved_from.get(group) or seen.proved_from.get(EVERY_GROUP)
+    return found or ProvedFrom(queue_offset=max(seen.doubtful_below, end, consumer_offset or 0), behind_log_offset=-1)
+
+
+def _doubt(seen: SeenQueue | None) -> tuple[int, Mapping[str, ProvedFrom]]:
+    return (0, {}) if seen is None else (seen.doubtful_below, seen.proved_from)
+
+
+def _tell_changes(place: Place, old: _Known | None, known: _Known, *, end: int) -> None:
+    topic, broker, number = place
+    before, _ = _doubt(None if old is None else old.seen)
+    below, proved = _doubt(known.seen)
+    if below > before:
+        _log.warning(
+            "offsets_reused: %s queue %d on %s ends at %d and gives offsets below %d a second time: it lost its "
+            "tail, or was created again; offsets of groups prove nothing there",
+            topic,
+            number,
+            broker,
+            end,
+            below,
+        )
+    elif old is not None:
+        for group in sorted(proved.keys() - old.seen.proved_from.keys()):
+            _log.info(
+                "offsets_proved: %s queue %d on %s: the offset of %s proves something again, of messages from %d on",
+                topic,
+                number,
+                broker,
+                group or "every group",
+                proved[group].queue_offset,
+            )
 
 
 def _is_another(record: QueueRecord | None, look: Callable[[int], QueueRecord | None]) -> bool:

@@ -105,6 +105,13 @@ class Watermarks:
         consumer_offset = self._offsets.of_group(address, queue, group)
         min_offset = max(0, self._offsets.minimum(address, queue))
         end = self._offsets.maximum(address, queue)
+        proved = self._reused.proved_from(
+            (queue.topic, queue.broker_name, queue.queue_id),
+            group=group,
+            consumer_offset=consumer_offset,
+            end=end,
+            look=partial(self._record, address, queue),
+        )
         return QueuePosition(
             topic=queue.topic,
             broker=queue.broker_name,
@@ -112,12 +119,8 @@ class Watermarks:
             consumer_offset=consumer_offset,
             min_offset=min_offset,
             max_offset=end,
-            doubtful_below=self._reused.doubtful_below(
-                (queue.topic, queue.broker_name, queue.queue_id),
-                consumer_offset=consumer_offset,
-                end=end,
-                look=partial(self._record, address, queue),
-            ),
+            doubtful_below=proved.queue_offset,
+            doubtful_log_offset=proved.behind_log_offset,
         )
 
     def _record(self, address: str, queue: MessageQueue, offset: int) -> QueueRecord | None:

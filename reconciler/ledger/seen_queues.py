@@ -1,12 +1,13 @@
 """What was seen of queues of business topics, over restarts (ports.SeenQueues).
 
 Rows of reconciler_floor without a group: floors are those of a subscription, and who reads floors asks for one. There
-queue_offset is the offset below which offsets may have been given twice, and proof has the end and the last record. A
-ledger that lacks the column for proofs keeps nothing, as floors tell (floors.py).
+queue_offset is the offset below which offsets may have been given twice, and proof has the end and the last record,
+then what groups' offsets prove again. A ledger that lacks the column keeps nothing, as floors tell (floors.py).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import sqlalchemy as sa
@@ -17,13 +18,17 @@ from reconciler.contract.row_values import RowReader
 from reconciler.contract.tables import FLOOR
 from reconciler.ledger.database import LedgerDatabase, chunks
 from reconciler.ledger.floors import SqlFloors
-from reconciler.policy.ports import SeenQueue
+from reconciler.policy.ports import ProvedFrom, SeenQueue
 from reconciler.sql.tables import floor
 
 #: What stands in the place of a group.
 _NO_GROUP = ""
 #: Rows a transaction: they are locked until its end.
 ROWS_A_TRANSACTION = 200
+
+#: Groups of a queue that are kept: the others begin with a doubt.
+GROUPS_MAX = 64
+_PROVED = re.compile(r"(\d{1,19}) (\d{1,19}) (\d{1,19}) ([%|0-9A-Za-z_-]{0,255})", re.ASCII)
 
 _NAMES = ("broker", "queue_id", "queue_offset", "proof")
 _ROWS = RowReader(FLOOR, _NAMES)
@@ -51,8 +56,8 @@ class SqlSeenQueues:
         }
 
     def keep(self, environment: str, topic: str, seen: Mapping[tuple[str, int], SeenQueue]) -> None:
-        """What is doubtful only rises; the rest is what was told last. In order: two processes never wait for each
-        other."""
+        """What is doubtful only rises; the rest is what was told last. What is proved names its doubt: it is none
+        of a later one. In order: two processes never wait for each other."""
         now = self._database.now()
         identity = {"environment": environment, "topic": topic, "consumer_group": _NO_GROUP}
         rows = [
@@ -99,11 +104,26 @@ def _of(environment: str, topic: str) -> list[sa.ColumnElement[bool]]:
 
 
 def _text(seen: SeenQueue) -> str | None:
-    return None if seen.record is None else QueueProof(following=seen.end, record=seen.record).text
+    """The proof, then a line a group: the doubt that this belongs to, offset, place in the log, group."""
+    if seen.record is None:
+        return None
+    proof = QueueProof(following=seen.end, record=seen.record).text
+    lines = [
+        f"{seen.doubtful_below} {one.queue_offset} {one.behind_log_offset} {group}"
+        for group, one in sorted(seen.proved_from.items())[:GROUPS_MAX]
+    ]
+    return "\n".join((proof, *lines))
 
 
 def _seen(doubtful_below: int, text: str | None) -> SeenQueue:
-    proof = read_proof(text or "")
+    first, *lines = (text or "").split("\n")
+    proof = read_proof(first)
     if proof is None:
         return SeenQueue(end=0, record=None, doubtful_below=doubtful_below)
-    return SeenQueue(end=proof.following, record=proof.record, doubtful_below=doubtful_below)
+    read = [found.groups() for line in lines[:GROUPS_MAX] if (found := _PROVED.fullmatch(line)) is not None]
+    proved = {
+        group: ProvedFrom(queue_offset=int(offset), behind_log_offset=int(log))
+        for below, offset, log, group in read
+        if int(below) == doubtful_below
+    }
+    return SeenQueue(end=proof.following, record=proof.record, doubtful_below=doubtful_below, proved_from=proved)

@@ -296,6 +296,9 @@ class QueuePosition:
     max_offset: int
     #: The broker may have given offsets below this one a second time: there the group's offset proves nothing.
     doubtful_below: int = 0
+    #: A record of that offset or behind it is one of an earlier queue if it lies at this place of the commit log or
+    #: before it.
+    doubtful_log_offset: int = -1
 
     @property
     def waiting(self) -> int:

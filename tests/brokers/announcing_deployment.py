@@ -8,12 +8,15 @@ from reconciler.announcing.port import AnnouncementEvent, EventKind, StepKind
 from reconciler.announcing.rules import AnnouncementRules
 from reconciler.announcing.source import RemotingAnnouncementSource
 from reconciler.announcing.step import AnnouncementStep
-from reconciler.clock import SystemClock
+from reconciler.clock import ManualClock, SystemClock
 from reconciler.contract.announcement import AnnouncedKey, Announcement, encode_announcement
 from reconciler.contract.subscription import Shard, Subscription
+from reconciler.evidence.reused_offsets import LOOK_SECONDS, ReusedOffsets
+from reconciler.evidence.watermark import Watermarks
 from reconciler.policy.ports import AnnouncementQueue
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.client_instance import ClientInstance
+from reconciler.rocketmq.client.offsets import Offsets
 from reconciler.rocketmq.client.routes import MessageQueue, TopicNotFound
 from reconciler.rocketmq.wire.message import Message
 from reconciler.testing.memory import MemoryLedger
@@ -91,3 +94,37 @@ class Deployment:
 
     def reused(self) -> list[AnnouncementEvent]:
         return [event for event in self.events if event.kind is EventKind.OFFSETS_REUSED]
+
+
+def a_group_is_believed_again(deployment: Deployment, broker: str) -> None:
+    """In a topic that is created again: its offset lies behind the end, comes down, and proves what came since."""
+    instance, clock = deployment.instance, ManualClock()
+    queue = MessageQueue(topic=KEY_TOPIC, broker_name=broker, queue_id=0)
+    reused = ReusedOffsets(clock)
+    watermarks = Watermarks(instance.client, instance.routes, instance.families, reused=reused)
+
+    def doubtful_below(*, at: int) -> int:
+        Offsets(instance.client).store(deployment.brokers[broker], queue, "billing", at)
+        positions = watermarks.positions(KEY_TOPIC, "billing")
+        assert positions is not None
+        found = {one.broker: one for one in positions if one.topic == KEY_TOPIC}
+        assert found[broker].consumer_offset == at
+        assert all(one.doubtful_below == 0 for name, one in found.items() if name != broker)
+        return found[broker].doubtful_below
+
+    Admin(instance.client).create_group(deployment.brokers[broker], "billing")
+    end = Offsets(instance.client).maximum(deployment.brokers[broker], queue)
+    deployment.announce(broker, 9)
+    eventually(
+        lambda: Offsets(instance.client).maximum(deployment.brokers[broker], queue) == end + 9, within_seconds=60
+    )
+    assert doubtful_below(at=end + 9) == 0
+    deployment.create_topic_again(broker)
+    deployment.announce(broker, 2)
+    eventually(lambda: Offsets(instance.client).maximum(deployment.brokers[broker], queue) == 2, within_seconds=60)
+    assert doubtful_below(at=end + 9) == end + 9
+    clock.advance(LOOK_SECONDS)
+    assert doubtful_below(at=end + 9) == end + 9
+    assert doubtful_below(at=2) == 2
+    deployment.announce(broker, 1)
+    assert doubtful_below(at=2) == 2

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.brokers.announcing_deployment import Deployment
+from tests.brokers.announcing_deployment import Deployment, a_group_is_believed_again
 from tests.services.fixtures import ClusterFactory
 from tests.services.patient_instance import patient_instance
 from tests.services.rocketmq import RocketMQCluster, marks
@@ -60,3 +60,9 @@ def test_after_its_store_was_put_back_and_its_topic_created_again_no_announcemen
     keys = deployment.announce(BROKER, 15)
     assert set(keys) <= deployment.read(BROKER)
     assert [event.first_offset for event in deployment.reused()][1:] == [0]
+
+
+def test_a_groups_offset_in_a_topic_that_was_created_again_proves_what_came_after_it_came_down(
+    deployment: Deployment,
+) -> None:
+    a_group_is_believed_again(deployment, BROKER)

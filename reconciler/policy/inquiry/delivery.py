@@ -117,6 +117,8 @@ def has_passed(positions: Sequence[QueuePosition], copy: StoredMessage) -> bool 
     """True if the group's offset is behind the copy, False if it has not reached it, None: not known."""
     for position in positions:
         if (position.topic, position.broker, position.queue_id) == (copy.topic, copy.broker, copy.queue_id):
+            if copy.queue_offset >= position.doubtful_below and copy.commit_log_offset <= position.doubtful_log_offset:
+                return None  # it lay in a queue that is no more
             # No offset stored: nothing consumed yet, as far as the broker knows.
             if position.consumer_offset is None or position.consumer_offset <= copy.queue_offset:
                 return False
@@ -142,7 +144,7 @@ def why_unknown(positions: Sequence[QueuePosition] | None, copies: Sequence[Stor
     if any((one.topic, one.broker, one.queue_id) == (place.topic, place.broker, place.queue_id) for one in positions):
         return (
             f"{place.topic} queue {place.queue_id} on {place.broker} has given offsets a second time (it lost its "
-            "tail, or was created again): that the group's offset is behind the copy proves nothing"
+            "tail, or was created again): the group's offset proves nothing about this copy"
         )
     return (
         f"a copy lies in {place.topic} queue {place.queue_id} on {place.broker}, which is not among the route's "
@@ -165,9 +167,9 @@ def group_position(
     retries = group_copies[RETRY]
     if retries.is_found:
         newest = max(retries.records, key=lambda copy: (copy.store_timestamp_ms, copy.commit_log_offset))
-        waits = newest.topic in DELAY_TOPICS or not has_passed(positions or (), newest)
-        if waits:
-            return Verdict.RETRYING
+        passed = False if newest.topic in DELAY_TOPICS else has_passed(positions or (), newest)
+        if passed is not True:
+            return Verdict.RETRYING if passed is False else Verdict.UNKNOWN
     if dead.is_unknown or retries.is_unknown:
         return Verdict.UNKNOWN
     return Verdict.DELIVERED_NOT_APPLIED

@@ -9,6 +9,7 @@ reconciler/wiring puts them together.
 from reconciler.policy.ports.actions import Intent, OperatorAction, OperatorActions
 from reconciler.policy.ports.activity import Activities, Activity, ActivityBucket
 from reconciler.policy.ports.announcing import (
+    EVERY_GROUP,
     Admission,
     AnnouncementLedger,
     AnnouncementQueue,
@@ -16,6 +17,7 @@ from reconciler.policy.ports.announcing import (
     Floor,
     HalfSets,
     KnownRecords,
+    ProvedFrom,
     RefusedAnnouncement,
     SeenQueue,
     SeenQueues,
@@ -94,6 +96,7 @@ __all__ = [
     "ATTEMPTS_MAX",
     "COUNTED_MAX",
     "ENDED_JOBS",
+    "EVERY_GROUP",
     "EVERY_ROW",
     "USE_SECONDS",
     "WHENEVER_COMMITTED_MS",
@@ -153,6 +156,7 @@ __all__ = [
     "PendingSnapshot",
     "Place",
     "Position",
+    "ProvedFrom",
     "QuarantinedAnnouncement",
     "RedisIdentity",
     "RefusedAnnouncement",

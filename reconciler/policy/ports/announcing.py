@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from reconciler.contract.queue_proof import QueueProof, QueueRecord
@@ -52,6 +52,19 @@ class KnownRecords:
     trail: Sequence[QueueRecord] = ()
 
 
+#: Stands for all groups in SeenQueue.proved_from.
+EVERY_GROUP = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProvedFrom:
+    """Where a group's offset proves something again, in a queue that gave offsets a second time: of records at this
+    offset or behind it that lie behind this place in the commit log."""
+
+    queue_offset: int
+    behind_log_offset: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenQueue:
     """What was seen of a queue of a business topic."""
@@ -60,8 +73,10 @@ class SeenQueue:
     end: int
     #: One of its last records; None: it was not shown, and proves nothing.
     record: QueueRecord | None = None
-    #: Offsets below this one may have been given twice.
+    #: Offsets below this one may have been given twice. Rises each time that this is noticed.
     doubtful_below: int = 0
+    #: By group, EVERY_GROUP for all: since the last time that this was noticed.
+    proved_from: Mapping[str, ProvedFrom] = field(default_factory=dict)
 
 
 class SeenQueues(Protocol):
@@ -72,7 +87,7 @@ class SeenQueues(Protocol):
         ...
 
     def keep(self, environment: str, topic: str, seen: Mapping[tuple[str, int], SeenQueue]) -> None:
-        """Replaces what is kept of these; what is doubtful there only rises."""
+        """Replaces what is kept of these; `doubtful_below` only rises, and what is proved belongs to its own one."""
         ...
 
 

@@ -5,18 +5,21 @@ from __future__ import annotations
 import pytest
 
 from reconciler.contract.queue_proof import QueueRecord
-from reconciler.policy.ports import AnnouncementQueue, SeenQueue
+from reconciler.policy.ports import EVERY_GROUP, AnnouncementQueue, ProvedFrom, SeenQueue
 from tests.contract.ledger.conftest import DatabaseWorld
 from tests.contract.ledger.rows import shard
 
 TOPIC = "ORDERS"
 
 
-def seen(end: int, *, doubtful_below: int = 0, key: str = "K") -> SeenQueue:
+def seen(end: int, *, doubtful_below: int = 0, key: str = "K", proved: dict[str, int] | None = None) -> SeenQueue:
     record = QueueRecord(
         queue_offset=end - 1, stored_at_ms=1_700_000_000_000, commit_log_offset=end * 9, unique_key=key
     )
-    return SeenQueue(end=end, record=record, doubtful_below=doubtful_below)
+    proved_from = {
+        group: ProvedFrom(queue_offset=offset, behind_log_offset=offset * 9) for group, offset in (proved or {}).items()
+    }
+    return SeenQueue(end=end, record=record, doubtful_below=doubtful_below, proved_from=proved_from)
 
 
 def test_queues_topics_and_environments_do_not_mix(database_world: DatabaseWorld) -> None:
@@ -34,6 +37,16 @@ def test_what_was_seen_last_counts_and_a_doubt_only_rises(database_world: Databa
     for one in (seen(9), seen(12, doubtful_below=9), seen(11, key="other")):
         queues.keep(environment, TOPIC, {("broker-a", 0): one})
     assert queues.of_topic(environment, TOPIC) == {("broker-a", 0): seen(11, doubtful_below=9, key="other")}
+
+
+def test_what_is_proved_again_belongs_to_its_doubt(database_world: DatabaseWorld) -> None:
+    queues, environment = database_world.ledger.seen_queues, database_world.environment
+    proved = seen(12, doubtful_below=9, proved={EVERY_GROUP: 10, "billing": 3, "%a|b-c_1": 2**40})
+    queues.keep(environment, TOPIC, {("broker-a", 0): proved})
+    assert queues.of_topic(environment, TOPIC) == {("broker-a", 0): proved}
+    queues.keep(environment, TOPIC, {("broker-a", 0): seen(13, doubtful_below=14)})
+    queues.keep(environment, TOPIC, {("broker-a", 0): seen(12, doubtful_below=9, proved={"billing": 3})})
+    assert queues.of_topic(environment, TOPIC) == {("broker-a", 0): seen(12, doubtful_below=14)}
 
 
 @pytest.mark.parametrize("name", ["b" * 161, "\x00"])

@@ -13,7 +13,7 @@ import pytest
 
 from reconciler.embedded.server import EmbeddedCluster
 from reconciler.policy.ports import AnnouncementQueue
-from tests.brokers.announcing_deployment import KEY_TOPIC, Deployment
+from tests.brokers.announcing_deployment import KEY_TOPIC, Deployment, a_group_is_believed_again
 from tests.services.patient_instance import patient_instance
 
 
@@ -70,3 +70,9 @@ def test_another_consumer_goes_on_with_what_the_first_one_knew(embedded: Embedde
     keys = deployment.announce(first, 9)
     deployment.step = deployment.consumer("two")
     assert set(keys) <= deployment.read(first)
+
+
+def test_a_groups_offset_in_a_topic_that_was_created_again_proves_what_came_after_it_came_down(
+    embedded: Embedded,
+) -> None:
+    a_group_is_believed_again(embedded.deployment, "broker-a")

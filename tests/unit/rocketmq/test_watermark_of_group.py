@@ -10,7 +10,7 @@ import pytest
 
 from reconciler.clock import ManualClock
 from reconciler.contract.queue_proof import QueueRecord
-from reconciler.evidence.reused_offsets import LOOK_SECONDS, ReusedOffsets
+from reconciler.evidence.reused_offsets import LOOK_SECONDS, PROVED, ReusedOffsets
 from reconciler.evidence.watermark import Watermarks
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.evidence import WatermarkState
@@ -210,12 +210,17 @@ def watched(tail: Tail) -> Iterator[Watched]:
         yield Watched(cluster, _watermarks(cluster), clock)
 
 
-def test_a_queue_that_ends_before_what_was_seen_proves_nothing_below_it_for_good(tail: Tail, watched: Watched) -> None:
+def test_a_queue_that_ends_before_what_was_seen_proves_nothing_of_what_it_holds(tail: Tail, watched: Watched) -> None:
     assert watched.doubtful_below() == 0
     tail.lose(consumer_offset=90, end=90)
     assert watched.doubtful_below() == 100
     tail.positions["Orders", 0] = (120, 0, 130)
-    assert watched.doubtful_below() == 100
+    assert watched.doubtful_below() == 130
+    watched.clock.advance(LOOK_SECONDS)
+    tail.positions["Orders", 0] = (130, 0, 140)
+    assert watched.doubtful_below() == 140
+    tail.positions["Orders", 0] = (150, 0, 150)
+    assert watched.doubtful_below() == 140, "what is stored from then on is proved"
 
 
 def test_an_end_that_another_thread_has_overtaken_is_no_lost_tail() -> None:
@@ -224,8 +229,8 @@ def test_an_end_that_another_thread_has_overtaken_is_no_lost_tail() -> None:
         return record if offset < 105 else None
 
     reused, place = ReusedOffsets(ManualClock(NOW_MS)), ("Orders", "broker-a", 0)
-    ends = [reused.doubtful_below(place, consumer_offset=90, end=end, look=look) for end in (105, 100, 105)]
-    assert ends == [0, 0, 0]
+    proved = [reused.proved_from(place, group="CG", consumer_offset=90, end=end, look=look) for end in (105, 100, 105)]
+    assert proved == [PROVED] * 3
 
 
 def test_a_record_that_is_not_shown_is_asked_for_no_more_often_than_any_other() -> None:
@@ -233,7 +238,7 @@ def test_a_record_that_is_not_shown_is_asked_for_no_more_often_than_any_other() 
     clock = ManualClock(NOW_MS)
     reused, place = ReusedOffsets(clock), ("Orders", "broker-a", 0)
     for _ in range(100):
-        assert reused.doubtful_below(place, consumer_offset=90, end=100, look=asked.append) == 0
+        assert reused.proved_from(place, group="CG", consumer_offset=90, end=100, look=asked.append) == PROVED
         clock.advance(1)
     assert len(asked) == 4, "at 0, 30, 60 and 90 s"
 
@@ -244,7 +249,7 @@ def test_a_queue_with_another_record_at_a_remembered_offset_proves_nothing_below
     assert watched.doubtful_below() == 0
     tail.lose(consumer_offset=100, end=140)
     watched.clock.advance(LOOK_SECONDS)
-    assert watched.doubtful_below() == 100
+    assert watched.doubtful_below() == 140
 
 
 def test_a_queue_that_grows_and_loses_old_records_by_age_is_no_other_queue(tail: Tail, watched: Watched) -> None:
@@ -260,7 +265,7 @@ def test_an_offset_of_a_group_behind_the_end_of_the_queue_is_of_a_queue_that_is_
     tail.lose(consumer_offset=100, end=95)
     assert watched.doubtful_below() == 100
     tail.positions["Orders", 0] = (100, 0, 130)
-    assert watched.doubtful_below() == 100
+    assert watched.doubtful_below() == 130
 
 
 def test_a_broker_that_shows_no_record_is_believed_as_before(tail: Tail, watched: Watched) -> None:
@@ -300,10 +305,10 @@ def test_a_tail_that_was_lost_while_no_process_ran_makes_offsets_of_groups_prove
     assert first.doubtful_below() == 0
     tail.lose(consumer_offset=90, end=end)  # the first process is gone
     second = started(watched.cluster, watched.clock, ledger)
-    assert second.doubtful_below() == 100
+    assert second.doubtful_below() == max(100, end)
     third = started(watched.cluster, watched.clock, ledger)
     tail.positions["Orders", 0] = (140, 0, 180)
-    assert third.doubtful_below() == 100, "a doubt is kept, too"
+    assert third.doubtful_below() == 180, "a doubt is kept, too"
 
 
 def test_a_queue_that_went_on_while_no_process_ran_is_doubted(tail: Tail, watched: Watched, ledger: SqlLedger) -> None:
