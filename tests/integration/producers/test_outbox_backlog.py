@@ -42,3 +42,24 @@ def test_oldest_row_that_nobody_announced_and_last_sweep_come_from_one_statement
         connection.exec_driver_sql("ALTER TABLE reconciler_outbox_identity DROP COLUMN swept_at_ms")
     assert look() == (None, "B" * 32, 60), "an outbox that is not upgraded"
     engine.dispose()
+
+
+def test_rows_of_other_groups_are_counted_among_the_oldest_and_a_damaged_time_hides_no_other_group(
+    database_url: str,
+) -> None:
+    schema.upgrade(database_url, "outbox")
+    engine = open_engine(database_url)
+    inspector, hour_ms = OutboxInspector(engine), 3_600_000
+    assert inspector.of_others(["shop"]) == []
+    now_ms = SystemClock().now_ms()
+    rows = [("shop", now_ms), *[("kiosk", now_ms - hour_ms)] * 2, ("market", now_ms + 2 * hour_ms), ("poison", -1)]
+    row = {"topic": "ORDERS", "state": "NEW"}
+    with engine.begin() as connection:
+        values = [
+            {**row, "unique_key": f"{number:032X}", "producer_group": group, "created_at_ms": at_ms}
+            for number, (group, at_ms) in enumerate(rows)
+        ]
+        connection.execute(sa.insert(outbox), [*values, {**values[1], "unique_key": "F" * 32, "state": "ANNOUNCED"}])
+    found = [(one.producer_group, one.count, round(one.waited_seconds / 3600)) for one in inspector.of_others(["shop"])]
+    assert [one for one in found if one[0] != "poison"] == [("market", 1, 2), ("kiosk", 2, 1)]
+    engine.dispose()
