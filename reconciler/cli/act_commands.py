@@ -56,7 +56,7 @@ def repair(
     settings = read_settings(config)
     if bool(keys) == all_open:
         raise InvalidValue("KEYS", keys or [], "name messages, or give --all, not both")
-    with Connections(settings) as connections:
+    with Connections.for_people(settings) as connections:
         repair_wanted = partial(repair_now, connections, keys or [], topic=topic, group=group, by=operator())
         seen = _ask_first(repair_wanted(dry_run=True)) if all_open and not dry_run and not yes else None
         report = repair_wanted(dry_run=dry_run, seen=seen)
@@ -125,7 +125,7 @@ def dismiss(
     if not (reason.strip() or dry_run):
         raise InvalidValue("--reason", reason, "say what was done instead")
     wanted = [require_key(key) for key in keys]
-    with Connections(read_settings(config)) as connections:
+    with Connections.for_one_answer(read_settings(config)) as connections:
         report = dismiss_keys(
             connections, wanted, topic=topic, group=group, reason=reason, by=operator(), dry_run=dry_run,
             roll_back_half=roll_back_half,
@@ -151,7 +151,7 @@ def hold(
     from reconciler.commands.operator_actions import operator
     from reconciler.wiring.connections import Connections
 
-    with Connections(read_settings(config)) as connections:
+    with Connections.for_one_answer(read_settings(config)) as connections:
         placed = place_hold(connections, topic, reason=reason, by=operator())
     if output is Output.JSON:
         print_json({"topic": topic, "held": True, "changed": placed})
@@ -173,7 +173,7 @@ def resume(
     from reconciler.commands.operator_actions import operator
     from reconciler.wiring.connections import Connections
 
-    with Connections(read_settings(config)) as connections:
+    with Connections.for_one_answer(read_settings(config)) as connections:
         done = lift_hold(connections, topic, breaker=breaker, by=operator())
     if output is Output.JSON:
         lifted, left = [str(kind) for kind in done.lifted], [str(kind) for kind in done.left]
@@ -206,7 +206,7 @@ def rebuild(
     console = people()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with (
-        Connections(settings) as connections,
+        Connections.for_people(settings) as connections,
         Progress(*columns, console=console, disable=not console.is_terminal) as progress,
     ):
         task = progress.add_task("inbox rows", total=None)

@@ -72,7 +72,7 @@ def rename(
     console = people()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with (
-        Connections(read_settings(config)) as connections,
+        Connections.for_people(read_settings(config)) as connections,
         Progress(*columns, console=console, disable=not console.is_terminal) as progress,
     ):
         task = progress.add_task("inbox rows", total=None, visible=False)

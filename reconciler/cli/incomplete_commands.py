@@ -76,7 +76,7 @@ def incomplete(
         url=None if url is None else url_of(url),
         confirm=lambda preview: yes or _ask_first(ending, preview),
     )
-    with Connections(read_settings(config)) as connections:
+    with Connections.for_one_answer(read_settings(config)) as connections:
         report = end_incomplete(connections, wanted, dry_run=dry_run)
     if report is None:
         remark("nothing was changed")

@@ -34,7 +34,7 @@ def jobs_list(
     from reconciler.policy.ports import LedgerFilter, all_rows
     from reconciler.wiring.connections import Connections
 
-    with Connections(read_settings(config)) as connections:
+    with Connections.for_one_answer(read_settings(config)) as connections:
         newest_first = partial(list_jobs, connections, only=LedgerFilter(job_state=state))
         found = list(all_rows(newest_first, limit=limit))
     if output is Output.JSON:
@@ -53,7 +53,7 @@ def jobs_show(job_id: JobArgument, config: ConfigOption = None, output: OutputOp
     from reconciler.commands.repair import RepairLine
     from reconciler.wiring.connections import Connections
 
-    with Connections(read_settings(config)) as connections:
+    with Connections.for_one_answer(read_settings(config)) as connections:
         job = find_job(connections, job_id)
     if output is Output.JSON:
         print_json({"job": job_document(job)})
@@ -79,7 +79,7 @@ def jobs_cancel(job_id: JobArgument, config: ConfigOption = None, output: Output
     from reconciler.policy.ports import ENDED_JOBS
     from reconciler.wiring.connections import Connections
 
-    with Connections(read_settings(config)) as connections:
+    with Connections.for_one_answer(read_settings(config)) as connections:
         job = cancel_job(connections, job_id, by=operator())
     if output is Output.JSON:
         print_json({"job": job_document(job)})

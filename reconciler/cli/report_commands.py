@@ -82,7 +82,7 @@ def status(
     from reconciler.commands.status.report import read_status
     from reconciler.wiring.connections import Connections
 
-    with Connections(read_settings(config)) as connections:
+    with Connections.for_one_answer(read_settings(config)) as connections:
         report = read_status(connections, rounds_within_seconds=rounds_within)
     lines = [f"{name}: {line}" for name, of_name in report.remarks.items() for line in of_name]
     if output is Output.JSON:
@@ -132,7 +132,7 @@ def list_rows(
         repair_state=_state(RepairState, state) if what is Listing.REPAIRS else None,
         verdict=verdict,
     )
-    with Connections(read_settings(config)) as connections:
+    with Connections.for_one_answer(read_settings(config)) as connections:
         found = list_rows(connections, what.value, only=only, limit=limit + 1, name=key)
     rows, has_more = found.rows[:limit], len(found.rows) > limit
     lines = [f"note: {note}" for note in found.notes]
@@ -157,7 +157,7 @@ def explain(
     from reconciler.commands.explain import life_stories
     from reconciler.wiring.connections import Connections
 
-    with Connections(read_settings(config)) as connections:
+    with Connections.for_one_answer(read_settings(config)) as connections:
         explanation = life_stories(connections, key)
     heard = [*([] if explanation.is_known else [explanation.unheard]), *(f"note: {note}" for note in explanation.notes)]
     gaps = [*(f"away: {line}" for line in explanation.away), *(f"no answer: {line}" for line in explanation.silent)]

@@ -186,7 +186,7 @@ def doctor(config: ConfigOption = None, output: OutputOption = Output.TABLE) -> 
     from reconciler.commands.doctor.checks import examine
     from reconciler.wiring.connections import Connections
 
-    with Connections(read_settings(config)) as connections:
+    with Connections.for_one_answer(read_settings(config)) as connections:
         findings = examine(connections)
     failed = [f for f in findings if f.level == "fail"]
     if output is Output.JSON:

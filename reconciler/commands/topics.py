@@ -28,7 +28,7 @@ def create_topics(settings: Settings, *, business_queues: int | None = None) -> 
     names = dict.fromkeys(settings.unique_key_topic.name_for(s.topic) for s in settings.subscriptions)
     wanted = [(name, settings.unique_key_topic.queues) for name in names] + [(settings.rocketmq.probe_topic, 1)]
     created: list[CreatedTopic] = []
-    with Connections(settings) as connections:
+    with Connections.for_people(settings) as connections:
         admin = connections.admin
         for broker, address in masters(connections).items():
             for group in READER_GROUPS:  # brokers with autoCreateSubscriptionGroup=false refuse to be read

@@ -8,13 +8,14 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from reconciler.clock import Clock
+from reconciler.clock import Backoff, Clock
 from reconciler.contract.defaults import SKEW_MARGIN_SECONDS, STATEMENT_SECONDS
 from reconciler.contract.row_values import RowReader
 from reconciler.contract.secret import Secret
 from reconciler.contract.tables import OUTBOX, OutboxState
 from reconciler.errors import ReconcilerError
 from reconciler.policy.evidence import Lookup, OutboxRow, Presence, WitnessAnswer
+from reconciler.silence import PAUSES
 from reconciler.sql.engines import close_engine, open_engine, shown
 from reconciler.sql.tables import outbox
 from reconciler.sql.witness_database import DatabaseRole, WitnessDatabase, absence
@@ -67,12 +68,19 @@ class SqlOutboxReader:
         statement_seconds: float | None = STATEMENT_SECONDS,
         clock: Clock | None = None,
         skew_margin_seconds: float = SKEW_MARGIN_SECONDS,
+        silence_pauses: Backoff = PAUSES,
     ) -> None:
         """Raises InvalidValue for a malformed URL and MissingDependency for a missing driver; connects later."""
         self._outboxes = tuple(outboxes)
         self._databases = {
             url: WitnessDatabase(
-                open_engine(url, pool_size=pool_size, read_only=True, statement_seconds=statement_seconds),
+                open_engine(
+                    url,
+                    pool_size=pool_size,
+                    read_only=True,
+                    statement_seconds=statement_seconds,
+                    silence_pauses=silence_pauses,
+                ),
                 outbox,
                 is_outbox=True,
                 clock=clock,

@@ -27,10 +27,12 @@ from redis.connection import parse_url
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
+from reconciler.clock import Backoff, Clock
 from reconciler.contract.secret import Secret, revealed
 from reconciler.contract.urls import Url, is_over_tls, read_redis_url, shown_url
 from reconciler.errors import ConfigurationError, InvalidValue, InvariantViolation, RedisAway
 from reconciler.shards.changing_login import SENTINEL_PARAMETERS, ChangingLogin, changing_login, without_login
+from reconciler.silence import Silence
 
 RedisClient: TypeAlias = redis.Redis | RedisCluster
 
@@ -50,12 +52,14 @@ def open_client(
     timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT,
     connect_timeout_seconds: float | None = None,
     primary_only: bool = False,
+    silence: Silence | None = None,
 ) -> RedisClient:
     """A client without retries, thread-safe, that connects at first use; the caller closes it. Nothing is decoded.
 
     `timeout_seconds` is the longest wait for an answer, and for a connection unless that has a time of its own.
     `primary_only` asks each new connection for its ROLE (the login needs +role) and refuses replicas. Of a URL that
-    changes, new connections take user and password as they are then. Raises InvalidValue for a malformed URL. A
+    changes, new connections take user and password as they are then. `silence`: that of the server, shared by its
+    clients; a cluster has none, since its nodes stand still one by one. Raises InvalidValue for a malformed URL. A
     cluster is asked for its nodes at once: RedisAway if none answers.
     """
     arguments: dict[str, Any] = {
@@ -82,12 +86,33 @@ def open_client(
     match found.scheme:
         case "redis+sentinel":
             at_sentinels = changing_login(url, is_of_sentinels=True)
-            return _sentinel(found, arguments, _options(text, found), at_sentinels)
+            return _sparing(_sentinel(found, arguments, _options(text, found), at_sentinels), silence)
         case "redis+cluster":
             return _cluster(found, arguments | _options(text, found))
         case "unix":
             del arguments["socket_keepalive"], arguments["socket_connect_timeout"]
-    return redis.Redis.from_url(text, **arguments)
+    return _sparing(redis.Redis.from_url(text, **arguments), silence)
+
+
+def silence_of_redis(pauses: Backoff, clock: Clock) -> Silence:
+    """Of one server. No answer in time to a new connection makes it away; every other time-out costs its connection."""
+    return Silence(
+        misses=exceptions.TimeoutError, answers=None, refusal=exceptions.ConnectionError, pauses=pauses, clock=clock
+    )
+
+
+def _sparing(client: redis.Redis, silence: Silence | None) -> redis.Redis:
+    if silence is None:
+        return client
+    pool: Any = client.connection_pool
+    get_connection = pool.get_connection
+
+    def get_if_it_answers(*arguments: Any, **more: Any) -> Any:
+        with silence.asking():
+            return get_connection(*arguments, **more)
+
+    pool.get_connection = get_if_it_answers
+    return client
 
 
 def _sentinel(url: Url, arguments: dict[str, Any], options: dict[str, Any], login: ChangingLogin | None) -> redis.Redis:

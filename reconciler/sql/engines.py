@@ -15,6 +15,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from importlib.util import find_spec
+from math import ceil
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -24,6 +25,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from reconciler.clock import Backoff
 from reconciler.contract.row_values import text_or_bytes
 from reconciler.contract.secret import Secret, SecretText, revealed
 from reconciler.contract.tables import INBOX_TABLES, LEDGER_TABLES, OUTBOX_TABLES
@@ -36,8 +38,9 @@ from reconciler.errors import (
     MissingDependency,
     StatementTooSlow,
 )
+from reconciler.silence import PAUSES
 from reconciler.sql.changing_login import secret_of, take_login_of
-from reconciler.sql.silence import STATEMENT_SECONDS_OPTION, asking
+from reconciler.sql.silence import PAUSES_OPTION, STATEMENT_SECONDS_OPTION, asking
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +48,7 @@ LOCK_TIMEOUT_SECONDS_DEFAULT = 5.0
 #: Writers that a new SQLite file is waited for, one after the other.
 _WAL_TRIES_MAX = 100
 CONNECT_TIMEOUT_SECONDS = 5
+CONNECT_TIMEOUT_SECONDS_MIN = 2
 #: A server that stops answering in the middle of a statement costs this long, not for ever.
 SILENCE_SECONDS = 60
 #: Part of a statement's deadline after which the server ends it by itself: so what was given up here ends there, and a
@@ -118,6 +122,7 @@ def open_engine(
     autocommit: bool = False,
     silence_seconds: int = SILENCE_SECONDS,
     statement_seconds: float | None = None,
+    silence_pauses: Backoff = PAUSES,
 ) -> sa.Engine:
     """An engine for SQLite, PostgreSQL or MySQL/MariaDB; the caller disposes of it, and makes it after a fork.
 
@@ -127,8 +132,8 @@ def open_engine(
     not replaced by an empty one. `autocommit` engines are single_statements.py's: every statement is a transaction, and
     a pooled connection is not tested before its use. `silence_seconds`: longest statement that MySQL and MariaDB are
     waited for. Of a URL that changes, new connections take user and password as they are then. `statement_seconds`: the
-    deadline of each statement, also of COMMIT; what follows from one that was missed: silence.py. SQLite has no server
-    that could stand still.
+    deadline of each statement, also of COMMIT, and of a new connection if it is shorter than that one's own; what
+    follows from one that was missed: silence.py, with these pauses. SQLite has no server that could stand still.
     """
     parsed = _parsed(url)
     try:
@@ -144,6 +149,7 @@ def open_engine(
             autocommit=autocommit,
             statement_seconds=statement_seconds,
         )
+        engine.update_execution_options(**{PAUSES_OPTION: silence_pauses})
     except ModuleNotFoundError as error:
         raise MissingDependency(missing_driver(url) or f"{error.name} is missing: install it") from error
     if isinstance(url, SecretText) and url.changes:
@@ -228,11 +234,14 @@ def _open_server(
     statement_seconds: float | None,
 ) -> sa.Engine:
     is_postgres = url.get_backend_name() == "postgresql"
-    arguments = _mysql_arguments(lock_timeout_seconds, statement_seconds or silence_seconds)
+    connect_seconds = CONNECT_TIMEOUT_SECONDS
+    if statement_seconds is not None:  # psycopg takes two for one, and a whole number
+        connect_seconds = min(connect_seconds, max(CONNECT_TIMEOUT_SECONDS_MIN, ceil(statement_seconds)))
+    arguments = _mysql_arguments(lock_timeout_seconds, statement_seconds or silence_seconds, connect_seconds)
     if is_postgres:
         # SQLAlchemy shows URLs in its own texts, and sslpassword must not be there: the driver's parameters go apart.
         passed_on = {name: value for name, value in url.query.items() if name not in ("host", "port")}
-        url, arguments = url.difference_update_query(passed_on), passed_on | _postgres_arguments()
+        url, arguments = url.difference_update_query(passed_on), passed_on | _postgres_arguments(connect_seconds)
     engine = sa.create_engine(
         url,
         isolation_level="AUTOCOMMIT" if autocommit else "READ COMMITTED",
@@ -263,10 +272,10 @@ def _open_server(
     return engine
 
 
-def _postgres_arguments() -> dict[str, Any]:
+def _postgres_arguments(connect_seconds: int) -> dict[str, Any]:
     return {
         "prepare_threshold": None,  # never under a name
-        "connect_timeout": CONNECT_TIMEOUT_SECONDS,
+        "connect_timeout": connect_seconds,
         "keepalives_idle": SILENCE_SECONDS // 4,
         "keepalives_interval": SILENCE_SECONDS // 4,
         "keepalives_count": 3,
@@ -274,11 +283,11 @@ def _postgres_arguments() -> dict[str, Any]:
     }
 
 
-def _mysql_arguments(lock_timeout_seconds: float, silence_seconds: float) -> dict[str, Any]:
+def _mysql_arguments(lock_timeout_seconds: float, silence_seconds: float, connect_seconds: int) -> dict[str, Any]:
     return {
         # Whole seconds are what the server knows.
         "init_command": f"SET SESSION innodb_lock_wait_timeout={max(1, round(lock_timeout_seconds))}",
-        "connect_timeout": CONNECT_TIMEOUT_SECONDS,
+        "connect_timeout": connect_seconds,
         "read_timeout": silence_seconds,
         "write_timeout": min(silence_seconds, SILENCE_SECONDS),
         "charset": "utf8mb4",

@@ -7,6 +7,7 @@ another session is another client's statement. Needs psycopg, and is loaded only
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,14 +15,23 @@ import psycopg
 import sqlalchemy as sa
 from psycopg import errors, generators
 from psycopg.adapt import Buffer, Loader, Transformer
-from psycopg.pq import DiagnosticField, ExecStatus
+from psycopg.pq import DiagnosticField, ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGresult
 
 from reconciler.contract.row_values import text_or_bytes
 from reconciler.sql.engines import IDLE_DEADLINES, SERVER_SHARE, replace_pool
 from reconciler.sql.postgres_deadline import StatementOverdue
 
+logger = logging.getLogger(__name__)
+
 _DONE = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK)
+#: How a server refuses a setting: it does not know it, or the value, or this login may not change it.
+_REFUSALS = (
+    psycopg.ProgrammingError,
+    psycopg.NotSupportedError,
+    psycopg.DataError,
+    errors.CantChangeRuntimeParam,
+)
 
 
 class _UncheckedText(Loader):
@@ -48,27 +58,70 @@ def time_outs_sql(lock_timeout_seconds: float, statement_seconds: float | None) 
     return "; ".join(f"SET LOCAL {name} = {max(1, int(value * 1000))}" for name, value in seconds.items())
 
 
+class _TimeOuts:
+    """The settings of a transaction. A server, or what stands before it, may refuse those that end statements: they are
+    left out from then on, and this side's deadline is what is left."""
+
+    def __init__(self, lock_timeout_seconds: float, statement_seconds: float | None) -> None:
+        self.sql = time_outs_sql(lock_timeout_seconds, statement_seconds)
+        self._least = time_outs_sql(lock_timeout_seconds, None)
+
+    def without_refused(self, connection: Any, refused: psycopg.Error) -> bool:
+        """Whether there are fewer settings from now on. Ends the transaction in which one was refused.
+
+        A statement may have been refused, and no setting: so they are tried alone.
+        """
+        if self.sql == self._least or not isinstance(refused, _REFUSALS):
+            return False
+        _end(connection)
+        for sql, is_taken in ((self.sql, True), (self._least, False)):
+            try:
+                _ask(connection, f"BEGIN; {sql}; ROLLBACK".encode())
+            except _REFUSALS:
+                _end(connection)
+                if not is_taken:
+                    return False
+            else:
+                if is_taken:
+                    return False
+        self.sql = self._least
+        logger.warning("statements_not_ended: the database does not take the time-outs of statements: %s", refused)
+        return True
+
+
+def _end(connection: Any) -> None:
+    if connection.info.transaction_status is not TransactionStatus.IDLE:
+        _ask(connection, b"ROLLBACK")
+
+
 def begin_with(lock_timeout_seconds: float, statement_seconds: float | None = None) -> Callable[[sa.Connection], None]:
     """What an engine does at the event `begin`, instead of its driver: BEGIN with all settings.
 
     It finds connections that were lost in the pool, as a ping would, which were one more round trip: they are replaced.
     """
-    settings = time_outs_sql(lock_timeout_seconds, statement_seconds)
+    settings = _TimeOuts(lock_timeout_seconds, statement_seconds)
 
     def begin(connection: sa.Connection) -> None:
         mode = "READ ONLY" if connection.get_execution_options().get("reconciler_read_only") else ""
-        message = f"BEGIN ISOLATION LEVEL READ COMMITTED {mode}; {settings}".encode()
         pool = connection.engine.pool
+
+        def message() -> bytes:
+            return f"BEGIN ISOLATION LEVEL READ COMMITTED {mode}; {settings.sql}".encode()
+
         try:
             try:
-                _begin(connection, message)
+                _begin(connection, message())
             except StatementOverdue:
                 raise
+            except _REFUSALS as refused:
+                if not settings.without_refused(connection.connection.dbapi_connection, refused):
+                    raise
+                _begin(connection, message())
             except psycopg.OperationalError as lost:
                 connection.invalidate(lost)
                 if connection.engine.pool is pool:
                     replace_pool(connection.engine)
-                _begin(connection, message)
+                _begin(connection, message())
         except psycopg.Error as error:
             # SQLAlchemy wraps errors of its own statements only, and this BEGIN is not one of them. Poolers refuse it
             # with any state.
@@ -109,14 +162,23 @@ class SingleTransaction:
     """Runs statements that are a transaction of their own, with its settings, on connections in autocommit."""
 
     def __init__(self, lock_timeout_seconds: float, statement_seconds: float | None = None) -> None:
-        isolation = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
-        self._settings = f"{isolation}; {time_outs_sql(lock_timeout_seconds, statement_seconds)}; ".encode()
+        self._settings = _TimeOuts(lock_timeout_seconds, statement_seconds)
 
     def execute(self, connection: Any, sql: str, parameters: Sequence[object]) -> SingleAnswer:
         """Parameters go as literals: a message with parameters of its own is one statement. Raises psycopg.Error."""
         transformer = Transformer(connection)
-        literals = tuple(transformer.as_literal(value) for value in parameters)
-        return SingleAnswer(transformer, _ask(connection, self._settings + sql.encode() % literals))
+        statement = sql.encode() % tuple(transformer.as_literal(value) for value in parameters)
+
+        def ask() -> SingleAnswer:
+            settings = f"SET TRANSACTION ISOLATION LEVEL READ COMMITTED; {self._settings.sql}; "
+            return SingleAnswer(transformer, _ask(connection, settings.encode() + statement))
+
+        try:
+            return ask()
+        except _REFUSALS as refused:  # the whole message is undone
+            if not self._settings.without_refused(connection, refused):
+                raise
+            return ask()
 
 
 def _ask(connection: Any, message: bytes) -> PGresult:

@@ -7,6 +7,8 @@ printed is the migrations' own and stamps the version table: a database made by 
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -108,14 +110,11 @@ def _run_missing(config: Config, connection: sa.Connection, tree: str) -> None:
         ) from error
 
 
-def current(url: Secret, tree: str) -> str | None:
+def current(database: Secret | sa.Engine, tree: str) -> str | None:
     """The revision that the database's tables have; None: no migration of this tree ran. Raises DatabaseAway."""
     _config(tree)
-    engine = open_engine(url, read_only=True, statement_seconds=STATEMENT_SECONDS)
-    try:
+    with _read(database) as engine:
         return _position(engine, tree)[1]
-    finally:
-        engine.dispose()
 
 
 def head(tree: str) -> str:
@@ -143,7 +142,7 @@ def ddl(tree: str, dialect: str) -> str:
     return output.getvalue()
 
 
-def has_tables(url: Secret, tree: str) -> bool:
+def has_tables(database: Secret | sa.Engine, tree: str) -> bool:
     """True if all tables of the tree exist, made by migrations or by hand; what releases after 0.2.0 added may lack.
     Raises DatabaseAway.
 
@@ -157,12 +156,22 @@ def has_tables(url: Secret, tree: str) -> bool:
         "ledger": tables.ledger_metadata,
     }[tree]
     needed = {name: table for name, table in metadata.tables.items() if name not in LATER_TABLES}
-    engine = open_engine(url, read_only=True, statement_seconds=STATEMENT_SECONDS)
-    try:
+    with _read(database) as engine:
         with translated_errors(engine), engine.connect() as connection:
             present = set(sa.inspect(connection).get_table_names())
         unseen = [Right("SELECT", table) for name, table in needed.items() if name not in present]
         return len(refused_rights(engine, unseen)) == len(unseen)
+
+
+@contextmanager
+def _read(database: Secret | sa.Engine) -> Iterator[sa.Engine]:
+    """The engine that is given, else one for the block."""
+    if isinstance(database, sa.Engine):
+        yield database
+        return
+    engine = open_engine(database, read_only=True, statement_seconds=STATEMENT_SECONDS)
+    try:
+        yield engine
     finally:
         engine.dispose()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
-from reconciler.sql.engines import reading
+from reconciler.sql.engines import class_names, reading
 from reconciler.sql.silence import STATEMENT_SECONDS_OPTION
 
 #: MySQL: "Unknown system variable".
@@ -28,7 +28,8 @@ def missing_time_out(engine: sa.Engine) -> str | None:
         try:
             value = connection.execute(sa.text(question)).scalar()
         except DBAPIError as error:
-            if next(iter(getattr(error.orig, "args", ())), None) != _UNKNOWN_VARIABLE:
+            is_unknown = "UndefinedObject" in class_names(error.orig)  # PostgreSQL 42704
+            if not is_unknown and next(iter(getattr(error.orig, "args", ())), None) != _UNKNOWN_VARIABLE:
                 raise
             return name
     return None if _is_time(value) else name

@@ -53,7 +53,7 @@ def serving_web(
     or if it would be unsafe to serve there.
     """
     with (
-        Connections(settings, clock=clock, repair_rate=repair_rate) as connections,
+        Connections.for_people(settings, clock=clock, repair_rate=repair_rate) as connections,
         measured(build_services(settings, connections, clock=clock, listen=listen), metering) as services,
         serving(services, listen) as bound,
         _telling(services, is_alone=does_jobs),

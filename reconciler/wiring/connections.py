@@ -10,17 +10,18 @@ from typing import Any, Self, TypeVar
 
 import sqlalchemy as sa
 
-from reconciler.clock import Clock, SystemClock
+from reconciler.clock import Backoff, Clock, SystemClock
 from reconciler.contract.secret import Secret
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.brakes import REPAIRS_AT_ONCE, RateLimit
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.client_instance import ClientInstance
-from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.client.remoting_client import RECONNECTS, RemotingClient
 from reconciler.rocketmq.client.tls import TlsSettings
 from reconciler.rocketmq.wire.acl import AclCredentials
 from reconciler.settings.schema import AclSettings, Settings, TlsSection
-from reconciler.shards.access import RedisClient, open_client
+from reconciler.shards.access import RedisClient, open_client, silence_of_redis
+from reconciler.silence import NEVER, PAUSES
 from reconciler.sql.engines import close_engine, database_now_ms, open_engine, reading
 from reconciler.sql.time_outs import missing_time_out
 
@@ -40,13 +41,19 @@ class Connections:
         clock: Clock | None = None,
         repair_rate: RateLimit | None = None,
         has_deadlines: bool = True,
+        silence_pauses: Backoff | None = None,
     ) -> None:
         """`repair_rate`: that of the process, where others of its connections repair, too. `has_deadlines`: False for
-        work whose statements may take as long as they like."""
+        work whose statements may take as long as they like. `silence_pauses`: before a server that did not answer in
+        time is asked again, for what answers to people. None: databases have PAUSES, others are asked as soon as they
+        take connections."""
         self.settings = settings
         self._has_deadlines = has_deadlines
         self.clock = clock or SystemClock()
         self._repair_rate = repair_rate
+        self._silence_pauses = silence_pauses
+        #: Of the one Redis, or of the primary that Sentinels name.
+        self.redis_silence = None if silence_pauses is None else silence_of_redis(silence_pauses, self.clock)
         self._opening = threading.RLock()
         self._stack = ExitStack()
         self._engines: dict[tuple[Secret, bool], sa.Engine] = {}
@@ -55,10 +62,28 @@ class Connections:
         self._ledger: SqlLedger | None = None
         self._shared: dict[Callable[[Connections], Any], Any] = {}
 
+    @classmethod
+    def for_one_answer(cls, settings: Settings) -> Self:
+        """Of a command that tells a person how things are, or changes a row: a server that did not answer in time is
+        not asked again."""
+        return cls(settings, silence_pauses=NEVER)
+
+    @classmethod
+    def for_people(
+        cls, settings: Settings, *, clock: Clock | None = None, repair_rate: RateLimit | None = None
+    ) -> Self:
+        """Of what answers people for long, or works on many messages for one: it is asked again after PAUSES."""
+        return cls(settings, clock=clock, repair_rate=repair_rate, silence_pauses=PAUSES)
+
     @property
     def statement_seconds(self) -> float | None:
         """Of each statement to a database; None: it may take as long as it likes."""
         return self.settings.rounds.statement_seconds if self._has_deadlines else None
+
+    @property
+    def database_pauses(self) -> Backoff:
+        """Before a database that did not answer in time is asked again."""
+        return self._silence_pauses or PAUSES
 
     def engine(self, url: Secret, *, read_only: bool = False) -> sa.Engine:
         """One engine a URL and mode; read-only ones refuse every write."""
@@ -66,7 +91,11 @@ class Connections:
         with self._opening:
             if key not in self._engines:
                 engine = open_engine(
-                    url, read_only=read_only, must_exist=True, statement_seconds=self.statement_seconds
+                    url,
+                    read_only=read_only,
+                    must_exist=True,
+                    statement_seconds=self.statement_seconds,
+                    silence_pauses=self.database_pauses,
                 )
                 self._stack.callback(close_engine, engine)
                 self._engines[key] = engine
@@ -110,6 +139,7 @@ class Connections:
                     acl=credentials(rocketmq.acl),
                     tls=tls_settings(rocketmq.tls),
                     request_timeout_seconds=rocketmq.request_timeout_seconds,
+                    silence_pauses=self._silence_pauses or RECONNECTS,
                 )
                 self._stack.callback(client.close)
                 self._rocketmq = self._stack.enter_context(ClientInstance(rocketmq.name_servers, client=client))
@@ -125,7 +155,9 @@ class Connections:
         """A client for short commands; it never repeats one by itself."""
         with self._opening:
             if self._redis is None:
-                self._redis = open_client(self.settings.redis.url, timeout_seconds=REDIS_TIMEOUT_SECONDS)
+                self._redis = open_client(
+                    self.settings.redis.url, timeout_seconds=REDIS_TIMEOUT_SECONDS, silence=self.redis_silence
+                )
                 self._stack.callback(self._redis.close)
             return self._redis
 

@@ -10,6 +10,7 @@ from reconciler.contract.secret import Secret, SecretText, secret_text
 from reconciler.settings.schema import Settings
 from reconciler.sql import schema
 from reconciler.sql.engines import missing_driver
+from reconciler.wiring.connections import Connections
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,13 +42,13 @@ class ConfiguredDatabase:
         """Creates or upgrades the tables; returns the revision."""
         return schema.upgrade(self.url, self.tree)
 
-    def has_tables(self) -> bool:
+    def has_tables(self, connections: Connections) -> bool:
         """Whether all tables are there. Raises DatabaseAway."""
-        return schema.has_tables(self.url, self.tree)
+        return schema.has_tables(connections.engine(self.url, read_only=True), self.tree)
 
-    def revision(self) -> str | None:
+    def revision(self, connections: Connections) -> str | None:
         """The revision of the tables; None: no migration made them. Raises DatabaseAway."""
-        return schema.current(self.url, self.tree)
+        return schema.current(connections.engine(self.url, read_only=True), self.tree)
 
     def newest_revision(self) -> str:
         """The newest revision that this release knows."""

@@ -62,6 +62,7 @@ def _open_outboxes(connections: Connections) -> SqlOutboxReader:
         statement_seconds=connections.statement_seconds,
         clock=connections.clock,
         skew_margin_seconds=connections.settings.rounds.skew_margin_seconds,
+        silence_pauses=connections.database_pauses,
     )
     connections.close_at_end(outbox.close)
     return outbox

@@ -148,10 +148,10 @@ class _Doctor:
 
     def _tables(self, needed: NeededRights) -> Iterator[Diagnosis]:
         database = needed.database
-        if not database.has_tables():
+        if not database.has_tables(self._connections):
             yield _fail(database.name, "tables are missing", f"run reconciler db upgrade {database.tree}")
             return
-        yield _revision(database)
+        yield _revision(self._connections, database)
         yield from self._time_out(database)
         yield check_rights(self._connections, needed)
 
@@ -306,10 +306,10 @@ def _weaker(name: str, setting: str) -> Check:
     return lambda: [Diagnosis(check=name, level="note", found=found, remedy=remedy)]
 
 
-def _revision(database: ConfiguredDatabase) -> Diagnosis:
+def _revision(connections: Connections, database: ConfiguredDatabase) -> Diagnosis:
     name, tree = database.name, database.tree
     try:
-        found, newest = database.revision(), database.newest_revision()
+        found, newest = database.revision(connections), database.newest_revision()
     except DatabaseAway as error:
         if not lacks_right(error):
             raise

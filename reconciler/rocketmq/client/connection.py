@@ -61,6 +61,10 @@ class ConnectionLost(BrokerUnavailable):
     is_silent_over_tls = False
 
 
+class PeerSilent(ConnectionLost):
+    """Nothing came since a request that was not answered in time."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
     """The limits of one connection."""
@@ -346,8 +350,8 @@ class Connection:
         if is_idle:
             raise ConnectionLost(f"{self.address}: closed after {self._limits.idle_seconds} s without traffic")
 
-    def _silence(self) -> ConnectionLost:
-        return ConnectionLost(f"{self.address}: nothing came since a request that was not answered in time")
+    def _silence(self) -> PeerSilent:
+        return PeerSilent(f"{self.address}: nothing came since a request that was not answered in time")
 
     def _fail(self, error: ReconcilerError) -> None:
         with self._lock:

@@ -9,8 +9,8 @@ import contextlib
 import socket
 import ssl
 
-from reconciler.errors import AccessRefused, BrokerUnavailable, Lacking, ReconcilerError
-from reconciler.rocketmq.client.connection import ConnectionLost
+from reconciler.errors import AccessRefused, BrokerUnavailable, Lacking, ReconcilerError, RequestTimeout
+from reconciler.rocketmq.client.connection import ConnectionLost, PeerSilent
 from reconciler.rocketmq.client.tls_failures import DO_AS_SAID, SWITCH_TLS_ON, TlsFailure
 from reconciler.rocketmq.wire.address import parse_address
 
@@ -28,14 +28,15 @@ _HANDSHAKE_SECONDS = 2.0
 def demand_behind(error: ReconcilerError, address: str) -> str | None:
     """WANTS_TLS, FAILS_TLS, WANTS_AUTHENTICATION or REFUSES_ACCESS, where that is why it did not answer; else None.
 
-    Where a connection was closed it connects once more to find out.
+    Where a connection was closed it connects once more to find out. A server that stands still closes none.
     """
     if isinstance(error, AccessRefused):
         return WANTS_AUTHENTICATION if error.lacking is Lacking.SIGNATURE else REFUSES_ACCESS
     if _tells_of_tls(error):
         return FAILS_TLS
     # A server that enforces TLS closes a connection that begins without it (NettyRemotingServer.HandshakeHandler).
-    return WANTS_TLS if isinstance(error, BrokerUnavailable) and _speaks_tls(address) else None
+    is_closed = isinstance(error, BrokerUnavailable) and not _tells_of_silence(error)
+    return WANTS_TLS if is_closed and _speaks_tls(address) else None
 
 
 def remedy_of(demand: str, error: ReconcilerError) -> str:
@@ -52,6 +53,14 @@ def explained(error: ReconcilerError, address: str) -> str:
 def _tells_of_tls(error: BaseException | None) -> bool:
     while error is not None:
         if isinstance(error, TlsFailure) or (isinstance(error, ConnectionLost) and error.is_silent_over_tls):
+            return True
+        error = error.__cause__
+    return False
+
+
+def _tells_of_silence(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, PeerSilent | RequestTimeout | TimeoutError):
             return True
         error = error.__cause__
     return False

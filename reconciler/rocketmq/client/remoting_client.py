@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, replace
+from math import isinf
 from typing import TypeAlias
 
 from reconciler.clock import Backoff, Clock, SystemClock
@@ -27,7 +28,7 @@ from reconciler.errors import (
     RequestTimeout,
     UsageError,
 )
-from reconciler.rocketmq.client.connection import Connection, ConnectionLimits
+from reconciler.rocketmq.client.connection import Connection, ConnectionLimits, PeerSilent
 from reconciler.rocketmq.client.tls import TlsSettings
 from reconciler.rocketmq.client.tls_context import TlsContext
 from reconciler.rocketmq.wire.acl import AclCredentials, RequestSigner
@@ -91,7 +92,10 @@ class RemotingClient:
         limits: ConnectionLimits | None = None,
         outgoing: Passage | None = None,
         incoming: Passage | None = None,
+        silence_pauses: Backoff = RECONNECTS,
     ) -> None:
+        """`silence_pauses`: before an address that did not answer in time is tried again; until then requests to it
+        fail at once. By default as soon as after any other failure."""
         self.clock: Clock = clock or SystemClock()
         self.request_timeout_seconds = request_timeout_seconds
         self._connect_timeout_seconds = connect_timeout_seconds
@@ -100,6 +104,7 @@ class RemotingClient:
         self._signer = None if acl is None else RequestSigner(acl)
         self._outgoing = outgoing
         self._incoming = incoming
+        self._silence_pauses = silence_pauses
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._peers: dict[str, _Peer] = {}
@@ -318,11 +323,7 @@ class RemotingClient:
             is_good = old.has_spoken or now - old.opened_at_seconds > RECONNECTS.longest_seconds
             self._note_outcome(peer, is_good=is_good)
         if now < peer.not_before_seconds:
-            pause = peer.not_before_seconds - now
-            text = f"{address}: failed {peer.failures} times, next try in {pause:.1f} s"
-            if peer.failure is None:
-                raise BrokerUnavailable(text)
-            raise BrokerUnavailable(f"{text}; the last failure: {peer.failure}") from peer.failure
+            raise _not_yet(address, peer, peer.not_before_seconds - now)
         try:
             peer.connection = Connection(
                 address,
@@ -354,11 +355,15 @@ class RemotingClient:
             self._signer.note_refusal()
 
     def _note_outcome(self, peer: _Peer, *, is_good: bool) -> None:
+        """An address that was of use until it fell silent is silent all the same, where that has pauses of its own."""
+        is_silent = self._silence_pauses is not RECONNECTS and _is_silence(peer.failure)
         if is_good:
             peer.failures, peer.not_before_seconds = 0, 0.0
-            return
+            if not is_silent:
+                return
         peer.failures += 1
-        pause = RECONNECTS.pause_seconds(peer.failures - 1)
+        pauses = self._silence_pauses if is_silent else RECONNECTS
+        pause = pauses.pause_seconds(peer.failures - 1)
         peer.not_before_seconds = self.clock.monotonic_seconds() + pause * random.uniform(0.5, 1.0)
 
     # ----------------------------------------------------------------- requests of brokers
@@ -411,6 +416,23 @@ def _start(name: str, work: Callable[[], None]) -> None:
         threading.Thread(target=work, name=name, daemon=True).start()
     except RuntimeError as error:  # the process has as many threads as it may
         raise BrokerUnavailable(f"{name}: {error}") from error
+
+
+def _is_silence(failure: BrokerUnavailable | None) -> bool:
+    """No answer in time: to a request, or to a new connection."""
+    return isinstance(failure, PeerSilent) or (failure is not None and isinstance(failure.__cause__, TimeoutError))
+
+
+def _not_yet(address: str, peer: _Peer, pause_seconds: float) -> BrokerUnavailable:
+    if isinf(pause_seconds):
+        text = f"{address}: it is not asked again"
+    else:
+        text = f"{address}: failed {peer.failures} times, next try in {pause_seconds:.1f} s"
+    if peer.failure is None:
+        return BrokerUnavailable(text)
+    failure = BrokerUnavailable(f"{text}; the last failure: {peer.failure}")
+    failure.__cause__ = peer.failure
+    return failure
 
 
 def _dropped(address: str, command: Command) -> RequestTimeout:

@@ -11,9 +11,9 @@ import sqlalchemy as sa
 
 from reconciler.errors import DatabaseSilent, StatementTooSlow
 from reconciler.evidence.outbox import ReadOutbox, SqlOutboxReader
+from reconciler.silence import PAUSES
 from reconciler.sql import schema, tables
 from reconciler.sql.engines import open_engine, reading, writing
-from reconciler.sql.silence import PAUSES
 from reconciler.sql.witness_database import WitnessDatabase
 from tests.integration.policy.conftest import Server
 from tests.polling import PATIENCE

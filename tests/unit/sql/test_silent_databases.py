@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
+from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from reconciler.clock import Backoff, ManualClock
 from reconciler.errors import DatabaseAway, DatabaseSilent
-from reconciler.sql.silence import Silence
+from reconciler.silence import NEVER, Silence
+from reconciler.sql.engines import open_engine, reading
+from reconciler.sql.silence import silence_of
+
+#: Pauses of these tests.
+BRIEF = Backoff(first_seconds=10, longest_seconds=40)
 
 
 class Asked:
     """A database that answers or does not, and counts how often it is asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, pauses: Backoff = BRIEF) -> None:
         self.clock = ManualClock()
-        self.silence = Silence(pauses=Backoff(first_seconds=10, longest_seconds=40), clock=self.clock)
+        self.silence = Silence(pauses=pauses, clock=self.clock)
         self.is_silent = True
         self.times = 0
 
@@ -118,3 +125,44 @@ def test_statements_that_run_beside_the_first_one_that_is_late_lengthen_no_pause
     with suppress(DatabaseSilent):
         asked.ask()
     assert asked.times == 1
+
+
+def test_a_command_of_a_person_asks_it_once() -> None:
+    asked = Asked(NEVER)
+    for _ in range(3):
+        with pytest.raises(DatabaseSilent):
+            asked.ask()
+        asked.clock.advance(3600)
+    with pytest.raises(DatabaseSilent, match="no answer within 10 s; it is not asked again"):
+        asked.ask()
+    assert asked.times == 1
+
+
+def test_an_engine_says_how_its_database_is_asked_again() -> None:
+    url = "postgresql://nobody@127.0.0.1:1/asked_once"
+    engine = open_engine(url, statement_seconds=2, silence_pauses=NEVER)
+    silence = silence_of(engine)
+    assert silence is not None
+    with pytest.raises(DatabaseSilent), silence.asking():
+        raise DatabaseSilent("no answer")
+    with pytest.raises(DatabaseSilent, match="not asked again"), reading(engine):
+        pytest.fail("it is not asked")
+    engine.dispose()
+
+
+@pytest.mark.parametrize(("statement_seconds", "connect_seconds"), [(None, 5), (10.0, 5), (3.5, 4), (0.5, 2)])
+def test_a_new_connection_is_waited_for_no_longer_than_a_statement(
+    statement_seconds: float | None, connect_seconds: int
+) -> None:
+    for scheme in ("postgresql", "mysql"):
+        engine = open_engine(f"{scheme}://nobody@127.0.0.1:1/none", statement_seconds=statement_seconds)
+        told: list[Any] = []
+
+        def note(_dialect: Any, _record: Any, _arguments: Any, given: Any, told: list[Any] = told) -> None:
+            told.append(given["connect_timeout"])
+
+        sa.event.listen(engine, "do_connect", note)
+        with pytest.raises(DatabaseAway), reading(engine):
+            pytest.fail("nobody is there")
+        assert set(told) == {connect_seconds}
+        engine.dispose()
