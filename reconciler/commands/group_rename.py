@@ -305,6 +305,9 @@ class _Renaming:
         members = self.group.members()
         if members:
             raise ChangedMeanwhile(f"{self.wanted.old}", now={"members": _listed(members)})
+        popping = list(_popping(self.group, self.preview.topics, self.wanted))
+        if popping:
+            raise ChangedMeanwhile(f"{self.wanted.old}", now={"popping": _listed(popping)})
         before = {str(queue): queue.offset for queue in self.preview.queues}
         now = {str(queue): queue.offset for queue in self.group.queues(self.preview.topics)}
         moved = {name: offset for name, offset in now.items() if before.get(name) != offset}

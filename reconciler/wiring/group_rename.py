@@ -106,9 +106,17 @@ class GroupOnBrokers:
         """Also those that no section names, as far as brokers tell."""
         found = set(self._topics)
         for address in self._masters.values():
-            with suppress(ReconcilerError):  # a right that is missing, an old broker: those of the settings are renamed
-                found.update(self._connections.admin.topics_of_group(address, self._old))
+            found.update(self._topics_at(address))
         return sorted(topic for topic in found if not topic.startswith(RETRY_TOPIC_PREFIX))
+
+    def _topics_at(self, address: str) -> Sequence[str]:
+        """Before 5.0 a broker tells the groups of a topic only. None where a right is missing, too."""
+        admin = self._connections.admin
+        with suppress(ReconcilerError):
+            return admin.topics_of_group(address, self._old)
+        with suppress(ReconcilerError):
+            return [name for name in admin.topics(address) if self._old in admin.groups_of_topic(address, name)]
+        return ()
 
     def queues(self, topics: Sequence[str]) -> list[GroupQueue]:
         """Every queue of the topics and of the old name's retry topics, by topic, broker and number."""

@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 
 from reconciler.rocketmq.client.admin import Admin
+from reconciler.rocketmq.client.offsets import Offsets
+from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.consumer.push_consumer import ConsumeStatus, PushConsumer
+from reconciler.rocketmq.wire.message import Message
 from tests.acceptance.conftest import DeploymentFactory
 from tests.acceptance.deployment import Deployment
 from tests.polling import eventually
@@ -140,11 +143,17 @@ def test_on_two_real_brokers_a_group_is_renamed_once_it_has_passed_its_queues_an
     with stranger(deployed, new):
         assert f"stop them: {new}: " in refused(deployed, new, "--leave-waiting")
     eventually(lambda: refused(deployed, new, "--leave-waiting") == "", within_seconds=60)
+    with patient_instance(deployed.name_servers) as instance:  # a topic that no section names
+        address, offsets = two_masters.broker("broker-2").address, Offsets(instance.client)
+        other = MessageQueue(topic=f"OTHER_{deployed.run_name}", broker_name="broker-2", queue_id=0)
+        instance.sender("strangers").send(Message(topic=other.topic, body=b"x"), queue=other)
+        offsets.store(address, other, deployed.group, 1)
 
     code, report = rename(deployed, new, "--yes", "--leave-waiting")
     assert (code, report["done"]) == (0, True), report
     assert [one["copied"] for one in report["inboxes"]] == [len(old) + 1]
     assert {one["broker"] for one in report["offsets"]} == {"broker-1", "broker-2"}
+    assert other.topic in report["topics"]
     deployed.take_group(new)
     deployed.run("run")
     deployed.run("sweep")

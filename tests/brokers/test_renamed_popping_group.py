@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from reconciler.commands.group_rename import WantedRename, rename_group
+from reconciler.errors import ChangedMeanwhile
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.wire.codes import pop_retry_topics
+from reconciler.settings.file import load_settings
+from reconciler.wiring.connections import Connections
 from tests.brokers.popping import PoppingConsumer
 from tests.brokers.popping_group import LONG, QUICK, SHORT
 from tests.integration.test_group_rename import NEW, OLD, TOPIC, Shop
@@ -21,10 +27,14 @@ from tests.services.rocketmq import marks
 pytestmark = marks("5.4.0")
 
 
+#: The broker forgets after a second that a group popped; it looks every ten.
+FORGETFUL = {"subscriptionExpiredTimeout": "1000"}
+
+
 @pytest.fixture
-def shop(new_rocketmq_cluster: ClusterFactory, tmp_path: Path) -> Iterator[Shop]:
-    """The broker forgets after some seconds that a group popped: it looks every ten."""
-    broker = new_rocketmq_cluster("5.4.0", properties=QUICK | {"subscriptionExpiredTimeout": "1000"}).broker()
+def shop(request: pytest.FixtureRequest, new_rocketmq_cluster: ClusterFactory, tmp_path: Path) -> Iterator[Shop]:
+    """On a broker with the properties that a test gives."""
+    broker = new_rocketmq_cluster("5.4.0", properties=QUICK | getattr(request, "param", {})).broker()
     made = Shop(broker, tmp_path)
     yield made
     made.client.close()
@@ -65,6 +75,23 @@ def test_what_either_name_pops_stands_in_the_way_whatever_a_person_says(
 
 
 @pytest.mark.nightly
+def test_a_new_name_that_pops_while_rows_are_copied_gets_no_offsets(shop: Shop, member: PoppingConsumer) -> None:
+    pages = itertools.count()
+
+    def works(_seen: int, _of: int) -> None:
+        if next(pages) == 1:
+            assert eventually(lambda: replace(member, group=NEW).pop(invisible_seconds=LONG), within_seconds=60)
+
+    wanted = WantedRename(old=OLD, new=NEW, by="anna", pulls=True, progress=works)
+    with (
+        closing(Connections(load_settings(shop.settings, {}))) as connections,
+        pytest.raises(ChangedMeanwhile, match=f"{NEW} has popped {TOPIC}"),
+    ):
+        rename_group(connections, wanted, dry_run=False)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("shop", [FORGETFUL], indirect=True, ids=["forgetful"])
 def test_once_no_sign_of_popping_is_left_a_person_decides_until_a_message_comes_again(
     shop: Shop, member: PoppingConsumer, capsys: pytest.CaptureFixture[str]
 ) -> None:
