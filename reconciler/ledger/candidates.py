@@ -35,6 +35,10 @@ _NO_VERDICT_YET = _REOPENED | {"loss_verdict": None, "loss_at_ms": None, "eviden
 _IS_ASKED_AGAIN = (candidate.c.state == CandidateState.QUARANTINED.value) | (
     (candidate.c.state == CandidateState.SETTLED.value) & (candidate.c.verdict == Verdict.REJECTED.value)
 )
+_IS_WAITING = _IS_ASKED_AGAIN & (sa.func.coalesce(candidate.c.ask_again_at_ms, -1) >= 0)
+_IS_BEFORE_SINCE = (candidate.c.state == CandidateState.SETTLED.value) & (
+    candidate.c.verdict == Verdict.BEFORE_SINCE.value
+)
 
 
 class SqlCandidates:
@@ -260,14 +264,43 @@ class SqlCandidates:
         changes = _REOPENED | {"shard": shard.number, "next_at_ms": now, "updated_at_ms": now}
         self._change(shard.subscription, unique_keys, changes)
 
-    def _change(self, subscription: Subscription, unique_keys: Sequence[str], changes: Mapping[str, Any]) -> None:
+    def before_since(
+        self, subscription: Subscription, loss_verdict: Verdict | None, *, limit: int, after: Candidate | None = None
+    ) -> Sequence[Candidate]:
+        """One page, on the index by which candidates are counted."""
+        c = candidate.c
+        was = c.loss_verdict.is_(None) if loss_verdict is None else c.loss_verdict == loss_verdict.value
+        query = (
+            sa.select(*CANDIDATE_COLUMNS)
+            .where(_of(subscription), _IS_BEFORE_SINCE, was)
+            .order_by(c.first_seen_ms.desc(), c.unique_key.desc())
+            .limit(limit)
+        )
+        if after is not None:
+            is_same = (c.first_seen_ms == after.first_seen_ms) & (c.unique_key < after.unique_key)
+            query = query.where((c.first_seen_ms < after.first_seen_ms) | is_same)
+        return self._with_keys(query)
+
+    def answer_for(self, shard: Shard, unique_keys: Sequence[str]) -> None:
+        """OPEN and due."""
+        now = self._database.now()
+        changes = _REOPENED | {"shard": shard.number, "next_at_ms": now, "updated_at_ms": now}
+        self._change(shard.subscription, unique_keys, changes, only=_IS_BEFORE_SINCE)
+
+    def _change(
+        self,
+        subscription: Subscription,
+        unique_keys: Sequence[str],
+        changes: Mapping[str, Any],
+        *,
+        only: sa.ColumnElement[bool] = _IS_WAITING,
+    ) -> None:
         """PostgreSQL is asked key by key: while it knows little of the table it would read all of it for a list, or for
         IS NOT NULL, which the index of that column promises to answer.
         """
         if not unique_keys:
             return
-        is_waiting = _IS_ASKED_AGAIN & (sa.func.coalesce(candidate.c.ask_again_at_ms, -1) >= 0)
-        update = sa.update(candidate).where(_of(subscription), is_waiting).values(**changes)
+        update = sa.update(candidate).where(_of(subscription), only).values(**changes)
         keys = sorted(unique_keys)
         with self._database.writing() as connection:
             if self._database.engine.dialect.name == "postgresql":

@@ -29,6 +29,7 @@ from reconciler.policy.inquiry.witnesses import BrokerSnapshot
 from reconciler.policy.judging.absence_review import review_absences
 from reconciler.policy.judging.candidates import CandidateSelection, CandidateSelector, WatermarkGate, gate_of
 from reconciler.policy.judging.clock_reading import apart_seconds
+from reconciler.policy.judging.earlier_since import EarlierSince
 from reconciler.policy.judging.suspect import Suspect
 from reconciler.policy.judging.tag_filter import TagFilter
 from reconciler.policy.judging.verifier import Judgement, Verifier
@@ -118,6 +119,7 @@ class ReconcileRound:
         self._clock = clock
         self._owner = owner
         self._events = events
+        self._earlier_since = EarlierSince(candidates, skew_margin_seconds=selector.rules.skew_margin_seconds)
         self._tag_filter = TagFilter(memory=memory, outbox=outbox, events=events)
         self._trickles: dict[Subscription, TokenBucket] = {}
         #: When the group's queues are to be looked at again though no key is due, in monotonic seconds.
@@ -191,6 +193,7 @@ class ReconcileRound:
                 tally.problems += review_absences(
                     topic, plan, self._candidates, self._verifier, retention_seconds=keep, now_ms=snapshot.now_ms
                 )
+                tally.problems += self._earlier_since.open_again(topic, plan, {shard.number for shard in shards})
         took_seconds = self._clock.monotonic_seconds() - began_seconds
         event = self._event(running, rounds, gate, repairs, took_seconds)
         self._events.emit(event)

@@ -188,9 +188,36 @@ class MemoryCandidates:
                 self._rows.candidates[shard.subscription, row.unique_key] = replace(row, shard=shard.number)
                 self.reopen(row)
 
+    def before_since(
+        self, subscription: Subscription, loss_verdict: Verdict | None, *, limit: int, after: Candidate | None = None
+    ) -> Sequence[Candidate]:
+        """A page, newest first."""
+        with self._rows.lock:
+            found = [
+                row
+                for (owner, _key), row in self._rows.candidates.items()
+                if owner == subscription and _is_before_since(row) and row.loss_verdict is loss_verdict
+            ]
+        found.sort(key=lambda row: (row.first_seen_ms, row.unique_key), reverse=True)
+        if after is not None:
+            found = [r for r in found if (r.first_seen_ms, r.unique_key) < (after.first_seen_ms, after.unique_key)]
+        return found[:limit]
+
+    def answer_for(self, shard: Shard, unique_keys: Sequence[str]) -> None:
+        """OPEN and due."""
+        with self._rows.lock:
+            for row in self.of_keys(shard.subscription, unique_keys).values():
+                if _is_before_since(row):
+                    self._rows.candidates[shard.subscription, row.unique_key] = replace(row, shard=shard.number)
+                    self.reopen(row)
+
     def _asked_again(self, subscription: Subscription, unique_keys: Sequence[str]) -> list[Candidate]:
         found = self.of_keys(subscription, unique_keys).values()
         return [row for row in found if row.ask_again_at_ms is not None]
+
+
+def _is_before_since(row: Candidate) -> bool:
+    return (row.state, row.verdict) == (CandidateState.SETTLED, Verdict.BEFORE_SINCE)
 
 
 class MemoryRepairs:

@@ -130,16 +130,22 @@ def rejected(verdicts: Iterable[VerdictCount]) -> list[str]:
 
 
 def before_since(verdicts: Iterable[VerdictCount], since_ms: Mapping[Subscription, int | None]) -> list[str]:
-    """Messages that subscriptions do not answer for, a line each. `since_ms`: 0 or None: for every message now."""
+    """Messages that subscriptions do not answer for, or did not, a line each. `since_ms`: 0 or None: for every message
+    now."""
     lines = []
     for v in verdicts:
         if v.verdict is Verdict.BEFORE_SINCE:
             at_ms = since_ms.get(v.subscription)
-            now = f"which is {utc_text(at_ms)}" if at_ms else "which was changed: once announced again they are judged"
-            lines.append(
-                f"{v.subscription}: {count_text(v.count)} messages were given to groups before its `since`, {now}, and "
-                "had no effect in its inbox: nothing is sent for it alone"
-            )
+            if at_ms and v.state is CandidateState.SETTLED:
+                lines.append(
+                    f"{v.subscription}: {count_text(v.count)} messages were given to groups before its `since`, which "
+                    f"is {utc_text(at_ms)}, and had no effect in its inbox: nothing is sent for it alone"
+                )
+            else:
+                lines.append(
+                    f"{v.subscription}: {count_text(v.count)} messages that an earlier value of its `since` left out "
+                    "are being judged again by `reconciler run`"
+                )
     return lines
 
 

@@ -148,6 +148,18 @@ class Candidates(Protocol):
         """
         ...
 
+    def before_since(
+        self, subscription: Subscription, loss_verdict: Verdict | None, *, limit: int, after: Candidate | None = None
+    ) -> Sequence[Candidate]:
+        """SETTLED candidates that are BEFORE_SINCE and had this loss_verdict, newest first: by (first_seen_ms,
+        unique_key), falling. `after`: the last one of the page before.
+        """
+        ...
+
+    def answer_for(self, shard: Shard, unique_keys: Sequence[str]) -> None:
+        """Rows that are SETTLED as BEFORE_SINCE are OPEN, due now and of this shard. Verdict and evidence stay."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:

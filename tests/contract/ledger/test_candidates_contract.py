@@ -226,6 +226,33 @@ def test_undecided_rows_come_oldest_first_page_by_page_whether_due_or_not(world:
     assert found == [key(2), key(3), key(1)]
 
 
+def test_rows_before_since_come_newest_first_page_by_page_and_are_opened_unless_they_changed(world: World) -> None:
+    candidates, of = world.ledger.candidates, shard(world.environment)
+    candidates.record(of, [verification(4, Verdict.LOST_CONFIRM)])  # a loss, which was no longer the group's
+    before = [verification(n, Verdict.BEFORE_SINCE, SETTLED, first_seen_ms=at_ms, ask_again_seconds=None)
+              for n, at_ms in ((1, 3_000), (2, 1_000), (3, 1_000), (4, 1_000))]  # fmt: skip
+    others = [verification(5, Verdict.FILTERED, SETTLED), verification(6, Verdict.DELIVERED_NOT_APPLIED, QUARANTINED)]
+    candidates.record(of, [*before, *others])
+    candidates.record(shard(world.environment, group="shipping"), before)
+    found: list[str] = []
+    page = candidates.before_since(of.subscription, None, limit=2)
+    while page:
+        found += [row.unique_key for row in page]
+        page = candidates.before_since(of.subscription, None, limit=2, after=page[-1])
+    assert found == [key(1), key(3), key(2)]
+    was_lost = candidates.before_since(of.subscription, Verdict.LOST_CONFIRM, limit=2)
+    assert [row.unique_key for row in was_lost] == [key(4)]
+    candidates.answer_for(replace(of, number=5), [key(n) for n in range(2, 8)])
+    now = candidates.of_keys(of.subscription, [key(n) for n in range(1, 8)])
+    assert {n: str(now[key(n)].state) for n in range(1, 7)} == {
+        1: "SETTLED", 2: "OPEN", 3: "OPEN", 4: "OPEN", 5: "SETTLED", 6: "QUARANTINED"
+    }  # fmt: skip
+    assert (now[key(2)].verdict, now[key(2)].shard) == (Verdict.BEFORE_SINCE, 5)
+    due = candidates.open_due(of.subscription, shards=[5], limit=9)
+    assert [row.unique_key for row in due] == [key(2), key(3), key(4)]
+    assert len(candidates.before_since(subscription(world.environment, group="shipping"), None, limit=9)) == 4
+
+
 def test_undecided_rows_are_counted_and_found_by_what_keeps_them_so(world: World) -> None:
     candidates, of = world.ledger.candidates, shard(world.environment)
 

@@ -9,6 +9,7 @@ import pytest
 
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, RepairState, Rung
+from reconciler.policy.judging import earlier_since
 from reconciler.policy.plan import SubscriptionPlan
 from reconciler.policy.round import ReconcileRound
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
@@ -220,6 +221,68 @@ def test_a_setting_overrules_the_ledger_both_ways_and_what_it_settled_is_judged_
     world.topic = replace(world.topic, subscriptions=(world.topic.subscriptions[0], later))
     world.rounds(world.process(), 12, consume=False)
     assert closed(world, new) == (CandidateState.SETTLED, "BEFORE_SINCE")
+
+
+def with_since(world: World, since_ms: int | None) -> None:
+    """A person sets `since` of shipping and restarts `run`."""
+    billing, shipping = world.topic.subscriptions
+    world.topic = replace(world.topic, subscriptions=(billing, replace(shipping, since_ms=since_ms)))
+
+
+def test_messages_that_an_earlier_since_brings_back_are_judged_although_nobody_announces_them() -> None:
+    world = running()
+    older = [world.deliver(number) for number in range(3)]
+    world.rounds(world.process(), 12)
+    middle_ms = world.clock.now_ms()
+    world.clock.advance(60)
+    younger = [world.deliver(number) for number in range(3, 6)]
+    world.rounds(world.process(), 12)
+    world.rounds(add(world, announced=[*older, *younger]), 12)
+    assert {closed(world, one) for one in [*older, *younger]} == {(CandidateState.SETTLED, "BEFORE_SINCE")}
+    with_since(world, middle_ms)
+    earlier = world.process()
+    world.rounds(earlier, 12)
+    assert {closed(world, one) for one in older} == {(CandidateState.SETTLED, "BEFORE_SINCE")}
+    assert {closed(world, one) for one in younger} == {(CandidateState.QUARANTINED, "DELIVERED_NOT_APPLIED")}
+    with_since(world, 0)
+    world.rounds(world.process(), 12)
+    assert {closed(world, one) for one in older} == {(CandidateState.QUARANTINED, "DELIVERED_NOT_APPLIED")}
+    assert not world.broker.republished
+
+
+def test_a_setting_that_is_taken_away_again_brings_back_what_it_left_out() -> None:
+    world = running()
+    world.rounds(add(world), 12)
+    new = world.deliver(1)
+    world.consume("billing")
+    world.broker.offsets["shipping"] = len(world.broker.copies)
+    world.clock.advance(60)
+    with_since(world, world.clock.now_ms())
+    world.rounds(world.process(), 12, consume=False)
+    assert closed(world, new) == (CandidateState.SETTLED, "BEFORE_SINCE")
+    with_since(world, None)
+    world.rounds(world.process(), 12, consume=False)
+    assert closed(world, new) == (CandidateState.QUARANTINED, "DELIVERED_NOT_APPLIED")
+
+
+def test_what_is_brought_back_is_opened_in_pages_and_a_crash_between_them_loses_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(earlier_since, "PAGE_KEYS", 3)
+    monkeypatch.setattr(earlier_since, "PAGES_MAX", 2)
+    world = running()
+    old = [world.deliver(number) for number in range(20)]
+    world.rounds(world.process(), 12)
+    world.rounds(add(world, announced=old), 12)
+    with_since(world, 0)
+    process = world.process()
+    process.run(SHIPPING)
+    states = [closed(world, one)[0] for one in old]
+    assert states.count(CandidateState.OPEN) == 3
+    world.rounds(process, 3)
+    assert CandidateState.SETTLED in {closed(world, one)[0] for one in old}
+    world.rounds(world.process(owner="reconciler-2"), 60)  # the first one is gone
+    assert {closed(world, one) for one in old} == {(CandidateState.QUARANTINED, "DELIVERED_NOT_APPLIED")}
 
 
 def test_while_nothing_is_changed_a_key_that_is_announced_again_costs_no_look_up() -> None:

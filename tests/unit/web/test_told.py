@@ -59,6 +59,7 @@ def causes() -> Iterator[str]:
         oldest_ms=1,
     )  # fmt: skip
     yield from (line for at_ms in (5, 0) for line in before_since([old], {BILLING: at_ms}))
+    yield from before_since([replace(old, state=CandidateState.OPEN)], {BILLING: 5})
     yield from (str(Lag(subscription=BILLING, waiting=3, since_ms=5, is_deserted=is_dead)) for is_dead in (False, True))
     calm = OutboxReading(producer_group="shop", now_ms=NOW_MS, swept_at_ms=NOW_MS - 9)
     late = replace(calm, oldest_key=KEY, oldest_ms=5)

@@ -1,0 +1,76 @@
+"""Last in a round: messages that an earlier `since` has brought back to a group are judged again.
+
+They were settled as BEFORE_SINCE, and nobody announces them again: a person who has set an earlier time, or a rename
+that has brought one, would wait for ever. A row that the group answers for by now is OPEN again, and the next rounds
+judge it in full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.contract.verdicts import LOSSES, Verdict
+from reconciler.policy.inquiry.case_file import PAGE_KEYS
+from reconciler.policy.judging.candidates import is_closed
+from reconciler.policy.plan import SubscriptionPlan, TopicPlan
+from reconciler.policy.ports import Candidate, Candidates
+
+#: Pages of rows that one round reads.
+PAGES_MAX = 10
+#: What a row that lies before the time may have been before; most were nothing.
+_KINDS = (None, *sorted(LOSSES))
+
+
+@dataclass(slots=True)
+class _Walk:
+    """Where the rounds of this process are; a restart begins anew, and finds only what is still settled."""
+
+    since_ms: int | None
+    kind: int = 0
+    after: Candidate | None = None
+
+
+class EarlierSince:
+    """Walks the rows of each subscription once for each `since` that it gets. Confined to the thread of the rounds."""
+
+    def __init__(self, candidates: Candidates, *, skew_margin_seconds: float) -> None:
+        self._candidates = candidates
+        self._skew_margin_seconds = skew_margin_seconds
+        self._walks: dict[Subscription, _Walk] = {}
+
+    def open_again(self, topic: TopicPlan, plan: SubscriptionPlan, shards: Collection[int]) -> list[str]:
+        """One round's part. Returns what people should know, one line at most. Raises DatabaseAway.
+
+        `shards`: those of the round. While a page of their rows is due already, nothing is added.
+        """
+        walk = self._walks.get(plan.subscription)
+        if walk is None or walk.since_ms != plan.since_ms:
+            walk = self._walks[plan.subscription] = _Walk(plan.since_ms)
+        if walk.kind >= len(_KINDS):
+            return []
+        room = PAGE_KEYS - len(self._candidates.open_due(plan.subscription, shards=shards, limit=PAGE_KEYS))
+        opened: list[str] = []
+        for _ in range(PAGES_MAX):
+            if walk.kind < len(_KINDS) and len(opened) < room:
+                opened += self._page(topic, plan, walk)
+        if not opened:
+            return []
+        return [f"{len(opened)} messages that a former `since` left out are judged again; the first: {opened[0]}"]
+
+    def _page(self, topic: TopicPlan, plan: SubscriptionPlan, walk: _Walk) -> list[str]:
+        loss_verdict: Verdict | None = _KINDS[walk.kind]
+        page = self._candidates.before_since(plan.subscription, loss_verdict, after=walk.after, limit=PAGE_KEYS)
+        wanted = [row for row in page if not is_closed(row, plan, skew_margin_seconds=self._skew_margin_seconds)]
+        by_shard: dict[int, list[str]] = {}
+        for row in wanted:
+            by_shard.setdefault(topic.shard_of(row.unique_key), []).append(row.unique_key)
+        for number in sorted(by_shard):
+            shard = Shard(subscription=plan.subscription, number=number)
+            self._candidates.answer_for(shard, sorted(by_shard[number]))
+        if len(page) < PAGE_KEYS:
+            walk.kind, walk.after = walk.kind + 1, None
+        else:
+            walk.after = page[-1]
+        return [row.unique_key for row in wanted]
