@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from reconciler.clock import utc_text
 from reconciler.commands.operator_actions import recorded
 from reconciler.contract.secret import Secret
 from reconciler.contract.subscription import Subscription
@@ -18,6 +19,7 @@ from reconciler.errors import ChangedMeanwhile, DatabaseAway, InvalidValue
 from reconciler.policy.evidence import ConsumeMode
 from reconciler.policy.ports import LedgerFilter
 from reconciler.settings.schema import Settings
+from reconciler.settings.types import EVERYTHING
 from reconciler.wiring.availability import ask_ledger, require
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.group_rename import GroupOnBrokers, GroupQueue, RenamedRows, renamed_rows, sections_of
@@ -247,6 +249,8 @@ class _Renaming:
     wanted: WantedRename
     preview: RenameReport
     _seen: int = field(default=0, init=False)
+    #: What is left to a person.
+    _notes: list[str] = field(default_factory=list, init=False)
 
     def run(self, configured: Sequence[str]) -> RenameReport:
         """Inbox rows, then what the ledger knows of the group, then offsets."""
@@ -262,7 +266,11 @@ class _Renaming:
             for queue in preview.moved:
                 self.group.move(queue)
             outcome.result += f", {len(preview.moved)} offsets set"
-        notes = (*preview.notes, *(f"{new} was made on {broker}, with the defaults of a group" for broker in made))
+        notes = (
+            *preview.notes,
+            *self._notes,
+            *(f"{new} was made on {broker}, with the defaults of a group" for broker in made),
+        )
         return RenameReport(
             old=old, new=new, topics=preview.topics, inboxes=tuple(inboxes), queues=preview.queues, notes=notes,
             is_done=True,
@@ -287,7 +295,13 @@ class _Renaming:
         for topic in topics:
             old = Subscription(environment=environment, topic=topic, group=self.wanted.old)
             new = Subscription(environment=environment, topic=topic, group=self.wanted.new)
-            ledger.rounds.begin(new, at_ms=ledger.rounds.since_ms(old) or None)
+            if not ledger.rounds.rename(old, new):
+                since_ms = ledger.rounds.since_ms(old)
+                wanted = utc_text(since_ms, timespec="milliseconds") if since_ms else EVERYTHING
+                self._notes.append(
+                    f"{new} has had a round, {old} answers for older messages, and the ledger's login may not change "
+                    f'that: set `since = "{wanted}"` in its section before you start `run`'
+                )
             moved += ledger.candidates.rename(old, new)
         return moved
 

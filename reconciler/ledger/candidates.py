@@ -12,7 +12,7 @@ from reconciler.contract.row_rules import ASK_AGAIN_MS_MAX, STATE_RANK, USUAL_WA
 from reconciler.contract.row_values import RowReader
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CANDIDATE, CandidateState
-from reconciler.contract.verdicts import LOSSES, Undecided, Verdict
+from reconciler.contract.verdicts import LOSSES, QUARANTINING, Undecided, Verdict
 from reconciler.ledger.database import ROWS_A_STATEMENT, LedgerDatabase, chunks
 from reconciler.ledger.newer_column import NewerColumn
 from reconciler.ledger.undecided import is_undecided, undecided_rows
@@ -35,6 +35,8 @@ _NO_VERDICT_YET = _REOPENED | {"loss_verdict": None, "loss_at_ms": None, "eviden
 _IS_ASKED_AGAIN = (candidate.c.state == CandidateState.QUARANTINED.value) | (
     (candidate.c.state == CandidateState.SETTLED.value) & (candidate.c.verdict == Verdict.REJECTED.value)
 )
+#: What a dismissal has written.
+_DISMISSAL = (candidate.c.unique_key, candidate.c.state, candidate.c.verdict, candidate.c.evidence)
 _IS_WAITING = _IS_ASKED_AGAIN & (sa.func.coalesce(candidate.c.ask_again_at_ms, -1) >= 0)
 _IS_BEFORE_SINCE = (candidate.c.state == CandidateState.SETTLED.value) & (
     candidate.c.verdict == Verdict.BEFORE_SINCE.value
@@ -63,22 +65,29 @@ class SqlCandidates:
         return found
 
     def rename(self, old: Subscription, new: Subscription) -> int:
-        """Gives the rows of a subscription to the one that its group is called now, but for keys that this one has.
-        Returns how many. One transaction a page: a crash leaves whole pages."""
+        """Gives the rows of a subscription to the one that its group is called now, but for keys that this one has: of
+        those it takes over what a person has dismissed, unless they are settled. Returns how many.
+
+        One transaction a page: a crash leaves whole pages.
+        """
         moved, after = 0, ""
         new_name = {"topic": new.topic, "consumer_group": new.group}
         while True:
             with self._database.writing() as connection:
-                page = sa.select(candidate.c.unique_key).where(_of(old), candidate.c.unique_key > after)
+                page = sa.select(*_DISMISSAL).where(_of(old), candidate.c.unique_key > after)
                 page = page.order_by(candidate.c.unique_key).limit(ROWS_A_STATEMENT)
-                keys = list(connection.execute(page).scalars())
+                rows = connection.execute(page).mappings().all()
+                keys = [row["unique_key"] for row in rows]
                 is_there = sa.select(candidate.c.unique_key).where(_of(new), candidate.c.unique_key.in_(keys))
                 there = set(connection.execute(is_there).scalars()) if keys else set()
                 free = [key for key in keys if key not in there]
                 if free:
                     ours = sa.update(candidate).where(_of(old), candidate.c.unique_key.in_(free))
                     connection.execute(ours.values(**new_name))
-            moved += len(free)
+                moved += len(free)
+                for row in rows:
+                    if row["unique_key"] in there and _is_dismissed(row):
+                        moved += connection.execute(_dismissal_of(new, row)).rowcount
             if len(keys) < ROWS_A_STATEMENT:
                 return moved
             after = keys[-1]
@@ -308,6 +317,18 @@ class SqlCandidates:
                 connection.execute(one, [{"p_unique_key": key} for key in keys])
             else:
                 connection.execute(update.where(candidate.c.unique_key.in_(keys)))
+
+
+def _is_dismissed(row: sa.RowMapping) -> bool:
+    """As Candidate.is_dismissed."""
+    return row["state"] == CandidateState.SETTLED.value and row["verdict"] in QUARANTINING
+
+
+def _dismissal_of(new: Subscription, row: sa.RowMapping) -> sa.Update:
+    """For the same key under the new name, unless that is settled or dismissed itself. BEFORE_SINCE may be opened."""
+    is_open = (candidate.c.state != CandidateState.SETTLED.value) | _IS_BEFORE_SINCE
+    same = sa.update(candidate).where(_of(new), candidate.c.unique_key == row["unique_key"], is_open)
+    return same.values(state=row["state"], verdict=row["verdict"], evidence=row["evidence"], ask_again_at_ms=None)
 
 
 def _columns(rows: sa.FromClause) -> sa.Select[Any]:

@@ -50,6 +50,10 @@ class SqlRounds:
         """Notes it, unless the ledger knows the subscription."""
         return self._since.begin(subscription, at_ms=at_ms)
 
+    def rename(self, old: Subscription, new: Subscription) -> bool:
+        """The new name of a group answers since the earlier of both times. False: the login may not change its row."""
+        return self._since.rename(old, new)
+
     def store(self, done: RoundDone) -> None:
         """One row.
 

@@ -1,4 +1,5 @@
-"""reconciler_subscription: since when a subscription answers for messages. Written once, and never changed.
+"""reconciler_subscription: since when a subscription answers for messages. Written once; only the rename of
+a group brings an earlier time.
 
 A new group has no effects of what was sent before it: without this time each such message looks like one that it has
 lost. A ledger that cannot keep the time, since it was not upgraded or the login may not, says that there is no bound.
@@ -31,7 +32,7 @@ class SqlSince:
     def __init__(self, database: LedgerDatabase, *, clock: Clock | None = None) -> None:
         self._database = database
         self._clock = clock or SystemClock()
-        #: What this process has read: it does not change any more.
+        #: What this process has read: it does not change while rounds run.
         self._noted: dict[Subscription, int] = {}
         self._has_told = False
         #: In monotonic seconds: until then the ledger cannot keep it.
@@ -75,6 +76,30 @@ class SqlSince:
         except (DatabaseAway, ConfigurationError) as error:
             return self._cannot(error)
         return self.of(subscription) or EVERY_MESSAGE_MS
+
+    def rename(self, old: Subscription, new: Subscription) -> bool:
+        """The new name of a group answers since the earlier of both times: it may have had a round too early. False: it
+        answers since the later one, as its row is there and the login may not change it.
+
+        An old name without a time answers for every message.
+        """
+        of_old = self.of(old) or EVERY_MESSAGE_MS
+        if self.begin(new, at_ms=of_old or None) <= of_old:
+            return True
+        is_later = subscription_row.c.since_ms > of_old
+        try:
+            with self._database.writing() as connection:
+                connection.execute(
+                    sa.update(subscription_row)
+                    .where(_of(new, subscription_row), is_later)
+                    .values(since_ms=of_old or None)
+                )
+        except DatabaseAway as error:
+            if not is_refused(error.__cause__):
+                raise
+            return False
+        self._noted.pop(new, None)
+        return True
 
     def _cannot(self, error: ReconcilerError) -> int:
         """Without table or right there is no bound, as in releases before; what else fails is raised."""

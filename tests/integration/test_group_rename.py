@@ -6,6 +6,7 @@ import itertools
 import json
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from reconciler.contract.tables import CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.errors import ChangedMeanwhile
+from reconciler.ledger.rounds import SqlRounds
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.ports import LedgerFilter, Verification
 from reconciler.rocketmq.client.admin import Admin
@@ -166,6 +168,35 @@ def test_rows_of_every_inbox_offsets_and_what_the_ledger_knows_get_the_new_name(
     assert not ledger.candidates.of_keys(of(OLD), KEYS)
     (act, _) = ledger.reports.actions(ENVIRONMENT, limit=5).rows
     assert (act.intent.command, act.intent.group) == ("group rename", OLD)
+
+
+def test_a_round_under_the_new_name_before_the_rename_hides_nothing_and_takes_back_no_dismissal(
+    shop: Shop, ledger: SqlLedger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Settings and `run` came first; the old settings were put back then."""
+    ledger.rounds.begin(of(OLD), at_ms=5)
+    ledger.rounds.begin(of(NEW), at_ms=9)
+    verdict = Verification(
+        unique_key=KEYS[0], verdict=Verdict.QUARANTINED, evidence={"dismissed_by": "ann"}, first_seen_ms=1,
+        state=CandidateState.SETTLED, wait_seconds=0.0,
+    )  # fmt: skip
+    ledger.candidates.record(Shard(subscription=of(OLD), number=0), [verdict])
+    anew = replace(verdict, state=CandidateState.QUARANTINED, evidence={})
+    ledger.candidates.record(Shard(subscription=of(NEW), number=0), [anew])
+    code, report = shop.rename(capsys, "--yes")
+    assert (code, report["notes"][:-1]) == (0, [])  # the last one: the group was made
+    assert SqlLedger(ledger.database.engine).rounds.since_ms(of(NEW)) == 5
+    assert ledger.candidates.of_keys(of(NEW), KEYS)[KEYS[0]].is_dismissed
+
+
+def test_a_time_that_the_login_may_not_change_is_left_to_a_person(
+    shop: Shop, ledger: SqlLedger, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """tests/integration/ledger/test_since_without_rights.py has the login."""
+    ledger.rounds.begin(of(OLD), at_ms=5)
+    monkeypatch.setattr(SqlRounds, "rename", lambda *_: False)
+    _, report = shop.rename(capsys, "--yes")
+    assert 'set `since = "1970-01-01T00:00:00.005' in report["notes"][0]
 
 
 def test_an_effect_that_a_replay_worker_has_meanwhile_is_copied_before_the_new_name_goes_on(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.ledger.database import ROWS_A_STATEMENT
+from reconciler.ledger.sql_ledger import SqlLedger
 from tests.contract.ledger.conftest import DatabaseWorld
 from tests.contract.ledger.rows import key, shard, subscription, verification
 
@@ -29,3 +32,50 @@ def test_rows_of_a_renamed_group_keep_what_they_say_and_take_no_place_of_another
     assert after.pop(key(1)).verdict is Verdict.RETRYING
     assert after == {name: replace(row, subscription=new) for name, row in before.items() if name != key(1)}
     assert len(candidates.of_keys(subscription(world.environment, topic="OTHERS"), [key(2)])) == 1
+
+
+def test_what_was_dismissed_under_the_old_name_is_dismissed_although_the_new_one_was_judged_already(
+    database_world: DatabaseWorld,
+) -> None:
+    """Settings and `run` came under the new name before the rename."""
+    world, settled = database_world, CandidateState.SETTLED
+    old, new = subscription(world.environment), subscription(world.environment, group="invoices")
+    candidates = world.ledger.candidates
+    evidence: dict[str, object] = {"dismissed_by": "ann"}
+    dismissed = [verification(n, Verdict.QUARANTINED, settled, evidence=evidence) for n in range(1, 6)]
+    shown = [verification(6, Verdict.DELIVERED_NOT_APPLIED, CandidateState.QUARANTINED)]
+    candidates.record(shard(world.environment), [*dismissed, *shown])
+    candidates.record(shard(world.environment, group="invoices"), [
+        verification(1, Verdict.LOST_CONFIRM),
+        verification(2, Verdict.QUARANTINED, CandidateState.QUARANTINED, ask_again_seconds=0.0),
+        verification(3, Verdict.BEFORE_SINCE, settled),
+        verification(4, Verdict.CONSUMED, settled),
+        verification(6, Verdict.RETRYING),
+    ])  # fmt: skip
+    assert candidates.rename(old, new) == 4
+    assert candidates.rename(old, new) == 0
+    after = candidates.of_keys(new, [key(n) for n in range(1, 7)])
+    assert [n for n in range(1, 7) if after[key(n)].is_dismissed] == [1, 2, 3, 5]
+    assert {str(after[key(n)].evidence) for n in (1, 2, 3)} == {str(evidence)}
+    assert after[key(1)].loss_verdict is Verdict.LOST_CONFIRM
+    assert (after[key(4)].verdict, after[key(6)].verdict) == (Verdict.CONSUMED, Verdict.RETRYING)
+    assert candidates.to_ask_again(new, limit=9) == candidates.open_losses(new, limit=9) == []
+
+
+@pytest.mark.parametrize(
+    ("of_old", "of_new", "stands"), [(5, 9, 5), (9, 5, 5), (0, 9, 0), (None, 9, 0), (5, 0, 0), (5, None, 5)]
+)
+def test_the_new_name_answers_for_messages_since_the_earlier_of_both_times(
+    database_world: DatabaseWorld, of_old: int | None, of_new: int | None, stands: int
+) -> None:
+    """0: always; None: no round was noted, which is always for the old name."""
+    world = database_world
+    old, new = subscription(world.environment), subscription(world.environment, group="invoices")
+    for name, at_ms in ((old, of_old), (new, of_new)):
+        if at_ms is not None:
+            world.ledger.rounds.begin(name, at_ms=at_ms or None)
+    for _ in range(2):
+        assert world.ledger.rounds.rename(old, new)
+        assert (
+            world.ledger.rounds.since_ms(new) == SqlLedger(world.ledger.database.engine).rounds.since_ms(new) == stands
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
@@ -42,6 +43,13 @@ def test_without_the_right_there_is_no_bound_until_it_is_granted(
         clock.advance(ASK_AGAIN_SECONDS)
         assert since.of(of) is None
         assert since.begin(of, at_ms=5) == since.of(of) == 5
+        renamed = replace(of, group="invoices")
+        assert since.begin(renamed, at_ms=9) == 9
+        assert not since.rename(of, renamed), "the row is there, and UPDATE is not granted"
+        with owner.begin() as connection:
+            connection.execute(sa.text(f"GRANT UPDATE ON reconciler_subscription TO {name}"))
+        assert since.rename(of, renamed)
+        assert since.of(renamed) == 5
     finally:
         engine.dispose()
         with owner.begin() as connection:
