@@ -11,6 +11,7 @@ import typer
 
 from reconciler.cli.options import ConfigOption, OutputOption, read_settings, settings_of, url_of, warn_of_password
 from reconciler.cli.output import Output, print_json, print_table
+from reconciler.clock import SystemClock
 from reconciler.errors import MissingDependency
 from reconciler.instrumentation.console import say
 
@@ -46,8 +47,10 @@ class Dialect(StrEnum):
 def config_check(config: ConfigOption = None, output: OutputOption = Output.TABLE) -> None:
     """Validate the settings: all problems at once, exit code 2. Nothing is connected to."""
     from reconciler.commands.db import missing_drivers
+    from reconciler.wiring.subscriptions import require_past_since
 
     settings = settings_of(config)
+    require_past_since(settings, now_ms=SystemClock().now_ms())
     missing = missing_drivers(settings)
     if missing:
         raise MissingDependency("\n  ".join(["the settings need a package that is not installed", *missing]))

@@ -22,6 +22,7 @@ from reconciler.wiring.connections import Connections
 from reconciler.wiring.environment import enter_environment, environment_guard
 from reconciler.wiring.history import history_sink, writing_history
 from reconciler.wiring.rounds import RoundAssembly
+from reconciler.wiring.subscriptions import require_past_since
 from reconciler.wiring.tracing import traced_by, tracing
 
 #: How long `once` goes on until everything that was found is repaired and verified.
@@ -105,6 +106,7 @@ def run_once(settings: Settings, stop: threading.Event, *, wait_seconds: float =
     if settings.rounds.mode != "full":
         raise InvalidValue("rounds.mode", settings.rounds.mode, "`once` verifies what it does: it needs mode = full")
     clock = SystemClock()
+    require_past_since(settings, now_ms=clock.now_ms())
     deadline = clock.monotonic_seconds() + wait_seconds
     report = OnceReport()
     with Connections(settings, clock=clock) as connections, ExitStack() as stack:

@@ -29,6 +29,7 @@ from reconciler.wiring.history import history_sink, writing_history
 from reconciler.wiring.metrics import Metering
 from reconciler.wiring.rounds import RoundAssembly
 from reconciler.wiring.scheduler import Tick, TickRunner, serve_when_possible
+from reconciler.wiring.subscriptions import require_past_since
 from reconciler.wiring.tracing import traced_by, tracing
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def run_service(
     with the same environment.
     """
     clock = SystemClock()
+    require_past_since(settings, now_ms=clock.now_ms())
     repair_rate = repair_rate_of(settings, clock)
     status = status_reading(settings, clock=clock)
     with (

@@ -208,7 +208,7 @@ class SubscriptionSettings(Section):
     since: Since | None = Field(
         default=None,
         description="The group answers for messages that groups were given from this time on, or for `everything`; "
-        "unset: since its first round, which the ledger keeps.",
+        "unset: since its first round, which the ledger keeps. A time of the future is refused.",
     )
     repair_order: Annotated[list[Rung], Field(min_length=1), BeforeValidator(no_duplicates)] = Field(
         default=list(REPAIR_ORDER_DEFAULT), description="Rungs of the repair ladder, in order."

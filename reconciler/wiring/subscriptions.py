@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from reconciler.clock import utc_text
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import InvalidValue
 from reconciler.settings.schema import Settings, SubscriptionSettings
+
+#: By so much the clock of who wrote `since` may be ahead of this host's.
+SINCE_AHEAD_MS = 60_000
 
 
 def subscription_of(settings: Settings, configured: SubscriptionSettings) -> Subscription:
@@ -18,6 +22,19 @@ def find_subscription(settings: Settings, topic: str, group: str) -> Subscriptio
         if (configured.topic, configured.group) == (topic, group):
             return configured
     raise InvalidValue("--topic/--group", f"{topic}/{group}", "no [[subscriptions]] section has them")
+
+
+def require_past_since(settings: Settings, *, now_ms: int) -> None:
+    """Raises InvalidValue for a `since` of the future: until then no message would be any group's, and none is told."""
+    for configured in settings.subscriptions:
+        if configured.since_ms is not None and configured.since_ms > now_ms + SINCE_AHEAD_MS:
+            raise InvalidValue(
+                "subscriptions.since",
+                configured.since,
+                f"it lies in the future, and {configured.topic}/{configured.group} would answer for no message until "
+                f"then. By the clock of this host it is {utc_text(now_ms)}: correct the year, the offset from UTC, or "
+                "the clock",
+            )
 
 
 def require_topic(settings: Settings, topic: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -150,6 +151,30 @@ def test_a_mistake_in_the_environment(
 ) -> None:
     monkeypatch.setenv(name, value)
     assert told in check(EXAMPLE, capfd)
+
+
+def since_set(folder: Path, ahead: timedelta) -> tuple[Path, str]:
+    """Settings with a `since` that is ahead of now, and its text."""
+    path, since = folder / "reconciler.toml", (datetime.now(UTC) + ahead).isoformat()
+    group = 'group = "billing"'
+    assert group in EXAMPLE.read_text()
+    path.write_text(EXAMPLE.read_text().replace(group, f"{group}\nsince = {since}", 1))
+    return path, since
+
+
+@pytest.mark.parametrize("command", ["config check", "run", "once"])
+@pytest.mark.parametrize("ahead", [timedelta(days=365), timedelta(minutes=2)])
+def test_a_since_of_the_future_is_refused_before_anything_is_connected_to(
+    command: str, ahead: timedelta, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path, since = since_set(tmp_path, ahead)
+    assert run([*command.split(), "--config", str(path)]) == 2
+    assert f"subscriptions.since = '{since}': it lies in the future" in capfd.readouterr().err
+
+
+def test_a_since_that_has_passed_is_taken(tmp_path: Path) -> None:
+    path, _ = since_set(tmp_path, timedelta(seconds=-5))
+    assert run(["config", "check", "--config", str(path)]) == 0
 
 
 def test_a_file_that_begins_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:

@@ -130,3 +130,27 @@ def test_what_was_dismissed_and_held_is_so_under_the_new_environment(tmp_path: P
     assert (after.rounds.since_ms(new), [one.queue_offset for one in after.reports.floors(new)]) == (5, [7])
     assert after.holds.active("live") == {"ORDERS": [HoldKind.HOLD]}
     engine.dispose()
+
+
+def test_what_was_dismissed_is_so_under_the_new_name_after_a_restore_from_before_the_rename(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs/how-to/back-up-the-ledger.md").read_text(encoding="utf-8")
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    schema.upgrade(url, "ledger")
+    engine = open_engine(url)
+    old, new = (Subscription(environment="production", topic="ORDERS", group=name) for name in ("billing", "invoices"))
+    ledger = SqlLedger(engine)
+    ledger.rounds.begin(old, at_ms=5)
+    given_up = Verification(
+        unique_key=KEY, verdict=Verdict.QUARANTINED, evidence={}, first_seen_ms=1,
+        state=CandidateState.SETTLED, wait_seconds=0.0,
+    )  # fmt: skip
+    ledger.candidates.record(Shard(subscription=old, number=0), [given_up])
+    statements = re.findall(r"`(UPDATE reconciler_[^`]*)`", page)
+    assert len(statements) == 2
+    with engine.begin() as connection:
+        for statement in statements:
+            connection.execute(sa.text(statement))
+    after = SqlLedger(engine)
+    assert after.candidates.of_keys(new, [KEY])[KEY].is_dismissed
+    assert after.rounds.since_ms(new) == 5
+    engine.dispose()
