@@ -12,7 +12,7 @@ from reconciler.commands.dismiss import ledger_rows
 from reconciler.commands.operator_actions import recorded
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, HoldKind
-from reconciler.contract.verdicts import LOSSES, Verdict
+from reconciler.contract.verdicts import LOSSES, QUARANTINING, Verdict
 from reconciler.errors import ChangedMeanwhile, InvalidValue
 from reconciler.policy.dismissal import CHANGED, DISMISSED
 from reconciler.policy.plan import TopicPlan
@@ -29,6 +29,11 @@ from reconciler.wiring.subscriptions import require_subscription
 NAMED_MAX = 20
 #: Most keys of one `repair --all`.
 REPAIR_KEYS_MAX = 10_000
+#: Reason of a key that is QUARANTINED by its verdict: no repair of it begins.
+WAITS_FOR_A_PERSON = (
+    "nothing is sent by itself: `reconciler explain` says why. Once the group has its effect, repair the key again, or "
+    "dismiss it"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,6 +258,8 @@ def _repair(
     elif outcome is None and dry_run and verdict in LOSSES:
         # Its repair would be opened by the verdict, which a dry run does not write.
         result = ("planned", str(first_rung(plan.repair_order, verdict)), "the repair would be opened")
+    elif outcome is None and verdict in QUARANTINING:
+        result = ("waits", "", WAITS_FOR_A_PERSON)
     return RepairLine(
         topic=subscription.topic,
         group=subscription.group,

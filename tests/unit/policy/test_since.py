@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from reconciler.commands.repair import ManualRepairReport, _repair
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, RepairState, Rung
 from reconciler.policy.judging import earlier_since
@@ -248,6 +249,20 @@ def test_messages_that_an_earlier_since_brings_back_are_judged_although_nobody_a
     world.rounds(world.process(), 12)
     assert {closed(world, one) for one in older} == {(CandidateState.QUARANTINED, "DELIVERED_NOT_APPLIED")}
     assert not world.broker.republished
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_repair_says_of_a_key_that_waits_for_a_person_that_nothing_is_sent(dry_run: bool) -> None:
+    world = running()
+    old = world.deliver(1)
+    world.rounds(world.process(), 12)
+    world.rounds(add(world, announced=[old]), 12)
+    with_since(world, 0)
+    line = _repair(world.process(), world.topic, SHIPPING, old, dry_run=dry_run)
+    assert (line.verdict, line.outcome) == ("DELIVERED_NOT_APPLIED", "waits")
+    assert "nothing is sent by itself" in line.reason
+    assert not line.ended_well
+    assert ManualRepairReport(keys=(line,), dry_run=dry_run).exit_code == 4
 
 
 def test_a_setting_that_is_taken_away_again_brings_back_what_it_left_out() -> None:
