@@ -36,7 +36,7 @@ def status_reading(settings: Settings, *, clock: Clock) -> LatestReading[StatusR
 
     def read() -> StatusReport | None:
         try:
-            with Connections(settings, clock=clock) as connections:
+            with Connections.for_people(settings, clock=clock) as connections:
                 return read_status(connections)
         except DatabaseAway:
             return None
@@ -69,7 +69,7 @@ def measuring(
 
 
 def _own_dependencies(settings: Settings, command: str) -> dict[str, str | None]:
-    with Connections(settings) as connections:
+    with Connections.for_people(settings) as connections:
         return dependencies_of(connections, command)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
+from typing import TypeVar
 
 import sqlalchemy as sa
 
@@ -25,6 +26,8 @@ from reconciler.wiring.brokers import masters
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import inbox_databases, outbox_databases
 
+T = TypeVar("T")
+
 #: Servers that a command asks at once.
 ASKED_AT_ONCE = 16
 REDIS_REMEDY = "start Redis, or correct redis.url (rediss:// or ssl=true where it takes TLS only)"
@@ -35,10 +38,16 @@ def who_is_away(asked: Mapping[str, Callable[[], object]]) -> tuple[str, ...]:
 
     Raises what no waiting can cure: missing tables, a wrong driver.
     """
+    found = _side_by_side(asked, _why_away)
+    return tuple(f"{name}: {why}" for name, why in found.items() if why is not None)
+
+
+def _side_by_side(asked: Mapping[str, Callable[[], object]], find: Callable[[Callable[[], object]], T]) -> dict[str, T]:
+    """What is found of each; one that has several names is asked once."""
     asks = list(dict.fromkeys(asked.values()))
     with ThreadPoolExecutor(ASKED_AT_ONCE, thread_name_prefix="asking") as threads:
-        why_of = dict(zip(asks, threads.map(_why_away, asks), strict=True))
-    return tuple(f"{name}: {why}" for name, ask in asked.items() if (why := why_of[ask]) is not None)
+        found = dict(zip(asks, threads.map(find, asks), strict=True))
+    return {name: found[ask] for name, ask in asked.items()}
 
 
 def _why_away(ask: Callable[[], object]) -> TransientError | None:
@@ -50,8 +59,9 @@ def _why_away(ask: Callable[[], object]) -> TransientError | None:
 
 
 def results_of(asked: Mapping[str, Callable[[], object]]) -> dict[str, str | None]:
-    """Each with what is wrong with it, missing tables and drivers included; None: it answered. Raises nothing."""
-    return {name: _result_of(ask) for name, ask in asked.items()}
+    """Each with what is wrong with it, missing tables and drivers included; None: it answered. All are asked side by
+    side. Raises nothing."""
+    return _side_by_side(asked, _result_of)
 
 
 def _result_of(ask: Callable[[], object]) -> str | None:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
 import pytest
 
 from reconciler.commands.status.accounting import Accounting
 from reconciler.contract.secret import SecretText
-from reconciler.errors import ConfigurationError, DatabaseAway
+from reconciler.errors import ConfigurationError, DatabaseAway, DatabaseSilent
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
 from reconciler.sql.engines import open_engine
 from reconciler.sql.identity import ensure_identity
 from reconciler.sql.tables import outbox_metadata
 from reconciler.testing.memory_shards import MemoryShards
-from reconciler.wiring.availability import REDIS_REMEDY, ask_brokers, ask_databases, ask_redis, who_is_away
+from reconciler.wiring.availability import REDIS_REMEDY, ask_brokers, ask_databases, ask_redis, results_of, who_is_away
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import inbox_databases, outbox_databases
 from reconciler.wiring.evidence import build_witnesses, inbox_evidence, witness_roles
@@ -147,3 +148,25 @@ def test_what_is_away_is_told_with_what_to_do() -> None:
         redis, rocketmq = who_is_away(ask_redis(connections) | ask_brokers(connections))
     assert redis.endswith(f"; {REDIS_REMEDY}")
     assert rocketmq.endswith("; start RocketMQ, or correct rocketmq.name_servers")
+
+
+def test_dependencies_are_asked_side_by_side_and_one_with_two_names_once() -> None:
+    both = threading.Barrier(2)
+    times: list[int] = []
+
+    def wait_for_the_other() -> None:
+        both.wait(60)
+
+    def wait_too() -> None:
+        times.append(both.wait(60))
+
+    def stand_still() -> None:
+        times.append(0)
+        raise DatabaseSilent("no answer in time")
+
+    assert who_is_away({"a": wait_for_the_other, "b": wait_too}) == ()
+    assert results_of({"a": wait_for_the_other, "b": wait_too}) == {"a": None, "b": None}
+    times.clear()
+    away = who_is_away({"outbox of a": stand_still, "outbox of b": stand_still})
+    assert away == ("outbox of a: no answer in time", "outbox of b: no answer in time")
+    assert len(times) == 1
