@@ -10,11 +10,12 @@ import sqlalchemy as sa
 from reconciler.errors import ReconcilerError
 from reconciler.sql.engines import database_now_ms, reading
 from reconciler.sql.identity import SIGN_OF_LIFE_ID
-from reconciler.sql.tables import inbox, outbox, outbox_identity
+from reconciler.sql.tables import inbox, is_view, outbox, outbox_identity
 from reconciler.sql.witness_database import HIDES_ROWS, NOT_PROVED, DatabaseRole, WitnessDatabase
 
 NO_SWEEP = "no sweep on record"
 SWEEP_RIGHT = "with the right to UPDATE reconciler_outbox_identity"
+A_VIEW = "a view: it may hide rows, or show those of another table"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,12 +32,15 @@ class WitnessRole:
     swept_seconds: float | None = None
     #: Proofs of being a primary that the login may not read, each with its remedy.
     unread: tuple[str, ...] = ()
+    #: What is read is no table of its own.
+    is_view: bool = False
 
     @property
     def is_doubted(self) -> bool:
         """It is not proved that it shows every row that there is."""
         is_unswept = self.tree == "outbox" and self.swept_seconds is None
-        return self.role.is_primary is not True or bool(self.unread) or self.role.hides_rows or is_unswept
+        is_primary = self.role.is_primary is True and not self.unread
+        return not is_primary or self.role.hides_rows or self.is_view or is_unswept
 
     def is_swept(self, within_seconds: float) -> bool:
         """A sweep has shown life in that time. One of the future may be as old as it lies ahead: a clock was set
@@ -53,7 +57,8 @@ class WitnessRole:
     @property
     def found(self) -> str:
         """The role in words: a primary, or why that is not proved; and whether rows may be hidden."""
-        return f"{self._place}; {HIDES_ROWS}" if self.role.hides_rows else self._place
+        hidden = [A_VIEW] if self.is_view else []
+        return "; ".join((self._place, *hidden, *([HIDES_ROWS] if self.role.hides_rows else [])))
 
     @property
     def _place(self) -> str:
@@ -94,7 +99,16 @@ def read_role(engine: sa.Engine, *, name: str, tree: str) -> WitnessRole:
         role=database.role(),
         swept_seconds=_swept_seconds(engine) if is_outbox else None,
         unread=database.unread(),
+        is_view=_is_view(engine, (outbox if is_outbox else inbox).name),
     )
+
+
+def _is_view(engine: sa.Engine, table: str) -> bool:
+    try:
+        with reading(engine) as connection:
+            return is_view(connection, table)
+    except ReconcilerError:
+        return False  # nothing is known of it
 
 
 def _swept_seconds(engine: sa.Engine) -> float | None:

@@ -168,3 +168,20 @@ def column_names(connection: sa.Connection, table: str) -> frozenset[str]:
         return frozenset(column["name"] for column in sa.inspect(connection).get_columns(table))
     except sa.exc.NoSuchTableError:
         return frozenset()
+
+
+#: Whether a name stands for a table that keeps rows of its own. MariaDB's versioned tables do.
+_IS_TABLE = {
+    "postgresql": "SELECT relkind IN ('r', 'p') FROM pg_catalog.pg_class WHERE oid = to_regclass(:name)",
+    "mysql": "SELECT TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED') FROM information_schema.TABLES "
+    "WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = :name",
+    "sqlite": "SELECT type = 'table' FROM sqlite_master WHERE name = :name",
+}
+
+
+def is_view(connection: sa.Connection, table: str) -> bool:
+    """Whether the name stands for a view, a foreign table, or anything else that shows rows of other tables. False,
+    too, where the catalogue shows nothing of that name. Raises the driver's errors."""
+    dialect = "mysql" if connection.dialect.name == "mariadb" else connection.dialect.name
+    is_table = connection.scalar(sa.text(_IS_TABLE[dialect]), {"name": table})
+    return is_table is not None and not is_table

@@ -33,6 +33,9 @@ def _diagnosis(witness: WitnessRole, within_seconds: float) -> Diagnosis:
     if witness.role.hides_rows:
         remedy = f"a missing effect counts all the same, and may be a hidden one: {witness.remedy}"
         return Diagnosis(check=check, level="note", found=found, remedy=remedy)
+    if witness.is_view:
+        remedy = f"an absence counts all the same: let {witness.tree}_url lead to the table itself"
+        return Diagnosis(check=check, level="note", found=found, remedy=remedy)
     if witness.unread:
         remedy = "an absence counts all the same: make sure that the URL leads to no replica"
         return Diagnosis(check=check, level="note", found=found, remedy=remedy)

@@ -24,8 +24,6 @@ from tests.services import postgres
 
 EXAMPLE = Path(__file__).parents[3] / "config" / "reconciler.toml"
 
-pytestmark = pytest.mark.sql("postgres")
-
 
 def connections_to(outbox_url: str, inbox_url: str) -> Connections:
     producers = [{"group": "orders", "topics": ["ORDERS"], "outbox_url": outbox_url}]
@@ -41,6 +39,7 @@ def told(outbox_url: str, inbox_url: str) -> tuple[dict[str, tuple[Level, str]],
         return findings, {standing.name: standing.is_blind(300) for standing in unproved(connections)}
 
 
+@pytest.mark.sql("postgres")
 def test_primaries_and_a_replica_that_shows_life_are_well_and_others_are_named() -> None:
     with (
         postgres.PostgresServer(options={"synchronous_commit": "on"}) as primary,
@@ -84,6 +83,7 @@ def test_primaries_and_a_replica_that_shows_life_are_well_and_others_are_named()
         assert (level, found) == ("note", "a primary; no sweep has shown life for 300 s: what it lacks is UNKNOWN")
 
 
+@pytest.mark.sql("postgres")
 def test_a_proof_that_a_login_may_not_read_is_named_with_what_mends_it_and_blinds_nobody(postgres_url: str) -> None:
     for tree in ("outbox", "inbox"):
         schema.upgrade(postgres_url, tree)
