@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
 from reconciler.clock import ManualClock
 from reconciler.contract.queue_proof import QueueRecord
+from reconciler.contract.verdicts import Verdict
 from reconciler.evidence.reused_offsets import CLIENTS_SECONDS, LOOK_SECONDS, ReusedOffsets
 from reconciler.ledger.sql_ledger import SqlLedger
-from reconciler.policy.evidence import QueuePosition, StoredMessage, TransactionState
-from reconciler.policy.inquiry.delivery import has_passed
+from reconciler.policy.evidence import (
+    Lookup,
+    Presence,
+    QueuePosition,
+    StoredMessage,
+    TransactionState,
+    WitnessAnswer,
+)
+from reconciler.policy.inquiry.delivery import group_position, has_passed
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import ledger_metadata
 
@@ -203,6 +211,49 @@ def test_a_client_that_still_works_on_a_lost_tail_makes_nobody_believe_it_had_th
     assert {watch.passed(one, at=100) for one in new[:10]} == {None}, "it had 88 to 99 in hand, and goes on at 100"
 
 
+def test_a_client_that_was_further_than_any_look_has_asked_its_broker_before_the_group_is_believed(
+    clock: ManualClock,
+) -> None:
+    watch = Watch(Queue(), clock)
+    watch.queue.grow(100)
+    watch.rounds(30, at=100)
+    watch.queue.lose_tail(10)
+    watch.queue.grow(15)
+    watch.position(100)
+    skipped = watch.queue.grow(5)
+    watch.rounds(60, at=110)
+    assert {watch.passed(one, at=110) for one in skipped} == {None}, "the client was at 110, and goes on there"
+
+
+def test_a_group_that_the_queue_has_overtaken_has_not_come_down(watch: Watch) -> None:
+    watch.rounds(10, at=700, group="mail")
+    watch.queue.grow(710)
+    watch.rounds(60, at=700, group="mail")
+    new = watch.queue.grow(20)
+    assert {watch.passed(one, at=730, group="mail") for one in new} == {None}, "a client may have gone on at 720"
+
+
+def test_what_one_process_proved_after_an_earlier_accident_is_nothing_after_a_later_one(
+    clock: ManualClock, ledger: SqlLedger
+) -> None:
+    first = Watch(Queue(), clock, ledger)
+    first.queue.grow(1_000)
+    first.rounds(60, at=1_000)
+    first.queue.lose_tail(1_000)
+    first.queue.grow(3)
+    first.rounds(LOOK_SECONDS, at=1_000)
+    first.rounds(60, at=3)
+    second = Watch(first.queue, clock, ledger)
+    assert second.passed(first.queue.records[2], at=3) is None
+    first.queue.grow(5)
+    second.rounds(10, at=8)
+    first.queue.lose_tail(3)
+    second.rounds(10, at=5)
+    first.rounds(60, at=5)  # it saw nothing of what was lost, and writes what it knows
+    (new,) = first.queue.grow(1)
+    assert Watch(first.queue, clock, ledger).passed(new, at=6) is None
+
+
 def test_a_second_accident_ends_what_was_proved_after_the_first(watch: Watch) -> None:
     watch.queue.grow(3)
     watch.rounds(LOOK_SECONDS, at=1_000)
@@ -252,6 +303,37 @@ def test_a_queue_that_changes_between_two_looks_at_it_is_noticed(clock: ManualCl
     for _ in range(20):
         watch.rounds(ROUND_SECONDS, at=100)
     assert watch.passed(watch.queue.records[50], at=100) is None
+
+
+@pytest.mark.parametrize(
+    ("queue_offset", "log_offset", "verdict"),
+    [
+        pytest.param(5, 100, Verdict.UNKNOWN, id="of the former queue"),
+        pytest.param(1, 600, Verdict.UNKNOWN, id="of the time of the accident"),
+        pytest.param(5, 600, Verdict.DELIVERED_NOT_APPLIED, id="passed since"),
+        pytest.param(9, 600, Verdict.RETRYING, id="still to come"),
+    ],
+)
+def test_a_copy_in_a_retry_topic_that_was_created_again_waits_only_if_the_group_will_get_it(
+    queue_offset: int, log_offset: int, verdict: Verdict
+) -> None:
+    record = QueueRecord(queue_offset=queue_offset, stored_at_ms=1, commit_log_offset=log_offset, unique_key="1")
+    copy = replace(copy_of(record), topic="%RETRY%billing")
+    position = QueuePosition(
+        topic="%RETRY%billing",
+        broker="broker-a",
+        queue_id=0,
+        consumer_offset=9,
+        min_offset=0,
+        max_offset=12,
+        doubtful_below=2,
+        doubtful_log_offset=500,
+    )
+    answer = WitnessAnswer(witness="broker-a", presence=Presence.FOUND, detail="")
+    retry = Lookup(presence=Presence.FOUND, records=(copy,), answers=(answer,))
+    absent = WitnessAnswer(witness="broker-a", presence=Presence.ABSENT, detail="")
+    dead: Lookup[StoredMessage] = Lookup(presence=Presence.ABSENT, answers=(absent,))
+    assert group_position([position], {"retry": retry, "dead-letter": dead}) is verdict
 
 
 class Client:
