@@ -46,7 +46,7 @@ def test_views_are_told_as_unproved_and_blind_nobody(views_url: str) -> None:
         assert all(A_VIEW in one.found for one in doubted)
         assert blind(doubted, within_seconds=300) == []
         databases = configured_databases(connections.settings)
-        assert [one.has_tables() for one in databases if one.tree != "ledger"] == [True, True]
+        assert [one.has_tables(connections) for one in databases if one.tree != "ledger"] == [True, True]
         told = examine(connections)
     for name in ("outbox of orders", "inbox of ORDERS/billing"):
         (role,) = (one for one in told if one.check == f"role of {name}")
