@@ -35,8 +35,9 @@ def incomplete(
     group: Annotated[str, typer.Option("--group", help="Consumer group.")],
     reason: Annotated[str, typer.Option("--reason", help="What was found or done; kept with the act.")],
     keys: Annotated[list[str] | None, typer.Argument(help="Unique keys.", show_default=False)] = None,
-    all_old: Annotated[
-        bool, typer.Option("--all", help="Every incomplete row of the group that is older than 15 minutes.")
+    all_old: Annotated[bool, typer.Option("--all", help="Every incomplete row of the group.")] = False,
+    also_young: Annotated[
+        bool, typer.Option("--also-young", help="Rows younger than 15 minutes, too: no handler runs for them any more.")
     ] = False,
     url: Annotated[
         str | None,
@@ -54,7 +55,8 @@ def incomplete(
     """End inbox rows whose handler ended the transaction before it returned.
 
     accept: the effect is whole, and deliveries of the key are duplicates again. delete: the half was undone, and the
-    next delivery runs the handler. --all shows the rows and asks first, unless --yes. Exit code 4: a row was left.
+    next delivery runs the handler. --all shows the rows and asks first, unless --yes. A row that is younger than 15
+    minutes is left, since its handler may still be at work. Exit code 4: a row was left, or would be (--dry-run).
     """
     from reconciler.commands.incomplete import WantedEnding, end_incomplete
     from reconciler.commands.operator_actions import operator
@@ -73,6 +75,7 @@ def incomplete(
         reason=reason,
         by=operator(),
         unique_keys=[require_key(key) for key in keys or []],
+        also_young=also_young,
         url=None if url is None else url_of(url),
         confirm=lambda preview: yes or _ask_first(ending, preview),
     )
@@ -85,7 +88,7 @@ def incomplete(
         print_json(report.as_dict())
     else:
         print_table("Incomplete", report.columns, report.keys, first=_FIRST)
-    raise typer.Exit(0 if dry_run else report.exit_code)
+    raise typer.Exit(report.exit_code)
 
 
 def _ask_first(ending: Ending, preview: IncompleteReport) -> bool:

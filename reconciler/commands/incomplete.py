@@ -20,6 +20,9 @@ from reconciler.wiring.rights import lacks_right
 #: Rows of one act: what is left is told, and taken by the next one.
 ROWS_MAX = 100_000
 _DONE = {Ending.ACCEPT: "accepted", Ending.DELETE: "deleted"}
+_WOULD_BE = {ending: f"would be {done}" for ending, done in _DONE.items()}
+_ENDED = frozenset((*_DONE.values(), *_WOULD_BE.values()))
+_YOUNG = "younger than 15 minutes, its handler may run: left (--also-young)"
 _NEEDS = (
     "name a login with SELECT, UPDATE (incomplete) and DELETE on reconciler_inbox by --url: the owner's, or one that "
     "docs/reference/rights.md lists for `incomplete`"
@@ -38,8 +41,8 @@ class IncompleteReport:
 
     @property
     def exit_code(self) -> int:
-        """4: a row was left as it is; 0: none is left of those that were asked for."""
-        is_left = any(outcome not in _DONE.values() for *_, outcome in self.keys)
+        """4: a row is left as it is; 0: none is left of those that were asked for. Of a dry run what the act's would be."""
+        is_left = any(outcome not in _ENDED for *_, outcome in self.keys)
         return 4 if is_left or self.has_more else 0
 
     def as_dict(self) -> dict[str, object]:
@@ -57,8 +60,10 @@ class WantedEnding:
     ending: Ending
     reason: str
     by: str
-    #: Empty: every row of the group that is old enough.
+    #: Empty: every row of the group.
     unique_keys: Sequence[str] = ()
+    #: Rows younger than 15 minutes, too: no handler is at work on them any more, says the person.
+    also_young: bool = False
     #: An inbox with a login that may write; None: those of the settings.
     url: Secret | None = None
     #: Shown what would be ended; False: nothing is done. Named keys are not asked about.
@@ -73,7 +78,7 @@ def end_incomplete(connections: Connections, wanted: WantedEnding, *, dry_run: b
     require(ask_ledger(connections))
     with incomplete_rows(connections.settings, topic=wanted.topic, group=wanted.group, url=wanted.url) as (of, inboxes):
         found = [(inbox, _found(inbox, wanted)) for inbox in inboxes]
-        preview = _report(found, wanted, lambda *_: "is incomplete")
+        preview = _report(found, wanted, lambda *_: _WOULD_BE[wanted.ending])
         if dry_run:
             return preview
         if not wanted.unique_keys and preview.keys and not wanted.confirm(preview):
@@ -117,8 +122,8 @@ def _end(
 
 
 def _is_ended(row: IncompleteRow, wanted: WantedEnding) -> bool:
-    """A person who names a key has looked at it; of a group the rows are left whose handlers may be at work."""
-    return bool(wanted.unique_keys) or not row.is_young
+    """A handler that is still at work on a row that was deleted would have its effect twice."""
+    return wanted.also_young or not row.is_young
 
 
 def _judge_again(connections: Connections, subscription: Subscription, unique_keys: Sequence[str]) -> None:
@@ -138,7 +143,7 @@ def _report(
             row.unique_key,
             utc_text(row.written_at_ms),
             inbox.database,
-            outcome_of(inbox, row) if _is_ended(row, wanted) else "younger than 15 minutes, its handler may run: left",
+            outcome_of(inbox, row) if _is_ended(row, wanted) else _YOUNG,
         )
         for inbox, rows in found
         for row in rows

@@ -117,7 +117,7 @@ def test_an_accepted_effect_is_a_duplicate_again_and_its_key_is_judged_anew(
 ) -> None:
     ours, other = shop.halfway(), shop.halfway()
     assert shop.command("accept", ours.unique_key, "--dry-run") == 0
-    assert [row["outcome"] for row in told(capsys)["keys"]] == ["is incomplete"]
+    assert [row["outcome"] for row in told(capsys)["keys"]] == ["would be accepted"]
     assert not any(shop.rows().values())
     assert shop.command("accept", ours.unique_key) == 0
     assert shop.rows() == {ours.unique_key: True, other.unique_key: False}
@@ -127,6 +127,19 @@ def test_an_accepted_effect_is_a_duplicate_again_and_its_key_is_judged_anew(
     (act,) = shop.ledger.reports.actions("test", only=LedgerFilter(), limit=9).rows
     assert (act.intent.command, act.intent.unique_key) == ("incomplete accept", ours.unique_key)
     assert act.result == "1 rows accepted"
+
+
+def test_a_row_whose_handler_may_be_at_work_is_left_unless_a_person_says_that_none_is(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    received = shop.halfway(is_old=False)
+    for only_shown in (["--dry-run"], []):
+        assert shop.command("delete", received.unique_key, *only_shown) == 4
+        (row,) = told(capsys)["keys"]
+        assert row["outcome"].startswith("younger than 15 minutes, its handler may run: left")
+    assert shop.rows() == {received.unique_key: False}
+    assert shop.command("delete", received.unique_key, "--also-young") == 0
+    assert shop.rows() == {}
 
 
 def test_a_deleted_row_lets_the_next_delivery_run_the_handler(shop: Shop) -> None:
