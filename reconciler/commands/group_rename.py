@@ -1,7 +1,7 @@
 """A consumer group gets another name: reconciler group rename.
 
-The name is the identity of its effects. So the inbox rows come first, under the new name; then its offsets, which begin
-where the old name stopped. A process that dies in between leaves what the same command goes on with.
+The name is the identity of its effects. So the new name gets the offsets of the old one, which tell where that stopped,
+and its inbox rows. A process that dies in between leaves what the same command goes on with.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from reconciler.clock import utc_text
 from reconciler.commands.operator_actions import recorded
+from reconciler.commands.renamed_groups import COMMAND
 from reconciler.contract.secret import Secret
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, RepairState
@@ -99,6 +100,7 @@ class RenameReport:
             f"1. put {self.new} in the place of {self.old} in each [[subscriptions]] section",
             "2. start `reconciler run` and `reconciler sweep` with these settings",
             f"3. start the members under the name {self.new}, replay workers, too; never start {self.old} again",
+            f"4. once nobody would go back to it, delete {self.old} on the brokers (mqadmin deleteSubGroup)",
         )
 
     def rows(self) -> list[tuple[str, str, object, object]]:
@@ -142,10 +144,10 @@ def rename_group(connections: Connections, wanted: WantedRename, *, dry_run: boo
     sections = sections_of(settings, wanted.old)
     _require_new_name(settings, wanted)
     require(ask_ledger(connections))
-    with renamed_rows(sections, urls=wanted.urls, old=wanted.old, new=wanted.new) as databases:
+    with renamed_rows(sections, urls=wanted.urls, old=wanted.old, new=wanted.new) as (databases, configured_rows):
         configured = list(dict.fromkeys(section.topic for section in sections))
         group = GroupOnBrokers(connections, configured, old=wanted.old, new=wanted.new)
-        preview = _look(connections, group, databases, wanted, configured)
+        preview = _look(connections, group, (databases, configured_rows), wanted, configured)
         if dry_run or preview.refused:
             return preview
         if not wanted.confirm(preview):
@@ -163,10 +165,12 @@ def _require_new_name(settings: Settings, wanted: WantedRename) -> None:
 def _look(
     connections: Connections,
     group: GroupOnBrokers,
-    databases: Sequence[RenamedRows],
+    inboxes: tuple[Sequence[RenamedRows], Sequence[RenamedRows]],
     wanted: WantedRename,
     configured: Sequence[str],
 ) -> RenameReport:
+    """`inboxes`: with logins that may write, and as the settings name them, if those are others."""
+    databases, named = inboxes
     topics = group.all_topics()
     queues = group.queues(topics)
     refused = [*_members(group), *_waiting(queues, wanted), *_unfinished(connections, wanted.old)]
@@ -174,6 +178,7 @@ def _look(
     others = [topic for topic in topics if topic not in configured]
     try:
         counted = [(one.database, one.count()) for one in databases]
+        refused += _other_inboxes(databases, named, wanted.old)
     except DatabaseAway as error:
         raise _named(error) from error
     return RenameReport(
@@ -185,6 +190,18 @@ def _look(
         queues=tuple(queues),
         notes=tuple(f"{topic} is no topic of the settings: its offsets are moved, too" for topic in others),
     )
+
+
+def _other_inboxes(databases: Sequence[RenamedRows], named: Sequence[RenamedRows], old: str) -> Iterator[str]:
+    """Rows that are copied in another database leave the members of the new name without any."""
+    if not named:
+        return
+    found, expected = [sorted(one.extent() for one in of) for of in (databases, named)]
+    if found != expected:
+        there, here = (", ".join(f"{one.database}: {one.extent()[0]}" for one in of) for of in (named, databases))
+        yield (
+            f"--url leads elsewhere than inbox_url, name each inbox by one: rows of {old} in {there}; by --url in {here}"
+        )
 
 
 def _members(group: GroupOnBrokers) -> Iterator[str]:
@@ -253,18 +270,22 @@ class _Renaming:
     _notes: list[str] = field(default_factory=list, init=False)
 
     def run(self, configured: Sequence[str]) -> RenameReport:
-        """Inbox rows, then what the ledger knows of the group, then offsets."""
+        """Offsets, inbox rows, then what the ledger knows of the group.
+
+        Offsets come first: if this process dies, and members of the new name start all the same, they consume nothing
+        that the old name has passed.
+        """
         old, new, preview = self.wanted.old, self.wanted.new, self.preview
         with recorded(
-            self.connections, "group rename", by=self.wanted.by, group=old, detail=f"{old} becomes {new}"
+            self.connections, COMMAND, by=self.wanted.by, group=old, detail=f"{old} becomes {new}"
         ) as outcome:
+            made = self.group.make_group()
+            for queue in preview.moved:
+                self.group.move(queue)
             inboxes = [self._copy(database, one) for database, one in zip(self.databases, preview.inboxes, strict=True)]
             outcome.result = f"{sum(one.copied or 0 for one in inboxes)} inbox rows copied"
             outcome.result += f", {self._keep_ledger(configured)} verdicts"
             self._require_unchanged()
-            made = self.group.make_group()
-            for queue in preview.moved:
-                self.group.move(queue)
             outcome.result += f", {len(preview.moved)} offsets set"
         notes = (
             *preview.notes,

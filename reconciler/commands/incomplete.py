@@ -41,7 +41,7 @@ class IncompleteReport:
 
     @property
     def exit_code(self) -> int:
-        """4: a row is left as it is; 0: none is left of those that were asked for. Of a dry run what the act's would be."""
+        """4: a row is left as it is; 0: none of those that were asked for. Of a dry run what the act's would be."""
         is_left = any(outcome not in _ENDED for *_, outcome in self.keys)
         return 4 if is_left or self.has_more else 0
 

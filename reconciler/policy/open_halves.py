@@ -230,7 +230,10 @@ class OpenHalves:
             yield "a broker did not tell which groups read the topic"
         configured = {plan.group for plan in topic.subscriptions}
         for group in sorted(set(readers or ()) - configured):
-            yield f"group {group} reads the topic and is not configured: nobody knows whether it needs the message"
+            yield (
+                f"group {group} reads the topic and is not configured: nobody knows whether it needs the message; if "
+                "it is retired, delete it on the brokers (mqadmin deleteSubGroup)"
+            )
 
 
 def _is_dismissed(row: Candidate | None) -> bool:

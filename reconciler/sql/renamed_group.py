@@ -48,6 +48,14 @@ class RenamedRows:
             rows = int(connection.execute(query).scalar_one())
             return RowsToCopy(rows=rows, missing=int(connection.execute(query.where(~is_there)).scalar_one()))
 
+    def extent(self) -> tuple[int, str, str]:
+        """How many rows the old name has, and its lowest and highest key: a database is told by them from others."""
+        key = inbox.c.unique_key
+        query = sa.select(sa.func.count(), sa.func.min(key), sa.func.max(key)).where(self._of_old)
+        with reading(self._engine) as connection:
+            rows, first, last = connection.execute(query).one()
+            return int(rows), str(first or ""), str(last or "")
+
     def copy(self, seen: Callable[[int], None]) -> int:
         """Writes each row of the old name under the new one unless that has the key. Returns how many were written.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 from reconciler.contract.secret import Secret
@@ -39,9 +39,11 @@ def sections_of(settings: Settings, group: str) -> Sequence[SubscriptionSettings
 @contextmanager
 def renamed_rows(
     sections: Sequence[SubscriptionSettings], *, urls: Sequence[Secret], old: str, new: str
-) -> Iterator[Sequence[RenamedRows]]:
-    """Every inbox of the group; `urls`: the same ones, with logins that may write. Raises InvalidValue without any."""
-    databases = list(dict.fromkeys(urls or [url for section in sections for url in section.inbox_urls]))
+) -> Iterator[tuple[Sequence[RenamedRows], Sequence[RenamedRows]]]:
+    """Every inbox of the group; and as the settings name them, where `urls` name the same ones with logins that may
+    write. Raises InvalidValue without any."""
+    configured = list(dict.fromkeys(url for section in sections for url in section.inbox_urls))
+    databases = list(dict.fromkeys(urls)) or configured
     without = [section.topic for section in sections if not section.inbox_urls]
     if not databases or (without and not urls):
         raise InvalidValue(
@@ -49,12 +51,15 @@ def renamed_rows(
             f"{', '.join(without)}/{old}",
             "it has none. An inbox in Redis cannot get another name: keep the group's. One in a database: --url",
         )
-    engines = [open_engine(url, must_exist=True, silence_seconds=_COUNT_SECONDS) for url in databases]
-    try:
-        yield [RenamedRows(engine, old=old, new=new) for engine in engines]
-    finally:
-        for engine in engines:
-            engine.dispose()
+    compared = configured if urls and not without else []
+    with ExitStack() as stack:
+
+        def rows(url: Secret) -> RenamedRows:
+            engine = open_engine(url, must_exist=True, silence_seconds=_COUNT_SECONDS)
+            stack.callback(engine.dispose)
+            return RenamedRows(engine, old=old, new=new)
+
+        yield [rows(url) for url in databases], [rows(url) for url in compared]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,14 @@ import sqlalchemy as sa
 
 from reconciler.cli.app import run
 from reconciler.commands.group_rename import WantedRename, rename_group
+from reconciler.commands.renamed_groups import told_of_renames
 from reconciler.contract.least_rights import GROUP_RENAME, RUN, grants
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.errors import ChangedMeanwhile
+from reconciler.ledger.operator_actions import SqlOperatorActions
 from reconciler.ledger.rounds import SqlRounds
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.ports import LedgerFilter, Verification
@@ -35,9 +37,11 @@ from reconciler.rocketmq.wire.message import Message
 from reconciler.settings.file import load_settings
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine
+from reconciler.sql.renamed_group import RenamedRows
 from reconciler.sql.tables import inbox, repair
 from reconciler.wiring.connections import Connections
 from tests.integration.consumers.test_renamed_rows import row
+from tests.polling import eventually
 from tests.services.rocketmq import RealBroker
 from tests.unit.consumers.messages import new_key
 
@@ -210,13 +214,72 @@ def test_an_effect_that_a_replay_worker_has_meanwhile_is_copied_before_the_new_n
             shop.write(shop.inboxes[0], row(7))
 
     wanted = WantedRename(old=OLD, new=NEW, by="anna", pulls=True, progress=works)
-    with closing(Connections(load_settings(shop.settings, {}))) as connections:
-        with pytest.raises(ChangedMeanwhile, match=OLD):
-            rename_group(connections, wanted, dry_run=False)
-        assert shop.offset(NEW) is None
+    with (
+        closing(Connections(load_settings(shop.settings, {}))) as connections,
+        pytest.raises(ChangedMeanwhile, match=OLD),
+    ):
+        rename_group(connections, wanted, dry_run=False)
     code, report = shop.rename(capsys, "--yes")
     assert (code, [one["copied"] for one in report["inboxes"]]) == (0, [1, 0])
     assert (shop.rows(OLD), shop.rows(NEW), shop.offset(NEW)) == ([2, 1], [2, 1], 3)
+
+
+def test_a_rename_that_dies_leaves_offsets_by_which_the_new_name_repeats_nothing(
+    shop: Shop, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Members of the new name that start all the same would else begin at the oldest message."""
+
+    class Killed(BaseException):
+        """As by kill -9."""
+
+    def dies(*_: object) -> int:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RenamedRows, "copy", dies)
+        patched.setattr(SqlOperatorActions, "end", lambda *_: None)
+        with suppress(Killed):
+            shop.rename(capsys, "--yes")
+    assert (shop.rows(NEW), shop.offset(NEW)) == ([0, 0], 3)
+    with closing(Connections(load_settings(shop.settings, {}))) as connections:
+        assert list(told_of_renames(connections)) == [
+            f"the rename of {OLD} has no end: run `reconciler group rename` again before any member starts"
+        ]
+    assert shop.rename(capsys, "--yes")[0] == 0
+    with closing(Connections(load_settings(shop.settings, {}))) as connections:
+        assert list(told_of_renames(connections)) == []
+
+
+def test_members_that_start_under_the_name_that_was_given_up_are_told(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert shop.rename(capsys, "--yes")[0] == 0
+    text = shop.settings.read_text()
+    shop.settings.write_text(text.replace(f'group = "{OLD}"', f'group = "{NEW}"'))
+    settings = PushSettings(consume_from=ConsumeFrom.LAST)
+    with (
+        closing(Connections(load_settings(shop.settings, {}))) as connections,
+        ClientInstance(shop.broker.name_servers) as instance,
+    ):
+        assert list(told_of_renames(connections)) == []
+        member = PushConsumer(OLD, instance=instance, settings=settings).subscribe(TOPIC, "*")
+        with member.register_listener(lambda _: ConsumeStatus.RECONSUME_LATER):
+            (line,) = eventually(lambda: list(told_of_renames(connections)), within_seconds=60)
+    assert line.startswith(f"{OLD} was renamed, and 1 members are connected under that name: stop them")
+
+
+def test_urls_that_lead_elsewhere_than_the_settings_stand_in_the_way(
+    shop: Shop, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The members of the new name would find no row."""
+    empty = f"sqlite:///{tmp_path / 'empty.db'}"
+    schema.upgrade(empty, "inbox")
+    for urls in ([empty, empty], [shop.inboxes[0]], [shop.inboxes[0], empty]):
+        code, report = shop.rename(capsys, "--yes", *(part for url in urls for part in ("--url", url)))
+        assert (code, ["--url leads elsewhere than inbox_url" in why for why in report["refused"]]) == (1, [True])
+    assert shop.rows(NEW) == [0, 0]
+    code, report = shop.rename(capsys, "--yes", *(part for url in shop.inboxes for part in ("--url", url)))
+    assert (code, report["done"]) == (0, True)
 
 
 @pytest.mark.parametrize("group", [OLD, NEW])

@@ -19,6 +19,7 @@ from reconciler.commands.doctor.producer_groups import check_producer_groups
 from reconciler.commands.doctor.rights import check_rights
 from reconciler.commands.doctor.rocksdb import check_rocksdb
 from reconciler.commands.notify import check_notifiers
+from reconciler.commands.renamed_groups import renames
 from reconciler.commands.status.primaries import check_primaries
 from reconciler.contract.tables import VERSION_TABLES
 from reconciler.errors import ConfigurationError, DatabaseAway, ReconcilerError, TopicNotFound
@@ -270,6 +271,9 @@ class _Doctor:
         """Groups that read a configured topic and have no [[subscriptions]] section."""
         admin = self._connections.admin
         addresses = sorted(self._connections.rocketmq.cluster_addresses())
+        retired: frozenset[str] = frozenset()
+        with suppress(DatabaseAway):
+            retired = renames(self._connections).retired
         for topic in dict.fromkeys(s.topic for s in self._settings.subscriptions):
             seen: set[str] = set()
             for address in addresses:
@@ -277,6 +281,14 @@ class _Doctor:
                     seen.update(admin.groups_of_topic(address, topic))
             configured = {s.group for s in self._settings.subscriptions if s.topic == topic}
             for group in sorted(g for g in seen - configured if not g.startswith(OWN_GROUPS)):
+                if group in retired:
+                    yield Diagnosis(
+                        check=f"group {topic}/{group}",
+                        level="note",
+                        found="was renamed, and brokers keep its offsets",
+                        remedy="delete the group on the brokers (mqadmin deleteSubGroup), and never start it again",
+                    )
+                    continue
                 yield Diagnosis(
                     check=f"group {topic}/{group}",
                     level="note",

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from reconciler.commands.list import outage_row, text_of
+from reconciler.commands.renamed_groups import told_of_renames
 from reconciler.commands.status.accounting import Accounting
 from reconciler.commands.status.damage import damaged_rows, misshapen_members, refused_announcements
 from reconciler.commands.status.double_effects import double_effects
@@ -341,6 +342,7 @@ def read_status(connections: Connections, *, rounds_within_seconds: float | None
             statuses.append(_status_of(assembly, topic, plan, last, accounting, asked_ms=now_ms))
     unknown = {} if accounting is None else accounting.undecided
     late += other_clusters(connections)
+    late += told_of_renames(connections)
     doubted = unproved(connections)
     late += blind(doubted, within_seconds=limit_seconds(settings, rounds_within_seconds))
     history, history_away = read_overview(settings, assembly.subscriptions)
