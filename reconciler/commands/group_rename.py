@@ -200,7 +200,7 @@ def _other_inboxes(databases: Sequence[RenamedRows], named: Sequence[RenamedRows
     if found != expected:
         there, here = (", ".join(f"{one.database}: {one.extent()[0]}" for one in of) for of in (named, databases))
         yield (
-            f"--url leads elsewhere than inbox_url, name each inbox by one: rows of {old} in {there}; by --url in {here}"
+            f"--url leads elsewhere than inbox_url, name each inbox by one: rows of {old} in {there}; --url has {here}"
         )
 
 
