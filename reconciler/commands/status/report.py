@@ -341,8 +341,7 @@ def read_status(connections: Connections, *, rounds_within_seconds: float | None
                 )
             statuses.append(_status_of(assembly, topic, plan, last, accounting, asked_ms=now_ms))
     unknown = {} if accounting is None else accounting.undecided
-    late += other_clusters(connections)
-    late += told_of_renames(connections)
+    late += [*other_clusters(connections), *told_of_renames(connections)]
     doubted = unproved(connections)
     late += blind(doubted, within_seconds=limit_seconds(settings, rounds_within_seconds))
     history, history_away = read_overview(settings, assembly.subscriptions)
