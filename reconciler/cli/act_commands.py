@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 DECLINED = 4
 #: What a person looks for in a table of repairs.
 _FIRST = ("unique key", "verdict", "outcome")
+#: Sentences on the lines of one dismissal.
+_SENTENCES_MAX = 20
 
 
 def repair(
@@ -114,9 +116,10 @@ def dismiss(
 ) -> None:
     """Close quarantined keys that a person has seen to: nothing is sent, then or later, and the verdict stays.
 
-    A broker may still deliver a half that is open: --dry-run tells until when. Exit code 5: a key has changed since it
-    was read, and stays; 4: the reconciler still works on one, which stays, or a half that was to be closed may be open
-    still; 2: a key is unknown.
+    A group that has its effect stays as it is. A broker may still deliver a half that is open: the output tells until
+    when, --dry-run before the act. Exit code 5: a key has changed since it was read or has its effect, and stays, or a
+    half that was to be closed was committed; 4: the reconciler still works on one, which stays, or a half that was to
+    be closed may be open still; 2: a key is unknown.
     """
     from reconciler.commands.dismiss import dismiss_keys
     from reconciler.commands.operator_actions import operator
@@ -133,9 +136,14 @@ def dismiss(
     if output is Output.JSON:
         print_json(report.as_dict())
     else:
-        for half in report.halves:
-            say(half.sentence)
-        title = "Would be dismissed" if dry_run else "Dismissed"
+        say(*(half.sentence for half in report.halves))
+        if report.halves_left_out:
+            say(f"halves not looked at: {report.halves_left_out}; `reconciler dismiss KEY --dry-run` tells of each")
+        told = [line.sentence for line in report.keys if line.told]
+        say(*told[:_SENTENCES_MAX])
+        if len(told) > _SENTENCES_MAX:
+            say(f"{len(told) - _SENTENCES_MAX} more are told with --output json")
+        title = "Would be dismissed" if dry_run else "Dismissals"
         print_table(title, report.columns, report.rows(), first=("unique key", "outcome"))
     raise typer.Exit(report.exit_code)
 

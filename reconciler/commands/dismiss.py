@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 
 from reconciler.commands.dismissed_halves import DismissedHalves, HalfLine, not_looked_for
 from reconciler.commands.operator_actions import recorded
+from reconciler.contract.subscription import Subscription
 from reconciler.errors import ChangedMeanwhile, InvalidValue
-from reconciler.policy.dismissal import CHANGED, CLOSED, DISMISSED, Dismissals, KeyAsSeen
-from reconciler.policy.ports import Candidate, LedgerLife
+from reconciler.policy.dismissal import (
+    CHANGED,
+    CLOSED,
+    DISMISSED,
+    NOT_AS_SEEN,
+    Dismissals,
+    EffectFound,
+    KeyAsSeen,
+    effect_found,
+    meaning_of,
+)
+from reconciler.policy.inquiry.delivery import row_of
+from reconciler.policy.open_halves import HalfState
+from reconciler.policy.plan import TopicPlan
+from reconciler.policy.ports import WHENEVER_COMMITTED_MS, Candidate, LedgerLife
 from reconciler.wiring.availability import ask_ledger, require
 from reconciler.wiring.connections import Connections
+from reconciler.wiring.evidence import build_witnesses
 from reconciler.wiring.rounds import topic_plans
+
+#: Keys of one command whose halves are told although nobody asked: each costs several questions to every broker.
+HALVES_TOLD_MAX = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,10 +41,17 @@ class DismissalLine:
     topic: str
     group: str
     unique_key: str
-    #: dismissed, changed, SETTLED, or why it was left.
+    #: dismissed, SETTLED, changed, "has its effect", or the state of what the reconciler still works on.
     outcome: str
-    #: Of a key that has changed since it was looked at: what the ledger holds now.
+    #: For people: what the outcome means and what can be done, in one sentence; empty: it says all itself.
+    told: str = ""
+    #: Of a key that is not what the person saw: what the ledger holds now.
     now: Mapping[str, object] | None = None
+
+    @property
+    def sentence(self) -> str:
+        """Whose line it is, and what is told."""
+        return f"{self.unique_key} of {self.topic}, {self.group}: {self.told}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +61,10 @@ class DismissalReport:
     keys: tuple[DismissalLine, ...]
     #: Nothing was changed: "dismissed" is what the outcome would be.
     dry_run: bool = False
-    #: Of a dry run, and where halves were to be closed: one line a key and topic.
+    #: One line a key and topic; where no halves were to be closed and it is no dry run, of the first keys alone.
     halves: tuple[HalfLine, ...] = ()
+    #: Halves were to be closed.
+    roll_back_half: bool = False
     #: Of a dry run: key -> what it saw, which a dismissal can be compared with.
     seen: Mapping[str, str] = field(default_factory=dict)
 
@@ -45,16 +72,22 @@ class DismissalReport:
 
     @property
     def changed(self) -> tuple[DismissalLine, ...]:
-        """Lines of keys that are not what the person saw."""
-        return tuple(line for line in self.keys if line.outcome == CHANGED)
+        """Lines of what is not as the person saw it: nothing of them was closed."""
+        return tuple(line for line in self.keys if line.outcome in NOT_AS_SEEN)
+
+    @property
+    def halves_left_out(self) -> int:
+        """Messages whose half nobody has looked at."""
+        return len({(line.topic, line.unique_key) for line in self.keys}) - len(self.halves)
 
     @property
     def exit_code(self) -> int:
-        """5: a key has changed since it was looked at, and stays; 4: the reconciler still works on one, or a half that
-        was to be closed may be open still; 0: none of them needs a person any more."""
-        if self.changed:
+        """5: a key is not what the person saw, and stays, or a half that was to be closed was committed; 4: the
+        reconciler still works on one, or such a half may be open still; 0: none of them needs a person any more."""
+        to_close = self.halves if self.roll_back_half else ()
+        if self.changed or any(half.state is HalfState.COMMITTED for half in to_close):
             return ChangedMeanwhile.exit_code
-        is_left = not self.dry_run and any(half.is_left for half in self.halves)
+        is_left = not self.dry_run and any(half.is_left for half in to_close)
         return 4 if is_left or any(line.outcome not in CLOSED for line in self.keys) else 0
 
     def rows(self) -> list[tuple[str, ...]]:
@@ -83,72 +116,160 @@ def dismiss_keys(
     dry_run: bool = False,
     roll_back_half: bool = False,
 ) -> DismissalReport:
-    """Takes keys off the list of what needs a person, each if it is still what that person saw.
+    """Takes keys off the list of what needs a person, each if it is still what that person saw and has no effect.
 
     `seen`: what was shown of a key (ports.seen_of); of others, and without it, what is read first counts. `dry_run`
     tells what would come of it and whether a half is open; `roll_back_half` closes it after the dismissal, where no
-    group needs it any more. Raises InvalidValue for a key without a verdict, DatabaseAway.
+    group needs it any more, and where it was committed nothing is dismissed. Raises InvalidValue for a key without a
+    verdict, DatabaseAway.
     """
     require(ask_ledger(connections))
-    ledger = connections.ledger
-    plans = {plan.topic: plan for plan in topic_plans(connections.settings)}
-    configured = {plan.subscription for topic_plan in plans.values() for plan in topic_plan.subscriptions}
-    dismissals = Dismissals(closings=ledger.closings, configured=configured)
     # From the ledger, not from the settings: what is not configured any more needs a person, too.
     keys = {key: ledger_rows(connections, key) for key in dict.fromkeys(unique_keys)}
     topics = {key: _by_topic(life, topic=topic) for key, life in keys.items()}
     unheard = [key for key, of in topics.items() if not any(_has(rows, group) for rows in of.values())]
     if unheard:
         raise InvalidValue("KEYS", ", ".join(sorted(unheard)), "no verdict has it: see reconciler explain")
-    done: list[DismissalLine] = []
-    ended: list[HalfLine] = []
-    if dry_run:
-        return _previewed(connections, keys, topics, dismissals, group=group)
-    looking = DismissedHalves(connections) if roll_back_half else None
+    errand = _Errand(connections, topics, group=group, roll_back_half=roll_back_half)
     for key, life in keys.items():
-        is_as_seen = (seen or {}).get(key, life.seen) == life.seen
         for name, rows in topics[key].items():
-            with recorded(
-                connections, "dismiss", by=by, topic=name, group=group, unique_key=key, detail=reason
-            ) as outcome:
-                if is_as_seen:
-                    groups = dismissals.dismiss(rows, group=group, by=by, reason=reason)
-                else:
-                    groups = {row.subscription.group: CHANGED for row in rows.candidates if _has_group(row, group)}
-                outcome.result = ", ".join(f"{of}: {what}" for of, what in groups.items())
-            done += _lines(connections, key, name, groups)
-            if looking is not None and name in plans:
-                read = partial(_read, connections, key, name)
-                ended.append(looking.close(plans[name], key, read_ledger=read, by=by, reason=reason))
-            elif looking is not None:
-                ended.append(not_looked_for(name, key))
-    return DismissalReport(keys=tuple(done), halves=tuple(ended))
+            if dry_run:
+                errand.preview(key, name, rows)
+            else:
+                is_as_seen = (seen or {}).get(key, life.seen) == life.seen
+                errand.do(key, name, rows, is_as_seen=is_as_seen, by=by, reason=reason)
+    return DismissalReport(
+        keys=tuple(errand.lines),
+        dry_run=dry_run,
+        halves=tuple(errand.halves),
+        roll_back_half=roll_back_half,
+        seen={key: life.seen for key, life in keys.items()} if dry_run else {},
+    )
 
 
-def _previewed(
-    connections: Connections,
-    keys: Mapping[str, LedgerLife],
-    topics: Mapping[str, Mapping[str, KeyAsSeen]],
-    dismissals: Dismissals,
-    *,
-    group: str | None,
-) -> DismissalReport:
-    looking = DismissedHalves(connections)
-    plans = {plan.topic: plan for plan in topic_plans(connections.settings)}
-    lines: list[DismissalLine] = []
-    halves: list[HalfLine] = []
-    for key in keys:
-        for name, rows in topics[key].items():
-            groups = dismissals.outcomes(rows, group=group)
-            lines += _lines(connections, key, name, groups)
-            dismissing = {of for of, what in groups.items() if what == DISMISSED}
-            halves.append(
-                looking.look(plans[name], key, ledger=rows, dismissing=dismissing)
-                if name in plans
-                else not_looked_for(name, key)
-            )
-    seen = {key: life.seen for key, life in keys.items()}
-    return DismissalReport(keys=tuple(lines), dry_run=True, halves=tuple(halves), seen=seen)
+class _Errand:
+    """The keys of one command, one after the other, and what came of them. One thread."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        topics: Mapping[str, Mapping[str, KeyAsSeen]],
+        *,
+        group: str | None,
+        roll_back_half: bool,
+    ) -> None:
+        self.lines: list[DismissalLine] = []
+        self.halves: list[HalfLine] = []
+        self._connections = connections
+        self._group = group
+        self._roll_back_half = roll_back_half
+        self._plans: Mapping[str, TopicPlan] = {plan.topic: plan for plan in topic_plans(connections.settings)}
+        configured = {plan.subscription for topic_plan in self._plans.values() for plan in topic_plan.subscriptions}
+        self._dismissals = Dismissals(closings=connections.ledger.closings, configured=configured)
+        self._looking = DismissedHalves(connections)
+        self._effects = _effects(connections, topics, group=group)
+        #: Topics of which a broker did not tell: nobody waits for it a second time without need.
+        self._silent: set[str] = set()
+
+    def preview(self, key: str, topic: str, rows: KeyAsSeen) -> None:
+        """What would come of it."""
+        outcomes = self._outcomes(key, topic, rows)
+        half = self._half(key, topic, rows, dismissing=_dismissed(outcomes))
+        self.halves.append(half)
+        self._tell(key, topic, rows, self._unless_committed(outcomes, half))
+
+    def do(self, key: str, topic: str, rows: KeyAsSeen, *, is_as_seen: bool, by: str, reason: str) -> None:
+        """The dismissal, on record, then the half."""
+        outcomes = self._outcomes(key, topic, rows)
+        half: HalfLine | None = None
+        if self._roll_back_half:
+            half = self._half(key, topic, rows, dismissing=_dismissed(outcomes))
+            outcomes = self._unless_committed(outcomes, half)
+        is_free = half is None or half.state is not HalfState.COMMITTED
+        with recorded(
+            self._connections, "dismiss", by=by, topic=topic, group=self._group, unique_key=key, detail=reason
+        ) as outcome:
+            if not is_as_seen:
+                outcomes = dict.fromkeys(outcomes, CHANGED)
+            elif is_free:
+                effects = self._effects_of(key, topic)
+                outcomes = self._dismissals.dismiss(rows, group=self._group, by=by, reason=reason, effects=effects)
+            outcome.result = ", ".join(f"{of}: {what}" for of, what in outcomes.items())
+        self._tell(key, topic, rows, outcomes)
+        if not self._roll_back_half:
+            self._tell_half(key, topic)
+        elif is_free and topic in self._plans:
+            read = partial(_read, self._connections, key, topic)
+            self.halves.append(self._looking.close(self._plans[topic], key, read_ledger=read, by=by, reason=reason))
+        elif half is not None:
+            self.halves.append(half)
+
+    def _tell_half(self, key: str, topic: str) -> None:
+        """Of a dismissal that leaves the half as it is."""
+        if len(self.halves) < HALVES_TOLD_MAX and topic not in self._silent:
+            half = self._half(key, topic, _read(self._connections, key, topic), dismissing=())
+            self.halves.append(half)
+            self._silent |= {topic} if half.state is HalfState.UNKNOWN else set()
+
+    def _outcomes(self, key: str, topic: str, rows: KeyAsSeen) -> dict[str, str]:
+        return self._dismissals.outcomes(rows, group=self._group, effects=self._effects_of(key, topic))
+
+    def _half(self, key: str, topic: str, rows: KeyAsSeen, *, dismissing: Collection[str]) -> HalfLine:
+        if topic not in self._plans:
+            return not_looked_for(topic, key)
+        return self._looking.look(self._plans[topic], key, ledger=rows, dismissing=dismissing)
+
+    def _unless_committed(self, outcomes: dict[str, str], half: HalfLine) -> dict[str, str]:
+        """Who wants the half closed believes that the message is in no topic."""
+        if not self._roll_back_half or half.state is not HalfState.COMMITTED:
+            return outcomes
+        return outcomes | dict.fromkeys(_dismissed(outcomes), CHANGED)
+
+    def _effects_of(self, key: str, topic: str) -> Mapping[str, EffectFound]:
+        return self._effects.get((topic, key), {})
+
+    def _tell(self, key: str, topic: str, rows: KeyAsSeen, outcomes: Mapping[str, str]) -> None:
+        """One line a group."""
+        now = _now(self._connections, key, topic) if NOT_AS_SEEN & set(outcomes.values()) else None
+        effects = self._effects_of(key, topic)
+        for row in rows.candidates:
+            group = row.subscription.group
+            if group in outcomes:
+                self.lines.append(
+                    DismissalLine(
+                        topic=topic,
+                        group=group,
+                        unique_key=key,
+                        outcome=outcomes[group],
+                        told=meaning_of(outcomes[group], row, effects.get(group, EffectFound())),
+                        now=now if outcomes[group] in NOT_AS_SEEN else None,
+                    )
+                )
+
+
+def _effects(
+    connections: Connections, topics: Mapping[str, Mapping[str, KeyAsSeen]], *, group: str | None
+) -> Mapping[tuple[str, str], Mapping[str, EffectFound]]:
+    """Topic and key -> what the inbox of each group says; the outbox is asked about what is found. One statement each
+    for up to 500 keys of a group."""
+    asked: dict[Subscription, list[str]] = {}
+    for key, of in topics.items():
+        for row in (row for rows in of.values() for row in rows.candidates if _has_group(row, group)):
+            asked.setdefault(row.subscription, []).append(key)
+    witnesses = build_witnesses(connections)
+    effects: dict[tuple[str, str], dict[str, EffectFound]] = {}
+    for subscription, keys in asked.items():
+        inbox = witnesses.inbox.look_up(subscription, keys)
+        there = {key: WHENEVER_COMMITTED_MS for key in keys if inbox[key].is_found}
+        outbox = witnesses.outbox.look_up(subscription.topic, there) if there else {}
+        for key in keys:
+            found = effect_found(inbox[key], row_of(outbox.get(key)))
+            effects.setdefault((subscription.topic, key), {})[subscription.group] = found
+    return effects
+
+
+def _dismissed(outcomes: Mapping[str, str]) -> Collection[str]:
+    return {group for group, what in outcomes.items() if what == DISMISSED}
 
 
 def _read(connections: Connections, unique_key: str, topic: str) -> KeyAsSeen:
@@ -160,15 +281,11 @@ def ledger_rows(connections: Connections, unique_key: str) -> LedgerLife:
     return connections.ledger.reports.life(connections.settings.environment, unique_key)
 
 
-def _lines(connections: Connections, unique_key: str, topic: str, groups: Mapping[str, str]) -> Iterator[DismissalLine]:
-    now: dict[str, object] | None = None
-    if CHANGED in groups.values():
-        life = ledger_rows(connections, unique_key)
-        rows = _by_topic(life, topic=topic).get(topic)
-        now = {"seen": life.seen} | (rows.as_dict() if rows is not None else KeyAsSeen().as_dict())
-    for group, what in groups.items():
-        told = now if what == CHANGED else None
-        yield DismissalLine(topic=topic, group=group, unique_key=unique_key, outcome=what, now=told)
+def _now(connections: Connections, unique_key: str, topic: str) -> Mapping[str, object]:
+    """What a person is told of a key that is not what that person saw."""
+    life = ledger_rows(connections, unique_key)
+    rows = _by_topic(life, topic=topic).get(topic, KeyAsSeen())
+    return {"seen": life.seen} | rows.as_dict()
 
 
 def _by_topic(life: LedgerLife, *, topic: str | None) -> dict[str, KeyAsSeen]:

@@ -84,6 +84,9 @@ QUARANTINING = frozenset(
     }
 )
 
+#: These are on the inbox row itself: a person has looked at it, and that it is there is no news.
+VERDICTS_ON_THE_ROW = frozenset({Verdict.COLLISION, Verdict.INCOMPLETE})
+
 #: A SETTLED candidate with one of these was given up, by a person or by what the subscription answers for.
 GIVEN_UP = QUARANTINING | {Verdict.BEFORE_SINCE}
 

@@ -9,7 +9,9 @@ from reconciler.clock import utc_text
 from reconciler.contract.row_rules import DISMISSED_BY, FINISHED_REPAIRS, bounded_text
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState
-from reconciler.contract.verdicts import Undecided, Verdict
+from reconciler.contract.verdicts import LOSSES, VERDICTS_ON_THE_ROW, Undecided, Verdict
+from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow
+from reconciler.policy.inquiry.delivery import double_effect, other_content
 from reconciler.policy.judging.suspect import undecided_by
 from reconciler.policy.ports import Candidate, Closing, Closings, Repair, Verification
 
@@ -18,6 +20,33 @@ DISMISSED = "dismissed"
 CLOSED = frozenset({DISMISSED, str(CandidateState.SETTLED)})
 #: The key is not what the person saw: nothing of it was closed.
 CHANGED = "changed"
+#: The message took effect for the group: nothing of the group was closed. What was done by hand was done twice.
+HAS_EFFECT = "has its effect"
+#: Not what the person saw, either way.
+NOT_AS_SEEN = frozenset({CHANGED, HAS_EFFECT})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectFound:
+    """What a group's inbox says of a key that a person dismisses."""
+
+    #: The message took effect once, whole, and with the content of its outbox row, as far as that one is known.
+    is_plain: bool = False
+    #: For people, in one clause; empty: no inbox has a row of it.
+    told: str = ""
+
+
+def effect_found(inbox: Lookup[InboxRow], row: OutboxRow | None) -> EffectFound:
+    """An answer of a group's inboxes, beside the outbox row that it is compared with."""
+    if inbox.is_unknown:
+        return EffectFound(told=f"whether it took effect is not known: {inbox.reason}")
+    if not inbox.is_found:
+        return EffectFound()
+    other = other_content(inbox, row) or double_effect(inbox)
+    if other is not None:
+        return EffectFound(told=f"its inbox has a row of it: {other}")
+    since = utc_text(inbox.records[0].applied_at_ms)
+    return EffectFound(is_plain=True, told=f"it took effect at {since}, and a payment made by hand is a second one")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,14 +75,24 @@ class Dismissals:
         self._closings = closings
         self._configured = frozenset(configured)
 
-    def dismiss(self, seen: KeyAsSeen, *, group: str | None, by: str, reason: str) -> dict[str, str]:
-        """Group -> one of CLOSED, CHANGED, or what the reconciler still works on: nothing of such a group is changed.
+    def dismiss(
+        self,
+        seen: KeyAsSeen,
+        *,
+        group: str | None,
+        by: str,
+        reason: str,
+        effects: Mapping[str, EffectFound] | None = None,
+    ) -> dict[str, str]:
+        """Group -> one of CLOSED, CHANGED, HAS_EFFECT, or what the reconciler still works on: nothing of such a group
+        is changed.
 
-        `seen`: what the person saw; the rows are closed in one step, if they are so still. `group`: only this one. A
+        `seen`: what the person saw; the rows are closed in one step, if they are so still. `group`: only this one.
+        `effects`: what the groups' inboxes say, by group; an effect that is not known stops nothing. A
         repair for every group is closed with the last group that needs a person. Nothing is sent to a group afterwards:
         a repair that it lacks is DONE before it begins, and the repair for every group spares it (ladder.py).
         """
-        outcomes = self.outcomes(seen, group=group)
+        outcomes = self.outcomes(seen, group=group, effects=effects)
         if not outcomes:
             return {}
         closing = self._closing(seen, outcomes, by=by, reason=reason)
@@ -71,7 +110,9 @@ class Dismissals:
         until = utc_text(held.lease_until_ms)
         return f"repair is {held.state}, claimed until it has run, or until the ledger's clock passes {until}"
 
-    def outcomes(self, seen: KeyAsSeen, *, group: str | None) -> dict[str, str]:
+    def outcomes(
+        self, seen: KeyAsSeen, *, group: str | None, effects: Mapping[str, EffectFound] | None = None
+    ) -> dict[str, str]:
         """What dismiss() would come to, if the key is still as it was seen."""
         rows = {row.subscription.group: row for row in seen.candidates}
         outcomes = {
@@ -79,7 +120,10 @@ class Dismissals:
         }
         for name in [name for name, outcome in outcomes.items() if outcome == DISMISSED]:
             is_settled = rows[name].state is CandidateState.SETTLED
-            if is_settled and not any(_needs_a_person(repair, {name, EVERY_GROUP}) for repair in seen.repairs):
+            effect = (effects or {}).get(name, EffectFound())
+            if effect.is_plain and rows[name].verdict not in VERDICTS_ON_THE_ROW:
+                outcomes[name] = str(CandidateState.SETTLED) if is_settled else HAS_EFFECT
+            elif is_settled and not any(_needs_a_person(repair, {name, EVERY_GROUP}) for repair in seen.repairs):
                 outcomes[name] = str(CandidateState.SETTLED)
         return outcomes
 
@@ -133,6 +177,31 @@ class Dismissals:
             if repair.scope in (EVERY_GROUP, row.subscription.group) and repair.state not in FINISHED_REPAIRS:
                 return f"repair is {repair.state}"
         return None
+
+
+def meaning_of(outcome: str, row: Candidate, effect: EffectFound) -> str:
+    """What the outcome of one group means and what can be done, in one sentence; empty: it says all itself."""
+    topic, key = row.subscription.topic, row.unique_key
+    if outcome == HAS_EFFECT:
+        return f"{effect.told}; it is not dismissed: `reconciler repair {key}` settles it"
+    if outcome == DISMISSED or (outcome in CLOSED and effect.is_plain):
+        before = "it was dismissed before, and " if outcome != DISMISSED and row.is_dismissed else ""
+        return f"{before}{effect.told}" if effect.told else ""
+    if outcome in (*CLOSED, CHANGED):
+        return ""
+    found = f"{effect.told}; " if effect.is_plain else ""
+    if outcome != CandidateState.OPEN:
+        return f"{found}the {outcome}, so its effect may still come: wait until it is DONE or FAILED, then look again"
+    if row.verdict in LOSSES:
+        return (
+            f"{found}it is OPEN as {row.verdict}, so its effect may still come. `reconciler hold {topic}` stops its "
+            "repair before you act by hand, and its broker's check-back goes on. It can be dismissed once it is "
+            "QUARANTINED, not while it is OPEN: keep the hold until then"
+        )
+    return (
+        f"{found}it is OPEN as {row.verdict}, so its effect may still come: wait for its verdict, and do nothing by "
+        "hand before. It can be dismissed once it is QUARANTINED"
+    )
 
 
 def _needs_a_person(repair: Repair, scopes: Collection[str]) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from reconciler.clock import utc_text
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, OutboxState, RepairState
-from reconciler.contract.verdicts import LOSSES, MEANINGS, Verdict
+from reconciler.contract.verdicts import LOSSES, MEANINGS, VERDICTS_ON_THE_ROW, Verdict
 from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, Presence, StoredMessage
 from reconciler.policy.inquiry.delivery import difference, double_effect, other_content, row_of
 from reconciler.policy.ports import Candidate, HeldTopic, KeyPlaces, LedgerLife, OperatorAction, Repair
@@ -368,12 +368,16 @@ def _repair_events(repair: Repair) -> Iterator[LifeEvent]:
     present: dict[str, object] = {"state": repair.state.value, "attempts": repair.attempts, "answer": repair.answer}
     sent = {"rung": repair.rung.value, "target": repair.target}
     is_sent, is_done = repair.sent_at_ms is not None, repair.done_at_ms is not None
-    yield _event(repair.created_at_ms, "ledger", f"repair opened for {reach}", {} if is_sent or is_done else present)
+    if not (repair.is_dismissed and repair.created_at_ms == repair.done_at_ms):  # else the dismissal has made it
+        yield _event(
+            repair.created_at_ms, "ledger", f"repair opened for {reach}", {} if is_sent or is_done else present
+        )
     if repair.sent_at_ms is not None:
         what = f"repair sent by {repair.rung} for {reach}"
         yield _event(repair.sent_at_ms, "ledger", what, sent if is_done else {**sent, **present})
     if repair.done_at_ms is not None:
-        yield _event(repair.done_at_ms, "ledger", f"repair verified for {reach}", present)
+        what = f"repair for {reach} closed by the dismissal" if repair.is_dismissed else f"repair verified for {reach}"
+        yield _event(repair.done_at_ms, "ledger", what, present)
 
 
 def _action_event(action: OperatorAction) -> LifeEvent:
@@ -463,26 +467,40 @@ def _outlook(
     failed = {repair.scope for repair in ledger.repairs if repair.state is RepairState.FAILED}
     for subscription, lookup in inboxes.items():
         candidate = candidates.get(subscription)
+        dismissed = "" if candidate is None else _dismissal(candidate)
         if (doubled := double_effect(lookup)) is not None:
             yield f"{subscription}: {doubled}: a person must look"
         elif (other := other_content(lookup, row)) is not None:
             yield f"{subscription}: COLLISION, a person must look: the effect is of another message, {other}"
         elif (halfway := lookup.incomplete) is not None:
             yield f"{subscription}: {Verdict.INCOMPLETE}, a person must look: {halfway}. {MEANINGS[Verdict.INCOMPLETE]}"
+        elif lookup.is_found and candidate and dismissed and candidate.verdict not in VERDICTS_ON_THE_ROW:
+            yield f"{subscription}: took effect, a person must look whether that was done by hand, too: {dismissed}"
         elif lookup.is_found:
             yield f"{subscription}: done, the message took effect"
         elif candidate is None and row is not None and row.state is OutboxState.ROLLED_BACK:
             yield f"{subscription}: rolled back by its producer: nothing is delivered"
         elif candidate is None:
             yield f"{subscription}: no effect seen and never judged: in flight, filtered, or not announced yet"
-        elif candidate.is_dismissed:
-            yield f"{subscription}: {candidate.verdict}, and a person has dismissed it: nothing is sent to this group"
+        elif dismissed:
+            yield f"{subscription}: {dismissed}"
         elif candidate.state is CandidateState.QUARANTINED or failed & {EVERY_GROUP, subscription.group}:
             yield f"{subscription}: {candidate.verdict}, a person must look: {MEANINGS[Verdict(candidate.verdict)]}"
         elif candidate.state is CandidateState.SETTLED:
             yield f"{subscription}: settled as {candidate.verdict}"
         else:
             yield f"{subscription}: {candidate.verdict}, {_next(candidate, holds)}: {MEANINGS[candidate.verdict]}"
+
+
+def _dismissal(candidate: Candidate) -> str:
+    """Who has dismissed it, when and why; empty: nobody."""
+    by, why = (candidate.evidence.get(name) for name in ("dismissed_by", "dismissed_because"))
+    if not candidate.is_dismissed:
+        return ""
+    if not by:
+        return f"{candidate.verdict}, and a person has dismissed it: nothing is sent to this group"
+    at = utc_text(candidate.updated_at_ms)
+    return f"dismissed for {candidate.subscription.group} by {by} at {at} as {candidate.verdict}: {why}"
 
 
 def _next(candidate: Candidate, holds: Sequence[HeldTopic]) -> str:

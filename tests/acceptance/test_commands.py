@@ -266,6 +266,8 @@ def test_the_half_of_a_dismissed_key_is_told_before_and_closed_on_request(
     eventually(lambda: preview()["can_be_closed"], within_seconds=60)
     shown = " ".join(deployed.command("dismiss", key, "--dry-run").stdout.split())
     assert "END ROLLBACK may close it: --roll-back-half, unless a broadcasting group needs it" in shown
+    plain = one_object(deployed.command("dismiss", key, "--reason", "paid by hand", "-o", "json"))
+    assert [half["state"] for half in plain["halves"]] == ["open"], "a dismissal that leaves the half tells of it, too"
     done = deployed.command("dismiss", key, "--reason", "paid by hand", "--roll-back-half", "-o", "json")
     (half,) = one_object(done)["halves"]
     assert (done.exit_code, half["closed"]) == (0, True)
@@ -274,6 +276,37 @@ def test_the_half_of_a_dismissed_key_is_told_before_and_closed_on_request(
     assert {(one["command"], one["unique_key"]) for one in told} == {("dismiss", key), ("roll-back", key)}
     again = deployed.command("dismiss", key, "--reason", "paid by hand", "--roll-back-half")
     assert again.exit_code == 0
+
+
+def test_a_key_that_check_back_delivered_meanwhile_is_not_dismissed_as_paid_by_hand(
+    new_deployment: DeploymentFactory,
+) -> None:
+    deployed = new_deployment()
+    (key,) = deployed.commit(1)
+    columns = "environment, topic, consumer_group, unique_key, shard, state, verdict, evidence, attempts, first_seen_ms"
+    with closing(sqlite3.connect(deployed.ledger)) as db, db:
+        db.execute(
+            f"INSERT INTO reconciler_candidate ({columns}, next_at_ms, updated_at_ms)"
+            " VALUES (?, ?, ?, ?, 0, 'QUARANTINED', 'QUARANTINED', '{}', 1, 1, 1, 1)",
+            (deployed.environment, deployed.topic, deployed.group, key),
+        )
+
+    def outcome(*options: str) -> tuple[int, str, str]:
+        done = deployed.command("dismiss", key, *options, "-o", "json")
+        (line,), (half,) = done.document["keys"], done.document["halves"]
+        return done.exit_code, line["outcome"], half["state"]
+
+    act = ("--reason", "paid by hand", "--roll-back-half")
+    preview = ("--dry-run", "--roll-back-half")
+    eventually(lambda: outcome(*preview) == (5, "changed", "committed"), within_seconds=60)
+    assert outcome(*act) == (5, "changed", "committed"), "no group has the effect, and it is on its way"
+    deployed.consume()
+    eventually(lambda: deployed.effects() == [key], within_seconds=60)
+    assert outcome(*preview) == outcome(*act) == (5, "has its effect", "committed")
+    assert "a payment made by hand is a second one" in deployed.command("dismiss", key, *act).stdout
+    told = one_object(deployed.command("list", "actions", "-o", "json"))["actions"]
+    assert {one["command"] for one in told} == {"dismiss"}, "nothing was rolled back"
+    assert deployed.command("status", "-o", "json").document["needs_a_person"] is True
 
 
 def test_a_dismissed_key_leaves_status_and_stays_in_the_ledger_with_its_reason(deployed: Deployment) -> None:

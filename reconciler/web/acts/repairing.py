@@ -151,8 +151,11 @@ def _dismiss(services: WebServices, asked: ActRequest, fields: DismissalFields) 
         dry_run=fields.dry_run,
         roll_back_half=fields.roll_back_half,
     )
-    if len(report.changed) == len(report.keys):  # nothing was done, and the key of the request is free again
-        raise ChangedMeanwhile("the message" if len(fields.keys) == 1 else "each message", now=report.as_dict())
+    is_done = fields.dry_run or any(half.closed for half in report.halves)
+    if not is_done and len(report.changed) == len(report.keys):  # the key of the request is free again
+        about = "the message" if len(fields.keys) == 1 else "each message"
+        why = next((line.told for line in report.changed if line.told), "")
+        raise ChangedMeanwhile(f"{why}: {about}" if why else about, now=report.as_dict())
     chosen = {"topic": fields.topic, "group": fields.group}
     return ActResult(document=report.as_dict() | {"chosen": chosen, "exit_code": report.exit_code})
 

@@ -78,7 +78,7 @@ _ANSWERS: Mapping[str, tuple[Schema, Mapping[int, str]]] = {
             {
                 "keys": listed(
                     record(
-                        dict.fromkeys(("topic", "group", "unique_key", "outcome"), TEXT)
+                        dict.fromkeys(("topic", "group", "unique_key", "outcome", "told"), TEXT)
                         | {"now": nullable({"type": "object"})}
                     )
                 ),

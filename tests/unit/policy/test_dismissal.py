@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from dataclasses import replace
+
+import pytest
 
 from reconciler.clock import utc_text
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import REPAIR_ORDER_DEFAULT, CandidateState, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
-from reconciler.policy.dismissal import Dismissals, KeyAsSeen
+from reconciler.policy.dismissal import (
+    HAS_EFFECT,
+    Dismissals,
+    EffectFound,
+    KeyAsSeen,
+    effect_found,
+    meaning_of,
+)
+from reconciler.policy.evidence import Lookup, Presence
 from reconciler.policy.ports import RepairChange, Verification
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
 
@@ -343,3 +354,128 @@ def test_a_group_that_lagged_while_a_repair_was_dismissed_is_repaired_by_a_perso
     world.run_replay_workers()
     assert sorted(world.inbox.rows) == [("shipping", key(1))]
     assert world.broker.copies == []
+
+
+def effects_of(world: World) -> dict[str, EffectFound]:
+    """What the groups' inboxes say of the first key."""
+    row = world.outbox.rows.get(key(1))
+    return {s.group: effect_found(world.inbox.look_up(s, [key(1)])[key(1)], row) for s in world.subscriptions}
+
+
+def dismiss_with(world: World, effects: dict[str, EffectFound]) -> dict[str, str]:
+    return dismissals_of(world).dismiss(rows_of(world), group=None, by="operator anna", reason=REASON, effects=effects)
+
+
+def apply(world: World, group: str = "billing") -> None:
+    """Check-back has delivered it meanwhile, and the group has applied it."""
+    world.inbox.rows[group, key(1)] = world.inbox_row(group, key(1))
+
+
+def test_a_group_that_has_its_effect_is_not_dismissed_and_nothing_is_written_for_it() -> None:
+    world = given_up("billing", "shipping")
+    apply(world)
+    before = world.candidate(key(1), "billing"), world.repair(key(1))
+    effects = effects_of(world)
+    assert dismiss_with(world, effects) == {"billing": HAS_EFFECT, "shipping": "dismissed"}
+    assert (world.candidate(key(1), "billing"), world.repair(key(1))) == before
+    assert world.repair(key(1), "billing") is None
+    row = before[0]
+    assert row is not None
+    told = meaning_of(HAS_EFFECT, row, effects["billing"])
+    assert told.startswith("it took effect at 20")
+    assert "a payment made by hand is a second one" in told
+    assert f"`reconciler repair {key(1)}` settles it" in told
+
+
+def test_the_repair_by_hand_that_is_told_instead_of_a_dismissal_settles_the_key() -> None:
+    world = given_up()
+    apply(world)
+    assert dismiss_with(world, effects_of(world)) == {"billing": HAS_EFFECT}
+    world.process().repair_one(world.subscriptions[0], key(1))
+    assert world.verdict(key(1)) == "CONSUMED"
+    assert not needs_a_person(world)
+
+
+@pytest.mark.parametrize("verdict", [Verdict.COLLISION, Verdict.INCOMPLETE])
+def test_a_key_whose_verdict_is_on_its_inbox_row_is_dismissed_although_the_row_is_there(verdict: Verdict) -> None:
+    """A person has undone the surplus effect and deleted its row: the other one stays."""
+    world = World(shards=1)
+    world.commit_locally(key(1), world.broker.send_half(key(1)))
+    record_verdict(world, "billing", verdict, CandidateState.QUARANTINED)
+    apply(world)
+    assert effects_of(world)["billing"].is_plain
+    assert dismiss_with(world, effects_of(world)) == {"billing": "dismissed"}
+
+
+def _another_message(world: World) -> None:
+    world.inbox.rows["billing", key(1)] = world.inbox_row("billing", key(1), digest=b"x" * 32)
+
+
+def _half_an_effect(world: World) -> None:
+    world.inbox.rows["billing", key(1)] = replace(world.inbox_row("billing", key(1)), incomplete="4711")
+
+
+#: What an inbox shows, and what is told of it.
+NO_PLAIN_EFFECT: dict[str, tuple[Callable[[World], object], str]] = {
+    "another message": (_another_message, "its inbox has a row of it: digest"),
+    "incomplete": (_half_an_effect, "whether it took effect is not known: inbox"),
+    "away": (lambda world: setattr(world.inbox, "away", True), "whether it took effect is not known: inbox"),
+    "no inbox": (lambda world: setattr(world.inbox, "configured", False), "whether it took effect is not known: inbox"),
+}
+
+
+@pytest.mark.parametrize("shown", list(NO_PLAIN_EFFECT))
+def test_an_inbox_that_shows_no_plain_effect_stops_no_dismissal_and_is_told(shown: str) -> None:
+    make, told = NO_PLAIN_EFFECT[shown]
+    world = given_up()
+    make(world)
+    effects = effects_of(world)
+    row = world.candidate(key(1))
+    assert row is not None
+    assert dismiss_with(world, effects) == {"billing": "dismissed"}
+    assert meaning_of("dismissed", row, effects["billing"]).startswith(told)
+
+
+def test_two_inboxes_that_have_the_key_stop_no_dismissal() -> None:
+    world = given_up()
+    row = world.inbox_row("billing", key(1))
+    twice = effect_found(Lookup(presence=Presence.FOUND, records=(row, row)), None)
+    assert (twice.is_plain, "a double effect" in twice.told) == (False, True)
+    assert dismiss_with(world, {"billing": twice}) == {"billing": "dismissed"}
+
+
+def test_a_group_that_was_consumed_does_not_keep_another_one_from_being_dismissed() -> None:
+    world = given_up("billing", "shipping")
+    record_verdict(world, "billing", Verdict.CONSUMED, CandidateState.SETTLED)
+    apply(world)
+    effects = effects_of(world)
+    assert dismiss_with(world, effects) == {"billing": "SETTLED", "shipping": "dismissed"}
+    assert not needs_a_person(world), "the failed repair for every group is closed with the last one"
+    row = world.candidate(key(1), "billing")
+    assert row is not None
+    assert meaning_of("SETTLED", row, effects["billing"]).startswith("it took effect at")
+
+
+def test_who_dismisses_once_more_what_took_effect_meanwhile_is_told() -> None:
+    world = given_up()
+    dismiss(world)
+    apply(world)
+    row, effects = world.candidate(key(1)), effects_of(world)
+    assert row is not None
+    assert dismiss_with(world, effects) == {"billing": "SETTLED"}
+    assert meaning_of("SETTLED", row, effects["billing"]).startswith("it was dismissed before, and it took effect at")
+
+
+def test_an_open_key_is_told_with_what_a_person_can_do() -> None:
+    world = World(shards=1)
+    world.ledger.holds.place(ENVIRONMENT, TOPIC, HoldKind.HOLD, by="test", reason="test")
+    world.lose(1)
+    world.rounds(world.process(), 5)
+    row = world.candidate(key(1))
+    assert row is not None
+    told = meaning_of("OPEN", row, EffectFound())
+    assert f"`reconciler hold {TOPIC}` stops its repair before you act by hand" in told
+    assert "dismissed once it is QUARANTINED" in told
+    assert "wait for its verdict" in meaning_of("OPEN", replace(row, verdict=Verdict.LAGGING), EffectFound())
+    assert "wait until it is DONE or FAILED" in meaning_of("repair is SENT", row, EffectFound())
+    assert [meaning_of(outcome, row, EffectFound()) for outcome in ("SETTLED", "changed", "dismissed")] == ["", "", ""]

@@ -279,6 +279,39 @@ def test_a_group_that_is_dismissed_needs_nobody_although_the_repair_of_another_o
     )
 
 
+DISMISSED = replace(
+    CANDIDATE,
+    state=CandidateState.SETTLED,
+    verdict=Verdict.QUARANTINED,
+    evidence={"dismissed_by": "operator anna", "dismissed_because": "paid by hand"},
+)
+CLOSED_UNSENT = replace(REPAIR, attempts=0, sent_at_ms=None, answer="dismissed by operator anna: paid by hand")
+
+
+def test_a_dismissed_key_is_told_with_who_closed_it_when_and_why_and_its_repair_is_not_called_verified() -> None:
+    born_closed = replace(CLOSED_UNSENT, scope="billing", created_at_ms=8_100)
+    ledger = LedgerLife(candidates=(DISMISSED,), repairs=(CLOSED_UNSENT, born_closed), rounds=())
+    told = story(inboxes={BILLING: ABSENT}, ledger=ledger)
+    assert told.outlook == (
+        "ORDERS/billing: dismissed for billing by operator anna at 1970-01-01T00:00:03Z as QUARANTINED: paid by hand",
+    )
+    assert [event.what for event in told.events if "repair" in event.what] == [
+        "repair opened for every group",
+        "repair for every group closed by the dismissal",
+        "repair for billing closed by the dismissal",
+    ]
+
+
+def test_a_dismissed_key_that_took_effect_is_for_a_person_unless_its_row_was_what_the_person_saw() -> None:
+    def outlook(verdict: Verdict) -> str:
+        ledger = LedgerLife(candidates=(replace(DISMISSED, verdict=verdict),), repairs=(), rounds=())
+        return story(inboxes={BILLING: found(EFFECT)}, ledger=ledger).outlook[0]
+
+    told = outlook(Verdict.QUARANTINED)
+    assert "took effect, a person must look whether that was done by hand, too: dismissed for billing by" in told
+    assert outlook(Verdict.COLLISION) == "ORDERS/billing: done, the message took effect"
+
+
 def test_rolled_back_message_is_not_called_in_flight() -> None:
     tombstone = replace(ROW, state=OutboxState.ROLLED_BACK, announced_at_ms=None, settled_at_ms=None)
     assert story(outbox=found(tombstone), inboxes={BILLING: ABSENT}).outlook == (

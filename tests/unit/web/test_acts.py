@@ -25,13 +25,14 @@ from reconciler.ledger.database import LedgerDatabase
 from reconciler.policy.ports import RepairChange, Verification
 from reconciler.settings.file import load_settings
 from reconciler.sql.engines import open_engine
-from reconciler.sql.tables import ledger_metadata
+from reconciler.sql.tables import inbox, ledger_metadata
 from reconciler.web.access.roles import Visitor, WebRole
 from reconciler.web.exchange import JSON, WebRefusal, WebRequest, WebResponse
 from reconciler.web.problems import refusal_of
 from reconciler.web.routes import ROUTES
 from reconciler.web.services import WebServices, build_services
 from reconciler.wiring.connections import Connections
+from tests.unit.consumers.messages import inbox_engine
 
 ROOT = Path(__file__).parents[3]
 ANNA = Visitor(name="anna", role=WebRole.OPERATOR)
@@ -48,7 +49,9 @@ def services(tmp_path: Path) -> Iterator[WebServices]:
     engine = open_engine(url)
     ledger_metadata.create_all(engine)
     engine.dispose()
-    settings = load_settings(ROOT / "config" / "reconciler.toml", {"RECONCILER_LEDGER__URL": url})
+    section = {"topic": "ORDERS", "group": "billing", "inbox_url": f"sqlite:///{tmp_path}/inbox.db"}
+    given = {"RECONCILER_LEDGER__URL": url, "RECONCILER_SUBSCRIPTIONS": json.dumps([section])}
+    settings = load_settings(ROOT / "config" / "reconciler.toml", given)
     with Connections(settings) as connections:
         yield build_services(settings, connections, clock=SystemClock())
 
@@ -317,20 +320,26 @@ def before_write(services: WebServices, number: int, act: Callable[[], None], mo
     monkeypatch.setattr(LedgerDatabase, "writing", later)
 
 
-@pytest.mark.parametrize("act", [begin_to_send, consume])
-def test_what_happens_between_the_look_and_the_dismissal_is_overwritten(
-    post: Post, services: WebServices, act: Callable[[WebServices], None], monkeypatch: pytest.MonkeyPatch
+def test_a_repair_that_begins_between_the_look_and_the_dismissal_is_overwritten(
+    post: Post, services: WebServices, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     give_up(services)
     # The first writes note the request and the act, the next one is the dismissal's.
-    before_write(services, 3, lambda: act(services), monkeypatch)
+    before_write(services, 3, lambda: begin_to_send(services), monkeypatch)
+    answer = told(post("dismissals", {"keys": [KEYS[0]], "reason": "paid by hand"}))
+    (line,) = answer["keys"]
+    assert (line["outcome"].startswith("repair is SENDING, claimed until"), answer["exit_code"]) == (True, 4)
+    assert verdict_of(services) == (CandidateState.QUARANTINED, Verdict.QUARANTINED)
+
+
+def test_what_happens_between_the_look_and_the_dismissal_is_overwritten(
+    post: Post, services: WebServices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give_up(services)
+    before_write(services, 3, lambda: consume(services), monkeypatch)
     with pytest.raises(ChangedMeanwhile) as refused:
         post("dismissals", {"keys": [KEYS[0]], "reason": "paid by hand"})
-    expected = (
-        (CandidateState.SETTLED, Verdict.CONSUMED)
-        if act is consume
-        else (CandidateState.QUARANTINED, Verdict.QUARANTINED)
-    )
+    expected = (CandidateState.SETTLED, Verdict.CONSUMED)
     assert verdict_of(services) == expected
     lines = refused.value.now["keys"]
     assert isinstance(lines, list)
@@ -340,6 +349,19 @@ def test_what_happens_between_the_look_and_the_dismissal_is_overwritten(
     refusal = refusal_of(refused.value)
     assert (refusal.status, refusal.kind) == (HTTPStatus.CONFLICT, "changed")
     assert actions(services)[-1][4] == "billing: changed"
+
+
+def test_what_has_its_effect_is_dismissed(post: Post, services: WebServices, tmp_path: Path) -> None:
+    give_up(services)
+    with inbox_engine(f"sqlite:///{tmp_path}/inbox.db") as engine, engine.begin() as connection:
+        row = {"consumer_group": "billing", "unique_key": KEYS[0], "topic": "ORDERS", "source": "consumer"}
+        connection.execute(sa.insert(inbox).values(**row, applied_at_ms=1_700_000_000_000))
+    preview = told(post("dismissals", {"keys": [KEYS[0]], "dry_run": True}))
+    assert ([line["outcome"] for line in preview["keys"]], preview["exit_code"]) == (["has its effect"], 5)
+    with pytest.raises(ChangedMeanwhile, match="it took effect at 2023-11-14T22:13:20Z, and a payment") as refused:
+        post("dismissals", {"keys": [KEYS[0]], "reason": "paid by hand"})
+    assert (refusal_of(refused.value).status, refusal_of(refused.value).kind) == (HTTPStatus.CONFLICT, "changed")
+    assert verdict_of(services) == (CandidateState.QUARANTINED, Verdict.QUARANTINED)
 
 
 def shown_of(services: WebServices, key: str = KEYS[0]) -> str:

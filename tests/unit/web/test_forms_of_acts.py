@@ -454,6 +454,16 @@ def test_the_preview_of_a_dismissal_offers_to_close_a_half_where_it_may(browser:
     assert "dry_run" not in confirming
 
 
+def test_a_preview_of_what_has_its_effect_says_so_and_offers_no_dismissal(browser: Browser) -> None:
+    document = dismissal({"state": "committed", "can_be_closed": False, "closed": False}, dry_run=True)
+    line = {"topic": "ORDERS", "group": "billing", "unique_key": KEYS[0], "outcome": "has its effect"}
+    keep(browser, DISMISS, document | {"keys": [line | {"told": f"it took effect {HOSTILE}"}], "exit_code": 5})
+    told = browser.get("/acts/{act}/{key}", act="dismiss", key="k1").body.decode()
+    assert "has its effect: it took effect" in told
+    assert "<script>alert" not in told
+    assert 'action="/dismissals"' not in told
+
+
 def test_a_half_that_was_closed_is_told_with_the_dismissal(browser: Browser) -> None:
     half = {"state": "ended", "can_be_closed": False, "closed": True}
     keep(browser, DISMISS, dismissal(half, dry_run=False))

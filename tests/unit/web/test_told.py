@@ -101,6 +101,9 @@ def stories() -> Iterator[LifeStory]:
         repairs = [replace(REPAIR, scope=scope, rung=Rung.END, state=RepairState.OPEN) for scope in ("*", "billing")]
         ledger = LedgerLife(candidates=(candidate,), repairs=tuple(repairs), rounds=(ROUND,))
         yield life_story_of(KEY, outbox=RECORDED, copies=copies, inboxes={BILLING: ABSENT}, ledger=ledger, holds=holds)
+    closed = [replace(REPAIR, scope=scope, answer="dismissed by operator anna: paid") for scope in ("*", "billing")]
+    ledger = LedgerLife(candidates=(), repairs=tuple(closed), rounds=())
+    yield life_story_of(KEY, outbox=RECORDED, copies={}, inboxes={BILLING: ABSENT}, ledger=ledger)
     unseen: Lookup[OutboxRow] = Lookup(presence=Presence.ABSENT)
     for announced, first_seen_ms, consumed in product((False, True), (None, 5), (False, True)):
         asked = {BILLING: in_redis(announced=announced, first_seen_ms=first_seen_ms, consumed=consumed)}

@@ -1,0 +1,188 @@
+"""What `reconciler dismiss` asks before it writes, and what it tells: inboxes, halves, exit codes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from reconciler.cli.app import run
+from reconciler.commands.dismiss import DismissalLine, DismissalReport, dismiss_keys
+from reconciler.commands.dismissed_halves import HalfLine
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.contract.tables import CandidateState
+from reconciler.contract.verdicts import Verdict
+from reconciler.policy.open_halves import HalfState
+from reconciler.policy.ports import Verification
+from reconciler.settings.file import load_settings
+from reconciler.sql.engines import open_engine
+from reconciler.sql.tables import inbox, ledger_metadata
+from reconciler.wiring.connections import Connections
+from tests.unit.consumers.messages import inbox_engine
+
+EXAMPLE = Path(__file__).parents[3] / "config" / "reconciler.toml"
+KEYS = [f"{number:032X}" for number in range(3)]
+GROUPS = ("billing", "shipping")
+TOOK_EFFECT = 1_700_000_000_000
+
+Captured = pytest.CaptureFixture[str]
+
+
+def inbox_of(group: str, tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/{group}.db"
+
+
+@pytest.fixture
+def connections(tmp_path: Path) -> Iterator[Connections]:
+    """Two groups, each with an inbox without a row; no broker and no outbox answers."""
+    ledger = f"sqlite:///{tmp_path}/ledger-of-dismissals.db"
+    engine = open_engine(ledger)
+    ledger_metadata.create_all(engine)
+    engine.dispose()
+    sections = [{"topic": "ORDERS", "group": g, "inbox_url": inbox_of(g, tmp_path)} for g in GROUPS]
+    for group in GROUPS:
+        with inbox_engine(inbox_of(group, tmp_path)):
+            pass
+    producers = [{"group": "shop", "topics": ["ORDERS"], "outbox_url": f"sqlite:///{tmp_path}/nowhere.db"}]
+    given = {
+        "RECONCILER_SUBSCRIPTIONS": json.dumps(sections),
+        "RECONCILER_PRODUCERS": json.dumps(producers),
+        "RECONCILER_LEDGER__URL": ledger,
+        "RECONCILER_ROCKETMQ__NAME_SERVERS": "127.0.0.1:1",
+    }
+    with Connections(load_settings(EXAMPLE, given)) as opened:
+        yield opened
+
+
+def give_up(connections: Connections, keys: Sequence[str] = KEYS[:1], state: CandidateState | None = None) -> None:
+    verdict = Verdict.LOST_CONFIRM if state is CandidateState.OPEN else Verdict.QUARANTINED
+    verdicts = [
+        Verification(
+            unique_key=key,
+            verdict=verdict,
+            evidence={},
+            first_seen_ms=1,
+            state=state or CandidateState.QUARANTINED,
+            wait_seconds=0.0,
+        )
+        for key in keys
+    ]
+    for group in GROUPS:
+        of = Subscription(environment=connections.settings.environment, topic="ORDERS", group=group)
+        connections.ledger.candidates.record(Shard(subscription=of, number=0), verdicts)
+
+
+def apply(group: str, tmp_path: Path) -> None:
+    """Check-back has delivered the first message meanwhile, and the group has applied it."""
+    with inbox_engine(inbox_of(group, tmp_path)) as engine, engine.begin() as connection:
+        row = {"consumer_group": group, "unique_key": KEYS[0], "topic": "ORDERS", "source": "consumer"}
+        connection.execute(sa.insert(inbox).values(**row, applied_at_ms=TOOK_EFFECT))
+
+
+def dismiss(connections: Connections, keys: Sequence[str] = KEYS[:1], **options: Any) -> DismissalReport:
+    wanted = {"topic": None, "group": None, "reason": "paid by hand", "by": "operator anna"} | options
+    return dismiss_keys(connections, keys, **wanted)
+
+
+def states(connections: Connections, key: str = KEYS[0]) -> dict[str, CandidateState]:
+    rows = connections.ledger.reports.life(connections.settings.environment, key).candidates
+    return {row.subscription.group: row.state for row in rows}
+
+
+def test_a_key_that_has_its_effect_is_not_dismissed_and_the_command_says_so(
+    connections: Connections, tmp_path: Path
+) -> None:
+    give_up(connections)
+    for group in GROUPS:
+        apply(group, tmp_path)
+    for report in (
+        dismiss(connections, dry_run=True),
+        dismiss(connections, roll_back_half=True),
+        dismiss(connections),
+    ):
+        assert [line.outcome for line in report.keys] == ["has its effect", "has its effect"]
+        assert report.exit_code == 5
+        assert all(
+            line.told.startswith("it took effect at 2023-11-14T22:13:20Z, and a payment") for line in report.keys
+        )
+        assert all(line.now is not None for line in report.keys)
+    assert set(states(connections).values()) == {CandidateState.QUARANTINED}
+    actions = connections.ledger.reports.actions(connections.settings.environment, limit=9).rows
+    assert "billing: has its effect, shipping: has its effect" in {action.result for action in actions}
+
+
+def test_the_group_that_lacks_the_effect_is_dismissed_beside_one_that_has_it(
+    connections: Connections, tmp_path: Path
+) -> None:
+    give_up(connections)
+    apply("billing", tmp_path)
+    report = dismiss(connections)
+    assert {line.group: line.outcome for line in report.keys} == {"billing": "has its effect", "shipping": "dismissed"}
+    assert report.exit_code == 5
+    assert states(connections) == {"billing": CandidateState.QUARANTINED, "shipping": CandidateState.SETTLED}
+    assert dismiss(connections, group="shipping").exit_code == 0
+
+
+def test_an_inbox_that_is_away_is_told_and_stops_no_dismissal(connections: Connections, tmp_path: Path) -> None:
+    give_up(connections)
+    (tmp_path / "billing.db").unlink()
+    report = dismiss(connections)
+    assert (report.exit_code, states(connections)["billing"]) == (0, CandidateState.SETTLED)
+    told = {line.group: line.told for line in report.keys}
+    assert told["billing"].startswith("whether it took effect is not known: inbox")
+    assert told["shipping"] == ""
+
+
+def test_brokers_that_are_away_are_told_once_and_stop_no_dismissal(connections: Connections) -> None:
+    give_up(connections, KEYS)
+    report = dismiss(connections, KEYS)
+    assert [(half.unique_key, half.state) for half in report.halves] == [(KEYS[0], HalfState.UNKNOWN)]
+    assert (report.exit_code, report.halves_left_out) == (0, 2)
+    assert all(states(connections, key)["billing"] is CandidateState.SETTLED for key in KEYS)
+
+
+def test_an_open_key_is_told_with_what_a_person_can_do(connections: Connections) -> None:
+    give_up(connections, state=CandidateState.OPEN)
+    report = dismiss(connections)
+    assert (report.exit_code, [line.outcome for line in report.keys]) == (4, ["OPEN", "OPEN"])
+    assert all("`reconciler hold ORDERS` stops its repair" in line.told for line in report.keys)
+
+
+@pytest.mark.parametrize(
+    ("state", "is_to_be_closed", "code"),
+    [
+        (HalfState.COMMITTED, True, 5),
+        (HalfState.COMMITTED, False, 0),
+        (HalfState.OPEN, True, 4),
+        (HalfState.OPEN, False, 0),
+        (HalfState.NONE, True, 0),
+    ],
+)
+def test_a_half_that_was_to_be_closed_and_is_not_makes_the_exit_code(
+    state: HalfState, is_to_be_closed: bool, code: int
+) -> None:
+    line = DismissalLine(topic="ORDERS", group="billing", unique_key=KEYS[0], outcome="dismissed")
+    half = HalfLine(topic="ORDERS", unique_key=KEYS[0], state=state, told="")
+    assert DismissalReport(keys=(line,), halves=(half,), roll_back_half=is_to_be_closed).exit_code == code
+
+
+def test_what_a_line_means_is_printed_above_the_table_and_is_bounded(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [
+        DismissalLine(topic="ORDERS", group=f"group-{n}", unique_key=KEYS[0], outcome="OPEN", told=f"sentence {n}")
+        for n in range(25)
+    ]
+    report = DismissalReport(keys=tuple(lines))
+    monkeypatch.setattr("reconciler.commands.dismiss.dismiss_keys", lambda *_args, **_options: report)
+    assert run(["dismiss", KEYS[0], "--reason", "paid", "--config", str(EXAMPLE)]) == 4
+    told = capsys.readouterr().out
+    assert "halves not looked at: 1; `reconciler dismiss KEY --dry-run` tells of each" in told
+    assert f"{KEYS[0]} of ORDERS, group-19: sentence 19" in told
+    assert "sentence 20" not in told
+    assert "5 more are told with --output json" in told
+    assert "Dismissed" not in told
