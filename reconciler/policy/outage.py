@@ -25,6 +25,7 @@ from reconciler.errors import DatabaseAway, InvariantViolation, ReconcilerError,
 from reconciler.policy.events import EventSink, OutageScanned
 from reconciler.policy.plan import TopicPlan
 from reconciler.policy.ports import CommitSets, InboxEvidence, Outage, Outages, Rounds, ShardMemory
+from reconciler.policy.shard_rounds import since_ms
 
 #: Rows this much older than the start are scanned too: their SADD may have been on its way.
 OVERLAP_MS = 60_000
@@ -153,7 +154,10 @@ class OutageRecovery:
     def _recover(self, environment: str, outage: Outage, progress: Progress | None) -> _Scan:
         for topic in self._of(environment):
             for plan in topic.subscriptions:
-                for shard in topic.shards_of(plan.subscription):
+                shards = topic.shards_of(plan.subscription)
+                # A group that is added while the outage is open has had no round.
+                since_ms(plan.subscription, shards, rounds=self._rounds, memory=self._memory, clock=self._clock)
+                for shard in shards:
                     self._begin(shard, outage)
         scan = _Scan(since_ms=outage.started_at_ms - OVERLAP_MS, progress=progress)
         self._clock.sleep(RECORDERS_RETURN_SECONDS)

@@ -65,21 +65,7 @@ class ShardRounds:
     def since_ms(self, subscription: Subscription, *, shards: Sequence[Shard] = ()) -> int:
         """Since when the subscription answers for messages; noted now where `shards`, all that it has, are to have
         their first round. Raises RedisAway and DatabaseAway."""
-        noted = self._rounds.since_ms(subscription)
-        if noted is not None or not shards:
-            return noted or EVERY_MESSAGE_MS
-        return self._rounds.begin(subscription, at_ms=self._first_round_ms(shards))
-
-    def _first_round_ms(self, shards: Sequence[Shard]) -> int | None:
-        """Now, by the earlier of two clocks. None: Redis knows rounds, and the ledger does not: an older release ran
-        them, or the ledger was restored."""
-        try:
-            states = [self._memory.state(shard) for shard in shards]
-        except InvariantViolation:
-            return None  # its own round says what is wrong
-        if any(state.epoch is not None for state in states):
-            return None
-        return min(self._clock.now_ms(), *(state.now_ms for state in states))
+        return since_ms(subscription, shards, rounds=self._rounds, memory=self._memory, clock=self._clock)
 
     def run(self, shard: Shard) -> ShardRound:
         """One round of the shard. Raises RedisAway and DatabaseAway."""
@@ -122,6 +108,28 @@ class ShardRounds:
                 shard, epoch=last.epoch, generation=again.generation, at_ms=again.round_at_ms
             )
             self._events.emit(RoundsVoided(shard=shard, rounds=voided))
+
+
+def since_ms(
+    subscription: Subscription, shards: Sequence[Shard], *, rounds: Rounds, memory: ShardMemory, clock: Clock
+) -> int:
+    """As ShardRounds.since_ms. To be asked before a shard gets its first epoch marker, which looks like rounds."""
+    noted = rounds.since_ms(subscription)
+    if noted is not None or not shards:
+        return noted or EVERY_MESSAGE_MS
+    return rounds.begin(subscription, at_ms=_first_round_ms(shards, memory, clock))
+
+
+def _first_round_ms(shards: Sequence[Shard], memory: ShardMemory, clock: Clock) -> int | None:
+    """Now, by the earlier of two clocks. None: Redis knows rounds, and the ledger does not: an older release ran
+    them, or the ledger was restored."""
+    try:
+        states = [memory.state(shard) for shard in shards]
+    except InvariantViolation:
+        return None  # its own round says what is wrong
+    if any(state.epoch is not None for state in states):
+        return None
+    return min(clock.now_ms(), *(state.now_ms for state in states))
 
 
 def _clock_behind_seconds(done: RoundDone) -> float:

@@ -243,10 +243,12 @@ class CaseFile(ABC):
         if answers.copies is None:
             return Question.GROUP_COPIES
         verdict = group_position(answers.positions, {name: of_row(c, self.row) for name, c in answers.copies.items()})
+        # Whether it comes again to a group that does not answer for it need not be known (3.2.6 never tells).
+        is_past = verdict in {Verdict.DELIVERED_NOT_APPLIED, Verdict.UNKNOWN}
+        if is_past and answers.has_inbox and self.lies_before(plan):
+            return Verdict.BEFORE_SINCE
         if verdict is not Verdict.DELIVERED_NOT_APPLIED:
             return verdict
-        if answers.has_inbox and self.lies_before(plan):
-            return Verdict.BEFORE_SINCE
         if answers.consume_mode is None:
             return Question.CONSUME_MODE
         return verdict if answers.consume_mode is ConsumeMode.PULL else Verdict.UNKNOWN

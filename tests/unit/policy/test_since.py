@@ -67,6 +67,28 @@ def test_what_was_delivered_before_the_group_came_is_not_called_unapplied() -> N
     assert closed(world, new) == (CandidateState.QUARANTINED, "DELIVERED_NOT_APPLIED")
 
 
+def test_what_was_delivered_before_the_group_came_is_so_where_no_broker_tells_whether_it_comes_again() -> None:
+    world = running()
+    old = world.deliver(1)
+    world.rounds(world.process(), 12)
+    later = add(world, announced=[old])
+    world.broker.unknown.add("retry")
+    world.rounds(later, 12)
+    assert closed(world, old) == (CandidateState.SETTLED, "BEFORE_SINCE")
+
+
+def test_a_group_that_is_added_while_redis_is_lost_owes_nothing_of_before() -> None:
+    world = running()
+    old = world.deliver(1)
+    world.rounds(world.process(), 12)
+    world.shards.wipe()
+    world.rounds(world.process(), 1)
+    later = add(world, announced=[old])
+    assert world.recovery().run(ENVIRONMENT) is not None  # before its first round
+    world.rounds(later, 12)
+    assert closed(world, old) == (CandidateState.SETTLED, "BEFORE_SINCE")
+
+
 def test_a_group_that_starts_at_the_beginning_has_its_effects_and_no_verdict() -> None:
     world = running()
     old = world.deliver(1)
