@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -194,3 +195,33 @@ def test_a_pooler_that_shares_sessions_statement_by_statement_is_named(postgres_
         with pytest.raises(DatabaseAway, match="statement pooling mode"), writing(engine):
             pass
         engine.dispose()
+
+
+@pytest.mark.sql("postgres")
+def test_sweepers_that_find_rows_in_two_orders_wait_for_each_other(postgres_url: str) -> None:
+    """The plans of two sessions differ while a table grows: one goes by the index, one by the heap."""
+    world = World(postgres_url)
+    keys = sorted(new_key() for _ in range(500))
+    insert_rows(world, keys[::-1], "NEW")
+    clients = []
+    for way in ("seqscan", "indexscan"):
+        with world.engine.begin() as connection:
+            for name in ("seqscan", "indexscan", "bitmapscan"):
+                setting = "off" if name in (way, "bitmapscan") else "on"
+                connection.exec_driver_sql(f"ALTER ROLE CURRENT_USER SET enable_{name} = {setting}")
+        clients.append(world.outbox())
+        clients[-1].mark_announced(keys[:1])  # its connection has these settings
+    with world.engine.begin() as connection:
+        connection.exec_driver_sql("ALTER ROLE CURRENT_USER RESET ALL")
+    together = threading.Barrier(len(clients))
+
+    def mark(client: SqlOutbox) -> list[int]:
+        marked = []
+        for _ in range(10):
+            together.wait(timeout=60)
+            marked.append(client.mark_announced(keys))
+        return marked
+
+    with ThreadPoolExecutor(len(clients)) as pool:
+        assert list(pool.map(mark, clients)) == [[len(keys)] * 10] * 2
+    world.close()
