@@ -7,11 +7,11 @@ and its inbox rows. A process that dies in between leaves what the same command 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from reconciler.clock import utc_text
 from reconciler.commands.operator_actions import recorded
-from reconciler.commands.renamed_groups import COMMAND
+from reconciler.commands.renamed_groups import COMMAND, renames
 from reconciler.contract.secret import Secret
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, RepairState
@@ -147,12 +147,28 @@ def rename_group(connections: Connections, wanted: WantedRename, *, dry_run: boo
     with renamed_rows(sections, urls=wanted.urls, old=wanted.old, new=wanted.new) as (databases, configured_rows):
         configured = list(dict.fromkeys(section.topic for section in sections))
         group = GroupOnBrokers(connections, configured, old=wanted.old, new=wanted.new)
-        preview = _look(connections, group, (databases, configured_rows), wanted, configured)
-        if dry_run or preview.refused:
-            return preview
-        if not wanted.confirm(preview):
-            return None
-        return _Renaming(connections, group, databases, wanted, preview).run(configured)
+        return rename_on(connections, group, (databases, configured_rows), wanted, configured, dry_run=dry_run)
+
+
+def rename_on(
+    connections: Connections,
+    group: GroupOnBrokers,
+    inboxes: tuple[Sequence[RenamedRows], Sequence[RenamedRows]],
+    wanted: WantedRename,
+    configured: Sequence[str],
+    *,
+    dry_run: bool,
+) -> RenameReport | None:
+    """The same, of names that can be meant. `inboxes`: with logins that may write, and as the settings name them, if
+    those are others; `configured`: topics of the group's sections."""
+    if not dry_run and wanted.old in renames(connections).unfinished:
+        _give_back(connections, wanted, configured)
+    preview = _look(connections, group, inboxes, wanted, configured)
+    if dry_run or preview.refused:
+        return preview
+    if not wanted.confirm(preview):
+        return None
+    return _Renaming(connections, group, inboxes[0], wanted, preview).run(configured)
 
 
 def _require_new_name(settings: Settings, wanted: WantedRename) -> None:
@@ -169,7 +185,6 @@ def _look(
     wanted: WantedRename,
     configured: Sequence[str],
 ) -> RenameReport:
-    """`inboxes`: with logins that may write, and as the settings name them, if those are others."""
     databases, named = inboxes
     topics = group.all_topics()
     queues = group.queues(topics)
@@ -181,6 +196,11 @@ def _look(
         refused += _other_inboxes(databases, named, wanted.old)
     except DatabaseAway as error:
         raise _named(error) from error
+    refused += [
+        f"{n.incomplete} inbox rows of {wanted.old} are incomplete in {name}, end them by `reconciler incomplete`"
+        for name, n in counted
+        if n.incomplete
+    ]
     return RenameReport(
         old=wanted.old,
         new=wanted.new,
@@ -256,6 +276,13 @@ def _unfinished(connections: Connections, old: str) -> Iterator[str]:
         yield f"messages are handed over to {old}, let `reconciler replay` end them: {_listed(handed_over)}"
 
 
+def _give_back(connections: Connections, wanted: WantedRename, topics: Sequence[str]) -> None:
+    """A rename has ended halfway: what it gave to the new name must be closed for rounds of the old one."""
+    for topic in topics:
+        old = Subscription(environment=connections.settings.environment, topic=topic, group=wanted.old)
+        connections.ledger.candidates.rename(replace(old, group=wanted.new), old)
+
+
 @dataclass(slots=True)
 class _Renaming:
     """The acts, in their order."""
@@ -273,7 +300,8 @@ class _Renaming:
         """Offsets, inbox rows, then what the ledger knows of the group.
 
         Offsets come first: if this process dies, and members of the new name start all the same, they consume nothing
-        that the old name has passed.
+        that the old name has passed. The ledger comes last, once nothing can put the rename off any more: rounds of
+        the old name could send what people have closed.
         """
         old, new, preview = self.wanted.old, self.wanted.new, self.preview
         with recorded(
@@ -284,8 +312,12 @@ class _Renaming:
                 self.group.move(queue)
             inboxes = [self._copy(database, one) for database, one in zip(self.databases, preview.inboxes, strict=True)]
             outcome.result = f"{sum(one.copied or 0 for one in inboxes)} inbox rows copied"
-            outcome.result += f", {self._keep_ledger(configured)} verdicts"
             self._require_unchanged()
+            try:
+                outcome.result += f", {self._keep_ledger(configured)} verdicts"
+            except BaseException:  # ^C included
+                _give_back(self.connections, self.wanted, configured)
+                raise
             outcome.result += f", {len(preview.moved)} offsets set"
         notes = (
             *preview.notes,
@@ -316,6 +348,8 @@ class _Renaming:
         for topic in topics:
             old = Subscription(environment=environment, topic=topic, group=self.wanted.old)
             new = Subscription(environment=environment, topic=topic, group=self.wanted.new)
+            # One that never had a round answers from now on, and not for every message.
+            ledger.rounds.begin(old, at_ms=self.connections.clock.now_ms())
             if not ledger.rounds.rename(old, new):
                 since_ms = ledger.rounds.since_ms(old)
                 wanted = utc_text(since_ms, timespec="milliseconds") if since_ms else EVERYTHING
@@ -332,7 +366,8 @@ class _Renaming:
         unfinished = list(_unfinished(self.connections, self.wanted.old))
         if unfinished:
             raise ChangedMeanwhile(f"{self.wanted.old}", now={"unfinished": _listed(unfinished)})
-        late = {one.database: missing for one in self.databases if (missing := one.count().missing)}
+        counted = {one.database: one.count() for one in self.databases}
+        late = {name: n.missing + n.incomplete for name, n in counted.items() if n.missing or n.incomplete}
         if late:
             raise ChangedMeanwhile(
                 f"{self.wanted.old}", now={f"rows that came in {name}": n for name, n in late.items()}

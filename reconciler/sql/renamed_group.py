@@ -1,6 +1,7 @@
 """Inbox rows of a group that gets another name: what had its effect under the old name has it under the new one.
 
-Rows are added and never changed: a copy that ends halfway is begun again, and adds what is still missing.
+Rows are added and never changed: a copy that ends halfway is begun again, and adds what is still missing. Incomplete
+rows are left out: whoever ends one ends it under the old name, by which alone its message comes again.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ class RowsToCopy:
     """Rows of the old name in one database."""
 
     rows: int
-    #: Of those, without a row under the new name.
+    #: Of those, complete and without a row under the new name.
     missing: int
+    #: Of the rows, incomplete.
+    incomplete: int = 0
 
 
 class RenamedRows:
@@ -45,8 +48,10 @@ class RenamedRows:
         is_there = sa.exists().where(theirs.c.consumer_group == self._new, theirs.c.unique_key == inbox.c.unique_key)
         query = sa.select(sa.func.count()).select_from(inbox).where(self._of_old)
         with reading(self._engine) as connection:
-            rows = int(connection.execute(query).scalar_one())
-            return RowsToCopy(rows=rows, missing=int(connection.execute(query.where(~is_there)).scalar_one()))
+            is_whole = self._is_whole(self._columns(connection))
+            wanted = ((), (is_whole, ~is_there), (~is_whole,))
+            rows, missing, incomplete = (int(connection.execute(query.where(*of)).scalar_one()) for of in wanted)
+        return RowsToCopy(rows=rows, missing=missing, incomplete=incomplete)
 
     def extent(self) -> tuple[int, str, str]:
         """How many rows the old name has, and its lowest and highest key: a database is told by them from others."""
@@ -57,7 +62,7 @@ class RenamedRows:
             return int(rows), str(first or ""), str(last or "")
 
     def copy(self, seen: Callable[[int], None]) -> int:
-        """Writes each row of the old name under the new one unless that has the key. Returns how many were written.
+        """Writes each complete row of the old name under the new one unless that has the key. Returns how many.
 
         One transaction a page: a crash leaves whole pages. `seen` is told the rows of each.
         """
@@ -67,7 +72,7 @@ class RenamedRows:
                 columns = self._columns(connection)
                 read = connection.execute(
                     sa.select(*columns)
-                    .where(self._of_old, inbox.c.unique_key > after)
+                    .where(self._of_old, inbox.c.unique_key > after, self._is_whole(columns))
                     .order_by(inbox.c.unique_key)
                     .limit(PAGE_ROWS)
                 )
@@ -86,6 +91,10 @@ class RenamedRows:
         """An inbox that was not upgraded has fewer."""
         there = column_names(connection, inbox.name)
         return [column for column in inbox.c if column.name in there or not there]
+
+    @staticmethod
+    def _is_whole(columns: Sequence[sa.Column[Any]]) -> sa.ColumnElement[bool]:
+        return inbox.c.incomplete.is_(None) if inbox.c.incomplete in set(columns) else sa.true()
 
     def _renamed(self, connection: sa.Connection, rows: Sequence[Mapping[Any, Any]]) -> list[dict[str, Any]]:
         """Those that are missing under the new name, which holds a business id once: a second key is its duplicate."""

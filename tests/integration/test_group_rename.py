@@ -14,6 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 from reconciler.cli.app import run
+from reconciler.commands import group_rename
 from reconciler.commands.group_rename import WantedRename, rename_group
 from reconciler.commands.renamed_groups import told_of_renames
 from reconciler.contract.least_rights import GROUP_RENAME, RUN, grants
@@ -22,6 +23,7 @@ from reconciler.contract.tables import CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.errors import ChangedMeanwhile
+from reconciler.ledger.candidates import SqlCandidates
 from reconciler.ledger.operator_actions import SqlOperatorActions
 from reconciler.ledger.rounds import SqlRounds
 from reconciler.ledger.sql_ledger import SqlLedger
@@ -203,10 +205,37 @@ def test_a_time_that_the_login_may_not_change_is_left_to_a_person(
     assert 'set `since = "1970-01-01T00:00:00.005' in report["notes"][0]
 
 
-def test_an_effect_that_a_replay_worker_has_meanwhile_is_copied_before_the_new_name_goes_on(
+def test_a_group_that_had_no_round_answers_from_its_new_name_on(
+    shop: Shop, ledger: SqlLedger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert shop.rename(capsys, "--yes")[0] == 0
+    noted = SqlLedger(ledger.database.engine).rounds
+    assert noted.since_ms(of(NEW)) == noted.since_ms(of(OLD)) != 0
+
+
+def test_half_of_an_effect_is_ended_before_its_group_gets_another_name(
     shop: Shop, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No broker knows the worker, and no offset moves by it."""
+    shop.write(shop.inboxes[1], row(7, incomplete="a transaction"))
+    code, report = shop.rename(capsys, "--yes")
+    assert (code, ["1 inbox rows of billing are incomplete" in why for why in report["refused"]]) == (1, [True])
+    assert (shop.rows(NEW), shop.offset(NEW)) == ([0, 0], None)
+
+
+def closes(ledger: SqlLedger, key: str) -> None:
+    """A round has given the key to people."""
+    closed = Verification(
+        unique_key=key, verdict=Verdict.DELIVERED_NOT_APPLIED, evidence={}, first_seen_ms=1,
+        state=CandidateState.QUARANTINED, wait_seconds=0.0,
+    )  # fmt: skip
+    ledger.candidates.record(Shard(subscription=of(OLD), number=0), [closed])
+
+
+def test_an_effect_that_a_replay_worker_has_meanwhile_is_copied_before_the_new_name_goes_on(
+    shop: Shop, ledger: SqlLedger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No broker knows the worker, and no offset moves by it. What was closed is closed for the old name meanwhile."""
+    closes(ledger, KEYS[0])
     pages = itertools.count()
 
     def works(_seen: int, _of: int) -> None:
@@ -219,18 +248,70 @@ def test_an_effect_that_a_replay_worker_has_meanwhile_is_copied_before_the_new_n
         pytest.raises(ChangedMeanwhile, match=OLD),
     ):
         rename_group(connections, wanted, dry_run=False)
+    assert set(ledger.candidates.of_keys(of(OLD), KEYS)) == {KEYS[0]}
     code, report = shop.rename(capsys, "--yes")
     assert (code, [one["copied"] for one in report["inboxes"]]) == (0, [1, 0])
     assert (shop.rows(OLD), shop.rows(NEW), shop.offset(NEW)) == ([2, 1], [2, 1], 3)
+
+
+class Killed(BaseException):
+    """As by kill -9."""
+
+
+def test_a_rename_that_died_in_the_ledger_and_is_run_again_gives_back_what_was_closed(
+    shop: Shop, ledger: SqlLedger, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old name goes on for a while: its rounds could send what was dismissed."""
+    closes(ledger, KEYS[0])
+    rename = SqlCandidates.rename
+
+    def dies(*names: Any) -> int:
+        rename(*names)
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SqlCandidates, "rename", dies)
+        patched.setattr(group_rename, "_give_back", lambda *_: None)
+        patched.setattr(SqlOperatorActions, "end", lambda *_: None)
+        with suppress(Killed):
+            shop.rename(capsys, "--yes")
+    assert set(ledger.candidates.of_keys(of(NEW), KEYS)) == {KEYS[0]}
+    shop.send(TOPIC, 1)
+    for options in (("--dry-run",), ("--yes",)):
+        owner = NEW if "--dry-run" in options else OLD
+        assert shop.rename(capsys, *options)[0] == 1
+        assert set(ledger.candidates.of_keys(of(owner), KEYS)) == {KEYS[0]}
+    shop.pass_to(4)
+    assert shop.rename(capsys, "--yes")[0] == 0
+    shop.send(TOPIC, 1)
+    assert shop.rename(capsys, "--yes")[0] == 1  # it has an end: nothing goes back
+    assert set(ledger.candidates.of_keys(of(NEW), KEYS)) == {KEYS[0]}
+
+
+def test_a_rename_that_is_ended_in_the_ledger_leaves_what_was_closed_to_the_old_name(
+    shop: Shop, ledger: SqlLedger, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closes(ledger, KEYS[0])
+    rename = SqlCandidates.rename
+
+    def is_ended(*names: Any) -> int:
+        if rename(*names) and names[-1] == of(NEW):
+            raise KeyboardInterrupt
+        return 0
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SqlCandidates, "rename", is_ended)
+        with suppress(KeyboardInterrupt):
+            shop.rename(capsys, "--yes")
+    assert set(ledger.candidates.of_keys(of(OLD), KEYS)) == {KEYS[0]}
+    assert shop.rename(capsys, "--yes")[0] == 0
+    assert set(ledger.candidates.of_keys(of(NEW), KEYS)) == {KEYS[0]}
 
 
 def test_a_rename_that_dies_leaves_offsets_by_which_the_new_name_repeats_nothing(
     shop: Shop, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Members of the new name that start all the same would else begin at the oldest message."""
-
-    class Killed(BaseException):
-        """As by kill -9."""
 
     def dies(*_: object) -> int:
         raise Killed

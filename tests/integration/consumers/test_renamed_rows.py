@@ -50,7 +50,7 @@ def rows_of(engine: sa.Engine, group: str) -> list[dict[str, Any]]:
 
 
 def test_a_copy_that_died_is_gone_on_with_and_gives_every_row_once(engine: sa.Engine) -> None:
-    kept = row(7, incomplete="a transaction"), row(8, dedupe_key="order-8")
+    kept = row(7, source="replay"), row(8, dedupe_key="order-8")
     others = [row(number) for number in range(ROWS) if number not in (7, 8)]
     write(engine, *kept, *others, row(1, "stock"))
     rows = RenamedRows(engine, old="billing", new="invoices")
@@ -68,8 +68,19 @@ def test_a_copy_that_died_is_gone_on_with_and_gives_every_row_once(engine: sa.En
     assert rows.copy(seen.append) == 0
     before = rows_of(engine, "billing")
     assert [one | {"consumer_group": "invoices"} for one in before] == rows_of(engine, "invoices")
-    assert before[7]["incomplete"] == "a transaction"
+    assert before[7]["source"] == "replay"
     assert len(rows_of(engine, "stock")) == 1
+
+
+def test_an_incomplete_row_is_ended_under_the_old_name_before_it_is_copied(engine: sa.Engine) -> None:
+    write(engine, row(1), row(2, incomplete="a transaction"))
+    rows = RenamedRows(engine, old="billing", new="invoices")
+    assert (rows.count().missing, rows.count().incomplete, rows.copy(lambda _: None)) == (1, 1, 1)
+    assert (rows.count().missing, rows.count().incomplete) == (0, 1)
+    with writing(engine) as connection:
+        connection.execute(sa.update(inbox).where(inbox.c.incomplete.is_not(None)).values(incomplete=None))
+    assert (rows.count().missing, rows.count().incomplete, rows.copy(lambda _: None)) == (1, 0, 1)
+    assert [one["incomplete"] for one in rows_of(engine, "invoices")] == [None, None]
 
 
 def test_a_row_of_the_new_name_stays_and_a_business_id_has_one_owner(engine: sa.Engine) -> None:
