@@ -46,7 +46,7 @@ class AnnouncementsJudged:
     def judge(self) -> None:
         """At the end."""
         for name, offsets in self._world.redis.data.values.items():
-            if name.endswith(":offsets"):
+            if name.endswith(":offsets") and name.split(":")[4] in self._world.inboxes:
                 for field, stored in offsets.items():
                     broker, _, queue = (field.decode() if isinstance(field, bytes) else str(field)).partition("/")
                     if broker in self._world.cluster.brokers and queue.isdecimal():

@@ -7,6 +7,7 @@ from 4.3 on the half topic and the check service; from 5.1 on OP records are wri
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -66,6 +67,8 @@ class Broker:
         self.producers: dict[str, int] = {}
         self.finished: set[int] = set()
         self.check_position = 0
+        #: Retry topic and key of what waits for its next try, as often as it waits.
+        self.delayed: Counter[tuple[str, str]] = Counter()
         #: Grows when the broker loses its tail: offsets of before may mean other records now.
         self.era = 0
         self.is_disk_full = False
@@ -151,6 +154,17 @@ class Broker:
                 return True
         return False
 
+    def has_committed(self, key: str) -> bool:
+        """Whether the log still holds a copy of the message under its topic."""
+        topics = (HALF_TOPIC, SCHEDULE_TOPIC, DISCARD_TOPIC)
+        copies = (r for r in self.log if r is not None and r.system_flag != PREPARED and r.body != THEIRS)
+        return any(r.properties.get("UNIQ_KEY") == key and r.topic not in topics and r.topic[0] != "%" for r in copies)
+
+    def has_half(self, key: str) -> bool:
+        """Whether the log still holds a half of the message."""
+        halves = (r for r in self.log if r is not None and (r.topic == HALF_TOPIC or r.system_flag == PREPARED))
+        return any(half.properties.get("UNIQ_KEY") == key for half in halves)
+
     def query(self, topic: str, key: str) -> list[MessageRecord]:
         """QUERY_MESSAGE: what the index has by now."""
         self._index()
@@ -177,6 +191,10 @@ class Broker:
         """Records of a queue."""
         start = offset - self.first_offsets.get((topic, queue_id), 0)
         return self.queues.get((topic, queue_id), [])[max(0, start) : max(0, start) + maximum]
+
+    def keys_of(self, topic: str, queue_id: int) -> set[str]:
+        """Keys of what lies in a queue."""
+        return {record.unique_key for record in self.queues.get((topic, queue_id), ())}
 
     # ---- transactions
 
@@ -280,7 +298,14 @@ class Broker:
 
     def _retry_later(self, retry: str, properties: Mapping[str, str], body: bytes, times: int) -> None:
         pause = self.settings.retry_delay * min(times, 4)
-        self.kernel.after(pause, lambda: self.append(retry, 0, properties, body, reconsume_times=times))
+        place = (retry, properties.get("UNIQ_KEY", ""))
+        self.delayed[place] += 1
+
+        def come() -> None:
+            self.delayed[place] -= 1
+            self.append(retry, 0, properties, body, reconsume_times=times)
+
+        self.kernel.after(pause, come)
 
     # ---- what may happen to it
 

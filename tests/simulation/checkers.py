@@ -115,7 +115,7 @@ class Checkers:
     def _within_grace(self, key: str) -> None:
         """No look-up of a message before its group had its time, unless it was announced before its commit."""
         world = self._world
-        age = world.kernel.now - self._committed_at(key)
+        age = world.kernel.now - self.committed_at(key)
         if age < world.swarm.grace_period - world.swarm.skew_margin - 0.1 and key not in world.troubles.forged:
             self.judgement.other.append(f"{key} was looked up {age:.1f} s after its commit: no grace period")
 
@@ -148,6 +148,7 @@ class Checkers:
     def copied(self, record: Any) -> None:
         """A committed copy was stored."""
         self.copies[record.unique_key] += 1
+        self._world.since_judged.given(record.unique_key)
         self._world.kernel.tell(f"{record.broker_name} stores a copy of {record.unique_key[-4:]}")
 
     def repaired(self, process: Process, unique_key: str, kind: str) -> None:
@@ -155,7 +156,7 @@ class Checkers:
         world = self._world
         self.judgement.repairs += 1
         world.kernel.tell(f"repair by {kind} of {unique_key[-4:]}")
-        age = world.kernel.now - self._committed_at(unique_key)
+        age = world.kernel.now - self.committed_at(unique_key)
         # Announced before its commit, its row tells how old it is, by its database's clock.
         differs = world.swarm.skew_margin if unique_key in world.troubles.forged else 0.1
         if age < world.swarm.grace_period - differs and not world.redis_was_set:
@@ -201,7 +202,7 @@ class Checkers:
 
     def _proved(self, process: Process, unique_key: str, kind: str) -> None:
         """No repair before the index of every broker, that was heard of then, was proved to have passed the commit."""
-        committed_at = self._committed_at(unique_key)
+        committed_at = self.committed_at(unique_key)
         for name in self._world.cluster.brokers:
             if self._is_unheard_of(name) or process.knew_nothing_of.get(name, -1.0) > committed_at:
                 continue
@@ -219,6 +220,7 @@ class Checkers:
         world = self._world
         order = world.orders.get(unique_key)
         wanting = [group for group in world.inboxes if order is None or world.takes(group, order.tag)]
+        wanting = [group for group in wanting if not world.since_judged.is_before(group, unique_key)]
         return [group for group in wanting if not world.inboxes[group].has_row(unique_key)]
 
     def _in_vain(self, process: Process, unique_key: str, kind: str) -> None:
@@ -347,9 +349,10 @@ class Checkers:
                 self._compare(effect, group)
                 if effect.source == HandedOverMessage.__name__:
                     self.acts.handed_over(group, effect.unique_key, effect.at)
-            for key, order in world.orders.items():
-                if self._committed(key) and not effects[key] and world.takes(group, order.tag):
+            for key in world.orders:
+                if self._committed(key) and not effects[key] and world.owes(group, key):
                     self._without_effect(group, key)
+        world.since_judged.judge()
         self.announcements.judge()
         self._outboxes()
         self._budgets()
@@ -362,8 +365,8 @@ class Checkers:
             judgement.unaccounted.append(f"not quiet at the end: {why_not}")
         return judgement
 
-    def _committed_at(self, key: str) -> float:
-        """Long ago for a key without a commit."""
+    def committed_at(self, key: str) -> float:
+        """When the business committed; long ago for a key without a commit."""
         return max(database.orders.get(key, -1e9) for database in self._world.outboxes)
 
     def _committed(self, key: str) -> bool:
@@ -404,7 +407,7 @@ class Checkers:
                 if row is None or not row.is_committed:
                     self.judgement.other.append(f"{key} was committed, its outbox row says {row and row.state}")
                 elif row.state is OutboxState.SETTLED and not all(
-                    world.is_told(group, key) for group in self._lacking(key)
+                    world.is_told(group, key) for group in self._lacking(key) if world.since_judged.is_owed(group, key)
                 ):
                     self.judgement.other.append(f"{key} is settled, and not every group that takes it has its effect")
 

@@ -198,7 +198,7 @@ class ClassicWorld(World):
             self._begin("producer", f"producer-{number}", partial(self._producer, number))
         for group in self.inboxes:
             for number in range(swarm.consumers):
-                self._begin("consumer", f"{group}-{number}", partial(self._consumer, group, number))
+                self._begin("consumer", f"{group}-{number}", partial(self.consumer, group, number))
         self._begin("reconciler", "classic-job", lambda process: ClassicJob(self, process))
 
     def recorder_of(self, client: SimulatedRedis, group: str) -> KeyRecorder:

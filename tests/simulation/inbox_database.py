@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,6 +85,12 @@ class InboxDatabase:
         """A DB-API connection."""
         return InboxConnection(self, process)
 
+    def renamed(self, group: str) -> InboxDatabase:
+        """The same database under the group's new name: it has no row of that name yet, and the effects are there."""
+        new = copy(self)
+        new.group, new.rows, new.open_rows = group, {}, {}
+        return new
+
 
 class GroupInboxes:
     """The databases of one group."""
@@ -118,6 +125,25 @@ class GroupInboxes:
             return {}
         rows = Counter(key for database in self.databases for key in database.rows if database.is_whole(key))
         return {e.unique_key: e.at for e in sorted(self.effects, key=lambda e: e.at) if rows[e.unique_key] > 1}
+
+
+class Inboxes(dict[str, GroupInboxes]):
+    """By group; a name that a group had before is no group, and can be looked up."""
+
+    def __init__(self, of_group: Mapping[str, GroupInboxes]) -> None:
+        super().__init__(of_group)
+        self.former: dict[str, GroupInboxes] = {}
+
+    def rename(self, old: str, new: str, inboxes: GroupInboxes) -> None:
+        """The group keeps its place."""
+        groups = {new if group == old else group: found for group, found in self.items()}
+        self.former[old] = self[old]
+        groups[new] = inboxes
+        self.clear()
+        self.update(groups)
+
+    def __missing__(self, group: str) -> GroupInboxes:
+        return self.former[group]
 
 
 class InboxConnection:

@@ -29,11 +29,12 @@ class Operator:
 
     def __init__(self, world: World, process: Process) -> None:
         self._world = world
+        self._plan = world.plan
         self._process = process
         self._ledger = world.ledger_of(process)
         self._rounds = rounds_of(world, process)
         self._dismissals = Dismissals(
-            closings=self._ledger.closings, configured=[plan.subscription for plan in world.plan.subscriptions]
+            closings=self._ledger.closings, configured=[plan.subscription for plan in self._plan.subscriptions]
         )
         self._repairs_left = REPAIRS_MAX
         process.spawn(self._run)
@@ -65,7 +66,7 @@ class Operator:
         return found[self._world.kernel.any_of(len(found))] if found else None
 
     def _look(self, key: str) -> KeyAsSeen:
-        topic, ledger = self._world.plan, self._ledger
+        topic, ledger = self._plan, self._ledger
         rows = [ledger.candidates.of_keys(plan.subscription, [key]).get(key) for plan in topic.subscriptions]
         repairs = ledger.repairs.of_keys(topic.environment, topic.topic, [key])
         return KeyAsSeen(candidates=[row for row in rows if row is not None], repairs=repairs.get(key, ()))
@@ -90,7 +91,7 @@ class Operator:
             return
         self._think()
         self._repairs_left -= 1
-        for plan in self._world.plan.subscriptions:
+        for plan in self._plan.subscriptions:
             if self._world.candidate(plan.group, key) is None:
                 continue
             try:

@@ -170,6 +170,7 @@ class Reconciling:
 
     def __init__(self, world: World, process: Process) -> None:
         self._world = world
+        self._plan = world.plan
         self._process = process
         self.rounds = rounds_of(world, process)
         client = SimulatedRedis(world.redis, process, retries=bool(world.swarm.of("retries on")))
@@ -186,7 +187,7 @@ class Reconciling:
         world, process = self._world, self._process
         process.sleep(world.swarm.round_interval * world.kernel.dice.random())
         while True:
-            for plan in world.plan.subscriptions:
+            for plan in self._plan.subscriptions:
                 try:
                     self.rounds.run(plan.subscription)
                 except TransientError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from tests.simulation.faults import FAULTS
+from tests.simulation.faults import ASKED_FOR, FAULTS
 
 #: Releases of the broker.
 VERSIONS = ("3.2.6", "4.2.0", "4.4.0", "4.9.7", "5.3.3")
@@ -87,21 +87,15 @@ def draw(
     # Where everything goes wrong at once, a careful reconciler repairs nothing until it is over: some histories have
     # few faults, so that repairs meet them.
     share = pick((0.1, 0.2, 0.5, 0.8, 0.9))
-    for trouble in TROUBLES:
-        strength = dice.random()
-        is_on = dice.random() < share
-        if trouble in never:
-            continue
-        if trouble in always:
-            swarm.troubles[trouble] = 0.5 + strength / 2
-        elif is_on and (only is None or trouble in only):
-            swarm.troubles[trouble] = strength
+    swarm.troubles = _troubles(dice, share, only=only, always=always, never=never)
     if swarm.of("overlapping consumers") or swarm.of("inboxes by instance"):
         swarm.consumers = max(2, swarm.consumers)
     if swarm.of("several outboxes"):
         swarm.producers = 2
     if "groups that pop" in always:
         swarm.version = "5.3.3"
+    if swarm.of("groups added"):
+        swarm.groups = 1  # and one more
     if swarm.of("keys of text"):
         swarm.groups = 2
     if swarm.of("route"):
@@ -110,3 +104,22 @@ def draw(
         swarm.reconcilers = 2
     swarm.clocks_differ = dice.random() < 0.5 and only is None
     return swarm
+
+
+def _troubles(
+    dice: random.Random, share: float, *, only: frozenset[str] | None, always: frozenset[str], never: frozenset[str]
+) -> dict[str, float]:
+    """Those that are on, with their strengths."""
+    found: dict[str, float] = {}
+    for trouble in TROUBLES:
+        if trouble in ASKED_FOR:
+            continue  # no dice are thrown: histories without them are what they were
+        strength = dice.random()
+        is_on = dice.random() < share
+        if trouble in never:
+            continue
+        if trouble in always:
+            found[trouble] = 0.5 + strength / 2
+        elif is_on and (only is None or trouble in only):
+            found[trouble] = strength
+    return found | dict.fromkeys(sorted(ASKED_FOR & always), 1.0)

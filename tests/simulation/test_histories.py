@@ -12,6 +12,7 @@ import pytest
 
 from tests.simulation.ablation import try_all
 from tests.simulation.checkers import Judgement
+from tests.simulation.faults import ASKED_FOR
 from tests.simulation.mutants import Mutant, mutants, patched
 from tests.simulation.run import add_up, judge_classic, judged
 from tests.simulation.swarm import TROUBLES, draw
@@ -38,9 +39,19 @@ def test_no_history_loses_doubles_invents_or_changes_a_message(number: int) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("trouble", sorted(ASKED_FOR))
+def test_no_history_in_which_groups_change_loses_doubles_invents_or_changes_a_message(trouble: str) -> None:
+    lines: list[str] = []
+    drawn = (run_history(draw(seed, always=frozenset({trouble}))) for seed in range(1, 61))
+    sums, _ = add_up(drawn, write=lines.append)
+    assert not sums["failing_histories"], "\n".join(lines)
+
+
+@pytest.mark.slow
 def test_every_trouble_is_drawn_on_and_off() -> None:
     drawn = [draw(seed) for seed in range(200)]
-    for trouble in TROUBLES:
+    for trouble in set(TROUBLES) - ASKED_FOR:
         assert 0 < sum(bool(swarm.of(trouble)) for swarm in drawn) < 200, trouble
 
 

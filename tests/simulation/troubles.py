@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tests.simulation.added_groups import add_group
 from tests.simulation.broker import THEIRS, Broker
 from tests.simulation.clock_steps import set_right, step
 from tests.simulation.inbox_database import InboxDatabase
@@ -46,7 +47,6 @@ class Troubles:
         self._dice = world.kernel.dice
         self._of = world.swarm.of
         self._is_over = False
-        self._inboxes = [one for inboxes in world.inboxes.values() for one in inboxes.databases]
         #: Group -> keys that an operator's offset reset has skipped.
         self.reset_over: dict[str, set[str]] = {}
         #: Keys whose outbox row nobody will ever be able to read again.
@@ -67,6 +67,14 @@ class Troubles:
             self._kernel.after(30 + 100 * self._dice.random(), self._correct_tags)
         if world.swarm.clocks_differ:
             self._several(self._step_clock, 2)
+        if self._of("groups added"):
+            self._kernel.after(world.swarm.load_seconds * (0.2 + 0.6 * self._dice.random()), partial(add_group, world))
+        if self._of("groups renamed"):
+            self._kernel.after(world.swarm.load_seconds * 0.6 * self._dice.random(), world.begin_renaming)
+
+    @property
+    def _inboxes(self) -> list[InboxDatabase]:
+        return [one for inboxes in self._world.inboxes.values() for one in inboxes.databases]
 
     # ---- messages
 
@@ -115,13 +123,22 @@ class Troubles:
         world.announcements_lost = 0.3 * of("announcements lost")
         world.announcements_twice = 0.3 * of("announcements lost")
         for database in world.databases:
-            kind = "outbox" if isinstance(database, OutboxDatabase) else "inbox"
-            database.commit_reply_lost = 0.05 * of(f"{kind} commits")
-            database.deadlocks = 0.02 * of("rollbacks" if kind == "outbox" else "flaky handlers")
+            self._set_rates_of(database)
         for broker in world.cluster.brokers.values():
             broker.ends_busy = 0.3 * of("end busy")
             if of("index lag"):
                 broker.settings.index_lag = 8 * of("index lag") ** 3
+
+    def _set_rates_of(self, database: OutboxDatabase | InboxDatabase) -> None:
+        kind = "outbox" if isinstance(database, OutboxDatabase) else "inbox"
+        database.commit_reply_lost = 0.05 * self._of(f"{kind} commits")
+        database.deadlocks = 0.02 * self._of("rollbacks" if kind == "outbox" else "flaky handlers")
+
+    def of_new(self, inbox: InboxDatabase) -> None:
+        """A database that came in mid-history has the troubles of the others."""
+        if not self._is_over:
+            inbox.link.trouble(self._of("inbox away"), self._of("inbox away"))
+            self._set_rates_of(inbox)
 
     # ---- accidents at some moments
 

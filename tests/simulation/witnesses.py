@@ -183,7 +183,7 @@ class SimulatedLookups(Lookups):
         return Lookup(presence=said.presence, records=said.records, answers=(answer,))
 
 
-class _OffsetsSeen:
+class OffsetsSeen:
     """reconciler.rocketmq.client.offsets.Offsets."""
 
     def __init__(self, process: Process, cluster: Cluster) -> None:
@@ -227,7 +227,7 @@ class SimulatedWatermarks(Watermarks):
         self._client = ClientSeen(process, cluster)  # type: ignore[assignment]
         self._routes = routes  # type: ignore[assignment]
         self._families = families  # type: ignore[assignment]
-        self._offsets = _OffsetsSeen(process, cluster)  # type: ignore[assignment]
+        self._offsets = OffsetsSeen(process, cluster)  # type: ignore[assignment]
         self._reused = ReusedOffsets(process.clock)
         self._process = process
         self._cluster = cluster
@@ -341,6 +341,20 @@ class _AdminSeen:
             return sorted({topic for named, topic, _ in broker.offsets if named == group})
 
         told: list[str] = ask(self._process, broker, answer, "QUERY_TOPICS_BY_CONSUMER")
+        return told
+
+    def topics(self, address: str) -> list[str]:
+        broker = self._cluster.at(address)
+        told: list[str] = ask(self._process, broker, lambda: sorted({at[1] for at in broker.offsets}), "GET_ALL_TOPIC")
+        return told
+
+    def groups_of_topic(self, address: str, topic: str) -> list[str]:
+        broker = self._cluster.at(address)
+
+        def answer() -> list[str]:
+            return sorted({group for group, named, _ in broker.offsets if named == topic})
+
+        told: list[str] = ask(self._process, broker, answer, "QUERY_TOPIC_CONSUME_BY_WHO")
         return told
 
     def request_mode(self, address: str, group: str, topic: str) -> None:

@@ -23,12 +23,13 @@ from reconciler.rocketmq.producer.ending import EndAnswer, EndStatus
 from reconciler.rocketmq.wire.codes import HALF_TOPIC, MQVersion
 from reconciler.rocketmq.wire.record import MessageRecord
 from reconciler.testing.memory import MemoryLedger
+from tests.simulation.added_groups import SinceJudged
 from tests.simulation.broker import Broker, BrokerSettings
 from tests.simulation.checkers import Checkers, Judgement
 from tests.simulation.consuming import ConsumingService, ShardRecorder
 from tests.simulation.faults import saw_at_rest, saw_round
 from tests.simulation.halfway import EndsHalves
-from tests.simulation.inbox_database import GroupInboxes, InboxDatabase
+from tests.simulation.inbox_database import GroupInboxes, InboxDatabase, Inboxes
 from tests.simulation.kernel import NEVER, Kernel, Link, Process, ServerClock, SimulationBug
 from tests.simulation.key_shapes import KeyShapes
 from tests.simulation.operators import Operator
@@ -37,6 +38,7 @@ from tests.simulation.producing import ENVIRONMENT, Order, ProducingService, Swe
 from tests.simulation.reconciling import Announcing, LedgerSeen, Reconciling
 from tests.simulation.redis_client import RedisServer, SimulatedRedis
 from tests.simulation.redis_data import RedisData
+from tests.simulation.renamed_groups import RenamesGroup, Renaming
 from tests.simulation.repairs_seen import end_answer
 from tests.simulation.rest import unrest
 from tests.simulation.strangers import Stranger
@@ -83,6 +85,9 @@ class World:
         self.end_lost = self.end_late = self.end_twice = self.checks_lost = 0.0
         self.group_stopped_until: dict[str, float] = {}
         self.announcers_stopped_until = self.reconcilers_stopped_until = 0.0
+        self.renaming: Renaming | None = None
+        #: New name of a group -> the one that it had at the beginning.
+        self.first_names: dict[str, str] = {}
         self.producers_stay_away = False
         self.is_healed, self.healed_at = False, 0.0
         # Servers.
@@ -101,16 +106,17 @@ class World:
         groups = [f"group-{number}" for number in range(swarm.groups)]
         #: Two a group where it has several: the database is a function of the message, or of the instance.
         count = 2 if swarm.of("several inboxes") or swarm.of("inboxes by instance") else 1
-        self.inboxes = {g: GroupInboxes([self._inbox(g) for _ in range(count)]) for g in groups}
-        inboxes = [database for several in self.inboxes.values() for database in several.databases]
-        self.databases: list[OutboxDatabase | InboxDatabase] = [*self.outboxes, *inboxes]
+        self.databases: list[OutboxDatabase | InboxDatabase] = [*self.outboxes]
+        self.inboxes = Inboxes({g: GroupInboxes([self.new_inbox(g) for _ in range(count)]) for g in groups})
+        #: Groups that came in mid-history.
+        self.added: list[str] = []
         self.ledger_clock = ServerClock(kernel, self._skew())
         self.ledger = MemoryLedger(self.ledger_clock, host_clock=ServerClock(kernel, 0))
         self._ledger_link = self._link("ledger")
         self.plan = TopicPlan(
             environment=ENVIRONMENT,
             topic=TOPIC,
-            subscriptions=tuple(self._subscription(group) for group in groups),
+            subscriptions=tuple(self.subscription(group) for group in groups),
             producer_groups=frozenset({PRODUCER_GROUP}),
             shards=swarm.shards,
             repair_order=ORDERS[swarm.repair_order],
@@ -125,6 +131,7 @@ class World:
         self.wrongly_set: list[Process] = []
         self.cluster.groups_that_pop |= {group for group in groups if self.pops(group)}
         self.checkers = Checkers(self)
+        self.since_judged = SinceJudged(self, self.checkers.judgement.other)
         self._watch()
         self.on_round: Callable[[str], None] = lambda _root: None
         # Messages.
@@ -174,12 +181,15 @@ class World:
     def _link(self, name: str) -> Link:
         return Link(self.kernel, name, delay_seconds=0.002)
 
-    def _inbox(self, group: str) -> InboxDatabase:
+    def new_inbox(self, group: str) -> InboxDatabase:
+        """One more database of a consuming service."""
         database = InboxDatabase(self.kernel, group, link=self._link("inbox"), skew_ms=self._skew())
         database.has_column = bool(self.swarm.of("halfway handlers"))
+        self.databases.append(database)
         return database
 
-    def _subscription(self, group: str) -> SubscriptionPlan:
+    def subscription(self, group: str) -> SubscriptionPlan:
+        """A group of the topic, as settings have it."""
         return SubscriptionPlan(
             subscription=Subscription(environment=ENVIRONMENT, topic=TOPIC, group=group),
             tags=self.tags_of(group),
@@ -207,8 +217,7 @@ class World:
         if swarm.of("mixed group"):
             self._begin("producer", "stranger", self._stranger)
         for group in self.inboxes:
-            for number in range(swarm.consumers):
-                self._begin("consumer", f"{group}-{number}", partial(self._consumer, group, number))
+            self.start_consumers(group)
         for number in range(swarm.sweepers):
             self._begin("sweeper", f"sweeper-{number}", lambda process: Sweeping(self, process))
         for number in range(swarm.announcers):
@@ -220,31 +229,86 @@ class World:
         for number in range(2 if swarm.of("operators") else 0):
             self._begin("operator", f"operator-{number}", lambda process: Operator(self, process))
 
+    def start_consumers(self, group: str) -> None:
+        """The members of a group."""
+        for number in range(self.swarm.consumers):
+            self._begin("consumer", f"{group}-{number}", partial(self.consumer, group, number))
+
+    def restart(self, *kinds: str) -> None:
+        """Processes of these kinds, one after the other, with the settings as they are by then."""
+        for process in self.processes:
+            if process.kind in kinds:
+                self.kernel.after(30 * self.kernel.dice.random() ** 2, process.die)
+
     def _producer(self, number: int, process: Process) -> ProducingService:
         self._producing += 1
         service = ProducingService(self, process, self.outboxes[number % len(self.outboxes)])
         process.on_death.append(partial(self._producer_died, process))
         return service
 
-    def _consumer(self, group: str, number: int, process: Process) -> ConsumingService:
+    def consumer(self, group: str, number: int, process: Process) -> ConsumingService:
+        """A member of a group."""
         return ConsumingService(self, process, group, number)
 
     def _begin(self, kind: str, name: str, make: Callable[[Process], Any]) -> None:
+        process = self.start_one(kind, name, make)
+        process.on_death.append(partial(self._again, kind, name, make))
+
+    def start_one(self, kind: str, name: str, make: Callable[[Process], Any]) -> Process:
+        """A process that nobody starts again."""
         process = Process(self.kernel, kind, name, skew_ms=self._skew())
         self.processes = [known for known in self.processes if not known.is_dead]
         self.processes.append(process)
         if self.plan is not self.right_plan and kind in ("sweeper", "announcer", "reconciler"):
             self.wrongly_set.append(process)
         self.troubles.plan(process)
-        process.on_death.append(partial(self._again, kind, name, make))
         process.spawn(lambda: self._services.__setitem__(process, make(process)))
+        return process
 
     def _again(self, kind: str, name: str, make: Callable[[Process], Any]) -> None:
         if kind == "producer" and self.producers_stay_away:
             self.kernel.saw("producer does not come back", name)
             return
         pause = 1.0 if self.is_healed else 20 * self.kernel.dice.random() ** 2
-        self.kernel.after(pause, lambda: self._begin(kind, name, make))
+        self.kernel.after(pause, partial(self._once_more, kind, name, make))
+
+    def _once_more(self, kind: str, name: str, make: Callable[[Process], Any]) -> None:
+        if self.renaming is None or not self.renaming.is_away(kind, name):
+            self._begin(kind, name, make)
+        elif not self.renaming.is_done:
+            self.kernel.after(1.0, partial(self._once_more, kind, name, make))
+
+    def begin_renaming(self) -> None:
+        """A person gives the last group another name."""
+        group = list(self.inboxes)[-1]
+        # Under another name nothing tells that other tags were set before.
+        has_wrong_tags = bool(self.swarm.of("tags corrected")) and group == self.right_plan.subscriptions[0].group
+        if not self.pops(group) and not has_wrong_tags:
+            renaming = self.renaming = Renaming(self, group)
+            self._begin("operator who renames", "renamer", lambda process: RenamesGroup(self, process, renaming))
+
+    def rename(self, old: str, new: str, inboxes: GroupInboxes) -> None:
+        """The settings have the new name from now on, and everybody who judges."""
+        self.first_names[new] = old
+        self.inboxes.rename(old, new, inboxes)
+        self.added[:] = [new if group == old else group for group in self.added]
+        is_right = self.plan is self.right_plan
+        self.right_plan = _renamed(self.right_plan, old, new)
+        self.plan = self.right_plan if is_right else _renamed(self.plan, old, new)
+        acts, judged = self.checkers.acts, self.checkers._left_by_setting
+        acts.dismissed.update({(new, key): at for (group, key), at in acts.dismissed.items() if group == old})
+        for kept in (self.undone, judged, self._halfway):
+            kept |= {(new, key) for group, key in kept if group == old}
+        self.troubles.reset_over[new] = self.troubles.reset_over.get(old, set())
+
+    def first_name(self, group: str) -> str:
+        """What a group was called at the beginning."""
+        return self.first_names.get(group, group)
+
+    def delayed(self) -> list[tuple[str, str]]:
+        """Retry topic and key of messages that come again."""
+        brokers = self.cluster.brokers.values()
+        return [place for broker in brokers for place, number in broker.delayed.items() if number]
 
     def _stranger(self, process: Process) -> Stranger:
         self._producing += 1
@@ -314,7 +378,7 @@ class World:
 
     def tags_of(self, group: str) -> frozenset[str] | None:
         """Tags that a group subscribes to; None: all."""
-        if self.swarm.of("filtered") and group == "group-0":
+        if self.swarm.of("filtered") and self.first_name(group) == "group-0":
             return PAID
         return None
 
@@ -327,9 +391,13 @@ class World:
         """True if the group wants messages of the tag."""
         return tag == "paid" or self.tags_of(group) is None
 
+    def owes(self, group: str, key: str) -> bool:
+        """True if the group has to have the effect of a committed order."""
+        return self.takes(group, self.orders[key].tag) and self.since_judged.is_owed(group, key)
+
     def may_be_left_out(self, group: str) -> bool:
-        """A setting has, or had, wrong tags for the group."""
-        return bool(self.wrongly_set) and group == self.right_plan.subscriptions[0].group
+        """A setting has, or had, wrong tags for the group, or it was not in the settings of some process."""
+        return group in self.added or (bool(self.wrongly_set) and group == self.right_plan.subscriptions[0].group)
 
     def is_committed(self, key: str) -> bool:
         """The business of the message has committed."""
@@ -363,7 +431,10 @@ class World:
         row, is_unreadable = self.candidate(group, key), key in self.troubles.unreadable
         is_half_unreadable = self.inboxes[group].has_unreadable_half(key)
         is_closed = row is not None and row.state is not CandidateState.OPEN and row.verdict is not Verdict.CONSUMED
-        if is_closed and self.is_excused(group, key):
+        is_undecided = (
+            row is not None and row.verdict is Verdict.UNKNOWN and key in self.troubles.reset_over.get(group, ())
+        )
+        if (is_closed or is_undecided) and self.is_excused(group, key):
             return True
         is_misled = row is not None and row.verdict is Verdict.REJECTED and self._is_withheld(key)
         if row is None or row.damage is not None or is_misled:
@@ -454,7 +525,7 @@ class World:
 
     def candidate(self, group: str, key: str) -> Candidate | None:
         """The ledger's row."""
-        (subscription,) = (plan.subscription for plan in self.plan.subscriptions if plan.group == group)
+        subscription = Subscription(environment=ENVIRONMENT, topic=TOPIC, group=group)
         return self.ledger.rows.candidates.get((subscription, key))
 
     def has_open_outage(self) -> bool:
@@ -495,6 +566,12 @@ class World:
         for process in self.processes:
             process.is_dead = True
         self.kernel.close()
+
+
+def _renamed(plan: TopicPlan, old: str, new: str) -> TopicPlan:
+    name = Subscription(environment=ENVIRONMENT, topic=TOPIC, group=new)
+    plans = [replace(one, subscription=name) if one.group == old else one for one in plan.subscriptions]
+    return replace(plan, subscriptions=tuple(plans))
 
 
 def run_history(swarm: Swarm, *, story: list[str] | None = None) -> Judgement:
