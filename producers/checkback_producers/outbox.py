@@ -496,11 +496,11 @@ def _reopened_sql(dialect: str, keys: int) -> str:
 def _mark_sql(dialect: str, keys: int, before: tuple[OutboxState, ...], after: OutboxState, time: str) -> str:
     markers = ", ".join([MARKERS[dialect]] * keys)
     states = ", ".join(f"'{state}'" for state in before)
-    marked = f"unique_key IN ({markers}) AND state IN ({states})"
+    # PostgreSQL takes all keys as one array, and as one that it plans unseen: else it estimates every key of a list.
+    wanted = f"= ANY((SELECT {markers})::varchar[])" if dialect == "postgresql" else f"IN ({markers})"
+    marked = f"unique_key {wanted} AND state IN ({states})"
     if dialect == "postgresql":
-        # All keys are one array, and one that is planned unseen: else every key of a list is estimated. Rows are locked
-        # in the order of keys: an UPDATE takes them as its plan finds them, and two of two plans may deadlock.
-        marked = f"unique_key = ANY((SELECT {markers})::varchar[]) AND state IN ({states})"
+        # Locked in the order of keys: an UPDATE locks rows as its plan finds them, and two plans may deadlock.
         marked = f"unique_key IN (SELECT unique_key FROM {outbox.name} WHERE {marked} ORDER BY unique_key FOR UPDATE)"  # noqa: S608  # names of ours
     return f"UPDATE {outbox.name} SET state = '{after}', {time} WHERE {marked}"  # noqa: S608  # names of ours
 

@@ -35,7 +35,7 @@ def incomplete(
     group: Annotated[str, typer.Option("--group", help="Consumer group.")],
     reason: Annotated[str, typer.Option("--reason", help="What was found or done; kept with the act.")],
     keys: Annotated[list[str] | None, typer.Argument(help="Unique keys.", show_default=False)] = None,
-    all_old: Annotated[bool, typer.Option("--all", help="Every incomplete row of the group.")] = False,
+    every_row: Annotated[bool, typer.Option("--all", help="Every incomplete row of the group.")] = False,
     also_young: Annotated[
         bool, typer.Option("--also-young", help="Rows younger than 15 minutes, too: no handler runs for them any more.")
     ] = False,
@@ -62,7 +62,7 @@ def incomplete(
     from reconciler.commands.operator_actions import operator
     from reconciler.wiring.connections import Connections
 
-    if bool(keys) == all_old:
+    if bool(keys) == every_row:
         raise InvalidValue("KEYS", keys or [], "name keys, or give --all, not both")
     if not reason.strip():
         raise InvalidValue("--reason", reason, "say what was found or done")

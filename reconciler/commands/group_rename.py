@@ -216,9 +216,9 @@ def _other_inboxes(databases: Sequence[RenamedRows], named: Sequence[RenamedRows
     """Rows that are copied in another database leave the members of the new name without any."""
     if not named:
         return
-    found, expected = [sorted(one.extent() for one in of) for of in (databases, named)]
-    if found != expected:
-        there, here = (", ".join(f"{one.database}: {one.extent()[0]}" for one in of) for of in (named, databases))
+    found, expected = ([(one.extent(), one.database) for one in of] for of in (databases, named))
+    if sorted(extent for extent, _ in found) != sorted(extent for extent, _ in expected):
+        there, here = (", ".join(f"{name}: {rows}" for (rows, *_), name in of) for of in (expected, found))
         yield (
             f"--url leads elsewhere than inbox_url, name each inbox by one: rows of {old} in {there}; --url has {here}"
         )

@@ -112,17 +112,17 @@ class OutboxInspector:
     def of_others(self, producer_groups: Collection[str]) -> Sequence[OtherGroup]:
         """NEW rows of producer groups that are none of these: no sweep announces them. The longest wait first; rows
         of the future have waited for as long as they lie ahead."""
-        newest_last = (
+        oldest_rows = (
             sa.select(outbox.c.producer_group, outbox.c.topic, outbox.c.created_at_ms)
             .where(outbox.c.state == OutboxState.NEW.value)
             .order_by(outbox.c.created_at_ms)
             .limit(ROWS_COUNTED_MAX)
             .subquery()
         )
-        names, oldest = (newest_last.c.producer_group, newest_last.c.topic), sa.func.min(newest_last.c.created_at_ms)
+        names, oldest = (oldest_rows.c.producer_group, oldest_rows.c.topic), sa.func.min(oldest_rows.c.created_at_ms)
         others = (
             sa.select(*names, oldest, sa.func.count())
-            .where(newest_last.c.producer_group.not_in(sorted(producer_groups)))
+            .where(oldest_rows.c.producer_group.not_in(sorted(producer_groups)))
             .group_by(*names)
         )
         with reading(self._engine) as connection:

@@ -24,8 +24,9 @@ from dataclasses import dataclass, field, replace
 
 from reconciler.clock import Clock
 from reconciler.contract.queue_proof import QueueRecord
+from reconciler.contract.tables import EVERY_GROUP
 from reconciler.errors import ReconcilerError
-from reconciler.policy.ports import EVERY_GROUP, ProvedFrom, SeenQueue, SeenQueues
+from reconciler.policy.ports import ProvedFrom, SeenQueue, SeenQueues
 
 #: A queue's last record is looked at again after this long at the earliest: one pull of one message, and one more if
 #: the queue has grown.
@@ -249,7 +250,7 @@ def _tell_changes(place: Place, old: _Known | None, known: _Known, *, end: int) 
                 topic,
                 number,
                 broker,
-                group or "every group",
+                "every group" if group == EVERY_GROUP else group,
                 proved[group].queue_offset,
             )
 

@@ -28,7 +28,7 @@ ROWS_A_TRANSACTION = 200
 
 #: Groups of a queue that are kept: the others begin with a doubt.
 GROUPS_MAX = 64
-_PROVED = re.compile(r"(\d{1,19}) (\d{1,19}) (\d{1,19}) ([%|0-9A-Za-z_-]{0,255})", re.ASCII)
+_PROVED = re.compile(r"(\d{1,19}) (\d{1,19}) (\d{1,19}) (\*|[%|0-9A-Za-z_-]{1,255})", re.ASCII)
 
 _NAMES = ("broker", "queue_id", "queue_offset", "proof")
 _ROWS = RowReader(FLOOR, _NAMES)

@@ -477,7 +477,7 @@ grace_period_seconds = {self._grace_period_seconds}
 
 [logging]
 format = "json"
-{self._extra or _QUICK}
+{self._extra or QUICK}
 """
 
     def _brokers(self) -> str:
@@ -486,7 +486,7 @@ format = "json"
         return f"\n{acl}[rocketmq.tls]\n{self._source_of('key_password')}\n"
 
 
-_QUICK = """
+QUICK = """
 [rounds]
 interval_seconds = 0.5
 skew_margin_seconds = 0.5

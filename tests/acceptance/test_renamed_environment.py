@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.conftest import DeploymentFactory
+from tests.acceptance.deployment import QUICK
 from tests.polling import eventually
 
 pytestmark = [
@@ -18,18 +19,8 @@ pytestmark = [
 ]  # fmt: skip
 
 PAGE = (Path(__file__).parents[2] / "docs/how-to/operations.md").read_text(encoding="utf-8")
-SETTINGS = """
-[rounds]
-interval_seconds = 0.5
-skew_margin_seconds = 0.5
-[repairs]
-check_back_wait_seconds = 0
-[sweep]
-interval_seconds = 0.5
-sweep_after_seconds = 2.0
-settle_after_seconds = 3.0
-announce_again_after_seconds = 4.0
-"""
+#: The last section is [sweep].
+SETTINGS = f"{QUICK}announce_again_after_seconds = 4.0\n"
 
 
 def test_under_the_new_environment_what_was_dismissed_stays_unsent_and_what_was_lost_is_repaired_once(

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import threading
-from collections.abc import Callable
-from types import TracebackType
-from typing import Self
+
+from tests.services.relay import Relay, shut
 
 
-class Gate:
+class Gate(Relay):
     """Passes on both ways between a port of its own and a server's. Threads of its own, two a connection.
 
     `hold()`: it goes on to take connections and bytes, as the kernel does for a server that stands still, and nothing
@@ -22,16 +20,11 @@ class Gate:
         self, port: int, *, listen: tuple[str, int] = ("127.0.0.1", 0), rewrites: tuple[bytes, bytes] = (b"", b"")
     ) -> None:
         """`rewrites`: words of clients that the server gets other ones for, of the same length."""
-        self._server = ("127.0.0.1", port)
+        super().__init__(port, listen=listen)
         self._rewrites = rewrites
-        self._listener = socket.create_server(listen)
-        self.port: int = self._listener.getsockname()[1]
-        self._lock = threading.Lock()
         self._is_holding = False
         self._asked: set[int] = set()
-        self._sockets: list[socket.socket] = []
-        self._threads: list[threading.Thread] = []
-        self._spawn(self._accept)
+        self.start()
 
     def count(self) -> None:
         """Counts from zero."""
@@ -54,23 +47,10 @@ class Gate:
         with self._lock:
             return len(self._asked)
 
-    def _spawn(self, target: Callable[..., None], *arguments: object) -> None:
-        thread = threading.Thread(target=target, args=arguments, daemon=True)
-        self._threads.append(thread)
-        thread.start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            server = socket.create_connection(self._server)
-            for one in (client, server):
-                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._sockets += [client, server]
-            self._spawn(self._requests, client, server)
-            self._spawn(self._answers, client, server)
+    def serve(self, client: socket.socket, server: socket.socket) -> None:
+        """One thread a direction."""
+        self.spawn(self._requests, client, server)
+        self.spawn(self._answers, client, server)
 
     def _requests(self, client: socket.socket, server: socket.socket) -> None:
         with contextlib.suppress(OSError):
@@ -80,7 +60,7 @@ class Gate:
                     self._asked.add(id(client))
                 if not is_holding:
                     server.sendall(data.replace(*self._rewrites) if self._rewrites[0] else data)
-        _shut(server)
+        shut(server)
 
     def _answers(self, client: socket.socket, server: socket.socket) -> None:
         with contextlib.suppress(OSError):
@@ -90,28 +70,4 @@ class Gate:
                 if not is_holding:
                     client.sendall(data)
         if not self._is_holding:
-            _shut(client)
-
-    def close(self) -> None:
-        """Closes every connection, and stops listening."""
-        _shut(self._listener)
-        self._listener.close()
-        for one in self._sockets:
-            _shut(one)
-        for thread in self._threads:
-            thread.join(60)
-        for one in self._sockets:
-            one.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-def _shut(one: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        one.shutdown(socket.SHUT_RDWR)
+            shut(client)

@@ -9,7 +9,6 @@ reconciler/wiring puts them together.
 from reconciler.policy.ports.actions import Intent, OperatorAction, OperatorActions
 from reconciler.policy.ports.activity import Activities, Activity, ActivityBucket
 from reconciler.policy.ports.announcing import (
-    EVERY_GROUP,
     Admission,
     AnnouncementLedger,
     AnnouncementQueue,
@@ -96,7 +95,6 @@ __all__ = [
     "ATTEMPTS_MAX",
     "COUNTED_MAX",
     "ENDED_JOBS",
-    "EVERY_GROUP",
     "EVERY_ROW",
     "USE_SECONDS",
     "WHENEVER_COMMITTED_MS",

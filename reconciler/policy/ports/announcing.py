@@ -52,10 +52,6 @@ class KnownRecords:
     trail: Sequence[QueueRecord] = ()
 
 
-#: Stands for all groups in SeenQueue.proved_from.
-EVERY_GROUP = ""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProvedFrom:
     """Where a group's offset proves something again, in a queue that gave offsets a second time: of records at this

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from reconciler.contract.queue_proof import QueueRecord
-from reconciler.policy.ports import EVERY_GROUP, AnnouncementQueue, ProvedFrom, SeenQueue
+from reconciler.contract.tables import EVERY_GROUP
+from reconciler.policy.ports import AnnouncementQueue, ProvedFrom, SeenQueue
 from tests.contract.ledger.conftest import DatabaseWorld
 from tests.contract.ledger.rows import shard
 
