@@ -64,7 +64,8 @@ class SqlSession(CallersConnection):
 
         A handler may roll back and go on, and databases do so by themselves: InnoDB at a deadlock (1213), SQLite at a
         full disk or ON CONFLICT ROLLBACK. The next statement begins another transaction, without the row, and neither
-        driver nor SQLAlchemy notices. A savepoint ends with its transaction; `insert` has PostgreSQL's id.
+        driver nor SQLAlchemy notices. A savepoint ends with its transaction; `insert` has PostgreSQL's id. sqlite3 with
+        autocommit=False (3.12) begins none after a rollback of SQLite's own: each statement is durable at once.
         """
         if self.dialect != "postgresql" and not self._is_marked:
             self.execute(f"SAVEPOINT {_SAVEPOINT}", {})

@@ -87,7 +87,7 @@ def test_a_transaction_begun_by_hand_in_autocommit_is_refused_before_its_handler
 
 
 @pytest.mark.parametrize("mode", ["deferred", "pep 249"])
-def test_sqlite_has_no_effect_without_its_row_in_any_mode(engine: sa.Engine, mode: str) -> None:
+def test_sqlite_finds_a_handler_that_goes_on_after_a_rollback_in_any_mode(engine: sa.Engine, mode: str) -> None:
     if engine.dialect.name != "sqlite":
         pytest.skip("SQLite only")
     if mode == "pep 249" and sys.version_info < (3, 12):
@@ -108,7 +108,9 @@ def test_sqlite_has_no_effect_without_its_row_in_any_mode(engine: sa.Engine, mod
         bill = transactional_handler(lambda: sqlite3.connect(path, **options), group="billing")(handler)
         with pytest.raises(UsageError, match="ended the inbox's transaction"):
             bill.apply(received)
-        assert effect_count(engine, received.unique_key) == 0
+        # PEP 249's mode begins no transaction after a rollback of SQLite's own: found, and documented, but too late.
+        is_too_late = mode == "pep 249" and handler is on_conflict_rollback
+        assert effect_count(engine, received.unique_key) == int(is_too_late)
 
 
 @pytest.mark.sql("postgres")
