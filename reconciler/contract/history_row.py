@@ -175,5 +175,22 @@ GAP = Table(
     ),
 )
 
+REREAD = Table(
+    name="reread",
+    doc="Rounds that went with Redis' memory before they were captured, where announcements are read again from at or "
+    "below the last round that was. What that round had not accounted for, rounds of the new memory take once more, "
+    "as their own. An audit that does not know this stream refuses the history.",
+    columns=(
+        *_SUBSCRIPTION,
+        Column("shard", "integer", "Shard."),
+        Column("epoch", "name", "Redis memory that was lost."),
+        Column("first_generation", "bigint", "First round that is missing."),
+        Column("last_generation", "bigint", "Last round that is missing."),
+        Column("from_ms", "bigint", "Redis TIME of the last round that was captured."),
+        Column("at_ms", "bigint", "Redis TIME of the first round of the new memory."),
+        Column("sources", "text", "JSON: the offset of each queue from which announcements are read again."),
+    ),
+)
+
 #: Every stream; docs and schemas are made from it.
-HISTORY_STREAMS = (ANNOUNCED, CONSUMED, LEFT, PENDING, SNAPSHOT, ROUND, GATE, VERDICT, REPAIR, GAP)
+HISTORY_STREAMS = (ANNOUNCED, CONSUMED, LEFT, PENDING, SNAPSHOT, ROUND, GATE, VERDICT, REPAIR, GAP, REREAD)

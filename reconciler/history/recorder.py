@@ -21,7 +21,7 @@ from reconciler.history.event_rows import rows_of
 from reconciler.history.health import Counters, Health
 from reconciler.history.positions import HistoryPositions
 from reconciler.history.round_rows import gaps_of_rows
-from reconciler.history.shard_records import ShardRecords, capture_shard, snapshot_records
+from reconciler.history.shard_records import Floors, ShardRecords, capture_shard, no_floors, snapshot_records
 from reconciler.history.sink import HistorySink
 from reconciler.history.spool import Spool, WriterFolder
 from reconciler.policy.ports import RoundCapture, RoundDone, RoundMark
@@ -56,8 +56,10 @@ class HistoryRecorder:
         read_positions: Callable[[], HistoryPositions],
         counters: Counters,
         clock: Clock,
+        floors: Floors = no_floors,
     ) -> None:
         self._port = port
+        self._floors = floors
         self._sink = sink
         self._place = place
         self._read_positions = read_positions
@@ -65,6 +67,8 @@ class HistoryRecorder:
         self._clock = clock
         self._positions: HistoryPositions | None = None
         self._marks: dict[Shard, RoundMark] = {}
+        #: The rounds of the marks, where this process or the ledger knows them.
+        self._last: dict[Shard, RoundDone | None] = {}
         #: The last round of each shard before this process, until its first capture.
         self._before: dict[Shard, RoundDone] = {}
         #: Day (since 1970, UTC) of the last capture of a shard: when it changes, pending is written down.
@@ -123,6 +127,7 @@ class HistoryRecorder:
                 self._marks.setdefault(shard, mark)
                 self._days.setdefault(shard, _day(mark.at_ms))
             self._before = dict(self._positions.stored)
+            self._last = dict(self._positions.stored)
             self.positions_known.set()
 
     def _record_events(self, spool: Spool) -> None:
@@ -184,6 +189,8 @@ class HistoryRecorder:
             ran=self._sink.ran(shard),
             uncaptured=self._sink.uncaptured(shard),
             stored=self._before.get(shard),
+            last=self._last.get(shard),
+            floors=self._floors,
         )
 
     def _durable(self, found: ShardRecords) -> None:
@@ -191,6 +198,7 @@ class HistoryRecorder:
         shard, counters = found.shard, self._counters
         if found.mark is not None:
             self._marks[shard] = found.mark
+            self._last[shard] = found.done
             self._sink.captured(found.mark, shard)
             counters.captured_until_ms = max(counters.captured_until_ms, found.mark.at_ms)
         today = _day(found.now_ms)
@@ -202,6 +210,8 @@ class HistoryRecorder:
         counters.rounds_missed += found.missed
         if found.junk:
             logger.error("history_junk_left_out", extra={"shard": str(shard), "members": found.junk})
+        if found.reread:
+            logger.warning("history_rounds_reread", extra={"shard": str(shard), "rounds": found.reread})
         if found.missed:
             logger.error("history_rounds_missed", extra={"shard": str(shard), "rounds": found.missed})
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from reconciler.contract.history_row import (
@@ -11,6 +12,7 @@ from reconciler.contract.history_row import (
     GAP,
     LEFT,
     PENDING,
+    REREAD,
     ROUND,
     SNAPSHOT,
     Leaving,
@@ -119,6 +121,13 @@ def gap_of_rounds(
         "reason": reason,
     }
     return RowBatch(stream=GAP.name, shared=named(shard.subscription) | about)
+
+
+def reread_rounds(gap: RowBatch, floors: Mapping[str, int]) -> RowBatch:
+    """The same rounds, where announcements are read again from these offsets."""
+    columns = ("epoch", "first_generation", "last_generation", "from_ms", "at_ms", "topic", "consumer_group", "shard")
+    about = {name: gap.shared[name] for name in columns}
+    return RowBatch(stream=REREAD.name, shared=about | {"sources": json.dumps(floors, sort_keys=True)})
 
 
 def gaps_of_rows(streams: Iterable[str], *, from_ms: int, at_ms: int, rows: int | None, reason: str) -> list[RowBatch]:

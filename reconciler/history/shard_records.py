@@ -5,7 +5,7 @@ Pure but for the port. A mark moves only when its rows are durable, so rounds ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from reconciler.contract.history_row import SnapshotKind
@@ -17,11 +17,20 @@ from reconciler.history.round_rows import (
     gap_of_rounds,
     members_of,
     pending_batch,
+    reread_rounds,
     round_batches,
     snapshot_batch,
     without_junk,
 )
 from reconciler.policy.ports import Capture, CapturedRound, PendingSnapshot, RoundCapture, RoundDone, RoundMark
+
+#: Queue ("<broker>/<queue>") -> the offset from which its announcements are read after Redis lost its memory, for these
+#: queues of a shard. None: that loses some for its group, or is not known. Raises DatabaseAway.
+Floors = Callable[[Shard, Iterable[str]], Mapping[str, int] | None]
+
+
+def no_floors(_shard: Shard, _queues: Iterable[str]) -> None:
+    """Nothing is known of them: rounds that are lost stay a gap."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +45,12 @@ class ShardRecords:
     rounds: int
     #: Rounds that are known to be missing.
     missed: int
+    #: Rounds that went with Redis' memory, and are made good by the rounds of the new one.
+    reread: int
     #: Redis TIME of the capture.
     now_ms: int
+    #: What this process knows of the round of `mark`: its offsets.
+    done: RoundDone | None = None
     #: Members of the rounds' sets that are no unique keys: they are left out.
     junk: int = 0
 
@@ -50,13 +63,18 @@ def capture_shard(
     ran: Mapping[tuple[str, int], RoundDone],
     uncaptured: Mapping[str, tuple[int, int]],
     stored: RoundDone | None = None,
+    last: RoundDone | None = None,
+    floors: Floors = no_floors,
 ) -> ShardRecords:
-    """Captures one shard. Raises RedisAway and InvariantViolation.
+    """Captures one shard. Raises RedisAway, DatabaseAway and InvariantViolation.
 
     `ran`: the last rounds of this process, for their counts. `uncaptured`: epoch -> first and last generation that ran
     in this process and were not captured. Only those are recorded as a gap: other rounds may lie in another writer's
     spool, and readers find every hole between generations by themselves. `stored`: the last round that the ledger knew
     when the process began; rounds that went with Redis' memory leave no hole between generations.
+    `last`: the round of `after`, where this process or the ledger knows it. What is announced below its offsets was
+    captured, and what was open then lies above the floor of that time; so rounds that are lost behind it are no gap
+    where the floor has not passed these offsets (policy/shard_rounds.py holds it back).
     """
     capture = port.capture(shard, after=after)
     first_ms = capture.rounds[0].at_ms if capture.rounds else capture.now_ms
@@ -65,36 +83,60 @@ def capture_shard(
         known.setdefault((stored.epoch, stored.generation), stored)
         if stored.generation > after.generation and stored.epoch != capture.epoch:
             uncaptured = {stored.epoch: (after.generation + 1, stored.generation), **uncaptured}
-    missed = list(_missed(capture, uncaptured, known))
-    records = [
-        [
-            gap_of_rounds(
-                shard,
-                epoch=epoch,
-                generations=(first, last),
-                from_ms=_not_before_ms(after, known.get((epoch, first))),
-                at_ms=first_ms,
-                reason=reason,
-            )
-        ]
-        for epoch, first, last, reason in missed
-    ]
-    junk = 0
+    is_anew = bool(capture.rounds) and capture.rounds[0].generation == 1
+    records: list[list[RowBatch]] = []
+    missed = reread = 0
+    for epoch, first, final, reason in _missed(capture, uncaptured, known):
+        row = gap_of_rounds(
+            shard,
+            epoch=epoch,
+            generations=(first, final),
+            from_ms=_not_before_ms(after, known.get((epoch, first))),
+            at_ms=first_ms,
+            reason=reason,
+        )
+        is_lost = is_anew and epoch != capture.epoch
+        again = _read_again(after, last, known.get((epoch, final)), floors) if is_lost else None
+        records.append([row if again is None else reread_rounds(row, again)])
+        if again is None:
+            missed += final - first + 1
+        else:
+            reread += final - first + 1
+    done, junk = last, 0
     for of_redis in capture.rounds:
         captured = without_junk(of_redis)
         junk += members_of(of_redis) - members_of(captured)
         done = ran.get((captured.epoch, captured.generation))
-        counts = done.counts if done is not None and done.at_ms == captured.at_ms else None
+        done = done if done is not None and done.at_ms == captured.at_ms else None
+        counts = done.counts if done is not None else None
         records.append(round_batches(captured, counts))
     return ShardRecords(
         shard=shard,
         records=tuple(records),
         mark=capture.rounds[-1].mark if capture.rounds else _mark_without_rounds(capture, after, first_ms),
         rounds=len(capture.rounds),
-        missed=sum(last - first + 1 for _, first, last, _ in missed),
+        missed=missed,
+        reread=reread,
         now_ms=capture.now_ms,
+        done=done,
         junk=junk,
     )
+
+
+def _read_again(
+    after: RoundMark | None, last: RoundDone | None, lost: RoundDone | None, floors: Floors
+) -> Mapping[str, int] | None:
+    """From where announcements are read again, if that is nowhere above the last round that was captured."""
+    if after is None or last is None or lost is None or _mark_of(last) != after:
+        return None
+    found = floors(last.shard, sorted({*last.offsets, *lost.offsets}))
+    if found is None or any(offset > last.offsets.get(queue, 0) for queue, offset in found.items()):
+        return None
+    return found
+
+
+def _mark_of(done: RoundDone) -> RoundMark:
+    return RoundMark(epoch=done.epoch, generation=done.generation, at_ms=done.at_ms)
 
 
 def _missed(

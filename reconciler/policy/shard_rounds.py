@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from reconciler.clock import Clock
 from reconciler.contract.subscription import Shard, Subscription
-from reconciler.errors import InvariantViolation
+from reconciler.errors import DatabaseAway, InvariantViolation
 from reconciler.policy.events import EventSink, RoundsVoided, ShardRoundRan, ShardStopped
 from reconciler.policy.plan import EVERY_MESSAGE_MS
 from reconciler.policy.ports import RoundDone, RoundLeases, Rounds, ShardMemory, ShardState
@@ -45,7 +47,10 @@ class ShardRounds:
         lease_seconds: float,
         clock: Clock,
         events: EventSink,
+        floors_behind: int = 0,
     ) -> None:
+        """`floors_behind`: the floor of a round is told so many rounds later. A history can read as many back: should
+        they go with Redis' memory before it has, their announcements lie above the floor and are read again."""
         self._memory = memory
         self._clock = clock
         self._leases = leases
@@ -53,6 +58,9 @@ class ShardRounds:
         self._owner = owner
         self._lease_seconds = lease_seconds
         self._events = events
+        self._floors_behind = floors_behind
+        #: Rounds of this process, oldest first, whose floors wait to be told. A crash leaves a floor that is lower.
+        self._untold: dict[Shard, deque[RoundDone]] = {}
 
     def keeps(self, shard: Shard) -> bool:
         """Takes or renews the lease; False: another owner has the shard."""
@@ -61,6 +69,9 @@ class ShardRounds:
     def release(self, shard: Shard) -> None:
         """Gives the lease up, at shutdown."""
         self._leases.release(shard, token=self._owner)
+        with suppress(DatabaseAway):  # the next owner's rounds tell theirs
+            for done in self._untold.pop(shard, ()):
+                self._tell_floor(done)
 
     def since_ms(self, subscription: Subscription, *, shards: Sequence[Shard] = ()) -> int:
         """Since when the subscription answers for messages; noted now where `shards`, all that it has, are to have
@@ -88,7 +99,7 @@ class ShardRounds:
         if done is not None:
             self._rounds.store(done)
             self._events.emit(ShardRoundRan(done=done))
-            self._rounds.raise_floor(shard.subscription, done.floor, done.floor_proofs)
+            self._raise_floor(done)
         pending, oldest_ms = self._memory.pending_size(shard)
         return ShardRound(
             shard=shard,
@@ -99,6 +110,18 @@ class ShardRounds:
             oldest_pending_ms=oldest_ms,
             clock_behind_seconds=_clock_behind_seconds(done) if done is not None else 0.0,
         )
+
+    def _raise_floor(self, done: RoundDone) -> None:
+        """Floors of another memory than this round's are never told: what they say was accounted for went with it."""
+        untold = self._untold.setdefault(done.shard, deque())
+        if untold and untold[-1].epoch != done.epoch:
+            untold.clear()
+        untold.append(done)
+        if len(untold) > self._floors_behind:
+            self._tell_floor(untold.popleft())
+
+    def _tell_floor(self, done: RoundDone) -> None:
+        self._rounds.raise_floor(done.shard.subscription, done.floor, done.floor_proofs)
 
     def _void(self, shard: Shard, last: RoundDone) -> None:
         """Redis fell back behind stored rounds, unless another owner was quicker than our two reads."""

@@ -6,8 +6,9 @@ import logging
 import os
 import re
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,11 +16,12 @@ from ulid import ULID
 
 from reconciler.clock import Clock
 from reconciler.contract.keyspace import HISTORY_GENERATIONS_MAX
-from reconciler.contract.subscription import Subscription
+from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import member_of
 from reconciler.errors import MissingDependency
 from reconciler.history.sink import HistorySink
 from reconciler.policy.events import Event, EventSink
+from reconciler.policy.ports import AnnouncementQueue
 from reconciler.settings.schema import Settings
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from reconciler.policy.plan import TopicPlan
     from reconciler.policy.ports import Ledger
     from reconciler.shards.client import RoundRedis
+    from reconciler.wiring.evidence import WitnessAdapters
 
 __all__ = [
     "HistoryOverview",
@@ -58,6 +61,11 @@ class RecordedRounds(Protocol):
     @property
     def ledger(self) -> Ledger:
         """Whose rounds are recorded."""
+        ...
+
+    @property
+    def witnesses(self) -> WitnessAdapters:
+        """What their verdicts rest on."""
         ...
 
 
@@ -153,6 +161,7 @@ def build_history(recorded: RecordedRounds, *, sink: HistorySink, clock: Clock) 
         ),
         counters=counters,
         clock=clock,
+        floors=partial(_floors, recorded),
     )
     return HistoryService(
         sink=sink,
@@ -162,6 +171,22 @@ def build_history(recorded: RecordedRounds, *, sink: HistorySink, clock: Clock) 
         clock=clock,
         seal_seconds=history.seal_seconds,
     )
+
+
+def _floors(recorded: RecordedRounds, shard: Shard, queues: Iterable[str]) -> Mapping[str, int] | None:
+    """From where announcements are read after Redis lost its memory. None without an inbox: what was consumed in the
+    rounds that are lost is on record nowhere else. Raises DatabaseAway."""
+    subscription = shard.subscription
+    if not recorded.witnesses.inbox.is_configured(subscription):
+        return None
+    topic = recorded.settings.unique_key_topic.name_for(subscription.topic)
+    found: dict[str, int] = {}
+    for name in queues:
+        broker, _, number = name.rpartition("/")
+        queue = AnnouncementQueue(unique_key_topic=topic, broker=broker, queue_id=int(number))
+        floor = recorded.ledger.announcements.floor(subscription, queue)
+        found[name] = 0 if floor is None else floor.queue_offset
+    return found
 
 
 def open_reader(settings: Settings) -> HistoryReader | None:

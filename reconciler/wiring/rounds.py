@@ -178,6 +178,7 @@ class RoundAssembly:
                 lease_seconds=settings.rounds.lease_seconds,
                 clock=clock,
                 events=self.events,
+                floors_behind=history_generations(settings),
             ),
             memory=self.memory,
             selector=CandidateSelector(

@@ -32,7 +32,7 @@ TOPIC, GROUP, PRODUCER = "ORDERS", "billing", "shop"
 
 _TYPES = {"key": pa.binary(), "name": pa.string(), "digest": pa.binary(), "bigint": pa.int64(), "integer": pa.int32()}
 _LAYOUTS = {table.name: table for table in EVIDENCE_TABLES}
-STREAMS = ("announced", "consumed", "left", "pending", "snapshot", "round", "gate", "verdict", "gap")
+STREAMS = ("announced", "consumed", "left", "pending", "snapshot", "round", "gate", "verdict", "gap", "reread")
 
 _GROUP = {"topic": TOPIC, "consumer_group": GROUP}
 _ROUND = {**_GROUP, "shard": 0, "epoch": "e1", "generation": 1}
@@ -81,6 +81,16 @@ _DEFAULTS: Mapping[str, Row] = {
         "state": "OPEN",
         "first_seen_ms": START_MS + 5000,
         "evidence": "{}",
+    },
+    "reread": {
+        **_GROUP,
+        "shard": 0,
+        "epoch": "e1",
+        "first_generation": 2,
+        "last_generation": 3,
+        "from_ms": START_MS + 4000,
+        "at_ms": START_MS + 20_000,
+        "sources": "{}",
     },
     "gap": {**_GROUP, "shard": 0, "from_ms": START_MS, "at_ms": END_MS, "stream": "announced", "reason": "disk full"},
 }

@@ -300,3 +300,45 @@ def test_a_snapshot_of_the_same_life_does(tmp_path: Path) -> None:
     evidence.story(KEY)
     evidence.rows["consumed"].pop()
     assert outcome(evidence, tmp_path).classes["UNACCOUNTED"] == 1
+
+
+def test_a_snapshot_taken_while_rounds_ran_that_redis_lost_accuses_nobody_and_the_answer_says_so(
+    tmp_path: Path,
+) -> None:
+    evidence = clean()
+    evidence.add("snapshot", epoch="e1", generation=2, at_ms=START_MS + 15_000)
+    evidence.rows["snapshot"].pop(0)
+    evidence.story(KEY)
+    evidence.rows["consumed"].pop()
+    assert outcome(evidence, tmp_path / "before").classes["UNACCOUNTED"] == 1
+    evidence.add("reread")
+    found = outcome(evidence, tmp_path / "after")
+    assert found.classes["UNACCOUNTED"] == 0
+    [told] = [one for one in found.not_checked if one.class_name == "UNACCOUNTED"]
+    assert "Redis lost its memory" in told.why
+    assert found.no_answer is None
+
+
+def test_an_effect_is_none_because_rounds_after_a_loss_took_its_consumption(tmp_path: Path) -> None:
+    """What the reconciler puts together again is its own account; commits and effects are asked of the databases."""
+    evidence = clean()
+    evidence.add("reread")
+    evidence.add("outbox", KEY)
+    evidence.add("announced", KEY, epoch="e2", at_ms=START_MS + 20_000)
+    evidence.add("consumed", KEY, epoch="e2", at_ms=START_MS + 20_000)
+    found = outcome(evidence, tmp_path)
+    assert (found.classes["LOST"], found.no_answer) == (1, None)
+
+
+def test_times_of_rounds_are_not_counted_across_rounds_that_redis_lost(tmp_path: Path) -> None:
+    evidence = clean()
+    evidence.story(KEY)
+    for stream in ("announced", "consumed"):
+        evidence.rows[stream][-1].update(epoch="e2", at_ms=START_MS + 30_000)
+    [before] = outcome(evidence, tmp_path / "before").subscriptions
+    assert before.latencies["commit_to_announced"].largest_ms == 29_000
+    evidence.add("reread")
+    [after] = outcome(evidence, tmp_path / "after").subscriptions
+    assert after.latencies["commit_to_announced"].largest_ms < 20_000
+    counts = [one.latencies["commit_to_effect"].count for one in (before, after)]
+    assert counts[0] == counts[1], "the effect's time is the inbox's"

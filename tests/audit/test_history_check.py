@@ -424,6 +424,36 @@ def test_a_round_that_only_the_ledger_knows_is_a_gap(history: WrittenHistory) ->
     assert state.ledger_rounds == 122
 
 
+def test_rounds_whose_announcements_were_read_again_are_no_gap_and_those_beside_them_are(
+    history: WrittenHistory,
+) -> None:
+    """Redis lost minutes 20 to 22 of shard 0, and the first round of its new memory ran in minute 30."""
+    anew = [round_row(0, n + 1, START_MS + (30 + n) * 60_000, epoch="test:2") for n in range(60)]
+    lost = {"topic": "ORDERS", "consumer_group": "billing", "shard": 0, "epoch": "test:1", "sources": "{}"}
+    times = {"from_ms": START_MS + 19 * 60_000, "at_ms": START_MS + 30 * 60_000}
+    rounds = [*minutes(-10, 20, shards=(0,)), *anew, *minutes(-10, 90, shards=(1,))]
+    history.seal({"round": rounds})
+    known = stored(*minutes(-10, 23, shards=(0,)))
+    before = check(history, ledger_rounds=known)
+    assert [gap.why for gap in before.gaps] == [
+        "the ledger stored generations 120 to 122 of epoch test:1, history lacks them"
+    ]
+    assert before.reread == ()
+
+    history.seal({"reread": [{**lost, **times, "first_generation": 120, "last_generation": 122}]})
+    state = check(history, ledger_rounds=known)
+    assert (state.problems, state.gaps, state.other_gaps) == ((), (), ())
+    [made_good] = state.reread
+    assert (made_good.shard, made_good.from_ms, made_good.to_ms) == (0, times["from_ms"], times["at_ms"])
+    assert state.watermarks == {KEY: START_MS + 89 * 60_000}
+
+    unknown = stored(*minutes(-10, 23, shards=(0,)), *(round_row(1, n, START_MS + n, epoch="test:0") for n in (7, 8)))
+    assert [gap.shard for gap in check(history, ledger_rounds=unknown).gaps] == [1], "another shard"
+    late = stored(round_row(0, 131, START_MS + 31 * 60_000))
+    assert [gap.from_ms for gap in check(history, ledger_rounds=late).gaps] == [START_MS + 31 * 60_000], "later"
+    assert check(history, START_MS + HOUR_MS, END_MS + HOUR_MS).reread == (), "of another window"
+
+
 def test_a_growing_history_changes_no_old_answer(history: WrittenHistory) -> None:
     history.seal({"round": minutes(-10, 2000)})
     before = check(history)

@@ -26,7 +26,7 @@ from reconciler.audit.history.check import DAY_MS, HistoryState, check_history, 
 from reconciler.audit.history.table import read_stream_file, trusted_bytes
 from reconciler.audit.places import open_folder, place_of
 from reconciler.audit.result.documents import time_text
-from reconciler.audit.result.values import AuditedSubscription, InputFile, NoAnswer, UncheckedRule
+from reconciler.audit.result.values import AuditedSubscription, HistoryGap, InputFile, NoAnswer, UncheckedRule
 from reconciler.contract.evidence_layout import LEDGER_ROUND_EVIDENCE
 from reconciler.contract.history_row import HISTORY_STREAMS, PREFIXES, SNAPSHOT
 from reconciler.contract.manifest import HistoryFile, entry_name, manifest_folder
@@ -93,7 +93,7 @@ def load_evidence(
         files=_by_prefix(root, document, history_root, used),
         inputs=_inputs(document, state, used),
         closed=closed,
-        not_checked=not_checked(document, subscriptions),
+        not_checked=not_checked(document, subscriptions, state.reread),
         no_answer=_no_answer(document, state, closed),
     )
 
@@ -220,6 +220,7 @@ def _planned(
     snapshots: Mapping[tuple[str, str], Mapping[int, tuple[Snapshot, ...]]],
 ) -> GroupPlan:
     watermark_ms = history.watermarks.get((asked.topic, asked.group))
+    reread = [lost for lost in history.reread if (lost.topic, lost.group) == (asked.topic, asked.group)]
     return GroupPlan(
         topic=asked.topic,
         group=asked.group,
@@ -229,8 +230,17 @@ def _planned(
         # What happened after the databases were read is not in the evidence: no key is called lost for it.
         as_of_ms=document.collected_at_ms if watermark_ms is None else min(watermark_ms, document.collected_at_ms),
         outboxes_complete=document.outboxes.issuperset(asked.producer_groups),
-        snapshots=snapshots.get((asked.topic, asked.group), {}),
+        snapshots={
+            shard: tuple(one for one in of if not any(_went_with(one, shard, lost) for lost in reread))
+            for shard, of in snapshots.get((asked.topic, asked.group), {}).items()
+        },
+        reread_ms=tuple(sorted({lost.to_ms for lost in reread})),
     )
+
+
+def _went_with(snapshot: Snapshot, shard: int, lost: HistoryGap) -> bool:
+    """Taken while rounds ran that history has not: what it lacks, one of them may have matched."""
+    return shard == lost.shard and lost.from_ms < snapshot.at_ms <= lost.to_ms
 
 
 def _is_closed(asked: AuditedSubscription, document: EvidenceDocument, history: HistoryState) -> bool:

@@ -41,6 +41,8 @@ class GroupPlan:
     outboxes_complete: bool
     #: By shard, in the order of at_ms.
     snapshots: Mapping[int, tuple[Snapshot, ...]] = field(default_factory=dict)
+    #: Times of the first rounds after Redis lost rounds that history has not: what rounds took before is not all known.
+    reread_ms: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,19 +7,36 @@ from collections.abc import Sequence
 from reconciler.audit.evidence.document import EvidenceDocument
 from reconciler.audit.evidence.plan import GroupPlan
 from reconciler.audit.result.classes import NUMBERS, KeyClass
-from reconciler.audit.result.values import AuditedSubscription, UncheckedRule
+from reconciler.audit.result.documents import time_text
+from reconciler.audit.result.values import AuditedSubscription, HistoryGap, UncheckedRule
 
 
-def not_checked(document: EvidenceDocument, plans: Sequence[GroupPlan]) -> tuple[UncheckedRule, ...]:
+def not_checked(
+    document: EvidenceDocument, plans: Sequence[GroupPlan], reread: Sequence[HistoryGap] = ()
+) -> tuple[UncheckedRule, ...]:
     """By topic, group and the order of the list; one reason a rule."""
     found: list[UncheckedRule] = []
     for asked, plan in zip(document.subscriptions, plans, strict=True):
-        whys = _whys(asked, plan, document)
+        lost = [one for one in reread if (one.topic, one.group) == (asked.topic, asked.group)]
+        whys = _lost_account(lost) | _whys(asked, plan, document)
         found += [
             UncheckedRule(topic=asked.topic, group=asked.group, class_name=str(name), why=whys[name])
             for name in sorted(whys, key=lambda one: NUMBERS[one])
         ]
     return tuple(found)
+
+
+def _lost_account(lost: Sequence[HistoryGap]) -> dict[KeyClass, str]:
+    """Of the reconciler's own account only what is before and after the loss is known; commits and effects are read
+    from outbox and inbox as ever."""
+    if not lost:
+        return {}
+    from_ms, to_ms = min(one.from_ms for one in lost), max(one.to_ms for one in lost)
+    return {
+        KeyClass.UNACCOUNTED: f"Redis lost its memory: rounds from {time_text(from_ms)} to {time_text(to_ms)} are not "
+        "there. Of keys that were announced before, this is judged only where a snapshot of before shows it; the times "
+        "at which rounds took keys are not counted across it"
+    }
 
 
 def _whys(asked: AuditedSubscription, plan: GroupPlan, document: EvidenceDocument) -> dict[KeyClass, str]:

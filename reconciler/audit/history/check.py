@@ -3,7 +3,8 @@
 Before: chain.py has read the manifest. After: evidence/folder.py plans the files that are named here.
 
 A round that history lacks is a gap: a `gap` row names it, or it is a hole between two generations of a shard; so is the
-time before a subscription's first round and after its last one. A gap in a window means that there is no answer.
+time before a subscription's first round and after its last one. None is what went with Redis' memory, where a `reread`
+row says that rounds of the new memory have taken it. A gap in a window means that there is no answer.
 Rounds later than a day after the window's close are left out, so that a growing history changes no old answer; a row
 that is missing by then never comes.
 """
@@ -24,8 +25,9 @@ from reconciler.audit.history.rounds import CapturedRounds, RoundsByShard, Shard
 from reconciler.audit.history.table import read_stream_file
 from reconciler.audit.places import open_folder
 from reconciler.audit.result.values import AuditedSubscription, HistoryGap
-from reconciler.contract.history_row import GAP, ROUND
+from reconciler.contract.history_row import GAP, REREAD, ROUND
 from reconciler.contract.manifest import HistoryFile
+from reconciler.contract.schema import Table
 
 DAY_MS = 86_400_000
 #: How often the chain is read again where a file was compacted away while it was looked for.
@@ -54,6 +56,8 @@ class HistoryState:
     other_gaps: tuple[HistoryGap, ...]
     #: Altered, missing, doubled or unknown parts: reason "inputs".
     problems: tuple[str, ...]
+    #: Rounds that touch the same time and went with Redis' memory, whose announcements were read again: no gaps.
+    reread: tuple[HistoryGap, ...]
     #: Captured rounds that were looked at, doubled ones once.
     rounds: int
     #: Topics and groups that had rounds in the window and were not asked about, sorted.
@@ -105,19 +109,19 @@ def check_history(
     gaps = list(_holes(found, closes_ms, shards, chain, start_ms))
     if horizon_ms < max([asked_at_ms, *(file.last_ms for file in chain.files.values() if file.stream == ROUND.name)]):
         gaps += _endings(found, closes_ms, shards, start_ms, horizon_ms)
-    declared: list[dict[str, Any]] = []
-    for file in sorted((f for f in files if f.stream == GAP.name), key=lambda f: f.path):
-        read.add(file.path)
-        table = read_stream_file(filesystem, base, file, GAP, problems)
-        declared += [] if table is None else table.to_pylist()
+    declared, lost = (_rows(filesystem, base, files, stream, read, problems) for stream in (GAP, REREAD))
     gaps += _declared(declared, closes_ms, found)
     gaps += _before_declared(declared, closes_ms, found, start_ms)
     counted = None if ledger_rounds is None else 0
     if ledger_rounds is not None:
         missing, counted = found.missing(ledger_rounds)
         gaps += missing
-    gaps = sorted(set(gaps), key=_gap_order)
-    touching = [gap for gap in gaps if gap.to_ms >= start_ms and gap.from_ms <= closes_ms[gap.topic, gap.group]]
+    reread = {_reread(row) for row in lost if (row["topic"], row["consumer_group"]) in closes_ms}
+    gaps = sorted({gap for gap in gaps if not any(_is_made_good(gap, by) for by in reread)}, key=_gap_order)
+    touching, made_good = (
+        [gap for gap in of if gap.to_ms >= start_ms and gap.from_ms <= closes_ms[gap.topic, gap.group]]
+        for of in (gaps, sorted(reread, key=_gap_order))
+    )
     return HistoryState(
         environment=environment,
         sequence=chain.sequence,
@@ -127,6 +131,7 @@ def check_history(
         gaps=tuple(touching),
         other_gaps=tuple(gap for gap in gaps if gap not in set(touching)),
         problems=tuple(problems),
+        reread=tuple(made_good),
         rounds=found.count,
         others=tuple(sorted(rounds.others)),
         read=frozenset(read),
@@ -262,6 +267,43 @@ def _before_declared(
         yield _gap(key, start_ms if newest_ms is None else newest_ms, row["at_ms"], None, why)
 
 
+def _reread(row: Mapping[str, Any]) -> HistoryGap:
+    first, last = row["first_generation"], row["last_generation"]
+    return HistoryGap(
+        topic=row["topic"],
+        group=row["consumer_group"],
+        shard=row["shard"],
+        from_ms=row["from_ms"],
+        to_ms=row["at_ms"],
+        stream=ROUND.name,
+        rows=last - first + 1,
+        why=f"generations {first} to {last} of epoch {row['epoch']} went with Redis' memory",
+    )
+
+
+def _is_made_good(gap: HistoryGap, by: HistoryGap) -> bool:
+    """What the last captured round had not accounted for, the new memory's rounds have taken: so by time."""
+    same = (gap.topic, gap.group, gap.shard, gap.stream) == (by.topic, by.group, by.shard, by.stream)
+    return same and by.from_ms <= gap.from_ms and gap.to_ms <= by.to_ms
+
+
+def _rows(
+    filesystem: arrow_fs.FileSystem,
+    base: str,
+    files: Iterable[HistoryFile],
+    stream: Table,
+    read: set[str],
+    problems: list[str],
+) -> list[dict[str, Any]]:
+    """All rows of the stream; notes which files were read."""
+    rows: list[dict[str, Any]] = []
+    for file in sorted((f for f in files if f.stream == stream.name), key=lambda f: f.path):
+        read.add(file.path)
+        table = read_stream_file(filesystem, base, file, stream, problems)
+        rows += [] if table is None else table.to_pylist()
+    return rows
+
+
 def _covers(other: Mapping[str, Any], row: Mapping[str, Any], generation: int) -> bool:
     same = all(other[name] == row[name] for name in ("topic", "consumer_group", "shard", "epoch", "stream"))
     return same and (other["first_generation"] or 0) <= generation <= (other["last_generation"] or 0)
@@ -306,6 +348,7 @@ def _nothing_read(environment: str, subscriptions: Sequence[AuditedSubscription]
         gaps=(),
         other_gaps=(),
         problems=problems,
+        reread=(),
         rounds=0,
         others=(),
         read=frozenset(),

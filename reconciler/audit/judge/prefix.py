@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reconciler.audit.errors import AuditError
-from reconciler.audit.evidence.plan import JudgePlan, PlannedFile
+from reconciler.audit.evidence.plan import GroupPlan, JudgePlan, PlannedFile
 from reconciler.audit.judge.business_ids import name_by_business
 from reconciler.audit.judge.facts import NEVER, CodedRows, GroupFacts, flagged, topic_facts
 from reconciler.audit.judge.findings import EvidenceOf, FoundKey, listed_codes
@@ -32,6 +32,9 @@ from reconciler.contract.history_row import PREFIXES
 from reconciler.contract.unique_key import key_of
 
 HOUR_MS = 3_600_000
+
+#: Those that end when a round took the key.
+ACCOUNTED_LATENCIES = ("commit_to_announced", "announced_to_consumed")
 
 #: Outbox first: most keys are in it, in one row each.
 _TABLE_ORDER = ("outbox", "inbox", "announced", "consumed", "left", "pending", "candidate", "repair", "effects")
@@ -161,7 +164,7 @@ def _judge_topic(
         found = group_facts(facts, rows, asked, plan, vocabulary)
         present |= found.present
         classes = classify(found)
-        _count(result.subscriptions[place], found, classes)
+        _count(result.subscriptions[place], found, classes, asked)
         _count_moved(result.subscriptions[place], found, plan.window, index, layout)
         codes = listed_codes(classes, index.words, layout, plan.findings_max)
         evidence = EvidenceOf(facts, rows, found, vocabulary).of(codes, classes, asked.as_of_ms)
@@ -171,8 +174,12 @@ def _judge_topic(
     return judged
 
 
-def _count(counts: SubscriptionCounts, facts: GroupFacts, classes: npt.NDArray[np.uint8]) -> None:
-    """Adds classes, hours and latencies of the keys that belong to the window."""
+def _count(counts: SubscriptionCounts, facts: GroupFacts, classes: npt.NDArray[np.uint8], asked: GroupPlan) -> None:
+    """Adds classes, hours and latencies of the keys that belong to the window.
+
+    Times of rounds are not counted where they lie on two sides of rounds that Redis lost: one of these may have taken
+    the key before.
+    """
     present = np.flatnonzero(facts.present)
     if not len(present):
         return
@@ -186,6 +193,9 @@ def _count(counts: SubscriptionCounts, facts: GroupFacts, classes: npt.NDArray[n
         counts.classes[number] += int(cells[cell])
     for name, (start, end) in _latency_times(facts).items():
         start, end = start[present], end[present]
+        if name in ACCOUNTED_LATENCIES:
+            for reread_ms in asked.reread_ms:
+                start = np.where((start < reread_ms) & (reread_ms <= end), NEVER, start)
         both = (start != NEVER) & (end != NEVER)
         counts.latencies.setdefault(name, LatencyCounts()).add(end[both] - start[both])
 

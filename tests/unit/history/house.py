@@ -17,6 +17,7 @@ from reconciler.history.maintenance import HistoryMaintenance, MaintenanceRules
 from reconciler.history.positions import PositionsReader
 from reconciler.history.recorder import HistoryRecorder, SpoolPlace
 from reconciler.history.sealer import Sealer
+from reconciler.history.shard_records import Floors, no_floors
 from reconciler.history.sink import HistorySink
 from reconciler.history.store import HistoryStore
 from reconciler.policy.events import ShardRoundRan
@@ -45,6 +46,8 @@ class ScriptedRounds:
     kept: int = 2
     epoch: str | None = EPOCH
     is_away: bool = False
+    #: Of the unique-key topic, up to which the next rounds have taken announcements.
+    offsets: dict[str, int] = field(default_factory=dict)
     rounds: dict[Shard, list[CapturedRound]] = field(default_factory=dict)
     pending: dict[Shard, list[tuple[bytes, int]]] = field(default_factory=dict)
 
@@ -74,7 +77,7 @@ class ScriptedRounds:
             epoch=done.epoch,
             generation=done.generation,
             at_ms=done.at_ms,
-            offsets={},
+            offsets=dict(self.offsets),
             counts=RoundCounts(
                 announced=len(announced),
                 matched=0,
@@ -136,6 +139,7 @@ class House:
         sealer: type[Sealer] = Sealer,
         store: type[HistoryStore] = HistoryStore,
         last_stored: Callable[[Shard], RoundDone | None] = lambda _: None,
+        floors: Floors = no_floors,
     ) -> None:
         self.clock = clock or (rounds.clock if rounds is not None else ManualClock(START_MS))
         self.rounds = rounds or ScriptedRounds(self.clock)
@@ -170,6 +174,7 @@ class House:
             ),
             counters=self.counters,
             clock=self.clock,
+            floors=floors,
         )
 
     def round(self, number: int = 0, **moved: Sequence[bytes]) -> RoundDone:

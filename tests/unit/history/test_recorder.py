@@ -184,6 +184,52 @@ def test_rounds_lost_with_redis_memory_are_told_as_a_gap(tmp_path: Path) -> None
     assert (gap["from_ms"], gap["at_ms"]) == (first.at_ms, again.at_ms)
 
 
+def house_that_lost_rounds(folder: Path, floors: dict[str, int] | None, *, anew: bool = True) -> House:
+    """Rounds 2 and 3 went with Redis' memory; announcements were read up to 10 by round 1, and up to 20 by 3."""
+    house = House(folder, floors=lambda of, queues: floors if of == shard(0) and "broker-a/0" in queues else None)
+    house.rounds.offsets = {"broker-a/0": 10}
+    house.round(0)
+    house.recorder.run_pass()
+    house.rounds.offsets = {"broker-a/0": 20}
+    house.round(0)
+    house.round(0)
+    house.rounds.epoch = "test:0002"
+    for _ in range(1 if anew else 3):
+        house.round(0)
+    house.seal()
+    return house
+
+
+def test_rounds_lost_with_redis_memory_are_no_gap_where_their_announcements_are_read_again(tmp_path: Path) -> None:
+    house = house_that_lost_rounds(tmp_path, {"broker-a/0": 10})
+    [row] = house.rows("reread")
+    assert (row["shard"], row["epoch"], row["first_generation"], row["last_generation"]) == (0, EPOCH, 2, 3)
+    first, again = sorted(house.rows("round"), key=lambda one: int(one["at_ms"]))
+    assert (row["from_ms"], row["at_ms"]) == (first["at_ms"], again["at_ms"])
+    assert json.loads(row["sources"]) == {"broker-a/0": 10}
+    assert house.rows("gap") == []
+    assert house.counters.rounds_missed == 0
+    house.rounds.offsets = {"broker-a/0": 25}
+    house.round(0)
+    house.seal()
+    assert len(house.rows("reread")) == 1, "told once"
+
+
+@pytest.mark.parametrize(
+    ("floors", "anew"),
+    [
+        pytest.param({"broker-a/0": 11}, True, id="the floor has passed the last round that was captured"),
+        pytest.param({"broker-a/0": 10, "broker-b/0": 1}, True, id="that round knew nothing of a queue"),
+        pytest.param(None, True, id="the group has no inbox"),
+        pytest.param({"broker-a/0": 10}, False, id="the counter went on: offsets may be there still"),
+    ],
+)
+def test_rounds_lost_with_redis_memory_stay_a_gap(tmp_path: Path, floors: dict[str, int] | None, anew: bool) -> None:
+    house = house_that_lost_rounds(tmp_path, floors, anew=anew)
+    assert house.rows("reread") == []
+    assert [(g["first_generation"], g["last_generation"]) for g in house.rows("gap") if g["epoch"] == EPOCH] == [(2, 3)]
+
+
 def test_no_round_counts_as_captured_before_its_rows_survive_a_loss_of_power(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ import pytest
 from reconciler.contract.subscription import Shard
 from reconciler.policy.ports import AnnouncementQueue
 from reconciler.policy.round import ReconcileRound
+from reconciler.policy.shard_rounds import ShardRounds
 from tests.unit.policy.world import World, key
 
 
@@ -128,3 +129,46 @@ def test_a_redis_that_comes_back_with_what_it_had_undone_tells_no_floor_of_the_r
     world.rounds(process, 2)
     assert world.pending() == [key(1)]
     assert floor_of(world) == 20
+
+
+def rounds_told_late(world: World) -> ShardRounds:
+    """Rounds of a process whose history can read two of them back."""
+    return ShardRounds(
+        memory=world.shards,
+        leases=world.shards,
+        rounds=world.ledger.rounds,
+        owner="one",
+        lease_seconds=12.0,
+        clock=world.clock,
+        events=world.events,
+        floors_behind=2,
+    )
+
+
+def test_a_floor_is_told_as_many_rounds_later_as_the_history_can_read_back() -> None:
+    """Should these rounds go with Redis before they were read, their announcements are read again."""
+    world = World(shards=1)
+    shard, rounds = world.topic.shards_of(world.subscriptions[0])[0], rounds_told_late(world)
+    told = []
+    for offset in (10, 20, 30, 40):
+        announce_at(world, offset)
+        rounds.run(shard)
+        told.append(floor_of(world))
+    assert told == [None, None, 10, 20]
+    rounds.release(shard)
+    assert floor_of(world) == 40, "a process that ends has nothing more to wait for"
+
+
+def test_floors_that_wait_are_not_told_once_redis_has_lost_what_they_stand_for() -> None:
+    world = World(shards=1)
+    shard, rounds = world.topic.shards_of(world.subscriptions[0])[0], rounds_told_late(world)
+    for offset in (10, 20, 30):
+        announce_at(world, offset)
+        rounds.run(shard)
+    world.shards.wipe()
+    assert rounds.run(shard).lost_memory
+    world.shards.begin_epoch(shard)
+    for offset in (11, 12):
+        announce_at(world, offset)
+        rounds.run(shard)
+    assert floor_of(world) == 10
