@@ -433,7 +433,7 @@ def test_rounds_whose_announcements_were_read_again_are_no_gap_and_those_beside_
     times = {"from_ms": START_MS + 19 * 60_000, "at_ms": START_MS + 30 * 60_000}
     rounds = [*minutes(-10, 20, shards=(0,)), *anew, *minutes(-10, 90, shards=(1,))]
     history.seal({"round": rounds})
-    known = stored(*minutes(-10, 23, shards=(0,)))
+    known = stored(*minutes(0, 23, shards=(0,)))
     before = check(history, ledger_rounds=known)
     assert [gap.why for gap in before.gaps] == [
         "the ledger stored generations 120 to 122 of epoch test:1, history lacks them"
@@ -447,7 +447,7 @@ def test_rounds_whose_announcements_were_read_again_are_no_gap_and_those_beside_
     assert (made_good.shard, made_good.from_ms, made_good.to_ms) == (0, times["from_ms"], times["at_ms"])
     assert state.watermarks == {KEY: START_MS + 89 * 60_000}
 
-    unknown = stored(*minutes(-10, 23, shards=(0,)), *(round_row(1, n, START_MS + n, epoch="test:0") for n in (7, 8)))
+    unknown = stored(*minutes(0, 23, shards=(0,)), *(round_row(1, n, START_MS + n, epoch="test:0") for n in (7, 8)))
     assert [gap.shard for gap in check(history, ledger_rounds=unknown).gaps] == [1], "another shard"
     late = stored(round_row(0, 131, START_MS + 31 * 60_000))
     assert [gap.from_ms for gap in check(history, ledger_rounds=late).gaps] == [START_MS + 31 * 60_000], "later"
