@@ -106,14 +106,15 @@ def shadow_of(deployed: Deployment, redis_url: str) -> Deployment:
     shadow.folder = deployed.folder / "shadow"
     shadow.folder.mkdir()
     shadow.config = shadow.folder / "reconciler.toml"
-    (shadow.folder / "redis").write_text(redis_url)
+    deployed.file_of("second_redis").write_text(redis_url)
     text = deployed.config.read_text().replace(str(deployed.ledger), str(shadow.ledger))
-    text = text.replace(str(deployed.file_of("redis")), str(shadow.folder / "redis"))
+    text = text.replace(str(deployed.file_of("redis")), str(deployed.file_of("second_redis")))
     shadow.config.write_text(text.replace("[repairs]\n", "[repairs]\nenabled = false\n"))
     schema.upgrade(f"sqlite:///{shadow.ledger}", "ledger")
     return shadow
 
 
+@pytest.mark.nightly
 def test_a_second_deployment_in_shadow_mode_finds_the_same_and_sends_nothing(
     new_deployment: DeploymentFactory, new_redis_server: RedisFactory
 ) -> None:
