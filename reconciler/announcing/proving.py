@@ -67,7 +67,9 @@ def pull_behind(
     if pulled.is_offset_illegal:
         if last.queue_offset >= pulled.min_offset:
             return Held.OTHER, None
-        return Held.GONE, source.pull(queue, tag=tag, offset=position, max_messages=maximum)
+        pulled = source.pull(queue, tag=tag, offset=position, max_messages=maximum)
+        began_anew = pulled.min_offset <= last.queue_offset
+        return (Held.OTHER, None) if began_anew else (Held.GONE, pulled)
     state, behind = _behind(source, queue, position=position, last=last, pulled=pulled)
     if state is not Held.OTHER and not behind and pulled.next_offset <= position < pulled.max_offset:
         # A pull looks at a bounded number of entries: this one ended before what is new.

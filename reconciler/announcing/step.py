@@ -177,6 +177,8 @@ class AnnouncementStep:
         if size > self._half_set_keys_max:
             return self._suspended(known, f"the half set holds {size} keys, at most {self._half_set_keys_max}")
         pulled = self._pull(queue, known, position)
+        if known.position != position:
+            return StepOutcome(kind=StepKind.MOVED_ON, detail="the stored offset was another one")
         if pulled is None:
             return self._rewind(queue, known, position)
         if pulled.is_offset_illegal:
@@ -200,9 +202,19 @@ class AnnouncementStep:
             self._source, queue, tag=tag, position=position, last=last, maximum=PULL_MESSAGES_MAX
         )
         known.proved_at = now
-        if state is Held.GONE:
-            known.last = None
+        if state is Held.GONE and behind is not None and not behind.is_offset_illegal:
+            return behind if self._prove_anew(queue, known, position, begins_at=behind.min_offset) else None
         return behind
+
+    def _prove_anew(self, queue: AnnouncementQueue, known: _Queue, position: int, *, begins_at: int) -> bool:
+        """The last record was deleted by age. From now on the record before the position proves the queue, whatever its
+        tag, or that the queue begins there. False: the queue began further on a moment ago, and is another one."""
+        seen = self._source.look(queue, offset=position - 1)
+        if seen.min_offset < begins_at:
+            return False
+        if seen.record is not None or seen.min_offset >= position:
+            self._move(queue, known, position, position, record=seen.record, is_beginning=seen.record is None)
+        return True
 
     def _has_open_outage(self) -> bool:
         now = self._clock.monotonic_seconds()

@@ -155,6 +155,52 @@ def test_records_deleted_by_age_are_no_difference() -> None:
     assert world.kinds() == []
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize("left", [0, 2])
+def test_a_topic_that_was_created_again_after_its_proof_was_deleted_by_age_is_read_from_its_beginning(
+    left: int, is_restarted: bool
+) -> None:
+    """`left`: records of other topics behind the proof, which are not deleted yet."""
+    world = World()
+    send(world, 5)
+    send(world, left, tag="REFUNDS")
+    step = world.step()
+    world.run(step)
+    world.topic.minimum[QUEUE] = 5
+    world.run_seconds(step, 20.0)
+    world.topic.create_again()
+    keys = send(world, 9)
+    if is_restarted:
+        step.release(QUEUE)
+        step = world.step("two")
+    world.run(step)
+    assert set(keys) <= world.half()
+    assert [event.kind for event in world.events] == [EventKind.OFFSETS_REUSED]
+
+
+def test_a_queue_that_is_created_again_while_the_age_of_its_proof_is_found_out_skips_nothing() -> None:
+    world = World()
+    send(world, 5)
+    step = world.step()
+    world.run(step)
+    world.topic.minimum[QUEUE] = 5
+    world.clock.advance(20.0)
+    keys: list[str] = []
+    answer = world.topic._answer
+
+    def accident() -> None:
+        """Before the second call of the look."""
+        answer()
+        if world.topic.pulls == pulls + 1 and not keys:
+            world.topic.create_again()
+            keys.extend(send(world, 9))
+
+    pulls = world.topic.pulls
+    world.topic._answer = accident  # type: ignore[method-assign]
+    world.run(step)
+    assert set(keys) <= world.half()
+
+
 def test_an_offset_that_an_older_release_moved_has_no_proof_yet_and_gets_one() -> None:
     world = World()
     send(world, 6)
