@@ -34,6 +34,9 @@ LOOK_SECONDS = 30.0
 #: What was seen of a topic is kept this often at most; a doubt, and its end, at once. Where a process ends in between,
 #: the next one begins with what was seen up to this long before: as if there had been no look since.
 KEEP_SECONDS = 10.0
+#: What other processes saw of a topic is read this often at most, at a look: a subscription that moves from one process
+#: to another takes their doubts along.
+RECALL_SECONDS = 5.0
 #: So long after the accident no client has in hand what it got before it: clients send a message back that was not done
 #: after 15 minutes (consumeTimeout of DefaultMQPushConsumer).
 CLIENTS_SECONDS = 1_800.0
@@ -80,6 +83,7 @@ class ReusedOffsets:
         self._written_at: dict[str, float] = {}
         self._written: dict[Place, SeenQueue] = {}
         self._may_write = False
+        self._recalled_at: dict[str, float] = {}
         #: The ledger is not asked before this.
         self._recall_at = _NOT_YET
         self._is_told = False
@@ -146,31 +150,44 @@ class ReusedOffsets:
 
     def _recall(self, topic: str) -> None:
         now = self._clock.monotonic_seconds()
-        if self._kept is None or topic in self._written_at or now < self._recall_at:
+        is_young = now - self._recalled_at.get(topic, _NOT_YET) < RECALL_SECONDS
+        if self._kept is None or is_young or now < self._recall_at:
             return
         try:
             found = self._kept.of_topic(self._environment, topic)
         except ReconcilerError as error:
             self._recall_at = now + KEEP_SECONDS
-            self._tell(f"what earlier processes saw is not known yet: {error}")
+            self._tell(f"what other processes saw is not known yet: {error}")
             return
         with self._lock:
-            if topic in self._written_at:
-                return
-            self._written_at[topic] = _NOT_YET
+            self._recalled_at[topic] = now
+            is_first = topic not in self._written_at
+            self._written_at.setdefault(topic, _NOT_YET)
             for (broker, number), seen in found.items():
                 place = (topic, broker, number)
                 self._written[place] = seen
                 known = self._known.get(place)
-                if known is not None and known.seen.doubtful_below >= max(1, seen.doubtful_below):
-                    seen = replace(seen, doubtful_below=known.seen.doubtful_below, proved_from={})
-                if len(self._known) < QUEUES_MAX:
-                    self._known[place] = _Known(seen=seen, doubted_at=now)  # compared at the next look
+                if known is not None or len(self._known) < QUEUES_MAX:
+                    self._known[place] = _joined(known, seen, is_first=is_first, now=now)
 
     def _tell(self, what: str) -> None:
         if not self._is_told:
             self._is_told = True
             _log.warning("offsets_not_kept: what was seen of queues cannot be kept in the ledger: %s", what)
+
+
+def _joined(known: _Known | None, kept: SeenQueue, *, is_first: bool, now: float) -> _Known:
+    """What this process knows of a queue, once it has read what another one, or an earlier one, saw. It is compared at
+    the next look. `is_first`: what it has seen so far may be of after an accident that the other one saw."""
+    if known is None:
+        return _Known(seen=kept, doubted_at=now)
+    if is_first and known.seen.doubtful_below >= max(1, kept.doubtful_below):
+        return _Known(seen=replace(kept, doubtful_below=known.seen.doubtful_below, proved_from={}), doubted_at=now)
+    if is_first or kept.doubtful_below > known.seen.doubtful_below:
+        return _Known(seen=kept, doubted_at=now)
+    if kept.doubtful_below == known.seen.doubtful_below and kept.record is not None and kept.end > known.seen.end:
+        return replace(known, seen=replace(known.seen, end=kept.end, record=kept.record))
+    return known
 
 
 def _looked(

@@ -398,3 +398,39 @@ def test_no_group_is_called_past_a_copy_that_it_was_never_given(seed: int, clock
             queue.lose_tail(len(queue.records) - end)
             watch.position(clients["mail"].stored, "mail")  # before the queue has grown again
     assert proved
+
+
+@pytest.mark.parametrize("has_noticed", [True, False], ids=["noticed", "not noticed yet"])
+def test_a_process_that_takes_a_subscription_over_while_it_runs_has_the_doubts_of_the_one_before(
+    clock: ManualClock, ledger: SqlLedger, has_noticed: bool
+) -> None:
+    """Its own last look was before the messages whose offsets were given again."""
+    queue = Queue()
+    queue.grow(10)
+    ours, other = Watch(queue, clock, ledger), Watch(queue, clock, ledger)
+    ours.rounds(LOOK_SECONDS + 1, at=10)
+    queue.grow(10)
+    other.rounds(LOOK_SECONDS + 1, at=20)
+    queue.lose_tail(5)
+    lost = queue.grow(10)[2]
+    if has_noticed:
+        clock.advance(LOOK_SECONDS)
+        assert not other.passed(lost, at=20)
+    assert not ours.passed(lost, at=20)
+
+
+def test_processes_that_look_at_one_queue_side_by_side_look_no_more_often(
+    clock: ManualClock, ledger: SqlLedger
+) -> None:
+    queue = Queue()
+    both = [Watch(queue, clock, ledger) for _ in range(2)]
+    looks: list[int] = []
+    look = queue.look
+    queue.look = lambda offset: looks.append(offset) or look(offset)  # type: ignore[method-assign,func-returns-value]
+    end = clock.monotonic_seconds() + 10 * LOOK_SECONDS
+    while clock.monotonic_seconds() < end:
+        queue.grow(1)
+        for one in both:
+            one.position(len(queue.records))
+        clock.advance(ROUND_SECONDS)
+    assert len(looks) <= 2 * 2 * 11
