@@ -7,16 +7,18 @@ and its inbox rows. A process that dies in between leaves what the same command 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from reconciler.clock import utc_text
+from reconciler.commands.diagnosis import without_remedy
 from reconciler.commands.operator_actions import recorded
 from reconciler.commands.renamed_groups import COMMAND, renames
 from reconciler.contract.secret import Secret
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.verdicts import Verdict
-from reconciler.errors import ChangedMeanwhile, DatabaseAway, InvalidValue
+from reconciler.errors import ChangedMeanwhile, DatabaseAway, DependencyAway, InvalidValue
 from reconciler.policy.evidence import ConsumeMode
 from reconciler.policy.ports import LedgerFilter
 from reconciler.settings.schema import Settings
@@ -144,10 +146,10 @@ def rename_group(connections: Connections, wanted: WantedRename, *, dry_run: boo
     sections = sections_of(settings, wanted.old)
     _require_new_name(settings, wanted)
     require(ask_ledger(connections))
-    with renamed_rows(sections, urls=wanted.urls, old=wanted.old, new=wanted.new) as (databases, configured_rows):
-        configured = list(dict.fromkeys(section.topic for section in sections))
-        group = GroupOnBrokers(connections, configured, old=wanted.old, new=wanted.new)
-        return rename_on(connections, group, (databases, configured_rows), wanted, configured, dry_run=dry_run)
+    inboxes = renamed_rows(connections, sections, urls=wanted.urls, old=wanted.old, new=wanted.new)
+    configured = list(dict.fromkeys(section.topic for section in sections))
+    group = GroupOnBrokers(connections, configured, old=wanted.old, new=wanted.new)
+    return rename_on(connections, group, inboxes, wanted, configured, dry_run=dry_run)
 
 
 def rename_on(
@@ -293,6 +295,7 @@ class _Renaming:
     wanted: WantedRename
     preview: RenameReport
     _seen: int = field(default=0, init=False)
+    _offsets_set: int = field(default=0, init=False)
     #: What is left to a person.
     _notes: list[str] = field(default_factory=list, init=False)
 
@@ -304,12 +307,14 @@ class _Renaming:
         the old name could send what people have closed.
         """
         old, new, preview = self.wanted.old, self.wanted.new, self.preview
-        with recorded(
-            self.connections, COMMAND, by=self.wanted.by, group=old, detail=f"{old} becomes {new}"
-        ) as outcome:
+        with (
+            self._told_how_far(),
+            recorded(self.connections, COMMAND, by=self.wanted.by, group=old, detail=f"{old} becomes {new}") as outcome,
+        ):
             made = self.group.make_group()
             for queue in preview.moved:
                 self.group.move(queue)
+                self._offsets_set += 1
             inboxes = [self._copy(database, one) for database, one in zip(self.databases, preview.inboxes, strict=True)]
             outcome.result = f"{sum(one.copied or 0 for one in inboxes)} inbox rows copied"
             self._require_unchanged()
@@ -328,6 +333,19 @@ class _Renaming:
             old=old, new=new, topics=preview.topics, inboxes=tuple(inboxes), queues=preview.queues, notes=notes,
             is_done=True,
         )  # fmt: skip
+
+    @contextmanager
+    def _told_how_far(self) -> Iterator[None]:
+        """What goes away in the middle leaves a part, which is told with what to do about it."""
+        try:
+            yield
+        except DependencyAway as error:
+            rows = sum(one.rows for one in self.preview.inboxes)
+            raise DependencyAway(
+                f"{self.wanted.old} is not renamed yet ({self._offsets_set} of {len(self.preview.moved)} offsets set, "
+                f"{self._seen} of {rows} inbox rows seen to): {without_remedy(str(error), error.remedy)}",
+                remedy="leave settings and members as they are, and run it again: it goes on there",
+            ) from error
 
     def _copy(self, database: RenamedRows, counted: RenamedInbox) -> RenamedInbox:
         in_all = sum(one.rows for one in self.preview.inboxes)

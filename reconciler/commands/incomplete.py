@@ -6,15 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from reconciler.clock import utc_text
+from reconciler.commands.diagnosis import without_remedy
 from reconciler.commands.operator_actions import recorded
 from reconciler.contract.secret import Secret
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, Ending
 from reconciler.contract.verdicts import Verdict
-from reconciler.errors import DatabaseAway, InvalidValue
+from reconciler.errors import DatabaseAway, DatabaseSilent, InvalidValue
+from reconciler.policy.ports import LedgerFilter, Position
 from reconciler.wiring.availability import ask_ledger, require
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.incomplete import IncompleteRow, IncompleteRows, incomplete_rows
+from reconciler.wiring.incomplete import ROWS_AT_ONCE, IncompleteRow, IncompleteRows, incomplete_rows
 from reconciler.wiring.rights import lacks_right
 
 #: Rows of one act: what is left is told, and taken by the next one.
@@ -27,6 +29,7 @@ _NEEDS = (
     "name a login with SELECT, UPDATE (incomplete) and DELETE on reconciler_inbox by --url: the owner's, or one that "
     "docs/reference/rights.md lists for `incomplete`"
 )
+_AGAIN = "run it again when the database answers: what is done stays done"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,14 +79,14 @@ def end_incomplete(connections: Connections, wanted: WantedEnding, *, dry_run: b
     Raises InvalidValue for a subscription that is not configured, DatabaseAway, also where the login may not write.
     """
     require(ask_ledger(connections))
-    with incomplete_rows(connections.settings, topic=wanted.topic, group=wanted.group, url=wanted.url) as (of, inboxes):
-        found = [(inbox, _found(inbox, wanted)) for inbox in inboxes]
-        preview = _report(found, wanted, lambda *_: _WOULD_BE[wanted.ending])
-        if dry_run:
-            return preview
-        if not wanted.unique_keys and preview.keys and not wanted.confirm(preview):
-            return None
-        return _end(connections, of, found, wanted)
+    of, inboxes = incomplete_rows(connections, topic=wanted.topic, group=wanted.group, url=wanted.url)
+    found = [(inbox, _found(inbox, wanted)) for inbox in inboxes]
+    preview = _report(found, wanted, lambda *_: _WOULD_BE[wanted.ending])
+    if dry_run:
+        return preview
+    if not wanted.unique_keys and preview.keys and not wanted.confirm(preview):
+        return None
+    return _end(connections, of, found, wanted)
 
 
 def _found(inbox: IncompleteRows, wanted: WantedEnding) -> list[IncompleteRow]:
@@ -99,21 +102,25 @@ def _end(
     found: Sequence[tuple[IncompleteRows, Sequence[IncompleteRow]]],
     wanted: WantedEnding,
 ) -> IncompleteReport:
-    ended: dict[IncompleteRows, set[str]] = {}
+    ended: dict[IncompleteRows, set[str]] = {inbox: set() for inbox, _ in found}
+    to_end = [(inbox, [row for row in rows if _is_ended(row, wanted)]) for inbox, rows in found]
     one_key = wanted.unique_keys[0] if len(wanted.unique_keys) == 1 else None
     command = f"incomplete {wanted.ending}"
     with recorded(
         connections, command, by=wanted.by, topic=wanted.topic, group=wanted.group, unique_key=one_key,
         detail=wanted.reason,
     ) as outcome:  # fmt: skip
-        for inbox, rows in found:
+        try:
             try:
-                ended[inbox] = inbox.end([row for row in rows if _is_ended(row, wanted)], wanted.ending)
-            except DatabaseAway as error:
-                raise _named(error) from error
-        keys = sorted(set().union(*ended.values()))
-        outcome.result = f"{len(keys)} rows {_DONE[wanted.ending]}"
-        _judge_again(connections, subscription, keys)
+                for inbox, rows in to_end:
+                    for first in range(0, len(rows), ROWS_AT_ONCE):
+                        ended[inbox] |= inbox.end(rows[first : first + ROWS_AT_ONCE], wanted.ending)
+            finally:
+                outcome.result = f"{sum(map(len, ended.values()))} rows {_DONE[wanted.ending]}"
+                _judge_again(connections, subscription, wanted, found)
+        except DatabaseAway as error:
+            in_all = sum(len(rows) for _, rows in to_end)
+            raise _named(error, f"for certain {outcome.result} of {in_all}: ") from error
 
     def outcome_of(inbox: IncompleteRows, row: IncompleteRow) -> str:
         return _DONE[wanted.ending] if row.unique_key in ended[inbox] else "has changed meanwhile: left"
@@ -126,11 +133,32 @@ def _is_ended(row: IncompleteRow, wanted: WantedEnding) -> bool:
     return wanted.also_young or not row.is_young
 
 
-def _judge_again(connections: Connections, subscription: Subscription, unique_keys: Sequence[str]) -> None:
-    candidates = connections.ledger.candidates
-    for row in candidates.of_keys(subscription, unique_keys).values():
-        if row.state is CandidateState.QUARANTINED and row.verdict is Verdict.INCOMPLETE:
-            candidates.reopen(row)
+def _judge_again(
+    connections: Connections,
+    subscription: Subscription,
+    wanted: WantedEnding,
+    found: Sequence[tuple[IncompleteRows, Sequence[IncompleteRow]]],
+) -> None:
+    """Opens what waits for this act. Also a key whose row was ended by an act that could not open it, or was in doubt
+    then; one whose row is incomplete still is judged so once more."""
+    ledger = connections.ledger
+    left = {row.unique_key for _, rows in found for row in rows if not _is_ended(row, wanted)}
+    waiting = LedgerFilter(
+        topic=subscription.topic,
+        group=subscription.group,
+        unique_keys=tuple(wanted.unique_keys) or None,
+        candidate_state=CandidateState.QUARANTINED,
+        verdict=Verdict.INCOMPLETE,
+    )
+    after: Position | None = None
+    while True:
+        page = ledger.reports.candidates(subscription.environment, limit=ROWS_AT_ONCE, only=waiting, after=after)
+        for row in page.rows:
+            if row.unique_key not in left:
+                ledger.candidates.reopen(row)
+        after = page.end
+        if after is None:
+            return
 
 
 def _report(
@@ -154,6 +182,10 @@ def _report(
     return IncompleteReport(keys=tuple(lines), has_more=has_more)
 
 
-def _named(error: DatabaseAway) -> Exception:
-    """A right that is missing, with the login that has it."""
-    return InvalidValue("--url", "the login of this inbox", f"{_NEEDS} ({error})") if lacks_right(error) else error
+def _named(error: DatabaseAway, how_far: str = "") -> Exception:
+    """A right that is missing, with the login that has it; what did not answer in time, with what was done before."""
+    if lacks_right(error):
+        return InvalidValue("--url", "the login of this inbox", f"{_NEEDS} ({error})")
+    if isinstance(error, DatabaseSilent):
+        return DatabaseSilent(f"{how_far}{without_remedy(str(error), error.remedy)}", remedy=_AGAIN)
+    return error

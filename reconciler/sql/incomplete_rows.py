@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -15,13 +16,16 @@ from reconciler.contract.tables import FORMER_NAMES_TOPIC, Ending
 from reconciler.sql.engines import database_now_ms, reading, shown, writing
 from reconciler.sql.key_probes import probe
 from reconciler.sql.tables import inbox
+from reconciler.sql.timely_pages import TimelyPages
 
 #: A handler that has committed halfway may still be at work: RocketMQ gives it 15 minutes (consumeTimeout).
 YOUNG_SECONDS = 900.0
 #: The two rows of one effect are written together: their times bound the search, since no index has `duplicate_of`.
 FORMER_NAME_WITHIN_MS = 60_000
-#: Rows of one statement that reads or acts.
+#: Rows of one statement that reads named keys, and of one transaction that acts.
 ROWS_AT_ONCE = 500
+#: Rows of one statement that reads all of a group.
+ROWS_READ = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +49,8 @@ class IncompleteRows:
     def __init__(self, engine: sa.Engine, subscription: Subscription) -> None:
         self._engine = engine
         self.database = shown(engine)
-        self._group = subscription.group
+        self._group, self._topic = subscription.group, subscription.topic
+        self._pages = TimelyPages()
         self._of = (inbox.c.consumer_group == subscription.group) & (inbox.c.topic == subscription.topic)
 
     def of_keys(self, unique_keys: Sequence[str]) -> list[IncompleteRow]:
@@ -61,28 +66,48 @@ class IncompleteRows:
         return sorted(found, key=lambda row: row.unique_key)
 
     def all(self, *, limit: int) -> list[IncompleteRow]:
-        """The oldest of the group. No index has them: all rows of the group are read."""
-        query = self._query().order_by(inbox.c.applied_at_ms, inbox.c.unique_key).limit(limit)
+        """The oldest of the group. No index has them: all rows of the group are read, in pieces that the database reads
+        in the time that a statement has."""
+        c = inbox.c
+        columns: list[sa.Column[Any]] = [c.unique_key, c.applied_at_ms, c.incomplete, c.topic]
+        query = sa.select(*columns).where(c.consumer_group == self._group).order_by(c.applied_at_ms, c.unique_key)
+
+        def read(after: tuple[int, str] | None, rows: int) -> Sequence[sa.Row[Any]]:
+            behind = query
+            if after is not None:
+                at_ms, key = after
+                is_later = (c.applied_at_ms > at_ms) | (c.unique_key > key)
+                behind = query.where(c.applied_at_ms >= at_ms, is_later)
+            with reading(self._engine) as connection:
+                return connection.execute(behind.limit(rows)).all()
+
         with reading(self._engine) as connection:
             now_ms = database_now_ms(connection)
-            return [_row(row, now_ms) for row in connection.execute(query)]
+        found: list[IncompleteRow] = []
+        after: tuple[int, str] | None = None
+        while True:
+            page = self._pages.read(ROWS_READ, after, read, place_of=_place)
+            found += [_row(row, now_ms) for row in page if row.topic == self._topic and row.incomplete is not None]
+            if len(page) < ROWS_READ or len(found) >= limit:
+                return found[:limit]
+            after = _place(page[-1])
 
     def end(self, rows: Sequence[IncompleteRow], ending: Ending) -> set[str]:
-        """Ends each as it was seen. Returns the keys of those that were ended; the others had changed."""
+        """Ends each as it was seen, in one transaction. Returns the keys of those that were ended; the others had
+        changed. Callers keep to ROWS_AT_ONCE."""
         ended: set[str] = set()
-        for first in range(0, len(rows), ROWS_AT_ONCE):
-            with writing(self._engine) as connection:
-                for row in rows[first : first + ROWS_AT_ONCE]:
-                    as_seen = self._of & (inbox.c.unique_key == row.unique_key) & (inbox.c.incomplete == row.mark)
-                    act = (
-                        sa.update(inbox).where(as_seen).values(incomplete=None)
-                        if ending is Ending.ACCEPT
-                        else sa.delete(inbox).where(as_seen)
-                    )
-                    if connection.execute(act).rowcount == 1:
-                        ended.add(row.unique_key)
-                        if ending is Ending.DELETE:
-                            connection.execute(self._without_former_name(row))
+        with writing(self._engine) as connection:
+            for row in rows:
+                as_seen = self._of & (inbox.c.unique_key == row.unique_key) & (inbox.c.incomplete == row.mark)
+                act = (
+                    sa.update(inbox).where(as_seen).values(incomplete=None)
+                    if ending is Ending.ACCEPT
+                    else sa.delete(inbox).where(as_seen)
+                )
+                if connection.execute(act).rowcount == 1:
+                    ended.add(row.unique_key)
+                    if ending is Ending.DELETE:
+                        connection.execute(self._without_former_name(row))
         return ended
 
     def _without_former_name(self, row: IncompleteRow) -> sa.Delete:
@@ -100,7 +125,11 @@ class IncompleteRows:
         return sa.select(*columns).where(self._of, inbox.c.incomplete.is_not(None))
 
 
-def _row(row: sa.Row[tuple[str, int, str]], now_ms: int) -> IncompleteRow:
+def _place(row: sa.Row[Any]) -> tuple[int, str]:
+    return row.applied_at_ms, row.unique_key
+
+
+def _row(row: sa.Row[Any], now_ms: int) -> IncompleteRow:
     return IncompleteRow(
         unique_key=row.unique_key,
         mark=row.incomplete,

@@ -6,17 +6,21 @@ rows are left out: whoever ends one ends it under the old name, by which alone i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
 
 from reconciler.sql.engines import reading, shown, writing
 from reconciler.sql.tables import column_names, inbox
+from reconciler.sql.timely_pages import TimelyPages
 
 #: Rows of one transaction.
 PAGE_ROWS = 500
+#: Rows of one statement that counts.
+COUNTED_ROWS = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,25 +45,43 @@ class RenamedRows:
         self.database = shown(engine)
         self._old, self._new = old, new
         self._of_old = inbox.c.consumer_group == old
+        self._pages = TimelyPages()
 
     def count(self) -> RowsToCopy:
         """What is to be done. All rows of the old name are read."""
-        theirs = inbox.alias()
-        is_there = sa.exists().where(theirs.c.consumer_group == self._new, theirs.c.unique_key == inbox.c.unique_key)
-        query = sa.select(sa.func.count()).select_from(inbox).where(self._of_old)
-        with reading(self._engine) as connection:
-            is_whole = self._is_whole(self._columns(connection))
-            wanted = ((), (is_whole, ~is_there), (~is_whole,))
-            rows, missing, incomplete = (int(connection.execute(query.where(*of)).scalar_one()) for of in wanted)
+        rows = missing = incomplete = 0
+        for row in self._all():
+            rows += 1
+            incomplete += not row.is_whole
+            missing += bool(row.is_whole and not row.is_there)
         return RowsToCopy(rows=rows, missing=missing, incomplete=incomplete)
 
     def extent(self) -> tuple[int, str, str]:
         """How many rows the old name has, and its lowest and highest key: a database is told by them from others."""
-        key = inbox.c.unique_key
-        query = sa.select(sa.func.count(), sa.func.min(key), sa.func.max(key)).where(self._of_old)
-        with reading(self._engine) as connection:
-            rows, first, last = connection.execute(query).one()
-            return int(rows), str(first or ""), str(last or "")
+        rows, first, last = 0, "", ""
+        for row in self._all():
+            rows, first, last = rows + 1, first or row.unique_key, row.unique_key
+        return rows, first, last
+
+    def _all(self) -> Iterator[sa.Row[Any]]:
+        """The rows of the old name by key, in pieces that the database reads in the time that a statement has."""
+        theirs = inbox.alias()
+        is_there = sa.exists().where(theirs.c.consumer_group == self._new, theirs.c.unique_key == inbox.c.unique_key)
+
+        def read(after: str | None, rows: int) -> Sequence[sa.Row[Any]]:
+            with reading(self._engine) as connection:
+                is_whole = self._is_whole(self._columns(connection))
+                query = sa.select(inbox.c.unique_key, is_whole.label("is_whole"), is_there.label("is_there"))
+                behind = query.where(self._of_old, inbox.c.unique_key > (after or ""))
+                return connection.execute(behind.order_by(inbox.c.unique_key).limit(rows)).all()
+
+        after: str | None = None
+        while True:
+            page = self._pages.read(COUNTED_ROWS, after, read, place_of=lambda row: str(row.unique_key))
+            yield from page
+            if len(page) < COUNTED_ROWS:
+                return
+            after = page[-1].unique_key
 
     def copy(self, seen: Callable[[int], None]) -> int:
         """Writes each complete row of the old name under the new one unless that has the key. Returns how many.
@@ -68,23 +90,31 @@ class RenamedRows:
         """
         copied, after = 0, ""
         while True:
-            with writing(self._engine) as connection:
-                columns = self._columns(connection)
-                read = connection.execute(
-                    sa.select(*columns)
-                    .where(self._of_old, inbox.c.unique_key > after, self._is_whole(columns))
-                    .order_by(inbox.c.unique_key)
-                    .limit(PAGE_ROWS)
-                )
-                page = read.mappings().all()
-                rows = self._renamed(connection, page)
-                if rows:
-                    connection.execute(sa.insert(inbox), rows)
-            copied += len(rows)
+            try:
+                page, written = self._copy_page(after)
+            except IntegrityError:  # rows came after they were read, of a write that was given up: they are read again
+                page, written = self._copy_page(after)
+            copied += written
             seen(len(page))
             if len(page) < PAGE_ROWS:
                 return copied
             after = page[-1]["unique_key"]
+
+    def _copy_page(self, after: str) -> tuple[Sequence[Mapping[Any, Any]], int]:
+        """The rows of the old name behind a key, and how many were written."""
+        with writing(self._engine) as connection:
+            columns = self._columns(connection)
+            read = connection.execute(
+                sa.select(*columns)
+                .where(self._of_old, inbox.c.unique_key > after, self._is_whole(columns))
+                .order_by(inbox.c.unique_key)
+                .limit(PAGE_ROWS)
+            )
+            page = read.mappings().all()
+            rows = self._renamed(connection, page)
+            if rows:
+                connection.execute(sa.insert(inbox), rows)
+        return page, len(rows)
 
     @staticmethod
     def _columns(connection: sa.Connection) -> Sequence[sa.Column[Any]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from reconciler.contract.secret import Secret
@@ -16,16 +16,12 @@ from reconciler.rocketmq.client.name_servers import MessageQueue
 from reconciler.rocketmq.client.offsets import Offsets
 from reconciler.rocketmq.wire.codes import RETRY_TOPIC_PREFIX
 from reconciler.settings.schema import Settings, SubscriptionSettings
-from reconciler.sql.engines import open_engine
 from reconciler.sql.renamed_group import RenamedRows, RowsToCopy
 from reconciler.wiring.brokers import masters
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.evidence import broker_evidence
 
 __all__ = ["GroupOnBrokers", "GroupQueue", "RenamedRows", "RowsToCopy", "renamed_rows", "sections_of"]
-
-#: Longest statement that MySQL and MariaDB are waited for: the count reads every row of the group.
-_COUNT_SECONDS = 3_600
 
 
 def sections_of(settings: Settings, group: str) -> Sequence[SubscriptionSettings]:
@@ -36,10 +32,9 @@ def sections_of(settings: Settings, group: str) -> Sequence[SubscriptionSettings
     return found
 
 
-@contextmanager
 def renamed_rows(
-    sections: Sequence[SubscriptionSettings], *, urls: Sequence[Secret], old: str, new: str
-) -> Iterator[tuple[Sequence[RenamedRows], Sequence[RenamedRows]]]:
+    connections: Connections, sections: Sequence[SubscriptionSettings], *, urls: Sequence[Secret], old: str, new: str
+) -> tuple[Sequence[RenamedRows], Sequence[RenamedRows]]:
     """Every inbox of the group; and as the settings name them, where `urls` name the same ones with logins that may
     write. Raises InvalidValue without any."""
     configured = list(dict.fromkeys(url for section in sections for url in section.inbox_urls))
@@ -52,14 +47,11 @@ def renamed_rows(
             "it has none. An inbox in Redis cannot get another name: keep the group's. One in a database: --url",
         )
     compared = configured if urls and not without else []
-    with ExitStack() as stack:
 
-        def rows(url: Secret) -> RenamedRows:
-            engine = open_engine(url, must_exist=True, silence_seconds=_COUNT_SECONDS)
-            stack.callback(engine.dispose)
-            return RenamedRows(engine, old=old, new=new)
+    def rows(url: Secret) -> RenamedRows:
+        return RenamedRows(connections.engine(url), old=old, new=new)
 
-        yield [rows(url) for url in databases], [rows(url) for url in compared]
+    return [rows(url) for url in databases], [rows(url) for url in compared]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

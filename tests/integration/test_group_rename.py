@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -58,11 +58,15 @@ def of(group: str) -> Subscription:
 class Shop:
     """A topic of one queue with three messages, which the old group has passed, and two inboxes with its rows."""
 
-    def __init__(self, broker: EmbeddedBroker | RealBroker, folder: Path) -> None:
+    def __init__(
+        self, broker: EmbeddedBroker | RealBroker, folder: Path, new_url: Callable[[], str] | None = None
+    ) -> None:
         self.broker, self.folder = broker, folder
         self.broker_name = broker.name if isinstance(broker, RealBroker) else "embedded"
-        self.inboxes = [f"sqlite:///{folder}/inbox-{number}.db" for number in range(2)]
-        self.ledger_url, self.settings = f"sqlite:///{folder}/ledger.db", folder / "reconciler.toml"
+        numbers = itertools.count()
+        new_url = new_url or (lambda: f"sqlite:///{folder}/database-{next(numbers)}.db")
+        self.inboxes = [new_url() for _ in range(2)]
+        self.ledger_url, self.settings = new_url(), folder / "reconciler.toml"
         schema.upgrade(self.ledger_url, "ledger")
         for number, url in enumerate(self.inboxes):
             schema.upgrade(url, "inbox")
