@@ -22,6 +22,7 @@ from checkback_consumers.sql_session import SqlSession
 from reconciler.contract.tables import FORMER_NAMES_TOPIC, INBOX, is_former_name_of_another
 from reconciler.errors import Collision, InvalidValue, TransientError, UsageError
 from reconciler.sql.engines import now_ms_sql
+from reconciler.sql.folded_names import FOLDED_REMEDY
 from reconciler.sql.kept_texts import require_kept, texts_in_doubt
 
 #: Values of the column source.
@@ -32,11 +33,11 @@ DEDUPE_KEY_CHARACTERS_MAX = 160
 
 _COLUMNS = "consumer_group, unique_key, topic, dedupe_key, duplicate_of, content_digest, source, applied_at_ms"
 _SELECT_BY_KEY = (
-    "SELECT content_digest, {incomplete}, topic, duplicate_of FROM reconciler_inbox "
+    "SELECT content_digest, {incomplete}, topic, duplicate_of, consumer_group, unique_key FROM reconciler_inbox "
     "WHERE consumer_group = :consumer_group AND unique_key = :unique_key"
 )
 _SELECT_BY_BUSINESS = (
-    "SELECT unique_key, dedupe_key, topic, {incomplete} FROM reconciler_inbox "
+    "SELECT unique_key, dedupe_key, topic, {incomplete}, consumer_group FROM reconciler_inbox "
     "WHERE consumer_group = :consumer_group AND dedupe_key = :dedupe_key"
 )
 #: Of the row that its own transaction wrote, and no other: a later one of the same connection has another mark.
@@ -89,10 +90,11 @@ def enter_inbox(connection: Any, entry: InboxEntry, completion: Completion = AT_
 
     `completion`: whether a NEW row is left incomplete, for complete_row(). The row that was left so before is completed
     here: its handler has returned. Raises IncompleteEffect if the key, or the one with its business id, has such a row;
-    Collision if the key was applied with another content; InvalidValue for a text that the database would change, and
-    for a business id that it cannot tell from another one or that a message of another topic has; UsageError for a
-    connection in autocommit, or where the row left before is not this transaction's; TransientError if a concurrent
-    writer vanished (try again). Database errors pass as the driver raises them.
+    Collision if the key was applied with another content or from another topic, or if the row that was met is of a
+    group or key that the database takes for the same; InvalidValue for a text that the database would change, and for a
+    business id that it cannot tell from another one or that a message of another topic has; UsageError for a connection
+    in autocommit, or where the row left before is not this transaction's; TransientError if a concurrent writer
+    vanished (try again). Database errors pass as the driver raises them.
     """
     if entry.dedupe_key is not None and not 0 < len(entry.dedupe_key) <= DEDUPE_KEY_CHARACTERS_MAX:
         raise InvalidValue(
@@ -127,7 +129,7 @@ def _is_new_by_its_former_name(session: SqlSession, entry: InboxEntry, completio
     if _insert(session, former, duplicate_of=entry.unique_key):
         return True
     try:
-        if _is_applied(session, former, completion, effect_of=entry.unique_key):
+        if _is_applied(session, former, completion, effect_of=entry):
             return False
     except Collision:
         return True  # a broker whose store was made anew gives its offsets, and so their names, a second time
@@ -233,26 +235,52 @@ def _insert_sql(dialect: str, mark: str) -> str:
 
 
 def _is_applied(
-    session: SqlSession, entry: InboxEntry, completion: Completion, *, effect_of: str | None = None
+    session: SqlSession, entry: InboxEntry, completion: Completion, *, effect_of: InboxEntry | None = None
 ) -> bool:
-    """Whether the entry's row is there. `effect_of`: the key of the message, of which the entry has a former name."""
+    """Whether the entry's row is there. `effect_of`: the message's own entry, where this one has its former name."""
     row = session.select_one(
         _latest(session, _SELECT_BY_KEY, completion),
         {"consumer_group": entry.group, "unique_key": entry.unique_key},
     )
     if row is None:
         return False
-    stored = None if row[0] is None else bytes(row[0])
+    digest, mark, topic, duplicate_of, group, unique_key = row
+    _require_same_name(entry, group=group, unique_key=unique_key)
+    stored = None if digest is None else bytes(digest)
     if stored is not None and entry.content_digest is not None and stored != entry.content_digest:
         raise Collision(
             f"unique key {entry.unique_key} of group {entry.group} was applied with another content: "
             f"digest {stored.hex()} is stored, {entry.content_digest.hex()} arrived"
         )
-    if effect_of is not None and is_former_name_of_another(effect_of, topic=row[2], duplicate_of=row[3]):
-        raise Collision(f"{entry.unique_key} of group {entry.group} is a former name of {row[3]}, not of {effect_of}")
-    if row[1] is not None:
+    # A client without digests has nothing but the topic to tell two messages of one key by.
+    if topic != entry.topic and (effect_of is None or topic != effect_of.topic):
+        raise Collision(
+            f"unique key {entry.unique_key} of group {entry.group} was applied from topic {topic}, "
+            f"it arrived from {entry.topic}"
+        )
+    if effect_of is not None and is_former_name_of_another(
+        effect_of.unique_key, topic=topic, duplicate_of=duplicate_of
+    ):
+        raise Collision(
+            f"{entry.unique_key} of group {entry.group} is a former name of {duplicate_of}, "
+            f"not of {effect_of.unique_key}"
+        )
+    if mark is not None:
         raise IncompleteEffect(entry.group, entry.unique_key)
     return True
+
+
+def _require_same_name(entry: InboxEntry, *, group: object, unique_key: object) -> None:
+    """Raises Collision for a row of another name, which a collation that folds case takes for the same.
+
+    Nothing is written in its place: the row beside it would need the same place in the unique index.
+    """
+    met = tuple(one.decode("utf-8", "replace") if isinstance(one, bytes) else one for one in (group, unique_key))
+    if met != (entry.group, entry.unique_key):
+        raise Collision(
+            f"unique key {entry.unique_key} of group {entry.group} has met the row of key {met[1]} of group {met[0]}: "
+            f"the database takes them for the same; {FOLDED_REMEDY}"
+        )
 
 
 def _first_of_business(session: SqlSession, entry: InboxEntry, completion: Completion) -> str | None:
@@ -268,6 +296,7 @@ def _first_of_business(session: SqlSession, entry: InboxEntry, completion: Compl
         # MySQL compares texts without the spaces at their ends.
         expected = f"another message has {row[1][:80]!r}, which this database takes for the same: strip spaces from ids"
         raise InvalidValue("dedupe_key", entry.dedupe_key[:80], expected)
+    _require_same_name(entry, group=row[4], unique_key=entry.unique_key)
     require_topic(entry, str(row[2]))
     if row[3] is not None:
         raise IncompleteEffect(entry.group, str(row[0]))

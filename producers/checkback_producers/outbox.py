@@ -41,6 +41,7 @@ from reconciler.sql.engines import (
     translate_driver_error,
     writing,
 )
+from reconciler.sql.folded_names import FOLDED_REMEDY
 from reconciler.sql.identity import SIGN_OF_LIFE_ID, read_identity
 from reconciler.sql.kept_texts import require_kept, texts_in_doubt
 from reconciler.sql.key_probes import has_key
@@ -158,13 +159,17 @@ class SqlOutbox:
         return local
 
     def find(self, unique_key: str) -> OutboxFact | None:
-        """The committed row, or None. Raises DatabaseAway, and MalformedInput for a row or a key that is damaged."""
+        """The committed row, or None. Raises DatabaseAway, and MalformedInput for a key or row that is damaged, or for
+        the row of another key that the database takes for the same."""
         row = self._single.select_one(_find_sql(self._dialect), (require_unique_key(unique_key),))
         if row is None:
             return None
         fact = _fact(row)
         if fact.damage is not None:
             raise MalformedInput(f"outbox row of {unique_key}: {fact.damage}")
+        if fact.unique_key != unique_key:
+            other = f"{shown(self.engine)} takes {fact.unique_key} for the same"
+            raise MalformedInput(f"outbox row of {unique_key}: {other}; {FOLDED_REMEDY}")
         return fact
 
     def insert_tombstone(self, half: CheckedHalf) -> bool:

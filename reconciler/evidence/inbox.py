@@ -54,7 +54,7 @@ class SqlInboxEvidence:
         """One answer a key: FOUND with the rows of every database that has it, ABSENT if all of them say so.
 
         A database that is away, lacks the table or is a replica answers UNKNOWN, never ABSENT. An incomplete row is
-        UNKNOWN, and the answer says so.
+        UNKNOWN, and the answer says so; so is one of another group or key that the database takes for the same.
         """
         if not self.is_configured(subscription):
             return {key: Lookup.unknown("inbox", "no inbox_url is configured") for key in unique_keys}
@@ -110,20 +110,22 @@ class SqlInboxEvidence:
                     sa.and_(inbox.c.applied_at_ms == at_ms, inbox.c.unique_key > key),
                 )
             )
-        return [_scanned(row) for row in database.scan(query)]
+        return [_scanned(subscription, row) for row in database.scan(query)]
 
     def newest_keys(self, subscription: Subscription, *, limit: int) -> Sequence[str]:
         """The newest keys of each database, `limit` of each. Raises DatabaseAway, also where no inbox is configured."""
         query = (
-            sa.select(inbox.c.unique_key)
+            sa.select(inbox.c.unique_key, inbox.c.consumer_group, inbox.c.topic)
             .where(inbox.c.consumer_group == subscription.group, inbox.c.topic == subscription.topic)
             .order_by(inbox.c.applied_at_ms.desc())
             .limit(limit)
         )
+        name = (subscription.group, subscription.topic)
         found: dict[str, None] = {}
         for database in self._all(subscription):
             with reading(database.engine) as connection:
-                found |= dict.fromkeys(key for key in connection.scalars(query) if isinstance(key, str))
+                rows = connection.execute(query)
+                found |= dict.fromkeys(key for key, *of in rows if isinstance(key, str) and tuple(of) == name)
         return list(found)
 
     def newest_ms(self, subscription: Subscription) -> int | None:
@@ -158,7 +160,7 @@ def _ask(
         page = unique_keys[first : first + KEYS_PER_QUERY]
         try:
             role, rows = _read_page(database, subscription, page)
-            answers |= {key: _answer(witness, rows.get(key), role) for key in page}
+            answers |= {key: _answer(witness, _row_of(rows, key), role) for key in page}
         except ReconcilerError as error:
             answers |= {key: Lookup.unknown(witness, str(error)[:300]) for key in page}
     return answers
@@ -169,7 +171,26 @@ def _read_page(
 ) -> tuple[DatabaseRole, Mapping[str, ReadRow]]:
     query = sa.select(*_COLUMNS, database.newer()).where(inbox.c.consumer_group == subscription.group)
     role, found = database.probe(query, inbox.c.unique_key, page)
-    return role, {row.unique_key: _ROWS.parse(row[-_WIDTH:]) for row in found}
+    return role, {
+        row.unique_key: _named(_ROWS.parse(row[-_WIDTH:]), consumer_group=subscription.group) for row in found
+    }
+
+
+def _row_of(rows: Mapping[str, ReadRow], unique_key: str) -> ReadRow | None:
+    """The key's row. One of another key takes its place where the database cannot tell them apart: the key can have no
+    row beside it, so that its absence is no absence of an effect that a consumer could still have."""
+    if unique_key in rows or not rows:
+        return rows.get(unique_key)
+    met = next((key for key in rows if key.casefold() == unique_key.casefold()), None)
+    return None if met is None else _named(rows[met], unique_key=unique_key)
+
+
+def _named(read: ReadRow, **names: str) -> ReadRow:
+    """The row; damaged if it has other names than those that it was found by."""
+    other = next((f"{name} {read.values[name]}" for name, text in names.items() if read.values[name] != text), None)
+    if other is None or read.damage is not None:
+        return read
+    return replace(read, damage=f"the row that it meets is of {other}: the collation takes names for one another")
 
 
 def _combine(answers: Sequence[Lookup[InboxRow]]) -> Lookup[InboxRow]:
@@ -215,6 +236,7 @@ def _row(read: ReadRow) -> InboxRow:
     return InboxRow(group=values.pop("consumer_group"), **values, damage=read.damage)
 
 
-def _scanned(row: Any) -> InboxRow:
+def _scanned(subscription: Subscription, row: Any) -> InboxRow:
     """The row at its place in the page, which is where the next one begins: with key and time as they are stored."""
-    return replace(_row(_ROWS.parse(row)), unique_key=row.unique_key, applied_at_ms=row.applied_at_ms)
+    read = _named(_ROWS.parse(row), consumer_group=subscription.group, topic=subscription.topic)
+    return replace(_row(read), unique_key=row.unique_key, applied_at_ms=row.applied_at_ms)

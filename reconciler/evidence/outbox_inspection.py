@@ -20,6 +20,7 @@ from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.plan import SubscriptionPlan
 from reconciler.policy.ports import Candidates, InboxEvidence
 from reconciler.sql.engines import database_now_ms, now_ms, reading
+from reconciler.sql.folded_names import is_exactly
 from reconciler.sql.identity import SIGN_OF_LIFE_ID
 from reconciler.sql.key_probes import has_key
 from reconciler.sql.tables import outbox, outbox_identity
@@ -196,7 +197,7 @@ class OutboxInspector:
         """The newest rows whose business id is exactly this, case and accents included."""
         # The first condition finds rows by the index, in any collation; the second takes the very same text only.
         column = outbox.c.business_id
-        conditions = (column == business_id, _exactly(column, business_id, self._engine.dialect.name))
+        conditions = (column == business_id, is_exactly(column, business_id, self._engine.dialect.name))
         newest = sa.select(*(outbox.c[name] for name in _BUSINESS_NAMES)).where(*conditions)
         newest = newest.order_by(outbox.c.created_at_ms.desc()).limit(limit)
         counted = sa.select(sa.literal(1)).where(*conditions).limit(limit + ROWS_COUNTED_MAX + 1).subquery()
@@ -207,14 +208,3 @@ class OutboxInspector:
         is_replica = not rows and WitnessDatabase(self._engine, outbox).role().is_primary is False
         doubt = f"no row, {NOT_PROVED}: a replica" if is_replica else ""
         return BusinessRows(newest=rows, older=(total or 0) - len(rows), doubt=doubt)
-
-
-def _exactly(column: sa.Column[str], text: str, dialect: str) -> sa.ColumnElement[bool]:
-    """Tables that users make by their own migrations may fold case, and MySQL ignores spaces at the end."""
-    match dialect:
-        case "postgresql":
-            return sa.collate(column, "C") == text
-        case "sqlite":
-            return sa.collate(column, "BINARY") == text
-        case _:
-            return sa.cast(column, sa.BINARY()) == sa.cast(sa.literal(text, sa.String()), sa.BINARY())

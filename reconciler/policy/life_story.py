@@ -470,7 +470,7 @@ def _outlook(
         dismissed = "" if candidate is None else _dismissal(candidate)
         if (doubled := double_effect(lookup)) is not None:
             yield f"{subscription}: {doubled}: a person must look"
-        elif (other := other_content(lookup, row)) is not None:
+        elif (other := other_content(lookup, row, topic=subscription.topic)) is not None:
             yield f"{subscription}: COLLISION, a person must look: the effect is of another message, {other}"
         elif (halfway := lookup.incomplete) is not None:
             yield f"{subscription}: {Verdict.INCOMPLETE}, a person must look: {halfway}. {MEANINGS[Verdict.INCOMPLETE]}"

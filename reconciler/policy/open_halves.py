@@ -222,7 +222,7 @@ class OpenHalves:
             if plan.group in dismissing or _is_dismissed(rows.get(plan.group)):
                 continue
             inbox = self._inbox.look_up(plan.subscription, [unique_key])[unique_key]
-            other = other_content(inbox, row) or double_effect(inbox)
+            other = other_content(inbox, row, topic=topic.topic) or double_effect(inbox)
             if not inbox.is_found or other is not None:
                 yield f"group {plan.group} has no effect of it and is not dismissed: {other or inbox.reason}"
         readers = self._readers(topic.topic)

@@ -17,7 +17,7 @@ from reconciler.contract.defaults import (
     SWEEP_AFTER_SECONDS,
 )
 from reconciler.contract.subscription import Subscription
-from reconciler.contract.tables import OutboxState
+from reconciler.contract.tables import FORMER_NAMES_TOPIC, OutboxState
 from reconciler.policy.evidence import InboxRow, Lookup, Presence
 from reconciler.policy.inquiry.delivery import double_effect
 
@@ -191,7 +191,9 @@ def is_in(tag: str | None, tags: frozenset[str] | None) -> bool:
 
 
 def _is_of_another_message(effect: Lookup[InboxRow], fact: OutboxFact) -> bool:
-    """True if the inbox has another content under the key; a missing digest proves nothing."""
+    """True if the inbox has another content or topic under the key; a missing digest proves nothing."""
+    if any(row.topic not in (fact.topic, FORMER_NAMES_TOPIC) for row in effect.records):
+        return True
     digests = {row.content_digest for row in effect.records} - {None}
     return fact.content_digest is not None and bool(digests - {fact.content_digest})
 

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import FORMER_NAMES_TOPIC, Ending
 from reconciler.sql.engines import database_now_ms, reading, shown, writing
+from reconciler.sql.folded_names import is_exactly
 from reconciler.sql.key_probes import probe
 from reconciler.sql.tables import inbox
 from reconciler.sql.timely_pages import TimelyPages
@@ -51,7 +52,13 @@ class IncompleteRows:
         self.database = shown(engine)
         self._group, self._topic = subscription.group, subscription.topic
         self._pages = TimelyPages()
-        self._of = (inbox.c.consumer_group == subscription.group) & (inbox.c.topic == subscription.topic)
+        dialect = engine.dialect.name
+        self._of = (
+            (inbox.c.consumer_group == subscription.group)
+            & (inbox.c.topic == subscription.topic)
+            & is_exactly(inbox.c.consumer_group, subscription.group, dialect)
+            & is_exactly(inbox.c.topic, subscription.topic, dialect)
+        )
 
     def of_keys(self, unique_keys: Sequence[str]) -> list[IncompleteRow]:
         """The incomplete ones among them, by key."""

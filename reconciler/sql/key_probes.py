@@ -49,10 +49,12 @@ def probe(
 def has_key(column: sa.ColumnElement[str], dialect: str) -> sa.ColumnElement[bool]:
     """False for a text that is no unique key: no witness can be asked about such a row, so it takes no place in a page.
 
-    COALESCE keeps PostgreSQL from guessing how few rows match the expression: all do.
+    COALESCE keeps PostgreSQL from guessing how few rows match the expression: all do. It has no regular expressions
+    under a collation that takes texts for one another.
     """
     is_long = sa.func.length(column).between(UNIQUE_KEY_CHARACTERS_MIN, UNIQUE_KEY_CHARACTERS_MAX)
     if dialect != "sqlite":
-        return sa.func.coalesce(is_long & ~column.regexp_match(_NO_CHARACTER_OF_KEYS), sa.false())
+        compared = sa.collate(column, "C") if dialect == "postgresql" else column
+        return sa.func.coalesce(is_long & ~compared.regexp_match(_NO_CHARACTER_OF_KEYS), sa.false())
     is_plain = column.op("NOT GLOB", is_comparison=True)(f"*{_NO_CHARACTER_OF_KEYS}*")
     return sa.and_(sa.func.typeof(column) == "text", is_long, is_plain)

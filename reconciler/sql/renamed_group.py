@@ -13,7 +13,9 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
+from reconciler.errors import ConfigurationError
 from reconciler.sql.engines import reading, shown, writing
+from reconciler.sql.folded_names import FOLDED_REMEDY, folded_columns
 from reconciler.sql.tables import column_names, inbox
 from reconciler.sql.timely_pages import TimelyPages
 
@@ -38,6 +40,7 @@ class RenamedRows:
     """The rows of both names in one database. The caller disposes of the engine.
 
     Raises DatabaseAway, also for a right that is missing (SELECT, INSERT), ConfigurationError without the table.
+    count() comes before copy().
     """
 
     def __init__(self, engine: sa.Engine, *, old: str, new: str) -> None:
@@ -48,7 +51,13 @@ class RenamedRows:
         self._pages = TimelyPages()
 
     def count(self) -> RowsToCopy:
-        """What is to be done. All rows of the old name are read."""
+        """What is to be done. All rows of the old name are read. Raises ConfigurationError where the database takes
+        groups or keys for one another: their rows could neither be told apart nor lie side by side."""
+        folded = folded_columns(self._engine, "inbox", ("consumer_group", "unique_key"))
+        if folded:
+            raise ConfigurationError(
+                f"{self.database} takes names for one another: {', '.join(folded)}; {FOLDED_REMEDY}"
+            )
         rows = missing = incomplete = 0
         for row in self._all():
             rows += 1

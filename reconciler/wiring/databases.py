@@ -10,7 +10,19 @@ from reconciler.contract.secret import Secret, SecretText, secret_text
 from reconciler.settings.schema import Settings
 from reconciler.sql import schema
 from reconciler.sql.engines import missing_driver
+from reconciler.sql.folded_names import FOLDED_REMEDY, folded_columns
 from reconciler.wiring.connections import Connections
+
+__all__ = [
+    "FOLDED_REMEDY",
+    "ConfiguredDatabase",
+    "EvidenceDatabase",
+    "configured_databases",
+    "inbox_databases",
+    "named_database",
+    "outbox_databases",
+    "tables_as_sql",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +61,10 @@ class ConfiguredDatabase:
     def revision(self, connections: Connections) -> str | None:
         """The revision of the tables; None: no migration made them. Raises DatabaseAway."""
         return schema.current(connections.engine(self.url, read_only=True), self.tree)
+
+    def folded_names(self, connections: Connections) -> list[str]:
+        """Columns of names and keys that do not compare bytes. Raises DatabaseAway."""
+        return folded_columns(connections.engine(self.url, read_only=True), self.tree)
 
     def newest_revision(self) -> str:
         """The newest revision that this release knows."""

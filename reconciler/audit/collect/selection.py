@@ -54,7 +54,7 @@ def read_rows(source: Source, selection: Selection, *, file: str | None = None) 
         with reading(source) as connection:
             statement = _statement(selection, _columns(connection, source, selection))
             for page in pages(connection, statement):
-                yield table_of(selection.layout, page, str(source))
+                yield _exactly(selection, table_of(selection.layout, page, str(source)), source)
         return
     yield from _read_export(source, selection, file)
 
@@ -68,7 +68,7 @@ def key_reader(
     def read(keys: Sequence[bytes]) -> pa.Table | None:
         wanted = sa.column("unique_key").in_(list(map(key_of, keys)))
         rows = [row for page in pages(connection, _statement(selection, columns).where(wanted)) for row in page]
-        return table_of(selection.layout, rows, str(source)) if rows else None
+        return _exactly(selection, table_of(selection.layout, rows, str(source)), source, keys) if rows else None
 
     return read
 
@@ -198,6 +198,27 @@ def _statement(selection: Selection, columns: Sequence[sa.ColumnElement[Any]]) -
     # A database may give equal rows in another order each time: the evidence's bytes must not depend on it.
     keyed = [column for column in columns if column.name == "unique_key"]
     return statement.order_by(*keyed, *(column for column in columns if column.name != "unique_key"))
+
+
+def _exactly(selection: Selection, rows: pa.Table, source: Source, keys: Sequence[bytes] | None = None) -> pa.Table:
+    """The rows. Raises AuditError if one has other names, or another key, than were asked for: a database whose
+    collation folds case, or leaves spaces at the end out, gives the rows of one group for those of another one."""
+    asked: list[tuple[str, Sequence[str | int]]] = [(name, (value,)) for name, value in selection.equal]
+    for name, values in (*asked, *selection.among, *((("key", keys),) if keys is not None else ())):
+        if name not in rows.column_names or pa.types.is_integer(rows.schema.field(name).type):
+            continue
+        wanted = pa.array(values, rows.schema.field(name).type)
+        other = rows.filter(pc.invert(pc.is_in(rows[name], value_set=wanted)))
+        if other.num_rows:
+            text = other[name][0].as_py()
+            met = key_of(text) if isinstance(text, bytes) else text
+            raise AuditError(
+                "inputs",
+                f"{source}: {selection.table} takes names for one another: it gave rows of "
+                f"{selection.name_of(name)} {met!r}, which was not asked for. `reconciler doctor` names the columns "
+                "whose collation does not compare bytes",
+            )
+    return rows
 
 
 def _dataset(source: Source, selection: Selection, file: str | None) -> ds.Dataset:

@@ -37,7 +37,7 @@ from reconciler.wiring.brokers import (
 )
 from reconciler.wiring.clocks import probe_brokers
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.databases import ConfiguredDatabase
+from reconciler.wiring.databases import FOLDED_REMEDY, ConfiguredDatabase
 from reconciler.wiring.evidence import broker_evidence, shared_identity
 from reconciler.wiring.redis_safety import redis_findings
 from reconciler.wiring.rights import NeededRights, lacks_right, needed_rights
@@ -155,6 +155,14 @@ class _Doctor:
         yield _revision(self._connections, database)
         yield from self._time_out(database)
         yield check_rights(self._connections, needed)
+        yield from self._collations(database)
+
+    def _collations(self, database: ConfiguredDatabase) -> Iterator[Diagnosis]:
+        """Nothing where names and keys compare byte for byte: that is what is expected of every table."""
+        folded = database.folded_names(self._connections)
+        if folded:
+            found = f"takes names for one another, so that the rows of two are one: {', '.join(folded)}"
+            yield _fail(f"collations in the {database.name}", found, FOLDED_REMEDY)
 
     def _time_out(self, database: ConfiguredDatabase) -> Iterator[Diagnosis]:
         """Nothing where the server ends statements by itself: that is what is expected of it."""

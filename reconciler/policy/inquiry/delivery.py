@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from reconciler.clock import utc_text
 from reconciler.contract.properties import OUTBOX_MARK
-from reconciler.contract.tables import OutboxState
+from reconciler.contract.tables import FORMER_NAMES_TOPIC, OutboxState
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.evidence import (
     InboxRow,
@@ -62,11 +62,20 @@ def of_row(copies: Lookup[StoredMessage], row: OutboxRow | None) -> Lookup[Store
     return copies.only(lambda copy: difference(copy, row) is None)
 
 
-def other_content(inbox: Lookup[InboxRow] | None, row: OutboxRow | None) -> str | None:
-    """Why an effect is not that of the outbox row's message; None: it is, or one of them has no digest."""
-    if inbox is None or not inbox.is_found or row is None or row.content_digest is None:
+def other_content(inbox: Lookup[InboxRow] | None, row: OutboxRow | None, *, topic: str | None = None) -> str | None:
+    """Why an effect is not that of the outbox row's message, or of a message of the topic, where one is named; None: it
+    is, or nothing tells.
+
+    Inbox rows of clients that cannot list properties have no digest: their topic is all there is to compare.
+    """
+    if inbox is None or not inbox.is_found:
         return None
-    seen = inbox.records[0].content_digest
+    found, sent_to = inbox.records[0], topic if row is None else row.topic
+    if sent_to is not None and found.topic not in (sent_to, FORMER_NAMES_TOPIC):
+        return f"topic {found.topic}, the message was sent to {sent_to}"
+    if row is None or row.content_digest is None:
+        return None
+    seen = found.content_digest
     if seen is None or seen == row.content_digest:
         return None
     return f"digest {shown(seen)}, the outbox says {shown(row.content_digest)}"

@@ -105,10 +105,8 @@ def _effect(d: Suspect) -> Answer:
         return _unknown(f"the effect cannot be compared with the outbox: {d.outbox.reason}", d.outbox.undecided_by)
     if (contradicted := _contradicted(d)) is not None:
         return contradicted
-    if (other := other_content(inbox, d.row)) is not None:
-        return Ruling(
-            verdict=Verdict.COLLISION, reason=f"the inbox row has another content than the outbox row: {other}"
-        )
+    if (other := other_content(inbox, d.row, topic=d.topic.topic)) is not None:
+        return Ruling(verdict=Verdict.COLLISION, reason=f"the inbox row is of another message: {other}")
     return Ruling(verdict=Verdict.CONSUMED, reason="the inbox has the key")
 
 

@@ -209,7 +209,8 @@ class RepairCase(CaseFile):
     @property
     def other_content(self) -> str | None:
         """Why the effect of a group is that of another message; None: no such effect is known."""
-        found = ((group, other_content(answers.inbox, self.row)) for group, answers in sorted(self.of_group.items()))
+        topic = self.topic.topic
+        found = ((name, other_content(of.inbox, self.row, topic=topic)) for name, of in sorted(self.of_group.items()))
         return next((f"the inbox of {group} has another content: {why}" for group, why in found if why), None)
 
     @property
