@@ -253,10 +253,11 @@ def _is_applied(
             f"digest {stored.hex()} is stored, {entry.content_digest.hex()} arrived"
         )
     # A client without digests has nothing but the topic to tell two messages of one key by.
-    if topic != entry.topic and (effect_of is None or topic != effect_of.topic):
+    sent_to = (effect_of or entry).topic
+    if topic not in (sent_to, FORMER_NAMES_TOPIC):
         raise Collision(
             f"unique key {entry.unique_key} of group {entry.group} was applied from topic {topic}, "
-            f"it arrived from {entry.topic}"
+            f"it arrived from {sent_to}"
         )
     if effect_of is not None and is_former_name_of_another(
         effect_of.unique_key, topic=topic, duplicate_of=duplicate_of

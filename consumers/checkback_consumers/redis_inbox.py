@@ -122,8 +122,8 @@ class RedisInbox:
             return InboxAnswer.DUPLICATE_BUSINESS
         if stored_digest and entry.content_digest and stored_digest != entry.content_digest:
             raise Collision(f"unique key {entry.unique_key} of group {entry.group} was applied with another content")
-        # A release up to 0.2.0 has marked a former name with the message's own topic, which is not known here.
-        if topic != entry.topic and (_is_of_former_name(topic) or not _is_of_former_name(entry.topic)):
+        # Where one of the two is a former name's, the other is a release up to 0.2.0, which marks it with the topic.
+        if topic != entry.topic and _is_of_former_name(topic) == _is_of_former_name(entry.topic):
             raise Collision(
                 f"unique key {entry.unique_key} of group {entry.group} was applied from topic {topic}, "
                 f"it arrived from {entry.topic}"

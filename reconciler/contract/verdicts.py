@@ -50,7 +50,7 @@ MEANINGS: dict[Verdict, str] = {
     Verdict.FILTERED: "The message's tag is not one that the group subscribes to: settled.",
     Verdict.BEFORE_SINCE: "The group was given the message before this subscription's first round, or before its "
     "setting `since`, and shows no effect: it is not the group's; settled, counted, nothing is sent for it alone.",
-    Verdict.COLLISION: "The key has two contents: the inbox, another outbox, or all that brokers have differ "
+    Verdict.COLLISION: "The key has two contents or topics: the inbox, another outbox, or all that brokers have differ "
     "from the outbox row; or two inboxes of the group hold it (a double effect): quarantined, nothing is sent.",
     Verdict.INCOMPLETE: "The group's inbox has the key with an incomplete row: its handler ended the transaction "
     "before it returned, so that a part of the effect may be missing; every delivery is refused until somebody accepts "

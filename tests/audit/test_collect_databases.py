@@ -177,6 +177,28 @@ def test_a_database_of_another_shape_is_no_evidence(
     assert not list((tmp_path / "evidence").rglob("*.partial"))
 
 
+@pytest.mark.parametrize("column", ["consumer_group", "topic", "unique_key"])
+def test_rows_of_another_name_are_refused_where_the_database_takes_them_for_those_asked_for(
+    sqlite: Databases, tmp_path: Path, column: str
+) -> None:
+    """A group, topic or key in another case, under a collation that folds it."""
+    with_collation = f"{column} VARCHAR COLLATE NOCASE"
+    run(sqlite.inbox_url, sa.text("CREATE TABLE copy AS SELECT * FROM reconciler_inbox"))
+    run(sqlite.inbox_url, sa.text(f"ALTER TABLE copy RENAME COLUMN {column} TO before"))
+    run(sqlite.inbox_url, sa.text("DROP TABLE reconciler_inbox"))
+    run(sqlite.inbox_url, sa.text("ALTER TABLE copy RENAME TO reconciler_inbox"))
+    run(sqlite.inbox_url, sa.text(f"ALTER TABLE reconciler_inbox ADD COLUMN {with_collation}"))
+    run(
+        sqlite.inbox_url,
+        sa.text(f"UPDATE reconciler_inbox SET {column} = CASE WHEN rowid % 9 THEN before ELSE lower(before) END"),
+    )
+    if column == "unique_key":  # of the window, and found by key alone
+        run(sqlite.inbox_url, sa.text("UPDATE reconciler_inbox SET applied_at_ms = 99999999999999 WHERE rowid % 9 = 0"))
+    with pytest.raises(AuditError, match=f"it gave rows of {column} .*which was not asked for") as refused:
+        collected(sqlite, tmp_path / "evidence")
+    assert refused.value.reason == "inputs"
+
+
 def test_an_unknown_state_of_a_row_is_never_guessed_at(sqlite: Databases, tmp_path: Path) -> None:
     run(sqlite.outbox_url, sa.text("UPDATE reconciler_outbox SET state = 'FROZEN' WHERE state = 'SETTLED'"))
     with pytest.raises(AuditError, match="'FROZEN', which this audit does not know") as refused:

@@ -1,4 +1,4 @@
-"""Tables whose collation takes names for one another: a row is believed only if it has the names that were asked for."""
+"""Collations that take names for one another: a row is believed only if it has the names that were asked for."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from reconciler.sql.incomplete_rows import IncompleteRows
 from reconciler.sql.key_probes import has_key
 from reconciler.sql.renamed_group import RenamedRows
 from reconciler.sql.tables import inbox
+from reconciler.sql.tables import outbox as outbox_table
+from tests.integration.producers.test_texts_that_are_changed import entry_of_key
 from tests.unit.consumers.messages import (
     KeptRecorder,
     business,
@@ -31,7 +33,6 @@ from tests.unit.consumers.messages import (
     message,
     new_key,
 )
-from tests.integration.producers.test_texts_that_are_changed import entry_of_key
 
 LOWER, UPPER = (Subscription(environment="test", topic="ORDERS", group=group) for group in ("billing", "Billing"))
 _FOLDING = "CREATE COLLATION folding (provider = icu, locale = 'und-u-ks-level2', deterministic = false)"
@@ -183,8 +184,8 @@ def test_the_outbox_row_of_another_key_answers_no_check_back(url: str) -> None:
     with pytest.raises(MalformedInput, match=f"takes {key} for the same"):
         outbox.find(key.upper())
     with engine.connect() as connection:
-        column = sa.column("unique_key")
-        rows = sa.select(column).select_from(sa.table("reconciler_outbox")).where(has_key(column, engine.dialect.name))
+        column = outbox_table.c.unique_key
+        rows = sa.select(column).where(has_key(column, engine.dialect.name))
         assert connection.execute(rows).scalars().all() == [key]
     outbox.close()
     engine.dispose()

@@ -10,7 +10,7 @@ import pytest
 
 from checkback_consumers.effect import SqlInbox
 from checkback_consumers.handler import transactional_handler
-from checkback_consumers.inbox import InboxAnswer
+from checkback_consumers.inbox import InboxAnswer, InboxEntry
 from checkback_consumers.message import ConsumedMessage, business_id
 from checkback_consumers.redis_inbox import RedisInbox
 from reconciler.contract.keyspace import inbox_key
@@ -100,6 +100,16 @@ def test_a_business_id_of_two_topics_swallows_no_message(client: fakeredis.FakeR
     client.hdel(key, "topic")  # as an older release left it
     assert wrapped.apply(payment) is InboxAnswer.DUPLICATE_BUSINESS
     assert len(business.effects) == 1
+
+
+def test_one_key_of_two_topics_is_a_collision_where_nothing_else_is_compared(client: fakeredis.FakeRedis) -> None:
+    business = Business()
+    inbox = RedisInbox(client, environment="test")
+    paid = InboxEntry(group="mail", unique_key="A" * 32, topic="ORDERS")
+    assert inbox.apply_once(paid, lambda _: business.effects.append("paid")) is InboxAnswer.NEW
+    with pytest.raises(Collision, match="applied from topic ORDERS, it arrived from REFUNDS"):
+        inbox.apply_once(replace(paid, topic="REFUNDS"), lambda _: business.effects.append("refunded"))
+    assert business.effects == ["paid"]
 
 
 def test_a_second_process_waits_while_the_first_is_inside(client: fakeredis.FakeRedis) -> None:

@@ -174,18 +174,33 @@ def test_one_key_with_two_contents_is_a_collision_and_comes_again(
     assert "collision: not applied" in caplog.text
 
 
+class NativeMessage:
+    """Of a client that cannot list properties."""
+
+    body, tags, keys, properties, reconsume_times = b"one", None, None, None, 0
+
+    def __init__(self, key: str, *, topic: str = "ORDERS") -> None:
+        self.unique_key, self.topic = key, topic
+
+
 def test_a_client_without_properties_does_not_collide(engine: sa.Engine) -> None:
-    class NativeMessage:
-        topic, body, tags, keys, properties, reconsume_times = "ORDERS", b"one", None, None, None, 0
-
-        def __init__(self, key: str) -> None:
-            self.unique_key = key
-
     key = new_key()
     wrapped = wrap(engine)
     assert wrapped.apply(NativeMessage(key)) is InboxAnswer.NEW
     assert wrapped.apply(message(key, body=b"whatever")) is InboxAnswer.DUPLICATE
     assert effect_count(engine) == 1
+
+
+def test_a_client_without_properties_collides_with_the_same_key_of_another_topic(engine: sa.Engine) -> None:
+    recorder = KeptRecorder()
+    wrapped = wrap(engine, recorder=recorder)
+    paid = NativeMessage(new_key())
+    assert wrapped.apply(paid) is InboxAnswer.NEW
+    refund = NativeMessage(paid.unique_key, topic="REFUNDS")
+    with pytest.raises(Collision, match="applied from topic ORDERS, it arrived from REFUNDS"):
+        wrapped.apply(refund)
+    assert wrapped(refund) is ConsumeStatus.RECONSUME_LATER
+    assert (effect_count(engine), recorder.recorded) == (1, [("ORDERS", paid.unique_key)])
 
 
 def test_two_keys_with_one_business_id_have_one_effect(engine: sa.Engine) -> None:

@@ -32,6 +32,17 @@ def test_inbox_row_with_another_content_is_a_collision() -> None:
     assert judged(world, lost).verdict is Verdict.COLLISION
 
 
+@pytest.mark.parametrize("commits", [True, False])
+def test_inbox_row_of_another_topic_is_a_collision_also_without_a_digest(*, commits: bool) -> None:
+    world = World()
+    lost = world.deliver(1) if commits else key(1)
+    row = world.inbox_row("billing", lost, None)
+    world.inbox.rows["billing", lost] = replace(row, topic="REFUNDS")
+    verification = judged(world, lost)
+    assert verification.verdict is Verdict.COLLISION
+    assert "topic REFUNDS" in reason(verification)
+
+
 def test_unknown_digest_is_no_collision() -> None:
     world = World()
     lost = world.deliver(1)

@@ -37,6 +37,7 @@ class MemoryInboxes:
 
     applied: dict[Subscription, set[str]] = field(default_factory=dict)
     digests: dict[str, bytes] = field(default_factory=dict)
+    topics: dict[str, str] = field(default_factory=dict)
     away: set[Subscription] = field(default_factory=set)
     unconfigured: set[Subscription] = field(default_factory=set)
     #: Keys that a second inbox of every group has, too; whether another one of them is away.
@@ -56,7 +57,8 @@ class MemoryInboxes:
         }
 
     def _rows(self, unique_key: str) -> tuple[InboxRow, ...]:
-        row = replace(ROW, content_digest=self.digests.get(unique_key))
+        topic = self.topics.get(unique_key, TOPIC)
+        row = replace(ROW, content_digest=self.digests.get(unique_key), topic=topic)
         return (row, row) if unique_key in self.doubled else (row,)
 
     def applied_since(
@@ -139,6 +141,16 @@ def test_effect_of_another_message_settles_nothing_and_the_key_is_announced_agai
     (problem,) = report.problems
     assert "1 keys with another content" in problem
     assert key in problem
+
+
+def test_effect_of_another_topic_settles_nothing_also_without_a_digest(world: World) -> None:
+    sweeping = Sweeping(world)
+    key, sound = (sweeping.announced(hours_ago=2) for _ in range(2))
+    sweeping.inboxes.applied[BILLING] = {key, sound}
+    sweeping.inboxes.topics = {key: "REFUNDS"}
+    report = sweeping.sweeper().sweep_once()
+    assert (report.settled, report.differing) == (1, 1)
+    assert (world.state(key), world.state(sound)) == ("ANNOUNCED", "SETTLED")
 
 
 def test_effect_of_another_message_is_told_at_every_look_and_announced_seldom(world: World) -> None:

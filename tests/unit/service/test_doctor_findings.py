@@ -20,6 +20,9 @@ from reconciler.errors import (
 from reconciler.rocketmq.client.demands import FAILS_TLS, REMEDIES
 from reconciler.rocketmq.client.tls_failures import TlsFailure
 from reconciler.settings.file import load_settings
+from reconciler.sql.engines import open_engine
+from reconciler.sql.folded_names import FOLDED_REMEDY
+from reconciler.sql.tables import ledger_metadata
 from reconciler.wiring.availability import ask_brokers, require
 from reconciler.wiring.connections import Connections
 from tests.unit.rocketmq.missing_packages import without_package
@@ -120,6 +123,21 @@ def test_bug_in_a_check_is_not_dressed_up_as_a_finding() -> None:
 
     with pytest.raises(ZeroDivisionError):
         run_checks([("brokers", "", broken)])
+
+
+def test_a_database_that_takes_names_for_one_another_fails_with_its_columns(tmp_path: Path) -> None:
+    engine = open_engine(f"sqlite:///{tmp_path}/ledger.db")
+    ledger_metadata.create_all(engine)
+    with engine.begin() as connection:
+        (ddl,) = connection.exec_driver_sql("SELECT sql FROM sqlite_master WHERE name = 'reconciler_hold'").scalars()
+        connection.exec_driver_sql("DROP TABLE reconciler_hold")
+        connection.exec_driver_sql(ddl.replace("topic VARCHAR(160)", "topic VARCHAR(160) COLLATE NOCASE"))
+    engine.dispose()
+    example = Path(__file__).parents[3] / "config" / "reconciler.toml"
+    with Connections(load_settings(example, {"RECONCILER_LEDGER__URL": f"sqlite:///{tmp_path}/ledger.db"})) as made:
+        found = [one for one in examine(made) if one.check == "collations in the ledger"]
+    assert [(one.level, one.remedy) for one in found] == [("fail", FOLDED_REMEDY)]
+    assert "reconciler_hold.topic (NOCASE)" in found[0].found
 
 
 def test_a_compression_that_cannot_be_read_here_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
