@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from reconciler.contract.row_values import RowReader
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import HOLD, QUARANTINE, HoldKind
+from reconciler.errors import DatabaseAway
 from reconciler.ledger.candidates import CANDIDATE_COLUMNS, candidate_of
 from reconciler.ledger.counts import repair_counts, verdict_counts
 from reconciler.ledger.database import LedgerDatabase
@@ -20,9 +21,11 @@ from reconciler.ledger.paging import Walk, done_by, equal, within
 from reconciler.ledger.rounds import newest_of_shards, round_of, rounds_of
 from reconciler.policy.ports import (
     COUNTED_MAX,
+    ENVIRONMENTS_NAMED,
     EVERY_ROW,
     AnnouncementQueue,
     Candidate,
+    EnvironmentTraces,
     Floor,
     HeldTopic,
     LedgerFilter,
@@ -40,7 +43,17 @@ from reconciler.policy.ports import (
 )
 from reconciler.sql.engines import is_whole_number
 from reconciler.sql.repair_rows import REPAIR_COLUMNS, repair_of
-from reconciler.sql.tables import candidate, hold, operator_action, outage, quarantine, repair, round_row
+from reconciler.sql.rights import is_refused
+from reconciler.sql.tables import (
+    candidate,
+    environment_row,
+    hold,
+    operator_action,
+    outage,
+    quarantine,
+    repair,
+    round_row,
+)
 
 T = TypeVar("T")
 
@@ -232,6 +245,25 @@ class SqlReports:
             for topic, group, number in rows
             if type(number) is int
         }
+
+    def traces(self, environment: str, *, before_ms: int) -> EnvironmentTraces:
+        """Seeks only; a table of environments has few rows."""
+        c, used = round_row.c, environment_row.c.environment
+        rounds = sa.select(sa.literal(1)).where(c.environment == environment, c.void == 0).limit(1)
+        uses: list[str] = []
+        with self._database.reading() as connection:
+            has_round = connection.execute(rounds).first() is not None
+            has_earlier = connection.execute(rounds.where(c.stored_at_ms < before_ms)).first() is not None
+        try:
+            uses = [str(row.environment) for row in self._rows(sa.select(used).order_by(used))]
+        except DatabaseAway as error:
+            if not is_refused(error.__cause__):
+                raise
+        return EnvironmentTraces(
+            has_earlier_round=has_earlier,
+            is_known=has_round or environment in uses,
+            others=[name for name in uses if name != environment][:ENVIRONMENTS_NAMED],
+        )
 
     def holds(self, environment: str) -> Sequence[HeldTopic]:
         """Stopped topics."""

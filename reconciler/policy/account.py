@@ -18,10 +18,13 @@ from reconciler.clock import utc_text
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.policy.evidence import Watermark, WatermarkState
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
-from reconciler.policy.ports import Candidates, PendingKey, ShardMemory, StoredRound, count_text
+from reconciler.policy.ports import Candidates, EnvironmentTraces, PendingKey, ShardMemory, StoredRound, count_text
 
 #: Pages of one shard's pending keys that are compared with their ledger rows; open rows are all compared.
 PAGES_MAX = 40
+
+#: A subscription has its first round within seconds of the start of `run`; one without has none for another reason.
+RUN_LIVES_MS = 300_000
 
 _CONSUMER = "does an announcement consumer run (`reconciler run`), and what does its log say?"
 _EXTRA = "no process reads that queue: unique_key_topic.queues and `queues` of the producers must be the same"
@@ -181,6 +184,28 @@ def queue_link(seen: QueueReading, *, asked_ms: int) -> Link:
 # ----------------------------------------------------------------- rounds and verdicts
 
 
+def never_link(subscription: Subscription, traces: EnvironmentTraces) -> Link:
+    """Of a subscription without a round: an alarm where `run` has given others theirs for long, or where everybody but
+    its environment is known. `traces`: of rounds of RUN_LIVES_MS ago."""
+    if traces.has_earlier_round:
+        cause = (
+            f"there never was a round, while others of {subscription.environment} have had theirs: are topic and group "
+            "right, and was `reconciler run` restarted since the section was added?"
+        )
+    elif traces.others and not traces.is_known:
+        cause = (
+            f"nothing ever ran with environment = {subscription.environment!r}; the ledger knows "
+            f"{', '.join(traces.others)}: correct `environment`, or start `reconciler run`"
+        )
+    else:
+        return _not_yet()
+    return Link(until_ms=None, cause=cause, is_of_rounds=True)
+
+
+def _not_yet() -> Link:
+    return Link(until_ms=None, cause=f"there never was a round: {_RUN}", is_new=True, is_of_rounds=True)
+
+
 def rounds_link(rounds: Sequence[StoredRound], *, shards: int, asked_ms: int) -> Link:
     """The round of the shard that has waited longest. `rounds`: the newest of every shard below `shards`.
 
@@ -189,7 +214,7 @@ def rounds_link(rounds: Sequence[StoredRound], *, shards: int, asked_ms: int) ->
     first turn is under way.
     """
     if not rounds:
-        return Link(until_ms=None, cause=f"there never was a round: {_RUN}", is_new=True, is_of_rounds=True)
+        return _not_yet()
     missing = sorted(set(range(shards)) - {stored.done.shard.number for stored in rounds})
     if missing and any(stored.done.generation > 1 for stored in rounds):
         never = f"shards {', '.join(map(str, missing))} never had a round"

@@ -11,9 +11,11 @@ from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.ports import (
     COUNTED_MAX,
+    ENVIRONMENTS_NAMED,
     EVERY_ROW,
     AnnouncementQueue,
     Candidate,
+    EnvironmentTraces,
     Floor,
     HeldTopic,
     LedgerFilter,
@@ -207,6 +209,18 @@ class MemoryReports:
                 and row.stored_at_ms > since_ms
                 and not row.is_void
             }
+
+    def traces(self, environment: str, *, before_ms: int) -> EnvironmentTraces:
+        """By rounds: uses are kept in SQL and Redis alone."""
+        with self._rows.lock:
+            rows = [row for row in self._rows.rounds.values() if not row.is_void]
+        of = {row.done.shard.subscription.environment for row in rows}
+        earlier = {row.done.shard.subscription.environment for row in rows if row.stored_at_ms < before_ms}
+        return EnvironmentTraces(
+            has_earlier_round=environment in earlier,
+            is_known=environment in of,
+            others=sorted(of - {environment})[:ENVIRONMENTS_NAMED],
+        )
 
     def holds(self, environment: str) -> Sequence[HeldTopic]:
         """Stopped topics."""

@@ -69,6 +69,11 @@ def ask_environment(connections: Connections) -> dict[str, Callable[[], None]]:
     return {uses.place: partial(ask, uses) for uses in _places(connections)}
 
 
+def is_used_in_redis(connections: Connections) -> bool:
+    """Whether a process of the environment has used this Redis since it lost its memory last. Raises RedisAway."""
+    return RedisEnvironmentUses(connections.redis).identity(connections.settings.environment) != ""
+
+
 def _known_brokers(connections: Connections) -> frozenset[str]:
     """ "cluster/broker at address" of every member of every broker; empty where no name server answers."""
     try:

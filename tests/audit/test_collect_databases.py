@@ -188,10 +188,9 @@ def test_rows_of_another_name_are_refused_where_the_database_takes_them_for_thos
     run(sqlite.inbox_url, sa.text("DROP TABLE reconciler_inbox"))
     run(sqlite.inbox_url, sa.text("ALTER TABLE copy RENAME TO reconciler_inbox"))
     run(sqlite.inbox_url, sa.text(f"ALTER TABLE reconciler_inbox ADD COLUMN {with_collation}"))
-    run(
-        sqlite.inbox_url,
-        sa.text(f"UPDATE reconciler_inbox SET {column} = CASE WHEN rowid % 9 THEN before ELSE lower(before) END"),
-    )
+    other = "CASE WHEN before = lower(before) THEN upper(before) ELSE lower(before) END"
+    spoil = f"UPDATE reconciler_inbox SET {column} = CASE WHEN rowid % 9 THEN before ELSE {other} END"
+    run(sqlite.inbox_url, sa.text(spoil))
     if column == "unique_key":  # of the window, and found by key alone
         run(sqlite.inbox_url, sa.text("UPDATE reconciler_inbox SET applied_at_ms = 99999999999999 WHERE rowid % 9 = 0"))
     with pytest.raises(AuditError, match=f"it gave rows of {column} .*which was not asked for") as refused:

@@ -21,9 +21,11 @@ from reconciler.commands.doctor.rocksdb import check_rocksdb
 from reconciler.commands.notify import check_notifiers
 from reconciler.commands.renamed_groups import renames
 from reconciler.commands.status.primaries import check_primaries
+from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import VERSION_TABLES
 from reconciler.errors import ConfigurationError, DatabaseAway, ReconcilerError, TopicNotFound
 from reconciler.policy.evidence import WatermarkState
+from reconciler.policy.ports import StoredRound
 from reconciler.wiring.availability import REDIS_REMEDY
 from reconciler.wiring.broker_rights import refusals
 from reconciler.wiring.brokers import (
@@ -259,6 +261,9 @@ class _Doctor:
             subscription = subscription_of(self._settings, configured)
             watermark = brokers.watermark(subscription)
             is_known = watermark.state is not WatermarkState.UNKNOWN
+            if self._is_nobody(subscription):
+                findings.append(self._nobody(subscription))
+                continue
             findings.append(
                 Diagnosis(
                     check=f"group {subscription}",
@@ -274,6 +279,31 @@ class _Doctor:
         findings += self._strangers()
         findings += self._producers()
         return findings
+
+    def _is_nobody(self, subscription: Subscription) -> bool:
+        """Whether every broker says that it has neither a configuration nor an offset nor a member of the group; one
+        that does not answer, or refuses, may know it."""
+        admin = self._connections.admin
+        addresses = self._connections.rocketmq.cluster_addresses()
+        try:
+            return bool(addresses) and not any(
+                subscription.group in (*admin.groups(address), *admin.groups_of_topic(address, subscription.topic))
+                for address in addresses
+            )
+        except ReconcilerError:
+            return False
+
+    def _nobody(self, subscription: Subscription) -> Diagnosis:
+        """A group may be younger than its section: brokers hear of it with its first member."""
+        rounds: Sequence[StoredRound] = ()
+        with suppress(DatabaseAway):  # it has a line of its own
+            rounds = self._connections.ledger.reports.last_rounds(subscription)
+        return Diagnosis(
+            check=f"group {subscription}",
+            level="fail" if any(stored.done.generation > 1 for stored in rounds) else "note",
+            found="no broker knows the group",
+            remedy="correct its name, start its service, or make it: reconciler topics create --business",
+        )
 
     def _strangers(self) -> Iterator[Diagnosis]:
         """Groups that read a configured topic and have no [[subscriptions]] section."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 
 from reconciler.commands.status.standstill import limit_seconds
@@ -11,12 +12,14 @@ from reconciler.contract.secret import SecretText
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import ReconcilerError, RedisAway, TopicNotFound
 from reconciler.policy.account import (
+    RUN_LIVES_MS,
     Account,
     Link,
     OutboxReading,
     QueueReading,
     account_of,
     due_for_long_until_ms,
+    never_link,
     oldest_unlisted,
     outbox_link,
     queue_link,
@@ -26,11 +29,12 @@ from reconciler.policy.account import (
 )
 from reconciler.policy.evidence import Watermark
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
-from reconciler.policy.ports import Candidates, InboxEvidence, ShardMemory, StoredRound
+from reconciler.policy.ports import Candidates, EnvironmentTraces, InboxEvidence, ShardMemory, StoredRound
 from reconciler.policy.undecided_keys import UndecidedKeys, read_undecided, undecided_link
 from reconciler.wiring.brokers import QueueEnd, queue_ends
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import outbox_databases
+from reconciler.wiring.environment import is_used_in_redis
 from reconciler.wiring.evidence import inspect_outbox
 
 
@@ -60,6 +64,7 @@ class Accounting:
         self._asked_ms = asked_ms
         self._ends = queue_ends(connections)
         self._outboxes = cache(self._look_into_outboxes)
+        self._traces = cache(self._look_for_traces)
         #: UNKNOWN keys of the subscriptions whose account was made.
         self.undecided: dict[Subscription, UndecidedKeys] = {}
 
@@ -73,12 +78,25 @@ class Accounting:
         links = [link for _, _, link in self._outboxes(topic.topic)]
         links += self._queue_links(topic, rounds)
         ours = [stored for stored in rounds if stored.done.shard.number < topic.shards]
-        links.append(rounds_link(ours, shards=topic.shards, asked_ms=self._asked_ms))
+        if ours:
+            links.append(rounds_link(ours, shards=topic.shards, asked_ms=self._asked_ms))
+        else:
+            links.append(never_link(plan.subscription, self._traces()))
         links += self._verdict_links(topic, plan, watermark)
         links.append(self._undecided_link(plan.subscription))
         return account_of(
             plan.subscription, links, asked_ms=self._asked_ms, within_ms=self._within_ms, is_given=self._is_given
         )
+
+    def _look_for_traces(self) -> EnvironmentTraces:
+        """A Redis that is away has a line of its own, and is no sign that the environment is unknown."""
+        environment = self._settings.environment
+        traces = self._connections.ledger.reports.traces(environment, before_ms=self._asked_ms - RUN_LIVES_MS)
+        try:
+            is_known = traces.is_known or is_used_in_redis(self._connections)
+        except RedisAway:
+            is_known = True
+        return replace(traces, is_known=is_known)
 
     def _undecided_link(self, subscription: Subscription) -> Link:
         candidates = self._connections.ledger.candidates

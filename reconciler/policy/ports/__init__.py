@@ -62,6 +62,8 @@ from reconciler.policy.ports.notices import (
 from reconciler.policy.ports.paging import EVERY_ROW, LedgerFilter, Page, Position, all_rows
 from reconciler.policy.ports.reports import (
     COUNTED_MAX,
+    ENVIRONMENTS_NAMED,
+    EnvironmentTraces,
     Ledger,
     LedgerLife,
     LedgerReports,
@@ -95,6 +97,7 @@ __all__ = [
     "ATTEMPTS_MAX",
     "COUNTED_MAX",
     "ENDED_JOBS",
+    "ENVIRONMENTS_NAMED",
     "EVERY_ROW",
     "USE_SECONDS",
     "WHENEVER_COMMITTED_MS",
@@ -115,6 +118,7 @@ __all__ = [
     "Closings",
     "CommitSets",
     "Conversation",
+    "EnvironmentTraces",
     "EnvironmentUse",
     "EnvironmentUses",
     "Floor",

@@ -109,6 +109,22 @@ class LedgerLife:
         return seen_of(self.candidates, self.repairs)
 
 
+#: Other environments that a sentence names.
+ENVIRONMENTS_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentTraces:
+    """Whether anything ever ran with an environment."""
+
+    #: A round of it was stored before the time that was asked for.
+    has_earlier_round: bool
+    #: It had a round, or a process that noted its use.
+    is_known: bool
+    #: Other environments of the ledger, the first ENVIRONMENTS_NAMED; none where the login may not read them.
+    others: Sequence[str] = ()
+
+
 class LedgerReports(Protocol):
     """What commands and pages show of the ledger: reads only. Raises DatabaseAway.
 
@@ -176,6 +192,10 @@ class LedgerReports(Protocol):
 
     def shards_since(self, environment: str, *, since_ms: int) -> Collection[Shard]:
         """Shards of which a round that is not void was stored after this time of the ledger; of very many, not all."""
+        ...
+
+    def traces(self, environment: str, *, before_ms: int) -> EnvironmentTraces:
+        """What processes of the environment, and of others, have left; `before_ms`: by the ledger's time."""
         ...
 
     def holds(self, environment: str) -> Sequence[HeldTopic]:

@@ -235,6 +235,22 @@ def test_the_last_round_of_each_shard_leaves_void_ones_out(world: World) -> None
     assert rows[0].stored_at_ms == world.clock.now_ms()
 
 
+def test_traces_of_an_environment_tell_rounds_of_before_from_young_and_void_ones(world: World) -> None:
+    ledger, e = world.ledger, world.environment
+    before_ms = world.clock.now_ms()
+    assert not ledger.reports.traces(e, before_ms=before_ms).is_known
+    ledger.rounds.store(round_done(shard(e, 1), 1, 1_000))
+    ledger.rounds.void_after(shard(e, 1), epoch="test:one", generation=0)
+    world.clock.advance(1)
+    assert not ledger.reports.traces(e, before_ms=world.clock.now_ms()).is_known
+    ledger.rounds.store(round_done(shard(e, 0), 1, 1_000))
+    young = ledger.reports.traces(e, before_ms=world.clock.now_ms())
+    assert (young.is_known, young.has_earlier_round) == (True, False)
+    world.clock.advance(1)
+    assert ledger.reports.traces(e, before_ms=world.clock.now_ms()).has_earlier_round
+    assert e not in young.others
+
+
 def test_shards_whose_rounds_are_new_leave_old_and_void_ones_out(world: World) -> None:
     ledger, e, before_ms = world.ledger, world.environment, world.clock.now_ms()
     ledger.rounds.store(round_done(shard(e, 0), 1, 1_000))

@@ -16,6 +16,7 @@ from reconciler.policy.account import (
     QueueReading,
     account_of,
     due_for_long_until_ms,
+    never_link,
     oldest_unlisted,
     outbox_link,
     queue_link,
@@ -27,6 +28,7 @@ from reconciler.policy.account import (
 from reconciler.policy.evidence import Watermark, WatermarkState
 from reconciler.policy.ports import (
     Candidates,
+    EnvironmentTraces,
     PendingKey,
     RoundCounts,
     RoundDone,
@@ -79,6 +81,27 @@ def test_a_new_deployment_is_late_only_for_a_monitor_that_names_its_time() -> No
     assert late(new, is_given=False).late == ()
     assert late(new).late == (new.cause,)
     assert late(new, is_given=False).until_ms is None, "and nothing is vouched for"
+
+
+NEVER = Subscription(environment="stagging", topic="ORDERS", group="billing")
+
+
+def test_a_subscription_that_rounds_of_others_leave_out_is_late() -> None:
+    left_out = never_link(NEVER, EnvironmentTraces(has_earlier_round=True, is_known=True))
+    assert late(left_out, is_given=False).late == (left_out.cause,)
+    assert "restarted since the section was added" in left_out.cause
+
+
+def test_an_environment_that_nothing_ever_ran_with_is_late_beside_others() -> None:
+    unknown = never_link(NEVER, EnvironmentTraces(has_earlier_round=False, is_known=False, others=("live", "staging")))
+    assert late(unknown, is_given=False).late == (unknown.cause,)
+    assert "'stagging'; the ledger knows live, staging" in unknown.cause
+
+
+@pytest.mark.parametrize(("is_known", "others"), [(True, ("live",)), (False, ()), (True, ())])
+def test_a_fresh_installation_is_not_late(*, is_known: bool, others: tuple[str, ...]) -> None:
+    fresh = never_link(NEVER, EnvironmentTraces(has_earlier_round=False, is_known=is_known, others=others))
+    assert late(fresh, is_given=False).late == ()
 
 
 # ----------------------------------------------------------------- outboxes

@@ -1,0 +1,128 @@
+"""An environment, group or topic that the settings name and nobody runs with: `status` and `doctor` fail."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reconciler.commands.diagnosis import Diagnosis
+from reconciler.commands.doctor.checks import examine
+from reconciler.commands.status.report import StatusReport, read_status
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.embedded.server import EmbeddedBroker
+from reconciler.policy.account import RUN_LIVES_MS
+from reconciler.rocketmq.client.admin import Admin
+from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.settings.file import load_settings
+from reconciler.sql import schema
+from reconciler.sql.engines import open_engine, writing
+from reconciler.sql.tables import round_row
+from reconciler.wiring.connections import Connections
+from tests.contract.ledger.rows import round_done
+from tests.services.redis_server import RedisServer
+
+pytestmark = pytest.mark.redis
+
+TOPIC, GROUP = "ORDERS", "billing"
+
+
+@pytest.fixture
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker() as opened:
+        with RemotingClient() as client:
+            Admin(client).create_topic(opened.address, TOPIC, queues=1)
+            Admin(client).create_group(opened.address, GROUP)
+        yield opened
+
+
+@pytest.fixture
+def connections(broker: EmbeddedBroker, redis_server: RedisServer, tmp_path: Path) -> Iterator[Connections]:
+    """A deployment that was made a moment ago: nothing has run with it."""
+    path = tmp_path / "reconciler.toml"
+    path.write_text(f"""environment = "test"
+rocketmq.name_servers = "{broker.name_servers}"
+unique_key_topic.queues = 1
+redis.url = "{redis_server.url}"
+ledger.url = "sqlite:///{tmp_path}/ledger.db"
+[[producers]]
+group = "shop"
+topics = ["{TOPIC}"]
+[[subscriptions]]
+topic = "{TOPIC}"
+group = "{GROUP}"
+[[subscriptions]]
+topic = "{TOPIC}"
+group = "biling"
+""")
+    schema.upgrade(f"sqlite:///{tmp_path}/ledger.db", "ledger")
+    with Connections(load_settings(path, {})) as opened:
+        yield opened
+
+
+def shard_of(group: str) -> Shard:
+    return Shard(subscription=Subscription(environment="test", topic=TOPIC, group=group), number=0)
+
+
+def told(connections: Connections) -> tuple[StatusReport, list[str]]:
+    """`status`, and what it says of rounds."""
+    report = read_status(connections)
+    return report, [line for line in report.late_lines if "round" in line or "ran with" in line]
+
+
+def age_rounds(connections: Connections) -> None:
+    """As if `run` had lived for longer than a start takes."""
+    engine = open_engine(connections.settings.ledger.url)
+    with writing(engine) as connection:
+        connection.execute(round_row.update().values(stored_at_ms=round_row.c.stored_at_ms - RUN_LIVES_MS))
+    engine.dispose()
+
+
+def group_line(connections: Connections, group: str) -> Diagnosis:
+    (line,) = [one for one in examine(connections) if one.check == f"group {TOPIC}/{group}"]
+    return line
+
+
+def test_a_fresh_installation_is_calm(connections: Connections) -> None:
+    report, lines = told(connections)
+    assert (report.exit_code, lines) == (0, [])
+    assert "there never was a round" in report.summary
+
+
+def test_a_group_that_rounds_leave_out_is_a_failure_once_run_has_lived(connections: Connections) -> None:
+    connections.ledger.rounds.store(round_done(shard_of(GROUP), 1, 1_000))
+    assert told(connections)[1] == [], "its first turn may be under way"
+    age_rounds(connections)
+    report, lines = told(connections)
+    assert report.exit_code == 3
+    assert any("there never was a round, while others of test have had theirs" in line for line in lines)
+
+
+def test_an_environment_that_nobody_runs_with_is_a_failure_beside_one_that_is_used(connections: Connections) -> None:
+    uses = connections.ledger.environment_uses
+    uses.renew("live", frozenset({"c/b at 1"}), by="host:1")
+    report, lines = told(connections)
+    assert report.exit_code == 3
+    assert any("nothing ever ran with environment = 'test'; the ledger knows live" in line for line in lines)
+    uses.renew("test", frozenset({"c/b at 1"}), by="host:2")
+    assert told(connections)[1] == [], "a process of it has begun"
+
+
+def test_a_group_that_no_broker_knows_fails_from_its_second_round_on(connections: Connections) -> None:
+    assert group_line(connections, GROUP).level != "fail"
+    assert group_line(connections, "biling").level == "note"
+    for generation in (1, 2):
+        assert group_line(connections, "biling").level == "note"
+        for group in (GROUP, "biling"):
+            connections.ledger.rounds.store(round_done(shard_of(group), generation, 1_000 * generation))
+    line = group_line(connections, "biling")
+    assert (line.level, line.found) == ("fail", "no broker knows the group")
+    assert group_line(connections, GROUP).level != "fail"
+
+
+def test_a_broker_that_does_not_answer_may_know_the_group(connections: Connections, broker: EmbeddedBroker) -> None:
+    for generation in (1, 2):
+        connections.ledger.rounds.store(round_done(shard_of("biling"), generation, 1_000 * generation))
+    broker.stop()
+    assert group_line(connections, "biling").level == "note"
