@@ -76,7 +76,7 @@ class IncompleteRows:
         """The oldest of the group. No index has them: all rows of the group are read, in pieces that the database reads
         in the time that a statement has."""
         c = inbox.c
-        columns: list[sa.Column[Any]] = [c.unique_key, c.applied_at_ms, c.incomplete, c.topic]
+        columns: list[sa.Column[Any]] = [c.unique_key, c.applied_at_ms, c.incomplete, c.topic, c.consumer_group]
         query = sa.select(*columns).where(c.consumer_group == self._group).order_by(c.applied_at_ms, c.unique_key)
 
         def read(after: tuple[int, str] | None, rows: int) -> Sequence[sa.Row[Any]]:
@@ -94,10 +94,14 @@ class IncompleteRows:
         after: tuple[int, str] | None = None
         while True:
             page = self._pages.read(ROWS_READ, after, read, place_of=_place)
-            found += [_row(row, now_ms) for row in page if row.topic == self._topic and row.incomplete is not None]
+            found += [_row(row, now_ms) for row in page if self._is_ours(row) and row.incomplete is not None]
             if len(page) < ROWS_READ or len(found) >= limit:
                 return found[:limit]
             after = _place(page[-1])
+
+    def _is_ours(self, row: sa.Row[Any]) -> bool:
+        """False for rows of names that the collation takes for ours, too."""
+        return (row.consumer_group, row.topic) == (self._group, self._topic)
 
     def end(self, rows: Sequence[IncompleteRow], ending: Ending) -> set[str]:
         """Ends each as it was seen, in one transaction. Returns the keys of those that were ended; the others had
