@@ -32,12 +32,22 @@ _REOPENED = {"state": _OPEN, "ask_again_at_ms": None}
 #: The values of a new row until the UPDATE that follows writes its verdict.
 _NO_VERDICT_YET = _REOPENED | {"loss_verdict": None, "loss_at_ms": None, "evidence": "{}", "attempts": 0}
 #: A release that knows no ask_again_at_ms leaves it as it is when it settles or opens the row.
-_IS_ASKED_AGAIN = (candidate.c.state == CandidateState.QUARANTINED.value) | (
+_IS_LACKING = (candidate.c.state == CandidateState.QUARANTINED.value) | (
     (candidate.c.state == CandidateState.SETTLED.value) & (candidate.c.verdict == Verdict.REJECTED.value)
 )
+_IS_DISMISSED = (candidate.c.state == CandidateState.SETTLED.value) & candidate.c.verdict.in_(
+    sorted(verdict.value for verdict in QUARANTINING)
+)
+_IS_ASKED_AGAIN = _IS_LACKING | _IS_DISMISSED
+_HAS_A_TIME = sa.func.coalesce(candidate.c.ask_again_at_ms, -1) >= 0
 #: What a dismissal has written.
-_DISMISSAL = (candidate.c.unique_key, candidate.c.state, candidate.c.verdict, candidate.c.evidence)
-_IS_WAITING = _IS_ASKED_AGAIN & (sa.func.coalesce(candidate.c.ask_again_at_ms, -1) >= 0)
+_DISMISSAL = (
+    candidate.c.unique_key,
+    candidate.c.state,
+    candidate.c.verdict,
+    candidate.c.evidence,
+    candidate.c.ask_again_at_ms,
+)
 _IS_BEFORE_SINCE = (candidate.c.state == CandidateState.SETTLED.value) & (
     candidate.c.verdict == Verdict.BEFORE_SINCE.value
 )
@@ -265,13 +275,30 @@ class SqlCandidates:
     def ask_later(self, subscription: Subscription, unique_keys: Sequence[str], *, seconds: float | None) -> None:
         """Writes the time, or NULL."""
         at_ms = None if seconds is None else self._database.now() + wait_ms(seconds)
-        self._change(subscription, unique_keys, {"ask_again_at_ms": at_ms})
+        self._change(subscription, unique_keys, {"ask_again_at_ms": at_ms}, only=_IS_ASKED_AGAIN & _HAS_A_TIME)
 
     def take_back(self, shard: Shard, unique_keys: Sequence[str]) -> None:
         """OPEN and due."""
         now = self._database.now()
         changes = _REOPENED | {"shard": shard.number, "next_at_ms": now, "updated_at_ms": now}
-        self._change(shard.subscription, unique_keys, changes)
+        self._change(shard.subscription, unique_keys, changes, only=_IS_LACKING & _HAS_A_TIME)
+
+    def wake_dismissed(self, subscription: Subscription, verifications: Sequence[Verification]) -> Collection[str]:
+        """One conditional statement a key: few keys come to this."""
+        woken: list[str] = []
+        with self._database.writing() as connection:
+            for seen in sorted(verifications, key=lambda seen: seen.unique_key):
+                values = {
+                    "state": seen.state.value,
+                    "verdict": seen.verdict.value,
+                    "evidence": _text_of(seen),
+                    "updated_at_ms": self._database.now(),
+                    "ask_again_at_ms": None,
+                }
+                row = sa.update(candidate).where(_of(subscription), candidate.c.unique_key == seen.unique_key)
+                if connection.execute(row.where(_IS_DISMISSED).values(values)).rowcount:
+                    woken.append(seen.unique_key)
+        return woken
 
     def before_since(
         self, subscription: Subscription, loss_verdict: Verdict | None, *, limit: int, after: Candidate | None = None
@@ -302,7 +329,7 @@ class SqlCandidates:
         unique_keys: Sequence[str],
         changes: Mapping[str, Any],
         *,
-        only: sa.ColumnElement[bool] = _IS_WAITING,
+        only: sa.ColumnElement[bool],
     ) -> None:
         """PostgreSQL is asked key by key: while it knows little of the table it would read all of it for a list, or for
         IS NOT NULL, which the index of that column promises to answer.
@@ -328,7 +355,7 @@ def _dismissal_of(new: Subscription, row: sa.RowMapping) -> sa.Update:
     """For the same key under the new name, unless that is settled or dismissed itself. BEFORE_SINCE may be opened."""
     is_open = (candidate.c.state != CandidateState.SETTLED.value) | _IS_BEFORE_SINCE
     same = sa.update(candidate).where(_of(new), candidate.c.unique_key == row["unique_key"], is_open)
-    return same.values(state=row["state"], verdict=row["verdict"], evidence=row["evidence"], ask_again_at_ms=None)
+    return same.values({column.name: row[column.name] for column in _DISMISSAL if column is not candidate.c.unique_key})
 
 
 def _columns(rows: sa.FromClause) -> sa.Select[Any]:

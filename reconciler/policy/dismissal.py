@@ -12,8 +12,9 @@ from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState
 from reconciler.contract.verdicts import LOSSES, VERDICTS_ON_THE_ROW, Undecided, Verdict
 from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow
 from reconciler.policy.inquiry.delivery import double_effect, other_content
+from reconciler.policy.judging.judgement import ASK_AGAIN_SECONDS_MIN
 from reconciler.policy.judging.suspect import undecided_by
-from reconciler.policy.ports import Candidate, Closing, Closings, Repair, Verification
+from reconciler.policy.ports import DISMISSED_AT_MS, Candidate, Closing, Closings, Repair, Verification
 
 #: What became of a group's row; else its state, or that of the repair that is under way.
 DISMISSED = "dismissed"
@@ -209,14 +210,18 @@ def _needs_a_person(repair: Repair, scopes: Collection[str]) -> bool:
 
 
 def _verdict(row: Candidate, *, by: str, reason: str) -> Verification:
-    """The verdict and its evidence stay; SETTLED is for good. One that was open was given up only now."""
+    """The verdict and its evidence stay; SETTLED is for good, unless the message takes effect (absence_review.py). One
+    that was open was given up only now."""
     outcomes = {"dismissed_by": by, "dismissed_because": bounded_text(reason)}
     was_open = row.state is CandidateState.OPEN
+    seen = {name: value for name, value in row.evidence.items() if name != DISMISSED_AT_MS}
     return Verification(
         unique_key=row.unique_key,
         verdict=Verdict.QUARANTINED if was_open else row.verdict,
-        evidence=dict(row.evidence) | outcomes | ({"verdict_before": str(row.verdict)} if was_open else {}),
+        evidence=seen | outcomes | ({"verdict_before": str(row.verdict)} if was_open else {}),
         first_seen_ms=row.first_seen_ms,
         state=CandidateState.SETTLED,
         wait_seconds=0.0,
+        # Of these a row is there already: another effect of theirs tells nothing.
+        ask_again_seconds=None if row.verdict in VERDICTS_ON_THE_ROW else ASK_AGAIN_SECONDS_MIN,
     )

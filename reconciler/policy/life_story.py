@@ -14,7 +14,7 @@ from reconciler.contract.tables import EVERY_GROUP, CandidateState, OutboxState,
 from reconciler.contract.verdicts import LOSSES, MEANINGS, VERDICTS_ON_THE_ROW, Verdict
 from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, Presence, StoredMessage
 from reconciler.policy.inquiry.delivery import difference, double_effect, other_content, row_of
-from reconciler.policy.ports import Candidate, HeldTopic, KeyPlaces, LedgerLife, OperatorAction, Repair
+from reconciler.policy.ports import DISMISSED_AT_MS, Candidate, HeldTopic, KeyPlaces, LedgerLife, OperatorAction, Repair
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -474,7 +474,7 @@ def _outlook(
             yield f"{subscription}: COLLISION, a person must look: the effect is of another message, {other}"
         elif (halfway := lookup.incomplete) is not None:
             yield f"{subscription}: {Verdict.INCOMPLETE}, a person must look: {halfway}. {MEANINGS[Verdict.INCOMPLETE]}"
-        elif lookup.is_found and candidate and dismissed and candidate.verdict not in VERDICTS_ON_THE_ROW:
+        elif lookup.is_found and candidate and dismissed and _is_second(candidate):
             yield f"{subscription}: took effect, a person must look whether that was done by hand, too: {dismissed}"
         elif lookup.is_found:
             yield f"{subscription}: done, the message took effect"
@@ -492,14 +492,20 @@ def _outlook(
             yield f"{subscription}: {candidate.verdict}, {_next(candidate, holds)}: {MEANINGS[candidate.verdict]}"
 
 
+def _is_second(candidate: Candidate) -> bool:
+    """An effect of the dismissed key is one too many, as far as the reconciler can tell."""
+    return candidate.took_effect_dismissed or candidate.verdict not in VERDICTS_ON_THE_ROW
+
+
 def _dismissal(candidate: Candidate) -> str:
     """Who has dismissed it, when and why; empty: nobody."""
     by, why = (candidate.evidence.get(name) for name in ("dismissed_by", "dismissed_because"))
-    if not candidate.is_dismissed:
+    if not (candidate.is_dismissed or candidate.took_effect_dismissed):
         return ""
     if not by:
         return f"{candidate.verdict}, and a person has dismissed it: nothing is sent to this group"
-    at = utc_text(candidate.updated_at_ms)
+    at_ms = candidate.evidence.get(DISMISSED_AT_MS)
+    at = utc_text(at_ms if type(at_ms) is int else candidate.updated_at_ms)
     return f"dismissed for {candidate.subscription.group} by {by} at {at} as {candidate.verdict}: {why}"
 
 

@@ -185,8 +185,25 @@ class MemoryCandidates:
         """OPEN and due."""
         with self._rows.lock:
             for row in self._asked_again(shard.subscription, unique_keys):
-                self._rows.candidates[shard.subscription, row.unique_key] = replace(row, shard=shard.number)
-                self.reopen(row)
+                if not row.is_dismissed:
+                    self._rows.candidates[shard.subscription, row.unique_key] = replace(row, shard=shard.number)
+                    self.reopen(row)
+
+    def wake_dismissed(self, subscription: Subscription, verifications: Sequence[Verification]) -> Collection[str]:
+        """QUARANTINED, if they are dismissed."""
+        with self._rows.lock:
+            found = self.of_keys(subscription, [seen.unique_key for seen in verifications])
+            woken = [seen for seen in verifications if seen.unique_key in found and found[seen.unique_key].is_dismissed]
+            for seen in woken:
+                self._rows.candidates[subscription, seen.unique_key] = replace(
+                    found[seen.unique_key],
+                    state=seen.state,
+                    verdict=seen.verdict,
+                    evidence=dict(seen.evidence),
+                    updated_at_ms=self._rows.clock.now_ms(),
+                    ask_again_at_ms=None,
+                )
+        return [seen.unique_key for seen in woken]
 
     def before_since(
         self, subscription: Subscription, loss_verdict: Verdict | None, *, limit: int, after: Candidate | None = None

@@ -1,4 +1,4 @@
-"""What status says about messages that took effect in two inboxes of one group."""
+"""What status says about messages that took effect twice: in two inboxes, or after a person had dismissed them."""
 
 from __future__ import annotations
 
@@ -16,16 +16,27 @@ COLLISIONS_ASKED = 1_000
 
 
 def double_effects(reports: LedgerReports, verdicts: Iterable[VerdictCount], environment: str) -> list[str]:
-    """One line a subscription that has quarantined keys with an effect in two inboxes."""
+    """One line a subscription and kind."""
     if not any(v.state is CandidateState.QUARANTINED and v.verdict is Verdict.COLLISION for v in verdicts):
         return []
     only = LedgerFilter(candidate_state=CandidateState.QUARANTINED, verdict=Verdict.COLLISION)
-    found: dict[Subscription, list[Candidate]] = {}
+    doubled: dict[Subscription, list[Candidate]] = {}
+    late: dict[Subscription, list[Candidate]] = {}
     for row in all_rows(partial(reports.candidates, environment, only=only), limit=COLLISIONS_ASKED):
-        if str(row.evidence.get("reason", "")).startswith(DOUBLE_EFFECT):
-            found.setdefault(row.subscription, []).append(row)
+        if row.took_effect_dismissed:
+            late.setdefault(row.subscription, []).append(row)
+        elif str(row.evidence.get("reason", "")).startswith(DOUBLE_EFFECT):
+            doubled.setdefault(row.subscription, []).append(row)
     return [
-        f"{subscription}: {len(rows)} keys took effect in two inboxes, for example {rows[0].unique_key}: undo one "
-        "effect, delete its inbox row, dismiss the key; is the handler's database a function of the message?"
-        for subscription, rows in found.items()
+        *(
+            f"{subscription}: {len(rows)} keys took effect in two inboxes, for example {rows[0].unique_key}: undo one "
+            "effect, delete its inbox row, dismiss the key; is the handler's database a function of the message?"
+            for subscription, rows in doubled.items()
+        ),
+        *(
+            f"{subscription}: {len(rows)} keys took effect after a person had dismissed them, for example "
+            f"{rows[0].unique_key}: what was done by hand was done twice; undo one of the two, keep the inbox row, "
+            "dismiss the key again"
+            for subscription, rows in late.items()
+        ),
     ]

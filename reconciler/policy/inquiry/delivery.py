@@ -36,6 +36,7 @@ IDENTITY_CHARACTERS_MAX = 64
 
 #: `status` shows verdicts whose reason begins so.
 DOUBLE_EFFECT = "several inboxes of the group have this key: a double effect"
+EFFECT_AFTER_DISMISSAL = "took effect after a person had dismissed it"
 
 
 def difference(copy: StoredMessage, row: OutboxRow | None) -> str | None:

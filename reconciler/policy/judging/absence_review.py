@@ -8,23 +8,30 @@ inbox. A key that is there is OPEN again, and the next round judges it in full.
 An absence may also come from an outbox that is not the one: a former primary, a clone, another schema. The half knows:
 plug-ins write the name of the outbox into it. So brokers are asked for the halves of a few REJECTED keys each round.
 Where the half says that there must be a row, the key is OPEN and UNKNOWN, until the row is shown or a person acts.
+
+A person dismisses a key because what it lacked was done by hand. An open half, a retry or a copy may still deliver it:
+then the effect is the second one. So the inbox is asked for dismissed keys, too, and one that has taken effect waits for
+a person again. It is not OPEN at any moment, so that nothing is sent for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from zlib import crc32
 
-from reconciler.clock import Backoff
+from reconciler.clock import Backoff, utc_text
 from reconciler.contract.row_rules import ASK_AGAIN_MS_MAX
 from reconciler.contract.subscription import Shard
-from reconciler.contract.verdicts import Verdict
+from reconciler.contract.tables import CandidateState
+from reconciler.contract.verdicts import VERDICTS_ON_THE_ROW, Verdict
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
+from reconciler.policy.inquiry.delivery import EFFECT_AFTER_DISMISSAL
 from reconciler.policy.judging.judgement import ASK_AGAIN_SECONDS_MIN
-from reconciler.policy.judging.suspect import Suspect
+from reconciler.policy.judging.suspect import Suspect, evidence_of, taken_back
 from reconciler.policy.judging.verifier import Judgement, Verifier
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
-from reconciler.policy.ports import Candidate, Candidates
+from reconciler.policy.ports import DISMISSED_AT_MS, Candidate, Candidates, Verification
 
 #: Longest pause between two questions.
 ASK_AGAIN_SECONDS_MAX = ASK_AGAIN_MS_MAX / 1000
@@ -41,13 +48,16 @@ def review_absences(
     retention_seconds: float,
     now_ms: int | None = None,
 ) -> list[str]:
-    """One round's questions about closed rows. Returns what people should know, two lines at most. Raises DatabaseAway.
+    """One round's questions about closed rows. Returns what people should know, three lines at most. Raises DatabaseAway.
 
     `now_ms`: Redis TIME of the round. Two processes may ask about the same rows: that costs a statement and changes
     nothing.
     """
     rows = candidates.to_ask_again(plan.subscription, limit=PAGE_KEYS)
-    answered = [(row, suspect) for row, suspect in zip(rows, verifier.ask_again(topic, plan, rows), strict=True)]
+    asked = list(zip(rows, verifier.ask_again(topic, plan, rows), strict=True))
+    late = [seen for row, suspect in asked if (seen := _late_effect(row, suspect, now_ms=now_ms)) is not None]
+    woken = candidates.wake_dismissed(plan.subscription, late) if late else ()
+    answered = [(row, suspect) for row, suspect in asked if row.unique_key not in woken]
     found = [row for row, suspect in answered if _is_settled_otherwise(row, suspect)]
     absent = [(row, suspect) for row, suspect in answered if not _is_settled_otherwise(row, suspect)]
     missed = verifier.missed_commits(_some_rejected(absent), now_ms=now_ms)
@@ -60,7 +70,39 @@ def review_absences(
             pauses.setdefault(pause, []).append(row.unique_key)
     for pause, keys in pauses.items():
         candidates.ask_later(plan.subscription, keys, seconds=pause)
-    return [*([_note_of(found)] if found else []), *([_note_of_missed(missed)] if missed else [])]
+    told = [seen for seen in late if seen.unique_key in woken]
+    return [
+        *([_note_of(found)] if found else []),
+        *([_note_of_missed(missed)] if missed else []),
+        *([_note_of_late(told)] if told else []),
+    ]
+
+
+def _late_effect(row: Candidate, suspect: Suspect, *, now_ms: int | None) -> Verification | None:
+    """What is written of a dismissed key of which the inbox has a row by now, half an effect included; None: it has
+    none, does not tell, or the key was dismissed because of its row."""
+    inbox = suspect.inbox
+    if not row.is_dismissed or row.verdict in VERDICTS_ON_THE_ROW or inbox is None:
+        return None
+    if inbox.incomplete is None and not inbox.is_found:
+        return None
+    by, because = (str(row.evidence.get(name, "not noted")) for name in ("dismissed_by", "dismissed_because"))
+    applied = inbox.incomplete or f"applied at {utc_text(inbox.records[0].applied_at_ms, timespec='milliseconds')}"
+    reason = f"{EFFECT_AFTER_DISMISSAL} as {row.verdict} (by {by}: {because}); {applied}"
+    seen = evidence_of(suspect, reason=reason) | taken_back(replace(suspect, now_ms=now_ms), Verdict.COLLISION)
+    return Verification(
+        unique_key=row.unique_key,
+        verdict=Verdict.COLLISION,
+        evidence=dict(row.evidence) | seen | {DISMISSED_AT_MS: row.updated_at_ms},
+        first_seen_ms=row.first_seen_ms,
+        state=CandidateState.QUARANTINED,
+        wait_seconds=0.0,
+    )
+
+
+def _note_of_late(told: Sequence[Verification]) -> str:
+    first = told[0]
+    return f"{len(told)} dismissed keys took effect; the first, {first.unique_key}: {str(first.evidence['reason'])[:400]}"
 
 
 def _some_rejected(absent: Iterable[tuple[Candidate, Suspect]]) -> list[Suspect]:
@@ -101,6 +143,8 @@ def _note_of_missed(missed: Sequence[Judgement]) -> str:
 
 def _is_settled_otherwise(row: Candidate, suspect: Suspect) -> bool:
     """A committed outbox row, or an effect; for an effect that was half, that its row is accepted or gone."""
+    if row.is_dismissed:
+        return False
     if row.verdict is Verdict.INCOMPLETE:
         return suspect.inbox is not None and not suspect.inbox.is_unknown
     if suspect.outbox is not None:
@@ -113,7 +157,7 @@ def pause_seconds(
 ) -> float | None:
     """Until the next question: as long as the verdict had stood when this one was due, in doublings; None: no more.
 
-    A tombstone is final where every database has one. Once the brokers' retention has passed since the verdict, the row
+    A tombstone is final where every database has one; of a dismissed key only an inbox tells. Once the brokers' retention has passed since the verdict, the row
     stays as it is. `now_ms`: by Redis: a verdict has stood for no longer, however far the ledger's clock was ahead when
     the question was put off.
     """
@@ -122,7 +166,8 @@ def pause_seconds(
     until_ms = row.ask_again_at_ms if now_ms is None else min(row.ask_again_at_ms, now_ms)
     stood_seconds = max(0, until_ms - row.updated_at_ms) / 1000
     is_final = suspect.outbox is not None and suspect.outbox.is_found and not suspect.outbox.has_absence
-    if is_final or stood_seconds >= retention_seconds:
+    is_untold = row.is_dismissed and not suspect.group.has_inbox
+    if is_final or is_untold or stood_seconds >= retention_seconds:
         return None
     asked = suspect.outbox or suspect.inbox
     if asked is None or asked.is_unknown:

@@ -35,6 +35,7 @@ from reconciler.policy.ports.jobs import (
     WantedJob,
 )
 from reconciler.policy.ports.ledger import (
+    DISMISSED_AT_MS,
     Candidate,
     Candidates,
     HandOvers,
@@ -96,6 +97,7 @@ from reconciler.policy.ports.workers import OneByOne, Workers
 __all__ = [
     "ATTEMPTS_MAX",
     "COUNTED_MAX",
+    "DISMISSED_AT_MS",
     "ENDED_JOBS",
     "ENVIRONMENTS_NAMED",
     "EVERY_ROW",

@@ -14,6 +14,8 @@ from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Ru
 from reconciler.contract.verdicts import QUARANTINING, Undecided, Verdict
 from reconciler.policy.evidence import StoredMessage
 
+#: Evidence of a key that took effect after a person had dismissed it: when that was, by the ledger's clock.
+DISMISSED_AT_MS = "dismissed_at_ms"
 #: Hexadecimal digits of the word for what a person saw.
 SEEN_DIGITS = 32
 
@@ -44,6 +46,11 @@ class Candidate:
     def is_dismissed(self) -> bool:
         """True: given up, and closed by a person."""
         return self.state is CandidateState.SETTLED and self.verdict in QUARANTINING
+
+    @property
+    def took_effect_dismissed(self) -> bool:
+        """True: it was dismissed, took effect all the same, and waits for a person again."""
+        return self.state is CandidateState.QUARANTINED and DISMISSED_AT_MS in self.evidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,13 +138,14 @@ class Candidates(Protocol):
         ...
 
     def to_ask_again(self, subscription: Subscription, *, limit: int) -> Sequence[Candidate]:
-        """Rows whose ask_again_at_ms has passed, by that time: REJECTED ones, and those that wait for a person."""
+        """Rows whose ask_again_at_ms has passed, by that time: REJECTED ones, those that wait for a person, and those that
+        a person has dismissed."""
         ...
 
     def ask_later(self, subscription: Subscription, unique_keys: Sequence[str], *, seconds: float | None) -> None:
         """Puts off when rows are asked again, from database time; None: for good. Nothing else of them changes.
 
-        Rows that are not asked again stay so: a person may have dismissed one since.
+        Rows that are not asked again stay so: a person may have acted on one since.
         """
         ...
 
@@ -146,6 +154,11 @@ class Candidates(Protocol):
 
         A row that a person has dismissed since is left alone.
         """
+        ...
+
+    def wake_dismissed(self, subscription: Subscription, verifications: Sequence[Verification]) -> Collection[str]:
+        """Rows that a person has dismissed wait for a person again, with this verdict and evidence; nothing is sent for
+        them. Returns their keys: a row that is not dismissed any more is left alone."""
         ...
 
     def before_since(

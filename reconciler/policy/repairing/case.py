@@ -151,7 +151,7 @@ class RepairCase(CaseFile):
 
     def _is_dismissed(self, plan: SubscriptionPlan) -> bool:
         row = self.verdicts.get(plan.group)
-        return row is not None and row.is_dismissed
+        return row is not None and (row.is_dismissed or row.took_effect_dismissed)
 
     def position_of(self, plan: SubscriptionPlan) -> Verdict | Question:
         """As for every case file, but UNKNOWN for a group without an inbox that is past the copies."""

@@ -179,6 +179,51 @@ def test_what_a_person_has_dismissed_meanwhile_is_neither_taken_back_nor_asked_a
     assert due(world) == []
 
 
+def dismissed(number: int, *, ask_again_seconds: float | None = 60.0) -> Verification:
+    evidence = {"dismissed_by": "ann"}
+    return verification(
+        number, Verdict.DEAD_LETTERED, SETTLED, evidence=evidence, ask_again_seconds=ask_again_seconds
+    )
+
+
+def woken(number: int) -> Verification:
+    return verification(number, Verdict.COLLISION, QUARANTINED, evidence={"reason": "took effect"})
+
+
+def test_a_dismissed_row_is_asked_again_and_put_off_and_never_opened(world: World) -> None:
+    candidates, of = world.ledger.candidates, shard(world.environment)
+    candidates.record(of, [verification(n) for n in range(1, 5)])
+    candidates.record(of, [dismissed(1), dismissed(2), dismissed(3, ask_again_seconds=None), shown(4)])
+    world.clock.advance(60)
+    assert sorted(due(world)) == [key(1), key(2), key(4)]
+    before = row_of(world, 1)
+    candidates.take_back(of, [key(1)])
+    assert row_of(world, 1) == before
+    candidates.ask_later(of.subscription, [key(1), key(3)], seconds=60)
+    candidates.ask_later(of.subscription, [key(2)], seconds=None)
+    assert due(world) == [key(4)]
+    world.clock.advance(60)
+    assert sorted(due(world)) == [key(1), key(4)]
+
+
+def test_a_dismissed_row_that_took_effect_waits_for_a_person_in_one_step(world: World) -> None:
+    candidates, of = world.ledger.candidates, shard(world.environment)
+    candidates.record(of, [verification(1, Verdict.LOST_CONFIRM), verification(2), verification(3), verification(4)])
+    candidates.record(of, [dismissed(1), shown(2), verification(3, Verdict.CONSUMED, SETTLED)])
+    before = [row_of(world, n) for n in range(1, 5)]
+    world.clock.advance(60)
+    assert list(candidates.wake_dismissed(of.subscription, [woken(n) for n in (5, 4, 3, 2, 1)])) == [key(1)]
+    assert list(candidates.wake_dismissed(of.subscription, [woken(1)])) == [], "another process was first"
+    assert list(candidates.wake_dismissed(of.subscription, [])) == []
+    assert [row_of(world, n) for n in range(2, 5)] == before[1:]
+    row = row_of(world, 1)
+    assert (row.state, row.verdict, row.loss_verdict) == (QUARANTINED, Verdict.COLLISION, Verdict.LOST_CONFIRM)
+    assert (row.evidence, row.ask_again_at_ms, row.attempts) == ({"reason": "took effect"}, None, before[0].attempts)
+    assert row.updated_at_ms == before[0].updated_at_ms + 60_000
+    other = shard(world.environment, group="shipping").subscription
+    assert list(candidates.wake_dismissed(other, [woken(1)])) == []
+
+
 def test_rows_of_other_groups_topics_and_environments_are_left_to_their_own_rounds(world: World) -> None:
     candidates, of = world.ledger.candidates, shard(world.environment)
     others = [

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from reconciler.commands.status.double_effects import double_effects
 from reconciler.contract.tables import CandidateState, OutboxState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.dismissal import Dismissals, KeyAsSeen
@@ -296,17 +297,135 @@ def test_a_repair_that_failed_needs_nobody_when_every_group_has_the_effect_all_t
     assert states == [failed, failed if by_hand_over else (RepairState.DONE, "the effect came later")]
 
 
-@pytest.mark.parametrize("dismissed", [False, True])
-def test_what_a_person_dismissed_is_left_alone(dismissed: bool) -> None:
+# ---- what a person has dismissed
+
+
+def dismissed(world: World, number: int = 1) -> Candidate:
+    """As paid by hand; its repair, too."""
+    life = world.ledger.reports.life(ENVIRONMENT, key(number))
+    closing = Dismissals(closings=world.ledger.closings, configured=world.subscriptions)
+    seen = KeyAsSeen(candidates=life.candidates, repairs=life.repairs)
+    assert set(closing.dismiss(seen, group=None, by="ann", reason="paid by hand").values()) == {"dismissed"}
+    return row_of(world, number)
+
+
+def test_a_dismissed_message_that_takes_effect_later_waits_for_a_person_as_a_double_effect() -> None:
     world = World()
     process = acknowledged(world)
-    if dismissed:
-        closing = Dismissals(closings=world.ledger.closings, configured=world.subscriptions)
-        closing.dismiss(KeyAsSeen(candidates=[row_of(world)]), group=None, by="ann", reason="paid by hand")
-    before = row_of(world)
+    before = dismissed(world)
+    world.rounds(process, 14)
+    world.apply("billing", world.broker.copies[0])
+    reports = [report for _ in range(40) for report in world.rounds(process, 1)]
+    row = row_of(world)
+    assert (row.state, row.verdict) == (CandidateState.QUARANTINED, Verdict.COLLISION)
+    assert (row.took_effect_dismissed, row.is_dismissed, row.ask_again_at_ms) == (True, False, None)
+    assert row.evidence["dismissed_at_ms"] == before.updated_at_ms
+    assert "dismissed it as DELIVERED_NOT_APPLIED (by ann: paid by hand)" in str(row.evidence["reason"])
+    notes = [note for report in reports if report.event is not None for note in report.event.problems]
+    assert [note.startswith(f"1 dismissed keys took effect; the first, {key(1)}") for note in notes] == [True]
+    assert double_effects(world.ledger.reports, world.ledger.reports.verdict_counts(ENVIRONMENT), ENVIRONMENT) == [
+        f"{row.subscription}: 1 keys took effect after a person had dismissed them, for example {key(1)}: what was "
+        "done by hand was done twice; undo one of the two, keep the inbox row, dismiss the key again"
+    ]
+
+
+def test_it_is_dismissed_again_once_a_person_has_undone_one_of_the_two() -> None:
+    world = World()
+    process = acknowledged(world)
+    dismissed(world)
     world.apply("billing", world.broker.copies[0])
     world.rounds(process, 14)
-    assert (row_of(world) == before) is dismissed
+    assert row_of(world).took_effect_dismissed
+    row = dismissed(world)
+    assert (row.state, row.verdict) == (CandidateState.SETTLED, Verdict.COLLISION)
+    assert (row.took_effect_dismissed, row.ask_again_at_ms) == (False, None)
+    world.rounds(process, 60)
+    assert row_of(world) == row
+
+
+def test_nothing_is_sent_for_a_dismissed_message_whose_effect_was_seen_and_is_gone() -> None:
+    """The person undoes the effect and deletes its inbox row, too; another group lacks the message."""
+    world = World(groups=("billing", "shipping"))
+    world.lose(1)
+    half = world.broker.halves[:]
+    world.broker.halves.clear()
+    process = world.process()
+    world.rounds(process, 30)
+    dismissed(world)
+    world.inbox.rows["billing", key(1)] = world.inbox_row("billing", key(1))
+    world.rounds(process, 14)
+    assert world.verdict(key(1), "billing") == "COLLISION"
+    world.inbox.rows.pop(("billing", key(1)))
+    world.broker.halves.extend(half)
+    world.announce(key(1))
+    world.rounds(process, 60)
+    process.repair_one(world.subscriptions[1], key(1))
+    world.rounds(process, 30)
+    assert (world.broker.ends, world.broker.republished) == ([], [])
+
+
+def test_half_an_effect_of_a_dismissed_message_is_told_as_well() -> None:
+    world = World()
+    process = acknowledged(world)
+    dismissed(world)
+    halfway = WitnessAnswer(witness="inbox", presence=Presence.UNKNOWN, detail="incomplete", is_incomplete=True)
+    world.inbox.look_up = lambda *_, **__: {key(1): Lookup(presence=Presence.UNKNOWN, answers=(halfway,))}  # type: ignore[method-assign]
+    world.rounds(process, 14)
+    assert row_of(world).took_effect_dismissed
+
+
+def test_a_dismissed_key_without_an_effect_stays_so_and_is_asked_for_no_longer_than_brokers_keep_it() -> None:
+    world = World()
+    process = acknowledged(world)
+    before = dismissed(world)
+    asked = Statements(world)
+    world.rounds(process, 30)
+    assert asked.inbox
+    assert replace(row_of(world), ask_again_at_ms=before.ask_again_at_ms) == before
+    for _ in range(8 + round(SelectionRules().retention_seconds / ASK_AGAIN_SECONDS_MAX)):
+        world.rounds(process, 1, every=ASK_AGAIN_SECONDS_MAX)
+    assert row_of(world).ask_again_at_ms is None
+    asked = Statements(world)
+    world.rounds(process, 60)
+    assert asked.inbox == []
+
+
+def test_what_was_dismissed_for_its_inbox_row_is_not_asked_for() -> None:
+    world = World()
+    world.deliver(1)
+    world.consume(effects=False)
+    world.inbox.rows["billing", key(1)] = world.inbox_row("billing", key(1), digest=b"x" * 32)
+    process = world.process()
+    world.rounds(process, 6)
+    assert world.verdict(key(1)) == "COLLISION"
+    assert dismissed(world).ask_again_at_ms is None
+
+
+def test_what_a_person_dismisses_while_its_inbox_is_asked_is_not_opened() -> None:
+    world = World()
+    process = acknowledged(world)
+    world.apply("billing", world.broker.copies[0])
+    look_up = world.inbox.look_up
+
+    def dismissed_meanwhile(*of: Any, **clock: Any) -> Any:
+        world.inbox.look_up = look_up  # type: ignore[method-assign]
+        dismissed(world)
+        return look_up(*of, **clock)
+
+    world.inbox.look_up = dismissed_meanwhile  # type: ignore[method-assign]
+    while row_of(world).verdict is Verdict.DELIVERED_NOT_APPLIED:
+        assert row_of(world).state is not CandidateState.OPEN
+        world.rounds(process, 1)
+    assert row_of(world).took_effect_dismissed
+
+
+def test_without_an_inbox_nobody_is_asked_about_a_dismissed_key() -> None:
+    world = World()
+    process = acknowledged(world)
+    dismissed(world)
+    world.inbox.configured = False
+    world.rounds(process, 14)
+    assert row_of(world).ask_again_at_ms is None
 
 
 def test_without_an_inbox_there_is_nothing_to_ask() -> None:
