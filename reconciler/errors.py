@@ -73,11 +73,12 @@ class ChangedMeanwhile(ReconcilerError):
 
     exit_code = 5
 
-    def __init__(self, about: str, *, now: Mapping[str, object]) -> None:
+    def __init__(self, about: str, *, now: Mapping[str, object], told: str | None = None) -> None:
+        """`told`: what is there now, for people; None: `now` has plain values, which say it."""
         #: What is there now, JSON-ready.
         self.now = now
-        told = ", ".join(f"{name} = {value}" for name, value in now.items())
-        super().__init__(f"{about} has changed since it was looked at, nothing was done; now: {told}")
+        words = ", ".join(f"{name} = {value}" for name, value in now.items()) if told is None else told
+        super().__init__(f"{about} has changed since it was looked at, nothing was done; now: {words}")
 
 
 class TransientError(ReconcilerError):

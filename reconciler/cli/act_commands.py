@@ -111,39 +111,47 @@ def dismiss(
             help="Close an open half by END ROLLBACK, if every group of the topic has the effect or is dismissed.",
         ),
     ] = False,
+    take_back: Annotated[
+        bool,
+        typer.Option(
+            "--take-back", help="Take a dismissal back instead: the keys wait for a person again, nothing is sent."
+        ),
+    ] = False,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Close quarantined keys that a person has seen to: nothing is sent, then or later, and the verdict stays.
 
     A group that has its effect stays as it is. A broker may still deliver a half that is open: the output tells until
-    when, --dry-run before the act. Exit code 5: a key has changed since it was read or has its effect, and stays, or a
-    half that was to be closed was committed; 4: the reconciler still works on one, which stays, or a half that was to
-    be closed may be open still; 2: a key is unknown.
+    when, --dry-run before the act. --take-back is the way back; after it `repair` sends. Exit code 5: a key has changed
+    since it was read or has its effect, and stays, or a half that was to be closed was committed; 4: the reconciler
+    still works on one, which stays, or a half that was to be closed may be open still; 2: a key is unknown.
     """
-    from reconciler.commands.dismiss import dismiss_keys
+    from reconciler.commands.dismiss import dismiss_keys, take_back_dismissals
     from reconciler.commands.operator_actions import operator
     from reconciler.wiring.connections import Connections
 
+    if take_back and (dry_run or roll_back_half):
+        raise InvalidValue("--take-back", True, "give it without --dry-run and --roll-back-half: nothing is sent")
     if not (reason.strip() or dry_run):
-        raise InvalidValue("--reason", reason, "say what was done instead")
+        raise InvalidValue("--reason", reason, "say why" if take_back else "say what was done instead")
     wanted = [require_key(key) for key in keys]
     with Connections.for_one_answer(read_settings(config)) as connections:
-        report = dismiss_keys(
-            connections, wanted, topic=topic, group=group, reason=reason, by=operator(), dry_run=dry_run,
-            roll_back_half=roll_back_half,
-        )  # fmt: skip
+        act = (
+            take_back_dismissals if take_back else partial(dismiss_keys, dry_run=dry_run, roll_back_half=roll_back_half)
+        )
+        report = act(connections, wanted, topic=topic, group=group, reason=reason, by=operator())
     if output is Output.JSON:
         print_json(report.as_dict())
     else:
         say(*(half.sentence for half in report.halves))
-        if report.halves_left_out:
+        if report.halves_left_out and not take_back:
             say(f"halves not looked at: {report.halves_left_out}; `reconciler dismiss KEY --dry-run` tells of each")
         told = [line.sentence for line in report.keys if line.told]
         say(*told[:_SENTENCES_MAX])
         if len(told) > _SENTENCES_MAX:
             say(f"{len(told) - _SENTENCES_MAX} more are told with --output json")
-        title = "Would be dismissed" if dry_run else "Dismissals"
+        title = "Would be dismissed" if dry_run else "Taken back" if take_back else "Dismissals"
         print_table(title, report.columns, report.rows(), first=("unique key", "outcome"))
     raise typer.Exit(report.exit_code)
 

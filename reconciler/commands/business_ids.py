@@ -14,6 +14,9 @@ from reconciler.wiring.databases import ConfiguredDatabase, configured_databases
 from reconciler.wiring.evidence import ROWS_COUNTED_MAX, build_witnesses, inspect_outbox
 from reconciler.wiring.subscriptions import subscription_of
 
+#: Keys of one command that nothing knows for which others that differ in case alone are looked for.
+HINTS_MAX = 5
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageOfBusiness:

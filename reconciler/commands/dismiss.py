@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 
+from reconciler.commands.business_ids import HINTS_MAX, other_case_note
 from reconciler.commands.dismissed_halves import DismissedHalves, HalfLine, not_looked_for
 from reconciler.commands.operator_actions import recorded
 from reconciler.contract.subscription import Subscription
@@ -15,6 +16,8 @@ from reconciler.policy.dismissal import (
     CLOSED,
     DISMISSED,
     NOT_AS_SEEN,
+    NOT_DISMISSED,
+    TAKEN_BACK,
     Dismissals,
     EffectFound,
     KeyAsSeen,
@@ -33,6 +36,10 @@ from reconciler.wiring.rounds import topic_plans
 #: Keys of one command whose halves are told although nobody asked: each costs several questions to every broker.
 HALVES_TOLD_MAX = 20
 
+_AFTER_TAKE_BACK = (
+    "it waits for a person again, and nothing is sent by itself: `reconciler repair {key}` looks and sends"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DismissalLine:
@@ -41,7 +48,8 @@ class DismissalLine:
     topic: str
     group: str
     unique_key: str
-    #: dismissed, SETTLED, changed, "has its effect", or the state of what the reconciler still works on.
+    #: dismissed, SETTLED, changed, "has its effect", "taken back", "not dismissed", or the state of what the reconciler
+    #: still works on.
     outcome: str
     #: For people: what the outcome means and what can be done, in one sentence; empty: it says all itself.
     told: str = ""
@@ -50,8 +58,14 @@ class DismissalLine:
 
     @property
     def sentence(self) -> str:
-        """Whose line it is, and what is told."""
-        return f"{self.unique_key} of {self.topic}, {self.group}: {self.told}"
+        """Whose line it is, and what is told; of a key that has changed without more, what it is now."""
+        return f"{self.unique_key} of {self.topic}, {self.group}: {self.told or self._changed_to or self.outcome}"
+
+    @property
+    def _changed_to(self) -> str:
+        of_groups = (self.now or {}).get("verdicts")
+        now = of_groups.get(self.group) if isinstance(of_groups, Mapping) else None
+        return f"{now['state']} as {now['verdict']}" if self.outcome == CHANGED and now else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +102,9 @@ class DismissalReport:
         if self.changed or any(half.state is HalfState.COMMITTED for half in to_close):
             return ChangedMeanwhile.exit_code
         is_left = not self.dry_run and any(half.is_left for half in to_close)
-        return 4 if is_left or any(line.outcome not in CLOSED for line in self.keys) else 0
+        is_taken_back = any(line.outcome == TAKEN_BACK for line in self.keys)
+        well = CLOSED | ({TAKEN_BACK, NOT_DISMISSED} if is_taken_back else set())
+        return 4 if is_left or any(line.outcome not in well for line in self.keys) else 0
 
     def rows(self) -> list[tuple[str, ...]]:
         """Rows for people."""
@@ -123,13 +139,7 @@ def dismiss_keys(
     group needs it any more, and where it was committed nothing is dismissed. Raises InvalidValue for a key without a
     verdict, DatabaseAway.
     """
-    require(ask_ledger(connections))
-    # From the ledger, not from the settings: what is not configured any more needs a person, too.
-    keys = {key: ledger_rows(connections, key) for key in dict.fromkeys(unique_keys)}
-    topics = {key: _by_topic(life, topic=topic) for key, life in keys.items()}
-    unheard = [key for key, of in topics.items() if not any(_has(rows, group) for rows in of.values())]
-    if unheard:
-        raise InvalidValue("KEYS", ", ".join(sorted(unheard)), "no verdict has it: see reconciler explain")
+    keys, topics = _known(connections, unique_keys, topic=topic, group=group)
     errand = _Errand(connections, topics, group=group, roll_back_half=roll_back_half)
     for key, life in keys.items():
         for name, rows in topics[key].items():
@@ -145,6 +155,64 @@ def dismiss_keys(
         roll_back_half=roll_back_half,
         seen={key: life.seen for key, life in keys.items()} if dry_run else {},
     )
+
+
+def take_back_dismissals(
+    connections: Connections,
+    unique_keys: Sequence[str],
+    *,
+    topic: str | None,
+    group: str | None,
+    reason: str,
+    by: str,
+    seen: Mapping[str, str] | None = None,
+) -> DismissalReport:
+    """Keys that were dismissed wait for a person again, each if it is still what that person saw; nothing is sent.
+
+    `seen` as in dismiss_keys. Raises InvalidValue for a key without a verdict, DatabaseAway.
+    """
+    keys, topics = _known(connections, unique_keys, topic=topic, group=group)
+    dismissals = Dismissals(closings=connections.ledger.closings, configured=())
+    lines: list[DismissalLine] = []
+    for key, of in topics.items():
+        is_as_seen = (seen or {}).get(key, keys[key].seen) == keys[key].seen
+        for name, rows in of.items():
+            with recorded(
+                connections, "take-back", by=by, topic=name, group=group, unique_key=key, detail=reason
+            ) as outcome:
+                outcomes = dismissals.take_back(rows, group=group, by=by, reason=reason) if is_as_seen else {
+                    row.subscription.group: CHANGED for row in rows.candidates if _has_group(row, group)
+                }  # fmt: skip
+                outcome.result = ", ".join(f"{of_group}: {what}" for of_group, what in outcomes.items())
+            now = _now(connections, key, name) if CHANGED in outcomes.values() else None
+            lines += [
+                DismissalLine(
+                    topic=name,
+                    group=of_group,
+                    unique_key=key,
+                    outcome=what,
+                    told=_AFTER_TAKE_BACK.format(key=key) if what == TAKEN_BACK else "",
+                    now=now if what == CHANGED else None,
+                )
+                for of_group, what in outcomes.items()
+            ]
+    return DismissalReport(keys=tuple(lines))
+
+
+def _known(
+    connections: Connections, unique_keys: Sequence[str], *, topic: str | None, group: str | None
+) -> tuple[Mapping[str, LedgerLife], Mapping[str, Mapping[str, KeyAsSeen]]]:
+    """What the ledger has of each key, whole and by topic. Raises InvalidValue for a key without a verdict."""
+    require(ask_ledger(connections))
+    # From the ledger, not from the settings: what is not configured any more needs a person, too.
+    keys = {key: ledger_rows(connections, key) for key in dict.fromkeys(unique_keys)}
+    topics = {key: _by_topic(life, topic=topic) for key, life in keys.items()}
+    unheard = [key for key, of in topics.items() if not any(_has(rows, group) for rows in of.values())]
+    if unheard:
+        notes = [note for key in sorted(unheard)[:HINTS_MAX] if (note := other_case_note(connections, key))]
+        why = "; ".join(["no verdict has it: see reconciler explain", *notes])
+        raise InvalidValue("KEYS", ", ".join(sorted(unheard)), why)
+    return keys, topics
 
 
 class _Errand:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from reconciler.clock import utc_text
+from reconciler.commands.business_ids import HINTS_MAX, other_case_note
 from reconciler.commands.diagnosis import without_remedy
 from reconciler.commands.operator_actions import recorded
 from reconciler.contract.secret import Secret
@@ -81,12 +82,22 @@ def end_incomplete(connections: Connections, wanted: WantedEnding, *, dry_run: b
     require(ask_ledger(connections))
     of, inboxes = incomplete_rows(connections, topic=wanted.topic, group=wanted.group, url=wanted.url)
     found = [(inbox, _found(inbox, wanted)) for inbox in inboxes]
-    preview = _report(found, wanted, lambda *_: _WOULD_BE[wanted.ending])
+    hints = _hints(connections, found, wanted)
+    preview = _report(found, wanted, lambda *_: _WOULD_BE[wanted.ending], hints)
     if dry_run:
         return preview
     if not wanted.unique_keys and preview.keys and not wanted.confirm(preview):
         return None
-    return _end(connections, of, found, wanted)
+    return _end(connections, of, found, wanted, hints)
+
+
+def _hints(
+    connections: Connections, found: Sequence[tuple[IncompleteRows, Sequence[IncompleteRow]]], wanted: WantedEnding
+) -> Mapping[str, str]:
+    """Of a key without a row: keys that are known and differ in case alone."""
+    seen = {row.unique_key for _, rows in found for row in rows}
+    missing = [key for key in wanted.unique_keys if key not in seen][:HINTS_MAX]
+    return {key: note for key in missing if (note := other_case_note(connections, key))}
 
 
 def _found(inbox: IncompleteRows, wanted: WantedEnding) -> list[IncompleteRow]:
@@ -101,6 +112,7 @@ def _end(
     subscription: Subscription,
     found: Sequence[tuple[IncompleteRows, Sequence[IncompleteRow]]],
     wanted: WantedEnding,
+    hints: Mapping[str, str],
 ) -> IncompleteReport:
     ended: dict[IncompleteRows, set[str]] = {inbox: set() for inbox, _ in found}
     to_end = [(inbox, [row for row in rows if _is_ended(row, wanted)]) for inbox, rows in found]
@@ -125,7 +137,7 @@ def _end(
     def outcome_of(inbox: IncompleteRows, row: IncompleteRow) -> str:
         return _DONE[wanted.ending] if row.unique_key in ended[inbox] else "has changed meanwhile: left"
 
-    return _report(found, wanted, outcome_of)
+    return _report(found, wanted, outcome_of, hints)
 
 
 def _is_ended(row: IncompleteRow, wanted: WantedEnding) -> bool:
@@ -165,6 +177,7 @@ def _report(
     found: Sequence[tuple[IncompleteRows, Sequence[IncompleteRow]]],
     wanted: WantedEnding,
     outcome_of: Callable[[IncompleteRows, IncompleteRow], str],
+    hints: Mapping[str, str],
 ) -> IncompleteReport:
     lines = [
         (
@@ -177,7 +190,11 @@ def _report(
         for row in rows
     ]
     seen = {key for key, *_ in lines}
-    lines += [(key, "", "", "no incomplete row") for key in wanted.unique_keys if key not in seen]
+    lines += [
+        (key, "", "", "; ".join(filter(None, ["no incomplete row", hints.get(key)])))
+        for key in wanted.unique_keys
+        if key not in seen
+    ]
     has_more = not wanted.unique_keys and any(len(rows) == ROWS_MAX for _, rows in found)
     return IncompleteReport(keys=tuple(lines), has_more=has_more)
 

@@ -12,7 +12,7 @@ from reconciler.commands.dismiss import ledger_rows
 from reconciler.commands.operator_actions import recorded
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, HoldKind
-from reconciler.contract.verdicts import LOSSES, QUARANTINING, Verdict
+from reconciler.contract.verdicts import LOSSES, QUARANTINING, SETTLING, Verdict
 from reconciler.errors import ChangedMeanwhile, InvalidValue
 from reconciler.policy.dismissal import CHANGED, DISMISSED
 from reconciler.policy.plan import TopicPlan
@@ -253,13 +253,18 @@ def _repair(
     judged, outcome = rounds.repair_one(subscription, unique_key, dry_run=dry_run)
     verdict = judged.verification.verdict
     result = ("", "", "") if outcome is None else (outcome.outcome, str(outcome.rung), outcome.reason)
+    is_over = outcome is None or (outcome.outcome == "done" and verdict not in SETTLING)
     if judged.suspect.known is not None and judged.suspect.known.is_dismissed:
         result = (DISMISSED, "", "a person has dismissed it: nothing is sent")
-    elif outcome is None and dry_run and verdict in LOSSES:
+    elif is_over and dry_run and verdict in LOSSES:
         # Its repair would be opened by the verdict, which a dry run does not write.
         result = ("planned", str(first_rung(plan.repair_order, verdict)), "the repair would be opened")
-    elif outcome is None and verdict in QUARANTINING:
+    elif is_over and verdict in QUARANTINING:
         result = ("waits", "", WAITS_FOR_A_PERSON)
+    elif is_over and outcome is not None and verdict in LOSSES:
+        result = ("waits", str(outcome.rung), f"this group has no effect, and the repair is over: {outcome.reason}")
+    elif is_over:  # what was repaired for other groups ends nothing here
+        result = ("", "", "")
     return RepairLine(
         topic=subscription.topic,
         group=subscription.group,

@@ -35,8 +35,9 @@ _NO_VERDICT_YET = _REOPENED | {"loss_verdict": None, "loss_at_ms": None, "eviden
 _IS_LACKING = (candidate.c.state == CandidateState.QUARANTINED.value) | (
     (candidate.c.state == CandidateState.SETTLED.value) & (candidate.c.verdict == Verdict.REJECTED.value)
 )
-_IS_DISMISSED = (candidate.c.state == CandidateState.SETTLED.value) & candidate.c.verdict.in_(
-    sorted(verdict.value for verdict in QUARANTINING)
+# No IN: SQLAlchemy expands it at execution, which executemany does not allow.
+_IS_DISMISSED = (candidate.c.state == CandidateState.SETTLED.value) & sa.or_(
+    *(candidate.c.verdict == verdict.value for verdict in sorted(QUARANTINING))
 )
 _IS_ASKED_AGAIN = _IS_LACKING | _IS_DISMISSED
 _HAS_A_TIME = sa.func.coalesce(candidate.c.ask_again_at_ms, -1) >= 0
@@ -284,20 +285,27 @@ class SqlCandidates:
         self._change(shard.subscription, unique_keys, changes, only=_IS_LACKING & _HAS_A_TIME)
 
     def wake_dismissed(self, subscription: Subscription, verifications: Sequence[Verification]) -> Collection[str]:
-        """One conditional statement a key: few keys come to this."""
-        woken: list[str] = []
+        """One transaction."""
         with self._database.writing() as connection:
-            for seen in sorted(verifications, key=lambda seen: seen.unique_key):
-                values = {
-                    "state": seen.state.value,
-                    "verdict": seen.verdict.value,
-                    "evidence": _text_of(seen),
-                    "updated_at_ms": self._database.now(),
-                    "ask_again_at_ms": None,
-                }
-                row = sa.update(candidate).where(_of(subscription), candidate.c.unique_key == seen.unique_key)
-                if connection.execute(row.where(_IS_DISMISSED).values(values)).rowcount:
-                    woken.append(seen.unique_key)
+            return self.wake_dismissed_within(connection, subscription, verifications)
+
+    def wake_dismissed_within(
+        self, connection: sa.Connection, subscription: Subscription, verifications: Sequence[Verification]
+    ) -> Collection[str]:
+        """The same in the caller's transaction. One conditional statement a key: few keys come to this."""
+        woken: list[str] = []
+        for seen in sorted(verifications, key=lambda seen: seen.unique_key):
+            again = seen.ask_again_seconds
+            values = {
+                "state": seen.state.value,
+                "verdict": seen.verdict.value,
+                "evidence": _text_of(seen),
+                "updated_at_ms": self._database.now(),
+                "ask_again_at_ms": None if again is None else self._database.now() + wait_ms(again),
+            }
+            row = sa.update(candidate).where(_of(subscription), candidate.c.unique_key == seen.unique_key)
+            if connection.execute(row.where(_IS_DISMISSED).values(values)).rowcount:
+                woken.append(seen.unique_key)
         return woken
 
     def before_since(

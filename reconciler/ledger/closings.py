@@ -42,6 +42,15 @@ class SqlClosings:
             return False
         return True
 
+    def take_back(self, closing: Closing) -> bool:
+        """All or nothing."""
+        try:
+            with self._database.writing() as connection:
+                self._take_back(connection, closing)
+        except _Changed:
+            return False
+        return True
+
     def claimed(self, closing: Closing) -> Repair | None:
         """The first one by scope."""
         ours = _of_key(closing, repair) & repair.c.scope.in_(sorted(closing.scopes)) & self._is_claimed()
@@ -64,6 +73,26 @@ class SqlClosings:
         for subscription, verification in closing.verdicts.items():
             shard = Shard(subscription=subscription, number=by_subscription[subscription].shard)
             self._candidates.record_within(connection, shard, [verification])
+
+    def _take_back(self, connection: sa.Connection, closing: Closing) -> None:
+        candidates = self._locked_candidates(connection, closing)
+        repairs = self._locked_repairs(connection, closing)
+        if not closing.still_holds(candidates, repairs):
+            raise _Changed
+        for row in repairs:
+            if row.scope in closing.scopes and row.is_dismissed:
+                self._end_dismissal(connection, closing, row)
+        for subscription, verification in closing.verdicts.items():
+            if not self._candidates.wake_dismissed_within(connection, subscription, [verification]):
+                raise _Changed
+
+    def _end_dismissal(self, connection: sa.Connection, closing: Closing, row: Repair) -> None:
+        this_row = _of_key(closing, repair) & (repair.c.scope == row.scope)
+        failed = {"state": RepairState.FAILED.value, "answer": bounded_text(closing.answer), "done_at_ms": None}
+        is_new = row.is_made_by_dismissal
+        connection.execute(
+            sa.delete(repair).where(this_row) if is_new else sa.update(repair).where(this_row).values(failed)
+        )
 
     def _locked_candidates(self, connection: sa.Connection, closing: Closing) -> Sequence[Candidate]:
         query = sa.select(*CANDIDATE_COLUMNS).where(_of_key(closing, candidate)).order_by(candidate.c.consumer_group)

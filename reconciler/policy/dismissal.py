@@ -19,10 +19,16 @@ from reconciler.policy.ports import DISMISSED_AT_MS, Candidate, Closing, Closing
 #: What became of a group's row; else its state, or that of the repair that is under way.
 DISMISSED = "dismissed"
 CLOSED = frozenset({DISMISSED, str(CandidateState.SETTLED)})
+#: A dismissal was taken back: the group waits for a person again.
+TAKEN_BACK = "taken back"
+#: There is no dismissal that could be taken back.
+NOT_DISMISSED = "not dismissed"
 #: The key is not what the person saw: nothing of it was closed.
 CHANGED = "changed"
 #: The message took effect for the group: nothing of the group was closed. What was done by hand was done twice.
 HAS_EFFECT = "has its effect"
+#: Evidence that a dismissal adds.
+_OF_DISMISSAL = frozenset({"dismissed_by", "dismissed_because", DISMISSED_AT_MS})
 #: Not what the person saw, either way.
 NOT_AS_SEEN = frozenset({CHANGED, HAS_EFFECT})
 
@@ -102,6 +108,33 @@ class Dismissals:
                 (name for name, told in outcomes.items() if told in CLOSED), self._why(closing)
             )
         return outcomes
+
+    def take_back(self, seen: KeyAsSeen, *, group: str | None, by: str, reason: str) -> dict[str, str]:
+        """Group -> TAKEN_BACK, NOT_DISMISSED, CHANGED, or the repair that is under way.
+
+        The group waits for a person again, as before its dismissal, and its repairs are FAILED. Nothing is sent: a
+        repair by hand does that, and looks before it. While a repair of the key is under way nothing is taken back: it
+        was decided without this group.
+        """
+        rows = {row.subscription.group: row for row in seen.candidates if group in (None, row.subscription.group)}
+        outcomes = {name: TAKEN_BACK if row.is_dismissed else NOT_DISMISSED for name, row in rows.items()}
+        wanted = [name for name, outcome in outcomes.items() if outcome == TAKEN_BACK]
+        busy = [repair for repair in seen.repairs if repair.state not in FINISHED_REPAIRS]
+        if not wanted or busy:
+            return outcomes | dict.fromkeys(wanted, f"repair is {busy[0].state}" if busy else "")
+        of = seen.candidates[0].subscription
+        closing = Closing(
+            environment=of.environment,
+            topic=of.topic,
+            unique_key=seen.candidates[0].unique_key,
+            candidates=seen.candidates,
+            repairs=seen.repairs,
+            verdicts={rows[name].subscription: _before_dismissal(rows[name], by=by, reason=reason) for name in wanted},
+            scopes=frozenset((EVERY_GROUP, *wanted)),
+            answer=f"the dismissal was taken back by {by}: {reason}",
+        )
+        is_done = self._closings.take_back(closing)
+        return outcomes if is_done else outcomes | dict.fromkeys(wanted, CHANGED)
 
     def _why(self, closing: Closing) -> str:
         """Why nothing was closed: nothing that a person sees changes with a claim."""
@@ -207,6 +240,21 @@ def meaning_of(outcome: str, row: Candidate, effect: EffectFound) -> str:
 
 def _needs_a_person(repair: Repair, scopes: Collection[str]) -> bool:
     return repair.scope in scopes and repair.state is RepairState.FAILED
+
+
+def _before_dismissal(row: Candidate, *, by: str, reason: str) -> Verification:
+    """The verdict as it was, given up, with who has taken the dismissal back. What it lacks is asked for again."""
+    kept = {name: value for name, value in row.evidence.items() if name not in _OF_DISMISSAL}
+    return Verification(
+        unique_key=row.unique_key,
+        verdict=row.verdict,
+        evidence=kept | {"dismissal_taken_back_by": by, "dismissal_taken_back_because": bounded_text(reason)},
+        first_seen_ms=row.first_seen_ms,
+        state=CandidateState.QUARANTINED,
+        wait_seconds=0.0,
+        # A row that was there and has gone would open the key, and nothing is to be sent by itself.
+        ask_again_seconds=None if row.verdict in VERDICTS_ON_THE_ROW else ASK_AGAIN_SECONDS_MIN,
+    )
 
 
 def _verdict(row: Candidate, *, by: str, reason: str) -> Verification:

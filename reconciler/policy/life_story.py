@@ -14,6 +14,7 @@ from reconciler.contract.tables import EVERY_GROUP, CandidateState, OutboxState,
 from reconciler.contract.verdicts import LOSSES, MEANINGS, VERDICTS_ON_THE_ROW, Verdict
 from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, Presence, StoredMessage
 from reconciler.policy.inquiry.delivery import difference, double_effect, other_content, row_of
+from reconciler.policy.judging.suspect import TAKEN_BACK
 from reconciler.policy.ports import DISMISSED_AT_MS, Candidate, HeldTopic, KeyPlaces, LedgerLife, OperatorAction, Repair
 
 
@@ -171,7 +172,7 @@ def life_story_of(
         if lookup.is_unknown:
             unknown.setdefault(lookup.reason, []).append(name)
     silent += [f"broker, {', '.join(names)}: {reason}" for reason, names in unknown.items()]
-    silent += [f"inbox of {s}: {lookup.reason}" for s, lookup in inboxes.items() if lookup.is_unknown]
+    silent += [f"inbox of {s}: {lookup.reason}" for s, lookup in inboxes.items() if _is_silent(lookup)]
     silent += dict.fromkeys(lookup.reason for lookup in (places or {}).values() if lookup.is_unknown)
     silent += [f"history: {problem}" for problem in history_problems]
     return LifeStory(
@@ -191,6 +192,12 @@ def life_story_of(
             if lookup.incomplete is not None
         ),
     )
+
+
+def _is_silent(inbox: Lookup[InboxRow]) -> bool:
+    """An inbox that has half an effect has answered, though nobody can tell whether it is whole."""
+    halves = [a.is_incomplete for a in inbox.answers if a.presence is Presence.UNKNOWN]
+    return inbox.is_unknown and not (halves and all(halves))
 
 
 def _testimonies(
@@ -368,7 +375,7 @@ def _repair_events(repair: Repair) -> Iterator[LifeEvent]:
     present: dict[str, object] = {"state": repair.state.value, "attempts": repair.attempts, "answer": repair.answer}
     sent = {"rung": repair.rung.value, "target": repair.target}
     is_sent, is_done = repair.sent_at_ms is not None, repair.done_at_ms is not None
-    if not (repair.is_dismissed and repair.created_at_ms == repair.done_at_ms):  # else the dismissal has made it
+    if not repair.is_made_by_dismissal:
         yield _event(
             repair.created_at_ms, "ledger", f"repair opened for {reach}", {} if is_sent or is_done else present
         )
@@ -504,9 +511,11 @@ def _dismissal(candidate: Candidate) -> str:
         return ""
     if not by:
         return f"{candidate.verdict}, and a person has dismissed it: nothing is sent to this group"
-    at_ms = candidate.evidence.get(DISMISSED_AT_MS)
+    at_ms, before = (candidate.evidence.get(name) for name in (DISMISSED_AT_MS, TAKEN_BACK))
     at = utc_text(at_ms if type(at_ms) is int else candidate.updated_at_ms)
-    return f"dismissed for {candidate.subscription.group} by {by} at {at} as {candidate.verdict}: {why}"
+    is_woken = candidate.took_effect_dismissed and isinstance(before, Mapping)
+    verdict = before.get("verdict") if is_woken and isinstance(before, Mapping) else candidate.verdict
+    return f"dismissed for {candidate.subscription.group} by {by} at {at} as {verdict}: {why}"
 
 
 def _next(candidate: Candidate, holds: Sequence[HeldTopic]) -> str:

@@ -492,6 +492,9 @@ class ReconcileRound:
         judged = self.verify_one(subscription, unique_key, dry_run=dry_run)
         if not dry_run and judged.verification.verdict is Verdict.CONSUMED:
             self._end_failed_hand_over(topic, subscription, unique_key)
+        if not dry_run and (known is None or known.loss_verdict is None):  # proved just now: what was closed before it
+            now = self._candidates.of_keys(subscription, [unique_key]).get(unique_key)
+            self._another_chance(topic, subscription, unique_key, now)
         return judged, self._repairer.repair_one(topic, unique_key, dry_run=dry_run)
 
     def _another_chance(

@@ -192,6 +192,7 @@ class MemoryCandidates:
     def wake_dismissed(self, subscription: Subscription, verifications: Sequence[Verification]) -> Collection[str]:
         """QUARANTINED, if they are dismissed."""
         with self._rows.lock:
+            now_ms = self._rows.clock.now_ms()
             found = self.of_keys(subscription, [seen.unique_key for seen in verifications])
             woken = [seen for seen in verifications if seen.unique_key in found and found[seen.unique_key].is_dismissed]
             for seen in woken:
@@ -200,8 +201,10 @@ class MemoryCandidates:
                     state=seen.state,
                     verdict=seen.verdict,
                     evidence=dict(seen.evidence),
-                    updated_at_ms=self._rows.clock.now_ms(),
-                    ask_again_at_ms=None,
+                    updated_at_ms=now_ms,
+                    ask_again_at_ms=None
+                    if seen.ask_again_seconds is None
+                    else now_ms + wait_ms(seen.ask_again_seconds),
                 )
         return [seen.unique_key for seen in woken]
 
@@ -468,13 +471,8 @@ class MemoryClosings:
         with self._rows.lock:
             now_ms = self._rows.clock.now_ms()
             place = (closing.environment, closing.topic)
-            candidates = {
-                owner: row
-                for (owner, of_key), row in self._rows.candidates.items()
-                if (of_key, owner.environment, owner.topic) == (key, *place)
-            }
-            repairs = {row.scope: row for row in self._repairs.of_keys(*place, [key]).get(key, ())}
-            if not closing.still_holds(list(candidates.values()), list(repairs.values())):
+            candidates, repairs = self._rows_of(closing)
+            if not closing.still_holds(list(candidates.values()), repairs):
                 return False
             if self.claimed(closing) is not None:
                 return False
@@ -489,6 +487,32 @@ class MemoryClosings:
                 shard = Shard(subscription=owner, number=candidates[owner].shard)
                 self._candidates.record(shard, [verification])
         return True
+
+    def take_back(self, closing: Closing) -> bool:
+        """All or nothing, under the lock of the rows."""
+        with self._rows.lock:
+            candidates, repairs = self._rows_of(closing)
+            are_dismissed = all(owner in candidates and candidates[owner].is_dismissed for owner in closing.verdicts)
+            if not (closing.still_holds(list(candidates.values()), repairs) and are_dismissed):
+                return False
+            for row in repairs:
+                if row.scope in closing.scopes and row.is_made_by_dismissal:
+                    del self._rows.repairs[_key(row)]
+                elif row.scope in closing.scopes and row.is_dismissed:
+                    again = replace(row, state=RepairState.FAILED, answer=bounded_text(closing.answer), done_at_ms=None)
+                    self._rows.repairs[_key(row)] = again
+            for owner, verification in closing.verdicts.items():
+                self._candidates.wake_dismissed(owner, [verification])
+        return True
+
+    def _rows_of(self, closing: Closing) -> tuple[dict[Subscription, Candidate], Sequence[Repair]]:
+        key, place = closing.unique_key, (closing.environment, closing.topic)
+        candidates = {
+            owner: row
+            for (owner, of_key), row in self._rows.candidates.items()
+            if (of_key, owner.environment, owner.topic) == (key, *place)
+        }
+        return candidates, self._repairs.of_keys(*place, [key]).get(key, ())
 
     def claimed(self, closing: Closing) -> Repair | None:
         """The first one by scope."""

@@ -10,8 +10,8 @@ plug-ins write the name of the outbox into it. So brokers are asked for the halv
 Where the half says that there must be a row, the key is OPEN and UNKNOWN, until the row is shown or a person acts.
 
 A person dismisses a key because what it lacked was done by hand. An open half, a retry or a copy may still deliver it:
-then the effect is the second one. So the inbox is asked for dismissed keys, too, and one that has taken effect waits for
-a person again. It is not OPEN at any moment, so that nothing is sent for it.
+then the effect is the second one. So the inbox is asked for dismissed keys, too, and one that has taken effect waits
+for a person again. It is not OPEN at any moment, so that nothing is sent for it.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def review_absences(
     retention_seconds: float,
     now_ms: int | None = None,
 ) -> list[str]:
-    """One round's questions about closed rows. Returns what people should know, three lines at most. Raises DatabaseAway.
+    """One round's questions about closed rows. Returns what people should know, three lines at most.
 
-    `now_ms`: Redis TIME of the round. Two processes may ask about the same rows: that costs a statement and changes
-    nothing.
+    Raises DatabaseAway. `now_ms`: Redis TIME of the round. Two processes may ask about the same rows: that costs a
+    statement and changes nothing.
     """
     rows = candidates.to_ask_again(plan.subscription, limit=PAGE_KEYS)
     asked = list(zip(rows, verifier.ask_again(topic, plan, rows), strict=True))
@@ -102,7 +102,9 @@ def _late_effect(row: Candidate, suspect: Suspect, *, now_ms: int | None) -> Ver
 
 def _note_of_late(told: Sequence[Verification]) -> str:
     first = told[0]
-    return f"{len(told)} dismissed keys took effect; the first, {first.unique_key}: {str(first.evidence['reason'])[:400]}"
+    return (
+        f"{len(told)} dismissed keys took effect; the first, {first.unique_key}: {str(first.evidence['reason'])[:400]}"
+    )
 
 
 def _some_rejected(absent: Iterable[tuple[Candidate, Suspect]]) -> list[Suspect]:
@@ -157,9 +159,9 @@ def pause_seconds(
 ) -> float | None:
     """Until the next question: as long as the verdict had stood when this one was due, in doublings; None: no more.
 
-    A tombstone is final where every database has one; of a dismissed key only an inbox tells. Once the brokers' retention has passed since the verdict, the row
-    stays as it is. `now_ms`: by Redis: a verdict has stood for no longer, however far the ledger's clock was ahead when
-    the question was put off.
+    A tombstone is final where every database has one; of a dismissed key only an inbox tells. Once the brokers'
+    retention has passed since the verdict, the row stays as it is. `now_ms`: by Redis: a verdict has stood for no
+    longer, however far the ledger's clock was ahead when the question was put off.
     """
     if row.ask_again_at_ms is None:
         return ASK_AGAIN_SECONDS_MIN  # the stored time is unreadable: it is written again

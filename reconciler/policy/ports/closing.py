@@ -75,6 +75,14 @@ class Closings(Protocol):
         """
         ...
 
+    def take_back(self, closing: Closing) -> bool:
+        """One transaction: groups that a person has dismissed wait for a person again with these verdicts, and of the
+        scopes, repairs that the dismissal has ended are FAILED again; those that it has made are gone. Nothing is sent.
+
+        False, and nothing is written: a row is another one than was read, or one of the groups is not dismissed.
+        """
+        ...
+
     def claimed(self, closing: Closing) -> Repair | None:
         """A repair that would be closed and is claimed now; None: there is none.
 

@@ -138,8 +138,8 @@ class Candidates(Protocol):
         ...
 
     def to_ask_again(self, subscription: Subscription, *, limit: int) -> Sequence[Candidate]:
-        """Rows whose ask_again_at_ms has passed, by that time: REJECTED ones, those that wait for a person, and those that
-        a person has dismissed."""
+        """Rows whose ask_again_at_ms has passed, by that time: REJECTED ones, those that wait for a person, and those
+        that a person has dismissed."""
         ...
 
     def ask_later(self, subscription: Subscription, unique_keys: Sequence[str], *, seconds: float | None) -> None:
@@ -201,6 +201,11 @@ class Repair:
     def is_dismissed(self) -> bool:
         """True: closed by a person."""
         return self.state is RepairState.DONE and (self.answer or "").startswith(DISMISSED_BY)
+
+    @property
+    def is_made_by_dismissal(self) -> bool:
+        """True: there was none before, and none may be opened after it."""
+        return self.is_dismissed and self.attempts == 0 and self.created_at_ms == self.done_at_ms
 
     @property
     def closed_unsent(self) -> bool:

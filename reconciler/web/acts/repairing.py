@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
 from pydantic import Field
 
-from reconciler.commands.dismiss import dismiss_keys
+from reconciler.commands.dismiss import dismiss_keys, take_back_dismissals
 from reconciler.commands.jobs import REASON_CHARACTERS_MAX, job_document, place_repair
 from reconciler.commands.repair import REPAIR_KEYS_MAX, open_loss_keys, repair_now
 from reconciler.errors import ChangedMeanwhile, InvalidValue
@@ -24,6 +26,8 @@ REPAIRED_AT_ONCE_MAX = 5
 PREVIEWED_MAX = 100
 #: Keys of one dismissal.
 DISMISSED_MAX = 500
+#: Lines of what has changed in the sentence of a refusal, which has all of them as data.
+LINES_TOLD = 3
 
 
 SEEN: Any = Field(
@@ -67,6 +71,10 @@ class DismissalFields(ActFields):
         default=False,
         description="Close an open half by END ROLLBACK, if every group of the topic has the effect or is dismissed.",
     )
+    take_back: bool = Field(
+        default=False,
+        description="Instead: take a dismissal back. The keys wait for a person again, and nothing is sent.",
+    )
     seen: dict[str, str] = SEEN
 
 
@@ -107,10 +115,17 @@ def _repaired(services: WebServices, asked: ActRequest, fields: RepairFields) ->
     )
     changed = [line for line in report.keys if line.outcome == CHANGED]
     if changed and len(changed) == len(report.keys):  # nothing was done, and the key of the request is free again
-        raise ChangedMeanwhile("what was to be repaired", now=report.as_dict())
+        told = _few([f"{line.unique_key} for {line.group} is {line.verdict}" for line in changed])
+        raise ChangedMeanwhile("what was to be repaired", now=report.as_dict(), told=told)
     chosen = {"all": fields.all, "topic": fields.topic, "group": fields.group}
     more = {"chosen": chosen, "lines": report.lines, "exit_code": report.exit_code}
     return ActResult(document=report.as_dict() | more)
+
+
+def _few(lines: Sequence[str]) -> str:
+    """The first ones in a sentence."""
+    more = [f"{len(lines) - LINES_TOLD} more"] if len(lines) > LINES_TOLD else []
+    return "; ".join([*lines[:LINES_TOLD], *more])
 
 
 def _bulk_keys(services: WebServices, asked: ActRequest, fields: RepairFields) -> list[str]:
@@ -140,7 +155,14 @@ def _dismiss(services: WebServices, asked: ActRequest, fields: DismissalFields) 
         raise InvalidValue("keys", len(fields.keys), f"the halves of {PREVIEWED_MAX} keys at most are looked for")
     if not fields.dry_run:
         require_bulk_role(services, asked, len(fields.keys))
-    report = dismiss_keys(
+    if fields.take_back and (fields.dry_run or fields.roll_back_half):
+        raise InvalidValue("take_back", "true", "give it without dry_run and roll_back_half: nothing is sent")
+    act = (
+        take_back_dismissals
+        if fields.take_back
+        else partial(dismiss_keys, dry_run=fields.dry_run, roll_back_half=fields.roll_back_half)
+    )
+    report = act(
         services.connections,
         fields.keys,
         topic=fields.topic,
@@ -148,14 +170,11 @@ def _dismiss(services: WebServices, asked: ActRequest, fields: DismissalFields) 
         reason=fields.reason,
         by=asked.by,
         seen=fields.seen,
-        dry_run=fields.dry_run,
-        roll_back_half=fields.roll_back_half,
     )
     is_done = fields.dry_run or any(half.closed for half in report.halves)
     if not is_done and len(report.changed) == len(report.keys):  # the key of the request is free again
         about = "the message" if len(fields.keys) == 1 else "each message"
-        why = next((line.told for line in report.changed if line.told), "")
-        raise ChangedMeanwhile(f"{why}: {about}" if why else about, now=report.as_dict())
+        raise ChangedMeanwhile(about, now=report.as_dict(), told=_few([line.sentence for line in report.changed]))
     chosen = {"topic": fields.topic, "group": fields.group}
     return ActResult(document=report.as_dict() | {"chosen": chosen, "exit_code": report.exit_code})
 

@@ -180,10 +180,8 @@ def test_what_a_person_has_dismissed_meanwhile_is_neither_taken_back_nor_asked_a
 
 
 def dismissed(number: int, *, ask_again_seconds: float | None = 60.0) -> Verification:
-    evidence = {"dismissed_by": "ann"}
-    return verification(
-        number, Verdict.DEAD_LETTERED, SETTLED, evidence=evidence, ask_again_seconds=ask_again_seconds
-    )
+    evidence: dict[str, object] = {"dismissed_by": "ann"}
+    return verification(number, Verdict.DEAD_LETTERED, SETTLED, evidence=evidence, ask_again_seconds=ask_again_seconds)
 
 
 def woken(number: int) -> Verification:

@@ -95,6 +95,61 @@ def test_nothing_is_begun_for_a_closed_scope_that_had_no_repair(world: World) ->
     assert world.ledger.hand_overs.message_of(rows["shipping"]) is None
 
 
+def dismissed(world: World) -> None:
+    """Both groups, and every repair there is or might be."""
+    given_up(world)
+    assert world.ledger.closings.close(closing_of(world, EVERY_GROUP, *GROUPS))
+
+
+def taking_back(world: World, *groups: str) -> Closing:
+    """As the rows are now."""
+    closing = closing_of(world, EVERY_GROUP, *groups)
+    verdicts = {
+        of: verification(1, Verdict.QUARANTINED, QUARANTINED, ask_again_seconds=60.0)
+        for of in closing.verdicts
+        if of.group in groups
+    }
+    return replace(closing, verdicts=verdicts, answer="taken back by ann")
+
+
+def test_a_dismissal_that_is_taken_back_leaves_what_was_there_before_it(world: World) -> None:
+    dismissed(world)
+    world.clock.advance(5)
+    assert world.ledger.closings.take_back(taking_back(world, *GROUPS))
+    assert {row.state for row in candidates_of(world)} == {QUARANTINED}
+    assert {row.ask_again_at_ms for row in candidates_of(world)} == {world.clock.now_ms() + 60_000}
+    rows = repairs_of(world)
+    assert {row.scope: (row.state, row.answer, row.done_at_ms) for row in rows.values()} == {
+        EVERY_GROUP: (RepairState.FAILED, "taken back by ann", None),
+        "billing": (RepairState.FAILED, "taken back by ann", None),
+    }, "shipping had none, and may be handed the message again"
+    world.ledger.hand_overs.insert(world.environment, message(1), groups=list(GROUPS))
+    assert {repairs_of(world)[group].state for group in GROUPS} == {RepairState.OPEN}
+    assert not world.ledger.closings.take_back(taking_back(world, *GROUPS)), "dismissed no more"
+
+
+def test_of_one_group_the_dismissal_is_taken_back_and_the_other_one_stays_dismissed(world: World) -> None:
+    dismissed(world)
+    assert world.ledger.closings.take_back(taking_back(world, "billing"))
+    states = {row.subscription.group: row.state for row in candidates_of(world)}
+    assert states == {"billing": QUARANTINED, "shipping": SETTLED}
+    rows = repairs_of(world)
+    assert {scope: row.is_dismissed for scope, row in rows.items()} == {
+        EVERY_GROUP: False,
+        "billing": False,
+        "shipping": True,
+    }
+
+
+def test_a_dismissal_is_not_taken_back_once_something_else_has_happened(world: World) -> None:
+    dismissed(world)
+    seen = taking_back(world, *GROUPS)
+    assert world.ledger.closings.take_back(taking_back(world, "billing"))
+    before = candidates_of(world), repairs_of(world)
+    assert not world.ledger.closings.take_back(seen)
+    assert (candidates_of(world), repairs_of(world)) == before
+
+
 def reopen_repair(world: World) -> None:
     assert world.ledger.repairs.reopen(repairs_of(world)[EVERY_GROUP], rung=Rung.END)
 

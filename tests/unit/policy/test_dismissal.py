@@ -479,3 +479,109 @@ def test_an_open_key_is_told_with_what_a_person_can_do() -> None:
     assert "wait for its verdict" in meaning_of("OPEN", replace(row, verdict=Verdict.LAGGING), EffectFound())
     assert "wait until it is DONE or FAILED" in meaning_of("repair is SENT", row, EffectFound())
     assert [meaning_of(outcome, row, EffectFound()) for outcome in ("SETTLED", "changed", "dismissed")] == ["", "", ""]
+
+
+# ---- taken back
+
+
+def take_back(world: World, *, group: str | None = None) -> dict[str, str]:
+    return dismissals_of(world).take_back(rows_of(world), group=group, by="operator bert", reason="not paid after all")
+
+
+def test_a_dismissal_that_is_taken_back_sends_nothing_by_itself_and_a_repair_by_hand_does() -> None:
+    world = given_up()
+    before = world.candidate(key(1))
+    dismiss(world)
+    world.commit_locally(key(1), world.broker.send_half(key(1)))
+    assert take_back(world) == {"billing": "taken back"}
+    row = world.candidate(key(1))
+    assert before is not None
+    assert row is not None
+    assert (row.state, row.verdict, row.loss_verdict) == (before.state, before.verdict, before.loss_verdict)
+    told = {"dismissal_taken_back_by": "operator bert", "dismissal_taken_back_because": "not paid after all"}
+    assert dict(row.evidence) == dict(before.evidence) | told
+    assert needs_a_person(world)
+    process = world.process()
+    world.rounds(process, 60)
+    assert (world.broker.ends, world.broker.republished) == ([], [])
+    process.repair_one(world.subscriptions[0], key(1))
+    world.rounds(process, 20)
+    assert world.verdict(key(1)) == "CONSUMED"
+    assert len(world.broker.copies) == 1
+    assert not needs_a_person(world)
+
+
+def test_what_was_delivered_meanwhile_is_settled_after_the_dismissal_is_taken_back() -> None:
+    """It was not paid by hand: the effect is the only one."""
+    world = given_up()
+    dismiss(world)
+    take_back(world)
+    world.inbox.rows["billing", key(1)] = world.inbox_row("billing", key(1))
+    world.rounds(world.process(), 30)
+    assert world.verdict(key(1)) == "CONSUMED"
+    assert not needs_a_person(world)
+
+
+def test_of_two_groups_the_one_that_stays_dismissed_gets_nothing_from_the_repair_of_the_other() -> None:
+    world = given_up("billing", "shipping")
+    dismiss(world)
+    assert take_back(world, group="shipping") == {"shipping": "taken back"}
+    world.commit_locally(key(1), world.broker.send_half(key(1)))
+    process = world.process()
+    process.repair_one(world.subscriptions[1], key(1))
+    for _ in range(6):
+        world.rounds(process, 5)
+        world.run_replay_workers()
+    assert sorted(world.inbox.rows) == [("shipping", key(1))]
+    assert world.broker.copies == []
+
+
+def test_a_dismissal_stands_while_the_repair_of_another_group_is_under_way() -> None:
+    world = given_up("billing", "shipping")
+    assert dismiss(world, group="billing") == {"billing": "dismissed"}
+    failed = world.repair(key(1))
+    assert failed is not None
+    assert world.ledger.repairs.reopen(failed, rung=Rung.END)
+    before = rows_of(world)
+    assert take_back(world) == {"billing": "repair is OPEN", "shipping": "not dismissed"}
+    assert rows_of(world) == before
+
+
+def test_a_dismissal_is_not_taken_back_by_who_saw_another_one() -> None:
+    world = given_up()
+    seen = rows_of(world)
+    dismiss(world)
+    stale = KeyAsSeen(candidates=rows_of(world).candidates, repairs=seen.repairs)
+    told = dismissals_of(world).take_back(stale, group=None, by="operator bert", reason="not paid")
+    assert told == {"billing": "changed"}
+    row = world.candidate(key(1))
+    assert row is not None
+    assert row.is_dismissed
+    assert take_back(given_up()) == {"billing": "not dismissed"}
+
+
+def test_a_repair_by_hand_of_a_group_that_was_not_judged_yet_is_not_called_done_by_the_dismissal_of_another() -> None:
+    """Shipping lagged when billing was dismissed, and the repair for every group was closed with it."""
+    world = World(shards=1, groups=("billing", "shipping"))
+    record_verdict(world, "billing", Verdict.QUARANTINED, CandidateState.QUARANTINED)
+    world.ledger.repairs.open_all(ENVIRONMENT, TOPIC, {key(1): Rung.END})
+    row = world.repair(key(1))
+    assert row is not None
+    assert world.ledger.repairs.claim(row, token="run", lease_seconds=60) is not None
+    failed = RepairChange(state=RepairState.FAILED, rung=Rung.END)
+    assert world.ledger.repairs.change(row, failed, token="run") is not None
+    assert dismiss(world) == {"billing": "dismissed"}
+    repair = world.repair(key(1))
+    assert repair is not None
+    assert repair.is_dismissed
+    world.commit_locally(key(1), world.broker.send_half(key(1)))
+    world.clock.advance(3_600)
+    process = world.process()
+    judged, outcome = process.repair_one(world.subscriptions[1], key(1))
+    assert judged.verification.verdict is Verdict.LOST_CONFIRM
+    assert outcome is not None
+    assert outcome.outcome != "done"
+    for _ in range(6):
+        world.rounds(process, 5)
+        world.run_replay_workers()
+    assert sorted(world.inbox.rows) == [("shipping", key(1))], "handed over: a copy would reach billing, too"

@@ -11,11 +11,12 @@ import pytest
 import sqlalchemy as sa
 
 from reconciler.cli.app import run
-from reconciler.commands.dismiss import DismissalLine, DismissalReport, dismiss_keys
+from reconciler.commands.dismiss import DismissalLine, DismissalReport, dismiss_keys, take_back_dismissals
 from reconciler.commands.dismissed_halves import HalfLine
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
+from reconciler.errors import InvalidValue
 from reconciler.policy.open_halves import HalfState
 from reconciler.policy.ports import Verification
 from reconciler.settings.file import load_settings
@@ -186,3 +187,41 @@ def test_what_a_line_means_is_printed_above_the_table_and_is_bounded(
     assert "sentence 20" not in told
     assert "5 more are told with --output json" in told
     assert "Dismissed" not in told
+
+
+def test_the_way_back_is_told_and_walked_on_the_command_line(
+    connections: Connections, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give_up(connections)
+    assert dismiss(connections).exit_code == 0
+    report = take_back_dismissals(
+        connections, KEYS[:1], topic=None, group="billing", reason="not paid", by="operator bert"
+    )
+    assert [(line.outcome, line.sentence) for line in report.keys] == [
+        (
+            "taken back",
+            f"{KEYS[0]} of ORDERS, billing: it waits for a person again, and nothing is sent by itself: `reconciler "
+            f"repair {KEYS[0]}` looks, then sends",
+        )
+    ]
+    assert report.exit_code == 0
+    assert states(connections) == {"billing": CandidateState.QUARANTINED, "shipping": CandidateState.SETTLED}
+    again = take_back_dismissals(connections, KEYS[:1], topic=None, group=None, reason="not paid", by="operator bert")
+    assert [line.outcome for line in again.keys] == ["not dismissed", "taken back"]
+    assert again.exit_code == 0
+    monkeypatch.setattr("reconciler.commands.dismiss.take_back_dismissals", lambda *_args, **_options: report)
+    assert run(["dismiss", KEYS[0], "--take-back", "--reason", "not paid", "--config", str(EXAMPLE)]) == 0
+    told = capsys.readouterr().out
+    assert "halves not looked at" not in told
+    assert "nothing is sent by itself" in told
+    assert run(["dismiss", KEYS[0], "--take-back", "--dry-run", "--config", str(EXAMPLE)]) == 2
+    assert run(["dismiss", KEYS[0], "--take-back", "--config", str(EXAMPLE)]) == 2
+
+
+def test_a_key_that_differs_in_case_alone_is_named_where_nothing_has_the_one_that_was_typed(
+    connections: Connections,
+) -> None:
+    known = "0" * 30 + "AB"
+    give_up(connections, [known])
+    with pytest.raises(InvalidValue, match=f"no verdict has it: .*; case counts, and this is known: {known}"):
+        dismiss(connections, [known.lower()])

@@ -312,6 +312,31 @@ def test_a_dismissed_key_that_took_effect_is_for_a_person_unless_its_row_was_wha
     assert outlook(Verdict.COLLISION) == "ORDERS/billing: done, the message took effect"
 
 
+def test_a_dismissed_key_that_rounds_have_seen_take_effect_is_told_with_its_dismissal() -> None:
+    seen = {"dismissed_at_ms": 2_000, "taken_back": {"verdict": "DEAD_LETTERED", "reason": "-", "at_ms": 3_000}}
+    row = replace(
+        DISMISSED,
+        state=CandidateState.QUARANTINED,
+        verdict=Verdict.COLLISION,
+        evidence=dict(DISMISSED.evidence) | seen,
+    )
+    ledger = LedgerLife(candidates=(row,), repairs=(), rounds=())
+    assert story(inboxes={BILLING: found(EFFECT)}, ledger=ledger).outlook == (
+        "ORDERS/billing: took effect, a person must look whether that was done by hand, too: dismissed for billing by "
+        "operator anna at 1970-01-01T00:00:02Z as DEAD_LETTERED: paid by hand",
+    )
+
+
+def test_an_inbox_that_has_half_an_effect_has_given_an_answer() -> None:
+    halfway = WitnessAnswer(witness="billing-1", presence=Presence.UNKNOWN, detail="incomplete", is_incomplete=True)
+    away = WitnessAnswer(witness="billing-2", presence=Presence.UNKNOWN, detail="away")
+    told = story(inboxes={BILLING: Lookup(presence=Presence.UNKNOWN, answers=(halfway,))})
+    assert told.silent == ()
+    assert "INCOMPLETE, a person must look" in told.outlook[0]
+    told = story(inboxes={BILLING: Lookup(presence=Presence.UNKNOWN, answers=(halfway, away))})
+    assert len(told.silent) == 1, "another database of the group did not answer"
+
+
 def test_rolled_back_message_is_not_called_in_flight() -> None:
     tombstone = replace(ROW, state=OutboxState.ROLLED_BACK, announced_at_ms=None, settled_at_ms=None)
     assert story(outbox=found(tombstone), inboxes={BILLING: ABSENT}).outlook == (

@@ -348,6 +348,10 @@ def test_what_happens_between_the_look_and_the_dismissal_is_overwritten(
     assert (line["outcome"], now) == ("changed", {"state": str(expected[0]), "verdict": str(expected[1])})
     refusal = refusal_of(refused.value)
     assert (refusal.status, refusal.kind) == (HTTPStatus.CONFLICT, "changed")
+    assert str(refused.value) == (
+        "the message has changed since it was looked at, nothing was done; now: "
+        f"{KEYS[0]} of ORDERS, billing: SETTLED as CONSUMED"
+    )
     assert actions(services)[-1][4] == "billing: changed"
 
 
@@ -395,6 +399,24 @@ def test_one_key_that_has_changed_keeps_the_others_from_being_dismissed(post: Po
     assert [line["outcome"] for line in answer["keys"]] == ["dismissed", "changed"]
     assert answer["exit_code"] == 5
     assert verdict_of(services, KEYS[1]) == (CandidateState.SETTLED, Verdict.CONSUMED)
+
+
+def test_a_dismissal_is_taken_back_on_record_if_it_is_the_one_that_was_seen(post: Post, services: WebServices) -> None:
+    give_up(services)
+    post("dismissals", {"keys": [KEYS[0]], "reason": "paid by hand"})
+    document = {"keys": [KEYS[0]], "reason": "not paid", "take_back": True}
+    with pytest.raises(ChangedMeanwhile) as refused:
+        post("dismissals", {**document, "seen": {KEYS[0]: "another"}})
+    assert f"{KEYS[0]} of ORDERS, billing: SETTLED as QUARANTINED" in str(refused.value)
+    answer = told(post("dismissals", {**document, "seen": {KEYS[0]: shown_of(services)}}))
+    assert ([line["outcome"] for line in answer["keys"]], answer["exit_code"]) == (["taken back"], 0)
+    assert verdict_of(services) == (CandidateState.QUARANTINED, Verdict.QUARANTINED)
+    assert "take-back" in str(actions(services)[-1])
+    again = told(post("dismissals", document))
+    assert ([line["outcome"] for line in again["keys"]], again["exit_code"]) == (["not dismissed"], 4)
+    for more in ("dry_run", "roll_back_half"):
+        with pytest.raises(InvalidValue, match="take_back"):
+            post("dismissals", {**document, more: True})
 
 
 def test_a_lift_ends_a_hold_that_another_person_placed_since(post: Post, services: WebServices) -> None:
