@@ -188,6 +188,9 @@ def test_a_key_without_an_incomplete_row_is_told(shop: Shop, capsys: pytest.Capt
     key = new_key()
     assert shop.command("accept", key) == 4
     assert told(capsys)["keys"][0]["outcome"] == "no incomplete row"
+    typed = shop.halfway().unique_key
+    assert shop.command("accept", typed.swapcase()) == 4
+    assert told(capsys)["keys"][0]["outcome"] == f"no incomplete row; case counts, and this is known: {typed}"
     assert shop.command("accept") == 2
     assert shop.command("accept", key, "--all") == 2
 

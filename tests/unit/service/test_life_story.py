@@ -11,7 +11,15 @@ import pytest
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, HoldKind, OutboxState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
-from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, Presence, StoredMessage, TransactionState
+from reconciler.policy.evidence import (
+    InboxRow,
+    Lookup,
+    OutboxRow,
+    Presence,
+    StoredMessage,
+    TransactionState,
+    WitnessAnswer,
+)
 from reconciler.policy.life_story import LifeStory, life_story_of
 from reconciler.policy.ports import (
     Candidate,
@@ -321,9 +329,10 @@ def test_a_dismissed_key_that_rounds_have_seen_take_effect_is_told_with_its_dism
         evidence=dict(DISMISSED.evidence) | seen,
     )
     ledger = LedgerLife(candidates=(row,), repairs=(), rounds=())
-    assert story(inboxes={BILLING: found(EFFECT)}, ledger=ledger).outlook == (
+    (line,) = story(inboxes={BILLING: found(EFFECT)}, ledger=ledger).outlook
+    assert line == (
         "ORDERS/billing: took effect, a person must look whether that was done by hand, too: dismissed for billing by "
-        "operator anna at 1970-01-01T00:00:02Z as DEAD_LETTERED: paid by hand",
+        "operator anna at 1970-01-01T00:00:02Z as DEAD_LETTERED: paid by hand"
     )
 
 
