@@ -108,8 +108,9 @@ def _of(name: str, callback: Callable[..., Any]) -> Iterator[str]:
             named = _names([one.name for one in fields(DismissalLine)])
             yield f"{_names(_keys(DismissalReport.as_dict))}; of each key {named}."
             halves = _names([one.name for one in fields(HalfLine)])
-            yield "`outcome` is `dismissed`, `SETTLED`, `changed`, `has its effect`, or what the reconciler still works on. "
-            yield f"`now` is null unless it is one of the two before the last. Of each half that was looked at: {halves}."
+            yield "`outcome` is `dismissed`, `SETTLED`, `changed`, `has its effect`, or what the reconciler works on; "
+            yield "with `--take-back` `taken back`, `not dismissed`, `changed`, or that. "
+            yield f"`now` is null unless it is `changed` or `has its effect`. Of each half that was looked at: {halves}."
         case "reconciler incomplete":
             ended = IncompleteReport(keys=(("", "", "", ""),)).as_dict()
             (row,) = ended["keys"]  # type: ignore[misc]

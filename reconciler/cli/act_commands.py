@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 DECLINED = 4
 #: What a person looks for in a table of repairs.
 _FIRST = ("unique key", "verdict", "outcome")
+#: Told with each dismissal.
+WAY_BACK = "a dismissal that was wrong: `reconciler dismiss KEY --take-back --reason ...`, then `reconciler repair KEY`"
 #: Sentences on the lines of one dismissal.
 _SENTENCES_MAX = 20
 
@@ -147,6 +149,8 @@ def dismiss(
         say(*(half.sentence for half in report.halves))
         if report.halves_left_out and not take_back:
             say(f"halves not looked at: {report.halves_left_out}; `reconciler dismiss KEY --dry-run` tells of each")
+        if report.dismissed:
+            say(WAY_BACK)
         told = [line.sentence for line in report.keys if line.told]
         say(*told[:_SENTENCES_MAX])
         if len(told) > _SENTENCES_MAX:

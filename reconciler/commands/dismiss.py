@@ -90,6 +90,11 @@ class DismissalReport:
         return tuple(line for line in self.keys if line.outcome in NOT_AS_SEEN)
 
     @property
+    def dismissed(self) -> tuple[DismissalLine, ...]:
+        """Lines of what was closed by this act, or would be."""
+        return tuple(line for line in self.keys if line.outcome == DISMISSED)
+
+    @property
     def halves_left_out(self) -> int:
         """Messages whose half nobody has looked at."""
         return len({(line.topic, line.unique_key) for line in self.keys}) - len(self.halves)

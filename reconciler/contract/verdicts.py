@@ -51,7 +51,8 @@ MEANINGS: dict[Verdict, str] = {
     Verdict.BEFORE_SINCE: "The group was given the message before this subscription's first round, or before its "
     "setting `since`, and shows no effect: it is not the group's; settled, counted, nothing is sent for it alone.",
     Verdict.COLLISION: "The key has two contents or topics: the inbox, another outbox, or all that brokers have differ "
-    "from the outbox row; or two inboxes of the group hold it (a double effect): quarantined, nothing is sent.",
+    "from the outbox row; or it took effect twice: two inboxes of the group hold it, or it took effect after a person "
+    "had dismissed it: quarantined, nothing is sent.",
     Verdict.INCOMPLETE: "The group's inbox has the key with an incomplete row: its handler ended the transaction "
     "before it returned, so that a part of the effect may be missing; every delivery is refused until somebody accepts "
     "or deletes the row (`reconciler incomplete`).",

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from markupsafe import Markup
 
 from reconciler.commands.explain import life_stories
-from reconciler.contract.verdicts import LOSSES
 from reconciler.policy.life_story import LifeStory
 from reconciler.web.console.rendering import page
 from reconciler.web.console.sentence import Moment
@@ -43,6 +42,7 @@ def show(services: WebServices, request: WebRequest) -> WebResponse:
         "evidence": evidence,
         "weight": weight,
         "can_change": can_change,
+        "is_dismissed": is_dismissed,
     }
     return page(services, request, template, name=name, newest=newest, shown=newest_shown, **values)
 
@@ -55,9 +55,14 @@ def weight(story: LifeStory) -> str:
 
 
 def can_change(story: LifeStory) -> bool:
-    """False: an act changes nothing any more. What was dismissed although it is lost can be repaired after all."""
-    lost = tuple(f"settled as {verdict}" for verdict in LOSSES)
-    return weight(story) != "good" or any(line.endswith(lost) for line in story.outlook)
+    """False: an act changes nothing any more, but for a dismissal that is taken back."""
+    return weight(story) != "good"
+
+
+def is_dismissed(story: LifeStory) -> bool:
+    """A person has dismissed it for a group, and it has not taken effect there since."""
+    told = (line for line in story.outlook if "a person must look" not in line)
+    return any(": dismissed for " in line or "and a person has dismissed it" in line for line in told)
 
 
 def evidence(values: Mapping[str, object], moment: Moment) -> Iterator[tuple[str, Markup]]:

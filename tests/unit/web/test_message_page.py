@@ -174,10 +174,29 @@ def test_a_message_of_a_business_id_cannot_be_acted_on_where_it_is_seen(
         assert buttons == ["Open the body"], "the same on both pages"
 
 
-def test_a_loss_that_was_dismissed_by_mistake_cannot_be_repaired() -> None:
-    settled = replace(AT_REST, outlook=("ORDERS/billing: settled as CONSUMED",))
-    assert not can_change(settled)
-    assert can_change(replace(settled, outlook=(*settled.outlook, "ORDERS/shipping: settled as LOST_CONFIRM")))
+@pytest.mark.parametrize(
+    ("line", "is_offered"),
+    [
+        ("ORDERS/billing: dismissed for billing by ann at 2026-11-27T09:00:00Z as QUARANTINED: paid by hand", True),
+        ("ORDERS/billing: QUARANTINED, and a person has dismissed it: nothing is sent to this group", True),
+        ("ORDERS/billing: took effect, a person must look whether that was done by hand, too: dismissed for b", False),
+        ("ORDERS/billing: settled as CONSUMED", False),
+    ],
+)
+def test_a_dismissal_by_mistake_is_taken_back_on_the_page_of_its_message(
+    services: WebServices, explains: Asking, line: str, is_offered: bool
+) -> None:
+    dismissed = replace(AT_REST, unique_key=KEY, outlook=(line,), seen="a" * 32)
+    assert can_change(dismissed) is ("a person must look" in line)
+    explains(Explanation(stories=(dismissed,)))
+    told = page_of(services, f"/messages/{KEY}").partition("What you can do")[2]
+    assert (">Take the dismissal back</button>" in told) is is_offered
+    again = page_of(services, f"/messages/{KEY}?part=now")
+    assert (f'id="seen-take-back-{KEY}" name="seen" value="{KEY}={"a" * 32}"' in again) is is_offered
+    if is_offered:
+        form = told[told.index('<input type="hidden" name="take_back" value="true">') :].partition("</form>")[0]
+        assert f'name="seen" value="{KEY}={"a" * 32}"' in form
+        assert 'name="reason" maxlength="500" autocomplete="off" required' in form
 
 
 def test_a_part_that_is_asked_for_again_has_no_place_on_the_page(services: WebServices, explains: Asking) -> None:
