@@ -339,7 +339,7 @@ def test_a_dismissed_key_that_rounds_have_seen_take_effect_is_told_with_its_dism
 def test_an_inbox_that_has_half_an_effect_has_given_an_answer() -> None:
     halfway = WitnessAnswer(witness="billing-1", presence=Presence.UNKNOWN, detail="incomplete", is_incomplete=True)
     away = WitnessAnswer(witness="billing-2", presence=Presence.UNKNOWN, detail="away")
-    told = story(inboxes={BILLING: Lookup(presence=Presence.UNKNOWN, answers=(halfway,))})
+    told = story(outbox=RECORDED, inboxes={BILLING: Lookup(presence=Presence.UNKNOWN, answers=(halfway,))})
     assert told.silent == ()
     assert "INCOMPLETE, a person must look" in told.outlook[0]
     told = story(inboxes={BILLING: Lookup(presence=Presence.UNKNOWN, answers=(halfway, away))})
