@@ -37,7 +37,7 @@ from reconciler.wiring.rounds import topic_plans
 HALVES_TOLD_MAX = 20
 
 _AFTER_TAKE_BACK = (
-    "it waits for a person again, and nothing is sent by itself: `reconciler repair {key}` looks and sends"
+    "it waits for a person again, and nothing is sent by itself: `reconciler repair {key}` looks, then sends"
 )
 
 
