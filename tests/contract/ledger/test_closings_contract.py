@@ -98,6 +98,7 @@ def test_nothing_is_begun_for_a_closed_scope_that_had_no_repair(world: World) ->
 def dismissed(world: World) -> None:
     """Both groups, and every repair there is or might be."""
     given_up(world)
+    world.clock.advance(1)
     assert world.ledger.closings.close(closing_of(world, EVERY_GROUP, *GROUPS))
 
 
