@@ -19,6 +19,7 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, Ending
 from reconciler.contract.verdicts import Verdict
 from reconciler.ledger.sql_ledger import SqlLedger
+from reconciler.policy.dismissal import DISMISSED, Dismissals, KeyAsSeen
 from reconciler.policy.ports import LedgerFilter, Verification
 from reconciler.rocketmq.consumer.listener import ConsumeStatus
 from reconciler.sql import schema
@@ -152,6 +153,17 @@ def test_a_deleted_row_lets_the_next_delivery_run_the_handler(shop: Shop) -> Non
     assert shop.bill.apply(received) is InboxAnswer.NEW
     assert shop.rows() == {received.unique_key: True}
     assert effect_count(shop.engine) == 1
+
+
+def test_a_key_that_was_dismissed_stays_so_when_its_row_is_ended_afterwards(shop: Shop) -> None:
+    received = shop.halfway()
+    (row,) = shop.ledger.candidates.of_keys(OF, [received.unique_key]).values()
+    dismissals = Dismissals(closings=shop.ledger.closings, configured=[OF])
+    outcomes = dismissals.dismiss(KeyAsSeen(candidates=[row]), group=None, by="anna", reason="paid by hand")
+    assert outcomes == {"billing": DISMISSED}
+    assert shop.command("delete", received.unique_key) == 0
+    assert shop.rows() == {}
+    assert shop.state(received) is CandidateState.SETTLED
 
 
 def test_all_of_a_group_are_ended_at_once_and_those_whose_handler_may_run_are_left(

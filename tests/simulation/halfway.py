@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import DatabaseAway, TransientError
+from reconciler.policy.ports import Candidate
 from tests.simulation.inbox_database import Effect, InboxConnection, InboxDatabase
 from tests.simulation.kernel import Process
 
@@ -47,12 +49,16 @@ class EndsHalves:
 
     def _look(self) -> None:
         for (owner, key), row in list(self._world.ledger.rows.candidates.items()):
-            if row.state is CandidateState.QUARANTINED and row.verdict is Verdict.INCOMPLETE:
+            if _waits_for_a_person(row):
                 for database in self._world.inboxes[owner.group].databases:
                     self._end(database, owner.group, key)
-                found = self._ledger.candidates.of_keys(owner, [key]).get(key)
-                if found is not None and found.verdict is Verdict.INCOMPLETE:
-                    self._ledger.candidates.reopen(found)
+                self._judge_again(owner, key)
+
+    def _judge_again(self, owner: Subscription, key: str) -> None:
+        """As `reconciler incomplete` does: a key that was dismissed meanwhile stays so."""
+        found = self._ledger.candidates.of_keys(owner, [key]).get(key)
+        if found is not None and _waits_for_a_person(found):
+            self._ledger.candidates.reopen(found)
 
     def _end(self, database: InboxDatabase, group: str, key: str) -> None:
         world, process = self._world, self._process
@@ -70,3 +76,7 @@ class EndsHalves:
 
         if database.link.call(process, end, DatabaseAway, what="UPDATE incomplete"):
             world.kernel.saw(f"half of an effect was {'accepted' if is_accepted else 'undone'}", key[-4:])
+
+
+def _waits_for_a_person(row: Candidate) -> bool:
+    return row.state is CandidateState.QUARANTINED and row.verdict is Verdict.INCOMPLETE

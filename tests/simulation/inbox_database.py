@@ -33,6 +33,13 @@ class Effect:
     source: str
     #: The handler has committed before it did the rest.
     is_half: bool = False
+    #: When a person did the rest of a half; 0: nobody did.
+    accepted_at: float = 0.0
+
+    @property
+    def whole_at(self) -> float:
+        """When all of it was there."""
+        return max(self.at, self.accepted_at)
 
 
 class InboxDatabase:
@@ -74,6 +81,7 @@ class InboxDatabase:
         effect = self.halves.pop(key)
         if is_accepted:
             self.rows[key] = {**self.rows[key], "incomplete": None}
+            effect.accepted_at = self.kernel.now
             self.effects.append(effect)
         else:
             former = [name for name, row in self.rows.items() if row["duplicate_of"] == key]
@@ -124,7 +132,8 @@ class GroupInboxes:
         if len(self.databases) == 1:
             return {}
         rows = Counter(key for database in self.databases for key in database.rows if database.is_whole(key))
-        return {e.unique_key: e.at for e in sorted(self.effects, key=lambda e: e.at) if rows[e.unique_key] > 1}
+        effects = sorted(self.effects, key=lambda effect: effect.whole_at)
+        return {effect.unique_key: effect.whole_at for effect in effects if rows[effect.unique_key] > 1}
 
 
 class Inboxes(dict[str, GroupInboxes]):
