@@ -20,6 +20,7 @@ from checkback_producers.errors import KeyTaken, RolledBackAlready
 from checkback_producers.ports import CheckedHalf, OutboxEntry, OutboxPage
 from reconciler.clock import Clock, SystemClock
 from reconciler.contract.defaults import STATEMENT_SECONDS
+from reconciler.contract.row_rules import aged_by_ms
 from reconciler.contract.row_values import RowReader
 from reconciler.contract.secret import Secret
 from reconciler.contract.tables import OUTBOX, OutboxState
@@ -242,7 +243,7 @@ class SqlOutbox:
         """Old SETTLED and ROLLED_BACK rows, one transaction; rows that are old by this host's clock, too: a database
         whose clock jumps ahead deletes no tombstone. Raises DatabaseAway."""
         with reading(self.engine) as connection:
-            until = min(database_now_ms(connection), self._clock.now_ms()) - int(older_than_seconds * 1000)
+            until = aged_by_ms(database_now_ms(connection), self._clock.now_ms()) - int(older_than_seconds * 1000)
             find = (
                 sa.select(outbox.c.unique_key)
                 .where(outbox.c.producer_group == producer_group, outbox.c.created_at_ms <= until)

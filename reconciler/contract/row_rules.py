@@ -59,6 +59,12 @@ def is_asked_again(ask_again_at_ms: int, *, now_ms: int) -> bool:
     return not now_ms < ask_again_at_ms <= now_ms + ASK_AGAIN_MS_MAX
 
 
+def aged_by_ms(database_ms: int, host_ms: int) -> int:
+    """The time by which rows are old enough to be forgotten: database time, or the host's if that is earlier. One clock
+    that jumps ahead makes nothing old."""
+    return min(database_ms, host_ms)
+
+
 def wait_ms(seconds: float) -> int:
     """Whole milliseconds."""
     return round(seconds * 1000)

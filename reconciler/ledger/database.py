@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from reconciler.clock import Clock, SystemClock
+from reconciler.contract.row_rules import aged_by_ms
 from reconciler.sql.engines import asked_once, now_ms, reading, writing
 
 #: Rows a statement: SQLite allows 32 766 parameters, a candidate row has 14.
@@ -55,9 +56,8 @@ class LedgerDatabase:
         return int(connection.execute(sa.select(self.now())).scalar_one())
 
     def read_age_ms(self, connection: sa.Connection) -> int:
-        """The time by which rows are old enough to be forgotten: database time, or the host's if that is earlier. One
-        clock that jumps ahead makes nothing old."""
-        return min(self.read_now_ms(connection), self.clock.now_ms())
+        """The time by which rows are old enough to be forgotten."""
+        return aged_by_ms(self.read_now_ms(connection), self.clock.now_ms())
 
     def before(self, milliseconds: int) -> sa.ColumnElement[int]:
         """Database time minus that number of milliseconds, as a value that rows are compared with."""

@@ -72,6 +72,8 @@ class Broker:
         #: Grows when the broker loses its tail: offsets of before may mean other records now.
         self.era = 0
         self.is_disk_full = False
+        #: Who asks behind the end goes on there; False: at the beginning.
+        self.sets_back_to_end = True
         self.ends_busy = 0.0
         #: Asks a producer of the record's group; set by the world.
         self.ask: Callable[[Broker, MessageRecord], None] = lambda _broker, _record: None
@@ -191,6 +193,10 @@ class Broker:
         """Records of a queue."""
         start = offset - self.first_offsets.get((topic, queue_id), 0)
         return self.queues.get((topic, queue_id), [])[max(0, start) : max(0, start) + maximum]
+
+    def is_queued(self, record: MessageRecord) -> bool:
+        """The queue still has the record at its offset."""
+        return self.read(record.topic, record.queue_id, record.queue_offset, 1) == [record]
 
     def keys_of(self, topic: str, queue_id: int) -> set[str]:
         """Keys of what lies in a queue."""

@@ -19,6 +19,7 @@ from tests.simulation.announcements_judged import AnnouncementsJudged, keys_of_a
 from tests.simulation.broker import THEIRS
 from tests.simulation.clock_steps import waits_for_a_clock
 from tests.simulation.kernel import BASE_MS
+from tests.simulation.leases_judged import LeasesJudged
 from tests.simulation.redis_data import Scores
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ class Checkers:
         self.judgement = Judgement(seed=world.swarm.seed)
         self.acts = ActsJudged(world, self.judgement)
         self.announcements = AnnouncementsJudged(world, self.judgement)
+        self.leases = LeasesJudged(world, self.judgement.other)
         self.copies: Counter[str] = Counter()
         self._look_ups: Counter[str] = Counter()
         self._rolled_back: set[str] = set()
@@ -126,7 +128,7 @@ class Checkers:
             for record in broker.index.get((self._world.plan.topic, key), ()):
                 is_copy = record.body != THEIRS and broker.at_offset(record.physical_offset) is record
                 stored_at = broker.stored_at[record.physical_offset // 100 - 1]
-                if is_copy and record.system_flag != 4 and stored_at < since:
+                if is_copy and record.system_flag != 4 and stored_at < since and broker.is_queued(record):
                     return self._waits(broker, record.topic, record.queue_id, record.queue_offset, groups=[group])
         return False
 
@@ -353,6 +355,7 @@ class Checkers:
                 if self._committed(key) and not effects[key] and world.owes(group, key):
                     self._without_effect(group, key)
         world.since_judged.judge()
+        world.business_queues.judge(judgement.other)
         self.announcements.judge()
         self._outboxes()
         self._budgets()
@@ -390,6 +393,8 @@ class Checkers:
         if (row is None or row.state is CandidateState.OPEN) and waits_for_a_clock(world, key):
             return
         is_unreadable = key in world.troubles.unreadable or world.inboxes[group].has_unreadable_half(key)
+        if world.business_queues.is_told(group, key):
+            return
         if not world.is_excused(group, key) and not is_unreadable:
             said = "nothing" if row is None else f"{row.state} {row.verdict}: {row.evidence.get('reason')}"
             judgement.lost.append(f"{key} has no effect in {group}; the ledger says {said}")
@@ -402,6 +407,10 @@ class Checkers:
         effect in every group that takes it, whatever the setting said once, or the ledger says why it cannot."""
         world = self._world
         for database in world.outboxes:
+            self.judgement.other += [
+                f"the row of {key} was deleted for its age, {age:.0f} s after it was written"
+                for key, age in database.deleted.items()
+            ]
             for key in database.orders:
                 row = database.rows.get(key)
                 if row is None or not row.is_committed:

@@ -137,12 +137,14 @@ class ConsumingService:
         is_overlapping = bool(world.swarm.of("overlapping consumers"))
         process.sleep(random())
         while True:
+            while world.business_queues.stands:
+                process.sleep(0.5 + random())
             if world.group_stopped_until and kernel.now < world.group_stopped_until.get(self._group, 0.0):
                 world.kernel.saw("group stopped for long", self._group)
                 process.sleep(world.group_stopped_until[self._group] - world.kernel.now)
             moved = 0
             for broker, topic, queue_id in self._mine:
-                if not self._has_news(broker, topic, queue_id):
+                if not self._has_news(broker, topic, queue_id) or world.business_queues.stands:
                     continue
                 try:
                     take = self._pop if self._pops else self._pull
@@ -158,17 +160,19 @@ class ConsumingService:
     def _has_news(self, broker: Broker, topic: str, queue_id: int) -> bool:
         """A pull waits at its broker until there is something: no port call is made for nothing."""
         queue = broker.queues.get((topic, queue_id))
-        if not queue:
-            return False
         offset = broker.offsets.get((self._group, topic, queue_id))
-        return offset is None or offset <= queue[-1].queue_offset
+        if not queue:  # who asks behind the end is set back at once
+            return offset is not None and offset > broker.bounds(topic, queue_id)[1]
+        return offset is None or offset != queue[-1].queue_offset + 1
 
     def _pull(self, broker: Broker, topic: str, queue_id: int) -> int:
         place = (self._group, topic, queue_id)
 
         def pull() -> tuple[int, list[MessageRecord]]:
             first, last = broker.bounds(topic, queue_id)
-            offset = min(max(broker.offsets.get(place, first), first), last)
+            offset = max(broker.offsets.get(place, first), first)
+            if offset > last:
+                offset = broker.offsets[place] = last if broker.sets_back_to_end else first
             if place not in broker.offsets:
                 broker.offsets[place] = offset
             return offset, broker.read(topic, queue_id, offset, 16)
@@ -192,6 +196,7 @@ class ConsumingService:
 
     def _is_done(self, record: MessageRecord) -> bool:
         """False: the message is to come again."""
+        self._world.business_queues.given.add((self._group, record.unique_key))
         if self._tags is not None and record.tags not in self._tags:
             self._world.kernel.saw("message filtered by its tag", record.unique_key[-4:])
             return True

@@ -15,6 +15,7 @@ from typing import Any
 
 from checkback_producers.errors import KeyTaken, RolledBackAlready
 from checkback_producers.ports import CheckedHalf, OutboxEntry, OutboxPage
+from reconciler.contract.row_rules import aged_by_ms
 from reconciler.contract.tables import OutboxState
 from reconciler.errors import DatabaseAway, MalformedInput
 from reconciler.policy.evidence import OutboxRow
@@ -47,9 +48,11 @@ class OutboxDatabase:
         self.rows: dict[str, OutboxRow] = {}
         #: Key -> time of the commit of the business that belongs to it: the truth about commits.
         self.orders: dict[str, float] = {}
-        #: Key -> when its row was written, in a transaction that committed later.
+        #: Key -> when its row was written, in a transaction that may have committed later.
         self.written: dict[str, float] = {}
         self.open_rows: dict[str, LocalTransaction] = {}
+        #: Key -> how old its row was when it was deleted for its age.
+        self.deleted: dict[str, float] = {}
         #: Key -> when its row was settled first.
         self.settled: dict[str, float] = {}
         self.reading = Reading(kernel, "outbox")
@@ -215,6 +218,7 @@ class SimulatedOutbox:
             if key in database.open_rows or key in database.rows:
                 return False
             database.rows[key] = _tombstone(half, database.clock.now_ms())
+            database.written[key] = database.kernel.now
             database.reading.committed([key])
             database.kernel.saw("tombstone written", key[-4:])
             return True
@@ -340,8 +344,28 @@ class SimulatedOutbox:
         self._call(lambda: database.reading.swept(database.clock.now_ms()), "UPDATE sign of life")
 
     def delete_finished(self, producer_group: str, *, older_than_seconds: float, limit: int) -> int:
-        """Histories are shorter than any retention of rows."""
-        return 0
+        """What is too young is found without a port call (an economy of the simulator): histories are shorter than any
+        retention."""
+        database = self._database
+        until_ms = aged_by_ms(database.clock.now_ms(), self._process.clock.now_ms()) - int(older_than_seconds * 1000)
+
+        def aged() -> list[str]:
+            found = [
+                key
+                for key, row in database.rows.items()
+                if row.created_at_ms <= until_ms
+                and (row.state is OutboxState.ROLLED_BACK or (row.settled_at_ms or 1 << 60) <= until_ms)
+            ]
+            return found[:limit]
+
+        def delete() -> int:
+            keys = aged()
+            for key in keys:
+                del database.rows[key]
+                database.deleted[key] = database.kernel.now - database.written[key]
+            return len(keys)
+
+        return int(self._call(delete, "DELETE finished")) if aged() else 0
 
 
 def _outbox_row(entry: OutboxEntry, created_at_ms: int) -> OutboxRow:

@@ -125,7 +125,10 @@ def rounds_of(world: World, process: Process) -> ReconcileRound:
     client = SimulatedRedis(world.redis, process, retries=bool(swarm.of("retries on")))
     memory = _memory_of(world, client)
     ledger = world.ledger_of(process)
-    evidence = SimulatedEvidence(process, world.cluster, skew_margin_seconds=swarm.skew_margin)
+    evidence = SimulatedEvidence(
+        process, world.cluster, skew_margin_seconds=swarm.skew_margin,
+        kept=world.business_queues.kept_by(process, world._ledger_link), on_look=world.business_queues.looked,
+    )  # fmt: skip
     evidence.lookups.on_look_up = partial(world.checkers.looked_up, process)
     outbox = OutboxSeen(process, world.outboxes)
     inbox = InboxSeen(process, world.inboxes)

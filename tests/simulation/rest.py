@@ -42,6 +42,22 @@ def _missing_effect(world: World) -> str:
     return ""
 
 
+def _waiting(world: World) -> set[bytes]:
+    """What may stay open for good."""
+    waiting = {member_of(place[3]) for place in world.ledger.rows.repairs if waits_for_a_clock(world, place[3])}
+    # Whether a message comes again that a group has skipped is not known where an index has too many hits of its key.
+    waiting |= {
+        member_of(key)
+        for group, keys in world.troubles.reset_over.items()
+        for key in keys
+        if (row := world.candidate(group, key)) is not None and row.verdict is Verdict.UNKNOWN
+    }
+    if world.business_queues.is_on:
+        told = world.business_queues.is_told
+        waiting |= {member_of(key) for key in world.orders for group in world.inboxes if told(group, key)}
+    return waiting
+
+
 def _unfinished(world: World) -> str:
     # Who took effect twice is never settled: the sweeper announces it again and again, for every group.
     doubled = {member_of(key) for inbox in world.inboxes.values() for key in inbox.doubled()}
@@ -51,14 +67,7 @@ def _unfinished(world: World) -> str:
         for (_, key), row in world.ledger.rows.candidates.items()
         if undecided_by(row.evidence)[0] is Undecided.CONTRADICTION and not world.is_committed(key)
     }
-    waiting = {member_of(place[3]) for place in world.ledger.rows.repairs if waits_for_a_clock(world, place[3])}
-    # Whether a message comes again that a group has skipped is not known where an index has too many hits of its key.
-    waiting |= {
-        member_of(key)
-        for group, keys in world.troubles.reset_over.items()
-        for key in keys
-        if (row := world.candidate(group, key)) is not None and row.verdict is Verdict.UNKNOWN
-    }
+    waiting = _waiting(world)
     for name, value in world.redis.data.values.items():
         if name.endswith((":pending", ":half")) and name.split(":")[4] in world.inboxes.former:
             continue

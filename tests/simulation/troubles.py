@@ -69,6 +69,10 @@ class Troubles:
             self._several(self._step_clock, 2)
         if self._of("groups added"):
             self._kernel.after(world.swarm.load_seconds * (0.2 + 0.6 * self._dice.random()), partial(add_group, world))
+        if self._of("business queues"):
+            # So late that a queue does not soon grow past what was seen of it.
+            share = 0.5 + 0.4 * self._dice.random()
+            self._kernel.after(world.swarm.load_seconds * share, world.business_queues.happen)
         if self._of("groups renamed"):
             self._kernel.after(world.swarm.load_seconds * 0.6 * self._dice.random(), world.begin_renaming)
 

@@ -19,8 +19,8 @@ from reconciler.evidence.lookup import Lookups, StoreTimeWindow, _Scan
 from reconciler.evidence.pop_groups import PopGroups
 from reconciler.evidence.reused_offsets import ReusedOffsets
 from reconciler.evidence.watermark import Watermarks
-from reconciler.policy.evidence import Lookup, Presence, StoredMessage, WitnessAnswer
-from reconciler.policy.ports import Horizon
+from reconciler.policy.evidence import Lookup, Presence, QueuePosition, StoredMessage, WitnessAnswer
+from reconciler.policy.ports import Horizon, SeenQueues
 from reconciler.rocketmq.client.admin import ClientConnection, GroupFilter, GroupMembers
 from reconciler.rocketmq.client.routes import MessageQueue, TopicNotFound, Whereabouts
 from reconciler.rocketmq.wire.broker_facts import BrokerFacts
@@ -223,14 +223,30 @@ class ClientSeen:
 class SimulatedWatermarks(Watermarks):
     """The product's watermarks over simulated offsets."""
 
-    def __init__(self, process: Process, cluster: Cluster, routes: RoutesSeen, families: FamiliesSeen) -> None:
+    def __init__(
+        self,
+        process: Process,
+        cluster: Cluster,
+        routes: RoutesSeen,
+        families: FamiliesSeen,
+        *,
+        kept: SeenQueues | None,
+        on_look: Callable[[Process, Broker, str, int], None],
+    ) -> None:
         self._client = ClientSeen(process, cluster)  # type: ignore[assignment]
         self._routes = routes  # type: ignore[assignment]
         self._families = families  # type: ignore[assignment]
         self._offsets = OffsetsSeen(process, cluster)  # type: ignore[assignment]
-        self._reused = ReusedOffsets(process.clock)
+        self._reused = ReusedOffsets(process.clock, kept=kept)
+        self._reused.begin_to_keep()
+        self._on_look = on_look
         self._process = process
         self._cluster = cluster
+
+    def _position(self, address: str, queue: Any, group: str) -> QueuePosition:
+        position = super()._position(address, queue, group)
+        self._on_look(self._process, self._cluster.at(address), queue.topic, queue.queue_id)
+        return position
 
     def _record(self, address: str, queue: Any, offset: int) -> QueueRecord | None:
         broker = self._cluster.at(address)
@@ -368,7 +384,15 @@ class _AdminSeen:
 class SimulatedEvidence(RemotingBrokerEvidence):
     """The product's witness for everything that brokers know."""
 
-    def __init__(self, process: Process, cluster: Cluster, *, skew_margin_seconds: float) -> None:
+    def __init__(
+        self,
+        process: Process,
+        cluster: Cluster,
+        *,
+        skew_margin_seconds: float,
+        kept: SeenQueues | None = None,
+        on_look: Callable[[Process, Broker, str, int], None] = lambda *_: None,
+    ) -> None:
         routes, families, admin = RoutesSeen(cluster), FamiliesSeen(cluster), _AdminSeen(process, cluster)
         configs = BrokerConfigs(admin, clock=process.clock)  # type: ignore[arg-type]
         pop_groups = PopGroups(admin, routes, families, configs, clock=process.clock)  # type: ignore[arg-type]
@@ -381,7 +405,7 @@ class SimulatedEvidence(RemotingBrokerEvidence):
             "_skew_margin_seconds": skew_margin_seconds,
             "_retired_brokers": frozenset(),
             "_lookups": self.lookups,
-            "_watermarks": SimulatedWatermarks(process, cluster, routes, families),
+            "_watermarks": SimulatedWatermarks(process, cluster, routes, families, kept=kept, on_look=on_look),
             "_probes": _ProbesSeen(process, cluster, routes),
             "_admin": admin,
             "_pop_groups": pop_groups,

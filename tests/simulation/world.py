@@ -25,6 +25,7 @@ from reconciler.rocketmq.wire.record import MessageRecord
 from reconciler.testing.memory import MemoryLedger
 from tests.simulation.added_groups import SinceJudged
 from tests.simulation.broker import Broker, BrokerSettings
+from tests.simulation.business_queues import BusinessQueues
 from tests.simulation.checkers import Checkers, Judgement
 from tests.simulation.consuming import ConsumingService, ShardRecorder
 from tests.simulation.faults import saw_at_rest, saw_round
@@ -130,6 +131,7 @@ class World:
             self.plan = replace(self.plan, subscriptions=(replace(first, tags=WRONG_TAGS), *others))
         self.wrongly_set: list[Process] = []
         self.cluster.groups_that_pop |= {group for group in groups if self.pops(group)}
+        self.business_queues = BusinessQueues(self)
         self.checkers = Checkers(self)
         self.since_judged = SinceJudged(self, self.checkers.judgement.other)
         self._watch()
@@ -435,6 +437,8 @@ class World:
             row is not None and row.verdict is Verdict.UNKNOWN and key in self.troubles.reset_over.get(group, ())
         )
         if (is_closed or is_undecided) and self.is_excused(group, key):
+            return True
+        if self.business_queues.is_told(group, key):
             return True
         is_misled = row is not None and row.verdict is Verdict.REJECTED and self._is_withheld(key)
         if row is None or row.damage is not None or is_misled:
