@@ -18,7 +18,7 @@ def not_checked(
     found: list[UncheckedRule] = []
     for asked, plan in zip(document.subscriptions, plans, strict=True):
         lost = [one for one in reread if (one.topic, one.group) == (asked.topic, asked.group)]
-        whys = _lost_account(lost) | _whys(asked, plan, document)
+        whys = _whys(asked, plan, document, lost)
         found += [
             UncheckedRule(topic=asked.topic, group=asked.group, class_name=str(name), why=whys[name])
             for name in sorted(whys, key=lambda one: NUMBERS[one])
@@ -26,20 +26,20 @@ def not_checked(
     return tuple(found)
 
 
-def _lost_account(lost: Sequence[HistoryGap]) -> dict[KeyClass, str]:
+def _lost_account(lost: Sequence[HistoryGap]) -> str:
     """Of the reconciler's own account only what is before and after the loss is known; commits and effects are read
     from outbox and inbox as ever."""
-    if not lost:
-        return {}
     from_ms, to_ms = min(one.from_ms for one in lost), max(one.to_ms for one in lost)
-    return {
-        KeyClass.UNACCOUNTED: f"Redis lost its memory: rounds from {time_text(from_ms)} to {time_text(to_ms)} are not "
-        "there. Of keys that were announced before, this is judged only where a snapshot of before shows it; the times "
-        "at which rounds took keys are not counted across it"
-    }
+    return (
+        f"Redis lost its memory: rounds from {time_text(from_ms)} to {time_text(to_ms)} are not there. Of keys that "
+        "were announced before, this is judged only where a snapshot of before shows it; the times at which rounds "
+        "took keys are not counted across it"
+    )
 
 
-def _whys(asked: AuditedSubscription, plan: GroupPlan, document: EvidenceDocument) -> dict[KeyClass, str]:
+def _whys(
+    asked: AuditedSubscription, plan: GroupPlan, document: EvidenceDocument, lost: Sequence[HistoryGap]
+) -> dict[KeyClass, str]:
     whys: dict[KeyClass, str] = {}
     missing = sorted(set(asked.producer_groups) - document.outboxes)
     if missing:
@@ -55,8 +55,11 @@ def _whys(asked: AuditedSubscription, plan: GroupPlan, document: EvidenceDocumen
     if document.history is None:
         for name in (KeyClass.NOT_ANNOUNCED_NOT_FOUND, KeyClass.UNACCOUNTED):
             whys[name] = "there is no history"
-    elif not any(plan.snapshots.values()):
-        whys[KeyClass.UNACCOUNTED] = "history holds no snapshot of pending of this time"
+    else:
+        unaccounted = [] if any(plan.snapshots.values()) else ["history holds no snapshot of pending of this time"]
+        unaccounted += [_lost_account(lost)] if lost else []
+        if unaccounted:
+            whys[KeyClass.UNACCOUNTED] = "; ".join(unaccounted)
     if not document.ledger:
         for name in (
             KeyClass.REPAIR_DIFFERS,
