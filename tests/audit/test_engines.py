@@ -19,7 +19,7 @@ from reconciler.audit.output.writing import write_output
 from tests.audit.audit_process import run
 from tests.audit.random_evidence import random_evidence
 from tests.audit.signed_samples import files_of, new_key
-from tests.audit.small_evidence import SmallEvidence
+from tests.audit.small_evidence import START_MS, SmallEvidence
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,11 +53,14 @@ def without_name(data: bytes, shown: Mapping[str, str]) -> bytes:
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_both_engines_write_the_same_bytes_but_their_names(spark: SparkSession, tmp_path: Path) -> None:
-    folder = random_evidence(5, keys=400).write(tmp_path / "evidence", parts=2)
+    evidence = random_evidence(5, keys=400)
+    evidence.add("reread", at_ms=START_MS + 60_000)
+    folder = evidence.write(tmp_path / "evidence", parts=2)
     here = files_of(write_output(judge_here(folder), tmp_path / "here", engine="here"))
     there = files_of(write_output(judge_on_spark(folder, spark), tmp_path / "spark", engine="spark"))
     assert here.keys() == there.keys()
     assert json.loads(here["findings.json"])
+    assert b"Redis lost its memory" in here["result.json"]
     assert [path for path in here if not path.startswith(TELL_THE_ENGINE) and here[path] != there[path]] == []
     for path, shown in (
         ("report.html", {"here": "in one process (--engine here)", "spark": "on Spark"}),
