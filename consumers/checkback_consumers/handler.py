@@ -33,9 +33,13 @@ from checkback_consumers.message import ConsumedMessage, dedupe_identity, digest
 from reconciler.contract.unique_key import is_unique_key
 from reconciler.errors import Collision, InvalidValue, ReconcilerError, UsageError
 from reconciler.rocketmq.consumer.listener import ConsumeStatus, FailedAt
+from reconciler.rocketmq.wire.codes import DISCARD_TOPIC, HALF_TOPICS
 from reconciler.sql.engines import class_names, driver_error
 
 logger = logging.getLogger(__name__)
+
+#: Where brokers keep halves: a message there is not committed. Tools can have any record consumed directly (309).
+_UNDECIDED = HALF_TOPICS | {DISCARD_TOPIC}
 
 #: The service's own code: handler(message, connection). It neither commits nor rolls back.
 BusinessHandler = Callable[[Any, Any], object]
@@ -247,6 +251,11 @@ class TransactionalHandler:
             raise InboxNotReached(f"the inbox of {self.group}: {type(error).__name__}: {error}") from error
 
     def _entry(self, message: ConsumedMessage, source: str) -> InboxEntry:
+        if message.topic in _UNDECIDED:
+            raise UsageError(
+                f"handler of {self.group} got a half message of {message.topic}, which may yet be rolled back: have "
+                "the message consumed that its topic holds, not this copy"
+            )
         if self.topics is not None and message.topic not in self.topics:
             raise UsageError(f"handler of {self.group} got a message of topic {message.topic}, not {set(self.topics)}")
         unique_key, former_key = dedupe_identity(message), former_identity(message)

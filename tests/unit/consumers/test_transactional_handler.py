@@ -241,6 +241,14 @@ def test_a_foreign_topic_is_refused(engine: sa.Engine) -> None:
     assert effect_count(engine) == 0
 
 
+@pytest.mark.parametrize("place", ["RMQ_SYS_TRANS_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"])
+def test_a_half_that_a_dashboard_has_consumed_directly_has_no_effect(engine: sa.Engine, place: str) -> None:
+    """Its local transaction may have rolled back, or still be open; a handler for all topics took it for a message."""
+    with pytest.raises(UsageError, match="half message"):
+        wrap(engine).apply(message(topic=place))
+    assert effect_count(engine) == 0
+
+
 def test_a_foreign_clients_message_is_deduped_by_its_offset_id_and_not_recorded(engine: sa.Engine) -> None:
     class Foreign:
         topic, body, tags, keys, reconsume_times = "ORDERS", b"one", None, None, 0
