@@ -72,6 +72,12 @@ _LOOKS = (
     _topic("RMQ_SYS_TRANS_HALF_TOPIC", "SUB", why="half messages are looked up"),
     _topic("TRANS_CHECK_MAX_TIME_TOPIC", "SUB", why="half messages that the broker has given up are looked up"),
     _group(GROUP, "SUB", authorization=("GET",), why="offsets, filters and retries of the group"),
+    BrokerRight(
+        kind="group",
+        name="CID_RMQ_SYS_TRANS",
+        authorization=("GET",),
+        why="how far the check service has come; without it a half that it never came to looks rolled back",
+    ),
     BrokerRight(kind="group", name=POP_GROUP, authorization=("GET",), why="whether the group pops"),
     BrokerRight(
         kind="cluster",
@@ -82,7 +88,7 @@ _LOOKS = (
 )
 #: Of keys that are inquired into.
 _INQUIRES = (
-    _topic("RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "SUB", why="half messages are looked up, on 5.4"),
+    _topic("RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "SUB", why="half messages are looked up, from 5.4 on"),
     _topic("SCHEDULE_TOPIC_XXXX", "SUB", why="retries that wait for their delay"),
     _topic("rmq_sys_wheel_timer", "SUB", why="retries that wait for their delay, on 5.x"),
     _topic(f"%DLQ%{GROUP}", "SUB", why="dead letters are looked up"),

@@ -1,6 +1,6 @@
 """Message properties that belong to RocketMQ or to this project: all others are the user's.
 
-Names are those of org.apache.rocketmq.common.message.MessageConst (3.2.6 to 5.4.0).
+Names are those of org.apache.rocketmq.common.message.MessageConst (3.2.6 to 5.5.0).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ OUTBOX_MARK = "RECONCILER_OUTBOX"
 #: added: plug-ins of two releases would compute two digests of one message. TRACE_CONTEXT is such a name: proxies set
 #: it for gRPC producers, and callers of other clients may. Names that begin with __RMQ.TRANSIENT. are set by Java
 #: clients on what they have pulled, and TRANS_OFFSET by brokers on OP records: no copy that is compared has them.
+#: __LITE_TOPIC (5.5) is the sender's own word, and so content.
 RESERVED = frozenset(
     {
         "KEYS", "TAGS", "UNIQ_KEY", "WAIT", "DELAY", "RETRY_TOPIC", "REAL_TOPIC", "REAL_QID", "TRAN_MSG", "PGROUP",

@@ -75,6 +75,7 @@ class Broker:
             state=state,
             ask=self._ask_producer,
             commit=self.commit,
+            fails=faults.fails_check_round,
         )
         self.services = BrokerServices(
             family=family,

@@ -83,7 +83,9 @@ class CheckService:
         state: BrokerState,
         ask: Callable[[BrokerMessage], None],
         commit: Callable[[], None],
+        fails: Callable[[], bool],
     ) -> None:
+        """`fails`: whether a round ends here with an exception (RocketMQ #9500), which saves no offset."""
         self._family = family
         self._settings = settings
         self._clock = clock
@@ -91,6 +93,7 @@ class CheckService:
         self._state = state
         self._ask = ask
         self._commit = commit
+        self._fails = fails
         self.rounds = 0
 
     async def run_round(self) -> None:
@@ -113,8 +116,12 @@ class CheckService:
                     position = halves.min_offset  # "Illegal offset": jumps over what retention has deleted
                     continue
                 self._read_finished(finished, finished_queue)
-                if not finished.take(position) and not self._treat(half, started_ms, finished):
-                    break
+                if not finished.take(position):
+                    if not self._treat(half, started_ms, finished):
+                        break
+                    if self._fails():
+                        self._commit()
+                        return
             position += 1
             in_a_row += 1
             if in_a_row % _MESSAGES_IN_A_ROW == 0:

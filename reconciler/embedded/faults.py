@@ -75,6 +75,7 @@ class Faults:
         self._flush = _Countdown()
         self._flush_code = int(ResponseCode.SUCCESS)
         self._checks = _Countdown()
+        self._check_rounds = _Countdown()
         self._index_lag_seconds = 0.0
         self._tail_to_lose = 0
 
@@ -224,6 +225,16 @@ class Faults:
         with self._lock:
             self._checks.remaining = count
 
+    def fail_check_rounds(self, count: int = FOREVER) -> None:
+        """Ends rounds of the check service at their first open half, which is put back, and saves no offset: each round
+        meets the same half, and what lies behind it is neither put back nor asked about (RocketMQ #9500)."""
+        with self._lock:
+            self._check_rounds.remaining = count
+
+    def fails_check_round(self) -> bool:
+        """Asked by the check service after each open half."""
+        return self._strikes(self._check_rounds, "fail_check_round")
+
     def disk_is_full(self) -> bool:
         """Asked by the broker for each send."""
         return self._strikes(self._disk_full, "disk_full")
@@ -273,5 +284,6 @@ class Faults:
         "lag_index": lambda faults, text: faults.lag_index(float(text)),
         "lose_tail": lambda faults, text: faults.lose_tail(int(text)),
         "drop_checks": lambda faults, text: faults.drop_checks(int(text)),
+        "fail_check_rounds": lambda faults, text: faults.fail_check_rounds(int(text)),
         "clear": lambda faults, _text: faults.clear(),
     }

@@ -35,8 +35,11 @@ from reconciler.policy.evidence import (
 from reconciler.policy.ports import Horizon
 from reconciler.rocketmq.client.admin import Admin, GroupFilter
 from reconciler.rocketmq.client.client_instance import ClientInstance
+from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.wire.broker_facts import BrokerFacts
 from reconciler.rocketmq.wire.codes import (
+    CHECK_GROUP,
+    HALF_TOPIC,
     PROBE_TOPIC,
     ROCKSDB_HALF_TOPIC,
     SCHEDULE_TOPIC,
@@ -81,6 +84,7 @@ class RemotingBrokerEvidence:
             probe_topic=probe_topic,
         )
         self._admin = Admin(instance.client)
+        self._offsets = instance.offsets
         self._configs = BrokerConfigs(self._admin, clock=instance.clock)
         self._pop_groups = PopGroups(
             self._admin, instance.routes, instance.families, self._configs, clock=instance.clock
@@ -266,7 +270,23 @@ class RemotingBrokerEvidence:
         if facts is None or not facts.has_check_back or intervals is None:
             return None
         timeout_seconds, interval_seconds = intervals
-        return _unasked_seconds(half, timeout_seconds) + 2 * interval_seconds
+        return unasked_seconds(half.properties, timeout_seconds) + 2 * interval_seconds
+
+    def is_past_check(self, half: StoredMessage) -> bool | None:
+        """Whether its broker's check service has come past the half (TransactionalMessageServiceImpl.check).
+
+        A round begins at the saved offset, passes what was ended, and copies what is open to the queue's end: so what
+        lies before that offset was ended or has a younger copy. No offset: no round has moved it (5.x).
+        """
+        address = self._address(half)
+        if address is None or half.topic != HALF_TOPIC:
+            return None
+        try:
+            queue = MessageQueue(topic=HALF_TOPIC, broker_name=half.broker, queue_id=half.queue_id)
+            progress = self._offsets.of_group(address, queue, CHECK_GROUP)
+        except ReconcilerError:
+            return None
+        return progress is not None and half.queue_offset < progress
 
     def check_back_of(self, half: StoredMessage) -> HalfQuestions | None:
         """How long the half's broker goes on asking about it; None if it does not tell its configuration.
@@ -289,7 +309,7 @@ class RemotingBrokerEvidence:
             return None
         timeout_seconds, interval_seconds = intervals
         left = max(0, questions - (half.check_times or 0)) + 2
-        first_seconds = _unasked_seconds(half, timeout_seconds)
+        first_seconds = unasked_seconds(half.properties, timeout_seconds)
         never_after_ms = half.born_timestamp_ms + hours * 3_600_000 + round(interval_seconds * 1000)
         until_ms = half.store_timestamp_ms + round((first_seconds + left * interval_seconds) * 1000)
         return HalfQuestions(is_asked=True, until_ms=min(until_ms, never_after_ms), never_after_ms=never_after_ms)
@@ -334,9 +354,9 @@ class RemotingBrokerEvidence:
             return None
 
 
-def _unasked_seconds(half: StoredMessage, timeout_seconds: float) -> float:
-    """How long a half is left alone before its first question."""
-    immunity = half.properties.get("CHECK_IMMUNITY_TIME_IN_SECONDS", "")
+def unasked_seconds(properties: Mapping[str, str], timeout_seconds: float) -> float:
+    """How long a half with these properties is left alone before its first question."""
+    immunity = properties.get("CHECK_IMMUNITY_TIME_IN_SECONDS", "")
     if immunity.isascii() and immunity.isdigit():
         return max(timeout_seconds, float(immunity))
     return timeout_seconds

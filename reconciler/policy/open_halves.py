@@ -18,6 +18,7 @@ from reconciler.contract.row_rules import FINISHED_REPAIRS
 from reconciler.contract.tables import CandidateState
 from reconciler.policy.dismissal import KeyAsSeen
 from reconciler.policy.evidence import EndOutcome, HalfQuestions, Lookup, OutboxRow, StoredMessage
+from reconciler.policy.inquiry.case_file import HalfAge
 from reconciler.policy.inquiry.delivery import (
     contradiction,
     double_effect,
@@ -188,14 +189,20 @@ class OpenHalves:
             return _simple(
                 HalfState.ENDED, f"its broker asked about the half until {_time(until_ms)}, and asks no more"
             )
-        after = self._brokers.rollback_evident_after_seconds(newest[0]) if len(halves.records) == 1 else None
-        is_first = newest[0].check_times is None
-        if after is not None and is_first and now_ms - newest[0].store_timestamp_ms > after * 1000:
+        if self._was_rolled_back(halves.records, now_ms):
             return _simple(HalfState.ENDED, "its half was rolled back")
         never_ms = max(one.never_after_ms for one in ends)
         limit = f", and if it stands still, until {_time(never_ms)}" if never_ms > until_ms else ""
         told = f"{places}, which may deliver it until about {_time(until_ms)}{limit}"
         return OpenHalf(state=HalfState.OPEN, told=told, objection=None, copies=newest, until_ms=until_ms)
+
+    def _was_rolled_back(self, halves: Sequence[StoredMessage], now_ms: int) -> bool:
+        age = HalfAge(
+            age_seconds=(now_ms - halves[0].store_timestamp_ms) / 1000,
+            wait_seconds=0.0,
+            rollback_evident_after_seconds=self._brokers.rollback_evident_after_seconds(halves[0]),
+        )
+        return age.looks_rolled_back(halves) and self._brokers.is_past_check(halves[0]) is not False
 
     def _doubts(
         self,

@@ -95,7 +95,7 @@ def test_the_effects_of_a_renamed_group_happen_once_and_none_is_called_unapplied
 
 VERSIONS = [
     pytest.param("4.9.7", marks=marks("4.9.7")),
-    pytest.param("5.4.0", marks=[*marks("5.4.0"), pytest.mark.nightly]),
+    pytest.param("5.5.0", marks=[*marks("5.5.0"), pytest.mark.nightly]),
 ]
 
 

@@ -1,6 +1,6 @@
 """The whole path on real clusters that are secured: signed requests, and enforced TLS with certificates on both sides.
 
-SECURED=all runs it on every cluster of `CLUSTERS`, SECURED=VERSION on one; without it, on 5.3.3.
+SECURED=all runs it on every cluster of `CLUSTERS`, SECURED=VERSION on one; without it, on 5.5.0, and by night on 5.3.3.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -28,6 +29,9 @@ from tests.polling import eventually
 from tests.services.certificates import Authority
 from tests.services.redis_server import RedisServer
 from tests.services.rocketmq import ClusterTls, RocketMQCluster, marks
+
+if TYPE_CHECKING:
+    from _pytest.mark.structures import ParameterSet
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -62,13 +66,18 @@ CLUSTERS = {
     "4.9.7": _Cluster(properties={"aclEnable": "true"}, has_tls=False),
     "5.3.3": _Cluster(properties=_USERS_5, has_tls=True),
     "5.4.0": _Cluster(properties=_USERS_5, has_tls=True),
+    "5.5.0": _Cluster(properties=_USERS_5, has_tls=True),
 }
 
 
-def chosen() -> list[str]:
+def chosen() -> list[ParameterSet]:
     """Versions by the environment."""
-    wanted = os.environ.get("SECURED", "5.3.3")
-    return list(CLUSTERS) if wanted == "all" else [wanted]
+    wanted = os.environ.get("SECURED")
+    if wanted is None:
+        by_night = pytest.param("5.3.3", marks=[*marks("5.3.3"), pytest.mark.nightly])
+        return [pytest.param("5.5.0", marks=marks("5.5.0")), by_night]
+    versions = list(CLUSTERS) if wanted == "all" else [wanted]
+    return [pytest.param(version, marks=marks(version)) for version in versions]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +88,7 @@ class Secured:
     tls: TlsSettings | None
 
 
-@pytest.fixture(params=[pytest.param(version, marks=marks(version)) for version in chosen()])
+@pytest.fixture(params=chosen())
 def secured(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Secured]:
     version: str = request.param
     wanted = CLUSTERS[version]

@@ -12,7 +12,7 @@ from reconciler.contract.verdicts import Verdict
 from reconciler.evidence.repairs import RemotingBrokerRepairs
 from reconciler.policy.evidence import ConsumeMode
 from tests.integration.policy.test_thin_thread import GROUP, Thread
-from tests.services.rocketmq import RealBroker
+from tests.services.rocketmq import RealBroker, marks
 from tests.unit.policy.world import TOPIC, World
 
 #: POP needs the timer wheel. What waits for acknowledgement is written down, and revived, sooner than as delivered.
@@ -33,8 +33,18 @@ SETTINGS = {
 LONG, SHORT = 300.0, 3.0
 
 
+#: A release that the nightly run tries; BROKER runs it at once.
+BY_NIGHT = "5.4.0"
+
+
+def marks_of(version: str) -> list[pytest.MarkDecorator]:
+    """Marks of a test on this release."""
+    is_nightly = version == BY_NIGHT and not every_setting()
+    return [*marks(version), *([pytest.mark.nightly] if is_nightly else [])]
+
+
 def every_setting() -> list[tuple[str, str]]:
-    """(Version, setting) of the versions that BROKER=5.1.4,5.4.0 chooses; empty if it chooses none."""
+    """(Version, setting) of the versions that BROKER=5.1.4,5.5.0 chooses; empty if it chooses none."""
     chosen = [name for name in os.environ.get("BROKER", "").split(",") if name.startswith("5.")]
     return [(name, how) for name in chosen for how in SETTINGS if how == "as-delivered" or name >= "5.3"]
 

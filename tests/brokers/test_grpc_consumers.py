@@ -33,7 +33,7 @@ Way = tuple[str, str, str]
 
 
 def over(default: Way) -> pytest.MarkDecorator:
-    """BROKER=5.3.3,5.4.0 runs every way on each; older ones are here without a proxy."""
+    """BROKER=5.3.3,5.5.0 runs every way on each; older ones are here without a proxy."""
     versions = [(version, how) for version, how in every_setting() if version >= "5.3"]
     chosen = [(version, how, mode) for version, how in versions for mode in ("cluster", "local")]
     ways = [pytest.param(way, marks=marks(way[0]), id="-".join(way)) for way in chosen or [default]]
@@ -124,7 +124,7 @@ def test_what_a_simple_consumer_holds_or_hands_back_is_left_alone_and_a_lost_mes
 
 
 @pytest.mark.nightly
-@over(("5.4.0", "as-delivered", "local"))
+@over(("5.5.0", "as-delivered", "local"))
 def test_what_a_push_consumer_works_on_fails_or_acknowledges_is_left_alone_and_a_lost_message_is_repaired(
     service: Service,
 ) -> None:

@@ -12,16 +12,15 @@ from reconciler.contract.verdicts import Verdict
 from reconciler.policy.evidence import ConsumeMode, WatermarkState
 from reconciler.rocketmq.wire.codes import pop_retry_topics
 from tests.brokers.popping import Popped, PoppingConsumer
-from tests.brokers.popping_group import LONG, QUICK, SETTINGS, SHORT, PoppingGroup, every_setting
+from tests.brokers.popping_group import BY_NIGHT, LONG, QUICK, SETTINGS, SHORT, PoppingGroup, every_setting, marks_of
 from tests.integration.policy.test_thin_thread import GROUP, build
 from tests.polling import eventually
 from tests.services.fixtures import ClusterFactory
 from tests.services.patient_instance import patient_instance
-from tests.services.rocketmq import marks
 from tests.unit.policy.world import TOPIC, World
 
 #: Version, and how the broker is set.
-WAYS = every_setting() or [("5.3.3", "as-delivered"), ("5.4.0", "rocksdb-v2")]
+WAYS = every_setting() or [("5.3.3", "as-delivered"), ("5.5.0", "rocksdb-v2"), (BY_NIGHT, "rocksdb-v2")]
 
 
 @dataclass(kw_only=True)
@@ -41,7 +40,7 @@ class Service(PoppingGroup):
         self.consumer.acknowledge(popped)
 
 
-@pytest.fixture(params=[pytest.param(way, marks=marks(way[0]), id="-".join(way)) for way in WAYS])
+@pytest.fixture(params=[pytest.param(way, marks=marks_of(way[0]), id="-".join(way)) for way in WAYS])
 def service(request: pytest.FixtureRequest, new_rocketmq_cluster: ClusterFactory) -> Iterator[Service]:
     version, how = request.param
     broker = (cluster := new_rocketmq_cluster(version, properties=QUICK | SETTINGS[how])).broker()

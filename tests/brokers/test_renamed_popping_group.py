@@ -24,7 +24,7 @@ from tests.services.fixtures import ClusterFactory
 from tests.services.patient_instance import patient_instance
 from tests.services.rocketmq import marks
 
-pytestmark = marks("5.4.0")
+pytestmark = marks("5.5.0")
 
 
 #: The broker forgets after a second that a group popped; it looks every ten.
@@ -34,7 +34,7 @@ FORGETFUL = {"subscriptionExpiredTimeout": "1000"}
 @pytest.fixture
 def shop(request: pytest.FixtureRequest, new_rocketmq_cluster: ClusterFactory, tmp_path: Path) -> Iterator[Shop]:
     """On a broker with the properties that a test gives."""
-    broker = new_rocketmq_cluster("5.4.0", properties=QUICK | getattr(request, "param", {})).broker()
+    broker = new_rocketmq_cluster("5.5.0", properties=QUICK | getattr(request, "param", {})).broker()
     made = Shop(broker, tmp_path)
     yield made
     made.client.close()

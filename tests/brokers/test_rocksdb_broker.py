@@ -1,8 +1,9 @@
-"""RocketMQ 5.4 with what it can keep in RocksDB (halves, index, queues): what is there is found and can be ended."""
+"""RocketMQ from 5.4 on with all that it can keep in RocksDB: what is there is found and can be ended."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -26,16 +27,24 @@ from tests.services.patient_instance import patient_instance
 from tests.services.rocketmq import RocketMQCluster, marks
 from tests.services.topics import create_topic, topic_name
 
-VERSION = "5.4.0"
+if TYPE_CHECKING:
+    from _pytest.mark.structures import ParameterSet
+
 GROUP = "PG_rocksdb"
 NOBODY = "0" * 32
 
-#: Properties of MessageStoreConfig 5.4.0; all of them are off as delivered, but for the two of index files.
+#: Properties of MessageStoreConfig 5.4.0 and 5.5.0; all of them are off as delivered, but for the two of index files.
 INDEX = {"indexRocksDBEnable": "true", "indexFileWriteEnable": "false", "indexFileReadEnable": "false"}
 HALVES = {"transRocksDBEnable": "true", "transWriteOriginTransHalfEnable": "false"}
 QUEUES = {"storeType": "defaultRocksDB"}
+SETTINGS = {
+    "everything": {**INDEX, **HALVES, **QUEUES},
+    "index": INDEX,
+    "both indexes": {"indexRocksDBEnable": "true"},
+    "halves": HALVES,
+}
 
-pytestmark = marks(VERSION)
+NIGHTLY = pytest.mark.nightly
 
 
 class Broker:
@@ -85,16 +94,21 @@ class Broker:
         return self.evidence.committed_copies(self.topic, key, horizon=self.horizon(), not_before_ms=0)
 
 
+def way(version: str, name: str, *more: pytest.MarkDecorator) -> ParameterSet:
+    """A release, and one of SETTINGS."""
+    return pytest.param((version, SETTINGS[name]), id=f"{version}-{name}", marks=[*marks(version), *more])
+
+
 @pytest.fixture(
     params=[
-        pytest.param({**INDEX, **HALVES, **QUEUES}, id="everything"),
-        pytest.param(INDEX, id="index", marks=pytest.mark.nightly),
-        pytest.param({"indexRocksDBEnable": "true"}, id="both indexes", marks=pytest.mark.nightly),
-        pytest.param(HALVES, id="halves", marks=pytest.mark.nightly),
+        way("5.5.0", "everything"),
+        way("5.4.0", "everything", NIGHTLY),
+        *(way("5.5.0", name, NIGHTLY) for name in ("index", "both indexes", "halves")),
     ],
 )
 def broker(request: pytest.FixtureRequest, new_rocketmq_cluster: ClusterFactory) -> Iterator[Broker]:
-    cluster = new_rocketmq_cluster(VERSION, properties=request.param)
+    version, properties = request.param
+    cluster = new_rocketmq_cluster(version, properties=properties)
     with patient_instance(cluster.name_servers) as instance:
         yield Broker(cluster, instance)
 
@@ -129,9 +143,15 @@ class Later(TransactionListener):
         return LocalTransactionState.COMMIT if self.asked > 2 else LocalTransactionState.UNKNOWN
 
 
-def test_an_open_half_in_rocksdb_stays_one_copy_and_its_check_is_answered(new_rocketmq_cluster: ClusterFactory) -> None:
+@pytest.mark.parametrize(
+    "version",
+    [pytest.param("5.5.0", marks=marks("5.5.0")), pytest.param("5.4.0", marks=[*marks("5.4.0"), NIGHTLY])],
+)
+def test_an_open_half_in_rocksdb_stays_one_copy_and_its_check_is_answered(
+    version: str, new_rocketmq_cluster: ClusterFactory
+) -> None:
     """Else one that waits would look like one that was rolled back."""
-    cluster = new_rocketmq_cluster(VERSION, properties={**HALVES, "transactionCheckMax": "15"})
+    cluster = new_rocketmq_cluster(version, properties={**HALVES, "transactionCheckMax": "15"})
     with patient_instance(cluster.name_servers) as instance:
         broker, listener = Broker(cluster, instance), Later()
         with TransactionMQProducer(GROUP, listener, instance=instance).start(broker.topic) as producer:

@@ -23,8 +23,8 @@ from tests.services.topics import create_topic, topic_name
 if TYPE_CHECKING:
     from _pytest.mark.structures import ParameterSet
 
-BY_DEFAULT = ("4.9.7", "5.3.3")
-BY_NIGHT = ("3.2.6", "4.2.0")
+BY_DEFAULT = ("4.9.7", "5.5.0")
+BY_NIGHT = ("3.2.6", "4.2.0", "5.3.3", "5.4.0")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -23,7 +23,7 @@ from tests.services.requirements import java_missing as missing
 
 __all__ = ["VERSIONS", "ClusterTls", "JavaServer", "RealBroker", "RocketMQCluster", "marks", "missing"]
 
-VERSIONS = ("3.2.6", "4.2.0", "4.4.0", "4.6.1", "4.9.7", "5.1.4", "5.3.3", "5.4.0")
+VERSIONS = ("3.2.6", "4.2.0", "4.4.0", "4.6.1", "4.9.7", "5.1.4", "5.3.3", "5.4.0", "5.5.0")
 START_SECONDS = 90.0
 UPDATE_BROKER_CONFIG = 25
 CLUSTER_NAME = "C1"

@@ -17,7 +17,7 @@ Right = tuple[str, str, str]
 
 _AUTH = "org.apache.rocketmq.auth"
 _KEYS = {"accessKey": "administrator", "secretKey": "secret-of-the-administrator"}
-#: AuthConfig of 5.3.3 and 5.4.0; the broker calls itself and name servers with the inner credentials.
+#: AuthConfig of 5.3.3 to 5.5.0; the broker calls itself and name servers with the inner credentials.
 _AUTHORIZATION = {
     "authenticationEnabled": "true",
     "authenticationProvider": f"{_AUTH}.authentication.provider.DefaultAuthenticationProvider",

@@ -37,6 +37,7 @@ from reconciler.wiring.brokers import (
     demand_and_remedy,
     missing_compressions,
 )
+from reconciler.wiring.check_services import check_services
 from reconciler.wiring.clocks import probe_brokers
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import FOLDED_REMEDY, ConfiguredDatabase
@@ -72,6 +73,7 @@ def examine(connections: Connections) -> list[Diagnosis]:
             ("brokers", BROKER_REMEDY, doctor.brokers),
             ("environment", "", lambda: check_environment(connections)),
             ("rights at brokers", BROKER_REMEDY, lambda: check_broker_rights(connections)),
+            ("check services", BROKER_REMEDY, lambda: check_check_services(connections)),
             ("topics", BROKER_REMEDY, doctor.topics),
             ("groups", BROKER_REMEDY, doctor.groups),
             ("clocks", REDIS_REMEDY, lambda: check_clocks(connections, probed)),
@@ -95,6 +97,13 @@ def check_identities(connections: Connections) -> Sequence[Diagnosis]:
 def check_broker_rights(connections: Connections) -> Sequence[Diagnosis]:
     """One line for each right that a broker refuses to our user; nothing where it refuses none."""
     return [failed("rights at brokers", error, "") for error in refusals(connections)]
+
+
+def check_check_services(connections: Connections) -> Iterator[Diagnosis]:
+    """A note for each broker whose check service stands still, or cannot be seen."""
+    for one in check_services(connections):
+        found = without_remedy(one.told, one.remedy)
+        yield Diagnosis(check=f"check service of {one.broker}", level="note", found=found, remedy=one.remedy)
 
 
 def check_packages() -> Iterator[Diagnosis]:

@@ -1,4 +1,4 @@
-"""Doctor: what RocketMQ 5.4 keeps in RocksDB, and what follows for look-ups (MessageStoreConfig 5.4.0)."""
+"""Doctor: what RocketMQ keeps in RocksDB from 5.4 on, and what follows for look-ups (MessageStoreConfig 5.5.0)."""
 
 from __future__ import annotations
 

@@ -36,6 +36,7 @@ from reconciler.policy.ports import HeldTopic, Outage, RepairCount, StoredRound,
 from reconciler.policy.undecided_keys import beyond_set_up
 from reconciler.wiring.availability import ask_brokers, ask_databases, ask_redis, who_is_away
 from reconciler.wiring.broker_rights import ask_rights
+from reconciler.wiring.check_services import check_services
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.history import read_overview
 from reconciler.wiring.rounds import RoundAssembly
@@ -88,6 +89,8 @@ class StatusReport:
     undecidable: tuple[str, ...] = ()
     #: Commits of producer groups that no section names, which nobody announces, one line each; no alarm.
     unswept: tuple[str, ...] = ()
+    #: Brokers whose check service stands still, one line each; no alarm.
+    standing: tuple[str, ...] = ()
     #: Keys that were settled because no configured outbox has them, one line each; worth a look, no alarm.
     rejected: tuple[str, ...] = ()
     #: Keys that took effect in two inboxes of one group, one line a subscription.
@@ -141,6 +144,7 @@ class StatusReport:
             "lagging": self.lagging,
             "undecidable": self.undecidable,
             "unswept": self.unswept,
+            "standing": self.standing,
         }
 
     @property
@@ -203,6 +207,7 @@ class StatusReport:
             "lagging": list(self.lagging),
             "undecidable": list(self.undecidable),
             "unswept": list(self.unswept),
+            "standing": list(self.standing),
             "doubled": list(self.doubled),
             "unproved": list(self.unproved),
             "damaged": list(self.damaged),
@@ -363,6 +368,7 @@ def read_status(connections: Connections, *, rounds_within_seconds: float | None
         undecided=tuple(undecided(verdicts, now_ms, settings.rounds.retention_seconds, unknown=unknown)),
         undecidable=tuple(line for found in unknown.values() if (line := beyond_set_up(found)) is not None),
         unswept=tuple(unswept(connections)) if is_full else (),
+        standing=tuple(f"check service of {s.broker} {s.told}" for s in check_services(connections) if s.stands),
         rejected=tuple(rejected(verdicts)),
         doubled=tuple(double_effects(reports, verdicts, settings.environment)),
         unproved=tuple(f"{d.name}: {d.found}" for d in doubted),

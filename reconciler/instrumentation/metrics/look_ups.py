@@ -44,6 +44,7 @@ class MeasuredBrokerEvidence:
         self.rollback_evident_after_seconds: Callable[[StoredMessage], float | None] = (
             brokers.rollback_evident_after_seconds
         )
+        self.is_past_check: Callable[[StoredMessage], bool | None] = brokers.is_past_check
         self.check_back_of: Callable[[StoredMessage], HalfQuestions | None] = brokers.check_back_of
 
     def committed_copies(

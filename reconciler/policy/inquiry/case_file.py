@@ -64,6 +64,15 @@ class HalfAge:
     wait_seconds: float
     #: Older than this an open half would have a put-back copy. None: the broker cannot tell.
     rollback_evident_after_seconds: float | None
+    #: Whether the broker's check service has come past it. None: not known, or younger than that age.
+    is_past_check: bool | None = None
+
+    def looks_rolled_back(self, halves: Sequence[StoredMessage]) -> bool:
+        """An open half of 4.3 and newer gets put-back copies; one that was rolled back stays a single copy, and so does
+        one that a check service which stands still has not come to."""
+        after = self.rollback_evident_after_seconds
+        is_single = len(halves) == 1 and halves[0].check_times is None
+        return after is not None and self.age_seconds > after and is_single
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

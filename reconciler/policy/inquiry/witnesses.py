@@ -229,11 +229,14 @@ class Witnesses:
         # broker without a horizon did not prove its time: the half counts as just born.
         now_ms = horizon.at_ms.get(newest.broker, 0)
         wait = self._check_back_wait_seconds
-        return HalfAge(
+        age = HalfAge(
             age_seconds=max(0.0, (now_ms - min(copy.store_timestamp_ms for copy in halves)) / 1000),
             wait_seconds=self._brokers.check_back_wait_seconds(newest) if wait is None else wait,
             rollback_evident_after_seconds=self._brokers.rollback_evident_after_seconds(newest),
         )
+        if not age.looks_rolled_back(halves):
+            return age
+        return replace(age, is_past_check=self._brokers.is_past_check(newest))
 
 
 def _is_of_message(unique_key: str, digest: bytes, row: InboxRow) -> bool:

@@ -14,7 +14,7 @@ from reconciler.contract.row_rules import FINISHED_REPAIRS
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import LOSSES, QUARANTINING, SETTLING, WAITING, Undecided, Verdict
 from reconciler.policy.evidence import ConsumeMode, FilterKind, StoredMessage
-from reconciler.policy.inquiry.case_file import HalfAge, Question
+from reconciler.policy.inquiry.case_file import Question
 from reconciler.policy.inquiry.delivery import (
     contradiction,
     difference,
@@ -298,15 +298,12 @@ def _half(d: Suspect) -> Answer:
     left = d.check_back.wait_seconds - d.check_back.age_seconds
     if left > 0:
         return _unknown("left to the broker's own check-back", wait_seconds=left)
-    if _looks_rolled_back(own.records, d.check_back):
+    if d.check_back.looks_rolled_back(own.records):
+        if d.check_back.is_past_check is False:
+            reason = "committed, no committed copy, and the broker's check service stands still before the half"
+            return Ruling(verdict=Verdict.LOST_CONFIRM, reason=reason)
         return _rolled_back_or_parked(d)
     return Ruling(verdict=Verdict.LOST_CONFIRM, reason="committed, half found, no committed copy")
-
-
-def _looks_rolled_back(own: Sequence[StoredMessage], check_back: HalfAge) -> bool:
-    """An open half of 4.3 and newer gets put-back copies; one that was rolled back stays a single copy."""
-    after = check_back.rollback_evident_after_seconds
-    return after is not None and check_back.age_seconds > after and len(own) == 1 and own[0].check_times is None
 
 
 def _rolled_back_or_parked(d: Suspect) -> Ruling | Question:

@@ -87,6 +87,13 @@ class BrokerEvidence(Protocol):
         """
         ...
 
+    def is_past_check(self, half: StoredMessage) -> bool | None:
+        """Whether its broker's check service has come past the half, which it does with each that was ended.
+
+        None: the broker does not tell (up to 4.2, halves in RocksDB, a right that is lacking).
+        """
+        ...
+
     def check_back_of(self, half: StoredMessage) -> HalfQuestions | None:
         """How long the half's broker goes on asking about it. None: the broker's configuration was not answered."""
         ...

@@ -10,7 +10,7 @@ from enum import IntEnum, IntFlag
 
 
 class RequestCode(IntEnum):
-    """org.apache.rocketmq.remoting.protocol.RequestCode (3.2.6 to 5.4.0)."""
+    """org.apache.rocketmq.remoting.protocol.RequestCode (3.2.6 to 5.5.0)."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -85,7 +85,7 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """RemotingSysResponseCode and ResponseCode (3.2.6 to 5.4.0)."""
+    """RemotingSysResponseCode and ResponseCode (3.2.6 to 5.5.0)."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -210,7 +210,7 @@ CLIENT_VERSION = int(MQVersion.V4_9_8)
 #: Halves of 4.3 and newer, all in queue 0 (TopicValidator).
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-#: Halves of a 5.4 broker with transRocksDBEnable and without transWriteOriginTransHalfEnable, in queue 0, too
+#: Halves of a broker from 5.4 on with transRocksDBEnable and without transWriteOriginTransHalfEnable, in queue 0, too
 #: (TransactionalMessageBridge.parseHalfMessageInner).
 ROCKSDB_HALF_TOPIC = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"
 HALF_TOPICS = frozenset({HALF_TOPIC, ROCKSDB_HALF_TOPIC})

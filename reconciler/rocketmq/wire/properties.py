@@ -12,7 +12,7 @@ VALUE_END = "\x02"
 #: The length is stored as a signed 16-bit number.
 MAXIMUM_PROPERTIES_BYTES = 32_767
 
-#: Names that clients and brokers set themselves (MessageConst, 3.2.6 to 5.4.0), without those that a caller may set:
+#: Names that clients and brokers set themselves (MessageConst, 3.2.6 to 5.5.0), without those that a caller may set:
 #: CHECK_IMMUNITY_TIME_IN_SECONDS, WAIT, __SHARDINGKEY, BUYER_ID and MSG_TYPE.
 SYSTEM_PROPERTIES = frozenset(
     {

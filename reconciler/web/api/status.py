@@ -39,6 +39,7 @@ STATUS = {
     "lagging": LINES,
     "undecidable": LINES,
     "unswept": LINES,
+    "standing": LINES,
     "doubled": LINES,
     "unproved": LINES,
     "damaged": LINES,

@@ -53,6 +53,7 @@ class FakeBroker:
         self.snapshot: list[str] = []
         self.check_back_wait = 0.0
         self.rollback_evident_after: float | None = None
+        self.past_check: bool | None = None
         self.check_back: HalfQuestions | None = None
         #: Answers of the next ENDs and republishes; what is executed although NO_ANSWER is said: "executed".
         self.scripted: list[SendAnswer] = []
@@ -264,6 +265,11 @@ class FakeBroker:
         """As set."""
         del half
         return self.rollback_evident_after
+
+    def is_past_check(self, half: StoredMessage) -> bool | None:
+        """As set."""
+        del half
+        return self.past_check
 
     def check_back_of(self, half: StoredMessage) -> HalfQuestions | None:
         """As set."""

@@ -1,6 +1,6 @@
 """A number of the protocol that differs from the broker's.
 
-java_constants.json was printed by tests/brokers/java/Constants.java with the jars of broker 5.4.0 on its class path.
+java_constants.json was printed by tests/brokers/java/Constants.java with the jars of broker 5.5.0 on its class path.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def test_a_number_that_no_broker_understands(numbers: type[IntEnum | IntFlag], j
     assert own == {name: of_java.get(JAVA_NAMES.get(name, name)) for name in own}
 
 
-#: Names that are no constant of that class in 5.4.0.
+#: Names that are no constant of that class in 5.5.0.
 NOT_IN_MESSAGE_CONST = {
     "BORN_HOST", "KEY_CRC", "LITE_TOPIC", "LMQ_QUEUE_ID", "PROPERTY_PRODUCER_GROUP", "TAG_CRC", "TIMER_LOG_ID"
 }  # fmt: skip
@@ -73,6 +73,6 @@ def test_a_property_that_brokers_set_is_misspelt_and_a_caller_may_set_it() -> No
     assert len(SYSTEM_PROPERTIES) == 62
     assert of_java - RESERVED == {
         " ", "E_T", "F", "K", "PROPERTY_FORWARD_QUEUE_ID", "R", "REDIRECT", "T", "TRACE_CONTEXT", "TRANS_OFFSET",
-        "U", "_SYS_MSG_PRIORITY_", "__RMQ.TRANSIENT.",
+        "U", "_SYS_MSG_PRIORITY_", "__LITE_TOPIC", "__RMQ.TRANSIENT.",
         "__RMQ.TRANSIENT.GROUP_SYS_FLAG", "__RMQ.TRANSIENT.TOPIC_SYS_FLAG",
     }  # fmt: skip

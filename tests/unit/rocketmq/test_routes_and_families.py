@@ -260,7 +260,16 @@ def test_versions_fall_into_their_families() -> None:
 
 def test_the_ordinal_of_a_release_is_the_one_its_broker_reports() -> None:
     """MQVersion.Version.ordinal() of each; 4.9.7, for instance, is not between the names of the enumeration."""
-    ordinals = {"3.2.6": 79, "4.2.0": 253, "4.4.0": 293, "4.6.1": 335, "4.9.7": 407, "5.1.4": 441, "5.4.0": 493}
+    ordinals = {
+        "3.2.6": 79,
+        "4.2.0": 253,
+        "4.4.0": 293,
+        "4.6.1": 335,
+        "4.9.7": 407,
+        "5.1.4": 441,
+        "5.4.0": 493,
+        "5.5.0": 513,
+    }
     assert {release: MQVersion.of_release(release) for release in ordinals} == ordinals
     for member in MQVersion:
         assert MQVersion.of_release(member.name.removeprefix("V").replace("_", ".")) == member
