@@ -119,8 +119,8 @@ conformance: setup ## the client's suite against BROKER=embedded|all|5.3.3,... (
 MINUTES ?= 10
 SEED ?= 1
 RATE ?= 450
-chaos: setup ## kills, lost calls, lost memory, stepped clocks against real services for MINUTES=10; SEED, RATE
-	$(BIN)/python -m tests.chaos --minutes $(MINUTES) --seed $(SEED) --rate $(RATE)
+chaos: setup ## kills, lost calls, lost memory, stepped clocks against real services for MINUTES=10; SEED, RATE, BROKER=5.5.0
+	$(if $(filter-out embedded,$(BROKER)),BROKER=$(BROKER)) $(BIN)/python -m tests.chaos --minutes $(MINUTES) --seed $(SEED) --rate $(RATE)
 
 FAILOVERS ?= 50
 KIND ?= both

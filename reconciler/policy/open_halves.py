@@ -9,7 +9,7 @@ only the brokers know, has the effect or is dismissed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -165,12 +165,17 @@ class OpenHalves:
         if committed.is_unknown:
             return _simple(HalfState.UNKNOWN, f"whether its half was committed is not known: {committed.reason}")
         parked = brokers.parked_copies(topic.topic, unique_key, horizon=horizon, not_before_ms=since_ms)
-        return self._age(halves, is_parked=own_halves(parked, topic=topic, row=row).is_found)
+        return self._age(halves, newest_per_broker(own_halves(parked, topic=topic, row=row).records))
 
-    def _age(self, halves: Lookup[StoredMessage], *, is_parked: bool) -> OpenHalf:
-        if is_parked:
+    def _age(self, halves: Lookup[StoredMessage], parked: Mapping[str, StoredMessage]) -> OpenHalf:
+        """`parked`: the newest of each broker. A half behind it was asked for again (resumeCheckHalfMessage)."""
+        newest = tuple(
+            half
+            for broker, half in newest_per_broker(halves.records).items()
+            if broker not in parked or half.commit_log_offset > parked[broker].commit_log_offset
+        )
+        if not newest:
             return _simple(HalfState.ENDED, "its broker has given the half up: it asks no more")
-        newest = tuple(newest_per_broker(halves.records).values())
         places = f"its half is open on {', '.join(half.broker for half in newest)}"
         now_ms = self._clock.now_ms()
         ends: list[HalfQuestions] = []

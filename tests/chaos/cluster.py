@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,8 +16,8 @@ from tests.services.processes import ServiceFailed
 from tests.services.remoting_probe import RemotingProbe
 from tests.services.rocketmq import CLUSTER_NAME, QUICK, START_SECONDS, NameServer, RealBroker
 
-#: Name -> RocketMQ version; the name server is the first one's.
-BROKERS = {"broker-1": "5.3.3", "broker-2": "4.9.7"}
+#: Name -> RocketMQ version; the name server is the first one's. BROKER=5.5.0 chooses that one.
+BROKERS = {"broker-1": os.environ.get("BROKER") or "5.3.3", "broker-2": "4.9.7"}
 SEND_MESSAGE = 10
 UNREGISTER_BROKER = 104
 SYSTEM_BUSY = 2

@@ -32,6 +32,7 @@ from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
 from reconciler.sql.schema import upgrade
 from reconciler.wiring.broker_rights import refusals
+from reconciler.wiring.check_services import check_services
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.evidence import broker_evidence
 from reconciler.wiring.group_rename import GroupOnBrokers
@@ -186,6 +187,7 @@ class SecuredRoles:
             assert not found.is_unknown, found.reason
         self._until(lambda: brokers.watermark(subscription), lambda found: found.state is WatermarkState.KNOWN)
         brokers.check_back_wait_seconds(halves.records[-1])
+        assert brokers.is_past_check(halves.records[-1]) is not None
         return halves.records[-1]
 
     def sweep(self) -> None:
@@ -227,6 +229,7 @@ class SecuredRoles:
             if role == "console":  # `explain` inquires into a key
                 self._witnessed(connections)
                 return
+            assert not list(check_services(connections))
             subscription = Subscription(environment="test", topic=TOPIC, group=GROUP)
             brokers = broker_evidence(connections)
             self._until(lambda: brokers.watermark(subscription), lambda found: found.state is WatermarkState.KNOWN)

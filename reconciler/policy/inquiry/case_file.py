@@ -156,6 +156,17 @@ class CaseFile(ABC):
         named = (copy for copy in self.own_copies.records if copy.offset_message_id)
         return {copy.offset_message_id: copy.digest_under(copy.offset_message_id) for copy in named}
 
+    @property
+    def shows_first_half(self) -> bool:
+        """Whether a broker still has the first half copy: then it has every copy that came of it, too.
+
+        A half that was put back, or parked, may be younger than a copy of the message: END on an older half copy
+        delivers, and the broker, which forgets that END, goes on asking until it parks the message
+        (TransactionalMessageServiceImpl.fillOpRemoveMap). That copy may have been deleted by age.
+        """
+        halves = self.own_halves
+        return halves is not None and any(half.check_times is None for half in halves.records)
+
     def tells_former_names(self, written_ms: int, *, now_ms: int) -> bool:
         """True if copies that no broker has now never were, so that no effect bears a former name.
 
@@ -167,14 +178,22 @@ class CaseFile(ABC):
     @property
     def given_ms(self) -> int | None:
         """When groups were given the message: the store time of its newest committed copy, by its broker's clock; where
-        brokers have nothing of it any more, the time of its outbox row. None: a half, or a parked one, without a copy
-        was given to nobody; or not all of this is known.
+        brokers may have had a copy that is gone, the time of its outbox row. None: a first half copy without a copy of
+        it was given to nobody; or not all of this is known.
         """
         copies = self.own_copies
         if copies is not None and copies.is_found:
             return max(copy.store_timestamp_ms for copy in copies.records)
-        is_gone = all(found is not None and found.is_absent for found in (copies, self.own_halves, self.own_parked))
-        return self.row.created_at_ms if is_gone and self.row is not None else None
+        may_be_gone = copies is not None and copies.is_absent and self._lacks_first_half
+        return self.row.created_at_ms if may_be_gone and self.row is not None else None
+
+    @property
+    def _lacks_first_half(self) -> bool:
+        """False where not all of this is known."""
+        halves, parked = self.own_halves, self.own_parked
+        if halves is None or halves.is_unknown or self.shows_first_half:
+            return False
+        return halves.is_found or (parked is not None and not parked.is_unknown)
 
     def lies_before(self, plan: SubscriptionPlan) -> bool:
         """True if the message is known to have been given to groups before this group answers for messages.

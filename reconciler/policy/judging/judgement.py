@@ -44,6 +44,8 @@ DAMAGED_LOOKS_MAX = 15
 SQL92_WAIT_SECONDS = 3600.0
 #: Verdicts that a filter explains, too.
 _FILTERED_PERHAPS = frozenset({Verdict.DELIVERED_NOT_APPLIED, Verdict.EXPIRED})
+#: Losses that a half, or a parked one, shows.
+_OF_HALVES = frozenset({Verdict.LOST_CONFIRM, Verdict.PARKED})
 #: Longest wait before the effect of a repair is looked for again.
 LOSS_WAIT_SECONDS_MAX = 30.0
 #: Wait before the databases are asked whether what a closed key lacked is there after all.
@@ -76,7 +78,7 @@ def judge(d: Suspect) -> Ruling | Question:
             break
     else:
         answer = _everything_absent(d)
-    answer = _unless_filtered(answer, d)
+    answer = _unless_filtered(_unless_given_before(answer, d), d)
     return _after_repair(_beyond_inbox(_damaged(answer, d), d), d)
 
 
@@ -341,8 +343,7 @@ def _everything_absent(d: Suspect) -> Ruling:
         for what, lookup in (("committed copy", d.copies), ("half", d.halves), ("parked copy", d.parked))
         for copy in (lookup.records if lookup is not None else ())
     ]
-    was_proved = d.known is not None and d.known.loss_verdict is not None
-    if d.lies_before(d.plan) and not was_proved:
+    if d.lies_before(d.plan) and not _was_proved(d):
         return _before_since(d)
     if not others:
         return Ruling(verdict=Verdict.EXPIRED, reason="committed, and no broker has a copy of any kind")
@@ -376,7 +377,7 @@ def _beyond_inbox(answer: Ruling | Question, d: Suspect) -> Ruling | Question:
         return answer
     if not d.plan.inbox_reaches(at_ms, now_ms=d.now_ms):
         why = "older than inbox_keep_days: its inbox row may have been deleted"
-    elif answer.verdict is Verdict.EXPIRED and not d.tells_former_names(_no_later_ms(d, at_ms), now_ms=d.now_ms):
+    elif not (d.shows_first_half or d.tells_former_names(_no_later_ms(d, at_ms), now_ms=d.now_ms)):
         why = "looked at late: its effect may be noted under an offset message id, which a plug-in up to 0.2.0 did"
     else:
         return answer
@@ -388,14 +389,24 @@ def _no_later_ms(d: Suspect, written_at_ms: int) -> int:
     return min(written_at_ms, d.first_seen_ms) if d.first_seen_ms else written_at_ms
 
 
+def _was_proved(d: Suspect) -> bool:
+    return d.known is not None and d.known.loss_verdict is not None
+
+
+def _unless_given_before(answer: Ruling | Question, d: Suspect) -> Ruling | Question:
+    """A half that was put back, or parked, is no proof that nobody was given the message: its copy may be gone."""
+    is_seen_late = isinstance(answer, Ruling) and answer.verdict in _OF_HALVES and not _was_proved(d)
+    return _before_since(d) if is_seen_late and d.lies_before(d.plan) else answer
+
+
 def _unless_filtered(answer: Ruling | Question, d: Suspect) -> Ruling | Question:
-    """Without an effect and without a half, only tags show whether the group ever wanted the message.
+    """Without an effect and without a first half copy, only tags show whether the group ever wanted the message.
 
     A group that filters by SQL92 passes what it filters without an effect; when its copy has been deleted by age, it
     looks like one that never was. A loss that was proved before stays one.
     """
-    was_proved = d.known is not None and d.known.loss_verdict is not None
-    if not isinstance(answer, Ruling) or answer.verdict not in _FILTERED_PERHAPS - (LOSSES if was_proved else set()):
+    explained = _FILTERED_PERHAPS if d.shows_first_half else _FILTERED_PERHAPS | _OF_HALVES
+    if not isinstance(answer, Ruling) or answer.verdict not in explained - (LOSSES if _was_proved(d) else set()):
         return answer
     match d.group.filter_kind:
         case None:

@@ -309,9 +309,9 @@ def _once_by_every_name(case: RepairCase, answer: Question | RepairStep) -> Ques
 
 
 def _beyond_names(case: RepairCase) -> RepairStep | None:
-    """No broker has a copy of any kind: while a half or a parked copy is there, so is every copy that came of it. Only
-    a group with an inbox notes effects by names."""
-    if any(lookup is not None and lookup.is_found for lookup in (case.own_halves, case.own_parked)):
+    """No broker has a copy: while the first half copy is there, so is every copy that came of it. Only a group with an
+    inbox notes effects by names."""
+    if case.shows_first_half:
         return None
     if not any(case.of_group[plan.group].has_inbox for plan in case.missing):
         return None

@@ -131,6 +131,24 @@ def test_a_kept_body_is_not_sent_once_a_copy_may_have_been_deleted(kept_hours: i
         assert "looked at late" in str(candidate.evidence["reason"])
 
 
+@pytest.mark.parametrize(("has_first", "ends"), [(True, 1), (False, 0)])
+def test_a_half_is_not_ended_once_a_copy_that_came_of_an_older_one_may_have_been_deleted(
+    has_first: bool, ends: int
+) -> None:
+    """END on the first half copy delivers, and the broker goes on putting the half back: what is left is younger."""
+    world = keeping(72)
+    half = world.broker.send_half(GO)
+    world.commit_locally(GO, half)
+    world.broker.put_back(half)
+    if not has_first:
+        world.broker.halves.remove(half)
+    world.announce(GO)
+    world.clock.advance(19 * 3_600)
+    world.rounds(world.process(), 30)
+    assert [commit for _, _, commit in world.broker.ends].count(True) == ends
+    assert world.verdict(GO) == ("CONSUMED" if ends else "QUARANTINED")
+
+
 def test_a_row_of_a_clock_that_was_ahead_is_no_younger_than_its_announcement() -> None:
     world = keeping(72)
     half = world.broker.send_half(GO)
