@@ -310,8 +310,7 @@ def read_status(connections: Connections, *, rounds_within_seconds: float | None
     """Asks ledger, Redis, brokers and the services' databases; only the ledger may not be away (DatabaseAway).
 
     Commits that are not accounted for until `rounds_within_seconds` ago are late; None: five minutes, and sixty
-    intervals; a subscription that never had a round is late only if the time is given.
-    """
+    intervals; a subscription that never had a round is late only if the time is given."""
     settings = connections.settings
     late: list[str] = []
     assembly = RoundAssembly(connections)
