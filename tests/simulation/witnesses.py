@@ -24,7 +24,7 @@ from reconciler.policy.ports import Horizon, SeenQueues
 from reconciler.rocketmq.client.admin import ClientConnection, GroupFilter, GroupMembers
 from reconciler.rocketmq.client.routes import MessageQueue, TopicNotFound, Whereabouts
 from reconciler.rocketmq.wire.broker_facts import BrokerFacts
-from reconciler.rocketmq.wire.codes import CLIENT_VERSION, PROBE_TOPIC
+from reconciler.rocketmq.wire.codes import CHECK_GROUP, CLIENT_VERSION, PROBE_TOPIC
 from reconciler.rocketmq.wire.record import MessageRecord
 from tests.simulation.broker import THEIRS, Broker
 from tests.simulation.kernel import Process
@@ -192,6 +192,9 @@ class OffsetsSeen:
 
     def of_group(self, address: str, queue: MessageQueue, group: str) -> int | None:
         broker = self._cluster.at(address)
+        if group == CHECK_GROUP:
+            progress: int = ask(self._process, broker, lambda: broker.check_position, "QUERY_CONSUMER_OFFSET")
+            return progress
         place = (group, queue.topic, queue.queue_id)
         self._process.asked_offsets_of = group
         found: int | None = ask(self._process, broker, lambda: broker.offsets.get(place), "QUERY_CONSUMER_OFFSET")
@@ -408,6 +411,7 @@ class SimulatedEvidence(RemotingBrokerEvidence):
             "_watermarks": SimulatedWatermarks(process, cluster, routes, families, kept=kept, on_look=on_look),
             "_probes": _ProbesSeen(process, cluster, routes),
             "_admin": admin,
+            "_offsets": OffsetsSeen(process, cluster),
             "_pop_groups": pop_groups,
             "_configs": configs,
             "_producers": {},
