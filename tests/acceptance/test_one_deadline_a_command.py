@@ -163,6 +163,18 @@ def test_a_server_that_stands_still_costs_every_other_command_one_deadline(
     looked(world, command, thing)
 
 
+def test_doctor_waits_for_all_that_stand_still_at_the_same_time(world: World) -> None:
+    gates = [world.gates[thing] for thing in ("ledger", "redis", "broker")]
+    with ExitStack() as stack:
+        for gate in gates:
+            gate.hold()
+            stack.callback(gate.let_go)
+        doctor = world.deployed.run("doctor")
+        eventually(lambda: all(gate.waiting for gate in gates) or doctor.process.poll() is not None, within_seconds=90)
+        assert doctor.process.poll() is None, doctor.output
+        assert doctor.process.wait(60) == 1
+
+
 def looked(world: World, command: str, thing: str) -> None:
     """One command while one thing stands still."""
     with world.standing(thing) as gate:

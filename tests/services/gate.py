@@ -13,7 +13,7 @@ class Gate(Relay):
 
     `hold()`: it goes on to take connections and bytes, as the kernel does for a server that stands still, and nothing
     comes back. `asked` counts the connections on which something was sent since the last `count()`: where nothing comes
-    back, each has cost its client a deadline.
+    back, each has cost its client a deadline. `waiting`: those of them whose client still waits.
     """
 
     def __init__(
@@ -24,6 +24,7 @@ class Gate(Relay):
         self._rewrites = rewrites
         self._is_holding = False
         self._asked: set[int] = set()
+        self._waiting: set[int] = set()
         self.start()
 
     def count(self) -> None:
@@ -47,6 +48,12 @@ class Gate(Relay):
         with self._lock:
             return len(self._asked)
 
+    @property
+    def waiting(self) -> int:
+        """Connections on which something was sent that is not answered, and which their clients have not closed."""
+        with self._lock:
+            return len(self._waiting)
+
     def serve(self, client: socket.socket, server: socket.socket) -> None:
         """One thread a direction."""
         self.spawn(self._requests, client, server)
@@ -58,8 +65,12 @@ class Gate(Relay):
                 with self._lock:
                     is_holding = self._is_holding
                     self._asked.add(id(client))
+                    if is_holding:
+                        self._waiting.add(id(client))
                 if not is_holding:
                     server.sendall(data.replace(*self._rewrites) if self._rewrites[0] else data)
+        with self._lock:
+            self._waiting.discard(id(client))
         shut(server)
 
     def _answers(self, client: socket.socket, server: socket.socket) -> None:

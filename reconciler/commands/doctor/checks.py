@@ -26,7 +26,14 @@ from reconciler.contract.tables import VERSION_TABLES
 from reconciler.errors import ConfigurationError, DatabaseAway, ReconcilerError, TopicNotFound
 from reconciler.policy.evidence import WatermarkState
 from reconciler.policy.ports import StoredRound
-from reconciler.wiring.availability import REDIS_REMEDY
+from reconciler.wiring.availability import (
+    REDIS_REMEDY,
+    ask_brokers,
+    ask_databases,
+    ask_ledger,
+    ask_redis,
+    results_of,
+)
 from reconciler.wiring.broker_rights import refusals
 from reconciler.wiring.brokers import (
     BROKER_REMEDY,
@@ -57,6 +64,7 @@ _LEVELS: dict[str, Level] = {"OK": "ok", "ADVICE": "note", "REFUSED": "fail"}
 
 def examine(connections: Connections) -> list[Diagnosis]:
     """Runs every check; never raises for a dependency that is away."""
+    _find_what_stands_still(connections)
     doctor = _Doctor(connections)
     probed = cache(lambda: probe_brokers(connections))  # clocks and indexes are told by the same probes
     return run_checks(
@@ -82,6 +90,20 @@ def examine(connections: Connections) -> list[Diagnosis]:
             ("history", "", lambda: check_history_folders(connections.settings)),
             ("notifiers", "start the ledger's database", lambda: check_notifiers(connections)),
         ]
+    )
+
+
+def _find_what_stands_still(connections: Connections) -> None:
+    """Asks everything side by side: what does not answer in time is not asked again, and its checks say so at once."""
+    results_of(
+        ask_redis(connections)
+        | ask_ledger(connections)
+        | ask_databases(connections)
+        | ask_brokers(connections)
+        | {
+            f"name server {address}": partial(brokers_known_to, connections, address)
+            for address in connections.settings.rocketmq.name_servers.split(";")
+        }
     )
 
 
