@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
@@ -52,15 +53,15 @@ def open_client(
     timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT,
     connect_timeout_seconds: float | None = None,
     primary_only: bool = False,
-    silence: Silence | None = None,
+    silences: RedisSilences | None = None,
 ) -> RedisClient:
     """A client without retries, thread-safe, that connects at first use; the caller closes it. Nothing is decoded.
 
     `timeout_seconds` is the longest wait for an answer, and for a connection unless that has a time of its own.
     `primary_only` asks each new connection for its ROLE (the login needs +role) and refuses replicas. Of a URL that
-    changes, new connections take user and password as they are then. `silence`: that of the server, shared by its
-    clients; a cluster has none, since its nodes stand still one by one. Raises InvalidValue for a malformed URL. A
-    cluster is asked for its nodes at once: RedisAway if none answers.
+    changes, new connections take user and password as they are then. `silences`: those of the servers, shared by
+    their clients. Raises InvalidValue for a malformed URL. A cluster is asked for its nodes at once: RedisAway if none
+    answers.
     """
     arguments: dict[str, Any] = {
         "socket_timeout": timeout_seconds,
@@ -86,26 +87,65 @@ def open_client(
     match found.scheme:
         case "redis+sentinel":
             at_sentinels = changing_login(url, is_of_sentinels=True)
-            return _sparing(_sentinel(found, arguments, _options(text, found), at_sentinels), silence)
+            return _sparing(_sentinel(found, arguments, _options(text, found), at_sentinels), silences)
         case "redis+cluster":
-            return _cluster(found, arguments | _options(text, found))
+            return _cluster(found, arguments | _options(text, found), silences)
         case "unix":
             del arguments["socket_keepalive"], arguments["socket_connect_timeout"]
-    return _sparing(redis.Redis.from_url(text, **arguments), silence)
+    return _sparing(redis.Redis.from_url(text, **arguments), silences)
 
 
-def silence_of_redis(pauses: Backoff, clock: Clock) -> Silence:
-    """Of one server. No answer in time to a new connection makes it away; every other time-out costs its connection."""
-    return Silence(
-        misses=exceptions.TimeoutError, answers=None, refusal=exceptions.ConnectionError, pauses=pauses, clock=clock
-    )
+class RedisSilences:
+    """Of one server, or of each node of a cluster: they stand still one by one. No answer in time to a new connection
+    makes a server away; every other time-out costs its connection. Shared by threads."""
+
+    def __init__(self, pauses: Backoff, clock: Clock) -> None:
+        self._pauses, self._clock = pauses, clock
+        self._lock = threading.Lock()
+        self._of: dict[str, Silence] = {}
+
+    def of(self, node: str = "") -> Silence:
+        """That of the node; without a name, of the one server."""
+        with self._lock:
+            return self._of.setdefault(
+                node,
+                Silence(
+                    misses=exceptions.TimeoutError,
+                    answers=None,
+                    refusal=exceptions.ConnectionError,
+                    pauses=self._pauses,
+                    clock=self._clock,
+                ),
+            )
 
 
-def _sparing(client: redis.Redis, silence: Silence | None) -> redis.Redis:
-    if silence is None:
-        return client
+class _Cluster(RedisCluster):
+    """Spares nodes that stand still, and begins without one: redis-py asks the first alone which commands there are."""
+
+    def __init__(self, *, silences: RedisSilences | None, **arguments: Any) -> None:
+        self._silences = silences
+        super().__init__(**arguments)
+
+    def get_redis_connection(self, node: ClusterNode) -> redis.Redis:
+        """The node's client."""
+        return _sparing(super().get_redis_connection(node), self._silences, node.name)
+
+    def command(self, **kwargs: Any) -> dict[str, dict[str, Any]]:
+        """COMMAND, of the first primary that answers."""
+        refused: Exception = exceptions.ConnectionError("the cluster has no primary")
+        for node in self.get_primaries():  # type: ignore[no-untyped-call]  # redis-py has no annotation
+            try:
+                return self.get_redis_connection(node).command(**kwargs)
+            except (exceptions.TimeoutError, exceptions.ConnectionError) as error:
+                refused = error
+        raise refused
+
+
+def _sparing(client: redis.Redis, silences: RedisSilences | None, node: str = "") -> redis.Redis:
     pool: Any = client.connection_pool
-    get_connection = pool.get_connection
+    if silences is None or "get_connection" in vars(pool):
+        return client
+    get_connection, silence = pool.get_connection, silences.of(node)
 
     def get_if_it_answers(*arguments: Any, **more: Any) -> Any:
         with silence.asking():
@@ -134,12 +174,12 @@ def _sentinel(url: Url, arguments: dict[str, Any], options: dict[str, Any], logi
     return client
 
 
-def _cluster(url: Url, arguments: dict[str, Any]) -> RedisCluster:
+def _cluster(url: Url, arguments: dict[str, Any], silences: RedisSilences | None) -> RedisCluster:
     nodes = [ClusterNode(host, port) for host, port in _hosts(url, PORT_DEFAULT)]  # type: ignore[no-untyped-call]
     with translated_errors():
         # By default redis-py asks for the nodes again after five errors of one pipeline, so never: a pipeline with
         # WATCH would ask the primary that is gone for ever.
-        return RedisCluster(startup_nodes=nodes, reinitialize_steps=1, **arguments)
+        return _Cluster(silences=silences, startup_nodes=nodes, reinitialize_steps=1, **arguments)
 
 
 def _hosts(url: Url, default_port: int) -> list[tuple[str, int]]:

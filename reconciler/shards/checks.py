@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import redis
 from redis.cluster import RedisCluster
@@ -22,6 +23,8 @@ from reconciler.contract.keyspace import ShardKeys, meta_key
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import ConfigurationError, RedisAway
 from reconciler.shards.access import RedisClient, translated_errors
+
+T = TypeVar("T")
 
 #: The first version with ZDIFFSTORE.
 VERSION_MIN = (6, 2)
@@ -62,11 +65,17 @@ def check_redis(client: RedisClient, *, environment: str, accept_unverified: boo
         # What the client remembers may be older than a fail-over: a replica answers all of these questions, so nothing
         # but this would correct it, and a healthy cluster would be refused for ever.
         client.nodes_manager.initialize()
-        return [
-            RedisFinding(name=f"{name} {f.name}", severity=f.severity, detail=f.detail, remedy=f.remedy)
-            for name, node in _primaries(client)
-            for f in _check_node(node, environment, accept_unverified=accept_unverified, is_named=True)
-        ]
+    check = partial(_check_node, environment=environment, accept_unverified=accept_unverified, is_named=True)
+    return [
+        RedisFinding(name=f"{name} {f.name}", severity=f.severity, detail=f.detail, remedy=f.remedy)
+        for name, found in _of_each(client, lambda _, node: list(check(node)))
+        for f in found
+    ]
+
+
+def require_answers(client: RedisClient) -> None:
+    """Raises RedisAway with every primary that does not answer."""
+    _of_each(client, lambda _, node: node.ping())
 
 
 def require_room(client: RedisClient) -> None:
@@ -74,10 +83,31 @@ def require_room(client: RedisClient) -> None:
 
     Also one that frees memory: what a MULTI queues needs some. One that may not be asked (INFO) counts as having room.
     """
-    with translated_errors():
-        full = [text for name, node in _primaries(client) if (text := _why_full(name, node))]
+    full = [text for _, text in _of_each(client, _why_full) if text]
     if full:
         raise RedisAway("; ".join(full))
+
+
+def _of_each(client: RedisClient, ask: Callable[[str, redis.Redis], T]) -> list[tuple[str, T]]:
+    """What is found of each primary, all asked side by side: those that stand still cost one deadline together.
+
+    Raises RedisAway with all that did not answer.
+    """
+
+    def find(name: str, node: redis.Redis) -> tuple[T | None, RedisAway | None]:
+        try:
+            with translated_errors():
+                return ask(name, node), None
+        except RedisAway as error:
+            return None, RedisAway(f"{name}: {error}") if name else error
+
+    primaries = list(_primaries(client))
+    with ThreadPoolExecutor(max(1, len(primaries)), thread_name_prefix="asking") as threads:
+        found = list(threads.map(lambda named: find(*named), primaries))
+    away = [error for _, error in found if error is not None]
+    if away:
+        raise away[0] if len(away) == 1 else RedisAway("; ".join(map(str, away)))
+    return [(name, cast(T, answer)) for (name, _), (answer, _) in zip(primaries, found, strict=True)]
 
 
 def _primaries(client: RedisClient) -> Iterator[tuple[str, redis.Redis]]:

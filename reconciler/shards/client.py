@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reconciler.contract.secret import Secret
-from reconciler.shards.access import RedisClient, open_client
-from reconciler.silence import Silence
+from reconciler.shards.access import RedisClient, RedisSilences, open_client
 
 #: Longest wait for a round's reply: a round of 20 000 keys takes 16 ms, one of 10 000 000 under 30 s.
 ROUND_TIMEOUT_SECONDS_DEFAULT = 120.0
@@ -38,7 +37,7 @@ def open_redis(
     round_timeout_seconds: float = ROUND_TIMEOUT_SECONDS_DEFAULT,
     timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT,
     connect_timeout_seconds: float = CONNECT_TIMEOUT_SECONDS_DEFAULT,
-    silence: Silence | None = None,
+    silences: RedisSilences | None = None,
 ) -> RoundRedis:
     """A client for a URL (reconciler/shards/access.py); the caller closes it.
 
@@ -49,6 +48,6 @@ def open_redis(
         timeout_seconds=timeout_seconds,
         connect_timeout_seconds=connect_timeout_seconds,
         primary_only=True,
-        silence=silence,
+        silences=silences,
     )
     return RoundRedis(client=client, round_timeout_seconds=round_timeout_seconds)

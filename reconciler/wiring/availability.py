@@ -19,8 +19,7 @@ from reconciler.errors import (
     TransientError,
 )
 from reconciler.rocketmq.client.demands import explained
-from reconciler.shards.access import translated_errors
-from reconciler.shards.checks import require_room
+from reconciler.shards.checks import require_answers, require_room
 from reconciler.sql.engines import reading
 from reconciler.wiring.brokers import masters
 from reconciler.wiring.connections import Connections
@@ -94,8 +93,7 @@ def ask_redis(connections: Connections) -> dict[str, Callable[[], object]]:
 
     def ping() -> None:
         try:
-            with translated_errors():
-                connections.redis.ping()
+            require_answers(connections.redis)
         except RedisAway as error:
             if error.remedy:
                 raise

@@ -20,7 +20,7 @@ from reconciler.rocketmq.client.remoting_client import RECONNECTS, RemotingClien
 from reconciler.rocketmq.client.tls import TlsSettings
 from reconciler.rocketmq.wire.acl import AclCredentials
 from reconciler.settings.schema import AclSettings, Settings, TlsSection
-from reconciler.shards.access import RedisClient, open_client, silence_of_redis
+from reconciler.shards.access import RedisClient, RedisSilences, open_client
 from reconciler.silence import NEVER, PAUSES
 from reconciler.sql.engines import close_engine, database_now_ms, open_engine, reading
 from reconciler.sql.time_outs import missing_time_out
@@ -52,8 +52,8 @@ class Connections:
         self.clock = clock or SystemClock()
         self._repair_rate = repair_rate
         self._silence_pauses = silence_pauses
-        #: Of the one Redis, or of the primary that Sentinels name.
-        self.redis_silence = None if silence_pauses is None else silence_of_redis(silence_pauses, self.clock)
+        #: Of the one Redis, of the primary that Sentinels name, or of each node of a cluster.
+        self.redis_silences = None if silence_pauses is None else RedisSilences(silence_pauses, self.clock)
         self._opening = threading.RLock()
         self._stack = ExitStack()
         self._engines: dict[tuple[Secret, bool], sa.Engine] = {}
@@ -156,7 +156,7 @@ class Connections:
         with self._opening:
             if self._redis is None:
                 self._redis = open_client(
-                    self.settings.redis.url, timeout_seconds=REDIS_TIMEOUT_SECONDS, silence=self.redis_silence
+                    self.settings.redis.url, timeout_seconds=REDIS_TIMEOUT_SECONDS, silences=self.redis_silences
                 )
                 self._stack.callback(self._redis.close)
             return self._redis

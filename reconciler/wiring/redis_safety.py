@@ -16,7 +16,7 @@ _TIMEOUT_SECONDS = 3.0
 def redis_findings(connections: Connections) -> Sequence[RedisFinding]:
     """All findings, of every primary where it is a cluster. Raises RedisAway."""
     settings = connections.settings
-    redis = open_redis(settings.redis.url, timeout_seconds=_TIMEOUT_SECONDS, silence=connections.redis_silence)
+    redis = open_redis(settings.redis.url, timeout_seconds=_TIMEOUT_SECONDS, silences=connections.redis_silences)
     try:
         return _findings(redis, settings)
     finally:

@@ -78,7 +78,7 @@ def topic_plans(settings: Settings) -> list[TopicPlan]:
 
 
 def _open_redis(connections: Connections) -> RoundRedis:
-    redis = open_redis(connections.settings.redis.url, silence=connections.redis_silence)
+    redis = open_redis(connections.settings.redis.url, silences=connections.redis_silences)
     connections.close_at_end(redis.close)
     return redis
 

@@ -12,9 +12,9 @@ from fakeredis import TcpFakeServer
 
 from reconciler.clock import ManualClock
 from reconciler.errors import RedisAway
-from reconciler.shards.access import RedisClient, open_client, silence_of_redis, translated_errors
+from reconciler.shards.access import RedisClient, RedisSilences, open_client, translated_errors
 from reconciler.shards.client import open_redis
-from reconciler.silence import NEVER, PAUSES, Silence
+from reconciler.silence import NEVER, PAUSES
 from tests.services.ports import free_port
 
 
@@ -56,8 +56,8 @@ def silent() -> Iterator[SilentServer]:
         server.close()
 
 
-def opened(port: int, silence: Silence) -> RedisClient:
-    return open_client(f"redis://127.0.0.1:{port}/0", timeout_seconds=0.5, silence=silence)
+def opened(port: int, silences: RedisSilences) -> RedisClient:
+    return open_client(f"redis://127.0.0.1:{port}/0", timeout_seconds=0.5, silences=silences)
 
 
 def ping(client: RedisClient) -> None:
@@ -66,9 +66,9 @@ def ping(client: RedisClient) -> None:
 
 
 def test_a_silent_redis_is_not_asked_again_by_any_client(silent: SilentServer) -> None:
-    silence = silence_of_redis(NEVER, ManualClock())
-    rounds = open_redis(f"redis://127.0.0.1:{silent.port}/0", timeout_seconds=0.5, silence=silence)
-    with closing(opened(silent.port, silence)) as commands, closing(rounds):
+    silences = RedisSilences(NEVER, ManualClock())
+    rounds = open_redis(f"redis://127.0.0.1:{silent.port}/0", timeout_seconds=0.5, silences=silences)
+    with closing(opened(silent.port, silences)) as commands, closing(rounds):
         with pytest.raises(RedisAway, match="Timeout"):
             ping(commands)
         for client in (commands, rounds.client) * 5:
@@ -79,8 +79,8 @@ def test_a_silent_redis_is_not_asked_again_by_any_client(silent: SilentServer) -
 
 def test_a_silent_redis_is_asked_again_after_its_pause_by_one(silent: SilentServer) -> None:
     clock = ManualClock()
-    silence = silence_of_redis(PAUSES, clock)
-    with closing(opened(silent.port, silence)) as client:
+    silences = RedisSilences(PAUSES, clock)
+    with closing(opened(silent.port, silences)) as client:
         for connections in (1, 2):
             with pytest.raises(RedisAway, match="Timeout"):
                 ping(client)
@@ -92,8 +92,8 @@ def test_a_silent_redis_is_asked_again_after_its_pause_by_one(silent: SilentServ
 
 def test_a_redis_that_answers_again_is_asked_as_ever(silent: SilentServer) -> None:
     clock = ManualClock()
-    silence = silence_of_redis(PAUSES, clock)
-    with closing(opened(silent.port, silence)) as client:
+    silences = RedisSilences(PAUSES, clock)
+    with closing(opened(silent.port, silences)) as client:
         with pytest.raises(RedisAway):
             ping(client)
         clock.advance(PAUSES.first_seconds)
