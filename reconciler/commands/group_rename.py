@@ -25,7 +25,7 @@ from reconciler.settings.schema import Settings
 from reconciler.settings.types import EVERYTHING
 from reconciler.wiring.availability import ask_ledger, require
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.group_rename import GroupOnBrokers, GroupQueue, RenamedRows, renamed_rows, sections_of
+from reconciler.wiring.group_rename import GroupOnBrokers, GroupQueue, RenamedRows, WaitingRetries, renamed_rows, sections_of
 from reconciler.wiring.rights import lacks_right
 
 _NEEDS = (
@@ -189,8 +189,10 @@ def _look(
 ) -> RenameReport:
     databases, named = inboxes
     topics = group.all_topics()
+    delayed = group.delayed()
     queues = group.queues(topics)
-    refused = [*_members(group), *_waiting(queues, wanted), *_unfinished(connections, wanted.old)]
+    refused = [*_members(group), *_delayed(delayed, wanted), *_waiting(queues, wanted)]
+    refused += _unfinished(connections, wanted.old)
     refused += _popping(group, topics, wanted)
     others = [topic for topic in topics if topic not in configured]
     try:
@@ -210,7 +212,15 @@ def _look(
         refused=tuple(refused),
         inboxes=tuple(RenamedInbox(database=name, rows=n.rows, missing=n.missing) for name, n in counted),
         queues=tuple(queues),
-        notes=tuple(f"{topic} is no topic of the settings: its offsets are moved, too" for topic in others),
+        notes=(
+            *(f"{topic} is no topic of the settings: its offsets are moved, too" for topic in others),
+            *(
+                f"{one.unread}: failed messages of {wanted.old} that wait for their next try are seen by their verdict "
+                "only, so `run` must have worked for a grace period after the last member stopped"
+                for one in delayed
+                if one.unread
+            ),
+        ),
     )
 
 
@@ -247,6 +257,12 @@ def _popping(group: GroupOnBrokers, topics: Sequence[str], wanted: WantedRename)
         )
     for topic in group.popped_by_new(topics):
         yield f"{wanted.new} has popped {topic} in the last minutes, stop its members, and wait for ten"
+
+
+def _delayed(delayed: Sequence[WaitingRetries], wanted: WantedRename) -> Iterator[str]:
+    keys = [key for one in delayed for key in one.keys]
+    if keys:
+        yield f"failed messages of {wanted.old} wait for their next try, start it until they are done: {_listed(keys)}"
 
 
 def _waiting(queues: Sequence[GroupQueue], wanted: WantedRename) -> Iterator[str]:
@@ -381,26 +397,24 @@ class _Renaming:
     def _require_unchanged(self) -> None:
         """The rows took their time: a member that came meanwhile may have had effects that were not copied. So may a
         replay worker, which no broker knows."""
-        unfinished = list(_unfinished(self.connections, self.wanted.old))
-        if unfinished:
-            raise ChangedMeanwhile(f"{self.wanted.old}", now={"unfinished": _listed(unfinished)})
+        old, topics = self.wanted.old, self.preview.topics
         counted = {one.database: one.count() for one in self.databases}
-        late = {name: n.missing + n.incomplete for name, n in counted.items() if n.missing or n.incomplete}
-        if late:
-            raise ChangedMeanwhile(
-                f"{self.wanted.old}", now={f"rows that came in {name}": n for name, n in late.items()}
-            )
-        members = self.group.members()
-        if members:
-            raise ChangedMeanwhile(f"{self.wanted.old}", now={"members": _listed(members)})
-        popping = list(_popping(self.group, self.preview.topics, self.wanted))
-        if popping:
-            raise ChangedMeanwhile(f"{self.wanted.old}", now={"popping": _listed(popping)})
         before = {str(queue): queue.offset for queue in self.preview.queues}
-        now = {str(queue): queue.offset for queue in self.group.queues(self.preview.topics)}
-        moved = {name: offset for name, offset in now.items() if before.get(name) != offset}
-        if moved:
-            raise ChangedMeanwhile(f"{self.wanted.old}", now=moved)
+        now = {
+            "unfinished": _listed(list(_unfinished(self.connections, old))),
+            **{f"rows that came in {name}": n.missing + n.incomplete for name, n in counted.items()},
+            "members": _listed(list(_members(self.group))),
+            "popping": _listed(list(_popping(self.group, topics, self.wanted))),
+            "delayed": _listed(list(_delayed(self.group.delayed(), self.wanted))),
+            **{
+                str(queue): str(queue.offset)
+                for queue in self.group.queues(topics)
+                if before.get(str(queue)) != queue.offset
+            },
+        }
+        changed = {name: what for name, what in now.items() if what}
+        if changed:
+            raise ChangedMeanwhile(old, now=changed)
 
 
 def _copied(one: RenamedInbox) -> str:

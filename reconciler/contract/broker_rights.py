@@ -119,6 +119,7 @@ OF_GROUP_RENAME = (
     _group(GROUP, authorization=("GET",), why="members and offsets of the old name"),
     _group(NEW_GROUP, authorization=_SUB_OR_GET, why="members of the new name; its offsets are read and stored"),
     _group("RECONCILER_SCAN", authorization=("SUB",), why="queues are read under this group, not under one of yours"),
+    _topic("SCHEDULE_TOPIC_XXXX", authorization=("SUB",), why="retries that wait for their delay"),
     BrokerRight(kind="group", name=POP_GROUP, authorization=("GET",), why="whether the group pops"),
     _group(f"{NEW_GROUP}_{BUSINESS_TOPIC}", authorization=("GET",), why="whether the new name pops already"),
 )

@@ -12,7 +12,15 @@ from typing import Any
 from reconciler.embedded.families import Family
 from reconciler.embedded.log_file import LogFolder
 from reconciler.embedded.settings import BrokerSettings
-from reconciler.rocketmq.wire.codes import AUTO_CREATE_TOPIC, CHECK_GROUP, HALF_TOPIC, OP_TOPIC, RETRY_TOPIC_PREFIX
+from reconciler.rocketmq.wire.codes import (
+    AUTO_CREATE_TOPIC,
+    CHECK_GROUP,
+    HALF_TOPIC,
+    OP_TOPIC,
+    RETRY_TOPIC_PREFIX,
+    SCHEDULE_TOPIC,
+    MQVersion,
+)
 
 READ, WRITE, INHERIT = 4, 2, 1  # PermName
 
@@ -72,6 +80,8 @@ class BrokerState:
         if settings.auto_create_topic:
             count = settings.default_queue_count
             topics.append(TopicConfig(name=AUTO_CREATE_TOPIC, read_queues=count, write_queues=count, permission=7))
+        if family.version >= MQVersion.V4_9_0:  # 4.6.1 lacks it, 4.9.7 has it
+            topics.append(TopicConfig(name=SCHEDULE_TOPIC, read_queues=18, write_queues=18))
         if family.registers_half_topics_at_start:
             topics += [TopicConfig(name=name, read_queues=1, write_queues=1) for name in (HALF_TOPIC, OP_TOPIC)]
         return topics

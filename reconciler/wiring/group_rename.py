@@ -11,17 +11,18 @@ from reconciler.contract.subscription import Subscription
 from reconciler.errors import BrokerUnavailable, InvalidValue, ReconcilerError
 from reconciler.evidence.broker_configs import BrokerConfigs
 from reconciler.evidence.pop_groups import PopGroups
+from reconciler.evidence.waiting_retries import WaitingRetries, waiting_retries
 from reconciler.policy.evidence import ConsumeMode, QueuePosition
 from reconciler.rocketmq.client.name_servers import MessageQueue
 from reconciler.rocketmq.client.offsets import Offsets
-from reconciler.rocketmq.wire.codes import RETRY_TOPIC_PREFIX
+from reconciler.rocketmq.wire.codes import RETRY_TOPIC_PREFIX, retry_topic
 from reconciler.settings.schema import Settings, SubscriptionSettings
 from reconciler.sql.renamed_group import RenamedRows, RowsToCopy
 from reconciler.wiring.brokers import masters
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.evidence import broker_evidence
 
-__all__ = ["GroupOnBrokers", "GroupQueue", "RenamedRows", "RowsToCopy", "renamed_rows", "sections_of"]
+__all__ = ["GroupOnBrokers", "GroupQueue", "RenamedRows", "RowsToCopy", "WaitingRetries", "renamed_rows", "sections_of"]
 
 
 def sections_of(settings: Settings, group: str) -> Sequence[SubscriptionSettings]:
@@ -114,6 +115,11 @@ class GroupOnBrokers:
         with suppress(ReconcilerError):
             return [name for name in admin.topics(address) if self._old in admin.groups_of_topic(address, name)]
         return ()
+
+    def delayed(self) -> list[WaitingRetries]:
+        """Failed messages of the old name between two tries, broker by broker. Asked before `queues`: none slips by."""
+        client, topic = self._connections.rocketmq.client, retry_topic(self._old)
+        return [waiting_retries(client, address, broker, topic) for broker, address in sorted(self._masters.items())]
 
     def queues(self, topics: Sequence[str]) -> list[GroupQueue]:
         """Every queue of the topics and of the old name's retry topics, by topic, broker and number."""

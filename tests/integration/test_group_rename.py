@@ -23,6 +23,7 @@ from reconciler.contract.tables import CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.errors import ChangedMeanwhile
+from reconciler.evidence import waiting_retries
 from reconciler.ledger.candidates import SqlCandidates
 from reconciler.ledger.operator_actions import SqlOperatorActions
 from reconciler.ledger.rounds import SqlRounds
@@ -101,10 +102,13 @@ group = "{OLD}"
             connection.execute(sa.insert(inbox), list(rows))
         engine.dispose()
 
-    def send(self, topic: str, count: int) -> None:
+    def send(self, topic: str, count: int, *, delay_level: int | None = None) -> str:
+        """Returns the last one's key."""
         with ClientInstance(self.broker.name_servers) as instance:
             for number in range(count):
-                instance.sender("shop").send(Message(topic=topic, body=b"%d" % number))
+                message = Message(topic=topic, body=b"%d" % number, delay_level=delay_level)
+                sent = instance.sender("shop").send(message)
+        return sent.unique_key
 
     def queue(self, topic: str = TOPIC) -> MessageQueue:
         return MessageQueue(topic=topic, broker_name=self.broker_name, queue_id=0)
@@ -396,6 +400,49 @@ def test_messages_that_wait_stand_in_the_way_and_only_those_of_topics_may_be_lef
     code, report = shop.rename(capsys, "--yes", "--leave-waiting")
     assert (code, [f"2 in {retry_topic(OLD)} queue 0" in why for why in report["refused"]]) == (1, [True])
     assert (shop.rows(NEW), shop.offset(NEW)) == ([0, 0], None)
+
+
+@pytest.mark.parametrize("shop", ["4.9", "5.x"], indirect=["shop"])
+def test_a_failed_message_between_two_tries_stands_in_the_way_although_no_queue_of_the_group_has_it(
+    shop: Shop, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for topic in (retry_topic(OLD), retry_topic("stock"), TOPIC):
+        Admin(shop.client).create_topic(shop.broker.address, topic, queues=1)
+    shop.send(retry_topic("stock"), 40, delay_level=18)
+    shop.send(TOPIC, 1, delay_level=17)
+    assert shop.rename(capsys, "--dry-run")[0] == 0
+    key = shop.send(retry_topic(OLD), 1, delay_level=18)
+    code, report = shop.rename(capsys, "--yes", "--leave-waiting")
+    assert (code, report["refused"]) == (
+        1, [f"failed messages of {OLD} wait for their next try, start it until they are done: {key}"],
+    )  # fmt: skip
+    monkeypatch.setattr(waiting_retries, "SCANNED_MAX", 10)
+    code, report = shop.rename(capsys, "--dry-run")
+    assert (code, "embedded has more than 10 delayed messages: failed messages of" in str(report["notes"])) == (0, True)
+
+
+@pytest.mark.parametrize("shop", ["4.9", "5.x"], indirect=["shop"])
+def test_a_retry_that_was_delivered_from_its_delay_waits_in_its_queue_and_nowhere_else(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Admin(shop.client).create_topic(shop.broker.address, retry_topic(OLD), queues=1)
+    shop.send(retry_topic(OLD), 1, delay_level=1)
+    waits_there = f"failed messages wait for {OLD}, start it until it has passed them: 1 in {retry_topic(OLD)} queue 0"
+
+    def only_there() -> bool:
+        (why,) = shop.rename(capsys, "--dry-run")[1]["refused"]
+        return bool(why.startswith(waits_there))
+
+    eventually(only_there, within_seconds=20)
+
+
+@pytest.mark.parametrize("shop", ["4.4"], indirect=["shop"])
+def test_a_broker_that_does_not_show_what_waits_for_its_next_try_is_told_and_stops_no_rename(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, report = shop.rename(capsys, "--yes")
+    assert (code, report["done"]) == (0, True)
+    assert "have worked for a grace period after the last member stopped" in report["notes"][0]
 
 
 def test_what_only_the_old_name_can_end_stands_in_the_way(

@@ -14,7 +14,7 @@ from reconciler.embedded.reply import BadField, Reply, boolean, integer, text, u
 from reconciler.embedded.services import BrokerServices
 from reconciler.embedded.state import GroupConfig, TopicConfig
 from reconciler.errors import InvalidValue
-from reconciler.rocketmq.wire.codes import RETRY_TOPIC_PREFIX, ResponseCode
+from reconciler.rocketmq.wire.codes import RETRY_TOPIC_PREFIX, SCHEDULE_TOPIC, ResponseCode
 from reconciler.rocketmq.wire.frame import Command
 
 _MOST_QUEUES = 65_536
@@ -214,6 +214,9 @@ def runtime_info(broker: BrokerServices, _channel: Channel, _request: Command) -
         "heldPulls": broker.polling.count,
         "checkRounds": broker.checks.rounds,
     }
+    for queue_id, offset in broker.state.delay_offsets.items():  # ScheduleMessageService.buildRunningStats
+        queue = store.queues.find(SCHEDULE_TOPIC, queue_id)
+        table[f"scheduleMessageOffset_{queue_id + 1}"] = f"{offset},{offset if queue is None else queue.max_offset}"
     return Reply(body=json_body({"table": {name: str(value) for name, value in table.items()}}))
 
 
