@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from reconciler.clock import utc_text
 from reconciler.commands.diagnosis import without_remedy
@@ -16,16 +17,23 @@ from reconciler.commands.operator_actions import recorded
 from reconciler.commands.renamed_groups import COMMAND, renames
 from reconciler.contract.secret import Secret
 from reconciler.contract.subscription import Subscription
-from reconciler.contract.tables import CandidateState, RepairState
+from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import ChangedMeanwhile, DatabaseAway, DependencyAway, InvalidValue
 from reconciler.policy.evidence import ConsumeMode
-from reconciler.policy.ports import LedgerFilter
+from reconciler.policy.ports import LedgerFilter, all_rows
 from reconciler.settings.schema import Settings
 from reconciler.settings.types import EVERYTHING
 from reconciler.wiring.availability import ask_ledger, require
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.group_rename import GroupOnBrokers, GroupQueue, RenamedRows, WaitingRetries, renamed_rows, sections_of
+from reconciler.wiring.group_rename import (
+    GroupOnBrokers,
+    GroupQueue,
+    RenamedRows,
+    WaitingRetries,
+    renamed_rows,
+    sections_of,
+)
 from reconciler.wiring.rights import lacks_right
 
 _NEEDS = (
@@ -34,6 +42,9 @@ _NEEDS = (
 )
 #: Lines of one kind that a refusal names.
 NAMED_MAX = 10
+#: Open losses whose repairs are looked at.
+LOSSES_MAX = 10_000
+_AT_WORK = (RepairState.OPEN, RepairState.SENDING, RepairState.SENT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,8 +202,8 @@ def _look(
     topics = group.all_topics()
     delayed = group.delayed()
     queues = group.queues(topics)
-    refused = [*_members(group), *_delayed(delayed, wanted), *_waiting(queues, wanted)]
-    refused += _unfinished(connections, wanted.old)
+    refused = [*_rounds(group), *_members(group), *_delayed(delayed, wanted), *_waiting(queues, wanted)]
+    refused += _unfinished(connections, wanted.old, topics)
     refused += _popping(group, topics, wanted)
     others = [topic for topic in topics if topic not in configured]
     try:
@@ -234,6 +245,13 @@ def _other_inboxes(databases: Sequence[RenamedRows], named: Sequence[RenamedRows
         yield (
             f"--url leads elsewhere than inbox_url, name each inbox by one: rows of {old} in {there}; --url has {here}"
         )
+
+
+def _rounds(group: GroupOnBrokers) -> Iterator[str]:
+    """They write what they judge under a name, and send; what they write late stays behind."""
+    at_work = group.rounds_at_work()
+    if at_work:
+        yield f"rounds are at work, stop `reconciler run` (one that was killed is over soon): {_listed(at_work)}"
 
 
 def _members(group: GroupOnBrokers) -> Iterator[str]:
@@ -278,8 +296,9 @@ def _waiting(queues: Sequence[GroupQueue], wanted: WantedRename) -> Iterator[str
         )
 
 
-def _unfinished(connections: Connections, old: str) -> Iterator[str]:
-    """What only the old name can end: a try that waits for its delay, and a message handed over to its handler."""
+def _unfinished(connections: Connections, old: str, topics: Sequence[str]) -> Iterator[str]:
+    """What only the old name can end: a try that waits for its delay, a message handed over to its handler, and a copy
+    that is on its way to it."""
     reports, environment = connections.ledger.reports, connections.settings.environment
     retrying = LedgerFilter(group=old, candidate_state=CandidateState.OPEN, verdict=Verdict.RETRYING)
     keys = [row.unique_key for row in reports.candidates(environment, limit=NAMED_MAX, only=retrying).rows]
@@ -287,11 +306,27 @@ def _unfinished(connections: Connections, old: str) -> Iterator[str]:
         yield f"{old} has failed messages that come again, wait for their verdict: {_listed(keys)}"
     handed_over = [
         row.unique_key
-        for state in (RepairState.OPEN, RepairState.SENDING, RepairState.SENT)
+        for state in _AT_WORK
         for row in reports.repairs(environment, limit=NAMED_MAX, only=LedgerFilter(scope=old, repair_state=state)).rows
     ]
     if handed_over:
         yield f"messages are handed over to {old}, let `reconciler replay` end them: {_listed(handed_over)}"
+    for topic in topics:
+        keys = list(_on_their_way(connections, Subscription(environment=environment, topic=topic, group=old)))
+        if keys:
+            yield f"repairs of {topic} are under way for {old}, let `reconciler run` end them: {_listed(keys)}"
+
+
+def _on_their_way(connections: Connections, old: Subscription) -> Iterator[str]:
+    """Keys of repairs for every group that somebody has claimed or sent, while the old name lacks their effect. Other
+    groups may keep a repair SENT for hours."""
+    lost = LedgerFilter(topic=old.topic, group=old.group, candidate_state=CandidateState.OPEN, is_loss=True)
+    listing = partial(connections.ledger.reports.candidates, old.environment, only=lost)
+    keys = [row.unique_key for row in all_rows(listing, limit=LOSSES_MAX)]
+    for key, rows in connections.ledger.repairs.of_keys(old.environment, old.topic, keys).items():
+        of_all = [row for row in rows if row.scope == EVERY_GROUP and row.state in _AT_WORK]
+        if any(row.state is not RepairState.OPEN or row.token is not None for row in of_all):
+            yield key
 
 
 def _give_back(connections: Connections, wanted: WantedRename, topics: Sequence[str]) -> None:
@@ -401,8 +436,9 @@ class _Renaming:
         counted = {one.database: one.count() for one in self.databases}
         before = {str(queue): queue.offset for queue in self.preview.queues}
         now = {
-            "unfinished": _listed(list(_unfinished(self.connections, old))),
+            "unfinished": _listed(list(_unfinished(self.connections, old, topics))),
             **{f"rows that came in {name}": n.missing + n.incomplete for name, n in counted.items()},
+            "rounds": _listed(list(_rounds(self.group))),
             "members": _listed(list(_members(self.group))),
             "popping": _listed(list(_popping(self.group, topics, self.wanted))),
             "delayed": _listed(list(_delayed(self.group.delayed(), self.wanted))),

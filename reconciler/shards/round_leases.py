@@ -41,6 +41,12 @@ class RedisRoundLeases:
         with translated_errors():
             self._if(lambda held: is_held_by(token, held), key, ("UNLINK", key))
 
+    def holder(self, shard: Shard) -> str:
+        """The token that holds it; empty: none does."""
+        with translated_errors():
+            held = self._client.get(ShardKeys(shard).round_lease) or b""
+        return (held if isinstance(held, str) else held.decode(errors="replace")).partition(" ")[0]
+
     def _if(self, holds: Callable[[bytes | None], bool], key: str, command: tuple[Any, ...]) -> bool:
         """Runs the command if that is true of the lease; WATCH, so that it never hits a successor's lease."""
         try:

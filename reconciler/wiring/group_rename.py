@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from reconciler.contract.secret import Secret
-from reconciler.contract.subscription import Subscription
-from reconciler.errors import BrokerUnavailable, InvalidValue, ReconcilerError
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.errors import BrokerUnavailable, InvalidValue, ReconcilerError, RedisAway
 from reconciler.evidence.broker_configs import BrokerConfigs
 from reconciler.evidence.pop_groups import PopGroups
 from reconciler.evidence.waiting_retries import WaitingRetries, waiting_retries
@@ -17,6 +17,7 @@ from reconciler.rocketmq.client.name_servers import MessageQueue
 from reconciler.rocketmq.client.offsets import Offsets
 from reconciler.rocketmq.wire.codes import RETRY_TOPIC_PREFIX, retry_topic
 from reconciler.settings.schema import Settings, SubscriptionSettings
+from reconciler.shards.round_leases import RedisRoundLeases
 from reconciler.sql.renamed_group import RenamedRows, RowsToCopy
 from reconciler.wiring.brokers import masters
 from reconciler.wiring.connections import Connections
@@ -79,7 +80,10 @@ class GroupQueue:
 
 
 class GroupOnBrokers:
-    """A consumer group under two names, on every broker. Raises BrokerUnavailable and what a request raises."""
+    """A consumer group under two names, on every broker and in rounds.
+
+    Raises BrokerUnavailable and what a request raises.
+    """
 
     def __init__(self, connections: Connections, topics: Sequence[str], *, old: str, new: str) -> None:
         """`topics`: those of the settings; the group may have others."""
@@ -99,6 +103,21 @@ class GroupOnBrokers:
                 for one in self._connections.admin.consumer_connections(address, group)
             }
         )
+
+    def rounds_at_work(self) -> list[str]:
+        """Subscriptions of either name whose rounds a process has: "topic/group: process" by their leases in Redis;
+        while that is away, those with a round in the ledger as young as a lease."""
+        connections, settings = self._connections, self._connections.settings
+        both = [self._subscription(topic, group) for topic in self._topics for group in (self._old, self._new)]
+        leases, numbers = RedisRoundLeases(connections.redis), range(settings.unique_key_topic.queues)
+        try:
+            shards = [Shard(subscription=one, number=number) for one in both for number in numbers]
+            holders = {(shard.subscription, leases.holder(shard)) for shard in shards}
+            return sorted(f"{subscription}: {holder}" for subscription, holder in holders if holder)
+        except RedisAway:
+            since_ms = connections.ledger_now_ms() - round(settings.rounds.lease_seconds * 1000)
+            recent = connections.ledger.reports.shards_since(settings.environment, since_ms=since_ms)
+            return sorted({str(shard.subscription) for shard in recent if shard.subscription in both})
 
     def all_topics(self) -> list[str]:
         """Also those that no section names, as far as brokers tell."""

@@ -38,13 +38,17 @@ from reconciler.rocketmq.consumer.push_consumer import ConsumeFrom, ConsumeStatu
 from reconciler.rocketmq.wire.codes import retry_topic
 from reconciler.rocketmq.wire.message import Message
 from reconciler.settings.file import load_settings
+from reconciler.shards.access import open_client
+from reconciler.shards.round_leases import RedisRoundLeases
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine
 from reconciler.sql.renamed_group import RenamedRows
-from reconciler.sql.tables import inbox, repair
+from reconciler.sql.tables import inbox, repair, round_row
 from reconciler.wiring.connections import Connections
+from tests.contract.ledger.rows import round_done
 from tests.integration.consumers.test_renamed_rows import row
 from tests.polling import eventually
+from tests.services.redis_server import RedisServer
 from tests.services.rocketmq import RealBroker
 from tests.unit.consumers.messages import new_key
 
@@ -456,6 +460,64 @@ def test_what_only_the_old_name_can_end_stands_in_the_way(
     code, report = shop.rename(capsys, "--yes")
     assert (code, [KEYS[1] in why for why in report["refused"]]) == (1, [True])
     assert ledger.reports.candidates(ENVIRONMENT, limit=5, only=LedgerFilter(group=NEW)).rows == []
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("group", [OLD, NEW])
+def test_rounds_of_either_name_stand_in_the_way_until_their_process_has_given_them_up(
+    shop: Shop, redis_server: RedisServer, capsys: pytest.CaptureFixture[str], group: str
+) -> None:
+    text = shop.settings.read_text()
+    shop.settings.write_text(text.replace("redis://127.0.0.1:1/0", redis_server.url))
+    with closing(open_client(redis_server.url, timeout_seconds=5)) as client:
+        leases, shard = RedisRoundLeases(client), Shard(subscription=of(group), number=3)
+        assert leases.take(shard, token="host:7:ab", lease_seconds=60)
+        code, report = shop.rename(capsys, "--yes")
+        assert (code, report["refused"]) == (
+            1, [f"rounds are at work, stop `reconciler run` (one that was killed is over soon): {of(group)}: host:7:ab"],
+        )  # fmt: skip
+        leases.release(shard, token="host:7:ab")
+        assert shop.rename(capsys, "--yes")[0] == 0
+
+
+def test_while_redis_is_away_a_young_round_in_the_ledger_says_that_rounds_are_at_work(
+    shop: Shop, ledger: SqlLedger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ledger.rounds.store(round_done(Shard(subscription=of(OLD), number=3), 1, 1))
+    ledger.rounds.store(round_done(Shard(subscription=of("stock"), number=3), 1, 1))
+    code, report = shop.rename(capsys, "--yes")
+    assert (code, [f": {of(OLD)}" in why for why in report["refused"]]) == (1, [True])
+    with ledger.database.engine.begin() as connection:
+        connection.execute(sa.update(round_row).values(stored_at_ms=round_row.c.stored_at_ms - 40_000))
+    assert shop.rename(capsys, "--yes")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("scope", "state", "token", "stands"),
+    [
+        ("*", RepairState.SENT, None, True),
+        ("*", RepairState.SENDING, "host:7:ab", True),
+        ("*", RepairState.OPEN, "host:7:ab", True),
+        ("*", RepairState.OPEN, None, False),
+        ("*", RepairState.DONE, None, False),
+        ("stock", RepairState.SENT, None, False),
+    ],
+)
+def test_a_copy_that_is_on_its_way_to_the_old_name_stands_in_the_way_and_one_that_other_groups_lack_does_not(
+    shop: Shop, ledger: SqlLedger, capsys: pytest.CaptureFixture[str], scope: str, state: RepairState,
+    token: str | None, stands: bool,
+) -> None:  # fmt: skip
+    lost = Verification(
+        unique_key=KEYS[1], verdict=Verdict.LOST_CONFIRM, evidence={}, first_seen_ms=1, state=CandidateState.OPEN,
+        wait_seconds=0.0,
+    )  # fmt: skip
+    ledger.candidates.record(Shard(subscription=of(OLD), number=0), [lost])
+    ledger.repairs.open_all(ENVIRONMENT, TOPIC, dict.fromkeys(KEYS[1:3], Rung.END))
+    with ledger.database.engine.begin() as connection:
+        connection.execute(sa.update(repair).values(scope=scope, state=state.value, token=token, lease_until_ms=1))
+    code, report = shop.rename(capsys, "--yes")
+    why = f"repairs of {TOPIC} are under way for {OLD}, let `reconciler run` end them: {KEYS[1]}"
+    assert (code, report["refused"]) == ((1, [why]) if stands else (0, []))
 
 
 @pytest.mark.parametrize("state", [RepairState.OPEN, RepairState.SENDING, RepairState.SENT])

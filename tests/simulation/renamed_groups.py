@@ -242,7 +242,7 @@ def _connections(world: World, process: Process) -> Any:
     ledger, link = world.ledger, world._ledger_link
     parts: dict[str, list[Any]] = {
         "actions": [ledger.actions], "brokers": [ledger.brokers], "reports": [ledger.reports],
-        "rounds": [ledger.rounds, _Since(ledger)], "candidates": [_Verdicts(ledger)],
+        "repairs": [ledger.repairs], "rounds": [ledger.rounds, _Since(ledger)], "candidates": [_Verdicts(ledger)],
     }  # fmt: skip
     return SimpleNamespace(
         settings=SimpleNamespace(
@@ -276,5 +276,14 @@ def _brokers(of_product: Any, world: World, process: Process, connections: Any, 
 
         def make_group(self) -> list[str]:
             return []
+
+        def rounds_at_work(self) -> list[str]:
+            process.enter()
+            return [one.name for one in world.processes if one.kind == "reconciler" and not one.is_dead]
+
+        def delayed(self) -> list[Any]:
+            process.enter()
+            waiting = tuple(key for topic, key in world.delayed() if topic == retry_topic(wanted.old))
+            return [importlib.import_module("reconciler.evidence.waiting_retries").WaitingRetries(keys=waiting)]
 
     return Seen()
