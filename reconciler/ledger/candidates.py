@@ -28,6 +28,7 @@ _NAMES = tuple(column.name for column in CANDIDATE_COLUMNS)
 _ROWS = RowReader(CANDIDATE, _NAMES, otherwise={"state": CandidateState.OPEN, "verdict": Verdict.UNKNOWN})
 
 _OPEN = CandidateState.OPEN.value
+_WAITING_STATES = (_OPEN, CandidateState.QUARANTINED.value)
 _REOPENED = {"state": _OPEN, "ask_again_at_ms": None}
 #: The values of a new row until the UPDATE that follows writes its verdict.
 _NO_VERDICT_YET = _REOPENED | {"loss_verdict": None, "loss_at_ms": None, "evidence": "{}", "attempts": 0}
@@ -79,7 +80,8 @@ class SqlCandidates:
         """Gives the rows of a subscription to the one that its group is called now, but for keys that this one has: of
         those it takes over what a person has dismissed, unless they are settled. Returns how many.
 
-        One transaction a page: a crash leaves whole pages.
+        What else waits under the old name is closed as BEFORE_SINCE without a time: no round of that name comes any
+        more, and if one does, it opens the row again (EarlierSince). One transaction a page: a crash leaves whole pages.
         """
         moved, after = 0, ""
         new_name = {"topic": new.topic, "consumer_group": new.group}
@@ -99,6 +101,8 @@ class SqlCandidates:
                 for row in rows:
                     if row["unique_key"] in there and _is_dismissed(row):
                         moved += connection.execute(_dismissal_of(new, row)).rowcount
+                    elif row["unique_key"] in there:
+                        connection.execute(_renamed(old, new, row))
             if len(keys) < ROWS_A_STATEMENT:
                 return moved
             after = keys[-1]
@@ -364,6 +368,23 @@ def _dismissal_of(new: Subscription, row: sa.RowMapping) -> sa.Update:
     is_open = (candidate.c.state != CandidateState.SETTLED.value) | _IS_BEFORE_SINCE
     same = sa.update(candidate).where(_of(new), candidate.c.unique_key == row["unique_key"], is_open)
     return same.values({column.name: row[column.name] for column in _DISMISSAL if column is not candidate.c.unique_key})
+
+
+def _renamed(old: Subscription, new: Subscription, row: sa.RowMapping) -> sa.Update:
+    """Closes a row that waits, as it was read, for the same key has one under the new name."""
+    reason = f"the group is {new.group} now, which has a verdict of its own; here it was {row['verdict']}"
+    c = candidate.c
+    as_read = (c.unique_key == row["unique_key"]) & (c.state == row["state"]) & (c.state.in_(_WAITING_STATES))
+    return (
+        sa.update(candidate)
+        .where(_of(old), as_read)
+        .values(
+            state=CandidateState.SETTLED.value,
+            verdict=Verdict.BEFORE_SINCE.value,
+            evidence=json.dumps({"reason": reason}, separators=(",", ":")),
+            ask_again_at_ms=None,
+        )
+    )
 
 
 def _columns(rows: sa.FromClause) -> sa.Select[Any]:

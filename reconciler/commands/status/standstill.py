@@ -131,10 +131,10 @@ def rejected(verdicts: Iterable[VerdictCount]) -> list[str]:
 
 def before_since(verdicts: Iterable[VerdictCount], since_ms: Mapping[Subscription, int | None]) -> list[str]:
     """Messages that subscriptions do not answer for, or did not, a line each. `since_ms`: 0 or None: for every message
-    now."""
+    now. Of a name that the settings lack nothing is judged."""
     lines = []
     for v in verdicts:
-        if v.verdict is Verdict.BEFORE_SINCE:
+        if v.verdict is Verdict.BEFORE_SINCE and v.subscription in since_ms:
             at_ms = since_ms.get(v.subscription)
             if at_ms and v.state is CandidateState.SETTLED:
                 lines.append(

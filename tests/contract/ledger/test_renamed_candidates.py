@@ -10,6 +10,8 @@ from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.ledger.database import ROWS_A_STATEMENT
 from reconciler.ledger.sql_ledger import SqlLedger
+from reconciler.policy.judging.earlier_since import EarlierSince
+from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from tests.contract.ledger.conftest import DatabaseWorld
 from tests.contract.ledger.rows import key, shard, subscription, verification
 
@@ -60,6 +62,41 @@ def test_what_was_dismissed_under_the_old_name_is_dismissed_although_the_new_one
     assert after[key(1)].loss_verdict is Verdict.LOST_CONFIRM
     assert (after[key(4)].verdict, after[key(6)].verdict) == (Verdict.CONSUMED, Verdict.RETRYING)
     assert candidates.to_ask_again(new, limit=9) == candidates.open_losses(new, limit=9) == []
+
+
+def test_what_waits_under_the_old_name_beside_a_row_of_the_new_one_is_closed_with_its_reason_until_the_name_comes_back(
+    database_world: DatabaseWorld,
+) -> None:
+    """Else `status` would show it for good: no round looks at the name any more."""
+    world, lost = database_world, Verdict.LOST_CONFIRM
+    old, new = subscription(world.environment), subscription(world.environment, group="invoices")
+    candidates = world.ledger.candidates
+    waiting = verification(2, Verdict.DELIVERED_NOT_APPLIED, CandidateState.QUARANTINED, ask_again_seconds=0.0)
+    settled = verification(3, Verdict.CONSUMED, CandidateState.SETTLED)
+    candidates.record(shard(world.environment), [verification(1, lost), waiting, settled])
+    candidates.record(shard(world.environment, group="invoices"), [verification(n, lost) for n in (1, 2, 3)])
+    assert candidates.rename(old, new) == candidates.rename(old, new) == 0
+    rows = candidates.of_keys(old, [key(n) for n in (1, 2, 3)])
+    assert [(row.state, row.verdict, row.loss_verdict) for row in (rows[key(n)] for n in (1, 2, 3))] == [
+        (CandidateState.SETTLED, Verdict.BEFORE_SINCE, lost),
+        (CandidateState.SETTLED, Verdict.BEFORE_SINCE, None),
+        (CandidateState.SETTLED, Verdict.CONSUMED, None),
+    ]
+    assert rows[key(1)].evidence["reason"] == (
+        "the group is invoices now, which has a verdict of its own; here it was LOST_CONFIRM"
+    )
+    assert candidates.to_ask_again(old, limit=9) == candidates.open_losses(old, limit=9) == []
+    assert {row.state for row in candidates.of_keys(new, [key(1), key(2)]).values()} == {CandidateState.OPEN}
+    plan = SubscriptionPlan(subscription=old)
+    topic = TopicPlan(
+        environment=world.environment, topic="ORDERS", subscriptions=(plan,), producer_groups=frozenset(), shards=8
+    )
+    opened = EarlierSince(candidates, skew_margin_seconds=1.0)
+    for _ in range(4):
+        opened.open_again(topic, plan, range(8))
+    assert {n: candidates.of_keys(old, [key(n)])[key(n)].state for n in (1, 2, 3)} == {
+        1: CandidateState.OPEN, 2: CandidateState.OPEN, 3: CandidateState.SETTLED,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
