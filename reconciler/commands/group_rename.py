@@ -7,14 +7,14 @@ and its inbox rows. A process that dies in between leaves what the same command 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from reconciler.clock import utc_text
 from reconciler.commands.diagnosis import without_remedy
 from reconciler.commands.operator_actions import recorded
-from reconciler.commands.renamed_groups import COMMAND, renames
+from reconciler.commands.renamed_groups import COMMAND, LEASE_SECONDS, OnlyRename, only_rename, renames
 from reconciler.contract.secret import Secret
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState
@@ -174,14 +174,21 @@ def rename_on(
 ) -> RenameReport | None:
     """The same, of names that can be meant. `inboxes`: with logins that may write, and as the settings name them, if
     those are others; `configured`: topics of the group's sections."""
-    if not dry_run and wanted.old in renames(connections).unfinished:
-        _give_back(connections, wanted, configured)
-    preview = _look(connections, group, inboxes, wanted, configured)
-    if dry_run or preview.refused:
-        return preview
-    if not wanted.confirm(preview):
-        return None
-    return _Renaming(connections, group, inboxes[0], wanted, preview).run(configured)
+    if dry_run:
+        return _look(connections, group, inboxes, wanted, configured)
+    with only_rename(connections) as only:
+        if only is None:
+            why = f"another rename is at work, or has died in the last {LEASE_SECONDS / 60:.0f} minutes"
+            return RenameReport(old=wanted.old, new=wanted.new, topics=tuple(configured), refused=(why,))
+        if wanted.old in renames(connections).unfinished:
+            _give_back(connections, wanted, configured)
+        preview = _look(connections, group, inboxes, wanted, configured)
+        if preview.refused:
+            return preview
+        if not wanted.confirm(preview):
+            return None
+        only.keep()
+        return _Renaming(connections, group, inboxes[0], wanted, preview, only).run(configured)
 
 
 def _require_new_name(settings: Settings, wanted: WantedRename) -> None:
@@ -202,7 +209,8 @@ def _look(
     topics = group.all_topics()
     delayed = group.delayed()
     queues = group.queues(topics)
-    refused = [*_rounds(group), *_members(group), *_delayed(delayed, wanted), *_waiting(queues, wanted)]
+    refused = [*renames(connections).in_the_way_of(wanted.old, wanted.new), *_rounds(group), *_members(group)]
+    refused += [*_delayed(delayed, wanted), *_waiting(queues, wanted)]
     refused += _unfinished(connections, wanted.old, topics)
     refused += _popping(group, topics, wanted)
     others = [topic for topic in topics if topic not in configured]
@@ -345,6 +353,7 @@ class _Renaming:
     databases: Sequence[RenamedRows]
     wanted: WantedRename
     preview: RenameReport
+    only: OnlyRename
     _seen: int = field(default=0, init=False)
     _offsets_set: int = field(default=0, init=False)
     #: What is left to a person.
@@ -364,6 +373,7 @@ class _Renaming:
         ):
             made = self.group.make_group()
             for queue in preview.moved:
+                self.only.keep()
                 self.group.move(queue)
                 self._offsets_set += 1
             inboxes = [self._copy(database, one) for database, one in zip(self.databases, preview.inboxes, strict=True)]
@@ -372,7 +382,9 @@ class _Renaming:
             try:
                 outcome.result += f", {self._keep_ledger(configured)} verdicts"
             except BaseException:  # ^C included
-                _give_back(self.connections, self.wanted, configured)
+                with suppress(ChangedMeanwhile):  # another person goes on with it
+                    self.only.keep()
+                    _give_back(self.connections, self.wanted, configured)
                 raise
             outcome.result += f", {len(preview.moved)} offsets set"
         notes = (
@@ -403,6 +415,7 @@ class _Renaming:
 
         def seen(rows: int) -> None:
             self._seen += rows
+            self.only.keep(at_least_seconds=LEASE_SECONDS / 10)
             self.wanted.progress(self._seen, in_all)
 
         try:
@@ -415,6 +428,7 @@ class _Renaming:
         """The same group: it answers for messages since then, and what was judged, and closed by people, stays so."""
         ledger, environment, moved = self.connections.ledger, self.connections.settings.environment, 0
         for topic in topics:
+            self.only.keep()
             old = Subscription(environment=environment, topic=topic, group=self.wanted.old)
             new = Subscription(environment=environment, topic=topic, group=self.wanted.new)
             # One that never had a round answers from now on, and not for every message.

@@ -15,6 +15,9 @@ from reconciler.wiring.connections import Connections
 
 log = logging.getLogger(__name__)
 
+#: The result of an act that an error has ended begins so.
+ENDED_BY = "ended by "
+
 
 def operator() -> str:
     """The name that goes into the ledger: the login's, and the person's behind sudo."""
@@ -55,7 +58,7 @@ def recorded(
     try:
         yield outcome
     except BaseException as error:
-        outcome.result = f"ended by {type(error).__name__}: {error}".removesuffix(": ")
+        outcome.result = f"{ENDED_BY}{type(error).__name__}: {error}".removesuffix(": ")
         raise
     finally:
         try:

@@ -6,17 +6,56 @@ up to the rename only, and what they consume has its effect a second time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 
-from reconciler.errors import ReconcilerError
+from reconciler.commands.operator_actions import ENDED_BY
+from reconciler.errors import ChangedMeanwhile, DatabaseAway, ReconcilerError
+from reconciler.policy.ports import KeyedRequest, KeyUse, OperatorAction
 from reconciler.wiring.brokers import masters
 from reconciler.wiring.connections import Connections
 
 COMMAND = "group rename"
 #: Acts of any kind that are looked at, the newest ones.
 ACTIONS_MAX = 1_000
+#: One rename of an environment at a time; one that did nothing for so long has died.
+LEASE_SECONDS = 300.0
+_EVERY_RENAME = KeyedRequest(by=COMMAND, key=COMMAND, digest=bytes(32))
+
+
+@dataclass(slots=True)
+class OnlyRename:
+    """No other rename of the environment is at work."""
+
+    connections: Connections
+    token: str
+    _renewed_at: float = field(default=0.0, init=False)
+
+    def keep(self, *, at_least_seconds: float = 0.0) -> None:
+        """Renews the lease unless that was done a short time ago. Raises ChangedMeanwhile if somebody has taken it."""
+        now, ledger = self.connections.clock.monotonic_seconds(), self.connections.ledger
+        if now - self._renewed_at < at_least_seconds:
+            return
+        environment, self._renewed_at = self.connections.settings.environment, now
+        renew = ledger.idempotency_keys.renew
+        if not renew(environment, _EVERY_RENAME, token=self.token, lease_seconds=LEASE_SECONDS):
+            raise ChangedMeanwhile(COMMAND, now={"another one": "at work"})
+
+
+@contextmanager
+def only_rename(connections: Connections) -> Iterator[OnlyRename | None]:
+    """None: another one is at work, or has died a short time ago."""
+    environment, keys = connections.settings.environment, connections.ledger.idempotency_keys
+    begun = keys.begin(environment, _EVERY_RENAME, lease_seconds=LEASE_SECONDS)
+    if begun.use is not KeyUse.FIRST:
+        yield None
+        return
+    try:
+        yield OnlyRename(connections, begun.token)
+    finally:
+        with suppress(DatabaseAway):  # it runs out
+            keys.forget(environment, _EVERY_RENAME, token=begun.token)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,21 +66,41 @@ class Renames:
     retired: frozenset[str]
     #: Still configured, and the newest rename of it has no end: its process died, or is at work.
     unfinished: frozenset[str]
+    #: Old or new name -> the newest rename of it that may have changed the ledger.
+    newest: Mapping[str, OperatorAction]
+
+    def in_the_way_of(self, old: str, new: str) -> Iterator[str]:
+        """Other renames of either name: what the ledger knows of the group has the name that they gave it."""
+        for act in {
+            self.newest[name].action_id: self.newest[name] for name in (old, new) if name in self.newest
+        }.values():
+            other, its_new = _names(act)
+            if (other, its_new) == (old, new):
+                continue
+            if act.ended_at_ms is None:
+                yield f"the rename of {other} to {its_new} has no end: run that again first"
+            elif other == old:
+                yield f"{old} is {its_new} by a rename: give that one another name, or rename it back first"
+
+
+def _names(act: OperatorAction) -> tuple[str, str]:
+    """Old and new."""
+    return act.intent.group or "", act.intent.detail.rpartition(" becomes ")[2]
 
 
 def renames(connections: Connections) -> Renames:
     """From the ledger. Raises DatabaseAway."""
     settings = connections.settings
     acts = connections.ledger.reports.actions(settings.environment, limit=ACTIONS_MAX).rows
-    newest = {
-        act.intent.group: act
-        for act in sorted(acts, key=lambda act: act.started_at_ms)
-        if act.intent.command == COMMAND and act.intent.group is not None
-    }
+    every = [act for act in sorted(acts, key=lambda act: act.started_at_ms) if act.intent.command == COMMAND]
+    newest = {act.intent.group: act for act in every if act.intent.group is not None}
+    # One that an error has ended gave back what it had changed.
+    took = [act for act in every if not (act.result or "").startswith(ENDED_BY)]
     configured = {one.group for one in settings.subscriptions}
     return Renames(
         retired=frozenset(newest.keys() - configured),
         unfinished=frozenset(group for group in newest.keys() & configured if newest[group].ended_at_ms is None),
+        newest={name: act for act in took for name in _names(act)},
     )
 
 

@@ -81,7 +81,9 @@ class SqlCandidates:
         those it takes over what a person has dismissed, unless they are settled. Returns how many.
 
         What else waits under the old name is closed as BEFORE_SINCE without a time: no round of that name comes any
-        more, and if one does, it opens the row again (EarlierSince). One transaction a page: a crash leaves whole pages.
+        more, and if one does, it opens the row again (EarlierSince).
+
+        One transaction a page: a crash leaves whole pages.
         """
         moved, after = 0, ""
         new_name = {"topic": new.topic, "consumer_group": new.group}

@@ -46,6 +46,14 @@ class SqlIdempotencyKeys:
                 return KeyAnswer(use=KeyUse.FIRST, token=token, is_again=True)
             return found
 
+    def renew(self, environment: str, request: KeyedRequest, *, token: str, lease_seconds: float) -> bool:
+        """Under the token."""
+        c = idempotency_key.c
+        update = sa.update(idempotency_key).where(_is_of(environment, request), c.token == token, c.state == _UNDER_WAY)
+        with self._database.writing() as connection:
+            done = connection.execute(update.values(lease_until_ms=self._database.now() + wait_ms(lease_seconds)))
+            return done.rowcount == 1
+
     def find(self, environment: str, *, by: str, key: str) -> KeyAnswer | None:
         """What is kept, whatever was asked."""
         found = self._row(_is(environment, by=by, key=key))

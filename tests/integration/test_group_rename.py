@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ import sqlalchemy as sa
 
 from reconciler.cli.app import run
 from reconciler.commands import group_rename
-from reconciler.commands.group_rename import WantedRename, rename_group
+from reconciler.commands.group_rename import RenameReport, WantedRename, rename_group
 from reconciler.commands.renamed_groups import told_of_renames
 from reconciler.contract.least_rights import GROUP_RENAME, RUN, grants
 from reconciler.contract.subscription import Shard, Subscription
@@ -43,7 +45,7 @@ from reconciler.shards.round_leases import RedisRoundLeases
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine
 from reconciler.sql.renamed_group import RenamedRows
-from reconciler.sql.tables import inbox, repair, round_row
+from reconciler.sql.tables import idempotency_key, inbox, repair, round_row
 from reconciler.wiring.connections import Connections
 from tests.contract.ledger.rows import round_done
 from tests.integration.consumers.test_renamed_rows import row
@@ -320,6 +322,104 @@ def test_a_rename_that_is_ended_in_the_ledger_leaves_what_was_closed_to_the_old_
     assert set(ledger.candidates.of_keys(of(NEW), KEYS)) == {KEYS[0]}
 
 
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.sql("postgres"))])
+def two_persons(request: pytest.FixtureRequest, shop: Shop) -> Shop:
+    """Ledger and inboxes on the database that the parameter names."""
+    if request.param != "sqlite":
+        text, before = shop.settings.read_text(), [shop.ledger_url, *shop.inboxes]
+        url = request.getfixturevalue("postgres_url")
+        schema.upgrade(url, "ledger")
+        schema.upgrade(url, "inbox")
+        shop.write(url, row(0))
+        shop.ledger_url, shop.inboxes = url, [url]
+        text = text.replace(json.dumps(before[1:]), json.dumps([url]))
+        shop.settings.write_text(text.replace(before[0], url))
+    return shop
+
+
+@pytest.mark.parametrize("pair", [(OLD, NEW), (OLD, "receipts"), (NEW, OLD)], ids="-".join)
+def test_while_a_person_renames_a_group_nobody_else_renames_it(two_persons: Shop, pair: tuple[str, str]) -> None:
+    """The second one comes at each step: the same pair, another new name, and back."""
+    shop, (old, new), told = two_persons, pair, list[str]()
+    other = shop.folder / "other.toml"
+    other.write_text(shop.settings.read_text().replace(f'group = "{OLD}"', f'group = "{old}"'))
+
+    def comes(*_: object) -> bool:
+        with closing(Connections(load_settings(other, {}))) as connections:
+            second = WantedRename(old=old, new=new, by="bert", pulls=True)
+            report = rename_group(connections, second, dry_run=False)
+        assert report is not None
+        told.extend(report.refused)
+        return not report.is_done
+
+    def copies(seen: int, of: int) -> None:
+        comes(seen, of)
+
+    wanted = WantedRename(old=OLD, new=NEW, by="anna", pulls=True, confirm=comes, progress=copies)
+    with closing(Connections(load_settings(shop.settings, {}))) as connections:
+        report = rename_group(connections, wanted, dry_run=False)
+    assert report is not None
+    assert report.is_done
+    assert set(told) == {"another rename is at work, or has died in the last 5 minutes"}
+    assert (shop.rows(NEW), shop.rows("receipts"), shop.offset(NEW)) == (shop.rows(OLD), [0] * len(shop.inboxes), 3)
+
+
+def test_of_persons_who_rename_at_the_same_moment_one_does_it_and_the_others_are_refused(two_persons: Shop) -> None:
+    shop, names, begin = two_persons, [NEW, NEW, "receipts", "receipts"], Barrier(4)
+
+    def renames_to(name: str) -> RenameReport | None:
+        with closing(Connections(load_settings(shop.settings, {}))) as connections:
+            begin.wait(timeout=60)
+            return rename_group(connections, WantedRename(old=OLD, new=name, by=name, pulls=True), dry_run=False)
+
+    with ThreadPoolExecutor(len(names)) as pool:
+        reports = [report for report in pool.map(renames_to, names) if report is not None]
+    done = {report.new for report in reports if report.is_done}
+    assert len(done) == 1, reports
+    assert all(report.is_done != bool(report.refused) for report in reports)
+    ((name,), (other,)) = done, {NEW, "receipts"} - done
+    assert (shop.rows(name), shop.rows(other)) == (shop.rows(OLD), [0] * len(shop.inboxes))
+    assert (shop.offset(name), shop.offset(other)) == (3, None)
+
+
+def test_the_place_of_a_person_who_died_is_taken_and_who_wakes_up_goes_no_further(
+    shop: Shop, ledger: SqlLedger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    closes(ledger, KEYS[0])
+
+    def sleeps(_seen: int, _of: int) -> None:
+        with ledger.database.engine.begin() as connection:
+            connection.execute(sa.update(idempotency_key).values(lease_until_ms=1))
+        assert shop.rename(capsys, "--yes")[0] == 0
+
+    wanted = WantedRename(old=OLD, new=NEW, by="anna", pulls=True, progress=sleeps)
+    with (
+        closing(Connections(load_settings(shop.settings, {}))) as connections,
+        pytest.raises(ChangedMeanwhile, match="another one = at work"),
+    ):
+        rename_group(connections, wanted, dry_run=False)
+    assert set(ledger.candidates.of_keys(of(NEW), KEYS)) == {KEYS[0]}
+
+
+def test_a_group_that_has_another_name_by_now_or_halfway_gets_no_third_one(
+    shop: Shop, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What people have closed went to the second name: a round of the third one would send it."""
+    with monkeypatch.context() as patched:
+        patched.setattr(SqlOperatorActions, "end", lambda *_: None)
+        assert shop.rename(capsys, "--yes")[0] == 0
+    halfway = f"the rename of {OLD} to {NEW} has no end: run that again first"
+    assert shop.rename(capsys, "--yes", new="receipts")[1]["refused"] == [halfway]
+    assert shop.rename(capsys, "--yes")[0] == 0
+    done = f"{OLD} is {NEW} by a rename: give that one another name, or rename it back first"
+    assert shop.rename(capsys, "--yes", new="receipts")[1]["refused"] == [done]
+    text = shop.settings.read_text()
+    shop.settings.write_text(text.replace(f'group = "{OLD}"', f'group = "{NEW}"'))
+    assert run(["group", "rename", NEW, OLD, "--config", str(shop.settings), "--yes", "--pulls"]) == 0
+    shop.settings.write_text(text)
+    assert shop.rename(capsys, "--yes", new="receipts")[0] == 0
+
+
 def test_a_rename_that_dies_leaves_offsets_by_which_the_new_name_repeats_nothing(
     shop: Shop, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -471,12 +571,13 @@ def test_rounds_of_either_name_stand_in_the_way_until_their_process_has_given_th
     shop.settings.write_text(text.replace("redis://127.0.0.1:1/0", redis_server.url))
     with closing(open_client(redis_server.url, timeout_seconds=5)) as client:
         leases, shard = RedisRoundLeases(client), Shard(subscription=of(group), number=3)
-        assert leases.take(shard, token="host:7:ab", lease_seconds=60)
+        token = "host:7:ab"
+        assert leases.take(shard, token=token, lease_seconds=60)
         code, report = shop.rename(capsys, "--yes")
         assert (code, report["refused"]) == (
-            1, [f"rounds are at work, stop `reconciler run` (one that was killed is over soon): {of(group)}: host:7:ab"],
+            1, [f"rounds are at work, stop `reconciler run` (one that was killed is over soon): {of(group)}: {token}"],
         )  # fmt: skip
-        leases.release(shard, token="host:7:ab")
+        leases.release(shard, token=token)
         assert shop.rename(capsys, "--yes")[0] == 0
 
 

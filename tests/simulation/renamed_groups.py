@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import ChangedMeanwhile, DatabaseAway, TransientError
+from reconciler.policy.ports import KeyAnswer, KeyUse
 from reconciler.rocketmq.wire.codes import retry_topic
 from reconciler.testing.memory import MemoryLedger
 from tests.simulation.inbox_database import GroupInboxes, InboxDatabase
@@ -215,6 +216,19 @@ class _Verdicts:
         return len(free)
 
 
+class _OnlyPerson:
+    """reconciler.ledger.idempotency_keys.SqlIdempotencyKeys where nobody else renames."""
+
+    def begin(self, *_: Any, **__: Any) -> KeyAnswer:
+        return KeyAnswer(use=KeyUse.FIRST)
+
+    def renew(self, *_: Any, **__: Any) -> bool:
+        return True
+
+    def forget(self, *_: Any, **__: Any) -> None:
+        pass
+
+
 class _Since:
     """reconciler.ledger.since.SqlSince.rename; no round has run under the new name."""
 
@@ -251,7 +265,9 @@ def _connections(world: World, process: Process) -> Any:
             rounds=SimpleNamespace(retention_seconds=world.retention_seconds),
             rocketmq=SimpleNamespace(retired_brokers=()),
         ),
-        ledger=SimpleNamespace(**{name: LedgerPort(process, link, of) for name, of in parts.items()}),
+        ledger=SimpleNamespace(
+            **{name: LedgerPort(process, link, of) for name, of in parts.items()}, idempotency_keys=_OnlyPerson()
+        ),
         admin=evidence._admin,
         rocketmq=SimpleNamespace(routes=evidence.routes, families=evidence._families),
         clock=process.clock,

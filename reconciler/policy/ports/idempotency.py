@@ -55,6 +55,10 @@ class IdempotencyKeys(Protocol):
         """
         ...
 
+    def renew(self, environment: str, request: KeyedRequest, *, token: str, lease_seconds: float) -> bool:
+        """The lease begins anew. False: another request took the dead one's place."""
+        ...
+
     def find(self, environment: str, *, by: str, key: str) -> KeyAnswer | None:
         """How a key is used: UNDER_WAY or ANSWERED; None: it is not, or not any more, or its row is damaged."""
         ...
