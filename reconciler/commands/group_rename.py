@@ -215,6 +215,7 @@ def _look(
     refused += _popping(group, topics, wanted)
     others = [topic for topic in topics if topic not in configured]
     try:
+        refused += _writers(databases)
         counted = [(one.database, one.count()) for one in databases]
         refused += _other_inboxes(databases, named, wanted.old)
     except DatabaseAway as error:
@@ -241,6 +242,14 @@ def _look(
             ),
         ),
     )
+
+
+def _writers(databases: Sequence[RenamedRows]) -> Iterator[str]:
+    """Asked before rows are counted: what is committed meanwhile is among them."""
+    for one in databases:
+        writers = one.writers()
+        if writers:
+            yield f"what was written to {one.database} is not committed, end its process or transaction: {writers}"
 
 
 def _other_inboxes(databases: Sequence[RenamedRows], named: Sequence[RenamedRows], old: str) -> Iterator[str]:
@@ -447,9 +456,11 @@ class _Renaming:
         """The rows took their time: a member that came meanwhile may have had effects that were not copied. So may a
         replay worker, which no broker knows."""
         old, topics = self.wanted.old, self.preview.topics
+        writers = _listed(list(_writers(self.databases)))
         counted = {one.database: one.count() for one in self.databases}
         before = {str(queue): queue.offset for queue in self.preview.queues}
         now = {
+            "not committed": writers,
             "unfinished": _listed(list(_unfinished(self.connections, old, topics))),
             **{f"rows that came in {name}": n.missing + n.incomplete for name, n in counted.items()},
             "rounds": _listed(list(_rounds(self.group))),

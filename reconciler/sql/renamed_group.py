@@ -6,6 +6,7 @@ rows are left out: whoever ends one ends it under the old name, by which alone i
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from reconciler.errors import ConfigurationError
+from reconciler.clock import Clock, SystemClock
+from reconciler.errors import ConfigurationError, DatabaseAway
 from reconciler.sql.engines import reading, shown, writing
 from reconciler.sql.folded_names import FOLDED_REMEDY, folded_columns
 from reconciler.sql.tables import column_names, inbox
@@ -23,6 +25,15 @@ from reconciler.sql.timely_pages import TimelyPages
 PAGE_ROWS = 500
 #: Rows of one statement that counts.
 COUNTED_ROWS = 5_000
+#: Transactions that have written are waited for, and looked for again.
+WAIT_SECONDS = 10.0
+LOOK_AGAIN_SECONDS = 0.5
+#: Each transaction that has written to the table, also of other groups, and has not ended. Everybody may read it.
+_LOCKS_SQL = sa.text(
+    "SELECT 'transaction ' || virtualtransaction || coalesce(' of process ' || pid, ', prepared') FROM pg_locks "
+    "WHERE locktype = 'relation' AND mode = 'RowExclusiveLock' AND granted AND relation = to_regclass(:inbox) "
+    "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +54,9 @@ class RenamedRows:
     count() comes before copy().
     """
 
-    def __init__(self, engine: sa.Engine, *, old: str, new: str) -> None:
+    def __init__(self, engine: sa.Engine, *, old: str, new: str, clock: Clock | None = None) -> None:
         self._engine = engine
+        self._clock = clock or SystemClock()
         self.database = shown(engine)
         self._old, self._new = old, new
         self._of_old = inbox.c.consumer_group == old
@@ -65,20 +77,25 @@ class RenamedRows:
             missing += bool(row.is_whole and not row.is_there)
         return RowsToCopy(rows=rows, missing=missing, incomplete=incomplete)
 
-    def extent(self) -> tuple[int, str, str]:
-        """How many rows the old name has, and its lowest and highest key: a database is told by them from others."""
+    def extent(self, *, committed: bool = True) -> tuple[int, str, str]:
+        """How many rows the old name has, and its lowest and highest key: a database is told by them from others.
+
+        `committed`: False, on MySQL and MariaDB: also rows of transactions that have not ended.
+        """
         rows, first, last = 0, "", ""
-        for row in self._all():
+        for row in self._all(committed=committed):
             rows, first, last = rows + 1, first or row.unique_key, row.unique_key
         return rows, first, last
 
-    def _all(self) -> Iterator[sa.Row[Any]]:
+    def _all(self, *, committed: bool = True) -> Iterator[sa.Row[Any]]:
         """The rows of the old name by key, in pieces that the database reads in the time that a statement has."""
         theirs = inbox.alias()
         is_there = sa.exists().where(theirs.c.consumer_group == self._new, theirs.c.unique_key == inbox.c.unique_key)
 
         def read(after: str | None, rows: int) -> Sequence[sa.Row[Any]]:
             with reading(self._engine) as connection:
+                if not committed:
+                    connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED")
                 is_whole = self._is_whole(self._columns(connection))
                 query = sa.select(inbox.c.unique_key, is_whole.label("is_whole"), is_there.label("is_there"))
                 behind = query.where(self._of_old, inbox.c.unique_key > (after or ""))
@@ -91,6 +108,34 @@ class RenamedRows:
             if len(page) < COUNTED_ROWS:
                 return
             after = page[-1].unique_key
+
+    def writers(self) -> str:
+        """Who has written rows and has not committed them, for people; empty: nobody. They are in no copy, and a member
+        whose process stands still is connected to no broker any more.
+
+        Those that are there at first may end, for WAIT_SECONDS. Needs no right but SELECT.
+        """
+        until = self._clock.monotonic_seconds() + WAIT_SECONDS
+        at_first = self._writers()
+        left = at_first
+        while left and self._clock.monotonic_seconds() < until:
+            self._clock.wait(threading.Event(), LOOK_AGAIN_SECONDS)
+            left = at_first & self._writers()
+        return ", ".join(sorted(left))
+
+    def _writers(self) -> frozenset[str]:
+        dialect = self._engine.dialect.name
+        if dialect == "sqlite":
+            try:
+                with writing(self._engine):  # it takes the lock of the one writer
+                    return frozenset()
+            except DatabaseAway as error:
+                return frozenset({str(error)})
+        if dialect == "postgresql":
+            with reading(self._engine) as connection:
+                return frozenset(connection.execute(_LOCKS_SQL, {"inbox": inbox.name}).scalars())
+        is_same = self.extent(committed=False) == self.extent()
+        return frozenset() if is_same else frozenset({f"rows of {self._old}"})
 
     def copy(self, seen: Callable[[int], None]) -> int:
         """Writes each complete row of the old name under the new one unless that has the key. Returns how many.

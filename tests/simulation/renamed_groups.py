@@ -182,6 +182,9 @@ class _Rows:
 
         return old.link.call(self._process, count, DatabaseAway, what="SELECT count")
 
+    def writers(self) -> str:
+        return ""
+
     def copy(self, seen: Callable[[int], None]) -> int:
         self._on_copy()
         copied, after = 0, ""

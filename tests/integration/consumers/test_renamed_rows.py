@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from alembic import command
 
-from reconciler.sql import schema
+from reconciler.clock import SystemClock
+from reconciler.sql import renamed_group, schema
 from reconciler.sql.engines import open_engine, writing
 from reconciler.sql.renamed_group import PAGE_ROWS, RenamedRows
 from reconciler.sql.tables import inbox
@@ -92,6 +94,61 @@ def test_a_row_of_the_new_name_stays_and_a_business_id_has_one_owner(engine: sa.
     assert (second["dedupe_key"], second["duplicate_of"]) == (None, f"{9:032X}")
     assert (third["dedupe_key"], third["duplicate_of"]) == ("order-3", None)
     assert ninth == theirs[1]
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(renamed_group, "WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(renamed_group, "LOOK_AGAIN_SECONDS", 0.1)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("ends", ["commit", "rollback"])
+def test_a_row_that_a_transaction_has_written_and_not_committed_is_told_until_it_ends(
+    engine: sa.Engine, database_url: str, ends: str
+) -> None:
+    """As of a member whose process was stopped in the middle of a message."""
+    write(engine, row(1), row(9))
+    ours = open_engine(database_url, lock_timeout_seconds=0.2)
+    rows = RenamedRows(ours, old="billing", new="invoices")
+    assert rows.writers() == ""
+    with engine.connect() as stopped:
+        transaction = stopped.begin()
+        stopped.execute(sa.insert(inbox), [row(7)])
+        assert rows.writers() != ""
+        assert rows.count().rows == 2
+        getattr(transaction, ends)()
+        assert rows.writers() == ""
+    assert rows.count().rows == (3 if ends == "commit" else 2)
+    ours.dispose()
+
+
+@pytest.mark.sql("postgres")
+def test_transactions_that_come_and_go_are_waited_for_and_hold_nobody_up(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other groups have the same table: one that begins later is not waited for."""
+    schema.upgrade(postgres_url, "inbox")
+    engine = open_engine(postgres_url)
+    rows = RenamedRows(engine, old="billing", new="invoices")
+    with ExitStack() as connections:
+
+        def begins(number: int) -> sa.Connection:
+            connection = connections.enter_context(engine.connect())
+            connection.begin()
+            connection.execute(sa.insert(inbox), [row(number, "stock")])
+            return connection
+
+        first = begins(1)
+
+        def looks_again(*_: object) -> bool:
+            begins(2)
+            first.commit()
+            return False
+
+        monkeypatch.setattr(SystemClock, "wait", looks_again)
+        assert rows.writers() == ""
+    engine.dispose()
 
 
 def test_an_inbox_that_was_not_upgraded_is_copied_without_marks(engine: sa.Engine, database_url: str) -> None:
