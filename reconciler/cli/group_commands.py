@@ -54,11 +54,11 @@ def rename(
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Give a consumer group another name, of which no effect happens again: inbox rows first, then offsets.
+    """Give a consumer group another name, of which no effect happens again: inbox rows, offsets, verdicts.
 
-    Stop every member before. It shows what it would do and asks first, unless --yes. Exit code 1: members are
-    connected, or messages wait: nothing was changed; 5: a member came meanwhile, or an offset moved: run it again; 4:
-    declined.
+    Stop every member, `run` and `sweep` before. It shows what it would do and asks first, unless --yes. Exit code 1:
+    something stands in the way, as it says: nothing was changed; 5: a member came meanwhile, or an offset moved: run
+    it again; 4: declined.
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # slow to load
 

@@ -14,6 +14,7 @@ from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.offsets import Offsets
 from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.consumer.push_consumer import ConsumeStatus, PushConsumer
+from reconciler.rocketmq.wire.codes import retry_topic
 from reconciler.rocketmq.wire.message import Message
 from tests.acceptance.conftest import DeploymentFactory
 from tests.acceptance.deployment import Deployment
@@ -32,11 +33,16 @@ def rename(deployed: Deployment, new: str, *options: str) -> tuple[int, dict[str
     return ended.exit_code, json.loads(ended.stdout)
 
 
-def refused(deployed: Deployment, new: str, *options: str) -> str:
-    """Why it is refused; empty: nothing stands in the way."""
+def refusals(deployed: Deployment, new: str, *options: str) -> list[str]:
+    """Why it is refused; none: nothing stands in the way."""
     code, report = rename(deployed, new, "--dry-run", *options)
     assert code == bool(report["refused"]), report
-    return "; ".join(report["refused"])
+    return list(report["refused"])
+
+
+def refused(deployed: Deployment, new: str, *options: str) -> str:
+    """The same in one text."""
+    return "; ".join(refusals(deployed, new, *options))
 
 
 def is_calm(deployed: Deployment) -> bool:
@@ -69,8 +75,11 @@ def test_the_effects_of_a_renamed_group_happen_once_and_none_is_called_unapplied
     assert code == 1
     assert "members are connected" in str(report["refused"])
     member.shutdown()
-    eventually(lambda: rename(deployed, new, "--dry-run")[0] == 0, within_seconds=60)
+    only_rounds = f"rounds are at work, stop `reconciler run` (one that was killed is over soon): {deployed.topic}/"
+    eventually(lambda: all(why.startswith(only_rounds) for why in refusals(deployed, new)), within_seconds=60)
+    assert rename(deployed, new, "--yes")[0] == 1
     assert service.end() == 0
+    assert refusals(deployed, new) == []
     (waiting,) = deployed.commit(1, producer=producer)
     code, report = rename(deployed, new, "--yes")
     assert (code, "--leave-waiting" in str(report["refused"])) == (1, True)
@@ -166,6 +175,14 @@ def test_on_two_real_brokers_a_group_is_renamed_once_it_has_passed_its_queues_an
     assert deployed.effects() == every
     assert set(deployed.copies().values()) == {1}
     assert "DELIVERED_NOT_APPLIED" not in deployed.verdicts().values()
+
+    with patient_instance(deployed.name_servers) as instance:  # no queue of the group has it for two hours
+        delayed = instance.sender("strangers").send(Message(topic=retry_topic(new), body=b"x", delay_level=18))
+    why = refused(deployed, f"{new}-3")
+    assert (
+        f"failed messages of {new} wait for their next try, start it until they are done: {delayed.unique_key}" in why
+    )
+    assert f"(one that was killed is over soon): {deployed.topic}/{new}: " in why
 
 
 def test_rows_of_a_producer_group_that_was_renamed_are_told_and_repaired_once_its_old_name_has_a_section_again(

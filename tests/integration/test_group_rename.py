@@ -416,6 +416,7 @@ def test_a_group_that_has_another_name_by_now_or_halfway_gets_no_third_one(
     text = shop.settings.read_text()
     shop.settings.write_text(text.replace(f'group = "{OLD}"', f'group = "{NEW}"'))
     assert run(["group", "rename", NEW, OLD, "--config", str(shop.settings), "--yes", "--pulls"]) == 0
+    capsys.readouterr()
     shop.settings.write_text(text)
     assert shop.rename(capsys, "--yes", new="receipts")[0] == 0
 
