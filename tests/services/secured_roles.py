@@ -218,6 +218,7 @@ class SecuredRoles:
             assert not group.popped_by_new(topics)
             passed = [queue for queue in group.queues(topics) if not queue.is_retry and queue.offset is not None]
             group.make_group()
+            assert [one.unread for one in group.delayed()] == [""]
             for queue in passed:
                 group.move(queue)
             assert passed
