@@ -178,7 +178,7 @@ def rename_on(
         return _look(connections, group, inboxes, wanted, configured)
     with only_rename(connections) as only:
         if only is None:
-            why = f"another rename is at work, or has died in the last {LEASE_SECONDS / 60:.0f} minutes"
+            why = f"another rename is at work, or has died in the last {LEASE_SECONDS:.0f} seconds"
             return RenameReport(old=wanted.old, new=wanted.new, topics=tuple(configured), refused=(why,))
         if wanted.old in renames(connections).unfinished:
             _give_back(connections, wanted, configured)

@@ -20,7 +20,7 @@ COMMAND = "group rename"
 #: Acts of any kind that are looked at, the newest ones.
 ACTIONS_MAX = 1_000
 #: One rename of an environment at a time; one that did nothing for so long has died.
-LEASE_SECONDS = 300.0
+LEASE_SECONDS = 60.0
 _EVERY_RENAME = KeyedRequest(by=COMMAND, key=COMMAND, digest=bytes(32))
 
 

@@ -360,7 +360,7 @@ def test_while_a_person_renames_a_group_nobody_else_renames_it(two_persons: Shop
         report = rename_group(connections, wanted, dry_run=False)
     assert report is not None
     assert report.is_done
-    assert set(told) == {"another rename is at work, or has died in the last 5 minutes"}
+    assert set(told) == {"another rename is at work, or has died in the last 60 seconds"}
     assert (shop.rows(NEW), shop.rows("receipts"), shop.offset(NEW)) == (shop.rows(OLD), [0] * len(shop.inboxes), 3)
 
 
