@@ -11,12 +11,13 @@ import sqlalchemy as sa
 
 from checkback_producers.outbox import SqlOutbox
 from reconciler.commands.doctor.producer_groups import check_producer_groups
+from reconciler.commands.status.standstill import before_since
 from reconciler.commands.status.unswept import unswept
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.ledger.sql_ledger import SqlLedger
-from reconciler.policy.ports import Verification
+from reconciler.policy.ports import VerdictCount, Verification
 from reconciler.settings.file import load_settings
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine
@@ -154,3 +155,13 @@ def test_what_was_dismissed_is_so_under_the_new_name_after_a_restore_from_before
     assert after.candidates.of_keys(new, [KEY])[KEY].is_dismissed
     assert after.rounds.since_ms(new) == 5
     engine.dispose()
+
+
+def test_what_a_rename_closed_under_a_name_that_the_settings_lack_is_not_told_as_judged_again() -> None:
+    old, new = (Subscription(environment="live", topic="ORDERS", group=group) for group in ("billing", "invoices"))
+    closed = VerdictCount(
+        subscription=old, state=CandidateState.SETTLED, verdict=Verdict.BEFORE_SINCE, loss_verdict=None, count=3,
+        oldest_ms=1,
+    )  # fmt: skip
+    assert before_since([closed], {new: None}) == []
+    assert len(before_since([closed], {old: None})) == 1
