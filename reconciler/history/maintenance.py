@@ -12,6 +12,7 @@ from pathlib import Path
 
 from reconciler.clock import Backoff, Clock
 from reconciler.errors import TransientError
+from reconciler.history.batch import STREAMS
 from reconciler.history.chain import ManifestChain
 from reconciler.history.compaction import MERGES_AN_ENTRY, Compactor, plan_merges
 from reconciler.history.health import Counters, Health
@@ -124,7 +125,9 @@ class HistoryMaintenance:
         """All planned merges; altered files stay as they are. Raises OSError, ChainContended."""
         self._chain.refresh()
         over_before = date_of(self._clock.now_ms() - DAY_OVER_MS)
-        files = [f for f in self._chain.files().values() if f.path not in self._compactor.damaged]
+        found, damaged = self._chain.files().values(), self._compactor.damaged
+        # Another release may write streams that this one does not know.
+        files = [f for f in found if f.stream in STREAMS and f.path not in damaged]
         merges = list(plan_merges(files, over_before=over_before, files_max=self._rules.compact_files))
         for start in range(0, len(merges), MERGES_AN_ENTRY):
             self._counters.files_compacted += self._compactor.merge(merges[start : start + MERGES_AN_ENTRY])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,20 @@ def test_a_folder_with_many_files_is_merged_and_keeps_its_rows(tmp_path: Path) -
     sequence = house.chain.sequence
     house.maintenance.compact()
     assert house.chain.sequence == sequence, "nothing to do, nothing written"
+
+
+def test_files_of_a_stream_that_a_newer_release_writes_are_left_alone_and_the_others_are_merged(tmp_path: Path) -> None:
+    house = filled(tmp_path, seals=3)
+    known = [f for f in house.chain.files().values() if f.stream == "announced"]
+    unknown = [replace(f, stream="teleport", path=f.path.replace("announced", "teleport")) for f in known]
+    for one, like in zip(unknown, known, strict=True):
+        (house.root / one.path).parent.mkdir(parents=True, exist_ok=True)
+        (house.root / one.path).write_bytes((house.root / like.path).read_bytes())
+    house.chain.append("seal", added=unknown)
+    house.clock.advance(DAY_SECONDS)
+    house.maintenance.compact()
+    left = [f.stream for f in house.chain.files().values()]
+    assert (left.count("announced"), left.count("teleport")) == (1, 3)
 
 
 def test_few_files_of_a_day_that_goes_on_stay_and_become_one_when_it_is_over(tmp_path: Path) -> None:
