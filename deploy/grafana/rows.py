@@ -413,8 +413,10 @@ SWEEP = [
     ),
     graph(
         "Rows that stay NEW",
-        "Damaged rows, and rows whose announcements fail: what a whole walk over an outbox leaves behind.",
+        "Damaged rows, and rows whose announcements fail: what a whole walk over an outbox leaves behind. And producer "
+        "groups of which no sweep announces anything, since no section names them.",
         Query(f"max by (instance) ({of(c.SWEEP_WALK)})", "{{instance}}"),
+        Query(f"max ({of(c.UNSWEPT)})", "groups of nobody"),
     ),
 ]
 HAND_OVERS = [

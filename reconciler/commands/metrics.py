@@ -109,6 +109,7 @@ def status_samples(report: StatusReport, settings: Settings) -> Iterator[Sample]
         for one in report.subscriptions:
             yield from _of_subscription(one, report)
         yield from _verdicts(report)
+        yield Sample(c.UNSWEPT, (), len(report.unswept))
     repairs: Counter[tuple[str, str, str]] = Counter()
     for r in report.repairs:
         repairs[r.topic, r.rung.value, r.state.value.lower()] += r.count

@@ -185,6 +185,11 @@ BREAKER_OPEN = _gauge(
     "reconciler_breaker_open", "1: the circuit breaker holds the topic's repairs; 0: it is closed.", "topic"
 )
 OUTAGE_OPEN = _gauge("reconciler_outage_open", "1: an outage of Redis is open, and no round runs; 0: none is open.")
+UNSWEPT = _gauge(
+    "reconciler_unswept_groups",
+    "Producer groups that no `[[producers]]` section names, by topic and outbox, whose commits have waited for five "
+    "minutes: no sweep of these settings announces them. `status` names them under `unswept`.",
+)
 HISTORY_SPOOL = _gauge("reconciler_history_spool_bytes", "Size of the history's rows that wait to be sealed.")
 HISTORY_UNTIL = _gauge(
     "reconciler_history_captured_until_timestamp_seconds", "Time until which rounds are in the history.", *SUBSCRIPTION

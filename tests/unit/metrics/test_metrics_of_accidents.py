@@ -323,6 +323,14 @@ def refused_notice() -> Page:
 
 
 @cache
+def renamed_producer_group() -> Page:
+    """Its rows wait in an outbox, and no section names it."""
+    measured = Measured()
+    told = replace(measured.report(), unswept=("1 commits of old-orders to ORDERS wait",))
+    return measured.page(status_samples(told, settings()))
+
+
+@cache
 def original() -> Page:
     """The original algorithm runs beside a ledger that has losses of an earlier time."""
     measured = Measured()
@@ -333,6 +341,7 @@ def original() -> Page:
 
 ACCIDENTS: dict[Metric, Callable[[], Page]] = {
     c.ACCOUNTED_UNTIL: lost_and_repaired,
+    c.UNSWEPT: renamed_producer_group,
     c.STATE_UP: process,
     c.STATE_READ: process,
     c.DEPENDENCY_UP: process,

@@ -16,9 +16,11 @@ import pytest
 from reconciler.commands.explain import Explanation
 from reconciler.commands.jobs import cancel_job, find_job, place_repair
 from reconciler.commands.repair import ManualRepairReport
-from reconciler.contract.tables import HoldKind, JobState
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.contract.tables import CandidateState, HoldKind, JobState
+from reconciler.contract.verdicts import Verdict
 from reconciler.instrumentation.metrics.reading import LatestReading
-from reconciler.policy.ports import Intent, JobChange, KeyedRequest, LedgerFilter
+from reconciler.policy.ports import Intent, JobChange, KeyedRequest, LedgerFilter, Verification
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import idempotency_key, ledger_metadata
 from reconciler.web.acts import repairing
@@ -462,6 +464,27 @@ def test_a_preview_of_what_has_its_effect_says_so_and_offers_no_dismissal(browse
     assert "has its effect: it took effect" in told
     assert "<script>alert" not in told
     assert 'action="/dismissals"' not in told
+
+
+def test_a_dismissal_of_what_has_changed_leads_back_to_the_message(browser: Browser) -> None:
+    of = Subscription(environment=browser.world.settings.environment, topic="ORDERS", group="billing")
+    given_up = Verification(
+        unique_key=KEYS[0],
+        verdict=Verdict.QUARANTINED,
+        evidence={},
+        first_seen_ms=1,
+        state=CandidateState.QUARANTINED,
+        wait_seconds=0.0,
+    )
+    browser.world.connections.ledger.candidates.record(Shard(subscription=of, number=0), [given_up])
+    form = {"keys": KEYS[0], "reason": "paid by hand", "seen": f"{KEYS[0]}=another"}
+    answer = browser.post("/dismissals", form)
+    assert answer.status is HTTPStatus.CONFLICT
+    told = answer.body.decode()
+    assert "It is not what you saw" in told
+    assert f"{KEYS[0]} of ORDERS, billing: QUARANTINED as QUARANTINED" in told
+    assert f'href="/messages/{KEYS[0]}"' in told
+    assert browser.post("/holds", {"topic": "ORDERS", "reason": "r"}, key="k2").status is HTTPStatus.SEE_OTHER
 
 
 def test_a_half_that_was_closed_is_told_with_the_dismissal(browser: Browser) -> None:
