@@ -434,3 +434,19 @@ def test_processes_that_look_at_one_queue_side_by_side_look_no_more_often(
             one.position(len(queue.records))
         clock.advance(ROUND_SECONDS)
     assert len(looks) <= 2 * 2 * 11
+
+
+@pytest.mark.parametrize(("lost", "is_noticed"), [(10, False), (11, True)])
+def test_between_two_looks_a_tail_that_reaches_below_the_last_seen_record_is_noticed_though_it_has_grown_again(
+    clock: ManualClock, lost: int, is_noticed: bool
+) -> None:
+    """The documented limit: what lies wholly behind that record is not, where all of its offsets were given again."""
+    queue = Queue()
+    queue.grow(10)
+    watch = Watch(queue, clock)
+    watch.position(10)
+    queue.grow(10)
+    queue.lose_tail(lost)
+    new = queue.grow(30)
+    clock.advance(LOOK_SECONDS)
+    assert watch.passed(new[5], at=20) is (None if is_noticed else True)
