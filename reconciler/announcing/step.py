@@ -16,7 +16,7 @@ shard of its hash, so the key stays pending until one inbox look-up settles it.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -97,6 +97,7 @@ class AnnouncementStep:
         clock: Clock,
         half_set_keys_max: int = HALF_SET_KEYS_MAX,
         lease_seconds: float = LEASE_SECONDS,
+        why_refused: Callable[[Subscription], str | None] = lambda _: None,
         on_event: OnAnnouncementEvent = log_event,
         jitter: random.Random | None = None,
     ) -> None:
@@ -112,6 +113,8 @@ class AnnouncementStep:
         self._half_set_keys_max = half_set_keys_max
         #: The queue of a dead holder is not consumed for this long, so losses announced there are found later.
         self._lease_seconds = lease_seconds
+        #: Why nothing of the subscription may be taken now; asked where a position is looked for.
+        self._why_refused = why_refused
         self._on_event = on_event
         self._jitter = jitter or random.Random()
         self._queues: dict[AnnouncementQueue, _Queue] = {}
@@ -169,6 +172,8 @@ class AnnouncementStep:
             wait = min(NOT_MINE_SECONDS_MAX, self._lease_seconds / 8)
             return StepOutcome(kind=StepKind.NOT_MINE, wait_seconds=wait)
         if known.position is None:
+            if (why := self._why_refused(self.subscription)) is not None:
+                return self._suspended(known, why)
             self._find_position(queue, known)
         position = known.position
         if position is None:

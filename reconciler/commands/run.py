@@ -169,7 +169,8 @@ def _round_tick(
 
     def one(subscription: Subscription) -> None:
         with suppress(RedisAway):  # the round finds out by itself, and opens the outage
-            assembly.require_shard_count(subscription)
+            if assembly.keep_shard_count(subscription) is not None:
+                return
         report = run(subscription)
         if metering is not None and report.suspended is not None:
             metering.events.suspended(subscription)

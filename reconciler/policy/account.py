@@ -25,6 +25,8 @@ PAGES_MAX = 40
 
 #: A subscription has its first round within seconds of the start of `run`; one without has none for another reason.
 RUN_LIVES_MS = 300_000
+#: A turn of rounds is over by then: each shard that is in use had one.
+TURN_MS = 600_000
 
 _CONSUMER = "does an announcement consumer run (`reconciler run`), and what does its log say?"
 _EXTRA = "no process reads that queue: unique_key_topic.queues and `queues` of the producers must be the same"
@@ -222,6 +224,23 @@ def rounds_link(rounds: Sequence[StoredRound], *, shards: int, asked_ms: int) ->
     oldest = min(rounds, key=lambda stored: _mirrored(stored.stored_at_ms, asked_ms))
     since = f"shard {oldest.done.shard.number} had its last round at {utc_text(oldest.stored_at_ms)}"
     return Link(until_ms=_mirrored(oldest.stored_at_ms, asked_ms), cause=f"{since}: {_RUN}", is_of_rounds=True)
+
+
+def shards_that_differ(rounds: Sequence[StoredRound], shards: int) -> int | None:
+    """The number of shards that the rounds were made with, if it is another one; None: they do not say so.
+
+    `rounds`: the newest of every shard. There are more shards if one beyond ours had a round about when the newest
+    was; there are fewer if none beyond them ever had one, and the first turn is over.
+    """
+    if not rounds:
+        return None
+    newest_ms = max(stored.stored_at_ms for stored in rounds)
+    numbers = [stored.done.shard.number for stored in rounds]
+    lately = [n for n, stored in zip(numbers, rounds, strict=True) if newest_ms - stored.stored_at_ms < TURN_MS]
+    if max(lately) >= shards:
+        return max(lately) + 1
+    is_turn_over = any(stored.done.generation > 1 for stored in rounds)
+    return max(numbers) + 1 if is_turn_over and max(numbers) + 1 < shards else None
 
 
 def due_for_long_until_ms(

@@ -4,31 +4,41 @@ from __future__ import annotations
 
 from typing import Any
 
+from redis.exceptions import NoPermissionError
+
 from reconciler.contract.keyspace import meta_key
 from reconciler.contract.subscription import Subscription
-from reconciler.errors import ConfigurationError
 from reconciler.shards.access import RedisClient, translated_errors
+from reconciler.shards.values import text_of
 
 
-def require_shard_count(client: RedisClient, subscription: Subscription, shards: int) -> None:
-    """Writes the number down unless there is one; once a round, so that it comes back after a loss of memory.
-
-    Raises ConfigurationError for another number (keys of one message would go to two shards) and for a text that is no
-    number; RedisAway.
-    """
-    key = meta_key(subscription)
+def keep_shard_count(client: RedisClient, subscription: Subscription, shards: int) -> None:
+    """Writes the number down unless there is one; once a round, so that it comes back after a loss of memory. Raises
+    RedisAway."""
     with translated_errors():
-        client.hsetnx(key, "shards", str(shards))
-        stored: Any = client.hget(key, "shards")
-    text = stored.decode(errors="replace") if isinstance(stored, bytes) else str(stored)
-    if stored is None or text == str(shards):
-        return
-    if not (text.isascii() and text.isdigit()):
-        raise ConfigurationError(
-            f"Redis key {key}: field shards = {text[:40]!r} is no number; another program writes there: delete the "
-            f"field (HDEL {key} shards), the next round writes {shards}"
+        client.hsetnx(meta_key(subscription), "shards", str(shards))
+
+
+def stored_shard_count(client: RedisClient, subscription: Subscription) -> str | None:
+    """The number as it is stored, by whomever; None: there is none, or the login may not read it. Raises RedisAway."""
+    with translated_errors():
+        try:
+            stored: Any = client.hget(meta_key(subscription), "shards")
+        except NoPermissionError:
+            return None
+    return None if stored is None else text_of(stored)
+
+
+def why_refused(subscription: Subscription, stored: str | None, shards: int) -> str:
+    """For people: what another number means (keys of one message would go to two shards), or a text that is none."""
+    key = meta_key(subscription)
+    if stored is None or not (stored.isascii() and stored.isdigit()):
+        return (
+            f"Redis key {key}: field shards = {(stored or '')[:40]!r} is no number; another program writes there: "
+            f"delete the field (HDEL {key} shards), the next round writes {shards}"
         )
-    raise ConfigurationError(
-        f"unique_key_topic.queues = {shards}: {subscription} runs with {text} shards; put the old number back, or "
-        "drain as the docs say before changing it"
+    return (
+        f"unique_key_topic.queues = {shards}: {subscription} runs with {stored[:40]} shards, as Redis or the ledger's "
+        "rounds say; put the old number back, or drain as docs/how-to/change-shards.md says before changing it. If no "
+        f"process has that number: HSET {key} shards {shards}"
     )

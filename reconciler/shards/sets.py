@@ -214,13 +214,17 @@ class RedisCommitSets:
             raise refused
 
     def stored_shards(self, subscription: Subscription) -> int | None:
-        """Number of shards that `reconciler run` wrote down; None: not written, or this login may not read it."""
+        """Number of shards that `reconciler run` wrote down; None: not written, no number (of another program: `run`
+        tells it), or this login may not read it."""
         with translated_errors():
             try:
                 stored: Any = self._client.hget(meta_key(subscription), "shards")
             except exceptions.NoPermissionError:
                 return None
-        return _offset(stored)
+        try:
+            return _offset(stored)
+        except MalformedInput:
+            return None
 
 
 def _members_by_shard(unique_keys: Iterable[str], shards: int) -> Iterator[tuple[int, list[bytes]]]:

@@ -6,10 +6,10 @@ from reconciler.announcing.consumer import AnnouncementConsumer, process_token
 from reconciler.announcing.rules import AnnouncementRules
 from reconciler.announcing.source import RemotingAnnouncementSource
 from reconciler.announcing.step import AnnouncementStep
-from reconciler.errors import InvalidValue
 from reconciler.settings.schema import Settings
-from reconciler.shards.sets import RedisCommitSets, RedisHalfSets
+from reconciler.shards.sets import RedisHalfSets
 from reconciler.wiring.connections import Connections
+from reconciler.wiring.shard_numbers import ShardNumbers
 from reconciler.wiring.subscriptions import subscription_of
 
 __all__ = ["AnnouncementConsumer", "build_announcement_consumer", "has_outbox", "require_stored_shards"]
@@ -21,6 +21,7 @@ def build_announcement_consumer(connections: Connections) -> AnnouncementConsume
     source = RemotingAnnouncementSource(connections.rocketmq.client, connections.rocketmq.routes)
     half_sets = RedisHalfSets(connections.redis, clock=connections.clock)
     token = process_token()
+    numbers = connections.shared(ShardNumbers)
     steps = [
         AnnouncementStep(
             subscription_of(settings, configured),
@@ -40,6 +41,7 @@ def build_announcement_consumer(connections: Connections) -> AnnouncementConsume
             clock=connections.clock,
             half_set_keys_max=settings.redis.half_set_keys_max,
             lease_seconds=settings.rounds.lease_seconds,
+            why_refused=numbers.problem,
         )
         for configured in settings.subscriptions
     ]
@@ -52,11 +54,6 @@ def has_outbox(settings: Settings, topic: str) -> bool:
 
 
 def require_stored_shards(connections: Connections) -> None:
-    """Raises InvalidValue if `reconciler run` wrote down another number of shards for a subscription."""
-    settings, sets = connections.settings, RedisCommitSets(connections.redis)
-    for configured in settings.subscriptions:
-        subscription = subscription_of(settings, configured)
-        stored = sets.stored_shards(subscription)
-        if stored not in (None, settings.unique_key_topic.queues):
-            expected = f"{subscription} runs with {stored} shards: put that number back, or drain as the docs say"
-            raise InvalidValue("unique_key_topic.queues", settings.unique_key_topic.queues, expected)
+    """Raises ConfigurationError if `reconciler run` wrote down another number of shards for every subscription. One
+    that differs from the others is left alone."""
+    connections.shared(ShardNumbers).require_one()

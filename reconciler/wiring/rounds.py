@@ -27,7 +27,6 @@ from reconciler.policy.shard_rounds import ShardRounds
 from reconciler.settings.schema import Settings
 from reconciler.shards.client import RoundRedis, open_redis
 from reconciler.shards.commit_samples import sample_commit_sets
-from reconciler.shards.count import require_shard_count
 from reconciler.shards.key_places import places_of
 from reconciler.shards.memory import RedisShardMemory
 from reconciler.shards.round_leases import RedisRoundLeases
@@ -37,6 +36,7 @@ from reconciler.wiring.evidence import build_witnesses, inbox_evidence, reused_o
 from reconciler.wiring.history import SeveralSinks, history_generations
 from reconciler.wiring.metrics import Metering
 from reconciler.wiring.redis_safety import require_safe_redis
+from reconciler.wiring.shard_numbers import ShardNumbers
 from reconciler.wiring.subscriptions import subscription_of
 from reconciler.wiring.workers import workers_of
 
@@ -138,6 +138,7 @@ class RoundAssembly:
         self.events: EventSink = SeveralSinks(EventLog(), *(sink for sink in more if sink is not None))
         self._connections = connections
         self._workers = connections.shared(_start_workers)
+        self.shard_numbers = connections.shared(ShardNumbers)
 
     @property
     def subscriptions(self) -> list[Subscription]:
@@ -148,9 +149,10 @@ class RoundAssembly:
         """Raises ConfigurationError for a Redis that could lose what it acknowledged, RedisAway."""
         require_safe_redis(self.redis, self.settings)
 
-    def require_shard_count(self, subscription: Subscription) -> None:
-        """Writes the number of shards down where none is; raises ConfigurationError for another one, RedisAway."""
-        require_shard_count(self.redis.client, subscription, self.settings.unique_key_topic.queues)
+    def keep_shard_count(self, subscription: Subscription) -> str | None:
+        """Writes the number of shards down where none is. Returns why the subscription gets no round; raises
+        ConfigurationError where it is the settings that differ, RedisAway and DatabaseAway."""
+        return self.shard_numbers.keep(subscription)
 
     def sample_commit_sets(self, subscription: Subscription, *, shards: int) -> Iterator[tuple[Shard, bytes]]:
         """A few consumed keys of the last rounds. Raises RedisAway."""

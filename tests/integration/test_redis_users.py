@@ -22,7 +22,7 @@ from reconciler.policy.ports import AnnouncementQueue
 from reconciler.shards.access import RedisClient, open_client, translated_errors
 from reconciler.shards.checks import Severity, check_redis, require_safe
 from reconciler.shards.client import open_redis
-from reconciler.shards.count import require_shard_count
+from reconciler.shards.count import keep_shard_count
 from reconciler.shards.environment_uses import RedisEnvironmentUses
 from reconciler.shards.key_places import places_of
 from reconciler.shards.memory import RedisShardMemory
@@ -96,7 +96,7 @@ def announce(url: str) -> None:
 def reconcile(url: str) -> None:
     with closing(open_redis(url, timeout_seconds=5)) as rounds:
         require_safe(check_redis(rounds.client, environment=ENVIRONMENT))
-        require_shard_count(rounds.client, OF, 1)
+        keep_shard_count(rounds.client, OF, 1)
         leases = RedisRoundLeases(rounds.client)
         assert leases.take(SHARD, token="a", lease_seconds=9)
         assert leases.take(SHARD, token="a", lease_seconds=9)

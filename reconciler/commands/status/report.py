@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -343,6 +344,8 @@ def read_status(connections: Connections, *, rounds_within_seconds: float | None
                     now_ms=now_ms,
                     within_seconds=rounds_within_seconds,
                 )
+                with suppress(RedisAway):  # `away` has it
+                    late += filter(None, [assembly.shard_numbers.problem(plan.subscription)])
             statuses.append(_status_of(assembly, topic, plan, last, accounting, asked_ms=now_ms))
     unknown = {} if accounting is None else accounting.undecided
     late += [*other_clusters(connections), *told_of_renames(connections)]

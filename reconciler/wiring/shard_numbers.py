@@ -1,0 +1,87 @@
+"""Whether a subscription has the number of shards of the settings: two numbers would put one key into two places.
+
+Redis has the number beside the sets. One that lost its memory has none; then the rounds of the ledger tell: of two
+processes with different settings the one is refused that had no rounds before, and not the one that is slower.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from reconciler.contract.subscription import Subscription
+from reconciler.errors import ConfigurationError, DatabaseAway
+from reconciler.policy.account import shards_that_differ
+from reconciler.shards.count import keep_shard_count, stored_shard_count, why_refused
+from reconciler.wiring.connections import Connections
+from reconciler.wiring.rights import lacks_right
+from reconciler.wiring.subscriptions import subscription_of
+
+logger = logging.getLogger(__name__)
+
+
+class ShardNumbers:
+    """Numbers of every subscription of the settings. Shared by threads. Raises RedisAway and DatabaseAway."""
+
+    def __init__(self, connections: Connections) -> None:
+        settings = connections.settings
+        self._connections = connections
+        self._shards = settings.unique_key_topic.queues
+        self._subscriptions = [subscription_of(settings, configured) for configured in settings.subscriptions]
+        self._lock = threading.Lock()
+        self._told: dict[Subscription, str] = {}
+
+    def problem(self, subscription: Subscription) -> str | None:
+        """Why nothing may be done with its sets; None: nothing speaks against it. Reads only."""
+        number = self._number_of(subscription)
+        return None if number in (None, str(self._shards)) else why_refused(subscription, number, self._shards)
+
+    def keep(self, subscription: Subscription) -> str | None:
+        """The problem, told once; without one the number is written down where there is none.
+
+        Raises ConfigurationError where every subscription that has a number has the same other one: then it is the
+        settings that are wrong, also for a subscription that has none yet.
+        """
+        number = self._number_of(subscription)
+        if number == str(self._shards):
+            self._note(subscription, None)
+            return None
+        numbers = {self._number_of(one) for one in self._subscriptions} - {None}
+        if len(numbers) == 1 and numbers != {str(self._shards)}:
+            raise ConfigurationError(why_refused(subscription, numbers.pop(), self._shards))
+        if number is None:
+            keep_shard_count(self._connections.redis, subscription, self._shards)
+            return None
+        why = why_refused(subscription, number, self._shards)
+        self._note(subscription, why)
+        return why
+
+    def require_one(self) -> None:
+        """Raises ConfigurationError as keep() does; writes nothing."""
+        numbers = {one: self._number_of(one) for one in self._subscriptions}
+        found = set(numbers.values()) - {None}
+        if len(found) == 1 and found != {str(self._shards)}:
+            first = next(one for one, number in numbers.items() if number is not None)
+            raise ConfigurationError(why_refused(first, found.pop(), self._shards))
+
+    def _number_of(self, subscription: Subscription) -> str | None:
+        """As Redis has it, or else the ledger; None: neither has one."""
+        stored = stored_shard_count(self._connections.redis, subscription)
+        if stored is not None:
+            return stored
+        try:
+            rounds = self._connections.ledger.reports.last_rounds(subscription)
+        except DatabaseAway as error:
+            if lacks_right(error):  # consumers of announcements need none to read rounds
+                return None
+            raise
+        differing = shards_that_differ(rounds, self._shards)
+        return None if differing is None else str(differing)
+
+    def _note(self, subscription: Subscription, why: str | None) -> None:
+        with self._lock:
+            before = self._told.pop(subscription, None)
+            if why is not None:
+                self._told[subscription] = why
+        if why is not None and why != before:
+            logger.error("subscription_waits", extra={"subscription": str(subscription), "detail": why})
