@@ -344,11 +344,9 @@ def read_status(connections: Connections, *, rounds_within_seconds: float | None
                     now_ms=now_ms,
                     within_seconds=rounds_within_seconds,
                 )
-                with suppress(RedisAway):  # `away` has it
-                    late += filter(None, [assembly.shard_numbers.problem(plan.subscription)])
             statuses.append(_status_of(assembly, topic, plan, last, accounting, asked_ms=now_ms))
     unknown = {} if accounting is None else accounting.undecided
-    late += [*other_clusters(connections), *told_of_renames(connections)]
+    late += [*other_clusters(connections), *told_of_renames(connections), *(_other_shards(assembly) if is_full else ())]
     doubted = unproved(connections)
     late += blind(doubted, within_seconds=limit_seconds(settings, rounds_within_seconds))
     history, history_away = read_overview(settings, assembly.subscriptions)
@@ -379,6 +377,12 @@ def read_status(connections: Connections, *, rounds_within_seconds: float | None
             *(_on_its_way(connections, assembly, newest, now_ms=now_ms) if is_full else ()),
         ),
     )
+
+
+def _other_shards(assembly: RoundAssembly) -> Iterator[str]:
+    """One line a subscription that gets no rounds, since its number of shards is another one."""
+    with suppress(RedisAway):  # `away` has it
+        yield from filter(None, map(assembly.shard_numbers.problem, assembly.subscriptions))
 
 
 def _who_is_away(connections: Connections) -> tuple[str, ...]:
