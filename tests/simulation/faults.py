@@ -103,10 +103,11 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
     ),
     "groups added": ("group added", "message from before a group was added"),
     "groups renamed": ("group renamed", "member came while a group was renamed", "died while a group was renamed"),
+    "late rows": ("commit long after its row was written",),
     "business queues": ("business queues began anew", "business queues lost their tail"),
 }  # fmt: skip
 #: Faults of histories of their own: no history has them by chance.
-ASKED_FOR = frozenset({"groups added", "groups renamed", "business queues"})
+ASKED_FOR = frozenset({"groups added", "groups renamed", "late rows", "business queues"})
 
 
 def fired(seen: Mapping[str, int]) -> dict[str, int]:

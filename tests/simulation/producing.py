@@ -264,7 +264,7 @@ class ProducingService:
                         self._world.kernel.saw("commit forgotten", tx.unique_key[-4:])
                         connection.undo()
                     elif order.commits_late:
-                        self._process.spawn(connection.commit_quietly, after=3 * self._world.kernel.dice.random())
+                        self._process.spawn(connection.commit_quietly, after=self._late_seconds(tx.unique_key))
                     else:
                         connection.commit()
                 except Exception:
@@ -272,6 +272,15 @@ class ProducingService:
                     raise
         except (ReconcilerError, DriverError, BusinessError):
             return
+
+    def _late_seconds(self, key: str) -> float:
+        """How long after the end of its block a transaction commits: some seconds, or most of a minute."""
+        dice = self._world.kernel.dice
+        late = 3 * dice.random()
+        if not self._world.swarm.of("late rows"):
+            return late
+        self._world.kernel.saw("commit long after its row was written", key[-4:])
+        return 25 + 30 * dice.random()
 
 
 class Sweeping:

@@ -96,7 +96,7 @@ class Troubles:
             body=b"order %d" % number,
             rolls_back=random() < 0.1 * of("rollbacks", 0.0),
             forgets_commit=random() < 0.05 * of("forgotten commits", 0.0),
-            commits_late=random() < 0.05 * of("late commits", 0.0),
+            commits_late=random() < 0.05 * of("late commits", 0.0) or (bool(of("late rows")) and random() < 0.15),
             business_seconds=swarm.local_transaction_timeout * 0.8 * random()
             if random() < 0.03 * of("long transactions", 0.0)
             else 0.0,
