@@ -7,7 +7,7 @@ announced, and which were announced without a verdict in the ledger.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -201,10 +201,18 @@ class OutboxInspector:
         newest = sa.select(*(outbox.c[name] for name in _BUSINESS_NAMES)).where(*conditions)
         newest = newest.order_by(outbox.c.created_at_ms.desc()).limit(limit)
         counted = sa.select(sa.literal(1)).where(*conditions).limit(limit + ROWS_COUNTED_MAX + 1).subquery()
-        with reading(self._engine) as connection:
-            rows = [_BUSINESS.parse(row) for row in connection.execute(newest)]
-            is_full = len(rows) == limit
-            total = connection.scalar(sa.select(sa.func.count()).select_from(counted)) if is_full else len(rows)
-        is_replica = not rows and WitnessDatabase(self._engine, outbox).role().is_primary is False
-        doubt = f"no row, {NOT_PROVED}: a replica" if is_replica else ""
-        return BusinessRows(newest=rows, older=(total or 0) - len(rows), doubt=doubt)
+
+        def read() -> BusinessRows:
+            with reading(self._engine) as connection:
+                rows = [_BUSINESS.parse(row) for row in connection.execute(newest)]
+                is_full = len(rows) == limit
+                total = connection.scalar(sa.select(sa.func.count()).select_from(counted)) if is_full else len(rows)
+            return BusinessRows(newest=rows, older=(total or 0) - len(rows))
+
+        found = read()
+        if found.newest:
+            return found
+        role = WitnessDatabase(self._engine, outbox).role()
+        if role.is_primary is False:
+            return replace(found, doubt=f"no row, {NOT_PROVED}: {role.kind}")
+        return read() if role.is_node else found

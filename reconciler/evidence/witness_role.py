@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from reconciler.errors import ReconcilerError
 from reconciler.sql.engines import database_now_ms, reading
 from reconciler.sql.identity import SIGN_OF_LIFE_ID
+from reconciler.sql.products import Product, product_of
 from reconciler.sql.tables import inbox, is_view, outbox, outbox_identity
 from reconciler.sql.witness_database import HIDES_ROWS, NOT_PROVED, DatabaseRole, WitnessDatabase
 
@@ -32,6 +33,10 @@ class WitnessRole:
     swept_seconds: float | None = None
     #: Proofs of being a primary that the login may not read, each with its remedy.
     unread: tuple[str, ...] = ()
+    #: What would make a primary of it, as far as one of its own variables says so.
+    remedies: tuple[str, ...] = ()
+    #: Another product than the protocol's own server.
+    product: Product = Product()
     #: What is read is no table of its own.
     is_view: bool = False
 
@@ -65,13 +70,14 @@ class WitnessRole:
         if self.role.is_primary is not False:
             primary = f"{NOT_PROVED}: {'; '.join(self.unread)}" if self.unread else "a primary"
             return f"{primary}; {NO_SWEEP}" if self.tree == "outbox" and self.swept_seconds is None else primary
+        kind = self.role.kind
         if self.tree == "inbox":
-            return f"{NOT_PROVED}: a replica"
+            return f"{NOT_PROVED}: {kind}"
         if self.role.swept_at_ms is None or self.swept_seconds is None:
-            return f"{NOT_PROVED}: a replica, no sign of life of a sweep has come to it"
+            return f"{NOT_PROVED}: {kind}, no sign of life of a sweep has come to it"
         where = "old" if self.swept_seconds >= 0 else "ahead of its clock"
         seconds = f"{abs(self.swept_seconds):.0f} s"
-        return f"{NOT_PROVED}: a replica, the last sign of life that has come to it is {seconds} {where}"
+        return f"{NOT_PROVED}: {kind}, the last sign of life that has come to it is {seconds} {where}"
 
     @property
     def remedy(self) -> str:
@@ -82,23 +88,28 @@ class WitnessRole:
                 f"{self.tree} FOR SELECT TO ... USING (true)"
             )
         if self.tree == "inbox":
-            return "point inbox_url at the primary: a missing effect is UNKNOWN until then, and nothing is repaired"
-        return (
-            "point outbox_url at the primary, or let the replica replicate and `reconciler sweep` run on the primary "
-            f"{SWEEP_RIGHT}: what it lacks is UNKNOWN until then"
-        )
+            first = "point inbox_url at the primary: a missing effect is UNKNOWN until then, and nothing is repaired"
+        else:
+            first = (
+                "point outbox_url at the primary, or let the replica replicate and `reconciler sweep` run on the "
+                f"primary {SWEEP_RIGHT}: what it lacks is UNKNOWN until then"
+            )
+        return "; ".join((first, *self.remedies))
 
 
 def read_role(engine: sa.Engine, *, name: str, tree: str) -> WitnessRole:
     """Asks one database. Raises DatabaseAway, or ConfigurationError where the tables are missing."""
     is_outbox = tree == "outbox"
     database = WitnessDatabase(engine, outbox if is_outbox else inbox, is_outbox=is_outbox)
+    role = database.role()
     return WitnessRole(
         name=name,
         tree=tree,
-        role=database.role(),
+        role=role,
         swept_seconds=_swept_seconds(engine) if is_outbox else None,
         unread=database.unread(),
+        remedies=() if role.is_primary is not False else database.remedies(is_node=role.is_node),
+        product=product_of(engine),
         is_view=_is_view(engine, (outbox if is_outbox else inbox).name),
     )
 

@@ -7,25 +7,30 @@ the proof is part of the statement that it is for, also when no row matches.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from reconciler.clock import Clock, SystemClock, utc_text
 from reconciler.contract.defaults import SKEW_MARGIN_SECONDS
-from reconciler.errors import ReconcilerError, StatementTooSlow
+from reconciler.errors import DatabaseSilent, ReconcilerError, StatementTooSlow
 from reconciler.policy.evidence import Presence, WitnessAnswer
 from reconciler.policy.ports import WHENEVER_COMMITTED_MS
-from reconciler.sql.engines import class_names, lacks_schema, reading, translated_errors
+from reconciler.sql.engines import class_names, is_silent, lacks_schema, reading, shown, translated_errors
 from reconciler.sql.identity import IDENTITY_ID, SIGN_OF_LIFE_ID
 from reconciler.sql.key_probes import probe
 from reconciler.sql.silence import slowness_of
 from reconciler.sql.tables import column_names, outbox_identity
 from reconciler.sql.timely_pages import TimelyPages
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 #: A table that lacks a newer column is asked for it again after this.
 UPGRADE_SECONDS = 60.0
@@ -33,6 +38,8 @@ UPGRADE_SECONDS = 60.0
 NOT_PROVED = "not proved to be a primary"
 #: How often the keys of a statement are halved that the database ended for its time, until the database is called away.
 HALVINGS_MAX = 2
+#: What is said of a node of a cluster that may lack what others have committed.
+BEHIND = "a node of a cluster that has not shown that it is up to date"
 #: What is said of a login that may not see every row.
 HIDES_ROWS = "row security may hide rows from this login"
 
@@ -54,6 +61,14 @@ class DatabaseRole:
     #: Outbox: the name of the database that the statement ran in (`reconciler_outbox_identity`), which halves carry as
     #: their mark. None: it may not be read, or lies in another schema than the rows.
     identity: str | None = None
+    #: A node of a Galera cluster. `is_primary` is True of one that has waited, in the same statement, for all that the
+    #: cluster had committed before.
+    is_node: bool = False
+
+    @property
+    def kind(self) -> str:
+        """What a server is that is no primary."""
+        return BEHIND if self.is_node else "a replica"
 
     def proves_absence(self, not_before_ms: int | None = None) -> bool:
         """True if every row that was committed before the time is here; None: of an inbox, which needs a primary only.
@@ -84,10 +99,10 @@ def absence(witness: str, role: DatabaseRole, not_before_ms: int | None = None) 
 
 def _doubt(role: DatabaseRole, not_before_ms: int | None) -> str:
     if not_before_ms is None:
-        return NOT_PROVED
+        return f"{NOT_PROVED}: {role.kind}" if role.is_node else NOT_PROVED
     if role.hides_rows:
         return HIDES_ROWS
-    what = "a replica" if role.is_primary is False else "it may be a former one"
+    what = role.kind if role.is_primary is False else "it may be a former one"
     life = f"its last sign of life is of {utc_text(role.swept_at_ms)}" if role.swept_at_ms else "without a sign of life"
     ahead = ", which lies ahead of the clocks here" if role.is_life_ahead else ""
     return f"{NOT_PROVED}: {what}, {life}{ahead}"
@@ -100,6 +115,8 @@ class _Word:
     sql: str
     #: What lets a login read it.
     mend: str
+    #: What makes it true of a primary of which it is false.
+    remedy: str = ""
 
 
 _ANY_LOGIN = "every login of a real server may: is a proxy or another product in between?"
@@ -128,7 +145,8 @@ _READ_ONLY = (
 # A replica may well have read_only = 0. MariaDB shows every login the heartbeat of the replication without a name,
 # running or stopped, how many replications run, and how far any has come. RESET SLAVE ALL leaves the heartbeat until
 # the next start, so one whose newest transactions are its own was promoted: those of all domains, since a write by hand
-# on a replica with a domain of its own stays the newest there. Without a binary log own transactions have no number.
+# on a replica with a domain of its own stays the newest there. Without a binary log own transactions have no number:
+# a replication under a name that was stopped, and one that has ended, look the same there.
 _MARIADB = (
     _Word(
         "(NOT EXISTS (SELECT 1 FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_VALUE > 0 "
@@ -137,11 +155,25 @@ _MARIADB = (
         _ANY_LOGIN,
     ),
     _Word(
-        "(@@global.gtid_slave_pos = '' OR @@global.log_bin = 0 "
-        "OR LOCATE(CONCAT('-', @@global.server_id, '-'), @@global.gtid_current_pos) > 0)",
+        "(@@global.gtid_slave_pos = '' OR (@@global.log_bin <> 0 "
+        "AND LOCATE(CONCAT('-', @@global.server_id, '-'), @@global.gtid_current_pos) > 0))",
         _ANY_LOGIN,
+        "if it was promoted and follows no server any more: SET GLOBAL gtid_slave_pos = '', or give it a binary log "
+        "(docs/reference/databases.md#replicas-and-splitting-proxies)",
     ),
 )
+# Every node of Galera calls itself a primary, and applies what others have committed a moment, or much, later. It waits
+# for it before the first statement of a transaction; later in one it ignores the setting without a word. A read that is
+# allowed to be a dirty one waits for nothing.
+_CAUGHT_UP = _Word(
+    "(@@wsrep_on = 0 OR ((@@session.wsrep_sync_wait & 1) = 1 AND @@session.wsrep_dirty_reads = 0))",
+    "let the login, or the proxy in between, SET SESSION wsrep_sync_wait",
+    "it did not apply in time what the cluster has committed: is its applier held, or the node desynced?",
+)
+_WAIT = "SET SESSION wsrep_sync_wait = 1, wsrep_dirty_reads = 0"
+_WAIT_NO_MORE = "SET SESSION wsrep_sync_wait = DEFAULT, wsrep_dirty_reads = DEFAULT"
+#: How Galera says that a wait has had its time (repl.causal_read_timeout, 30 s).
+_WAITED_TOO_LONG = 1205
 _MYSQL = (
     _Word(
         "NOT EXISTS (SELECT 1 FROM performance_schema.replication_connection_configuration "
@@ -155,7 +187,7 @@ _IDENTITY = f"(SELECT identity FROM {outbox_identity.name} WHERE id = {IDENTITY_
 #: nothing about the rows.
 _SCHEMA = "(SELECT relnamespace FROM pg_catalog.pg_class WHERE oid = to_regclass('{table}'))"
 #: MySQL and MariaDB: a database, a table, a column, a variable that the login must not see or that is not there.
-_UNREADABLE = frozenset({1044, 1049, 1054, 1109, 1142, 1143, 1146, 1193, 1227, 1370})
+_UNREADABLE = frozenset({1044, 1049, 1054, 1109, 1142, 1143, 1146, 1193, 1227, 1238, 1370})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +198,13 @@ class _Words:
     swept_at_ms: str = "NULL"
     hides_rows: str = "NULL"
     identity: str = "NULL"
+    #: Galera: whether the statement has all that the cluster had committed before.
+    caught_up: str = ""
+    is_node: str = "0"
+    #: The login may let a statement wait for that.
+    can_wait: bool = False
+    #: The conditions of a primary that were read.
+    conditions: tuple[_Word, ...] = ()
     unread: tuple[str, ...] = ()
     has_newer: bool = False
     #: Monotonic second of the answer.
@@ -261,9 +300,47 @@ class WitnessDatabase:
         self, query: sa.Select[Any], column: sa.Column[str], keys: Sequence[str]
     ) -> tuple[DatabaseRole, list[sa.Row[Any]]]:
         words = self._readable()
-        with self._trusting_words(), reading(self.engine) as connection:
+
+        def ask(connection: sa.Connection, keys: Sequence[str]) -> tuple[DatabaseRole, list[sa.Row[Any]]]:
             rows = probe(connection, query, column, keys, always=_role(words)).all()
-        return _role_of(rows[0]), [row for row in rows if getattr(row, column.name) is not None]
+            return _role_of(rows[0]), [row for row in rows if getattr(row, column.name) is not None]
+
+        with self._trusting_words():
+            with reading(self.engine) as connection:
+                role, rows = ask(connection, keys)
+            found = {getattr(row, column.name) for row in rows}
+            missing = [key for key in keys if key not in found]
+            if missing and self._may_wait(words, role):
+                role, more = self._after_a_wait(lambda connection: ask(connection, missing)) or (role, [])
+                rows += more
+        return role, rows
+
+    def _may_wait(self, words: _Words, role: DatabaseRole) -> bool:
+        return words.can_wait and role.is_node and role.is_primary is False
+
+    def _after_a_wait(self, ask: Callable[[sa.Connection], T]) -> T | None:
+        """What a node of a cluster answers once it has all that the cluster has committed. None: it has not come to it
+        in time; then it is not asked for that for a while, and whatever else is asked of it goes on."""
+        behind = slowness_of(self.engine, "wsrep_sync_wait")
+        try:
+            with nullcontext() if behind is None else behind.asking(), reading(self.engine) as connection:
+                return self._waiting(connection, ask)
+        except (StatementTooSlow, DatabaseSilent) as error:
+            logger.debug("%s", error)
+            return None
+
+    def _waiting(self, connection: sa.Connection, ask: Callable[[sa.Connection], T]) -> T:
+        connection.exec_driver_sql(_WAIT)
+        try:
+            return ask(connection)
+        except DBAPIError as error:
+            # The server is waiting, and ends no statement meanwhile: this side's deadline says nothing of it.
+            if is_silent(error.orig) or _number(error) == _WAITED_TOO_LONG:
+                raise StatementTooSlow(f"{shown(self.engine)}: {BEHIND}: {error.orig}") from error
+            raise
+        finally:
+            if not connection.invalidated:
+                connection.exec_driver_sql(_WAIT_NO_MORE)
 
     @contextmanager
     def _trusting_words(self) -> Iterator[None]:
@@ -282,10 +359,26 @@ class WitnessDatabase:
         return self._newer if self._readable().has_newer else sa.null().label(self._newer.name)
 
     def role(self) -> DatabaseRole:
-        """The role alone, for people. Raises DatabaseAway."""
-        role = _role(self._readable())
+        """The role alone, for people; what is asked of the same server afterwards has all that it has now. Raises
+        DatabaseAway."""
+        words = self._readable()
+
+        def ask(connection: sa.Connection) -> DatabaseRole:
+            return _role_of(connection.execute(sa.select(_role(words))).one())
+
         with reading(self.engine) as connection:
-            return _role_of(connection.execute(sa.select(role)).one())
+            role = ask(connection)
+        return (self._after_a_wait(ask) or role) if self._may_wait(words, role) else role
+
+    def remedies(self, *, is_node: bool) -> tuple[str, ...]:
+        """What would make a primary of it, by the conditions that are false now. Raises DatabaseAway."""
+        words = [word for word in self._readable().conditions if word.remedy]
+        words += [_CAUGHT_UP] if is_node else []
+        if not words:
+            return ()
+        with reading(self.engine) as connection:
+            values: Sequence[Any] = connection.execute(sa.select(*(sa.literal_column(w.sql) for w in words))).one()
+        return tuple(word.remedy for word, is_true in zip(words, values, strict=True) if not is_true)
 
     def is_no_replica(self) -> sa.ColumnElement[bool]:
         """Condition of a statement that must not run on a replica; true if the role is unknown. Raises DatabaseAway."""
@@ -315,7 +408,7 @@ class WitnessDatabase:
         if connection.dialect.name == "sqlite":
             identity = self._own(connection, _IDENTITY)
             return _Words(is_primary="1", identity=identity, has_newer=self._has_newer(connection), read_at=now)
-        read: list[str] = []
+        read: list[_Word] = []
         unread: list[str] = []
         hides_rows = "NULL"
         is_postgresql = connection.dialect.name == "postgresql"
@@ -327,8 +420,14 @@ class WitnessDatabase:
             elif word is _HIDES_ROWS:
                 hides_rows = sql
             else:
-                read.append(sql)
-        is_primary = " AND ".join(read) or "NULL"
+                read.append(replace(word, sql=sql))
+        is_primary = " AND ".join(word.sql for word in read) or "NULL"
+        is_clustered = not is_postgresql and _refusal(connection, _CAUGHT_UP.sql) is None
+        refusal = _refusal_to_wait(connection) if is_clustered else None
+        if refusal is not None:
+            unread.append(f"{refusal}: {_CAUGHT_UP.mend}")
+        # Nothing would be repaired without an inbox; an outbox has its sign of life.
+        counts = is_clustered and (refusal is None or self._is_outbox)
         life, identity = _SIGN_OF_LIFE, _IDENTITY
         if is_postgresql:
             # A replica of the whole server commits in its primary's order; a logical subscription keeps no such order.
@@ -340,6 +439,10 @@ class WitnessDatabase:
             swept_at_ms=self._own(connection, life),
             hides_rows=hides_rows,
             identity=self._own(connection, identity),
+            caught_up=_CAUGHT_UP.sql if counts else "",
+            is_node="@@wsrep_on" if counts else "0",
+            can_wait=is_clustered and refusal is None,
+            conditions=tuple(read),
             unread=tuple(unread),
             has_newer=self._has_newer(connection),
             read_at=now,
@@ -362,13 +465,33 @@ def _refusal(connection: sa.Connection, sql: str) -> str | None:
         with connection.begin():
             connection.execute(sa.select(sa.literal_column(sql)))
     except DBAPIError as error:
-        number = next(iter(getattr(error.orig, "args", ())), None)
+        number = _number(error)
         is_refused = "ProgrammingError" in class_names(error.orig) or number in _UNREADABLE
         is_refused = is_refused or lacks_schema(str(error.orig))
         if is_refused and not error.connection_invalidated:
             return str(error.orig).strip().splitlines()[0][:200]
         raise
     return None
+
+
+def _number(error: DBAPIError) -> object:
+    """MySQL's and MariaDB's number of an error."""
+    return next(iter(getattr(error.orig, "args", ())), None)
+
+
+def _refusal_to_wait(connection: sa.Connection) -> str | None:
+    """Why no statement of this login can wait for the cluster; None: it can, or this is no node of one."""
+    try:
+        with connection.begin():
+            connection.exec_driver_sql(_WAIT)
+            connection.exec_driver_sql("SET @reconciler_waits = @@session.wsrep_sync_wait")  # a SELECT would wait
+            connection.exec_driver_sql(_WAIT_NO_MORE)
+            takes = connection.exec_driver_sql("SELECT @reconciler_waits & 1 OR @@wsrep_on = 0").scalar()
+    except DBAPIError as error:
+        if error.connection_invalidated or _number(error) not in _UNREADABLE:
+            raise
+        return str(error.orig).strip().splitlines()[0][:200]
+    return None if takes else "wsrep_sync_wait stays 0"
 
 
 def _least(roles: Sequence[DatabaseRole]) -> DatabaseRole:
@@ -385,24 +508,28 @@ def _least(roles: Sequence[DatabaseRole]) -> DatabaseRole:
         is_primary=is_primary,
         swept_at_ms=None if is_without else min(lives),
         hides_rows=any(role.hides_rows for role in roles),
+        is_node=any(role.is_node for role in roles),
         identity=names.pop() if len(names) == 1 else None,
     )
 
 
 def _role(words: _Words) -> sa.Subquery:
+    is_primary = f"({words.is_primary}) AND {words.caught_up}" if words.caught_up else words.is_primary
     return sa.select(
-        sa.literal_column(words.is_primary).label("is_primary"),
+        sa.literal_column(is_primary).label("is_primary"),
         sa.literal_column(words.swept_at_ms, sa.BigInteger()).label("swept_at_ms"),
         sa.literal_column(words.hides_rows).label("hides_rows"),
         sa.literal_column(words.identity, sa.Text()).label("identity"),
+        sa.literal_column(words.is_node).label("is_node"),
     ).subquery("role")
 
 
 def _role_of(row: Sequence[Any]) -> DatabaseRole:
-    is_primary, swept_at_ms, hides_rows, identity = row[:4]
+    is_primary, swept_at_ms, hides_rows, identity, is_node = row[:5]
     return DatabaseRole(
         is_primary=None if is_primary is None else bool(is_primary),
         swept_at_ms=swept_at_ms,
         hides_rows=bool(hides_rows),
         identity=None if identity is None else str(identity),
+        is_node=bool(is_node),
     )

@@ -118,6 +118,18 @@ def mariadb_missing() -> str | None:
     return "MariaDB is missing: apt-get install mariadb-server (Debian, Ubuntu) or brew install mariadb"
 
 
+def galera_provider() -> Path | None:
+    """The library that makes a MariaDB server a node of a cluster, wherever the distribution puts it."""
+    folders = ("/usr/lib/galera", "/usr/lib/galera-4", "/usr/lib64/galera", "/usr/lib64/galera-4")
+    found = (Path(folder) / "libgalera_smm.so" for folder in folders)
+    return next((path for path in found if path.exists()), None)
+
+
+def galera_missing() -> str | None:
+    """None, or how to get Galera and its MariaDB."""
+    return mariadb_missing() or (None if galera_provider() else "Galera is missing: apt-get install galera-4")
+
+
 def sql_missing(kind: str | None = None) -> str | None:
     """None, or what is missing: of one kind, or (without a kind) only if both servers are."""
     if kind == "postgres":

@@ -28,6 +28,8 @@ def check_primaries(connections: Connections) -> Sequence[Diagnosis]:
 
 def _diagnosis(witness: WitnessRole, within_seconds: float) -> Diagnosis:
     check, found = f"role of {witness.name}", witness.found
+    if witness.product.name:
+        found = f"{found} ({witness.product.name})"
     if witness.is_blind(within_seconds):
         return Diagnosis(check=check, level="fail", found=found, remedy=witness.remedy)
     if witness.role.hides_rows:
@@ -43,5 +45,8 @@ def _diagnosis(witness: WitnessRole, within_seconds: float) -> Diagnosis:
         if witness.swept_seconds is not None:
             found = f"{found}; no sweep has shown life for {within_seconds:.0f} s: what it lacks is UNKNOWN"
         remedy = f"let `reconciler sweep` run {SWEEP_RIGHT}; if it does run, is this a former primary, or a copy?"
+        return Diagnosis(check=check, level="note", found=found, remedy=remedy)
+    if not witness.product.is_tried:
+        remedy = "an absence counts all the same: docs/reference/set-ups.md says what is expected of this product"
         return Diagnosis(check=check, level="note", found=found, remedy=remedy)
     return Diagnosis(check=check, level="ok", found=found)

@@ -1,0 +1,78 @@
+"""Which product answers in the place of PostgreSQL, MySQL or MariaDB: others speak their protocols, and mean something
+else by a primary."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
+
+from reconciler.sql.engines import translated_errors
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """Empty: the very server of the protocol."""
+
+    name: str = ""
+    #: Whether an absence was tried on it (docs/reference/set-ups.md).
+    is_tried: bool = True
+
+
+#: What they say of themselves, in lower case.
+_SAID = {
+    "tidb": "TiDB",
+    "oceanbase": "OceanBase",
+    "polardb": "PolarDB",
+    "aurora": "Aurora",
+    "percona xtradb cluster": "Percona XtraDB Cluster",
+    "cockroachdb": "CockroachDB",
+    "-yb-": "YugabyteDB",
+    "greenplum": "Greenplum",
+}
+_GALERA = "Galera"
+_GROUP = "MySQL group replication"
+#: What is only there, or only filled, on one of them.
+_ONLY_THERE = {
+    "postgresql": {
+        "Aurora": "(SELECT 1 FROM pg_catalog.pg_proc WHERE proname = 'aurora_version' LIMIT 1)",
+        "PolarDB": "(SELECT 1 FROM pg_catalog.pg_proc WHERE proname = 'polar_version' LIMIT 1)",
+    },
+    "mysql": {
+        "Aurora": "@@aurora_version",
+        "PolarDB": "@@polardb_version",
+        "OceanBase": "@@ob_compatibility_mode",
+        "TiDB": "@@tidb_current_ts",
+        _GALERA: "NULLIF(@@wsrep_on, 0)",
+        _GROUP: "NULLIF(@@group_replication_group_name, '')",
+    },
+}
+
+
+def product_of(engine: sa.Engine) -> Product:
+    """Asks one database. Raises DatabaseAway."""
+    kind = "mysql" if engine.dialect.name == "mariadb" else engine.dialect.name
+    if kind == "sqlite":
+        return Product()
+    with translated_errors(engine), engine.connect() as connection:
+        said = [_value(connection, "version()")]
+        if kind == "mysql":
+            said.append(_value(connection, "@@version_comment"))
+        words = " ".join(said).lower()
+        name = next((name for text, name in _SAID.items() if text in words), "")
+        found = (other for other, sql in _ONLY_THERE[kind].items() if _value(connection, sql))
+        name = name or next(found, "")
+    return Product(name, is_tried=name in ("", _GALERA))
+
+
+def _value(connection: sa.Connection, sql: str) -> str:
+    """Empty: there is none, or it may not be read."""
+    try:
+        with connection.begin():
+            value = connection.execute(sa.select(sa.literal_column(sql))).scalar()
+    except DBAPIError as error:
+        if error.connection_invalidated:
+            raise
+        return ""
+    return "" if value is None else str(value)
