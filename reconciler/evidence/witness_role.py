@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from reconciler.errors import ReconcilerError
 from reconciler.sql.engines import database_now_ms, reading
 from reconciler.sql.identity import SIGN_OF_LIFE_ID
-from reconciler.sql.products import Product, product_of
+from reconciler.sql.products import THE_SERVER, Product, product_of
 from reconciler.sql.tables import inbox, is_view, outbox, outbox_identity
 from reconciler.sql.witness_database import HIDES_ROWS, NOT_PROVED, DatabaseRole, WitnessDatabase
 
@@ -36,7 +36,7 @@ class WitnessRole:
     #: What would make a primary of it, as far as one of its own variables says so.
     remedies: tuple[str, ...] = ()
     #: Another product than the protocol's own server.
-    product: Product = Product()
+    product: Product = THE_SERVER
     #: What is read is no table of its own.
     is_view: bool = False
 

@@ -20,6 +20,9 @@ class Product:
     is_tried: bool = True
 
 
+#: That of the protocol.
+THE_SERVER = Product()
+
 #: What they say of themselves, in lower case.
 _SAID = {
     "tidb": "TiDB",
@@ -54,7 +57,7 @@ def product_of(engine: sa.Engine) -> Product:
     """Asks one database. Raises DatabaseAway."""
     kind = "mysql" if engine.dialect.name == "mariadb" else engine.dialect.name
     if kind == "sqlite":
-        return Product()
+        return THE_SERVER
     with translated_errors(engine), engine.connect() as connection:
         said = [_value(connection, "version()")]
         if kind == "mysql":

@@ -156,8 +156,9 @@ class MariaDBReplica(MariaDBServer):
     """
 
     def __init__(self, primary: MariaDBServer, *, options: dict[str, str] | None = None, name: str = "") -> None:
-        """`name`: of the replication."""
-        super().__init__(options={"server-id": "2", "log-bin": "binary", **(options or {})})
+        """`name`: of the replication. The option `skip-log-bin`: without a binary log."""
+        log = {} if "skip-log-bin" in (options or {}) else {"log-bin": "binary"}
+        super().__init__(options={"server-id": "2", **log, **(options or {})})
         self._primary = primary
         self._name = name
 
@@ -165,8 +166,9 @@ class MariaDBReplica(MariaDBServer):
         """Starts it and the replication."""
         super().start()
         position = self._primary._execute("SELECT @@gtid_binlog_pos")
+        if "log-bin" in self.options:
+            self._execute("RESET MASTER")  # what made its users
         self._execute(
-            "RESET MASTER",  # what made its users
             f"SET GLOBAL gtid_slave_pos = '{position}'",
             f"CHANGE MASTER '{self._name}' TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {self._primary.port}, "
             f"MASTER_USER = '{USER}', MASTER_PASSWORD = '{self._primary._password}', MASTER_USE_GTID = slave_pos",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -110,6 +111,7 @@ def _engine(source: Source) -> sa.Engine:
         event.listen(engine, "connect", read_text, insert=True)  # SQLAlchemy's own asks for the server's release
     else:
         event.listen(engine, "connect", _mysql_read_only)
+        event.listen(engine, "connect", partial(_catch_up, source))
     return engine
 
 
@@ -136,6 +138,23 @@ def _sqlite_begin(connection: sa.Connection) -> None:
 def _mysql_read_only(connection: Any, _record: object) -> None:
     with closing(connection.cursor()) as cursor:
         cursor.execute("SET SESSION TRANSACTION READ ONLY")
+
+
+def _catch_up(source: Source, connection: Any, _record: object) -> None:
+    """A node of a Galera cluster applies what other nodes have committed a moment, or much, later: what is read on this
+    connection has all that was committed before it was opened. Other servers know no such wait."""
+    with closing(connection.cursor()) as cursor:
+        try:
+            cursor.execute("SET SESSION wsrep_sync_wait = 1, wsrep_dirty_reads = 0")
+        except connection.Error:
+            if not connection.open:
+                raise
+            return
+        try:
+            cursor.execute("SELECT 1")
+        except connection.Error as error:
+            message = f"{source}: the node has not applied in time what its cluster has committed: {error!s:.200}"
+            raise AuditError("inputs", message) from None
 
 
 def _translated(error: SQLAlchemyError, source: Source) -> AuditError:

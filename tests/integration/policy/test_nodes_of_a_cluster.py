@@ -10,13 +10,20 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.exc import OperationalError
 
+from checkback_consumers.effect import SqlInbox
+from checkback_consumers.inbox import InboxAnswer, InboxEntry
 from checkback_producers.check_answer import decide
 from checkback_producers.outbox import SqlOutbox
 from checkback_producers.ports import CheckedHalf, Outcome
+from reconciler.audit.collect.selection import Selection, read_rows
+from reconciler.audit.collect.sources import Source
+from reconciler.contract.evidence_layout import OUTBOX_EVIDENCE
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.evidence.inbox import SqlInboxEvidence
@@ -24,14 +31,17 @@ from reconciler.evidence.outbox import ReadOutbox, SqlOutboxReader
 from reconciler.evidence.outbox_inspection import OutboxInspector
 from reconciler.evidence.witness_role import read_role
 from reconciler.policy.evidence import Lookup, OutboxRow
-from reconciler.sql import schema, tables
-from reconciler.sql.engines import database_now_ms, open_engine, reading, writing
+from reconciler.sql import tables
+from reconciler.sql.engines import open_engine, reading, writing
 from reconciler.sql.witness_database import BEHIND, NOT_PROVED, WitnessDatabase
 from tests.integration.policy.test_replicas_as_witnesses import Databases, Pair, judged, verdict_of, world_of
+from tests.polling import eventually
 from tests.services import galera
 from tests.services.galera import GaleraNode
 from tests.services.requirements import require
 from tests.unit.policy.world import PRODUCER_GROUP, TOPIC, World, key
+
+pytestmark = pytest.mark.xdist_group("galera")
 
 #: The deadline of a statement in these tests.
 SECONDS = 2.0
@@ -134,6 +144,7 @@ def test_a_missing_row_counts_after_one_wait_for_the_cluster_and_a_row_that_is_t
         assert connection.exec_driver_sql("SELECT @@wsrep_sync_wait").scalar() == 0, "nothing is left to the session"
 
 
+@pytest.mark.nightly
 def test_a_row_that_comes_while_the_statement_waits_is_found(databases: Databases) -> None:
     databases.replica.pause()
     databases.commit(World().commit_locally(key(1)))
@@ -145,6 +156,7 @@ def test_a_row_that_comes_while_the_statement_waits_is_found(databases: Database
     assert found[0].is_found
 
 
+@pytest.mark.nightly
 def test_a_held_node_costs_one_deadline_and_what_it_has_counts_on(databases: Databases) -> None:
     databases.commit(World().commit_locally(key(1)))
     databases.replica.catch_up()
@@ -161,6 +173,7 @@ def test_a_held_node_costs_one_deadline_and_what_it_has_counts_on(databases: Dat
         assert causal_reads(databases) == before, "it is not asked to wait again at once"
 
 
+@pytest.mark.nightly
 def test_a_sign_of_life_proves_an_outbox_absence_on_a_held_node(databases: Databases) -> None:
     now_ms = databases.sweep()
     databases.replica.catch_up()
@@ -189,6 +202,7 @@ def test_a_node_is_told_as_a_primary_and_a_held_one_with_its_remedy(databases: D
     engine.dispose()
 
 
+@pytest.mark.nightly
 def test_a_business_id_is_looked_for_again_after_the_wait(databases: Databases) -> None:
     databases.replica.pause()
     with writing(databases.primary) as connection:
@@ -206,6 +220,7 @@ def test_a_business_id_is_looked_for_again_after_the_wait(databases: Databases) 
     assert found == [1]
 
 
+@pytest.mark.nightly
 def test_a_login_that_may_read_nothing_but_the_table_waits(databases: Databases) -> None:
     login = f"reader_{sa.make_url(databases.url).database}"[-30:]
     with writing(databases.primary) as connection:
@@ -239,5 +254,62 @@ def test_a_check_back_on_a_held_node_rolls_nothing_back_that_another_node_has_co
         assert answer.outcome is Outcome.UNKNOWN, answer.reason
     databases.replica.resume()
     databases.replica.catch_up()
-    with closing(SqlOutbox(databases.replica_url)) as outbox:
+    for url in (databases.url, databases.replica_url):
+        engine = open_engine(url)
+        with reading(engine) as connection:
+            assert connection.scalars(sa.select(tables.outbox.c.state)).all() == ["ANNOUNCED"], "as it was committed"
+        engine.dispose()
+    with closing(SqlOutbox(databases.url)) as outbox:
         assert decide(outbox, half, is_final=True).outcome is Outcome.COMMIT
+
+
+@pytest.mark.parametrize(
+    "unique_key", [key(1), pytest.param(key(2), marks=pytest.mark.nightly)], ids=["key", "business id"]
+)
+def test_a_second_effect_on_another_node_ends_at_its_commit_and_its_redelivery_is_a_duplicate(
+    databases: Databases, unique_key: str
+) -> None:
+    first = InboxEntry(group="billing", unique_key=key(1), topic=TOPIC, dedupe_key="order-1")
+    second = replace(first, unique_key=unique_key)
+    writer = open_engine(databases.replica_url)
+    with writing(databases.primary) as connection:
+        connection.exec_driver_sql("CREATE TABLE payment (id INT AUTO_INCREMENT PRIMARY KEY)")
+    databases.replica.catch_up()
+
+    def pay(connection: sa.Connection) -> None:
+        connection.exec_driver_sql("INSERT INTO payment VALUES (NULL)")
+
+    databases.replica.pause()
+    assert SqlInbox(databases.primary).apply_once(first, pay) is InboxAnswer.NEW
+    refused: list[object] = []
+
+    def again() -> None:
+        try:
+            SqlInbox(writer).apply_once(second, pay)
+        except OperationalError as error:
+            refused.append(error.orig.args[0] if error.orig else None)
+
+    working = threading.Thread(target=again)
+    working.start()
+    let_go_once_it_waits(databases, "COMMIT")
+    working.join()
+    assert refused == [1213], "a deadlock"
+    answer = InboxAnswer.DUPLICATE if second == first else InboxAnswer.DUPLICATE_BUSINESS
+    assert SqlInbox(writer).apply_once(second, pay) is answer
+    for engine in (databases.primary, writer):
+        with reading(engine) as connection:
+            assert connection.exec_driver_sql("SELECT COUNT(*) FROM payment").scalar() == 1
+    writer.dispose()
+
+
+def test_the_audit_reads_what_the_cluster_has_committed_or_ends_without_a_judgement(databases: Databases) -> None:
+    source = Source(kind="database", address=databases.replica_url, option="--outbox g")
+    selection = Selection(layout=OUTBOX_EVIDENCE, table="reconciler_outbox")
+    databases.replica.pause()
+    databases.commit(World().commit_locally(key(1)))
+    counts: list[int] = []
+    reading = threading.Thread(target=lambda: counts.extend(page.num_rows for page in read_rows(source, selection)))
+    reading.start()
+    let_go_once_it_waits(databases, "SELECT 1")
+    reading.join()
+    assert sum(counts) == 1

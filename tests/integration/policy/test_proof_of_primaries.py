@@ -13,7 +13,9 @@ from checkback_producers.announcer import AnnouncementRoute, Announcer
 from checkback_producers.outbox import SqlOutbox
 from checkback_producers.sweeper import OutboxSource, Sweeper
 from reconciler.errors import ConfigurationError
+from reconciler.evidence.inbox import SqlInboxEvidence
 from reconciler.evidence.outbox import ReadOutbox, SqlOutboxReader
+from reconciler.evidence.witness_role import read_role
 from reconciler.sql import schema, tables
 from reconciler.sql.engines import open_engine, reading, writing
 from reconciler.sql.identity import read_identity
@@ -21,6 +23,7 @@ from reconciler.sql.witness_database import DatabaseRole, WitnessDatabase
 from tests.services import mariadb
 from tests.services.postgres import PostgresServer
 from tests.services.requirements import require
+from tests.unit.policy.world import World
 from tests.unit.producers.test_sweeping import MemoryInboxes
 from tests.unit.producers.world import GROUP, TOPIC, MemoryAnnouncements, new_key
 
@@ -246,3 +249,39 @@ def test_a_write_by_hand_makes_no_primary_of_a_replica_with_a_domain_of_its_own(
             assert database.role().is_primary is False
             replica.pause()
             assert database.role().is_primary is False
+
+
+def without_a_binary_log(url: str, copy: mariadb.MariaDBReplica) -> tuple[str, str]:
+    """Of a message that the copy lacks: what it says of it, and what a person is told of the copy."""
+    engine = open_engine(copy.url(str(sa.make_url(url).database)))
+    group = World().subscriptions[0]
+    (answer,) = SqlInboxEvidence({group: [engine]}).look_up(group, [KEY])[KEY].answers
+    role = read_role(engine, name="inbox", tree="inbox")
+    engine.dispose()
+    return str(answer.presence), f"{role.found}: {role.remedy}" if role.is_blind(60) else ""
+
+
+@pytest.mark.sql("mariadb")
+def test_a_replica_under_a_name_without_a_binary_log_is_no_primary_stopped_until_it_is_promoted_and_told_so() -> None:
+    require(mariadb.missing())
+    with (
+        mariadb.MariaDBServer(options={"server-id": "1", "log-bin": "binary"}) as server,
+        mariadb.MariaDBReplica(server, name="orders", options={"skip-log-bin": ""}) as replica,
+    ):
+        url = server.create_database()
+        for tree in ("outbox", "inbox"):
+            schema.upgrade(url, tree)
+        replica.catch_up()
+        assert without_a_binary_log(url, replica)[0] == "UNKNOWN"
+        replica.pause()
+        presence, told = without_a_binary_log(url, replica)
+        assert presence == "UNKNOWN", "it was stopped, and lacks whatever has been committed since"
+        assert "SET GLOBAL gtid_slave_pos = ''" in told
+        replica.promote()
+        presence, told = without_a_binary_log(url, replica)
+        assert presence == "UNKNOWN", "it looks as before"
+        assert "SET GLOBAL gtid_slave_pos = ''" in told
+        replica._execute("SET GLOBAL gtid_slave_pos = ''")
+        assert without_a_binary_log(url, replica) == ("ABSENT", "")
+        with closing(SqlOutbox(replica.url(str(sa.make_url(url).database)))) as outbox:
+            outbox.mark_swept()
