@@ -8,7 +8,7 @@ the proof is part of the statement that it is for, also when no row matches.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -187,7 +187,9 @@ _IDENTITY = f"(SELECT identity FROM {outbox_identity.name} WHERE id = {IDENTITY_
 #: nothing about the rows.
 _SCHEMA = "(SELECT relnamespace FROM pg_catalog.pg_class WHERE oid = to_regclass('{table}'))"
 #: MySQL and MariaDB: a database, a table, a column, a variable that the login must not see or that is not there.
-_UNREADABLE = frozenset({1044, 1049, 1054, 1109, 1142, 1143, 1146, 1193, 1227, 1238, 1370})
+_UNREADABLE = frozenset({1044, 1049, 1054, 1109, 1142, 1143, 1146, 1193, 1227, 1370})
+#: What servers and proxies that are no MariaDB answer to a variable of Galera, besides.
+_NO_GALERA = _UNREADABLE | {1105, 1235, 1238}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -422,7 +424,7 @@ class WitnessDatabase:
             else:
                 read.append(replace(word, sql=sql))
         is_primary = " AND ".join(word.sql for word in read) or "NULL"
-        is_clustered = not is_postgresql and _refusal(connection, _CAUGHT_UP.sql) is None
+        is_clustered = not is_postgresql and _refusal(connection, _CAUGHT_UP.sql, refused=_NO_GALERA) is None
         refusal = _refusal_to_wait(connection) if is_clustered else None
         if refusal is not None:
             unread.append(f"{refusal}: {_CAUGHT_UP.mend}")
@@ -459,14 +461,14 @@ def _words_of(dialect: sa.Dialect) -> tuple[_Word, ...]:
     return _READ_ONLY + (_MARIADB if getattr(dialect, "is_mariadb", False) else _MYSQL)
 
 
-def _refusal(connection: sa.Connection, sql: str) -> str | None:
-    """Why the login cannot read it; None: it can."""
+def _refusal(connection: sa.Connection, sql: str, *, refused: Set[object] = _UNREADABLE) -> str | None:
+    """Why the login cannot read it; None: it can. `refused`: MySQL's and MariaDB's numbers that say so."""
     try:
         with connection.begin():
             connection.execute(sa.select(sa.literal_column(sql)))
     except DBAPIError as error:
         number = _number(error)
-        is_refused = "ProgrammingError" in class_names(error.orig) or number in _UNREADABLE
+        is_refused = "ProgrammingError" in class_names(error.orig) or number in refused
         is_refused = is_refused or lacks_schema(str(error.orig))
         if is_refused and not error.connection_invalidated:
             return str(error.orig).strip().splitlines()[0][:200]
@@ -488,7 +490,7 @@ def _refusal_to_wait(connection: sa.Connection) -> str | None:
             connection.exec_driver_sql(_WAIT_NO_MORE)
             takes = connection.exec_driver_sql("SELECT @reconciler_waits & 1 OR @@wsrep_on = 0").scalar()
     except DBAPIError as error:
-        if error.connection_invalidated or _number(error) not in _UNREADABLE:
+        if error.connection_invalidated or _number(error) not in _NO_GALERA:
             raise
         return str(error.orig).strip().splitlines()[0][:200]
     return None if takes else "wsrep_sync_wait stays 0"
