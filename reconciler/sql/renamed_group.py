@@ -20,6 +20,7 @@ from reconciler.sql.engines import reading, shown, writing
 from reconciler.sql.folded_names import FOLDED_REMEDY, folded_columns
 from reconciler.sql.tables import column_names, inbox
 from reconciler.sql.timely_pages import TimelyPages
+from reconciler.sql.witness_database import BEHIND, WitnessDatabase
 
 #: Rows of one transaction.
 PAGE_ROWS = 500
@@ -50,8 +51,8 @@ class RowsToCopy:
 class RenamedRows:
     """The rows of both names in one database. The caller disposes of the engine.
 
-    Raises DatabaseAway, also for a right that is missing (SELECT, INSERT), ConfigurationError without the table.
-    count() comes before copy().
+    Raises DatabaseAway, also for a right that is missing (SELECT, INSERT) and on a node of a cluster that may lack
+    rows, ConfigurationError without the table. count() comes before copy().
     """
 
     def __init__(self, engine: sa.Engine, *, old: str, new: str, clock: Clock | None = None) -> None:
@@ -102,6 +103,7 @@ class RenamedRows:
                 return connection.execute(behind.order_by(inbox.c.unique_key).limit(rows)).all()
 
         after: str | None = None
+        self._require_all_rows()
         while True:
             page = self._pages.read(COUNTED_ROWS, after, read, place_of=lambda row: str(row.unique_key))
             yield from page
@@ -143,6 +145,7 @@ class RenamedRows:
         One transaction a page: a crash leaves whole pages. `seen` is told the rows of each.
         """
         copied, after = 0, ""
+        self._require_all_rows()
         while True:
             try:
                 page, written = self._copy_page(after)
@@ -169,6 +172,13 @@ class RenamedRows:
             if rows:
                 connection.execute(sa.insert(inbox), rows)
         return page, len(rows)
+
+    def _require_all_rows(self) -> None:
+        """What is asked of the same node afterwards has all that its cluster has committed by now."""
+        if self._engine.dialect.name in ("mysql", "mariadb"):
+            role = WitnessDatabase(self._engine, inbox).role()
+            if role.is_node and role.is_primary is False:
+                raise DatabaseAway(f"{self.database}: {BEHIND}", remedy="wait until it is, or name another node")
 
     @staticmethod
     def _columns(connection: sa.Connection) -> Sequence[sa.Column[Any]]:

@@ -26,6 +26,7 @@ from reconciler.audit.collect.sources import Source
 from reconciler.contract.evidence_layout import OUTBOX_EVIDENCE
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
+from reconciler.errors import DatabaseAway
 from reconciler.evidence.inbox import SqlInboxEvidence
 from reconciler.evidence.outbox import ReadOutbox, SqlOutboxReader
 from reconciler.evidence.outbox_inspection import OutboxInspector
@@ -33,6 +34,7 @@ from reconciler.evidence.witness_role import read_role
 from reconciler.policy.evidence import Lookup, OutboxRow
 from reconciler.sql import tables
 from reconciler.sql.engines import open_engine, reading, writing
+from reconciler.sql.renamed_group import RenamedRows
 from reconciler.sql.witness_database import BEHIND, NOT_PROVED, WitnessDatabase
 from tests.integration.policy.test_replicas_as_witnesses import Databases, Pair, judged, verdict_of, world_of
 from tests.polling import eventually
@@ -184,6 +186,7 @@ def test_a_sign_of_life_proves_an_outbox_absence_on_a_held_node(databases: Datab
         assert found[key(2)].is_unknown
 
 
+@pytest.mark.nightly
 def test_a_node_is_told_as_a_primary_and_a_held_one_with_its_remedy(databases: Databases) -> None:
     with closing(SqlOutbox(databases.replica_url)) as outbox:
         outbox.mark_swept()  # a node may be swept
@@ -236,6 +239,7 @@ def test_a_login_that_may_read_nothing_but_the_table_waits(databases: Databases)
     engine.dispose()
 
 
+@pytest.mark.nightly
 def test_a_check_back_on_a_held_node_rolls_nothing_back_that_another_node_has_committed(databases: Databases) -> None:
     """Its tombstone meets the row in the certification of its COMMIT, which waits as long as the applier is held."""
     with closing(SqlOutbox(databases.replica_url, statement_seconds=SECONDS)) as outbox:
@@ -302,6 +306,7 @@ def test_a_second_effect_on_another_node_ends_at_its_commit_and_its_redelivery_i
     writer.dispose()
 
 
+@pytest.mark.nightly
 def test_the_audit_reads_what_the_cluster_has_committed_or_ends_without_a_judgement(databases: Databases) -> None:
     source = Source(kind="database", address=databases.replica_url, option="--outbox g")
     selection = Selection(layout=OUTBOX_EVIDENCE, table="reconciler_outbox")
@@ -313,3 +318,19 @@ def test_the_audit_reads_what_the_cluster_has_committed_or_ends_without_a_judgem
     let_go_once_it_waits(databases, "SELECT 1")
     reading.join()
     assert sum(counts) == 1
+
+
+@pytest.mark.nightly
+def test_a_group_is_not_renamed_on_a_node_that_may_lack_its_rows(databases: Databases) -> None:
+    engine = open_engine(databases.replica_url, statement_seconds=SECONDS)
+    rows = RenamedRows(engine, old="billing", new="invoices")
+    world = World()
+    databases.replica.pause()
+    databases.commit(world.inbox_row("billing", key(1), None))
+    for look in (rows.count, lambda: rows.copy(lambda _: None)):
+        with pytest.raises(DatabaseAway, match="has not shown that it is up to date"):
+            look()
+    databases.replica.resume()
+    engine.dispose()
+    other = RenamedRows(databases.primary, old="billing", new="invoices")
+    assert other.copy(lambda _: None) == 1
