@@ -11,13 +11,14 @@ implicit commit of MySQL's DDL, before the handler had returned: a part of the e
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from typing import Any
 
 from checkback_consumers.completion import AT_ONCE, Completion
-from checkback_consumers.errors import IncompleteEffect
+from checkback_consumers.errors import InboxNotReached, IncompleteEffect
 from checkback_consumers.sql_session import SqlSession
 from reconciler.contract.tables import FORMER_NAMES_TOPIC, INBOX, is_former_name_of_another
 from reconciler.errors import Collision, InvalidValue, TransientError, UsageError
@@ -40,6 +41,7 @@ _SELECT_BY_BUSINESS = (
     "SELECT unique_key, dedupe_key, topic, {incomplete}, consumer_group FROM reconciler_inbox "
     "WHERE consumer_group = :consumer_group AND dedupe_key = :dedupe_key"
 )
+_SHOW = "give this login BYPASSRLS, or a policy FOR SELECT that shows it every row of its group"
 #: Of the row that its own transaction wrote, and no other: a later one of the same connection has another mark.
 _COMPLETE = (
     "UPDATE reconciler_inbox SET incomplete = NULL "
@@ -94,7 +96,8 @@ def enter_inbox(connection: Any, entry: InboxEntry, completion: Completion = AT_
     group or key that the database takes for the same; InvalidValue for a text that the database would change, and for a
     business id that it cannot tell from another one or that a message of another topic has; UsageError for a connection
     in autocommit, or where the row left before is not this transaction's; TransientError if a concurrent writer
-    vanished (try again). Database errors pass as the driver raises them.
+    vanished (try again); InboxNotReached where row security hides the row that was met. Database errors pass as the
+    driver raises them.
     """
     if entry.dedupe_key is not None and not 0 < len(entry.dedupe_key) <= DEDUPE_KEY_CHARACTERS_MAX:
         raise InvalidValue(
@@ -111,11 +114,23 @@ def enter_inbox(connection: Any, entry: InboxEntry, completion: Completion = AT_
         return InboxAnswer.DUPLICATE
     first = _first_of_business(session, entry, completion)
     if first is None:
+        if _hides_rows(session):
+            raise InboxNotReached(f"the inbox row that {entry.unique_key} met is hidden by row security: {_SHOW}")
         raise TransientError(f"the inbox row that {entry.unique_key} met is gone again")
     # No handler runs for a duplicate: its row is complete at once.
     if _insert(session, entry, duplicate_of=first) or _is_applied(session, entry, completion):
         return InboxAnswer.DUPLICATE_BUSINESS
     raise TransientError(f"the inbox row of {entry.unique_key} is neither new nor there")
+
+
+def _hides_rows(session: SqlSession) -> bool:
+    """Whether row security is in force for this login: then a row that cannot be seen may well be there."""
+    if session.dialect != "postgresql":
+        return False
+    with suppress(Exception):  # a product without it; the transaction is rolled back next
+        found = session.select_one("SELECT row_security_active('reconciler_inbox')", {})
+        return found is not None and bool(found[0])
+    return False
 
 
 def _is_new_by_its_former_name(session: SqlSession, entry: InboxEntry, completion: Completion) -> bool:
