@@ -36,6 +36,8 @@ from tests.simulation.witnesses import ask
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
+#: How long an outbox keeps rows: longer than a history, and than its clock may be behind.
+KEEP_SECONDS = 86_400.0
 ENVIRONMENT = "sim"
 UNIQUE_KEY_TOPIC = "RECONCILER_UNIQUE_KEY"
 
@@ -304,6 +306,7 @@ class Sweeping:
                 sweep_after_seconds=20.0,
                 settle_after_seconds=60.0,
                 announce_again_after_seconds=world.announce_again_seconds,
+                keep_seconds=KEEP_SECONDS,
             ),
         )
         process.spawn(self._run)
