@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
@@ -42,7 +46,7 @@ from reconciler.rocketmq.wire.message import Message
 from reconciler.settings.file import load_settings
 from reconciler.shards.access import open_client
 from reconciler.shards.round_leases import RedisRoundLeases
-from reconciler.sql import schema
+from reconciler.sql import renamed_group, schema
 from reconciler.sql.engines import open_engine
 from reconciler.sql.renamed_group import RenamedRows
 from reconciler.sql.tables import idempotency_key, inbox, repair, round_row
@@ -704,3 +708,36 @@ def test_a_login_that_only_reads_is_refused_by_name_and_the_owners_url_does_it(
                 connection.exec_driver_sql(f"DROP OWNED BY {name}")
                 connection.exec_driver_sql(f"DROP ROLE {name}")
         owner.dispose()
+
+
+#: A member whose process is stopped in the middle of a message: its row is written, its effect not committed.
+STOPPED_MEMBER = """
+import os, signal, sys
+from checkback_consumers.effect import InboxEntry, SqlInbox
+from reconciler.sql.engines import open_engine
+entry = InboxEntry(group="billing", unique_key=sys.argv[2], topic="ORDERS", content_digest=bytes(32))
+SqlInbox(open_engine(sys.argv[1])).apply_once(entry, lambda _: os.kill(os.getpid(), signal.SIGSTOP))
+"""
+
+
+@pytest.mark.parametrize("two_persons", [pytest.param("postgres", marks=pytest.mark.sql("postgres"))], indirect=True)
+def test_a_member_that_stands_still_in_the_middle_of_a_message_has_its_effect_once_although_no_broker_knows_it(
+    two_persons: Shop, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(renamed_group, "WAIT_SECONDS", 0.5)
+    shop, key = two_persons, new_key()
+    with subprocess.Popen([sys.executable, "-c", STOPPED_MEMBER, shop.inboxes[0], key]) as member:
+        try:
+            eventually(
+                lambda: os.waitid(os.P_PID, member.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT), within_seconds=60
+            )
+            code, report = shop.rename(capsys, "--yes")
+            (why,) = report["refused"]
+            assert (code, "is not committed, end its process or transaction: transaction " in why) == (1, True)
+            assert (shop.rows(NEW), shop.offset(NEW)) == ([0], None)
+            member.send_signal(signal.SIGCONT)
+            assert member.wait(timeout=60) == 0
+        finally:
+            member.kill()
+    assert shop.rename(capsys, "--yes")[0] == 0
+    assert shop.rows(NEW) == shop.rows(OLD) == [2]
