@@ -328,7 +328,7 @@ class WitnessDatabase:
             with nullcontext() if behind is None else behind.asking(), reading(self.engine) as connection:
                 return self._waiting(connection, ask)
         except (StatementTooSlow, DatabaseSilent) as error:
-            logger.debug("%s", error)
+            logger.debug("cluster_behind: %s", error)
             return None
 
     def _waiting(self, connection: sa.Connection, ask: Callable[[sa.Connection], T]) -> T:
