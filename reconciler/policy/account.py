@@ -1,10 +1,11 @@
 """Until when every commit is accounted for: the least of how far the links of the chain have come. Pure.
 
 On its way a commit passes five links. Its outbox row is announced; its announcement is taken from the unique-key topic
-by a round; rounds go on; and once it is due, it gets a verdict. A row that was announced to another environment
-passes these unseen: it is found in the outbox, without effect and verdict. Behind all five it is matched, not taken,
-settled, waits for its group, or is listed by name. Each link is asked at that moment and nothing is remembered, so the
-time moves without traffic. A link that cannot be read counts as not passed: silence is no calm.
+by a round; rounds go on, with what the last one left in Redis; and once it is due, it gets a verdict. A row that was
+announced to another environment passes these unseen: it is found in the outbox, without effect and verdict. Behind all
+five it is matched, not taken, settled, waits for its group, or is listed by name. Each link is asked at that moment and
+nothing is remembered, so the time moves without traffic. A link that cannot be read counts as not passed: silence is no
+calm.
 """
 
 from __future__ import annotations
@@ -18,7 +19,17 @@ from reconciler.clock import utc_text
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.policy.evidence import Watermark, WatermarkState
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
-from reconciler.policy.ports import Candidates, EnvironmentTraces, PendingKey, ShardMemory, StoredRound, count_text
+from reconciler.policy.ports import (
+    Candidates,
+    EnvironmentTraces,
+    PendingKey,
+    RoundDone,
+    ShardMemory,
+    ShardState,
+    StoredRound,
+    count_text,
+)
+from reconciler.policy.shard_rounds import has_lost
 
 #: Pages of one shard's pending keys that are compared with their ledger rows; open rows are all compared.
 PAGES_MAX = 40
@@ -224,6 +235,17 @@ def rounds_link(rounds: Sequence[StoredRound], *, shards: int, asked_ms: int) ->
     oldest = min(rounds, key=lambda stored: _mirrored(stored.stored_at_ms, asked_ms))
     since = f"shard {oldest.done.shard.number} had its last round at {utc_text(oldest.stored_at_ms)}"
     return Link(until_ms=_mirrored(oldest.stored_at_ms, asked_ms), cause=f"{since}: {_RUN}", is_of_rounds=True)
+
+
+def memory_link(last: RoundDone, state: ShardState, *, asked_ms: int) -> Link:
+    """`last`: a shard's newest round in the ledger; `state`: what Redis has of the shard, asked after it. Keys that the
+    round left pending are there, or nowhere until a later round has read their announcements again."""
+    if not has_lost(last, state):
+        return Link(until_ms=asked_ms, cause="")
+    cause = (
+        f"Redis lost what the last round of shard {last.shard.number} left there, and no round has run since: {_RUN}"
+    )
+    return Link(until_ms=None, cause=cause, kind="shards", is_of_rounds=True)
 
 
 def shards_that_differ(rounds: Sequence[StoredRound], shards: int) -> int | None:

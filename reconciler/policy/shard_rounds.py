@@ -159,6 +159,11 @@ def _clock_behind_seconds(done: RoundDone) -> float:
     return 0.0 if done.clock_ms is None else (done.at_ms - done.clock_ms) / 1000
 
 
+def has_lost(last: RoundDone, state: ShardState) -> bool:
+    """True if the memory of Redis is another one than the stored round left, or fell back behind it."""
+    return last.epoch != state.epoch or _is_undone(last, state)
+
+
 def _is_undone(last: RoundDone, state: ShardState) -> bool:
     """True if the stored round is no ancestor of the memory's newest round; rounds of one memory have rising times.
 

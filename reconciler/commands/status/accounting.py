@@ -10,7 +10,7 @@ from functools import cache
 from reconciler.commands.status.standstill import limit_seconds
 from reconciler.contract.secret import SecretText
 from reconciler.contract.subscription import Subscription
-from reconciler.errors import ReconcilerError, RedisAway, TopicNotFound
+from reconciler.errors import InvariantViolation, ReconcilerError, RedisAway, TopicNotFound
 from reconciler.policy.account import (
     RUN_LIVES_MS,
     Account,
@@ -19,6 +19,7 @@ from reconciler.policy.account import (
     QueueReading,
     account_of,
     due_for_long_until_ms,
+    memory_link,
     never_link,
     oldest_unlisted,
     outbox_link,
@@ -80,6 +81,7 @@ class Accounting:
         ours = [stored for stored in rounds if stored.done.shard.number < topic.shards]
         if ours:
             links.append(rounds_link(ours, shards=topic.shards, asked_ms=self._asked_ms))
+            links += self._memory_links(ours)
         else:
             links.append(never_link(plan.subscription, self._traces()))
         links += self._verdict_links(topic, plan, watermark)
@@ -170,6 +172,16 @@ class Accounting:
             is_extra=is_extra,
         )
         return queue_link(seen, asked_ms=self._asked_ms)
+
+    def _memory_links(self, rounds: Sequence[StoredRound]) -> Iterator[Link]:
+        with suppress(RedisAway):  # `away` has it
+            for stored in rounds:
+                try:
+                    state = self._memory.state(stored.done.shard)
+                except InvariantViolation as error:
+                    yield Link(until_ms=None, cause=f"{stored.done.shard} is stopped: {error}", is_of_rounds=True)
+                else:
+                    yield memory_link(stored.done, state, asked_ms=self._asked_ms)
 
     def _verdict_links(self, topic: TopicPlan, plan: SubscriptionPlan, watermark: Watermark) -> Iterator[Link]:
         until_ms = due_for_long_until_ms(

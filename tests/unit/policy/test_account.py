@@ -16,6 +16,7 @@ from reconciler.policy.account import (
     QueueReading,
     account_of,
     due_for_long_until_ms,
+    memory_link,
     never_link,
     oldest_unlisted,
     outbox_link,
@@ -33,6 +34,7 @@ from reconciler.policy.ports import (
     RoundCounts,
     RoundDone,
     ShardMemory,
+    ShardState,
     StoredRound,
     Verification,
 )
@@ -237,6 +239,25 @@ def test_a_shard_that_no_process_runs_does_not_hide_behind_the_others() -> None:
     assert link.until_ms is None
     assert link.cause.startswith("shards 1, 3 never had a round")
     assert rounds_link([stored(0, 1)], shards=2, asked_ms=NOW_MS).until_ms == NOW_MS, "the first turn is under way"
+
+
+@pytest.mark.parametrize(
+    ("state", "is_there"),
+    [
+        (ShardState(epoch="e", generation=5, now_ms=NOW_MS), True),
+        (ShardState(epoch="e", generation=6, now_ms=NOW_MS, round_at_ms=2), True),
+        (ShardState(epoch="e", generation=4, now_ms=NOW_MS), False),
+        (ShardState(epoch="e", generation=5, now_ms=NOW_MS, round_at_ms=0), False),
+        (ShardState(epoch=None, generation=0, now_ms=NOW_MS), False),
+        (ShardState(epoch="another", generation=9, now_ms=NOW_MS), False),
+    ],
+)
+def test_a_shard_whose_keys_went_with_the_memory_of_redis_has_come_nowhere(
+    state: ShardState, *, is_there: bool
+) -> None:
+    link = memory_link(stored(3, 5).done, state, asked_ms=NOW_MS)
+    assert link.until_ms == (NOW_MS if is_there else None)
+    assert link.cause.startswith("" if is_there else "Redis lost what the last round of shard 3 left there")
 
 
 # ----------------------------------------------------------------- verdicts

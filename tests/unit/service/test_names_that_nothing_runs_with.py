@@ -17,6 +17,8 @@ from reconciler.policy.account import RUN_LIVES_MS
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.settings.file import load_settings
+from reconciler.shards.client import open_redis
+from reconciler.shards.memory import RedisShardMemory
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine, writing
 from reconciler.sql.tables import round_row
@@ -92,8 +94,30 @@ def test_a_fresh_installation_is_calm(connections: Connections) -> None:
     assert "there never was a round" in report.summary
 
 
+def run_round(connections: Connections, shard: Shard) -> None:
+    """A round, in Redis and in the ledger."""
+    redis = open_redis(connections.settings.redis.url)
+    memory = RedisShardMemory(redis)
+    done = memory.take_round(shard, epoch=memory.begin_epoch(shard), not_before_ms=0)
+    redis.close()
+    assert done is not None
+    connections.ledger.rounds.store(done)
+
+
+def test_what_went_with_redis_and_with_run_is_not_accounted_for_before_the_next_round(connections: Connections) -> None:
+    run_round(connections, shard_of(GROUP))
+    assert told(connections)[1] == []
+    connections.redis.delete(*connections.redis.keys(f"*{GROUP}*"))
+    report, lines = told(connections)
+    assert report.exit_code == 3
+    assert any("Redis lost what the last round of shard 0 left there" in line for line in lines)
+    assert "every commit until" not in report.summary
+    run_round(connections, shard_of(GROUP))
+    assert told(connections)[1] == []
+
+
 def test_a_group_that_rounds_leave_out_is_a_failure_once_run_has_lived(connections: Connections) -> None:
-    connections.ledger.rounds.store(round_done(shard_of(GROUP), 1, 1_000))
+    run_round(connections, shard_of(GROUP))
     assert told(connections)[1] == [], "its first turn may be under way"
     age_rounds(connections)
     report, lines = told(connections)
