@@ -29,7 +29,6 @@ from reconciler.policy.ports import (
     StoredRound,
     count_text,
 )
-from reconciler.policy.shard_rounds import has_lost
 
 #: Pages of one shard's pending keys that are compared with their ledger rows; open rows are all compared.
 PAGES_MAX = 40
@@ -240,7 +239,7 @@ def rounds_link(rounds: Sequence[StoredRound], *, shards: int, asked_ms: int) ->
 def memory_link(last: RoundDone, state: ShardState, *, asked_ms: int) -> Link:
     """`last`: a shard's newest round in the ledger; `state`: what Redis has of the shard, asked after it. Keys that the
     round left pending are there, or nowhere until a later round has read their announcements again."""
-    if not has_lost(last, state):
+    if not state.has_lost(last):
         return Link(until_ms=asked_ms, cause="")
     cause = (
         f"Redis lost what the last round of shard {last.shard.number} left there, and no round has run since: {_RUN}"

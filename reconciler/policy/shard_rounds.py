@@ -93,7 +93,7 @@ class ShardRounds:
         if state.epoch is None and last is not None:
             return ShardRound(shard=shard, is_ours=True, lost_memory=True, now_ms=state.now_ms)
         epoch = state.epoch if state.epoch is not None else self._memory.begin_epoch(shard)
-        if last is not None and _is_undone(last, state):
+        if last is not None and state.has_undone(last):
             self._void(shard, last)
         done = self._memory.take_round(shard, epoch=epoch, not_before_ms=last.at_ms + 1 if last is not None else 0)
         if done is not None:
@@ -126,7 +126,7 @@ class ShardRounds:
     def _void(self, shard: Shard, last: RoundDone) -> None:
         """Redis fell back behind stored rounds, unless another owner was quicker than our two reads."""
         again = self._memory.state(shard)
-        if _is_undone(last, again):
+        if again.has_undone(last):
             voided = self._rounds.void_after(
                 shard, epoch=last.epoch, generation=again.generation, at_ms=again.round_at_ms
             )
@@ -157,19 +157,3 @@ def _first_round_ms(shards: Sequence[Shard], memory: ShardMemory, clock: Clock) 
 
 def _clock_behind_seconds(done: RoundDone) -> float:
     return 0.0 if done.clock_ms is None else (done.at_ms - done.clock_ms) / 1000
-
-
-def has_lost(last: RoundDone, state: ShardState) -> bool:
-    """True if the memory of Redis is another one than the stored round left, or fell back behind it."""
-    return last.epoch != state.epoch or _is_undone(last, state)
-
-
-def _is_undone(last: RoundDone, state: ShardState) -> bool:
-    """True if the stored round is no ancestor of the memory's newest round; rounds of one memory have rising times.
-
-    By time, too: Redis may come back with what an earlier fall-back had undone, and its numbers prove nothing then.
-    """
-    if last.epoch != state.epoch:
-        return False
-    is_later = state.round_at_ms is not None and last.at_ms > state.round_at_ms
-    return is_later or last.generation > state.generation

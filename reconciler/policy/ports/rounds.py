@@ -58,6 +58,20 @@ class ShardState:
     #: at_ms of the newest round of this memory. None: it has none, or an older release ran it.
     round_at_ms: int | None = None
 
+    def has_undone(self, last: RoundDone) -> bool:
+        """True if the stored round is no ancestor of the memory's newest round; rounds of one memory have rising times.
+
+        By time, too: Redis may come back with what an earlier fall-back had undone, and its numbers prove nothing then.
+        """
+        if last.epoch != self.epoch:
+            return False
+        is_later = self.round_at_ms is not None and last.at_ms > self.round_at_ms
+        return is_later or last.generation > self.generation
+
+    def has_lost(self, last: RoundDone) -> bool:
+        """True if this is another memory than the one that the stored round left, or fell back behind it."""
+        return last.epoch != self.epoch or self.has_undone(last)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingKey:
