@@ -30,7 +30,7 @@ DECLINED = 4
 #: What a person looks for in a table of repairs.
 _FIRST = ("unique key", "verdict", "outcome")
 #: Told with each dismissal.
-WAY_BACK = "a dismissal that was wrong: `reconciler dismiss KEY --take-back --reason ...`, then `reconciler repair KEY`"
+WAY_BACK = "a dismissal that was wrong: `reconciler dismiss KEY --take-back --reason ...` tells what comes then"
 #: Sentences on the lines of one dismissal.
 _SENTENCES_MAX = 20
 
@@ -125,9 +125,10 @@ def dismiss(
     """Close quarantined keys that a person has seen to: nothing is sent, then or later, and the verdict stays.
 
     A group that has its effect stays as it is. A broker may still deliver a half that is open: the output tells until
-    when, --dry-run before the act. --take-back is the way back; after it `repair` sends. Exit code 5: a key has changed
-    since it was read or has its effect, and stays, or a half that was to be closed was committed; 4: the reconciler
-    still works on one, which stays, or a half that was to be closed may be open still; 2: a key is unknown.
+    when, --dry-run before the act. --take-back is the way back; after it `repair` sends what is lost. Exit code 5: a
+    key has changed since it was read or has its effect, and stays, or a half that was to be closed was committed; 4:
+    the reconciler still works on one, which stays, or a half that was to be closed may be open still; 2: a key is
+    unknown.
     """
     from reconciler.commands.dismiss import dismiss_keys, take_back_dismissals
     from reconciler.commands.operator_actions import operator

@@ -10,6 +10,7 @@ from reconciler.commands.business_ids import HINTS_MAX, other_case_note
 from reconciler.commands.dismissed_halves import DismissedHalves, HalfLine, not_looked_for
 from reconciler.commands.operator_actions import recorded
 from reconciler.contract.subscription import Subscription
+from reconciler.contract.verdicts import NEVER_REPAIRED, Verdict
 from reconciler.errors import ChangedMeanwhile, InvalidValue
 from reconciler.policy.dismissal import (
     CHANGED,
@@ -37,7 +38,12 @@ from reconciler.wiring.rounds import topic_plans
 HALVES_TOLD_MAX = 20
 
 _AFTER_TAKE_BACK = (
-    "it waits for a person again, and nothing is sent by itself: `reconciler repair {key}` looks, then sends"
+    "it waits for a person again, and nothing is sent by itself: `reconciler repair {key}` looks, and sends it if it "
+    "is still lost"
+)
+_NEVER_SENT_AFTER_TAKE_BACK = (
+    "it waits for a person again, and nothing is sent: what is {verdict} is never repaired. Once the group has its "
+    "effect, `reconciler repair {key}` settles it"
 )
 
 
@@ -185,23 +191,31 @@ def take_back_dismissals(
             with recorded(
                 connections, "take-back", by=by, topic=name, group=group, unique_key=key, detail=reason
             ) as outcome:
-                outcomes = dismissals.take_back(rows, group=group, by=by, reason=reason) if is_as_seen else {
-                    row.subscription.group: CHANGED for row in rows.candidates if _has_group(row, group)
-                }  # fmt: skip
+                if is_as_seen:
+                    outcomes = dismissals.take_back(rows, group=group, by=by, reason=reason)
+                else:
+                    left = (row.subscription.group for row in rows.candidates if _has_group(row, group))
+                    outcomes = dict.fromkeys(left, CHANGED)
                 outcome.result = ", ".join(f"{of_group}: {what}" for of_group, what in outcomes.items())
             now = _now(connections, key, name) if CHANGED in outcomes.values() else None
+            verdicts = {row.subscription.group: row.verdict for row in rows.candidates}
             lines += [
                 DismissalLine(
                     topic=name,
                     group=of_group,
                     unique_key=key,
                     outcome=what,
-                    told=_AFTER_TAKE_BACK.format(key=key) if what == TAKEN_BACK else "",
+                    told=_after_take_back(key, verdicts[of_group]) if what == TAKEN_BACK else "",
                     now=now if what == CHANGED else None,
                 )
                 for of_group, what in outcomes.items()
             ]
     return DismissalReport(keys=tuple(lines))
+
+
+def _after_take_back(unique_key: str, verdict: Verdict) -> str:
+    told = _NEVER_SENT_AFTER_TAKE_BACK if verdict in NEVER_REPAIRED else _AFTER_TAKE_BACK
+    return told.format(key=unique_key, verdict=verdict)
 
 
 def _known(

@@ -14,7 +14,8 @@ from functools import partial
 from reconciler.clock import utc_text
 from reconciler.commands.diagnosis import without_remedy
 from reconciler.commands.operator_actions import recorded
-from reconciler.commands.renamed_groups import COMMAND, LEASE_SECONDS, OnlyRename, only_rename, renames
+from reconciler.commands.renamed_groups import LEASE_SECONDS, OnlyRename, only_rename, renames
+from reconciler.contract.row_rules import GROUP_RENAME
 from reconciler.contract.secret import Secret
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState
@@ -378,7 +379,9 @@ class _Renaming:
         old, new, preview = self.wanted.old, self.wanted.new, self.preview
         with (
             self._told_how_far(),
-            recorded(self.connections, COMMAND, by=self.wanted.by, group=old, detail=f"{old} becomes {new}") as outcome,
+            recorded(
+                self.connections, GROUP_RENAME, by=self.wanted.by, group=old, detail=f"{old} becomes {new}"
+            ) as outcome,
         ):
             made = self.group.make_group()
             for queue in preview.moved:

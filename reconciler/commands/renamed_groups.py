@@ -9,19 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from reconciler.commands.operator_actions import ENDED_BY
+from reconciler.contract.row_rules import GROUP_RENAME
 from reconciler.errors import ChangedMeanwhile, DatabaseAway, ReconcilerError
-from reconciler.policy.ports import KeyedRequest, KeyUse, OperatorAction
+from reconciler.policy.ports import KeyedRequest, KeyUse, LedgerFilter, OperatorAction, all_rows
 from reconciler.wiring.brokers import masters
 from reconciler.wiring.connections import Connections
 
-COMMAND = "group rename"
-#: Acts of any kind that are looked at, the newest ones.
-ACTIONS_MAX = 1_000
+#: Renames of an environment that are looked at, the newest ones.
+RENAMES_MAX = 1_000
 #: One rename of an environment at a time; one that did nothing for so long has died.
 LEASE_SECONDS = 60.0
-_EVERY_RENAME = KeyedRequest(by=COMMAND, key=COMMAND, digest=bytes(32))
+_EVERY_RENAME = KeyedRequest(by=GROUP_RENAME, key=GROUP_RENAME, digest=bytes(32))
 
 
 @dataclass(slots=True)
@@ -40,7 +41,7 @@ class OnlyRename:
         environment, self._renewed_at = self.connections.settings.environment, now
         renew = ledger.idempotency_keys.renew
         if not renew(environment, _EVERY_RENAME, token=self.token, lease_seconds=LEASE_SECONDS):
-            raise ChangedMeanwhile(COMMAND, now={"another one": "at work"})
+            raise ChangedMeanwhile(GROUP_RENAME, now={"another one": "at work"})
 
 
 @contextmanager
@@ -91,8 +92,8 @@ def _names(act: OperatorAction) -> tuple[str, str]:
 def renames(connections: Connections) -> Renames:
     """From the ledger. Raises DatabaseAway."""
     settings = connections.settings
-    acts = connections.ledger.reports.actions(settings.environment, limit=ACTIONS_MAX).rows
-    every = [act for act in sorted(acts, key=lambda act: act.started_at_ms) if act.intent.command == COMMAND]
+    listing = partial(connections.ledger.reports.actions, settings.environment, only=LedgerFilter(command=GROUP_RENAME))
+    every = sorted(all_rows(listing, limit=RENAMES_MAX), key=lambda act: act.started_at_ms)
     newest = {act.intent.group: act for act in every if act.intent.group is not None}
     # One that an error has ended gave back what it had changed.
     took = [act for act in every if not (act.result or "").startswith(ENDED_BY)]

@@ -15,6 +15,8 @@ FINISHED_REPAIRS = frozenset({RepairState.DONE, RepairState.FAILED})
 
 #: The answer of a repair that a person dismissed begins so: retention keeps it.
 DISMISSED_BY = "dismissed by "
+#: The command of an act that gave a group another name: retention keeps it.
+GROUP_RENAME = "group rename"
 
 #: Bytes of a refused announcement that are kept (contract/tables.py, reconciler_quarantine.body).
 QUARANTINE_BODY_BYTES = 4096

@@ -85,6 +85,9 @@ QUARANTINING = frozenset(
     }
 )
 
+#: Of these no repair begins, also by hand, as long as the key is judged so. QUARANTINED is judged anew.
+NEVER_REPAIRED = QUARANTINING - {Verdict.QUARANTINED}
+
 #: These are on the inbox row itself: a person has looked at it, and that it is there is no news.
 VERDICTS_ON_THE_ROW = frozenset({Verdict.COLLISION, Verdict.INCOMPLETE})
 

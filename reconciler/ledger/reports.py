@@ -157,7 +157,8 @@ class SqlReports:
             query=sa.select(operator_action),
             order=(c.started_at_ms, c.action_id),
             indexed=within(c.environment, environment, c.started_at_ms, only),
-            sifted=equal({c.topic: only.topic, c.consumer_group: only.group}) + done_by(c.by, only.by),
+            sifted=equal({c.topic: only.topic, c.consumer_group: only.group, c.command: only.command})
+            + done_by(c.by, only.by),
             keys=_keys(c.unique_key, only),
         )
         return self._page(walk, action_of, limit, after)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 from sqlalchemy.sql.selectable import NamedFromClause
 
-from reconciler.contract.row_rules import DISMISSED_BY
+from reconciler.contract.row_rules import DISMISSED_BY, GROUP_RENAME
 from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.verdicts import QUARANTINING
 from reconciler.ledger.database import LedgerDatabase
@@ -65,8 +65,9 @@ class SqlRetention:
     jobs that have ended; after a day, requests by their idempotency keys; what notifiers told that are gone.
 
     QUARANTINED candidates and FAILED repairs wait for a person and stay. Dismissed repairs stay, too: their outbox rows
-    are announced again and again, and without the dismissal the key would be sent. The newest round of each shard
-    stays. Old is what is old by the ledger's clock and by the host's.
+    are announced again and again, and without the dismissal the key would be sent. Renames of groups stay: a deployment
+    of any age may start the old name again. The newest round of each shard stays. Old is what is old by the ledger's
+    clock and by the host's.
     Shared by threads. Raises DatabaseAway.
     """
 
@@ -113,7 +114,7 @@ class SqlRetention:
             round_row: (round_row.c.stored_at_ms < before) & is_followed,
             quarantine: quarantine.c.seen_at_ms < before,
             outage: outage.c.closed_at_ms < before,
-            operator_action: operator_action.c.started_at_ms < before,
+            operator_action: (operator_action.c.command != GROUP_RENAME) & (operator_action.c.started_at_ms < before),
             job: job.c.state.in_(sorted(ENDED_JOBS)) & (job.c.created_at_ms < before) & (job.c.ended_at_ms < before),
             idempotency_key: idempotency_key.c.created_at_ms < age_ms - IDEMPOTENCY_KEEP_MS,
             notice: notice.c.notifier.not_in(self._notifiers)

@@ -32,7 +32,7 @@ _NAMED = 3
 def conflict(
     place: str, environment: str, use: EnvironmentUse | None, brokers: frozenset[str], redis: str | None
 ) -> InvalidValue | None:
-    """What is wrong, and what to do, if both know brokers, and none in common, or have two Redis.
+    """What is wrong, and what to do, if both know brokers, and none in common, or have two Redis, or an emptied one.
 
     Who knows no broker says nothing. `redis`: as in EnvironmentUse, read after the use; it begins with a blank
     where Redis has no identity. None: Redis is away.
@@ -49,12 +49,21 @@ def conflict(
         )
     if redis is None or not use.redis or _identity(use.redis) == _identity(redis):
         return None
+    if not _identity(redis) and use.redis.endswith(redis):  # the same address
+        return InvalidValue(
+            "environment",
+            environment,
+            f"Redis was emptied: in {place}, {use.by} has Redis {use.redis}, and what is there now has no identity. "
+            f"This ends by itself within {RENEW_SECONDS:.0f} s if that process works, and {USE_SECONDS:.0f} s after "
+            "its death. If it does not, that process has another Redis by this address: give all processes of the "
+            "environment one redis.url",
+        )
     return InvalidValue(
         "environment",
         environment,
         f"another Redis is run with it: in {place}, {use.by} has Redis {use.redis}, and this process has Redis "
         f"{redis.strip()}; give all processes of the environment one redis.url, {stop}. A Redis that has lost its "
-        f"memory counts as another one for {RENEW_SECONDS:.0f} s",
+        f"memory counts as another one for {USE_SECONDS:.0f} s at most",
     )
 
 

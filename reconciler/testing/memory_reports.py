@@ -110,6 +110,7 @@ class MemoryReports:
                 and only.topic in (None, row.intent.topic)
                 and only.group in (None, row.intent.group)
                 and only.by in (None, row.intent.by)
+                and only.command in (None, row.intent.command)
                 and _is_of_keys(only, row.intent.unique_key)
             }
         return _page(found, only, limit, after)

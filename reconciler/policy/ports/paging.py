@@ -33,6 +33,8 @@ class LedgerFilter:
     job_state: JobState | None = None
     #: Who did it, or asked for it; a bare name finds a user of the web and a login of that name, too.
     by: str | None = None
+    #: An act by hand, as the book names it.
+    command: str | None = None
     #: Rows whose time, by which the listing is ordered, is this or later, and before that.
     since_ms: int | None = None
     before_ms: int | None = None

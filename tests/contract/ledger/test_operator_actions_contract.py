@@ -48,6 +48,7 @@ def test_an_act_has_its_end_and_no_other_gets_it(world: World) -> None:
         (LedgerFilter(topic="ORDERS"), ["repair", "resume"]),
         (LedgerFilter(topic="ORDERS", group="billing"), ["repair"]),
         (LedgerFilter(topic="orders"), []),
+        (LedgerFilter(command="resume"), ["resume"]),
         (LedgerFilter(unique_keys=(str(REPAIR.unique_key),)), ["repair"]),
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from reconciler.clock import ManualClock
-from reconciler.contract.row_rules import DISMISSED_BY
+from reconciler.contract.row_rules import DISMISSED_BY, GROUP_RENAME
 from reconciler.contract.tables import CandidateState, JobState, PostState, RepairState
 from reconciler.contract.verdicts import Verdict
 from reconciler.ledger.database import LedgerDatabase
@@ -100,7 +100,7 @@ def times(engine: sa.Engine, column: sa.Column[Any]) -> list[Any]:
         (repair, "repair", "next_at_ms", {"state": RepairState.DONE.value, "done_at_ms": 0, "answer": None}),
         (quarantine, "quarantined", "seen_at_ms", {}),
         (outage, "outage", "closed_at_ms", {}),
-        (operator_action, "action", "started_at_ms", {}),
+        (operator_action, "action", "started_at_ms", {"command": "repair"}),
         (job, "job", "ended_at_ms", {"state": JobState.FAILED.value, "created_at_ms": 0}),
         (job, "job", "created_at_ms", {"state": JobState.CANCELLED.value, "ended_at_ms": 0}),
     ],
@@ -112,6 +112,13 @@ def test_a_row_is_deleted_before_its_time_or_kept_behind_it(
         insert(engine, table, number, **{column: at_ms}, **others)
     assert delete(engine) == {name: 1}
     assert times(engine, table.c[column]) == [LIMIT_MS, LIMIT_MS + 1]
+
+
+def test_the_rename_of_a_group_is_known_at_any_age(engine: sa.Engine) -> None:
+    insert(engine, operator_action, 1, started_at_ms=0, command=GROUP_RENAME)
+    insert(engine, operator_action, 2, started_at_ms=0, command="hold")
+    assert delete(engine) == {"action": 1}
+    assert times(engine, operator_action.c.command) == [GROUP_RENAME]
 
 
 def test_a_clock_of_the_ledger_that_jumps_40_days_ahead_deletes_nothing(engine: sa.Engine) -> None:

@@ -9,7 +9,7 @@ import pytest
 from reconciler.clock import ManualClock
 from reconciler.contract.row_rules import BROKERS_MAX
 from reconciler.errors import InvalidValue, RedisAway
-from reconciler.policy.environment import ADDRESS_SECONDS, RENEW_SECONDS, EnvironmentGuard
+from reconciler.policy.environment import ADDRESS_SECONDS, RENEW_SECONDS, EnvironmentGuard, conflict, told_redis
 from reconciler.policy.ports import USE_SECONDS, EnvironmentUse
 
 ENVIRONMENT = "production"
@@ -285,6 +285,20 @@ def test_a_process_with_another_redis_is_refused_although_it_is_of_the_same_clus
     assert "at redis://of-first, and this process has Redis at redis://of-other" in str(refused.value)
     assert "give all processes of the environment one redis.url" in refused.value.remedy
     world.pass_by(first)
+
+
+@pytest.mark.parametrize(
+    ("identity", "address", "is_emptied"),
+    [("", "redis://cache/0", True), ("", "redis://other/0", False), ("9f", "redis://cache/0", False)],
+)
+def test_a_redis_without_an_identity_at_the_same_address_is_told_as_emptied_and_as_no_other_one(
+    identity: str, address: str, is_emptied: bool
+) -> None:
+    use = EnvironmentUse(brokers=frozenset({HERE}), redis=told_redis("5d", "redis://cache/0"), by="dead", renewal="1")
+    told = str(conflict("the ledger", ENVIRONMENT, use, frozenset({HERE}), told_redis(identity, address)))
+    assert ("Redis was emptied: in the ledger, dead has Redis 5d at redis://cache/0" in told) is is_emptied
+    assert ("another Redis is run with it" in told) is not is_emptied
+    assert "30 s" in told, "how long a process that died with its Redis keeps others waiting"
 
 
 def test_of_two_redis_that_are_used_from_the_same_moment_on_one_goes_on(world: World) -> None:

@@ -15,7 +15,7 @@ from reconciler.commands.dismiss import DismissalLine, DismissalReport, dismiss_
 from reconciler.commands.dismissed_halves import HalfLine
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState
-from reconciler.contract.verdicts import Verdict
+from reconciler.contract.verdicts import QUARANTINING, Verdict
 from reconciler.errors import InvalidValue
 from reconciler.policy.open_halves import HalfState
 from reconciler.policy.ports import Verification
@@ -59,8 +59,13 @@ def connections(tmp_path: Path) -> Iterator[Connections]:
         yield opened
 
 
-def give_up(connections: Connections, keys: Sequence[str] = KEYS[:1], state: CandidateState | None = None) -> None:
-    verdict = Verdict.LOST_CONFIRM if state is CandidateState.OPEN else Verdict.QUARANTINED
+def give_up(
+    connections: Connections,
+    keys: Sequence[str] = KEYS[:1],
+    state: CandidateState | None = None,
+    given_up_as: Verdict = Verdict.QUARANTINED,
+) -> None:
+    verdict = Verdict.LOST_CONFIRM if state is CandidateState.OPEN else given_up_as
     verdicts = [
         Verification(
             unique_key=key,
@@ -201,7 +206,7 @@ def test_the_way_back_is_told_and_walked_on_the_command_line(
     assert line.outcome == "taken back"
     assert line.sentence == (
         f"{KEYS[0]} of ORDERS, billing: it waits for a person again, and nothing is sent by itself: `reconciler "
-        f"repair {KEYS[0]}` looks, then sends"
+        f"repair {KEYS[0]}` looks, and sends it if it is still lost"
     )
     assert report.exit_code == 0
     assert states(connections) == {"billing": CandidateState.QUARANTINED, "shipping": CandidateState.SETTLED}
@@ -215,6 +220,22 @@ def test_the_way_back_is_told_and_walked_on_the_command_line(
     assert "nothing is sent by itself" in told
     assert run(["dismiss", KEYS[0], "--take-back", "--dry-run", "--config", str(EXAMPLE)]) == 2
     assert run(["dismiss", KEYS[0], "--take-back", "--config", str(EXAMPLE)]) == 2
+
+
+@pytest.mark.parametrize("verdict", sorted(QUARANTINING - {Verdict.QUARANTINED}))
+def test_after_a_dismissal_of_what_is_never_repaired_is_taken_back_no_repair_is_promised(
+    connections: Connections, verdict: Verdict
+) -> None:
+    give_up(connections, given_up_as=verdict)
+    assert dismiss(connections).exit_code == 0
+    report = take_back_dismissals(
+        connections, KEYS[:1], topic=None, group="billing", reason="not paid", by="operator bert"
+    )
+    (line,) = report.keys
+    assert line.told == (
+        f"it waits for a person again, and nothing is sent: what is {verdict} is never repaired. Once the group has "
+        f"its effect, `reconciler repair {KEYS[0]}` settles it"
+    )
 
 
 def test_a_key_that_differs_in_case_alone_is_named_where_nothing_has_the_one_that_was_typed(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,17 +12,18 @@ import sqlalchemy as sa
 
 from checkback_producers.outbox import SqlOutbox
 from reconciler.commands.doctor.producer_groups import check_producer_groups
+from reconciler.commands.renamed_groups import renames
 from reconciler.commands.status.standstill import before_since
 from reconciler.commands.status.unswept import unswept
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.ledger.sql_ledger import SqlLedger
-from reconciler.policy.ports import VerdictCount, Verification
+from reconciler.policy.ports import Intent, LedgerFilter, VerdictCount, Verification
 from reconciler.settings.file import load_settings
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine
-from reconciler.sql.tables import outbox
+from reconciler.sql.tables import operator_action, outbox
 from reconciler.wiring.connections import Connections
 from tests.unit.consumers.messages import new_key
 
@@ -50,6 +52,19 @@ topic = "ORDERS"
 group = "billing"
 """)
     return path
+
+
+def renamed(old: str, new: str) -> Intent:
+    return Intent(by="anna", command="group rename", group=old, detail=f"{old} becomes {new}")
+
+
+@contextmanager
+def closing_engine(url: str) -> Iterator[sa.Engine]:
+    engine = open_engine(url)
+    try:
+        yield engine
+    finally:
+        engine.dispose()
 
 
 def write_rows(
@@ -103,6 +118,23 @@ def test_the_rows_of_each_group_are_counted_and_the_oldest_are_told_first(tmp_pa
     assert told == ["2 commits of kiosk to ORDERS", "3 commits of shop to ORDERS"]
 
 
+def test_a_rename_of_a_group_is_known_after_a_thousand_other_acts(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    schema.upgrade(url, "ledger")
+    with Connections(load_settings(settings_of(tmp_path, "shop"), {})) as connections:
+        actions = connections.ledger.actions
+        actions.end(actions.begin("test", renamed("shipping", "parcels")), "done")
+        actions.begin("test", renamed("billing", "invoices"))
+        later = {"environment": "test", "by": "anna", "command": "repair", "detail": "", "started_at_ms": 2**42}
+        with closing_engine(url) as engine, engine.begin() as connection:
+            connection.execute(sa.insert(operator_action), [later | {"action_id": f"{n:032X}"} for n in range(1_010)])
+        found = renames(connections)
+        third_name = list(found.in_the_way_of("shipping", "boxes"))
+    assert found.retired == {"shipping"}
+    assert found.unfinished == {"billing"}
+    assert third_name == ["shipping is parcels by a rename: give that one another name, or rename it back first"]
+
+
 def test_what_was_dismissed_and_held_is_so_under_the_new_environment(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/ledger.db"
     schema.upgrade(url, "ledger")
@@ -118,6 +150,7 @@ def test_what_was_dismissed_and_held_is_so_under_the_new_environment(tmp_path: P
     ledger.candidates.record(Shard(subscription=old, number=0), [given_up])
     ledger.repairs.open("staging", "ORDERS", KEY, rung=Rung.END)
     ledger.holds.place("staging", "ORDERS", HoldKind.HOLD, by="anna", reason="why")
+    ledger.actions.begin("staging", renamed("shipping", "billing"))
     assert KEY not in ledger.candidates.of_keys(new, [KEY]), "under another name the ledger knows nothing of it"
     (block,) = re.findall(r"```sql\n(\s+UPDATE reconciler_candidate SET environment.*?)```", PAGE, re.DOTALL)
     with engine.begin() as connection:
@@ -130,6 +163,8 @@ def test_what_was_dismissed_and_held_is_so_under_the_new_environment(tmp_path: P
     assert (repair.scope, repair.state) == (EVERY_GROUP, RepairState.OPEN)
     assert (after.rounds.since_ms(new), [one.queue_offset for one in after.reports.floors(new)]) == (5, [7])
     assert after.holds.active("live") == {"ORDERS": [HoldKind.HOLD]}
+    (act,) = after.reports.actions("live", only=LedgerFilter(command="group rename"), limit=9).rows
+    assert act.intent == renamed("shipping", "billing")
     engine.dispose()
 
 
