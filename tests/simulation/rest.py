@@ -68,6 +68,12 @@ def _unfinished(world: World) -> str:
         if undecided_by(row.evidence)[0] is Undecided.CONTRADICTION and not world.is_committed(key)
     }
     waiting = _waiting(world)
+    # Nobody settles what was dismissed and has no effect: the sweeper announces it again and again.
+    waiting |= {
+        member_of(key)
+        for group, key in world.checkers.acts.dismissed
+        if group in world.inboxes and not world.inboxes[group].has_row(key)
+    }
     for name, value in world.redis.data.values.items():
         if name.endswith((":pending", ":half")) and name.split(":")[4] in world.inboxes.former:
             continue
