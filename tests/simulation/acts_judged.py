@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, HoldKind, RepairState
+from reconciler.contract.verdicts import VERDICTS_ON_THE_ROW
 from reconciler.policy.ports import Candidate, Closing, HeldTopic, Repair
 from tests.simulation.kernel import BASE_MS
 
@@ -90,6 +91,21 @@ class ActsJudged:
     def _held_at(self, hold: HeldTopic) -> float:
         clock: Any = self._world.ledger.rows.clock
         return float(hold.since_ms - clock.skew_ms - BASE_MS) / 1000
+
+    def untold(self) -> list[str]:
+        """Messages that took effect in a group which a person has dismissed them for, and nobody is told. Excused: what
+        was dismissed for its inbox row, and rows that cannot be read."""
+        world = self._world
+        return [
+            f"{key} was dismissed for {group} and took effect there, and nobody is told"
+            for group, key in self.dismissed
+            if (row := world.candidate(group, key)) is not None
+            and row.is_dismissed
+            and row.verdict not in VERDICTS_ON_THE_ROW
+            and group in world.inboxes
+            and world.inboxes[group].has_row(key)
+            and not world.inboxes[group].is_damaged(key)
+        ]
 
     def handed_over(self, group: str, key: str, at: float) -> None:
         """A worker had the effect of a hand-over; one that was stopped for longer than its claim could not know."""

@@ -355,6 +355,7 @@ class Checkers:
                 if self._committed(key) and not effects[key] and world.owes(group, key):
                     self._without_effect(group, key)
         world.since_judged.judge()
+        judgement.other += self.acts.untold()
         world.business_queues.judge(judgement.other)
         self.announcements.judge()
         self._outboxes()

@@ -22,7 +22,7 @@ def unrest(world: World) -> str:
         return "a local transaction is open"
     if world.renaming is not None and world.renaming.is_stopped:
         return "a group gets another name"
-    return _missing_effect(world) or _unfinished(world)
+    return _missing_effect(world) or next(iter(world.checkers.acts.untold()), "") or _unfinished(world)
 
 
 def _missing_effect(world: World) -> str:

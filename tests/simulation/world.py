@@ -451,16 +451,13 @@ class World:
 
     def is_double_told(self, group: str, key: str) -> bool:
         """The ledger says that the message had two effects. Excused: rows that cannot be read, messages without an
-        outbox, and those that were settled, or dismissed for the group by a person, before the last effect, as far as a
-        sweeper that was stopped could know."""
+        outbox, and those that were settled before the last effect, as far as a sweeper that was stopped could know."""
         row = self.candidate(group, key)
         if row is not None and row.verdict is Verdict.COLLISION:
             return True
         if self.inboxes[group].is_damaged(key) or key in self.troubles.unreadable or key in self.strangers_commits:
             return True
         known_at = self.inboxes[group].doubled()[key] + (100.0 if self.swarm.of("pauses") else 10.0)
-        if self.checkers.acts.dismissed.get((group, key), known_at) < known_at:
-            return True
         return any(database.settled.get(key, known_at) < known_at for database in self.outboxes)
 
     # ---- what brokers and networks do
