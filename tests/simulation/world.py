@@ -15,7 +15,7 @@ from reconciler.contract.queue_proof import QueueProof
 from reconciler.contract.row_rules import FINISHED_REPAIRS
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, Rung
-from reconciler.contract.verdicts import Verdict
+from reconciler.contract.verdicts import VERDICTS_ON_THE_ROW, Verdict
 from reconciler.errors import BrokerUnavailable, RequestTimeout
 from reconciler.policy.plan import EVERY_MESSAGE_MS, SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import Candidate
@@ -451,9 +451,10 @@ class World:
 
     def is_double_told(self, group: str, key: str) -> bool:
         """The ledger says that the message had two effects. Excused: rows that cannot be read, messages without an
-        outbox, and those that were settled before the last effect, as far as a sweeper that was stopped could know."""
+        outbox, those that a person has dismissed for an inbox row that is there, and those that were settled before
+        the last effect, as far as a sweeper that was stopped could know."""
         row = self.candidate(group, key)
-        if row is not None and row.verdict is Verdict.COLLISION:
+        if row is not None and (row.verdict is Verdict.COLLISION or _was_dismissed_for_its_row(row)):
             return True
         if self.inboxes[group].is_damaged(key) or key in self.troubles.unreadable or key in self.strangers_commits:
             return True
@@ -597,3 +598,7 @@ def run_history(swarm: Swarm, *, story: list[str] | None = None) -> Judgement:
 
 
 __all__ = ["NEVER", "World", "run_history"]
+
+
+def _was_dismissed_for_its_row(row: Candidate) -> bool:
+    return row.is_dismissed and row.verdict in VERDICTS_ON_THE_ROW
