@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from reconciler.contract.tables import EVERY_GROUP
+from reconciler.policy.ports import Repair
 from tests.simulation.kernel import BASE_MS, Kernel, ServerClock
 
 if TYPE_CHECKING:
@@ -23,6 +25,30 @@ def step(kernel: Kernel, clock: ServerClock, name: str) -> None:
     if skew_ms != clock.skew_ms:
         kernel.saw(f"{name}'s clock was set {'back' if skew_ms < clock.skew_ms else 'forward'}", f"{off:.0f} s off")
     clock.skew_ms = skew_ms
+
+
+def set_back_over_a_claim(world: World) -> None:
+    """The next claim on a repair is put out of reach: its owner dies, and the ledger's clock is set back by hours."""
+    repairs, kernel = world.ledger.repairs, world.kernel
+    claim = repairs.claim
+    taken: list[Repair] = []
+
+    def set_back(token: str) -> None:
+        off = 3_600 * (1 + 9 * kernel.dice.random())
+        world.ledger_clock.skew_ms -= round(1000 * off)
+        kernel.saw("ledger's clock was set back over a claim", f"{off:.0f} s")
+        for process in world.processes:
+            if token.startswith(f"{process.name}/"):
+                process.die()
+
+    def watched(repair: Repair, *, token: str, lease_seconds: float) -> Repair | None:
+        found = claim(repair, token=token, lease_seconds=lease_seconds)
+        if found is not None and found.scope == EVERY_GROUP and not taken:
+            taken.append(found)
+            kernel.after(0.0, partial(set_back, token))
+        return found
+
+    setattr(repairs, "claim", watched)  # noqa: B010 - a method
 
 
 def set_right(world: World) -> None:

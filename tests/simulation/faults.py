@@ -103,11 +103,12 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
     ),
     "groups added": ("group added", "message from before a group was added"),
     "groups renamed": ("group renamed", "member came while a group was renamed", "died while a group was renamed"),
+    "claims out of reach": ("ledger's clock was set back over a claim",),
     "late rows": ("commit long after its row was written",),
     "business queues": ("business queues began anew", "business queues lost their tail"),
 }  # fmt: skip
 #: Faults of histories of their own: no history has them by chance.
-ASKED_FOR = frozenset({"groups added", "groups renamed", "late rows", "business queues"})
+ASKED_FOR = frozenset({"groups added", "groups renamed", "claims out of reach", "late rows", "business queues"})
 
 
 def fired(seen: Mapping[str, int]) -> dict[str, int]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.added_groups import add_group
 from tests.simulation.broker import THEIRS, Broker
-from tests.simulation.clock_steps import set_right, step
+from tests.simulation.clock_steps import set_back_over_a_claim, set_right, step
 from tests.simulation.inbox_database import InboxDatabase
 from tests.simulation.kernel import BASE_MS, NEVER, Link, Process
 from tests.simulation.outbox_database import PRODUCER_GROUP, TOPIC, OutboxDatabase
@@ -73,6 +73,8 @@ class Troubles:
             # So late that a queue does not soon grow past what was seen of it.
             share = 0.5 + 0.4 * self._dice.random()
             self._kernel.after(world.swarm.load_seconds * share, world.business_queues.happen)
+        if self._of("claims out of reach"):
+            set_back_over_a_claim(world)
         if self._of("groups renamed"):
             self._kernel.after(world.swarm.load_seconds * 0.6 * self._dice.random(), world.begin_renaming)
 

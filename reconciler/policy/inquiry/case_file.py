@@ -261,7 +261,9 @@ class CaseFile(ABC):
         """Where a group is with the committed copies, or what tells that."""
         answers, copies = self.of_group[plan.group], self.own_copies
         short_of = reach(answers.positions, copies.records if copies is not None else ())
-        if short_of is not None:
+        # A dead letter tells that the group gave up, whatever its offset proves.
+        is_in_doubt = short_of is Verdict.UNKNOWN and answers.positions is not None
+        if short_of is not None and not is_in_doubt:
             return short_of
         # The inbox once more, after the positions: an effect is committed before its offset.
         if answers.has_inbox and answers.inbox_again is None:
@@ -271,6 +273,8 @@ class CaseFile(ABC):
         if answers.copies is None:
             return Question.GROUP_COPIES
         verdict = group_position(answers.positions, {name: of_row(c, self.row) for name, c in answers.copies.items()})
+        if is_in_doubt:
+            return verdict if verdict is Verdict.DEAD_LETTERED else Verdict.UNKNOWN
         # Whether it comes again to a group that does not answer for it need not be known (3.2.6 never tells).
         is_past = verdict in {Verdict.DELIVERED_NOT_APPLIED, Verdict.UNKNOWN}
         if is_past and answers.has_inbox and self.lies_before(plan):

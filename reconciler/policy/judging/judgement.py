@@ -175,8 +175,18 @@ def _committed_copy(d: Suspect) -> Answer:
         case Verdict.LAGGING:
             return Ruling(verdict=Verdict.LAGGING, reason="the group's offset has not reached the copy")
         case Verdict.UNKNOWN:
-            return _unknown(why_unknown(d.group.positions, copies.records), Undecided.WITNESS)
+            return _offset_in_doubt(d, copies.records)
     return _past_copies(d, copies.records)
+
+
+def _offset_in_doubt(d: Suspect, copies: Sequence[StoredMessage]) -> Ruling | Question:
+    """The group's offset proves nothing of the copies. A dead letter tells all the same that the group gave up."""
+    verdict = d.position_of(d.plan)
+    if isinstance(verdict, Question):
+        return verdict
+    if verdict is Verdict.DEAD_LETTERED:
+        return Ruling(verdict=verdict, reason="the group's dead-letter topic has it, its inbox has no row")
+    return _unknown(why_unknown(d.group.positions, copies), Undecided.WITNESS)
 
 
 def _past_copies(d: Suspect, copies: Sequence[StoredMessage]) -> Ruling | Question:
