@@ -215,10 +215,11 @@ class InboxConnection:
         return 1
 
     def select(self, key: str) -> tuple[Any, ...] | None:
-        """SELECT content_digest, incomplete, topic, duplicate_of of a key."""
+        """What the inbox selects of a key, in that order."""
         self.round_trip("SELECT inbox")
         row = self.database.rows.get(key) or self._rows.get(key)
-        return None if row is None else (row["content_digest"], row["incomplete"], row["topic"], row["duplicate_of"])
+        names = ("content_digest", "incomplete", "topic", "duplicate_of", "consumer_group", "unique_key")
+        return None if row is None else tuple(row[name] for name in names)
 
     def effect(self, effect: Effect) -> None:
         """The business' own row."""
