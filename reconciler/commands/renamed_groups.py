@@ -72,9 +72,8 @@ class Renames:
 
     def in_the_way_of(self, old: str, new: str) -> Iterator[str]:
         """Other renames of either name: what the ledger knows of the group has the name that they gave it."""
-        for act in {
-            self.newest[name].action_id: self.newest[name] for name in (old, new) if name in self.newest
-        }.values():
+        acts = (self.newest[name] for name in (old, new) if name in self.newest)
+        for act in {act.action_id: act for act in acts}.values():
             other, its_new = _names(act)
             if (other, its_new) == (old, new):
                 continue

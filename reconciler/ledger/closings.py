@@ -7,7 +7,7 @@ does not exist yet cannot be locked: its place is taken by a row that is DONE.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import sqlalchemy as sa
 
@@ -35,18 +35,16 @@ class SqlClosings:
 
     def close(self, closing: Closing) -> bool:
         """All or nothing."""
-        try:
-            with self._database.writing() as connection:
-                self._close(connection, closing)
-        except _Changed:
-            return False
-        return True
+        return self._is_written(self._close, closing)
 
     def take_back(self, closing: Closing) -> bool:
         """All or nothing."""
+        return self._is_written(self._take_back, closing)
+
+    def _is_written(self, act: Callable[[sa.Connection, Closing], None], closing: Closing) -> bool:
         try:
             with self._database.writing() as connection:
-                self._take_back(connection, closing)
+                act(connection, closing)
         except _Changed:
             return False
         return True

@@ -513,7 +513,7 @@ def _dismissal(candidate: Candidate) -> str:
         return f"{candidate.verdict}, and a person has dismissed it: nothing is sent to this group"
     at_ms, before = (candidate.evidence.get(name) for name in (DISMISSED_AT_MS, TAKEN_BACK))
     at = utc_text(at_ms if type(at_ms) is int else candidate.updated_at_ms)
-    is_woken = candidate.took_effect_dismissed and isinstance(before, Mapping)
+    is_woken = candidate.took_effect_dismissed
     verdict = before.get("verdict") if is_woken and isinstance(before, Mapping) else candidate.verdict
     return f"dismissed for {candidate.subscription.group} by {by} at {at} as {verdict}: {why}"
 

@@ -153,6 +153,9 @@ class _Doctor:
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
         self._settings = connections.settings
+        # Asked once each: every subscription of a topic, and those that are not configured, need the same answers.
+        self._groups = cache(lambda address: connections.admin.groups(address))
+        self._readers = cache(lambda address, topic: connections.admin.groups_of_topic(address, topic))
 
     def redis(self) -> Sequence[Diagnosis]:
         return [
@@ -290,11 +293,11 @@ class _Doctor:
         findings: list[Diagnosis] = []
         for configured in self._settings.subscriptions:
             subscription = subscription_of(self._settings, configured)
-            watermark = brokers.watermark(subscription)
-            is_known = watermark.state is not WatermarkState.UNKNOWN
             if self._is_nobody(subscription):
                 findings.append(self._nobody(subscription))
                 continue
+            watermark = brokers.watermark(subscription)
+            is_known = watermark.state is not WatermarkState.UNKNOWN
             findings.append(
                 Diagnosis(
                     check=f"group {subscription}",
@@ -314,11 +317,10 @@ class _Doctor:
     def _is_nobody(self, subscription: Subscription) -> bool:
         """Whether every broker says that it has neither a configuration nor an offset nor a member of the group; one
         that does not answer, or refuses, may know it."""
-        admin = self._connections.admin
         addresses = self._connections.rocketmq.cluster_addresses()
         try:
             return bool(addresses) and not any(
-                subscription.group in (*admin.groups(address), *admin.groups_of_topic(address, subscription.topic))
+                subscription.group in (*self._groups(address), *self._readers(address, subscription.topic))
                 for address in addresses
             )
         except ReconcilerError:
@@ -338,7 +340,6 @@ class _Doctor:
 
     def _strangers(self) -> Iterator[Diagnosis]:
         """Groups that read a configured topic and have no [[subscriptions]] section."""
-        admin = self._connections.admin
         addresses = sorted(self._connections.rocketmq.cluster_addresses())
         retired: frozenset[str] = frozenset()
         with suppress(DatabaseAway):
@@ -347,7 +348,7 @@ class _Doctor:
             seen: set[str] = set()
             for address in addresses:
                 with suppress(ReconcilerError):
-                    seen.update(admin.groups_of_topic(address, topic))
+                    seen.update(self._readers(address, topic))
             configured = {s.group for s in self._settings.subscriptions if s.topic == topic}
             for group in sorted(g for g in seen - configured if not g.startswith(OWN_GROUPS)):
                 if group in retired:

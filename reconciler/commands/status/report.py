@@ -310,8 +310,8 @@ def _history_rows(history: HistoryOverview) -> Iterator[tuple[object, ...]]:
 def read_status(connections: Connections, *, rounds_within_seconds: float | None = None) -> StatusReport:
     """Asks ledger, Redis, brokers and the services' databases; only the ledger may not be away (DatabaseAway).
 
-    Commits that are not accounted for until `rounds_within_seconds` ago are late; None: five minutes, and sixty
-    intervals; a subscription that never had a round is late only if the time is given."""
+    Late is what is not accounted for until `rounds_within_seconds` ago; None: five minutes, and sixty intervals.
+    """
     settings = connections.settings
     late: list[str] = []
     assembly = RoundAssembly(connections)
