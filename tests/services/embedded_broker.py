@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from tests.services.ports import free_port
-from tests.services.processes import ServiceFailed, tail
+from tests.services.processes import ServiceFailed, freeze, tail, thaw
 from tests.services.remoting_probe import RemotingProbe, route_names
 from tests.services.rocketmq import QUICK, UPDATE_BROKER_CONFIG
 
@@ -101,12 +101,12 @@ class EmbeddedBroker:
     def freeze(self) -> None:
         """SIGSTOP: connections stay open and nothing answers."""
         if self._process is not None:
-            self._process.send_signal(signal.SIGSTOP)
+            freeze(self._process.pid)
 
     def thaw(self) -> None:
         """SIGCONT."""
         if self._process is not None:
-            self._process.send_signal(signal.SIGCONT)
+            thaw(self._process.pid)
 
     def kill(self) -> int:
         """kill -9."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import re
 import shutil
-import signal
 import tempfile
 import threading
 from abc import ABC, abstractmethod
@@ -16,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from tests.services.ports import free_port
-from tests.services.processes import Child
+from tests.services.processes import Child, freeze, thaw
 
 
 class PrivateServer(ABC):
@@ -48,15 +46,13 @@ class PrivateServer(ABC):
         answers.
         """
         if self._child is not None:
-            _send(self._child.pid, signal.SIGSTOP)  # first: it makes no further ones
-            for pid in _children(self._child.pid):
-                _send(pid, signal.SIGSTOP)
+            freeze(self._child.pid)  # first: it makes no further ones
+            freeze(*_children(self._child.pid))
 
     def thaw(self) -> None:
-        """SIGCONT: what was asked meanwhile is read now."""
+        """Lets all of them go on: what was asked meanwhile is read now."""
         if self._child is not None:
-            for pid in (*_children(self._child.pid), self._child.pid):
-                _send(pid, signal.SIGCONT)
+            thaw(*_children(self._child.pid), self._child.pid)
 
     def _new_database_name(self, prefix: str) -> str:
         if not re.fullmatch(r"[a-z][a-z0-9_]*", prefix):
@@ -77,11 +73,6 @@ class PrivateServer(ABC):
         self.thaw()
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def _send(pid: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, number)
 
 
 def _children(pid: int) -> list[int]:

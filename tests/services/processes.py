@@ -27,6 +27,40 @@ def tail(log: Path, *, lines: int = 40) -> str:
     return "\n".join(text.splitlines()[-lines:])
 
 
+#: Of a thread that executes nothing: stopped, traced, dead.
+STANDING = frozenset("TtZXx")
+
+
+def freeze(*pids: int) -> None:
+    """SIGSTOP; returns when every thread stands still: kill() returns while threads on other cores go on.
+
+    Raises ServiceFailed when one of them does not stop within ten seconds.
+    """
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
+    deadline = time.monotonic() + 10 * PATIENCE
+    while not all(_stands(pid) for pid in pids):
+        if time.monotonic() > deadline:
+            raise ServiceFailed(f"not stopped by SIGSTOP within {10 * PATIENCE:g} s: {pids}")
+        time.sleep(0.001)
+
+
+def thaw(*pids: int) -> None:
+    """SIGCONT: what was asked meanwhile is read now."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
+def _stands(pid: int) -> bool:
+    states = []
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            states.append(stat.read_text().rpartition(")")[2].split()[0])
+    return STANDING.issuperset(states)
+
+
 class Child:
     """One process in a group of its own, its output in a log file. Confined to the test that started it."""
 

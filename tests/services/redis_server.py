@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from tests.services.ports import free_port
-from tests.services.processes import Child, ServiceFailed
+from tests.services.processes import Child, ServiceFailed, freeze, thaw
 from tests.services.requirements import redis_missing as missing
 
 __all__ = ["RedisServer", "missing"]
@@ -99,13 +98,13 @@ class RedisServer:
     def freeze(self) -> None:
         """SIGSTOP: connections stay open and nothing answers."""
         if self._child is not None:
-            self._child.send_signal(signal.SIGSTOP)
+            freeze(self._child.pid)
             self.is_frozen = True
 
     def thaw(self) -> None:
         """SIGCONT."""
         if self._child is not None:
-            self._child.send_signal(signal.SIGCONT)
+            thaw(self._child.pid)
             self.is_frozen = False
 
     def erase(self) -> None:
