@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from itertools import pairwise
 
 import pytest
@@ -13,6 +14,7 @@ from reconciler.shards import sets as redis_sets
 from reconciler.testing import memory_shards
 from tests.contract.half_sets.conftest import Backend, queue
 from tests.polling import eventually
+from tests.unit.contract.keys import GRPC, JAVA, RUST
 
 
 def keys(count: int, first: int = 0) -> list[str]:
@@ -187,3 +189,11 @@ def test_a_thousand_keys_of_one_shard_are_recorded(backend: Backend) -> None:
     many = keys(5_001)
     backend.commit_sets.record(backend.subscription, many, shards=1)
     assert backend.commit() == set(many)
+
+
+def test_keys_of_several_clients_are_recorded_in_one_batch_whichever_comes_first(backend: Backend) -> None:
+    """Their members have 16, 17 and 33 bytes or more."""
+    for batch in itertools.permutations((JAVA, GRPC, RUST)):
+        backend.wipe()
+        backend.commit_sets.record(backend.subscription, batch, shards=1)
+        assert backend.commit() == set(batch)

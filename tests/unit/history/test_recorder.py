@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -382,6 +383,44 @@ def test_a_full_disk_loses_nothing_that_fits_in_memory(tmp_path: Path, monkeypat
     assert house.keys("announced") == sorted(some_keys(3))
     assert house.keys("left") == sorted(some_keys(2))
     assert house.keys("repair") == [b"k" * 16]
+    assert house.rows("gap") == []
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3, 4])
+def test_what_a_sync_that_failed_has_lost_is_written_by_the_next_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int
+) -> None:
+    """After an error a kernel may drop what it had in memory, and succeed the next time (fsyncgate)."""
+    house = House(tmp_path)
+    house.round(0)
+    house.round(1)
+    house.recorder.run_pass()
+    house.clock.advance(86_400)
+    house.rounds.pending[shard(0)] = [(key, 5) for key in some_keys(2, seed=2)]
+    house.round(0, announced=some_keys(3))
+    house.round(1, announced=some_keys(3, seed=1))
+    house.sink.emit(left(some_keys(2)))
+    durable = [0]
+    sizes: list[int] = []
+
+    def sync(descriptor: int) -> None:
+        sizes.append(os.fstat(descriptor).st_size)
+        if len(sizes) == nth:
+            os.ftruncate(descriptor, durable[-1])
+            raise OSError(5, "Input/output error")
+        durable.append(os.fstat(descriptor).st_size)
+
+    with monkeypatch.context() as patched:
+        house.recorder.rotate()
+        patched.setattr(os, "fdatasync", sync)
+        house.recorder.run_pass()
+        assert "Input/output" in (house.recorder.spool_health.problem or "")
+    house.seal()
+    assert house.recorder.spool_health.problem is None
+    assert house.keys("announced") == sorted([*some_keys(3), *some_keys(3, seed=1)])
+    assert house.keys("left") == sorted(some_keys(2))
+    assert {row["shard"] for row in house.rows("snapshot")} == {0, 1}
+    assert house.keys("pending") == sorted(some_keys(2, seed=2))
     assert house.rows("gap") == []
 
 

@@ -22,7 +22,7 @@ from reconciler.contract.subscription import Shard
 from reconciler.contract.tables import HoldKind, NoticeKind
 from reconciler.errors import DatabaseAway
 from reconciler.policy.ports import Notice, StandingTrouble
-from reconciler.wiring.notices import NoticeService, Watch, listeners_of, telling_people
+from reconciler.wiring.notices import REFUSED_SECONDS, NoticeService, Watch, listeners_of, telling_people
 from tests.contract.ledger.rows import round_done
 from tests.polling import eventually
 from tests.unit.channels.receiver import Received, Receiver, Reply, receiving
@@ -388,6 +388,29 @@ def test_a_ledger_that_is_away_is_told_from_memory_once_an_hour(
         world.turn(service, seconds=5)
         world.turn(service, seconds=5)
         assert [one["is_over"] for one in told(receiver)] == [False, False, True]
+
+
+@pytest.mark.parametrize(("status", "pause_seconds"), [(503, 5.0), (401, REFUSED_SECONDS)])
+def test_an_absence_of_the_ledger_that_its_receiver_refused_once_is_told_after_the_pause(
+    world: NoticeWorld, monkeypatch: pytest.MonkeyPatch, status: int, pause_seconds: float
+) -> None:
+    def away() -> int:
+        raise DatabaseAway("the ledger does not answer")
+
+    answers = [Reply(status=status)]
+    with receiving(lambda _: answers.pop() if answers else Reply()) as receiver:
+        service = world.service(listener(webhook(receiver.url)))
+        begun(world, service)
+        monkeypatch.setattr(world.ledger.notices, "now_ms", away)
+        for _ in range(25):
+            world.turn(service, seconds=5)
+        assert len(receiver.received) == 1
+        world.turn(service, seconds=pause_seconds)
+        assert [(one["kind"], one["is_over"]) for one in told(receiver)] == [("LEDGER_AWAY", False)] * 2
+        assert len({one.headers["webhook-id"] for one in receiver.received}) == 1
+        for _ in range(60):
+            world.turn(service, seconds=30)
+        assert len(receiver.received) == 2
 
 
 def test_a_ledger_that_hangs_is_told_although_no_question_to_it_ends(

@@ -49,8 +49,9 @@ def services(tmp_path: Path) -> Iterator[WebServices]:
     engine = open_engine(url)
     ledger_metadata.create_all(engine)
     engine.dispose()
-    section = {"topic": "ORDERS", "group": "billing", "inbox_url": f"sqlite:///{tmp_path}/inbox.db"}
-    given = {"RECONCILER_LEDGER__URL": url, "RECONCILER_SUBSCRIPTIONS": json.dumps([section])}
+    section = {"topic": "ORDERS", "inbox_url": f"sqlite:///{tmp_path}/inbox.db"}
+    sections = [section | {"group": group} for group in ("billing", "invoices")]
+    given = {"RECONCILER_LEDGER__URL": url, "RECONCILER_SUBSCRIPTIONS": json.dumps(sections)}
     settings = load_settings(ROOT / "config" / "reconciler.toml", given)
     with Connections(settings) as connections:
         yield build_services(settings, connections, clock=SystemClock())
@@ -222,6 +223,14 @@ def test_all_losses_are_more_than_those_that_an_operator_may_repair(post: Post, 
     assert job["request"]["named_keys"] == 0
 
 
+def test_all_losses_of_one_group_are_a_job_of_that_group(post: Post, services: WebServices) -> None:
+    prove_losses(services, 8)
+    prove_losses(services, 6, group="invoices")
+    job_id = told(post("repairs", {"all": True, "group": "invoices"}))["job"]["job_id"]
+    request = RepairRequest.of(find_job(services.connections, job_id).request)
+    assert (request.group, sorted(request.unique_keys)) == ("invoices", KEYS[:6])
+
+
 def test_a_rebuild_is_a_job_of_an_admin(post: Post, services: WebServices) -> None:
     with pytest.raises(UsageError, match="no outage"):
         post("rebuilds", {}, by=ADA)
@@ -239,6 +248,17 @@ def test_a_job_is_cancelled_without_a_name(post: Post, services: WebServices) ->
     with pytest.raises(WebRefusal) as refused:
         post("jobs/{job_id}/cancel", {}, job_id="0" * 32)
     assert refused.value.status is HTTPStatus.NOT_FOUND
+
+
+def test_a_key_that_cancelled_one_job_cancels_no_other(post: Post, services: WebServices) -> None:
+    """The bodies are the same, and the path alone tells which job is meant."""
+    one, other = (told(post("repairs", {"keys": keys}))["job"]["job_id"] for keys in (KEYS[:6], KEYS[6:12]))
+    post("jobs/{job_id}/cancel", {}, key="once", job_id=one)
+    with pytest.raises(WebRefusal) as refused:
+        post("jobs/{job_id}/cancel", {}, key="once", job_id=other)
+    assert (refused.value.status, refused.value.kind) == (422, "key-of-another-request")
+    states = [find_job(services.connections, job_id).state for job_id in (one, other)]
+    assert states == [JobState.CANCELLED, JobState.QUEUED]
 
 
 def test_a_body_is_opened_without_a_reason_or_a_row(post: Post, services: WebServices) -> None:
