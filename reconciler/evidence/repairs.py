@@ -11,7 +11,7 @@ from reconciler.errors import (
     BrokerRefused,
     BrokerUnavailable,
     InvalidValue,
-    ProtocolViolation,
+    MalformedInput,
     RequestTimeout,
     TransientError,
 )
@@ -88,7 +88,7 @@ class RemotingBrokerRepairs:
             return SendAnswer(outcome=EndOutcome.NOT_SENT, detail=str(error))
         try:
             result = self._sender.send(again, attempts=1)
-        except (RequestTimeout, ConnectionLost, ProtocolViolation) as error:
+        except (RequestTimeout, ConnectionLost, MalformedInput) as error:
             return SendAnswer(outcome=EndOutcome.NO_ANSWER, detail=str(error))
         except BrokerRefused as error:
             is_hopeless = error.code == ResponseCode.MESSAGE_ILLEGAL

@@ -12,7 +12,7 @@ from reconciler.contract.tables import OutboxState
 from reconciler.evidence.broker_answer import MAXIMUM_HITS
 from reconciler.evidence.brokers import RemotingBrokerEvidence
 from reconciler.evidence.horizon import Probes
-from reconciler.evidence.lookup import StoreTimeWindow
+from reconciler.evidence.lookup import FEW_HITS, StoreTimeWindow
 from reconciler.policy.evidence import Lookup, OutboxRow, Presence, StoredMessage, TransactionState
 from reconciler.policy.ports import Horizon
 from reconciler.rocketmq.client.client_instance import ClientInstance
@@ -161,17 +161,27 @@ def test_a_copy_that_lacks_only_a_package_here_is_unknown_and_never_damage(
         assert partly.answers[0].is_partial
 
 
-def test_more_copies_than_fit_a_frame_do_not_hide_the_newest() -> None:
+@pytest.mark.parametrize(
+    ("keys", "presence"),
+    [
+        ([KEY], Presence.FOUND),
+        ([OTHER] * (FEW_HITS - 1), Presence.ABSENT),
+        ([OTHER] * (FEW_HITS - 1) + [KEY], Presence.FOUND),
+        ([OTHER] * FEW_HITS, Presence.UNKNOWN),  # this message's may be among those that were cut off
+    ],
+)
+def test_more_copies_than_fit_a_frame_do_not_hide_the_newest(keys: list[str], presence: Presence) -> None:
+    hits = [encode_record(record(key=one, physical_offset=1_000 * n)) for n, one in enumerate(keys)]
+
     def many(request: Command) -> Command | bytes:
-        if int(request.fields["maxNum"]) > 3:
+        if int(request.fields["maxNum"]) > FEW_HITS:
             return (17 * 1024 * 1024).to_bytes(4, "big")
-        return cluster.broker.success(request, body=encode_record(record()))
+        return cluster.broker.success(request, body=b"".join(hits))
 
     with ScriptedCluster() as cluster:
         cluster.broker.on(RequestCode.QUERY_MESSAGE, many)
         cluster.families.facts(cluster.broker.address)
-        assert cluster.lookups.committed_copies("Orders", KEY).is_found
-        assert cluster.lookups.view_message("Orders", KEY).is_absent
+        assert cluster.lookups.committed_copies("Orders", KEY).presence is presence
 
 
 def test_a_topic_without_a_route_is_unknown() -> None:

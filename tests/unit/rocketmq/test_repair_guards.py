@@ -24,12 +24,12 @@ from reconciler.rocketmq.wire.codes import (
     ResponseCode,
     SystemFlag,
 )
-from reconciler.rocketmq.wire.frame import Command
+from reconciler.rocketmq.wire.frame import Command, reply_to
 from reconciler.rocketmq.wire.message_id import encode_offset_message_id
 from reconciler.rocketmq.wire.properties import decode_properties
 from reconciler.rocketmq.wire.record import MessageRecord, encode_record
 from tests.unit.rocketmq.records import record
-from tests.unit.rocketmq.scripted import ScriptedBroker, ScriptedCluster
+from tests.unit.rocketmq.scripted import Handler, ScriptedBroker, ScriptedCluster
 
 KEY = "7F0000010000000000000000000000AA"
 PROPERTIES = {
@@ -218,6 +218,31 @@ def test_answers_to_a_republish(
     assert (answer.outcome, answer.code) == (outcome, None if code == ResponseCode.SYSTEM_BUSY else code)
     assert detail in answer.detail
     assert sum(request.code == RequestCode.SEND_MESSAGE_V2 for request in broker.asked) == 1
+
+
+def _closes(_request: Command) -> NoReturn:
+    raise ConnectionResetError("the broker closes the connection behind the request")
+
+
+@pytest.mark.parametrize(
+    ("reply", "detail"),
+    [
+        (_closes, "may have been executed"),
+        (lambda request: reply_to(request, 0), "answer without field queueId"),
+        (
+            lambda request: reply_to(request, 0, fields={"msgId": "7F", "queueId": "0", "queueOffset": "1"}),
+            "'7F' is no offset message id",
+        ),
+    ],
+    ids=["closed", "no offset", "no id"],
+)
+def test_a_republish_whose_answer_says_nothing_may_have_been_stored_and_is_not_repeated(
+    cluster: ScriptedCluster, instance: ClientInstance, reply: Handler, detail: str
+) -> None:
+    cluster.broker.on(RequestCode.SEND_MESSAGE_V2, reply)
+    answer = RemotingBrokerRepairs(instance).republish(_half())
+    assert (answer.outcome, detail in answer.detail) == (EndOutcome.NO_ANSWER, True), answer.detail
+    assert sum(request.code == RequestCode.SEND_MESSAGE_V2 for request in cluster.broker.asked) == 1
 
 
 @pytest.mark.parametrize("key", ["AC11000217B27F4E31B1f90aba968abd", "order_42-3f90aba9"])

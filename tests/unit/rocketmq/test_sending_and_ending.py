@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NoReturn
 
 import pytest
 
@@ -13,6 +14,7 @@ from reconciler.errors import (
     UsageError,
 )
 from reconciler.policy.evidence import EndOutcome
+from reconciler.rocketmq.client.connection import ConnectionLost
 from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.client.sending import SendStatus
 from reconciler.rocketmq.producer.ending import (
@@ -22,7 +24,7 @@ from reconciler.rocketmq.producer.ending import (
     end_transaction,
 )
 from reconciler.rocketmq.wire.codes import RequestCode, SystemFlag
-from reconciler.rocketmq.wire.frame import Command
+from reconciler.rocketmq.wire.frame import Command, reply_to
 from reconciler.rocketmq.wire.message import Message
 from reconciler.rocketmq.wire.message_id import encode_offset_message_id
 from reconciler.rocketmq.wire.properties import decode_properties
@@ -100,12 +102,27 @@ def test_an_ordinary_message_goes_to_another_broker_after_a_failure(fails: objec
         assert len(_sent(good)) == 4
 
 
-def test_a_half_is_never_sent_again_when_nobody_knows_whether_it_was_stored() -> None:
+def _closes(_request: Command) -> NoReturn:
+    raise ConnectionResetError("the broker closes the connection behind the request")
+
+
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        pytest.param(lambda _: None, RequestTimeout, id="no answer"),
+        pytest.param(_closes, ConnectionLost, id="closed"),
+        pytest.param(lambda _: b"\xff\xff\xff\xff", ConnectionLost, id="garbage"),
+        pytest.param(lambda request: reply_to(request, 0), ProtocolViolation, id="no offset"),
+    ],
+)
+def test_a_half_is_never_sent_again_when_nobody_knows_whether_it_was_stored(
+    reply: Handler, error: type[Exception]
+) -> None:
     with ScriptedCluster(versions=(479, 479)) as cluster:
         cluster.be_impatient()
         for broker in cluster.brokers:
-            broker.on(RequestCode.SEND_MESSAGE_V2, lambda _: None)
-        with pytest.raises(RequestTimeout):
+            broker.on(RequestCode.SEND_MESSAGE_V2, reply)
+        with pytest.raises(error):
             cluster.sender().send(ORDER, is_half=True)
         assert sum(len(_sent(broker)) for broker in cluster.brokers) == 1
 

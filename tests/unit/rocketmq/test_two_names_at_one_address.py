@@ -9,6 +9,7 @@ import pytest
 from reconciler.contract.subscription import Subscription
 from reconciler.evidence.brokers import RemotingBrokerEvidence
 from reconciler.evidence.horizon import PROBE_GROUP, Probes
+from reconciler.evidence.queue_ends import QueueEnd, QueueEnds
 from reconciler.policy.evidence import WatermarkState
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.wire.codes import PROBE_TOPIC, RequestCode
@@ -76,13 +77,29 @@ def test_what_a_broker_lacks_is_not_absent_at_another_with_its_address(cluster: 
     assert cluster.lookups.committed_copies("Orders", KEY).is_found
 
 
+def _has_queues_up_to_5(cluster: ScriptedCluster) -> None:
+    for code in (RequestCode.GET_MIN_OFFSET, RequestCode.GET_MAX_OFFSET):
+        cluster.broker.on(code, lambda request: cluster.broker.success(request, {"offset": "5"}))
+
+
 def test_offsets_of_one_broker_are_no_watermark_of_another_with_its_address(cluster: ScriptedCluster) -> None:
     cluster.broker.on(
         RequestCode.QUERY_CONSUMER_OFFSET, lambda request: cluster.broker.success(request, {"offset": "5"})
     )
-    for code in (RequestCode.GET_MIN_OFFSET, RequestCode.GET_MAX_OFFSET):
-        cluster.broker.on(code, lambda request: cluster.broker.success(request, {"offset": "5"}))
+    _has_queues_up_to_5(cluster)
     with ClientInstance(cluster.name_server.address, client=cluster.client) as instance:
         evidence = RemotingBrokerEvidence(instance, skew_margin_seconds=1)
         found = evidence.watermark(Subscription(environment="test", topic="Orders", group="G"))
         assert (found.state, "dead-z" in found.detail) == (WatermarkState.UNKNOWN, True)
+
+
+def test_ends_of_queues_of_one_broker_are_none_of_another_with_its_address(cluster: ScriptedCluster) -> None:
+    """An end that is no further than what was taken would say that no announcement waits."""
+    _has_queues_up_to_5(cluster)
+    found, silent = QueueEnds(cluster.client, cluster.routes).of_topic("Orders", {"dead-z": [0]})
+    doubt = f"broker-a and dead-z are both said to be at {cluster.broker.address}"
+    nothing: list[QueueEnd] = []
+    assert (found, silent) == (nothing, {"broker-a": doubt, "dead-z": doubt})
+    del cluster.name_server.routes["Orders"]["dead-z"]
+    found, silent = QueueEnds(cluster.client, cluster.routes).of_topic("Orders", {})
+    assert ([(end.queue.broker_name, end.end) for end in found], list(silent)) == ([("broker-a", 5)], ["dead-z"])
