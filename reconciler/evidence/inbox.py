@@ -224,10 +224,16 @@ def _answer(witness: str, read: ReadRow | None, role: DatabaseRole) -> Lookup[In
     if row.incomplete is not None:
         since = utc_text(row.applied_at_ms, timespec="milliseconds")
         detail = f"incomplete: the handler of {row.source} ended its transaction halfway, at {since} or later"
-        answer = WitnessAnswer(witness=witness, presence=Presence.UNKNOWN, detail=detail, is_incomplete=True)
+        answer = WitnessAnswer(
+            witness=witness,
+            presence=Presence.UNKNOWN,
+            detail=detail,
+            is_incomplete=True,
+            applied_at_ms=row.applied_at_ms,
+        )
         return Lookup(presence=Presence.UNKNOWN, answers=(answer,))
     detail = f"{row.source}, applied at {utc_text(row.applied_at_ms, timespec='milliseconds')}"
-    answer = WitnessAnswer(witness=witness, presence=Presence.FOUND, detail=detail)
+    answer = WitnessAnswer(witness=witness, presence=Presence.FOUND, detail=detail, applied_at_ms=row.applied_at_ms)
     return Lookup(presence=Presence.FOUND, records=(row,), answers=(answer,))
 
 

@@ -11,7 +11,7 @@ from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState
 from reconciler.contract.verdicts import LOSSES, VERDICTS_ON_THE_ROW, Undecided, Verdict
 from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow
-from reconciler.policy.inquiry.delivery import double_effect, other_content
+from reconciler.policy.inquiry.delivery import EFFECTS_SEEN_MS, double_effect, effect_times_ms, other_content
 from reconciler.policy.judging.judgement import ASK_AGAIN_SECONDS_MIN
 from reconciler.policy.judging.suspect import undecided_by
 from reconciler.policy.ports import DISMISSED_AT_MS, Candidate, Closing, Closings, Repair, Verification
@@ -28,7 +28,7 @@ CHANGED = "changed"
 #: The message took effect for the group: nothing of the group was closed. What was done by hand was done twice.
 HAS_EFFECT = "has its effect"
 #: Evidence that a dismissal adds.
-_OF_DISMISSAL = frozenset({"dismissed_by", "dismissed_because", DISMISSED_AT_MS})
+_OF_DISMISSAL = frozenset({"dismissed_by", "dismissed_because", DISMISSED_AT_MS, EFFECTS_SEEN_MS})
 #: Not what the person saw, either way.
 NOT_AS_SEEN = frozenset({CHANGED, HAS_EFFECT})
 
@@ -41,19 +41,23 @@ class EffectFound:
     is_plain: bool = False
     #: For people, in one clause; empty: no inbox has a row of it.
     told: str = ""
+    #: When its rows were written, whole or incomplete; None: not known.
+    applied_at_ms: frozenset[int] | None = None
 
 
 def effect_found(inbox: Lookup[InboxRow], row: OutboxRow | None) -> EffectFound:
     """An answer of a group's inboxes, beside the outbox row that it is compared with."""
+    at_ms = None if inbox.is_unknown and inbox.incomplete is None else effect_times_ms(inbox)
     if inbox.is_unknown:
-        return EffectFound(told=f"whether it took effect is not known: {inbox.reason}")
+        return EffectFound(told=f"whether it took effect is not known: {inbox.reason}", applied_at_ms=at_ms)
     if not inbox.is_found:
-        return EffectFound()
+        return EffectFound(applied_at_ms=at_ms)
     other = other_content(inbox, row) or double_effect(inbox)
     if other is not None:
-        return EffectFound(told=f"its inbox has a row of it: {other}")
+        return EffectFound(told=f"its inbox has a row of it: {other}", applied_at_ms=at_ms)
     since = utc_text(inbox.records[0].applied_at_ms)
-    return EffectFound(is_plain=True, told=f"it took effect at {since}, and a payment made by hand is a second one")
+    told = f"it took effect at {since}, and a payment made by hand is a second one"
+    return EffectFound(is_plain=True, told=told, applied_at_ms=at_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +106,7 @@ class Dismissals:
         outcomes = self.outcomes(seen, group=group, effects=effects)
         if not outcomes:
             return {}
-        closing = self._closing(seen, outcomes, by=by, reason=reason)
+        closing = self._closing(seen, outcomes, by=by, reason=reason, effects=effects or {})
         if (closing.verdicts or closing.scopes) and not self._closings.close(closing):
             return outcomes | dict.fromkeys(
                 (name for name, told in outcomes.items() if told in CLOSED), self._why(closing)
@@ -161,7 +165,15 @@ class Dismissals:
                 outcomes[name] = str(CandidateState.SETTLED)
         return outcomes
 
-    def _closing(self, seen: KeyAsSeen, outcomes: Mapping[str, str], *, by: str, reason: str) -> Closing:
+    def _closing(
+        self,
+        seen: KeyAsSeen,
+        outcomes: Mapping[str, str],
+        *,
+        by: str,
+        reason: str,
+        effects: Mapping[str, EffectFound],
+    ) -> Closing:
         rows = {row.subscription.group: row for row in seen.candidates}
         topic = seen.candidates[0].subscription
         dismissed = {name for name, outcome in outcomes.items() if outcome == DISMISSED}
@@ -179,7 +191,9 @@ class Dismissals:
             candidates=seen.candidates,
             repairs=seen.repairs,
             verdicts={
-                rows[name].subscription: _verdict(rows[name], by=by, reason=reason)
+                rows[name].subscription: _verdict(
+                    rows[name], by=by, reason=reason, seen_ms=effects.get(name, EffectFound()).applied_at_ms
+                )
                 for name in sorted(dismissed)
                 if rows[name].state is not CandidateState.SETTLED
             },
@@ -257,19 +271,22 @@ def _before_dismissal(row: Candidate, *, by: str, reason: str) -> Verification:
     )
 
 
-def _verdict(row: Candidate, *, by: str, reason: str) -> Verification:
+def _verdict(row: Candidate, *, by: str, reason: str, seen_ms: frozenset[int] | None) -> Verification:
     """The verdict and its evidence stay; SETTLED is for good, unless the message takes effect (absence_review.py). One
-    that was open was given up only now."""
-    outcomes = {"dismissed_by": by, "dismissed_because": bounded_text(reason)}
+    that was open was given up only now. `seen_ms`: EFFECTS_SEEN_MS."""
+    outcomes: dict[str, object] = {"dismissed_by": by, "dismissed_because": bounded_text(reason)}
     was_open = row.state is CandidateState.OPEN
-    seen = {name: value for name, value in row.evidence.items() if name != DISMISSED_AT_MS}
+    verdict = Verdict.QUARANTINED if was_open else row.verdict
+    is_on_row = verdict in VERDICTS_ON_THE_ROW
+    if is_on_row and seen_ms is not None:
+        outcomes[EFFECTS_SEEN_MS] = sorted(seen_ms)
+    seen = {name: value for name, value in row.evidence.items() if name not in (DISMISSED_AT_MS, EFFECTS_SEEN_MS)}
     return Verification(
         unique_key=row.unique_key,
-        verdict=Verdict.QUARANTINED if was_open else row.verdict,
+        verdict=verdict,
         evidence=seen | outcomes | ({"verdict_before": str(row.verdict)} if was_open else {}),
         first_seen_ms=row.first_seen_ms,
         state=CandidateState.SETTLED,
         wait_seconds=0.0,
-        # Of these a row is there already: another effect of theirs tells nothing.
-        ask_again_seconds=None if row.verdict in VERDICTS_ON_THE_ROW else ASK_AGAIN_SECONDS_MIN,
+        ask_again_seconds=None if is_on_row and seen_ms is None else ASK_AGAIN_SECONDS_MIN,
     )

@@ -38,6 +38,8 @@ class WitnessAnswer:
     is_damaged: bool = False
     #: True: an inbox has the key, and not whether its effect is whole: neither FOUND nor ABSENT until a person ends it.
     is_incomplete: bool = False
+    #: Of an inbox that has a row, whole or incomplete: when it was written. None: no row, or it cannot be read.
+    applied_at_ms: int | None = None
     #: True: FOUND, but the witness may have more than it showed.
     is_partial: bool = False
     #: True: UNKNOWN by what is configured; no waiting changes that.

@@ -11,9 +11,9 @@ from typing import Any, Literal
 from reconciler.clock import utc_text
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, OutboxState, RepairState
-from reconciler.contract.verdicts import LOSSES, MEANINGS, VERDICTS_ON_THE_ROW, Verdict
+from reconciler.contract.verdicts import LOSSES, MEANINGS, Verdict
 from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, Presence, StoredMessage
-from reconciler.policy.inquiry.delivery import difference, double_effect, other_content, row_of
+from reconciler.policy.inquiry.delivery import difference, double_effect, late_effects_ms, other_content, row_of
 from reconciler.policy.judging.suspect import TAKEN_BACK
 from reconciler.policy.ports import DISMISSED_AT_MS, Candidate, HeldTopic, KeyPlaces, LedgerLife, OperatorAction, Repair
 
@@ -481,7 +481,7 @@ def _outlook(
             yield f"{subscription}: COLLISION, a person must look: the effect is of another message, {other}"
         elif (halfway := lookup.incomplete) is not None:
             yield f"{subscription}: {Verdict.INCOMPLETE}, a person must look: {halfway}. {MEANINGS[Verdict.INCOMPLETE]}"
-        elif lookup.is_found and candidate and dismissed and _is_second(candidate):
+        elif lookup.is_found and candidate and dismissed and _is_second(candidate, lookup):
             yield f"{subscription}: took effect, a person must look whether that was done by hand, too: {dismissed}"
         elif lookup.is_found:
             yield f"{subscription}: done, the message took effect"
@@ -499,9 +499,9 @@ def _outlook(
             yield f"{subscription}: {candidate.verdict}, {_next(candidate, holds)}: {MEANINGS[candidate.verdict]}"
 
 
-def _is_second(candidate: Candidate) -> bool:
+def _is_second(candidate: Candidate, inbox: Lookup[InboxRow]) -> bool:
     """An effect of the dismissed key is one too many, as far as the reconciler can tell."""
-    return candidate.took_effect_dismissed or candidate.verdict not in VERDICTS_ON_THE_ROW
+    return candidate.took_effect_dismissed or bool(late_effects_ms(candidate, inbox))
 
 
 def _dismissal(candidate: Candidate) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from reconciler.clock import utc_text
 from reconciler.contract.properties import OUTBOX_MARK
 from reconciler.contract.tables import FORMER_NAMES_TOPIC, OutboxState
-from reconciler.contract.verdicts import Verdict
+from reconciler.contract.verdicts import VERDICTS_ON_THE_ROW, Verdict
 from reconciler.policy.evidence import (
     InboxRow,
     Lookup,
@@ -23,6 +23,7 @@ from reconciler.policy.evidence import (
     TransactionState,
 )
 from reconciler.policy.plan import TopicPlan
+from reconciler.policy.ports import Candidate
 
 #: Keys of BrokerEvidence.group_copies.
 RETRY = "retry"
@@ -37,6 +38,9 @@ IDENTITY_CHARACTERS_MAX = 64
 #: `status` shows verdicts whose reason begins so.
 DOUBLE_EFFECT = "several inboxes of the group have this key: a double effect"
 EFFECT_AFTER_DISMISSAL = "took effect after a person had dismissed it"
+#: Evidence of a key that was dismissed for what its inbox has: when each row of it was written. An effect at another
+#: time is news. Without it nothing is.
+EFFECTS_SEEN_MS = "effects_seen_ms"
 
 
 def difference(copy: StoredMessage, row: OutboxRow | None) -> str | None:
@@ -252,6 +256,24 @@ def double_effect(inbox: Lookup[InboxRow]) -> str | None:
         return None
     times = " and ".join(utc_text(row.applied_at_ms, timespec="milliseconds") for row in inbox.records)
     return f"{DOUBLE_EFFECT}, applied at {times}"
+
+
+def late_effects_ms(row: Candidate, inbox: Lookup[InboxRow]) -> frozenset[int]:
+    """When a dismissed message took effect, whole or half, as far as the person who dismissed it did not see that.
+
+    Of a key whose verdict is on its inbox row, the rows that the inbox had at the dismissal are no news. Where it did
+    not tell them then, or an earlier release dismissed the key, none is.
+    """
+    if row.verdict not in VERDICTS_ON_THE_ROW:
+        return effect_times_ms(inbox)
+    seen = row.evidence.get(EFFECTS_SEEN_MS)
+    return effect_times_ms(inbox).difference(seen) if isinstance(seen, list) else frozenset()
+
+
+def effect_times_ms(inbox: Lookup[InboxRow]) -> frozenset[int]:
+    """Of every row that was found, also beside an incomplete one, where the answer as a whole has no records."""
+    found = (row.applied_at_ms for row in inbox.records)
+    return frozenset(found).union(one.applied_at_ms for one in inbox.answers if one.applied_at_ms is not None)
 
 
 def written_ms(row: OutboxRow | None, *lookups: Lookup[StoredMessage] | None) -> int | None:

@@ -24,9 +24,9 @@ from reconciler.clock import Backoff, utc_text
 from reconciler.contract.row_rules import ASK_AGAIN_MS_MAX
 from reconciler.contract.subscription import Shard
 from reconciler.contract.tables import CandidateState
-from reconciler.contract.verdicts import VERDICTS_ON_THE_ROW, Verdict
+from reconciler.contract.verdicts import Verdict
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
-from reconciler.policy.inquiry.delivery import EFFECT_AFTER_DISMISSAL
+from reconciler.policy.inquiry.delivery import EFFECT_AFTER_DISMISSAL, late_effects_ms
 from reconciler.policy.judging.judgement import ASK_AGAIN_SECONDS_MIN
 from reconciler.policy.judging.suspect import Suspect, evidence_of, taken_back
 from reconciler.policy.judging.verifier import Judgement, Verifier
@@ -79,15 +79,16 @@ def review_absences(
 
 
 def _late_effect(row: Candidate, suspect: Suspect, *, now_ms: int | None) -> Verification | None:
-    """What is written of a dismissed key of which the inbox has a row by now, half an effect included; None: it has
-    none, does not tell, or the key was dismissed because of its row."""
+    """What is written of a dismissed key of which the inbox has an effect by now that nobody saw who dismissed it, half
+    an effect included; None: it has none, or does not tell."""
     inbox = suspect.inbox
-    if not row.is_dismissed or row.verdict in VERDICTS_ON_THE_ROW or inbox is None:
+    if not row.is_dismissed or inbox is None:
         return None
-    if inbox.incomplete is None and not inbox.is_found:
+    late_ms = late_effects_ms(row, inbox)
+    if not late_ms:
         return None
     by, because = (str(row.evidence.get(name, "not noted")) for name in ("dismissed_by", "dismissed_because"))
-    applied = inbox.incomplete or f"applied at {utc_text(inbox.records[0].applied_at_ms, timespec='milliseconds')}"
+    applied = inbox.incomplete or f"applied at {utc_text(min(late_ms), timespec='milliseconds')}"
     reason = f"{EFFECT_AFTER_DISMISSAL} as {row.verdict} (by {by}: {because}); {applied}"
     seen = evidence_of(suspect, reason=reason) | taken_back(replace(suspect, now_ms=now_ms), Verdict.COLLISION)
     return Verification(

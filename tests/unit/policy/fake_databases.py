@@ -69,7 +69,13 @@ class FakeInbox:
         """An incomplete row is neither found nor absent."""
         if row is None or row.incomplete is None:
             return _lookup(row)
-        answer = WitnessAnswer(witness="inbox", presence=Presence.UNKNOWN, detail="incomplete", is_incomplete=True)
+        answer = WitnessAnswer(
+            witness="inbox",
+            presence=Presence.UNKNOWN,
+            detail="incomplete",
+            is_incomplete=True,
+            applied_at_ms=row.applied_at_ms,
+        )
         return Lookup(presence=Presence.UNKNOWN, answers=(answer,))
 
     def applied_since(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -10,16 +10,17 @@ from typing import Any
 import pytest
 
 from reconciler.commands.status.double_effects import double_effects
+from reconciler.contract.subscription import Shard
 from reconciler.contract.tables import CandidateState, OutboxState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
-from reconciler.policy.dismissal import Dismissals, KeyAsSeen
+from reconciler.policy.dismissal import Dismissals, KeyAsSeen, effect_found
 from reconciler.policy.evidence import Lookup, OutboxRow, Presence, WitnessAnswer
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.judging.absence_review import ASK_AGAIN_SECONDS_MAX, pause_seconds
 from reconciler.policy.judging.candidates import SelectionRules
 from reconciler.policy.judging.judgement import ASK_AGAIN_SECONDS_MIN
 from reconciler.policy.judging.suspect import Suspect, suspect_of
-from reconciler.policy.ports import Candidate, RepairChange
+from reconciler.policy.ports import Candidate, RepairChange, Verification
 from reconciler.policy.round import ReconcileRound
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
 
@@ -300,12 +301,15 @@ def test_a_repair_that_failed_needs_nobody_when_every_group_has_the_effect_all_t
 # ---- what a person has dismissed
 
 
-def dismissed(world: World, number: int = 1) -> Candidate:
+def dismissed(world: World, number: int = 1, *, asks_inboxes: bool = True) -> Candidate:
     """As paid by hand; its repair, too."""
     life = world.ledger.reports.life(ENVIRONMENT, key(number))
     closing = Dismissals(closings=world.ledger.closings, configured=world.subscriptions)
     seen = KeyAsSeen(candidates=life.candidates, repairs=life.repairs)
-    assert set(closing.dismiss(seen, group=None, by="ann", reason="paid by hand").values()) == {"dismissed"}
+    found = {s.group: world.inbox.look_up(s, [key(number)])[key(number)] for s in world.subscriptions}
+    effects = {group: effect_found(lookup, None) for group, lookup in found.items()} if asks_inboxes else None
+    outcomes = closing.dismiss(seen, group=None, by="ann", reason="paid by hand", effects=effects)
+    assert set(outcomes.values()) == {"dismissed"}
     return row_of(world, number)
 
 
@@ -340,9 +344,9 @@ def test_it_is_dismissed_again_once_a_person_has_undone_one_of_the_two() -> None
     assert row_of(world).took_effect_dismissed
     row = dismissed(world)
     assert (row.state, row.verdict) == (CandidateState.SETTLED, Verdict.COLLISION)
-    assert (row.took_effect_dismissed, row.ask_again_at_ms) == (False, None)
+    assert not row.took_effect_dismissed
     world.rounds(process, 60)
-    assert row_of(world) == row
+    assert replace(row_of(world), ask_again_at_ms=row.ask_again_at_ms) == row
 
 
 def test_nothing_is_sent_for_a_dismissed_message_whose_effect_was_seen_and_is_gone() -> None:
@@ -370,8 +374,7 @@ def test_half_an_effect_of_a_dismissed_message_is_told_as_well() -> None:
     world = World()
     process = acknowledged(world)
     dismissed(world)
-    halfway = WitnessAnswer(witness="inbox", presence=Presence.UNKNOWN, detail="incomplete", is_incomplete=True)
-    world.inbox.look_up = lambda *_, **__: {key(1): Lookup(presence=Presence.UNKNOWN, answers=(halfway,))}  # type: ignore[method-assign]
+    world.inbox.rows["billing", key(1)] = replace(world.inbox_row("billing", key(1)), incomplete="7")
     world.rounds(process, 14)
     assert row_of(world).took_effect_dismissed
 
@@ -392,15 +395,90 @@ def test_a_dismissed_key_without_an_effect_stays_so_and_is_asked_for_no_longer_t
     assert asked.inbox == []
 
 
-def test_what_was_dismissed_for_its_inbox_row_is_not_asked_for() -> None:
+def _half_an_effect(world: World) -> None:
+    world.inbox.rows["billing", key(1)] = replace(world.inbox_row("billing", key(1)), incomplete="7")
+
+
+def _another_message(world: World) -> None:
+    world.inbox.rows["billing", key(1)] = world.inbox_row("billing", key(1), digest=b"x" * 32)
+
+
+def _two_outboxes(world: World) -> None:
+    """A second outbox has the key with another content: of the effect nothing is there."""
+    row = world.outbox.rows[key(1)]
+    both = Lookup(presence=Presence.FOUND, records=(row, replace(row, content_digest=b"y" * 32)))
+    world.outbox.look_up = lambda *_, **__: {key(1): both}  # type: ignore[method-assign]
+
+
+#: Verdicts for what an inbox has, or may have, and how each comes about.
+ON_THE_ROW: dict[str, tuple[Callable[[World], None], Verdict]] = {
+    "half an effect": (_half_an_effect, Verdict.INCOMPLETE),
+    "another message": (_another_message, Verdict.COLLISION),
+    "no row": (_two_outboxes, Verdict.COLLISION),
+}
+
+
+def waiting_for_a_person(how: str) -> tuple[World, ReconcileRound]:
     world = World()
     world.deliver(1)
     world.consume(effects=False)
-    world.inbox.rows["billing", key(1)] = world.inbox_row("billing", key(1), digest=b"x" * 32)
+    make, verdict = ON_THE_ROW[how]
+    make(world)
     process = world.process()
     world.rounds(process, 6)
-    assert world.verdict(key(1)) == "COLLISION"
+    assert row_of(world).verdict is verdict
+    return world, process
+
+
+@pytest.mark.parametrize("how", ON_THE_ROW)
+def test_what_was_dismissed_for_its_inbox_row_waits_for_a_person_again_once_another_effect_is_there(how: str) -> None:
+    """`reconciler incomplete delete`, or somebody by hand: then the message is delivered once more."""
+    world, process = waiting_for_a_person(how)
+    before = dismissed(world)
+    world.rounds(process, 14)
+    assert row_of(world).is_dismissed, "what the person saw is no news"
+    world.inbox.rows.pop(("billing", key(1)), None)
+    world.apply("billing", world.broker.copies[0])
+    world.rounds(process, 60)
+    row = row_of(world)
+    assert (row.verdict, row.took_effect_dismissed) == (Verdict.COLLISION, True)
+    assert f"dismissed it as {before.verdict} (by ann: paid by hand)" in str(row.evidence["reason"])
+    again = dismissed(world)
+    world.rounds(process, 60)
+    assert replace(row_of(world), ask_again_at_ms=again.ask_again_at_ms) == again
+
+
+def test_half_an_effect_that_is_accepted_after_its_dismissal_is_what_the_person_saw() -> None:
+    world, process = waiting_for_a_person("half an effect")
+    before = dismissed(world)
+    world.inbox.rows["billing", key(1)] = replace(world.inbox.rows["billing", key(1)], incomplete=None)
+    world.rounds(process, 60)
+    assert replace(row_of(world), ask_again_at_ms=before.ask_again_at_ms) == before
+
+
+def test_what_was_dismissed_for_its_inbox_row_while_no_inbox_told_is_not_asked_for() -> None:
+    world, _ = waiting_for_a_person("another message")
+    world.inbox.away = True
     assert dismissed(world).ask_again_at_ms is None
+
+
+def test_what_an_earlier_release_dismissed_for_its_inbox_row_stays_so_although_its_inbox_is_asked() -> None:
+    """Release 0.2.0 leaves the time of the next question as it was."""
+    world, process = waiting_for_a_person("half an effect")
+    shard = Shard(subscription=world.subscriptions[0], number=row_of(world).shard)
+    row = row_of(world)
+    closed = Verification(
+        unique_key=row.unique_key,
+        verdict=row.verdict,
+        evidence=row.evidence,
+        first_seen_ms=row.first_seen_ms,
+        state=CandidateState.SETTLED,
+        wait_seconds=0.0,
+        ask_again_seconds=ASK_AGAIN_SECONDS_MIN,
+    )
+    world.ledger.candidates.record(shard, [closed])
+    world.rounds(process, 60)
+    assert row_of(world).is_dismissed
 
 
 def test_what_a_person_dismisses_while_its_inbox_is_asked_is_not_opened() -> None:
@@ -411,7 +489,7 @@ def test_what_a_person_dismisses_while_its_inbox_is_asked_is_not_opened() -> Non
 
     def dismissed_meanwhile(*of: Any, **clock: Any) -> Any:
         world.inbox.look_up = look_up  # type: ignore[method-assign]
-        dismissed(world)
+        dismissed(world, asks_inboxes=False)
         return look_up(*of, **clock)
 
     world.inbox.look_up = dismissed_meanwhile  # type: ignore[method-assign]

@@ -311,13 +311,17 @@ def test_a_dismissed_key_is_told_with_who_closed_it_when_and_why_and_its_repair_
 
 
 def test_a_dismissed_key_that_took_effect_is_for_a_person_unless_its_row_was_what_the_person_saw() -> None:
-    def outlook(verdict: Verdict) -> str:
-        ledger = LedgerLife(candidates=(replace(DISMISSED, verdict=verdict),), repairs=(), rounds=())
+    def outlook(verdict: Verdict, **seen: object) -> str:
+        row = replace(DISMISSED, verdict=verdict, evidence=dict(DISMISSED.evidence) | seen)
+        ledger = LedgerLife(candidates=(row,), repairs=(), rounds=())
         return story(inboxes={BILLING: found(EFFECT)}, ledger=ledger).outlook[0]
 
-    told = outlook(Verdict.QUARANTINED)
-    assert "took effect, a person must look whether that was done by hand, too: dismissed for billing by" in told
-    assert outlook(Verdict.COLLISION) == "ORDERS/billing: done, the message took effect"
+    second = "took effect, a person must look whether that was done by hand, too: dismissed for billing by"
+    assert second in outlook(Verdict.QUARANTINED)
+    assert second in outlook(Verdict.INCOMPLETE, effects_seen_ms=[EFFECT.applied_at_ms - 1])
+    done = "ORDERS/billing: done, the message took effect"
+    assert outlook(Verdict.COLLISION, effects_seen_ms=[EFFECT.applied_at_ms]) == done
+    assert outlook(Verdict.COLLISION) == done, "an earlier release noted nothing"
 
 
 def test_a_dismissed_key_that_rounds_have_seen_take_effect_is_told_with_its_dismissal() -> None:
