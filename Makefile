@@ -136,8 +136,10 @@ simulate: setup ## HISTORIES=1000 from SEED=1 in a simulated world, MUTANTS=1 pl
 model: setup ## every reachable state of rounds, announcements and repair: no violation; the accident of each lesser design
 	$(BIN)/python -m tests.model.whole
 
-mutants: setup ## DRAWN=200 changes of the product, each tried by the unit and contract tests of its line; SEED
-	$(BIN)/python -m tests.mutation.run --mutants $(DRAWN) --seed $(SEED)
+mutants: HISTORIES = 200
+mutants: setup ## DRAWN=200 changes of the product by lot, tried by the tests of their lines, then by HISTORIES=200; PART=1/4, SEED
+	$(BIN)/python -m tests.mutation.run --mutants $(DRAWN) --histories $(HISTORIES) $(if $(PART),--part $(PART)) \
+		$(if $(filter command environment,$(origin SEED)),--seed $(SEED))
 
 EXECUTIONS ?= 1000000
 fuzz: setup ## EXECUTIONS=1000000 damaged announcements, frames, records, settings, arguments and requests; SEED

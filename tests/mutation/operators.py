@@ -6,13 +6,17 @@ too, is what changes nothing that a run could show:
 - `__all__`: ruff finds a name in it that does not exist (F822);
 - `strict=` of `zip`: the lists have one length, and the argument says so to the reader;
 - the name of a thread or of a pool's threads, which people read;
-- a `TypeVar`, which mypy reads.
+- a `TypeVar`, and what stands between the brackets of a type, which mypy reads;
+- an argument that every function of its name requires: each call without it fails.
 """
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from tests.mutation.mistakes import Required, called_name, is_of_types, mistakes_of, neighbours
 
 _COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -57,18 +61,20 @@ class Change:
         return source[: self.start] + self.text + source[self.end :]
 
 
-def changes(source: str) -> list[Change]:
+def changes(source: str, required: Required | None = None) -> list[Change]:
     """Every change that can be made to a source file, in its order."""
-    finder = _Finder(source)
+    finder = _Finder(source, required or {})
     finder.visit(ast.parse(source))
-    return sorted(finder.found, key=lambda change: (change.start, change.end, change.text))
+    return sorted(dict.fromkeys(finder.found), key=lambda change: (change.start, change.end, change.text))
 
 
 class _Finder(ast.NodeVisitor):
     """Walks a file and notes what can be changed."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, required: Required) -> None:
         self.found: list[Change] = []
+        self._source = source
+        self._required = required
         self._lines = source.splitlines(keepends=True)
         self._starts = [0]
         for line in self._lines:
@@ -79,11 +85,34 @@ class _Finder(ast.NodeVisitor):
         text = self._lines[line - 1].encode()[:column].decode()
         return self._starts[line - 1] + len(text)
 
-    def _note(self, node: ast.expr | ast.stmt, text: str, kind: str) -> None:
+    def _span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
-        start, end = self._at(node.lineno, node.col_offset), self._at(node.end_lineno, node.end_col_offset)
+        return self._at(node.lineno, node.col_offset), self._at(node.end_lineno, node.end_col_offset)
+
+    def _note(self, node: ast.expr | ast.stmt, text: str, kind: str) -> None:
+        start, end = self._span(node)
         self.found.append(Change(line=node.lineno, start=start, end=end, text=text, kind=kind))
+
+    def visit(self, node: ast.AST) -> None:
+        if isinstance(node, ast.expr | ast.stmt) and not (isinstance(node, ast.expr) and _is_silent(node)):
+            for text, kind in mistakes_of(node):
+                self._note(node, text, kind)
+        for block in ("body", "orelse", "finalbody"):
+            statements = getattr(node, block, None)
+            if isinstance(statements, list) and not isinstance(node, ast.ClassDef):
+                self._exchange(statements)
+        super().visit(node)
+
+    def _exchange(self, statements: Sequence[ast.stmt]) -> None:
+        for first, second in neighbours(statements):
+            if any(isinstance(one, ast.Expr) and _is_silent(one.value) for one in (first, second)):
+                continue
+            (start, middle), (again, end) = self._span(first), self._span(second)
+            text = self._source[again:end] + self._source[middle:again] + self._source[start:middle]
+            self.found.append(
+                Change(line=second.lineno, start=start, end=end, text=text, kind="neighbours exchanged")
+            )  # fmt: skip
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         if not any(ast.unparse(base) == "Protocol" for base in node.bases):
@@ -100,8 +129,21 @@ class _Finder(ast.NodeVisitor):
             self.visit(statement)
 
     def visit_Assign(self, node: ast.Assign) -> None:
-        if ast.unparse(node.targets[0]) != "__all__":
+        if ast.unparse(node.targets[0]) == "__all__":
+            return
+        if isinstance(node.value, ast.Tuple) and isinstance(node.targets[0], ast.Tuple):
+            self.generic_visit(node.value)  # with a value less, it would not fit its names
+        else:
             self.generic_visit(node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> None:
+        if not is_of_types(node.value):
+            self.generic_visit(node)
+
+    def visit_comprehension(self, node: ast.comprehension) -> None:
+        for condition in node.ifs:
+            self._note(condition, "True", "condition left out")
+        self.generic_visit(node)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         if node.value is not None:
@@ -158,8 +200,9 @@ class _Finder(ast.NodeVisitor):
         if _is_silent(node) or ast.unparse(node.func) == "TypeVar":
             return
         shown = [keyword for keyword in node.keywords if not _shows_nothing(ast.unparse(node.func), keyword)]
+        required = self._required.get(called_name(node), frozenset())
         for keyword in shown:
-            if keyword.arg is not None and len(node.keywords) + len(node.args) > 1:
+            if keyword.arg is not None and keyword.arg not in required:
                 rest = [other for other in node.keywords if other is not keyword]
                 other = ast.Call(func=node.func, args=node.args, keywords=rest)
                 self._note(node, ast.unparse(other), f"argument {keyword.arg} left out")

@@ -1,14 +1,17 @@
 """Mutants drawn by lot: every change is one, and none changes what no test should pin."""
 
 import ast
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from coverage import CoverageData
 
 from tests.import_path import ROOT
 from tests.mutation.operators import changes
-from tests.mutation.run import TestsOfLines, name_of_test
+from tests.mutation.results import Part, Results
+from tests.mutation.run import TestsOfLines, drawn, name_of_test, seed_of_commit
 
 SOURCE = '''
 """A docstring with 1 number."""
@@ -46,6 +49,7 @@ def difference(text: str) -> set[str]:
         ("call left out", {"pass"}),
         ("argument target left out", {"Thread(name='ager').start()"}),
         ("argument unit left out", {"record(age)"}),
+        ("element left out", set()),
         ("error not raised", {"pass"}),
         ("and, or", {"if (age >= 5 or not is_held):"}),
         ("condition left out", {"if (not is_held):", "if (age >= 5):"}),
@@ -116,3 +120,46 @@ def test_a_change_leaves_the_product_as_it_was_or_unreadable() -> None:
     for change in found:
         text = change.applied(source)
         assert ast.dump(ast.parse(text)) != ast.dump(ast.parse(source)), change
+
+
+def test_a_run_that_was_killed_goes_on_after_its_last_whole_line(tmp_path: Path) -> None:
+    path = tmp_path / "outcomes.jsonl"
+    Results(path).add("one", "died", {"number": 0})
+    with path.open("a") as file:
+        file.write('{"mutant": "two", "end": "li')
+    again = Results(path)
+    assert (again.end_of("one"), again.end_of("two")) == ("died", None)
+    again.add("two", "lived", {"number": 1})
+    assert Results(path).counted(["one", "two", "three"]) == {"died": 1, "lived": 1}
+
+
+def test_four_parts_are_the_whole_draw_and_share_no_mutant() -> None:
+    drawing = {number: f"mutant {number}" for number in range(10)}
+    parts = [Part.read(f"{number}/4").of_draw(drawing) for number in (1, 2, 3, 4)]
+    assert sorted(number for part in parts for number in part) == list(range(10))
+    assert [len(part) for part in parts] == [3, 3, 2, 2]
+
+
+@pytest.mark.parametrize("text", ["0/4", "5/4", "1", "a/b"])
+def test_a_part_that_does_not_exist_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"part|invalid"):
+        Part.read(text)
+
+
+def test_a_small_draw_is_the_beginning_of_a_large_one_of_the_same_seed() -> None:
+    folders = ("reconciler/shards",)
+    assert drawn(5, 7, folders) == drawn(20, 7, folders)[:5]
+    assert drawn(5, 7, folders) != drawn(5, 8, folders)
+
+
+def test_each_commit_draws_other_mutants() -> None:
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    assert f"{seed_of_commit():08x}" == head[:8]
+
+
+def test_a_test_that_fails_without_a_mutant_decides_nothing(data: CoverageData) -> None:
+    path, failing, sound = "reconciler/policy/brakes.py", "tests/unit/a.py::test_a", "tests/unit/a.py::test_b"
+    for test in (failing, sound):
+        data.set_context(f"{test}|run")
+        data.add_lines({str(ROOT / path): [7]})
+    assert TestsOfLines(data, {failing: 0.1, sound: 0.1}, [failing]).of(path, 7) == [sound]
