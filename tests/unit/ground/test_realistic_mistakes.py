@@ -20,7 +20,7 @@ def judge(case, rules=None): ...
 
 def made(source: str, kind: str) -> list[str]:
     """The lines that changes of a kind put there: of two that change places, the one that comes first now."""
-    found = []
+    found: list[str] = []
     for change in changes(source, required_arguments([PRODUCT])):
         if change.kind == kind:
             lines = difflib.ndiff(source.splitlines(), change.applied(source).splitlines())
