@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from reconciler.clock import utc_text
@@ -26,6 +26,7 @@ _DONE = {Ending.ACCEPT: "accepted", Ending.DELETE: "deleted"}
 _WOULD_BE = {ending: f"would be {done}" for ending, done in _DONE.items()}
 _ENDED = frozenset((*_DONE.values(), *_WOULD_BE.values()))
 _YOUNG = "younger than 15 minutes, its handler may run: left (--also-young)"
+_DISMISSED = "a person dismissed it, and its message would take effect: left (reconciler dismiss {key} --take-back)"
 _NEEDS = (
     "name a login with SELECT, UPDATE (incomplete) and DELETE on reconciler_inbox by --url: the owner's, or one that "
     "docs/reference/rights.md lists for `incomplete`"
@@ -83,12 +84,24 @@ def end_incomplete(connections: Connections, wanted: WantedEnding, *, dry_run: b
     of, inboxes = incomplete_rows(connections, topic=wanted.topic, group=wanted.group, url=wanted.url)
     found = [(inbox, _found(inbox, wanted)) for inbox in inboxes]
     hints = _hints(connections, found, wanted)
-    preview = _report(found, wanted, lambda *_: _WOULD_BE[wanted.ending], hints)
+    dismissed = _dismissed(connections, of, [row for _, rows in found for row in rows], wanted)
+    preview = _report(found, wanted, lambda *_: _WOULD_BE[wanted.ending], hints, dismissed)
     if dry_run:
         return preview
     if not wanted.unique_keys and preview.keys and not wanted.confirm(preview):
         return None
     return _end(connections, of, found, wanted, hints)
+
+
+def _dismissed(
+    connections: Connections, of: Subscription, rows: Sequence[IncompleteRow], wanted: WantedEnding
+) -> set[str]:
+    """Keys of the rows that a person dismissed, if the rows are to be deleted. Without its row the next delivery takes
+    effect, beside what was done by hand. A row that is accepted lets nothing happen."""
+    if wanted.ending is not Ending.DELETE:
+        return set()
+    known = connections.ledger.candidates.of_keys(of, [row.unique_key for row in rows])
+    return {key for key, candidate in known.items() if candidate.is_dismissed}
 
 
 def _hints(
@@ -116,6 +129,7 @@ def _end(
 ) -> IncompleteReport:
     ended: dict[IncompleteRows, set[str]] = {inbox: set() for inbox, _ in found}
     to_end = [(inbox, [row for row in rows if _is_ended(row, wanted)]) for inbox, rows in found]
+    dismissed: set[str] = set()
     one_key = wanted.unique_keys[0] if len(wanted.unique_keys) == 1 else None
     command = f"incomplete {wanted.ending}"
     with recorded(
@@ -126,7 +140,12 @@ def _end(
             try:
                 for inbox, rows in to_end:
                     for first in range(0, len(rows), ROWS_AT_ONCE):
-                        ended[inbox] |= inbox.end(rows[first : first + ROWS_AT_ONCE], wanted.ending)
+                        page = rows[first : first + ROWS_AT_ONCE]
+                        # Asked once more, as late as can be: the ledger is another database. A dismissal that comes
+                        # in between is told by its effect (absence_review.py).
+                        dismissed |= _dismissed(connections, subscription, page, wanted)
+                        kept = [row for row in page if row.unique_key not in dismissed]
+                        ended[inbox] |= inbox.end(kept, wanted.ending)
             finally:
                 outcome.result = f"{sum(map(len, ended.values()))} rows {_DONE[wanted.ending]}"
                 _judge_again(connections, subscription, wanted, found)
@@ -137,7 +156,7 @@ def _end(
     def outcome_of(inbox: IncompleteRows, row: IncompleteRow) -> str:
         return _DONE[wanted.ending] if row.unique_key in ended[inbox] else "has changed meanwhile: left"
 
-    return _report(found, wanted, outcome_of, hints)
+    return _report(found, wanted, outcome_of, hints, dismissed)
 
 
 def _is_ended(row: IncompleteRow, wanted: WantedEnding) -> bool:
@@ -178,14 +197,15 @@ def _report(
     wanted: WantedEnding,
     outcome_of: Callable[[IncompleteRows, IncompleteRow], str],
     hints: Mapping[str, str],
+    dismissed: Collection[str],
 ) -> IncompleteReport:
+    def told(inbox: IncompleteRows, row: IncompleteRow) -> str:
+        if row.unique_key in dismissed:
+            return _DISMISSED.format(key=row.unique_key)
+        return outcome_of(inbox, row) if _is_ended(row, wanted) else _YOUNG
+
     lines = [
-        (
-            row.unique_key,
-            utc_text(row.written_at_ms),
-            inbox.database,
-            outcome_of(inbox, row) if _is_ended(row, wanted) else _YOUNG,
-        )
+        (row.unique_key, utc_text(row.written_at_ms), inbox.database, told(inbox, row))
         for inbox, rows in found
         for row in rows
     ]

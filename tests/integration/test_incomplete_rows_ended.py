@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +15,22 @@ from checkback_consumers.handler import transactional_handler
 from checkback_consumers.inbox import InboxAnswer
 from checkback_consumers.message import ConsumedMessage, HandedOverMessage
 from reconciler.cli.app import run
+from reconciler.commands.incomplete import WantedEnding, end_incomplete
 from reconciler.contract.least_rights import INCOMPLETE, RUN, grants
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, Ending
 from reconciler.contract.verdicts import Verdict
+from reconciler.evidence.inbox import SqlInboxEvidence
 from reconciler.ledger.sql_ledger import SqlLedger
-from reconciler.policy.dismissal import DISMISSED, Dismissals, KeyAsSeen
+from reconciler.policy.inquiry.delivery import EFFECTS_SEEN_MS, late_effects_ms
 from reconciler.policy.ports import LedgerFilter, Verification
 from reconciler.rocketmq.consumer.listener import ConsumeStatus
+from reconciler.settings.file import load_settings
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine
 from reconciler.sql.incomplete_rows import IncompleteRows
 from reconciler.sql.tables import inbox
+from reconciler.wiring.connections import Connections
 from tests.unit.consumers.messages import business, effect_count, effects, message, new_key
 
 OF = Subscription(environment="test", topic="ORDERS", group="billing")
@@ -96,6 +101,11 @@ inbox_url = "{inbox_url}"
         of = ("--topic", "ORDERS", "--group", "billing", "--reason", "looked into the books")
         return run(["incomplete", *arguments, *of, "--config", str(self.settings), "--output", "json"])
 
+    def dismiss(self, received: HandedOverMessage, *arguments: str) -> int:
+        """Runs `reconciler dismiss` of its key."""
+        of = ("--reason", "paid by hand", "--config", str(self.settings), "--output", "json")
+        return run(["dismiss", received.unique_key, *arguments, *of])
+
     def close(self) -> None:
         self.engine.dispose()
         self.ledger_engine.dispose()
@@ -155,15 +165,51 @@ def test_a_deleted_row_lets_the_next_delivery_run_the_handler(shop: Shop) -> Non
     assert effect_count(shop.engine) == 1
 
 
-def test_a_key_that_was_dismissed_stays_so_when_its_row_is_ended_afterwards(shop: Shop) -> None:
-    received = shop.halfway()
-    (row,) = shop.ledger.candidates.of_keys(OF, [received.unique_key]).values()
-    dismissals = Dismissals(closings=shop.ledger.closings, configured=[OF])
-    outcomes = dismissals.dismiss(KeyAsSeen(candidates=[row]), group=None, by="anna", reason="paid by hand")
-    assert outcomes == {"billing": DISMISSED}
+def test_the_row_of_a_dismissed_key_is_not_deleted_before_the_dismissal_is_taken_back(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without its row the next delivery would have an effect, beside what was done by hand."""
+    received, other = shop.halfway(), shop.halfway()
+    assert shop.dismiss(received) == 0
+    capsys.readouterr()
+    for how in (["--all", "--dry-run"], [received.unique_key], ["--all", "--yes"]):
+        assert shop.command("delete", *how) == 4
+        outcomes = {row["unique_key"]: row["outcome"] for row in told(capsys)["keys"]}
+        assert outcomes.pop(received.unique_key) == (
+            f"a person dismissed it, and its message would take effect: left (reconciler dismiss {received.unique_key} "
+            "--take-back)"
+        )
+        assert "left" not in outcomes.get(other.unique_key, "")
+    assert shop.rows() == {received.unique_key: False}
+    assert shop.dismiss(received, "--take-back") == 0
     assert shop.command("delete", received.unique_key) == 0
     assert shop.rows() == {}
+
+
+def test_a_row_is_left_whose_key_is_dismissed_while_a_person_confirms(shop: Shop) -> None:
+    received = shop.halfway()
+    wanted = WantedEnding(
+        topic="ORDERS", group="billing", ending=Ending.DELETE, reason="undone", by="ann",
+        confirm=lambda _: shop.dismiss(received) == 0,
+    )  # fmt: skip
+    with Connections(load_settings(shop.settings, {})) as connections:
+        report = end_incomplete(connections, wanted, dry_run=False)
+    assert report is not None
+    assert report.exit_code == 4
+    assert shop.rows() == {received.unique_key: False}
+
+
+def test_a_key_that_was_dismissed_stays_so_when_its_row_is_accepted_afterwards(shop: Shop) -> None:
+    received = shop.halfway()
+    assert shop.dismiss(received) == 0
+    (row,) = shop.ledger.candidates.of_keys(OF, [received.unique_key]).values()
+    assert row.ask_again_at_ms is not None
+    assert shop.command("accept", received.unique_key) == 0
+    assert shop.rows() == {received.unique_key: True}
     assert shop.state(received) is CandidateState.SETTLED
+    (effect,) = SqlInboxEvidence({OF: [shop.engine]}).look_up(OF, [received.unique_key]).values()
+    assert late_effects_ms(row, effect) == frozenset(), "it is the row that was there"
+    assert late_effects_ms(replace(row, evidence={EFFECTS_SEEN_MS: []}), effect) != frozenset()
 
 
 def test_all_of_a_group_are_ended_at_once_and_those_whose_handler_may_run_are_left(
