@@ -6,10 +6,13 @@ import itertools
 from dataclasses import replace
 
 import pytest
+import sqlalchemy as sa
 
 from reconciler.contract.row_rules import TEXT_CHARACTERS
 from reconciler.contract.tables import JobKind, JobState
+from reconciler.ledger.jobs import SqlJobs
 from reconciler.policy.ports import ATTEMPTS_MAX, ClaimedJob, Job, JobChange, LedgerFilter, Position, WantedJob
+from reconciler.sql.tables import job as job_table
 from tests.contract.ledger.conftest import DatabaseWorld
 
 _NUMBERS = itertools.count(1)
@@ -176,8 +179,10 @@ def test_a_wish_to_cancel_ends_what_nobody_works_on_and_tells_an_owner(database_
     told = change(database_world, mine, JobChange(done=1))
     assert told is not None
     assert told.cancelled_by == "ben"
-    assert jobs.cancel("another", running.job_id, by="ben") is None
     assert jobs.cancel(environment, "0" * 32, by="ben") is None
+    other = placed(database_world)
+    assert jobs.cancel("another", other.job_id, by="ben") is None
+    assert found(database_world, other) == other
 
 
 def test_a_wish_that_the_owner_did_not_live_to_see_is_forgotten(database_world: DatabaseWorld) -> None:
@@ -185,8 +190,34 @@ def test_a_wish_that_the_owner_did_not_live_to_see_is_forgotten(database_world: 
     claimed(database_world)
     database_world.ledger.jobs.cancel(database_world.environment, job.job_id, by="ben")
     database_world.clock.advance(LEASE_SECONDS + 1)
+    following = placed(database_world)
+    assert claimed(database_world, "heir").job.job_id == following.job_id
     assert claim(database_world, "heir") is None
     assert found(database_world, job).state is JobState.CANCELLED
+
+
+def test_a_damaged_job_holds_up_no_other(database_world: DatabaseWorld) -> None:
+    damaged, sound = placed(database_world), placed(database_world)
+    with database_world.ledger.database.writing() as connection:
+        this = sa.update(job_table).where(job_table.c.job_id == damaged.job_id)
+        connection.execute(this.values(request="no json"))
+    assert claimed(database_world).job.job_id == sound.job_id
+
+
+def test_a_claimant_that_comes_too_late_for_one_job_gets_the_next(
+    database_world: DatabaseWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = placed(database_world), placed(database_world)
+    find = SqlJobs.find
+
+    def find_late(self: SqlJobs, environment: str, job_id: str) -> Job | None:
+        seen = find(self, environment, job_id)
+        monkeypatch.setattr(SqlJobs, "find", find)
+        assert claimed(database_world, "quicker").job.job_id == first.job_id
+        return seen
+
+    monkeypatch.setattr(SqlJobs, "find", find_late)
+    assert claimed(database_world, "late").job.job_id == second.job_id
 
 
 def test_pages_leave_a_job_out_or_show_it_twice(database_world: DatabaseWorld) -> None:

@@ -18,7 +18,7 @@ from reconciler.policy.ports import Conversation, PastTroubles, Place, RepairCha
 from reconciler.sql.tables import candidate
 from reconciler.sql.tables import notice as notice_table
 from tests.contract.ledger.conftest import DatabaseWorld
-from tests.contract.ledger.rows import key, shard, subscription, verification
+from tests.contract.ledger.rows import key, new_environment, shard, subscription, verification
 
 LOSSES: Place = (NoticeKind.LOSS_PROVED, "ORDERS", "billing")
 OUTAGES: Place = (NoticeKind.OUTAGE, None, None)
@@ -315,12 +315,18 @@ def test_a_receiver_with_a_limit_that_asks_for_a_pause_gets_the_other_messages_i
 def test_a_receiver_with_a_limit_gets_one_message_after_the_other(database_world: DatabaseWorld) -> None:
     world, notices = database_world, database_world.ledger.notices
     three_waiting(world)
+    elsewhere = new_environment()
+    for environment, notifier in ((world.environment, "chat"), (elsewhere, "on-call")):
+        other = new_conversation(environment, notifier, LOSSES, born_ms=0)
+        assert notices.write(replace(other, waiting=notices.due(world.environment, "on-call")[0].waiting))
     for left in (3, 2, 1):
         due = notices.due(world.environment, "on-call", gap_seconds=3)
         assert len(due) == left
         mine = notices.claim(due[0], token="a", lease_seconds=LEASE_SECONDS)
         assert mine is not None
         assert notices.due(world.environment, "on-call", gap_seconds=3) == [], "one is on its way"
+        assert len(notices.due(world.environment, "chat", gap_seconds=3)) == 1, "another notifier waits for none"
+        assert len(notices.due(elsewhere, "on-call", gap_seconds=3)) == 1
         assert notices.told(mine, token="a")
         assert notices.due(world.environment, "on-call", gap_seconds=3) == []
         world.clock.advance(3)

@@ -13,7 +13,7 @@ import pytest
 from checkback_consumers.recorder import AGAIN_KEYS_MAX, WAIT_SECONDS, CommitRecorder
 from reconciler.clock import SystemClock
 from reconciler.contract.subscription import Subscription
-from reconciler.errors import InvalidValue, RedisAway
+from reconciler.errors import InvalidValue, InvariantViolation, RedisAway
 from tests.polling import eventually
 from tests.unit.consumers.messages import new_key
 
@@ -23,8 +23,12 @@ class Sink:
 
     def __init__(self) -> None:
         self.calls: list[list[str]] = []
+        #: The topic of each call.
+        self.topics: list[str] = []
         self.is_away = False
         self.shards: int | None = 16
+        #: Topics of another number of shards.
+        self.shards_of: dict[str, int] = {}
         self.open = threading.Event()
         self.open.set()
         self.entered = threading.Event()
@@ -37,12 +41,20 @@ class Sink:
             self.refused.set()
             raise RedisAway("away")
         self.calls.append(list(unique_keys))
+        self.topics.append(subscription.topic)
 
     def stored_shards(self, subscription: Subscription) -> int | None:
         if self.is_away:
             self.refused.set()
             raise RedisAway("away")
-        return self.shards
+        return self.shards_of.get(subscription.topic, self.shards)
+
+    def recorded(self) -> dict[str, list[str]]:
+        """Keys by topic."""
+        found: dict[str, list[str]] = {}
+        for topic, keys in zip(self.topics, self.calls, strict=True):
+            found.setdefault(topic, []).extend(keys)
+        return found
 
 
 def recorder_of(sink: Sink, **options: Any) -> CommitRecorder:
@@ -108,6 +120,8 @@ def test_a_batch_waits_for_its_time_although_it_is_full_or_flushes_every_key_alo
     other = recorder_of(Sink(), batch_seconds=3600.0, wait_seconds=0.0)
     assert other.record("ORDERS", new_key()) is False
     assert other._seconds_until_due() == 0.0
+    other.record_many("ORDERS", [new_key()])
+    assert other._seconds_until_due() == 0.0, "the first one waits still"
 
 
 def test_a_stuck_redis_holds_an_acknowledgement_up_for_50_ms_only() -> None:
@@ -157,7 +171,7 @@ def test_a_redis_that_is_silent_for_a_moment_costs_no_key() -> None:
         assert recorder.flush(timeout_seconds=60)
         state = recorder.state()
         assert (state.recorded, state.missed, state.waiting, state.is_away) == (300, 0, 0, False)
-    assert sorted(key for call in sink.calls for key in call) == sorted(keys)
+    assert sink.recorded() == {"ORDERS": keys[:150], "REFUNDS": keys[150:]}
 
 
 def test_what_was_kept_is_recorded_without_another_message() -> None:
@@ -244,6 +258,74 @@ def test_another_number_of_shards_is_refused() -> None:
         assert recorder.record("ORDERS", new_key()) is False
         assert sink.calls == []
         assert recorder.state().missed == 2
+
+
+def test_a_topic_of_another_number_of_shards_costs_no_other_topic_its_keys() -> None:
+    """Both topics are in one batch, and the other one was checked before."""
+    sink = Sink()
+    sink.shards_of["REFUNDS"] = 8
+    with recorder_of(sink, batch_seconds=3600.0) as recorder:
+        keys = [new_key() for _ in range(4)]
+        assert recorder.record("ORDERS", keys[0])
+        recorder.record_many("REFUNDS", [new_key()])
+        assert recorder.record("ORDERS", keys[1]), "the refused topic came first"
+        recorder.record_many("ORDERS", [keys[2]])
+        assert not recorder.record_many("REFUNDS", [new_key()], wait=True)
+        assert recorder.record("ORDERS", keys[3])
+        assert (recorder.state().recorded, recorder.state().missed) == (4, 2)
+    assert sink.recorded() == {"ORDERS": keys}
+
+
+def test_a_topic_whose_acknowledgement_waits_for_redis_in_vain_is_told_so_beside_one_that_was_recorded() -> None:
+    class HalfAway(Sink):
+        def record(self, subscription: Subscription, unique_keys: Sequence[str], *, shards: int) -> None:
+            if subscription.topic == "REFUNDS":
+                raise RedisAway("away")
+            super().record(subscription, unique_keys, shards=shards)
+
+    sink = HalfAway()
+    with recorder_of(sink, batch_seconds=3600.0, keep_seconds=0.0) as recorder:
+        recorder.record_many("ORDERS", [new_key()])
+        assert not recorder.record("REFUNDS", new_key())
+    assert sink.topics == ["ORDERS"]
+
+
+def test_every_batch_that_was_kept_is_missed_once_its_topic_has_another_number_of_shards() -> None:
+    sink = Sink()
+    sink.is_away = True
+    missed: list[str] = []
+    with recorder_of(sink, keep_seconds=3600.0, on_missed=lambda topic, keys: missed.extend(keys)) as recorder:
+        keys = [new_key() for _ in range(3)]
+        for key in keys:
+            sink.refused.clear()
+            recorder.record_many("ORDERS", [key])
+            assert sink.refused.wait(60)  # so that each is a batch of its own
+        sink.shards = 8
+        sink.is_away = False
+        assert recorder.flush(timeout_seconds=60)
+        assert (missed, recorder.state().missed, recorder.state().waiting) == (keys, 3, 0)
+
+
+def test_a_flush_waits_for_the_batch_that_is_on_its_way() -> None:
+    sink = Sink()
+    sink.open.clear()
+    with recorder_of(sink) as recorder:
+        recorder.record_many("ORDERS", [new_key()])
+        assert sink.entered.wait(60)
+        assert not recorder.flush(timeout_seconds=0.01)
+        sink.open.set()
+        assert recorder.flush(timeout_seconds=60)
+        assert recorder.state().recorded == 1
+
+
+def test_what_redis_will_never_take_is_missed_at_once() -> None:
+    class Strict(Sink):
+        def record(self, subscription: Subscription, unique_keys: Sequence[str], *, shards: int) -> None:
+            raise InvariantViolation("the key holds a text")
+
+    with recorder_of(Strict(), keep_seconds=3600.0) as recorder:
+        assert not recorder.record("ORDERS", new_key())
+        assert (recorder.state().missed, recorder.state().waiting) == (1, 0)
 
 
 @pytest.mark.parametrize("shards", [0, 1_025])

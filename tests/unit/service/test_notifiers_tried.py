@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from tests.services.certificates import Authority
 from tests.services.mail_server import MailServer
 from tests.unit.channels.receiver import Receiver, Reply, receiving
 from tests.unit.service.notice_world import NoticeWorld, listener, section, settings_with, webhook
-from tests.unit.web.reports import NOW_MS, REPORTS, report_of, status_of
+from tests.unit.web.reports import NOW_MS, ORDERS, REPORTS, report_of, status_of
 
 
 @pytest.fixture
@@ -126,6 +127,9 @@ def test_only_a_report_that_proves_calm_pings() -> None:
     calm = {name for name, report in REPORTS.items() if proves_calm(report)}
     assert {"calm", "losses on their way back", "held", "a person is needed"} <= calm
     assert not proves_calm(None)
+    shipping = replace(ORDERS, group="shipping")
+    assert proves_calm(report_of(status_of(), status_of(shipping)))
+    assert not proves_calm(report_of(status_of(), status_of(shipping, accounted=None)))
     assert not any(name.startswith(("late", "nothing yet", "classic", "a loss without")) for name in calm)
 
 

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 
 from reconciler.clock import SystemClock
 from reconciler.commands.notices import rounds_watch
-from reconciler.contract.subscription import Shard
+from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import HoldKind, NoticeKind
 from reconciler.errors import DatabaseAway
 from reconciler.policy.ports import Notice, StandingTrouble
@@ -206,9 +206,11 @@ def test_a_process_that_lost_a_message_to_another_one_sends_the_next_within_the_
         assert len(receiver.received) == 1
 
 
-def test_a_process_without_a_subscription_tells_its_trouble_as_over(world: NoticeWorld) -> None:
+@pytest.mark.parametrize("other", [("REFUNDS", "billing"), ("ORDERS", "shipping")])
+def test_a_process_without_a_subscription_tells_its_trouble_as_over(world: NoticeWorld, other: tuple[str, str]) -> None:
     kind = NoticeKind.ROUNDS_STALE
-    of_web = [StandingTrouble(kind=kind, topic=topic, group="billing", since_ms=1) for topic in ("ORDERS", "REFUNDS")]
+    places = [("ORDERS", "billing"), other]
+    of_web = [StandingTrouble(kind=kind, topic=topic, group=group, since_ms=1) for topic, group in places]
     with receiving() as receiver:
         to = listener(webhook(receiver.url))
         # `sweep` has settings of before the second subscription.
@@ -216,10 +218,8 @@ def test_a_process_without_a_subscription_tells_its_trouble_as_over(world: Notic
         begun(world, web, sweep)
         for _ in range(5):
             world.turn(web, sweep, seconds=5)
-        assert sorted((one["topic"], one["is_over"]) for one in told(receiver)) == [
-            ("ORDERS", False),
-            ("REFUNDS", False),
-        ]
+        found = [(one["topic"], one["consumer_group"], one["is_over"]) for one in told(receiver)]
+        assert sorted(found) == sorted((*place, False) for place in places)
 
 
 def test_violations_that_were_tidied_away_hide_as_many_new_ones(world: NoticeWorld) -> None:
@@ -262,6 +262,21 @@ def test_a_kind_that_is_no_longer_wanted_is_sent_or_its_old_trouble_is_told_as_o
         world.turn(again)
         world.turn(again, seconds=5)
         assert [(one["topic"], one["is_over"]) for one in told(receiver)[1:]] == [("REFUNDS", False)]
+
+
+def test_a_message_of_a_kind_that_is_no_longer_wanted_holds_up_no_other(world: NoticeWorld) -> None:
+    with receiving() as receiver:
+        wanted = listener(webhook(receiver.url))
+        before = world.service(wanted)
+        begun(world, before)
+        world.ledger.holds.place(ENVIRONMENT, "ORDERS", HoldKind.BREAKER, by="run", reason="too many")
+        world.lose(1)
+        before.look()
+        world.clock.advance(5)
+        kinds = [one.kind for one in world.ledger.notices.due(ENVIRONMENT, "on-call")]
+        assert kinds == [NoticeKind.BREAKER_OPEN, NoticeKind.LOSS_PROVED]
+        world.service(replace(wanted, kinds=frozenset(kinds[1:]))).send("on-call")
+        assert [one["kind"] for one in told(receiver)] == kinds[1:]
 
 
 def test_a_damaged_row_keeps_a_process_silent_that_may_delete_none(world: NoticeWorld) -> None:
@@ -367,6 +382,33 @@ def test_rounds_that_stand_still_and_those_that_run_again_are_told_once_each(
         assert [(one["kind"], one["is_over"]) for one in told(receiver)[1:]] == [("ROUNDS_STALE", True)]
 
 
+@pytest.mark.parametrize(
+    ("ages", "stale"),
+    [
+        pytest.param({("billing", 0): 10, ("shipping", 0): 1_000}, {"shipping"}, id="another group of the topic"),
+        pytest.param({("billing", 0): 200, ("billing", 1): 1_000}, set(), id="another shard"),
+        pytest.param(
+            {("billing", 0): 1_000, ("billing", 16): 10}, {"billing"}, id="a shard there is no more, just now"
+        ),
+        pytest.param({("billing", 0): 1_000, ("billing", 16): 200}, {"billing"}, id="a shard there is no more"),
+    ],
+)
+def test_rounds_of_something_else_say_nothing_of_a_groups_rounds(
+    world: NoticeWorld, tmp_path: Path, ages: dict[tuple[str, int], int], stale: set[str]
+) -> None:
+    """Seconds since the last round of each shard; the topic has 16."""
+    settings = settings_with(tmp_path)
+    groups = [settings.subscriptions[0].model_copy(update={"group": group}) for group in ("billing", "shipping")]
+    now_ms = world.clock.now_ms() + 2_000_000
+    for (group, number), age in sorted(ages.items(), key=lambda one: -one[1]):
+        world.clock.advance((now_ms - world.clock.now_ms()) / 1000 - age)
+        of = Subscription(environment=ENVIRONMENT, topic="ORDERS", group=group)
+        world.ledger.rounds.store(round_done(Shard(subscription=of, number=number), 1, world.clock.now_ms()))
+    watch = rounds_watch(settings.model_copy(update={"subscriptions": groups}))
+    found = watch(world.ledger.reports, now_ms)
+    assert {one.group for one in found[NoticeKind.ROUNDS_STALE]} == stale
+
+
 def test_a_ledger_that_is_away_is_told_from_memory_once_an_hour(
     world: NoticeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -411,6 +453,39 @@ def test_an_absence_of_the_ledger_that_its_receiver_refused_once_is_told_after_t
         for _ in range(60):
             world.turn(service, seconds=30)
         assert len(receiver.received) == 2
+
+
+def test_an_absence_of_the_ledger_that_one_notifier_refuses_is_told_by_the_other_and_later_by_itself(
+    world: NoticeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away() -> int:
+        raise DatabaseAway("the ledger does not answer")
+
+    answers = [Reply(status=401)]
+    with receiving(lambda _: answers.pop() if answers else Reply()) as chat, receiving() as receiver:
+        service = world.service(listener(webhook(chat.url), name="chat"), listener(webhook(receiver.url)))
+        begun(world, service)
+        monkeypatch.setattr(world.ledger.notices, "now_ms", away)
+        for _ in range(25):
+            world.turn(service, seconds=5)
+        assert (len(chat.received), len(receiver.received)) == (1, 1)
+        world.turn(service, seconds=REFUSED_SECONDS)
+        assert (len(chat.received), len(receiver.received)) == (2, 1)
+
+
+def test_a_receiver_that_is_away_with_the_ledger_is_tried_with_growing_pauses(
+    world: NoticeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away() -> int:
+        raise DatabaseAway("the ledger does not answer")
+
+    with receiving(lambda _: Reply(status=503)) as receiver:
+        service = world.service(listener(webhook(receiver.url)))
+        begun(world, service)
+        monkeypatch.setattr(world.ledger.notices, "now_ms", away)
+        for _ in range(124):
+            world.turn(service, seconds=30)
+        assert 10 <= len(receiver.received) <= 40
 
 
 def test_a_ledger_that_hangs_is_told_although_no_question_to_it_ends(

@@ -1,0 +1,153 @@
+"""Repairs of what a person chose, by topic, group and key: what other subscriptions have lost is left alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from reconciler.commands import job_worker, repair
+from reconciler.commands.dismiss import ledger_rows
+from reconciler.commands.job_worker import JobWorker
+from reconciler.commands.jobs import find_job, place_repair
+from reconciler.commands.repair import RepairLine, repair_now
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.contract.tables import CandidateState, HoldKind
+from reconciler.contract.verdicts import Verdict
+from reconciler.policy.plan import TopicPlan
+from reconciler.policy.ports import Verification
+from reconciler.policy.round import ReconcileRound
+from reconciler.settings.file import load_settings
+from reconciler.sql.engines import open_engine
+from reconciler.sql.tables import ledger_metadata
+from reconciler.wiring.connections import Connections
+from tests.unit.service.test_business_ids import key, written
+
+ROOT = Path(__file__).parents[3]
+Loss = tuple[str, str, str]
+KEYS = [key(number) for number in range(4)]
+#: Topic, group and key.
+LOSSES: set[Loss] = {
+    ("ORDERS", "billing", KEYS[0]),
+    ("ORDERS", "billing", KEYS[1]),
+    ("ORDERS", "shipping", KEYS[1]),
+    ("ORDERS", "shipping", KEYS[2]),
+    ("REFUNDS", "billing", KEYS[3]),
+}
+SUBSCRIPTIONS = sorted({(topic, group) for topic, group, _ in LOSSES})
+#: Topic, group, and named keys.
+CHOICES: list[tuple[str | None, str | None, tuple[str, ...]]] = [
+    (None, "billing", ()),
+    (None, "shipping", ()),
+    ("ORDERS", "billing", ()),
+    ("REFUNDS", None, ()),
+    (None, "shipping", (KEYS[1],)),
+    (None, None, (KEYS[3],)),
+]
+
+
+def chosen(topic: str | None, group: str | None, named: Sequence[str]) -> list[Loss]:
+    return sorted(
+        one for one in LOSSES if topic in (None, one[0]) and group in (None, one[1]) and (not named or one[2] in named)
+    )
+
+
+@pytest.fixture
+def connections(tmp_path: Path) -> Iterator[Connections]:
+    """The outbox has all keys; each subscription has lost its own."""
+    ledger, outbox = f"sqlite:///{tmp_path}/ledger.db", f"sqlite:///{tmp_path}/outbox.db"
+    engine = open_engine(ledger)
+    ledger_metadata.create_all(engine)
+    engine.dispose()
+    written(outbox, (0, None, 1), (1, None, 1), (2, None, 1))
+    written(outbox, (3, None, 1), topic="REFUNDS")
+    producer = {"group": "shop", "topics": ["ORDERS", "REFUNDS"], "outbox_url": outbox}
+    given = {
+        "RECONCILER_LEDGER__URL": ledger,
+        "RECONCILER_PRODUCERS": json.dumps([producer]),
+        "RECONCILER_SUBSCRIPTIONS": json.dumps([{"topic": topic, "group": group} for topic, group in SUBSCRIPTIONS]),
+    }
+    settings = load_settings(ROOT / "config" / "reconciler.toml", given)
+    with Connections(settings) as opened:
+        for topic, group in SUBSCRIPTIONS:
+            of = Subscription(environment=settings.environment, topic=topic, group=group)
+            losses = [
+                Verification(
+                    unique_key=unique_key, verdict=Verdict.LOST_CONFIRM, evidence={}, first_seen_ms=1,
+                    state=CandidateState.OPEN, wait_seconds=0,
+                )
+                for _, _, unique_key in chosen(topic, group, ())
+            ]  # fmt: skip
+            opened.ledger.candidates.record(Shard(subscription=of, number=0), losses)
+        yield opened
+
+
+@pytest.fixture
+def repaired(monkeypatch: pytest.MonkeyPatch) -> list[Loss]:
+    """Each repair, by the rounds and the plan of its topic; nothing is asked of brokers and Redis."""
+    found: list[Loss] = []
+    topics_of: dict[ReconcileRound, str] = {}
+
+    def note(
+        rounds: ReconcileRound, plan: TopicPlan, subscription: Subscription, unique_key: str, *, dry_run: bool
+    ) -> RepairLine:
+        assert topics_of.setdefault(rounds, plan.topic) == plan.topic == subscription.topic
+        found.append((subscription.topic, subscription.group, unique_key))
+        about = {"topic": subscription.topic, "group": subscription.group, "unique_key": unique_key}
+        return RepairLine(**about, verdict="LOST_CONFIRM", outcome="planned" if dry_run else "sent", rung="", reason="")
+
+    monkeypatch.setattr(repair, "_repair", note)
+    for module in (repair, job_worker):
+        monkeypatch.setattr(module, "require_all_dependencies", lambda _: None)
+    return found
+
+
+@pytest.mark.parametrize(("topic", "group", "named"), CHOICES)
+def test_the_command_repairs_what_was_chosen_and_nothing_else(
+    connections: Connections, repaired: list[Loss], topic: str | None, group: str | None, named: tuple[str, ...]
+) -> None:
+    wanted = chosen(topic, group, named)
+    planned = repair_now(connections, named, topic=topic, group=group, dry_run=True, by="anna")
+    assert sorted(repaired) == wanted
+    assert (planned.lines, set(planned.seen)) == (len(wanted), {one[2] for one in wanted})
+    repaired.clear()
+    repair_now(connections, named, topic=topic, group=group, dry_run=False, by="anna")
+    assert sorted(repaired) == wanted
+
+
+@pytest.mark.parametrize(("topic", "group", "named"), CHOICES)
+def test_a_job_repairs_what_was_chosen_and_nothing_else(
+    connections: Connections, repaired: list[Loss], topic: str | None, group: str | None, named: tuple[str, ...]
+) -> None:
+    job = place_repair(connections, named, topic=topic, group=group, reason="", by="anna")
+    assert JobWorker(connections, is_over=lambda: False).work_one()
+    assert find_job(connections, job.job_id).counts == {"sent": len(repaired)}
+    assert sorted(repaired) == chosen(topic, group, named)
+
+
+def test_a_job_tells_the_one_of_its_keys_that_nobody_has(connections: Connections, repaired: list[Loss]) -> None:
+    job = place_repair(connections, [KEYS[0], key(9)], topic=None, group="billing", reason="", by="anna")
+    assert JobWorker(connections, is_over=lambda: False).work_one()
+    done = find_job(connections, job.job_id)
+    assert done.counts == {"sent": 1, "unheard": 1}
+    assert [line["unique_key"] for line in done.lines] == [key(9)]
+    assert repaired == [("ORDERS", "billing", KEYS[0])]
+
+
+def test_of_every_open_loss_what_was_not_shown_or_has_changed_is_left(
+    connections: Connections, repaired: list[Loss]
+) -> None:
+    """The person saw two of the three that billing has lost, one of them as it is no more."""
+    shown = {KEYS[0]: "another", KEYS[1]: ledger_rows(connections, KEYS[1]).seen}
+    report = repair_now(connections, [], topic=None, group="billing", dry_run=False, by="anna", seen=shown)
+    assert repaired == [("ORDERS", "billing", KEYS[1])]
+    assert {line.unique_key: line.outcome for line in report.keys} == {KEYS[0]: "changed", KEYS[1]: "sent"}
+
+
+def test_a_dry_run_tells_the_brake_of_one_topic_for_no_other(connections: Connections, repaired: list[Loss]) -> None:
+    connections.ledger.holds.place(connections.settings.environment, "REFUNDS", HoldKind.HOLD, by="anna", reason="")
+    report = repair_now(connections, [], topic=None, group="billing", dry_run=True, by="anna")
+    assert {(line.topic, line.outcome) for line in report.keys} == {("ORDERS", "planned"), ("REFUNDS", "held")}
+    assert len(repaired) == len(report.keys) == 3
