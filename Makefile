@@ -129,9 +129,9 @@ failover: setup ## FAILOVERS=50 of KIND=cluster|sentinel|both (real Redis) under
 
 HISTORIES ?= 1000
 MUTANTS ?= 0
-simulate: setup ## HISTORIES=1000 from SEED=1 in a simulated world, MUTANTS=1 plants bugs; HISTORIES=1 tells the story
+simulate: setup ## HISTORIES=1000 from SEED=1 in a simulated world, MUTANTS=1 plants bugs, CONDITIONS=1 tells what they reach; HISTORIES=1 tells the story
 	$(BIN)/python -m tests.simulation.run --histories $(HISTORIES) --seed $(SEED) --mutants $(MUTANTS) \
-		$(if $(TROUBLES),--troubles '$(TROUBLES)') $(if $(MESSAGES),--messages $(MESSAGES))
+		$(if $(TROUBLES),--troubles '$(TROUBLES)') $(if $(MESSAGES),--messages $(MESSAGES)) $(if $(CONDITIONS),--conditions)
 
 model: setup ## every reachable state of rounds, announcements and repair: no violation; the accident of each lesser design
 	$(BIN)/python -m tests.model.whole

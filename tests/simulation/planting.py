@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import multiprocessing
 import sys
+from ast import Module
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.abc import MetaPathFinder
@@ -57,7 +58,7 @@ def find_all(bugs: Sequence[tuple[str, Sequence[Search]]], *, jobs: int) -> Iter
 
 def _find(bug: tuple[str, Sequence[Search]]) -> list[Found]:
     patch, (met, *missed) = bug
-    _plant(patched(patch, ROOT))
+    plant(patched(patch, ROOT))
     first_failure = importlib.import_module(f"{SIMULATOR}until_failure").first_failure
 
     def run(search: Search) -> Found:
@@ -68,7 +69,8 @@ def _find(bug: tuple[str, Sequence[Search]]) -> list[Found]:
     return [caught, *(run(search.after(caught[0])) for search in missed)]
 
 
-def _plant(texts: Mapping[Path, str]) -> None:
+def plant(texts: Mapping[Path, str | Module]) -> None:
+    """In a child only: product and simulator are imported once more, these files of them from texts, or trees."""
     sys.meta_path.insert(0, _Finder({str(path.resolve()): text for path, text in texts.items()}))
     for name in list(sys.modules):
         if name.partition(".")[0] in PACKAGES or name.startswith(SIMULATOR):
@@ -76,14 +78,14 @@ def _plant(texts: Mapping[Path, str]) -> None:
     _plant_scripts(texts)
 
 
-def _plant_scripts(texts: Mapping[Path, str]) -> None:
+def _plant_scripts(texts: Mapping[Path, str | Module]) -> None:
     """Lua is read by one function of the product, for all modules that are imported from now on."""
     scripts: Any = importlib.import_module("reconciler.shards.script")
     read = scripts.script_text
 
     def planted(package: str, file: str) -> str:
         path = Path(str(files(package).joinpath(file))).resolve()
-        return texts[path] if path in texts else str(read(package, file))
+        return str(texts[path] if path in texts else read(package, file))
 
     scripts.script_text = planted
 
@@ -91,7 +93,7 @@ def _plant_scripts(texts: Mapping[Path, str]) -> None:
 class _Finder(MetaPathFinder):
     """Finds patched modules."""
 
-    def __init__(self, texts: Mapping[str, str]) -> None:
+    def __init__(self, texts: Mapping[str, str | Module]) -> None:
         self._texts = texts
 
     def find_spec(
@@ -106,9 +108,9 @@ class _Finder(MetaPathFinder):
 
 
 class _Loader(SourceFileLoader):
-    """A module from a text that is not the one on the disk."""
+    """A module from a text, or a tree, that is not the one on the disk."""
 
-    def __init__(self, fullname: str, path: str, text: str) -> None:
+    def __init__(self, fullname: str, path: str, text: str | Module) -> None:
         super().__init__(fullname, path)
         self._text = text
 

@@ -7,7 +7,6 @@ long run shows how far it is on a terminal; ^C ends it with the figures of what 
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import logging
 import multiprocessing
@@ -17,7 +16,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -27,11 +25,13 @@ from rich.progress import track
 from tests.simulation.ablation import try_all
 from tests.simulation.checkers import Judgement
 from tests.simulation.classic import run_classic
-from tests.simulation.economies import in_turn
+from tests.simulation.conditions import all_probed, table
+from tests.simulation.economies import in_turn, undisturbed
 from tests.simulation.faults import fired, too_rare
 from tests.simulation.mutants import mutants
 from tests.simulation.shrinking import Variant, shrink, troubles_of
 from tests.simulation.swarm import draw
+from tests.simulation.watching import watched
 from tests.simulation.world import run_history
 
 CHUNK = 20
@@ -47,27 +47,11 @@ HISTORIES_A_REPAIR_IN_VAIN = 10_000
 INTERRUPTED = 130
 
 
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """No log, and no collector while a chunk runs: a tenth of the time went into looking for garbage."""
-    level = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    gc.disable()
-    gc.freeze()  # modules and what they hold are no garbage: the collector need not look at them after each chunk
-    try:
-        yield
-    finally:
-        gc.enable()
-        gc.collect()
-        gc.unfreeze()
-        logging.disable(level)
-
-
 def judge_seeds(
     seeds: range, *, troubles: tuple[str, ...] | None = None, messages: int | None = None
 ) -> list[Judgement]:
     """Histories of some seeds, in one process; with other troubles or messages than they draw, if such are given."""
-    with _undisturbed():
+    with undisturbed():
         return [
             run_history(Variant(seed=seed, troubles=troubles, messages=messages).swarm()) for seed in in_turn(seeds)
         ]
@@ -75,7 +59,7 @@ def judge_seeds(
 
 def judge_classic(seeds: range) -> list[Judgement]:
     """The same for the original algorithm."""
-    with _undisturbed():
+    with undisturbed():
         return [run_classic(draw(seed)) for seed in in_turn(seeds)]
 
 
@@ -154,7 +138,7 @@ def _run_histories(options: argparse.Namespace, write: Callable[[str], None]) ->
     all_of_them = judged(options.seed, options.histories, jobs=options.jobs, judge=judge)
     found = add_up(_shown(all_of_them, options.histories), write=write, failing=failing)
     for seed in sorted(failing)[:SHRUNK_MAX]:
-        with _undisturbed():
+        with undisturbed():
             smallest = shrink(Variant(seed=seed, troubles=troubles, messages=messages))
         if smallest is not None:
             write(f"seed {seed}: the smallest found  {smallest.command}")
@@ -181,6 +165,25 @@ def _run_mutants(options: argparse.Namespace, write: Callable[[str], None]) -> t
     return answer, len(shown) < len(known)
 
 
+def _run_conditions(options: argparse.Namespace, write: Callable[[str], None]) -> int:
+    """What histories see of the product's conditions, in place of everything else."""
+    seen: Counter[int] = Counter()
+
+    def judgements() -> Iterator[Judgement]:
+        for part, counted in watched(options.seed, options.histories, jobs=options.jobs):
+            seen.update(counted)
+            yield from part
+
+    sums, _ = add_up(judgements(), write=write)
+    found = all_probed()
+    for line in table(found, seen):
+        write(line)
+    unseen = [bool(place.unseen(seen)) for module in found.values() for place in module.places]
+    answer = {"histories": sums["histories"], "places": len(unseen), "unseen": sum(unseen)}
+    write(json.dumps(answer | {"seen_share": round(1 - sum(unseen) / len(unseen), 3)}))
+    return int(bool(sums["failing_histories"]))
+
+
 def _options(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make simulate")
     parser.add_argument("--histories", type=int, default=1_000)
@@ -189,6 +192,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--classic", type=int, default=None, help="histories of the original algorithm")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--troubles", default=None, help="only these: names with commas between, or none")
+    parser.add_argument("--conditions", action="store_true", help="which outcomes of conditions are seen, no more")
     parser.add_argument("--messages", type=int, default=None, help="messages a history")
     options = parser.parse_args(arguments)
     try:
@@ -207,6 +211,8 @@ def main(arguments: list[str]) -> int:
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
 
+    if options.conditions:
+        return _run_conditions(options, write)
     started = time.monotonic()
     sums, seen = _run_histories(options, write)
     seconds = time.monotonic() - started
