@@ -203,7 +203,7 @@ def _effect_unknown(case: RepairCase) -> RepairStep | None:
 
 
 def _copy_found(case: RepairCase) -> Question | RepairStep | None:
-    """A copy is there before a send: it is waited for, unless every missing group is past it without an effect."""
+    """A copy is there before a send: it is waited for, unless a missing group is past it without an effect."""
     first_try = case.repair.attempts == 0 or case.waited_seconds < case.patience_seconds
     if first_try:
         return _write(case, RepairState.SENT, "a committed copy is there", wait_seconds=case.verify_after_seconds)

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from reconciler.contract.tables import CandidateState, OutboxState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
-from reconciler.policy.evidence import ConsumeMode, EndOutcome, Lookup, Presence, QueuePosition, SendAnswer
+from reconciler.policy.evidence import (
+    ConsumeMode,
+    EndOutcome,
+    Lookup,
+    Presence,
+    QueuePosition,
+    SendAnswer,
+    StoredMessage,
+)
 from reconciler.policy.inquiry.case_file import GroupAnswers, Question
 from reconciler.policy.inquiry.delivery import newest_per_broker
 from reconciler.policy.ports import Candidate
@@ -19,7 +27,7 @@ from reconciler.policy.repairing.case import ATTEMPTS_MAX, RepairCase, RepairSte
 from reconciler.policy.repairing.ladder import after_answer, decide
 from reconciler.policy.repairing.rungs import Act
 from tests.examples import examples
-from tests.unit.policy.world import World, key
+from tests.unit.policy.world import TOPIC, World, key
 
 WORLD = World(groups=("billing", "shipping"))
 HALF = WORLD.broker.send_half(key(1))
@@ -191,6 +199,43 @@ def test_effect_is_believed_when_put_back_copies_would_have_come(waited_ms: int,
     assert decision.wait_seconds == pytest.approx(0.0 if done else 0.001)
 
 
+ON_B = replace(HALF, broker="broker-b")
+PUT_BACK = replace(HALF, commit_log_offset=HALF.commit_log_offset + 50, check_times=1)
+
+
+@pytest.mark.parametrize(("named", "ended"), [("broker-a", HALF), ("broker-b", ON_B), ("broker-c", HALF), (None, HALF)])
+def test_of_halves_on_two_brokers_the_one_is_ended_that_the_outbox_names(
+    named: str | None, ended: StoredMessage
+) -> None:
+    two = case(halves=found(HALF, ON_B), outbox=found(replace(ROW, half_broker=named)))
+    assert (decided(two).act, decided(two).subject) == (Act.END, ended)
+
+
+@pytest.mark.parametrize(
+    ("copies", "halves", "closed"),
+    [
+        ([COPY], [HALF], []),
+        ([COPY], [HALF, ON_B], [ON_B]),  # another broker's log has its own offsets
+        ([replace(COPY, broker="broker-b")], [HALF, ON_B], [HALF]),
+        ([COPY, replace(COPY, broker="broker-b")], [HALF, ON_B], []),
+        (
+            [COPY],
+            [HALF, PUT_BACK, ON_B, replace(PUT_BACK, broker="broker-b")],
+            [PUT_BACK, replace(PUT_BACK, broker="broker-b")],
+        ),
+        ([COPY], [HALF, replace(ON_B, topic=TOPIC)], []),  # up to 4.2 no broker asks
+    ],
+)
+def test_the_newest_half_copy_of_each_broker_is_closed_unless_it_was_committed(
+    copies: list[StoredMessage], halves: list[StoredMessage], closed: list[StoredMessage]
+) -> None:
+    seen = {"billing": EFFECT, "shipping": EFFECT}
+    sent = {"state": RepairState.SENT, "attempts": 1, "sent_at_ms": NOW - 50_000, "inboxes": seen}
+    decision = decided(case(copies=found(*copies), halves=found(*halves), **sent))
+    assert (decision.state, decision.halves) == (RepairState.DONE, tuple(closed))
+    assert decision.act is (Act.CLOSE if closed else Act.WRITE)
+
+
 @pytest.mark.parametrize(("waited_ms", "climbs"), [(19_999, False), (20_000, True), (20_001, True)])
 def test_two_grace_periods_of_patience(waited_ms: int, climbs: bool) -> None:
     verdicts = {"billing": Verdict.DELIVERED_NOT_APPLIED, "shipping": Verdict.LAGGING}
@@ -205,6 +250,18 @@ def test_two_grace_periods_of_patience(waited_ms: int, climbs: bool) -> None:
     assert (decision.state, decision.rung) == (
         (RepairState.OPEN, Rung.REPUBLISH) if climbs else (RepairState.SENT, Rung.END)
     )
+
+
+@pytest.mark.parametrize(
+    ("shipping", "state"), [(Verdict.DEAD_LETTERED, RepairState.FAILED), (Verdict.LAGGING, RepairState.SENT)]
+)
+@pytest.mark.parametrize("before", [RepairState.SENT, RepairState.OPEN])
+def test_a_dead_letter_of_one_group_ends_no_repair_that_another_group_waits_for(
+    before: RepairState, shipping: Verdict, state: RepairState
+) -> None:
+    verdicts = {"billing": Verdict.DEAD_LETTERED, "shipping": shipping}
+    late = {"attempts": 1, "sent_at_ms": NOW - 50_000, "copies": found(COPY), "group_positions": verdicts}
+    assert decided(case(state=before, **late)).state is state
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from reconciler.contract.content_digest import content_digest
 from reconciler.contract.tables import CandidateState, OutboxState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.events import RepairStepped
-from reconciler.policy.evidence import EndOutcome
+from reconciler.policy.evidence import EndOutcome, OutboxRow, SendAnswer, StoredMessage
 from reconciler.policy.ports import RepairChange
 from reconciler.policy.repairing.repair import RepairRules
 from tests.unit.policy.repair_rows import END_ONLY, copies, ended, say
@@ -55,6 +55,26 @@ def test_end_that_finds_the_half_gone_climbs_to_republish() -> None:
     world.rounds(world.process(), 10)
     row = ended(world, lost)
     assert (row.state, row.rung, row.attempts, copies(world, lost)) == (RepairState.DONE, Rung.REPUBLISH, 2, 1)
+
+
+def test_end_that_finds_the_half_committed_by_its_check_back_is_followed_by_no_send() -> None:
+    world = World()
+    lost = world.lose(1)
+    end = world.broker.end_transaction
+
+    def end_too_late(half: StoredMessage, *, expected: OutboxRow, commit: bool) -> SendAnswer:
+        world.broker.commit(half)
+        world.broker.scripted = [say(EndOutcome.HALF_GONE, 1)]
+        return end(half, expected=expected, commit=commit)
+
+    world.broker.end_transaction = end_too_late  # type: ignore[method-assign]
+    process = world.process()
+    while not world.broker.ends:
+        world.rounds(process, 1, consume=False)
+    row = ended(world, lost)
+    assert (row.state, row.rung, row.attempts) == (RepairState.SENT, Rung.REPUBLISH, 1), "in the same pass"
+    world.rounds(process, 10)
+    assert (ended(world, lost).state, world.broker.republished, copies(world, lost)) == (RepairState.DONE, [], 1)
 
 
 @pytest.mark.parametrize("answers", [1, 3])
@@ -243,13 +263,19 @@ def test_copy_that_was_put_back_after_the_end_is_closed_after_the_effect() -> No
     assert ended(world, lost).state is RepairState.DONE
 
 
-def test_closing_that_is_not_answered_is_tried_again() -> None:
+@pytest.mark.parametrize("ghosts", [0, 1])
+def test_closing_that_is_not_answered_is_tried_again(ghosts: int) -> None:
+    """Also where the first broker has answered, and the second one has not."""
     world = World(repair_order=(Rung.REPUBLISH,))
     lost = world.lose(1)
-    world.broker.scripted = [say(EndOutcome.DONE, 0), say(EndOutcome.NO_ANSWER), say(EndOutcome.MISMATCH, 1)]
+    for _ in range(ghosts):
+        world.broker.send_half(lost, broker="broker-b")
+    first = [say(EndOutcome.DONE, 0)] * ghosts
+    world.broker.scripted = [say(EndOutcome.DONE, 0), *first, say(EndOutcome.NO_ANSWER), *first]
+    world.broker.scripted += [say(EndOutcome.MISMATCH, 1)]
     world.broker.executes_unanswered = False
     world.rounds(world.process(), 14)
-    assert [commit for _, _, commit in world.broker.ends] == [False, False]
+    assert [commit for _, _, commit in world.broker.ends] == [False] * 2 * (1 + ghosts)
     assert (ended(world, lost).state, copies(world, lost)) == (RepairState.DONE, 1)
 
 
