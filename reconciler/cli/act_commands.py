@@ -188,7 +188,7 @@ def resume(
 ) -> None:
     """Let the repairs of a topic go on.
 
-    Exit code 5: another hold has taken the place of the one that was read, and stays.
+    Exit code 5: another hold has taken the place of one that was read: nothing is lifted.
     """
     from reconciler.commands.hold import lift_hold
     from reconciler.commands.operator_actions import operator

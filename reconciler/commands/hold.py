@@ -40,7 +40,7 @@ def lift_hold(
     the settings meanwhile.
 
     `seen`: the brakes that were shown (HeldTopic.seen); none: those that are read first count. Raises ChangedMeanwhile
-    for another brake in the place of one of them, which stays.
+    for another brake in the place of one of them: all of them stay.
     """
     kinds = (HoldKind.HOLD, HoldKind.BREAKER) if breaker else (HoldKind.HOLD,)
     settings, holds = connections.settings, connections.ledger.holds
@@ -50,7 +50,8 @@ def lift_hold(
     with recorded(connections, "resume", by=by, topic=topic, detail="--breaker" if breaker else "") as outcome:
         wanted = [held for held in found if held.kind in kinds]
         others = [held for held in wanted if seen and held.seen not in seen]
-        lifted = () if others else tuple(h.kind for h in wanted if holds.lift_seen(settings.environment, h))
+        done = frozenset() if others else holds.lift_seen(settings.environment, *wanted)
+        lifted = tuple(held.kind for held in wanted if held.kind in done)
         left = held_topic(connections, topic)
         # What is gone was lifted by somebody else, as this person wished.
         if others or any(held.kind in kinds for held in left):

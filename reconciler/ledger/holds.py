@@ -15,6 +15,10 @@ from reconciler.sql.hold_rows import active_holds
 from reconciler.sql.tables import hold
 
 
+class _Changed(Exception):
+    """A hold is another one than was seen: the transaction ends without a trace."""
+
+
 class SqlHolds:
     """Holds in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
 
@@ -88,16 +92,32 @@ class SqlHolds:
             done = connection.execute(sa.delete(hold).where(_is(environment, topic, kind), is_old))
             return done.rowcount == 1
 
-    def lift_seen(self, environment: str, held: HeldTopic) -> bool:
-        """One conditional DELETE."""
-        c = hold.c
-        is_as_old = sa.true() if held.kind is HoldKind.BREAKER else c.since_ms == held.since_ms
-        as_seen = is_as_old & (c.reason == held.reason)
-        # Of a row that cannot be read nothing is compared: it stays until it is deleted.
-        wanted = sa.true() if held.damage is not None else (c.by == held.by) & as_seen
-        with self._database.writing() as connection:
-            done = connection.execute(sa.delete(hold).where(_is(environment, held.topic, held.kind), wanted))
-            return done.rowcount == 1
+    def lift_seen(self, environment: str, *held: HeldTopic) -> frozenset[HoldKind]:
+        """One conditional DELETE each, which all end without a trace where one finds another hold in its place."""
+        try:
+            with self._database.writing() as connection:
+                ordered = sorted(held, key=lambda one: one.kind)
+                return frozenset(one.kind for one in ordered if _is_lifted(connection, environment, one))
+        except _Changed:
+            return frozenset()
+
+
+def _is_lifted(connection: sa.Connection, environment: str, held: HeldTopic) -> bool:
+    """False: it is gone. Raises _Changed."""
+    this_row = _is(environment, held.topic, held.kind)
+    if connection.execute(sa.delete(hold).where(this_row, _as_seen(held))).rowcount == 1:
+        return True
+    if connection.execute(sa.select(hold.c.kind).where(this_row)).first() is not None:
+        raise _Changed
+    return False
+
+
+def _as_seen(held: HeldTopic) -> sa.ColumnElement[bool]:
+    """Of a row that cannot be read nothing is compared: it stays until it is deleted."""
+    if held.damage is not None:
+        return sa.true()
+    is_as_old = sa.true() if held.kind is HoldKind.BREAKER else hold.c.since_ms == held.since_ms
+    return (hold.c.by == held.by) & (hold.c.reason == held.reason) & is_as_old
 
 
 def _is(environment: str, topic: str, kind: HoldKind) -> sa.ColumnElement[bool]:

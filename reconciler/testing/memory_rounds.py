@@ -253,13 +253,15 @@ class MemoryHolds:
                 return False
             return self._rows.holds.pop((environment, topic, kind), None) is not None
 
-    def lift_seen(self, environment: str, held: HeldTopic) -> bool:
-        """False if it is gone, or another one."""
-        key = (environment, held.topic, held.kind)
+    def lift_seen(self, environment: str, *held: HeldTopic) -> frozenset[HoldKind]:
+        """None of them where one is another one."""
+        keys = [(environment, one.topic, one.kind) for one in held]
         with self._rows.lock:
-            known = self._rows.holds.get(key)
-            is_same = known is not None and known.seen == held.seen
-            return is_same and self._rows.holds.pop(key, None) is not None
+            for key, one in zip(keys, held, strict=True):
+                known = self._rows.holds.get(key)
+                if known is not None and known.seen != one.seen:
+                    return frozenset()
+            return frozenset(key[2] for key in keys if self._rows.holds.pop(key, None) is not None)
 
 
 class MemoryOperatorActions:

@@ -69,12 +69,13 @@ class ActsJudged:
             if row.state in UNDER_WAY or is_claimed:
                 self._other.append(f"{closing.unique_key} was dismissed while its repair was {row.state}: {row.token}")
 
-    def _lifted(self, environment: str, held: HeldTopic) -> bool:
-        now = self._world.ledger.rows.holds.get((environment, held.topic, held.kind))
-        is_lifted: bool = self._lift_seen(environment, held)
-        if is_lifted and now != held:
-            self._other.append(f"a hold was lifted that nobody had seen: {now}")
-        return is_lifted
+    def _lifted(self, environment: str, *held: HeldTopic) -> frozenset[HoldKind]:
+        now = {one.kind: self._world.ledger.rows.holds.get((environment, one.topic, one.kind)) for one in held}
+        lifted: frozenset[HoldKind] = self._lift_seen(environment, *held)
+        for one in held:
+            if one.kind in lifted and now[one.kind] != one:
+                self._other.append(f"a hold was lifted that nobody had seen: {now[one.kind]}")
+        return lifted
 
     def repaired(self, process: Process, key: str, kind: str) -> None:
         """An END COMMIT or republish has reached a broker. A process that was stopped meanwhile could not know."""

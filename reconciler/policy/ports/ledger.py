@@ -358,8 +358,9 @@ class Holds(Protocol):
         """False if there was none, or one that is younger than that by the ledger's time."""
         ...
 
-    def lift_seen(self, environment: str, held: HeldTopic) -> bool:
-        """Lifts that hold, by the wish of a person who saw it. False: it is gone, or it is another one by now."""
+    def lift_seen(self, environment: str, *held: HeldTopic) -> frozenset[HoldKind]:
+        """Lifts these holds of a topic, by the wish of a person who saw them: all that are still there, in one
+        transaction. None of them where one is another one by now. Returns the kinds that were lifted."""
         ...
 
 

@@ -267,6 +267,8 @@ def test_holds_are_placed_and_lifted_by_kind(world: World) -> None:
         "ORDERS": {HoldKind.HOLD, HoldKind.BREAKER},
         "PAYMENTS": {HoldKind.HOLD},
     }
+    breaker = next(one for one in world.ledger.reports.holds(e) if one.kind is HoldKind.BREAKER)
+    assert not holds.lift_seen(e, seen, breaker), "of two brakes one is another one by now: both stay"
     assert holds.active(e + "x") == {}
     assert [(one.topic, one.kind, one.by) for one in world.ledger.reports.holds(e)][:2] == [
         ("ORDERS", HoldKind.BREAKER, "run@host"),
@@ -275,6 +277,7 @@ def test_holds_are_placed_and_lifted_by_kind(world: World) -> None:
     assert holds.lift(e, "ORDERS", HoldKind.HOLD)
     assert not holds.lift(e, "ORDERS", HoldKind.HOLD)
     assert holds.active(e)["ORDERS"] == [HoldKind.BREAKER]
+    assert holds.lift_seen(e, again, breaker) == {HoldKind.BREAKER}, "the other one was lifted by somebody else"
 
 
 def test_a_breaker_that_is_placed_again_counts_from_then_and_is_lifted_only_after_the_calm(world: World) -> None:
