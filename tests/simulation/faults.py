@@ -106,9 +106,16 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
     "claims out of reach": ("ledger's clock was set back over a claim",),
     "late rows": ("commit long after its row was written",),
     "business queues": ("business queues began anew", "business queues lost their tail"),
+    "small bounds": ("breaker opened", "outbox page full"),
+    "claims answered late": ("ledger answered a claim late",),
 }  # fmt: skip
 #: Faults of histories of their own: no history has them by chance.
-ASKED_FOR = frozenset({"groups added", "groups renamed", "claims out of reach", "late rows", "business queues"})
+ASKED_FOR = frozenset(
+    {
+        "groups added", "groups renamed", "claims out of reach", "late rows", "business queues", "small bounds",
+        "claims answered late",
+    }
+)  # fmt: skip
 
 
 def fired(seen: Mapping[str, int]) -> dict[str, int]:

@@ -291,6 +291,8 @@ class SimulatedOutbox:
             if state is not None:
                 # Rows of the future were written before the clock was set back: they may be of any age.
                 found = [one for one in found if one[0] <= until] + [one for one in found if one[0] > now_ms]
+            if len(found) > limit:
+                database.kernel.saw("outbox page full")
             facts = tuple(_fact(database.rows[key], database.damage_of(key)) for _, key in found[:limit])
             return OutboxPage(facts=facts, now_ms=now_ms)
 

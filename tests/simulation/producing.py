@@ -20,6 +20,7 @@ from reconciler.policy.evidence import EndOutcome, SendAnswer
 from reconciler.policy.sweeping import SweepRules, SweptSubscription
 from reconciler.rocketmq.wire.message import Message
 from reconciler.rocketmq.wire.record import MessageRecord
+from tests.simulation.bounds import bounds_of
 from tests.simulation.broker import Broker
 from tests.simulation.kernel import Process
 from tests.simulation.outbox_database import (
@@ -307,6 +308,7 @@ class Sweeping:
                 settle_after_seconds=60.0,
                 announce_again_after_seconds=world.announce_again_seconds,
                 keep_seconds=KEEP_SECONDS,
+                **bounds_of(world.swarm, "sweep"),
             ),
         )
         process.spawn(self._run)

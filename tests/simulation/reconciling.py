@@ -12,7 +12,7 @@ from reconciler.announcing.step import AnnouncementStep
 from reconciler.contract.queue_proof import record_of
 from reconciler.errors import BrokerUnavailable, DatabaseAway, RequestTimeout, TransientError
 from reconciler.policy.brakes import BreakerRules, CircuitBreaker
-from reconciler.policy.events import Event, RepairStepped, RoundFinished, ShardStopped
+from reconciler.policy.events import BreakerOpened, Event, RepairStepped, RoundFinished, ShardStopped
 from reconciler.policy.judging.candidates import CandidateSelector, SelectionRules
 from reconciler.policy.judging.verifier import Verifier, VerifyRules
 from reconciler.policy.outage import OutageRecovery
@@ -25,6 +25,7 @@ from reconciler.shards.memory import RedisShardMemory
 from reconciler.shards.round_leases import RedisRoundLeases
 from reconciler.shards.sets import RedisCommitSets, RedisHalfSets
 from reconciler.testing.memory import MemoryLedger
+from tests.simulation.bounds import bounds_of
 from tests.simulation.broker import Broker
 from tests.simulation.kernel import Link, Process
 from tests.simulation.outbox_database import TOPIC
@@ -87,6 +88,8 @@ class Events:
         kernel = self._world.kernel
         if isinstance(event, ShardStopped):
             self._world.checkers.stopped(event.reason)
+        if isinstance(event, BreakerOpened):
+            kernel.saw("breaker opened", event.reason)
         if kernel.story is None or type(event).__name__ in (
             "ShardRoundRan",
             "VerdictsWritten",
@@ -144,7 +147,10 @@ def rounds_of(world: World, process: Process) -> ReconcileRound:
         selector=CandidateSelector(
             memory=memory,
             candidates=ledger.candidates,
-            rules=SelectionRules(skew_margin_seconds=swarm.skew_margin, retention_seconds=world.retention_seconds),
+            rules=SelectionRules(
+                skew_margin_seconds=swarm.skew_margin, retention_seconds=world.retention_seconds,
+                **bounds_of(swarm, "selection"),
+            ),
         ),
         verifier=Verifier(
             brokers=evidence, outbox=outbox, inbox=inbox, repairs=ledger.repairs, known_brokers=ledger.brokers,
@@ -153,10 +159,11 @@ def rounds_of(world: World, process: Process) -> ReconcileRound:
         repairer=Repairer(
             brokers=evidence, sends=SimulatedRepairs(process, world.cluster, evidence), outbox=outbox, inbox=inbox,
             candidates=ledger.candidates, repairs=ledger.repairs, hand_overs=ledger.hand_overs, holds=ledger.holds,
-            rules=RepairRules(), clock=process.clock, owner=process.name, events=events,
+            rules=RepairRules(**bounds_of(swarm, "repair")), clock=process.clock, owner=process.name, events=events,
         ),
         breaker=CircuitBreaker(
-            holds=ledger.holds, rules=BreakerRules(), owner=process.name, clock=process.clock, events=events,
+            holds=ledger.holds, rules=BreakerRules(**bounds_of(swarm, "breaker")), owner=process.name,
+            clock=process.clock, events=events,
         ),
         candidates=ledger.candidates,
         repairs=ledger.repairs,

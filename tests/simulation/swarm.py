@@ -100,7 +100,7 @@ def draw(
         swarm.groups = 2
     if swarm.of("route"):
         swarm.brokers = 2
-    if swarm.of("pauses"):
+    if swarm.of("pauses") or swarm.of("claims answered late"):
         swarm.reconcilers = 2
     swarm.clocks_differ = dice.random() < 0.5 and only is None
     return swarm

@@ -15,6 +15,7 @@ from tests.simulation.broker import THEIRS, Broker
 from tests.simulation.clock_steps import set_back_over_a_claim, set_right, step
 from tests.simulation.inbox_database import InboxDatabase
 from tests.simulation.kernel import BASE_MS, NEVER, Link, Process
+from tests.simulation.late_answers import answer_late
 from tests.simulation.outbox_database import PRODUCER_GROUP, TOPIC, OutboxDatabase
 from tests.simulation.producing import UNIQUE_KEY_TOPIC, Order
 from tests.simulation.redis_data import Snapshot
@@ -75,6 +76,8 @@ class Troubles:
             self._kernel.after(world.swarm.load_seconds * share, world.business_queues.happen)
         if self._of("claims out of reach"):
             set_back_over_a_claim(world)
+        if self._of("claims answered late"):
+            answer_late(world)
         if self._of("groups renamed"):
             self._kernel.after(world.swarm.load_seconds * 0.6 * self._dice.random(), world.begin_renaming)
 
