@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reconciler.contract.secret import Secret
+from reconciler.contract.subscription import Subscription
 from reconciler.errors import ConfigurationError, ReconcilerError
 from reconciler.evidence.brokers import RemotingBrokerEvidence
 from reconciler.evidence.inbox import SqlInboxEvidence
@@ -87,14 +88,16 @@ def reused_offsets(connections: Connections) -> ReusedOffsets:
     )
 
 
-def inbox_evidence(connections: Connections) -> SqlInboxEvidence:
-    """The inboxes of all subscriptions that have one."""
+def inbox_evidence(connections: Connections, *, group: str | None = None) -> SqlInboxEvidence:
+    """The inboxes of all subscriptions that have one. `group`: for rows of this group, in the inboxes of all that read
+    the same topic."""
     settings = connections.settings
+    urls: dict[Subscription, list[Secret]] = {}
+    for s in settings.subscriptions:
+        of = subscription_of(settings, s)
+        urls.setdefault(of if group is None else replace(of, group=group), []).extend(s.inbox_urls)
     return SqlInboxEvidence(
-        {
-            subscription_of(settings, s): [connections.engine(url, read_only=True) for url in s.inbox_urls]
-            for s in settings.subscriptions
-        }
+        {of: [connections.engine(url, read_only=True) for url in dict.fromkeys(its)] for of, its in urls.items()}
     )
 
 

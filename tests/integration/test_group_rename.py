@@ -21,6 +21,7 @@ import sqlalchemy as sa
 
 from reconciler.cli.app import run
 from reconciler.commands import group_rename
+from reconciler.commands.doctor.checks import examine
 from reconciler.commands.group_rename import RenameReport, WantedRename, rename_group
 from reconciler.commands.renamed_groups import told_of_renames
 from reconciler.contract.least_rights import GROUP_RENAME, RUN, grants
@@ -49,7 +50,7 @@ from reconciler.shards.round_leases import RedisRoundLeases
 from reconciler.sql import renamed_group, schema
 from reconciler.sql.engines import open_engine
 from reconciler.sql.renamed_group import RenamedRows
-from reconciler.sql.tables import idempotency_key, inbox, repair, round_row
+from reconciler.sql.tables import idempotency_key, inbox, operator_action, repair, round_row
 from reconciler.wiring.connections import Connections
 from tests.contract.ledger.rows import round_done
 from tests.integration.consumers.test_renamed_rows import row
@@ -464,6 +465,31 @@ def test_members_that_start_under_the_name_that_was_given_up_are_told(
         with member.register_listener(lambda _: ConsumeStatus.RECONSUME_LATER):
             (line,) = eventually(lambda: list(told_of_renames(connections)), within_seconds=60)
     assert line.startswith(f"{OLD} was renamed, and 1 members are connected under that name: stop them")
+
+
+def test_a_ledger_from_before_the_rename_makes_doctor_ask_nobody_to_configure_the_old_name(
+    shop: Shop, ledger: SqlLedger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was restored from a backup. Both names have inbox rows of the same keys, written at the same times."""
+    assert shop.rename(capsys, "--yes")[0] == 0
+    text = shop.settings.read_text()
+    shop.settings.write_text(text.replace(f'group = "{OLD}"', f'group = "{NEW}"'))
+
+    def told() -> list[str]:
+        with closing(Connections(load_settings(shop.settings, {}))) as connections:
+            return [one.found for one in examine(connections) if one.check == f"group {TOPIC}/{OLD}"]
+
+    assert told() == ["was renamed, and brokers keep its offsets"]
+    with ledger.database.engine.begin() as connection:
+        connection.execute(sa.delete(operator_action))
+    assert told() == [f"reads the topic, is not configured, and its newest inbox rows are those of {NEW}"]
+    for url in shop.inboxes:
+        engine = open_engine(url)
+        with engine.begin() as connection:
+            later = sa.update(inbox).where(inbox.c.consumer_group == NEW)
+            connection.execute(later.values(applied_at_ms=inbox.c.applied_at_ms + 1))
+        engine.dispose()
+    assert told() == ["reads the topic and is not configured"], "a group of its own has effects of its own"
 
 
 def test_urls_that_lead_elsewhere_than_the_settings_stand_in_the_way(

@@ -14,7 +14,7 @@ from reconciler.commands.doctor.environment import check_environment
 from reconciler.commands.doctor.filters import check_filters, check_kept_tags
 from reconciler.commands.doctor.floors import check_floors
 from reconciler.commands.doctor.history import check_history_folders
-from reconciler.commands.doctor.inboxes import check_inbox_lists
+from reconciler.commands.doctor.inboxes import check_inbox_lists, check_stranger
 from reconciler.commands.doctor.producer_groups import check_producer_groups
 from reconciler.commands.doctor.rights import check_rights
 from reconciler.commands.doctor.rocksdb import check_rocksdb
@@ -359,12 +359,7 @@ class _Doctor:
                         remedy="delete the group on the brokers (mqadmin deleteSubGroup), and never start it again",
                     )
                     continue
-                yield Diagnosis(
-                    check=f"group {topic}/{group}",
-                    level="note",
-                    found="reads the topic and is not configured",
-                    remedy="add a [[subscriptions]] section for it, or messages that it misses are never looked for",
-                )
+                yield check_stranger(self._connections, topic, group)
 
     def _producers(self) -> Iterator[Diagnosis]:
         admin = self._connections.admin

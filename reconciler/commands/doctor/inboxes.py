@@ -1,12 +1,16 @@
-"""What `reconciler doctor` says of a group with several inboxes: whether a message has its effect in one only."""
+"""What `reconciler doctor` learns from inboxes: whether a message has its effect in one of several only, and whether a
+group that is not configured was renamed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from reconciler.commands.diagnosis import Diagnosis
+from reconciler.contract.subscription import Subscription
+from reconciler.errors import ReconcilerError
 from reconciler.policy.evidence import InboxRow
-from reconciler.policy.inquiry.delivery import double_effect
+from reconciler.policy.inquiry.delivery import double_effect, effect_times_ms
 from reconciler.settings.schema import SubscriptionSettings
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.evidence import inbox_evidence
@@ -41,6 +45,39 @@ def _check(connections: Connections, configured: SubscriptionSettings) -> Diagno
     why = _ONE_DATABASE if all(_are_one_row(rows) for rows in doubled.values()) else "double effects"
     text = f"{looked}: {len(doubled)} are in two, for example {next(iter(doubled))}: {why}"
     return Diagnosis(check=check, level="fail", found=text, remedy=_REMEDY)
+
+
+def check_stranger(connections: Connections, topic: str, group: str) -> Diagnosis:
+    """Of a group that reads a topic and is not configured. A ledger that was restored from a backup may not know that
+    it was renamed: the rows of its inbox do."""
+    new = None
+    with suppress(ReconcilerError):  # it has a line of its own, or no inbox is configured
+        new = _has_rows_of(connections, topic, group)
+    found, remedy = "reads the topic and is not configured", "messages that it misses are never looked for"
+    if new is None:
+        remedy = f"add a [[subscriptions]] section for it, or {remedy}"
+    else:
+        found = f"reads the topic, is not configured, and its newest inbox rows are those of {new}"
+        remedy = (
+            "if it was renamed, the ledger does not know it: add no section for it, never start it again, and see "
+            "docs/how-to/back-up-the-ledger.md for a ledger that was restored"
+        )
+    return Diagnosis(check=f"group {topic}/{group}", level="note", found=found, remedy=remedy)
+
+
+def _has_rows_of(connections: Connections, topic: str, group: str) -> str | None:
+    """The group whose name the newest rows of this one were copied to: of the keys that both have, each was written at
+    the same times. Reads NEWEST_KEYS of each inbox. Raises DatabaseAway."""
+    theirs = inbox_evidence(connections, group=group)
+    stranger = Subscription(environment=connections.settings.environment, topic=topic, group=group)
+    found = theirs.look_up(stranger, theirs.newest_keys(stranger, limit=NEWEST_KEYS))
+    for configured in (s for s in connections.settings.subscriptions if s.topic == topic):
+        inboxes, of = inbox_evidence(connections), subscription_of(connections.settings, configured)
+        ours = inboxes.look_up(of, list(found)) if inboxes.is_configured(of) else {}
+        both = [(effect_times_ms(found[key]), effect_times_ms(one)) for key, one in ours.items() if one.is_found]
+        if both and all(old == new for old, new in both):
+            return configured.group
+    return None
 
 
 def _are_one_row(rows: Sequence[InboxRow]) -> bool:
