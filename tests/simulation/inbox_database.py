@@ -62,6 +62,8 @@ class InboxDatabase:
         self.damaged: set[str] = set()
         self.commit_reply_lost = 0.0
         self.deadlocks = 0.0
+        #: Share of rows without a digest, as clients write them that cannot list a message's properties.
+        self.without_digest = 0.0
 
     def damage_of(self, key: str) -> str | None:
         """What is wrong with a row; None: it is sound."""
@@ -202,6 +204,9 @@ class InboxConnection:
             return 0
         database.open_rows[key] = self
         mark = None if is_whole else row["mark"]
+        if database.without_digest and database.kernel.dice.random() < database.without_digest:
+            database.kernel.saw("inbox row without a digest", key[-4:])
+            row = {**row, "content_digest": None}
         self._rows[key] = {**row, "applied_at_ms": database.clock.now_ms(), "incomplete": mark}
         return 1
 

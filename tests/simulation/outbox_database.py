@@ -62,6 +62,8 @@ class OutboxDatabase:
         self.settled_tags: dict[tuple[str, str], SettledTags] = {}
         self.commit_reply_lost = 0.0
         self.deadlocks = 0.0
+        #: Share of rows without a digest, as clients write them that cannot list a message's properties.
+        self.without_digest = 0.0
 
     def damage_of(self, key: str) -> str | None:
         """What is wrong with a row; None: it is sound."""
@@ -150,7 +152,11 @@ class LocalTransaction:
         database = self._database
         if self._entry is not None:
             entry = self._entry
-            database.rows[entry.unique_key] = _outbox_row(entry, self._created_at_ms)
+            row = _outbox_row(entry, self._created_at_ms)
+            if database.without_digest and database.kernel.dice.random() < database.without_digest:
+                database.kernel.saw("outbox row without a digest", entry.unique_key[-4:])
+                row = replace(row, content_digest=None)
+            database.rows[entry.unique_key] = row
             database.written[entry.unique_key] = self._written
             database.reading.committed([entry.unique_key])
         for unique_key in self._orders:

@@ -92,10 +92,12 @@ class Troubles:
         dice, swarm, of = self._dice, self._world.swarm, self._world.swarm.troubles.get
         random = dice.random
         is_filtered = bool(of("filtered")) and random() < 0.1
+        # A group with a filter takes none without a tag.
+        has_no_tag = bool(of("rows without a digest")) and random() < 0.5 and not of("filtered")
         return Order(
             number=number,
             at=number / swarm.messages_per_second,
-            tag="noise" if is_filtered else "paid",
+            tag="noise" if is_filtered else None if has_no_tag else "paid",
             keys=(f"order-{number}",) if random() < 0.5 else (),
             properties={"region": "north"} if random() < 0.5 else {},
             body=b"order %d" % number,
@@ -141,6 +143,7 @@ class Troubles:
     def _set_rates_of(self, database: OutboxDatabase | InboxDatabase) -> None:
         kind = "outbox" if isinstance(database, OutboxDatabase) else "inbox"
         database.commit_reply_lost = 0.05 * self._of(f"{kind} commits")
+        database.without_digest = 0.5 if self._of("rows without a digest") else 0.0
         database.deadlocks = 0.02 * self._of("rollbacks" if kind == "outbox" else "flaky handlers")
 
     def of_new(self, inbox: InboxDatabase) -> None:

@@ -23,16 +23,18 @@ CHUNK = 10
 #: For so many histories as they are drawn, one with each fault that none has by chance.
 DRAWN_TO_ONE_ASKED_FOR = 20
 
+#: On in each history of such a fault: few are lost in most histories, and what loses none repairs none.
+LOSING = frozenset({"end lost", "checks lost"})
+
 #: Seeds, and a fault that all their histories have; None: as they are drawn.
 Part = tuple[range, str | None]
 
 
 def watched(seed: int, histories: int, *, jobs: int) -> Iterator[tuple[list[Judgement], Counter[int]]]:
     """All histories in parts, in no particular order, with how often each outcome was seen."""
-    parts: list[Part] = []
-    for fault in sorted(ASKED_FOR):
-        parts += _parts(seed, histories // DRAWN_TO_ONE_ASKED_FOR, fault)
-    parts += _parts(seed, histories, None)
+    parts, count = _parts(seed, histories, None), histories // DRAWN_TO_ONE_ASKED_FOR
+    for number, fault in enumerate(sorted(ASKED_FOR)):
+        parts += _parts(seed + histories + number * count, count, fault)
     with multiprocessing.get_context("fork").Pool(jobs, initializer=_begin) as pool:
         yield from pool.imap_unordered(judge_part, parts)
 
@@ -51,6 +53,6 @@ def judge_part(part: Part) -> tuple[list[Judgement], Counter[int]]:
     """Run in a child, which finds this function by its name: in the module that it has imported once more."""
     seeds, fault = part
     probes.seen.clear()
-    always = frozenset({fault} if fault else ())
+    always = LOSING | {fault} if fault else frozenset[str]()
     with undisturbed():
         return [run_history(draw(seed, always=always)) for seed in in_turn(seeds)], probes.seen
