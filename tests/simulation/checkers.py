@@ -141,10 +141,11 @@ class Checkers:
         self.judgement.other.append(f"a shard stopped: {reason}")
 
     def recorded(self, root: str, members: tuple[bytes, ...]) -> None:
-        """A key enters a commit set only after its effect."""
+        """A key enters a commit set only after its effect, or another message's (the sweeper compares the contents)."""
         group = root.split(":")[4]
+        inboxes = self._world.inboxes[group]
         for member in members:
-            if not self._world.inboxes[group].has_row(key_of(member)):
+            if not inboxes.has_row(key_of(member)) and not inboxes.is_taken(key_of(member)):
                 self.judgement.other.append(f"{key_of(member)} was recorded for {group} before its effect")
 
     def copied(self, record: Any) -> None:
@@ -302,7 +303,7 @@ class Checkers:
     def _below_floor(self, group: str, body: bytes) -> None:
         for key in keys_of_announcement(body):
             is_known = self._world.inboxes[group].has_row(key) or self._world.candidate(group, key) is not None
-            is_known = is_known or (group, key) in self._left_by_setting
+            is_known = is_known or (group, key) in self._left_by_setting or self._world.inboxes[group].is_taken(key)
             if not is_known and not self._is_not_taken(group, key):
                 self.judgement.other.append(f"{key} of {group} lies below the floor, and nothing is known of it")
 

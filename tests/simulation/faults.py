@@ -108,13 +108,14 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
     "business queues": ("business queues began anew", "business queues lost their tail"),
     "small bounds": ("breaker opened", "outbox page full"),
     "claims answered late": ("ledger answered a claim late",),
+    "keys taken": ("inbox row of another message",),
     "rows without a digest": ("outbox row without a digest", "inbox row without a digest"),
 }  # fmt: skip
 #: Faults of histories of their own: no history has them by chance.
 ASKED_FOR = frozenset(
     {
         "groups added", "groups renamed", "claims out of reach", "late rows", "business queues", "small bounds",
-        "claims answered late", "rows without a digest",
+        "claims answered late", "rows without a digest", "keys taken",
     }
 )  # fmt: skip
 

@@ -57,6 +57,8 @@ class InboxDatabase:
         self.rows: dict[str, Mapping[str, Any]] = {}
         self.effects: list[Effect] = []
         self.open_rows: dict[str, InboxConnection] = {}
+        #: Keys whose row is another message's.
+        self.theirs: set[str] = set()
         self.reading = Reading(kernel, "inbox")
         #: Keys of rows that nobody can read.
         self.damaged: set[str] = set()
@@ -115,7 +117,11 @@ class GroupInboxes:
 
     def has_row(self, key: str) -> bool:
         """An effect, in any database."""
-        return any(database.is_whole(key) for database in self.databases)
+        return any(database.is_whole(key) and key not in database.theirs for database in self.databases)
+
+    def is_taken(self, key: str) -> bool:
+        """Another message has the key's row."""
+        return any(key in database.theirs for database in self.databases)
 
     def half_since(self, key: str) -> float | None:
         """When half of an effect was committed that nobody has ended; None: there is none."""

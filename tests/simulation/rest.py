@@ -74,6 +74,8 @@ def _unfinished(world: World) -> str:
         for group, key in world.checkers.acts.dismissed
         if group in world.inboxes and not world.inboxes[group].has_row(key)
     }
+    # Nor a message whose key another one has taken.
+    waiting |= {member_of(key) for inbox in world.inboxes.values() for one in inbox.databases for key in one.theirs}
     for name, value in world.redis.data.values.items():
         if name.endswith((":pending", ":half")) and name.split(":")[4] in world.inboxes.former:
             continue

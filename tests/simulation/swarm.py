@@ -90,6 +90,9 @@ def draw(
     swarm.troubles = _troubles(dice, share, only=only, always=always, never=never)
     if swarm.of("overlapping consumers") or swarm.of("inboxes by instance"):
         swarm.consumers = max(2, swarm.consumers)
+    if swarm.of("keys taken"):
+        for several in ("several inboxes", "inboxes by instance"):
+            swarm.troubles.pop(several, None)
     if swarm.of("rows without a digest"):
         swarm.troubles.pop("foreign copies", None)  # without a digest, another content of that tag is the message's
     if swarm.of("several outboxes"):

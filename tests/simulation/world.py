@@ -410,7 +410,7 @@ class World:
         order = self.orders[key]
         acts = self.checkers.acts
         is_ended_by_hand = (group, key) in acts.dismissed or key in acts.closed_for_all or (group, key) in self.undone
-        if order.is_poison or is_ended_by_hand:
+        if order.is_poison or is_ended_by_hand or self.inboxes[group].is_taken(key):
             return True
         if key in self.troubles.reset_over.get(group, ()) or self._is_handed_to_others(group, key):
             return True
