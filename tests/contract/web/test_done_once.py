@@ -17,7 +17,7 @@ import pytest
 
 from reconciler.clock import SystemClock
 from reconciler.contract.tables import HoldKind
-from reconciler.errors import DatabaseAway, InvalidValue
+from reconciler.errors import BrokerUnavailable, DatabaseAway, InvalidValue, TransientError
 from reconciler.settings.file import load_settings
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import idempotency_key, ledger_metadata
@@ -126,6 +126,14 @@ def test_a_key_answers_another_request_another_visitor_or_another_act(services: 
     assert actions(services) == {"hold": 2, "resume": 1}
 
 
+def test_a_request_of_who_saw_something_else_is_another_one(services: WebServices) -> None:
+    assert ask(services, LIFT, {"seen": ["this"]}).result.document["lifted"] == []
+    with pytest.raises(WebRefusal) as refused:
+        ask(services, LIFT, {"seen": ["that"]})
+    assert refused.value.kind == "key-of-another-request"
+    assert ask(services, LIFT, {"seen": ["this"]}).is_replayed
+
+
 def test_the_order_of_members_makes_it_another_request(services: WebServices) -> None:
     ask(services, HOLD, DRILL)
     assert ask(services, HOLD, dict(reversed(DRILL.items()))).is_replayed
@@ -164,14 +172,17 @@ def test_a_request_that_was_refused_cannot_be_sent_again(services: WebServices) 
         assert not ask(services, act, {}).is_replayed
 
 
-def test_a_lift_whose_commit_got_no_answer_is_done_again_and_undoes_what_came_since(services: WebServices) -> None:
+@pytest.mark.parametrize("error", [DatabaseAway("the answer to COMMIT was lost"), BrokerUnavailable("no answer")])
+def test_a_lift_whose_commit_got_no_answer_is_done_again_and_undoes_what_came_since(
+    services: WebServices, error: TransientError
+) -> None:
     def do(services: WebServices, asked: ActRequest, fields: Any) -> ActResult:
         LIFT.do(services, asked, fields)
-        raise DatabaseAway("the answer to COMMIT was lost")
+        raise error
 
     holds, environment = services.connections.ledger.holds, services.settings.environment
     ask(services, HOLD, DRILL)
-    with pytest.raises(DatabaseAway):
+    with pytest.raises(type(error)):
         ask(services, replace(LIFT, do=do), {})
     assert ask(services, HOLD, {**DRILL, "reason": "another person's"}, key="new").result.document["changed"]
     page = replace(REQUEST, parts={"act": LIFT.name, "key": AGAIN})

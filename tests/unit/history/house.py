@@ -46,6 +46,9 @@ class ScriptedRounds:
     kept: int = 2
     epoch: str | None = EPOCH
     is_away: bool = False
+    #: Shards whose captures or snapshots get no answer, as of one node of a cluster.
+    away_captures: set[Shard] = field(default_factory=set)
+    away_snapshots: set[Shard] = field(default_factory=set)
     #: Of the unique-key topic, up to which the next rounds have taken announcements.
     offsets: dict[str, int] = field(default_factory=dict)
     rounds: dict[Shard, list[CapturedRound]] = field(default_factory=dict)
@@ -89,7 +92,7 @@ class ScriptedRounds:
         )
 
     def capture(self, shard: Shard, *, after: RoundMark | None) -> Capture:
-        if self.is_away:
+        if self.is_away or shard in self.away_captures:
             raise RedisAway("connection refused")
         ran = [r for r in self.rounds.get(shard, []) if r.epoch == self.epoch]
         generation = ran[-1].generation if ran else 0
@@ -109,7 +112,7 @@ class ScriptedRounds:
         )
 
     def snapshot(self, shard: Shard) -> PendingSnapshot:
-        if self.is_away:
+        if self.is_away or shard in self.away_snapshots:
             raise RedisAway("connection refused")
         ran = [r for r in self.rounds.get(shard, []) if r.epoch == self.epoch]
         members = self.pending.get(shard, [])

@@ -13,6 +13,7 @@ import pytest
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState, Rung
 from reconciler.contract.unique_key import key_of, member_of
 from reconciler.contract.verdicts import Verdict
+from reconciler.history import recorder
 from reconciler.history.positions import HistoryPositions
 from reconciler.history.segment import SegmentWriter
 from reconciler.policy.events import (
@@ -361,6 +362,154 @@ def test_redis_away_delays_and_loses_nothing(tmp_path: Path) -> None:
     house.rounds.is_away = False
     house.seal()
     assert house.keys("announced") == sorted(some_keys(3))
+
+
+def test_one_shard_whose_redis_is_away_holds_up_no_other(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    house.round(0)
+    house.round(1)
+    house.recorder.run_pass()
+    house.clock.advance(86_400)
+    house.rounds.away_captures = {shard(0)}
+    house.round(0, announced=some_keys(1))
+    house.round(1, announced=some_keys(1, seed=1))
+    house.seal()
+    assert house.keys("announced") == some_keys(1, seed=1)
+    assert [row["shard"] for row in house.rows("snapshot")] == [1]
+    assert house.recorder.capture_health.problem is not None
+    house.rounds.away_captures = set()
+    house.rounds.away_snapshots = {shard(0)}
+    house.clock.advance(86_400)
+    house.round(1)
+    house.seal()
+    assert house.keys("announced") == sorted(some_keys(1) + some_keys(1, seed=1))
+    assert [row["shard"] for row in house.rows("snapshot")] == [1, 1]
+    house.rounds.away_snapshots = set()
+    house.seal()
+    assert sorted(row["shard"] for row in house.rows("snapshot")) == [0, 1, 1]
+
+
+def test_a_shard_that_found_room_is_durable_beside_one_that_did_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house = House(tmp_path)
+    house.recorder.run_pass()
+    append, calls = SegmentWriter.append, list[int]()
+
+    def full(self: SegmentWriter, payload: bytes) -> None:
+        calls.append(len(payload))
+        if len(calls) > 1:
+            raise OSError(28, "No space left on device")
+        append(self, payload)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SegmentWriter, "append", full)
+        house.round(0, announced=some_keys(1))
+        house.round(1, announced=some_keys(1, seed=1))
+        house.recorder.run_pass()
+        assert house.recorder.marks.keys() == {shard(0)}
+        assert "No space" in (house.recorder.spool_health.problem or "")
+    house.seal()
+    assert len(house.rows("announced")) == 2
+
+
+def test_of_two_memories_that_redis_lost_the_rounds_of_both_are_told_as_gaps(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    house.round(0)
+    house.recorder.run_pass()
+    house.rounds.is_away = True
+    house.round(0)
+    house.round(0)
+    for epoch in ("test:0002", "test:0003"):
+        house.rounds.epoch = epoch
+        house.round(0)
+    house.rounds.is_away = False
+    house.seal()
+    gaps = [(g["epoch"], g["first_generation"], g["last_generation"]) for g in house.rows("gap")]
+    assert sorted(gaps) == [(EPOCH, 2, 3), ("test:0002", 1, 1)]
+
+
+def test_rounds_that_went_with_redis_memory_before_and_after_a_restart_are_told(tmp_path: Path) -> None:
+    dead = House(tmp_path)
+    dead.round(0)
+    dead.recorder.run_pass()
+    last = dead.round(0)
+    dead.dies()
+    house = House(
+        tmp_path, rounds=dead.rounds, writer="writer-2", last_stored=lambda of: last if of == shard(0) else None
+    )
+    house.rounds.epoch = "test:0002"
+    house.round(0)
+    house.rounds.epoch = "test:0003"
+    house.round(0)
+    house.seal()
+    gaps = [(g["epoch"], g["first_generation"], g["last_generation"]) for g in house.rows("gap")]
+    assert sorted(gaps) == [(EPOCH, 2, 2), ("test:0002", 1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("before", "lost"),
+    [
+        pytest.param({}, {"broker-b/0": 5}, id="a queue that is new"),
+        pytest.param({"broker-b/0": 2}, {}, id="a queue that has gone"),
+    ],
+)
+def test_rounds_are_a_gap_where_the_announcements_of_one_queue_alone_are_not_read_again(
+    tmp_path: Path, before: dict[str, int], lost: dict[str, int]
+) -> None:
+    floors = {"broker-a/0": 10, "broker-b/0": 3}
+    house = House(tmp_path, floors=lambda _, queues: {queue: floors[queue] for queue in queues})
+    house.rounds.offsets = {"broker-a/0": 10} | before
+    house.round(0)
+    house.recorder.run_pass()
+    house.rounds.offsets = {"broker-a/0": 20} | lost
+    house.round(0)
+    house.rounds.epoch = "test:0002"
+    house.round(0)
+    house.seal()
+    assert house.rows("reread") == []
+    assert [(g["epoch"], g["first_generation"]) for g in house.rows("gap")] == [(EPOCH, 2)]
+
+
+def test_a_snapshot_of_many_rows_lets_rounds_go_first_and_the_end_of_the_process_waits_for_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder, "SNAPSHOT_ROWS_A_PASS", 1)
+    house = House(tmp_path, shards=3)
+    for day in range(2):
+        house.clock.advance(86_400 * day)
+        for number in range(3):
+            house.rounds.pending[shard(number)] = [(some_keys(1)[0], 5)]
+            house.round(number)
+        house.recorder.run_pass()
+    house.recorder.run_pass(shutdown=True)
+    house.seal()
+    kinds = [(row["shard"], row["kind"]) for row in house.rows("snapshot")]
+    assert sorted(kinds) == [(number, kind) for number in range(3) for kind in ("DAY_END", "SHUTDOWN")]
+
+
+def test_room_of_events_that_came_while_others_were_written_stays_taken(tmp_path: Path) -> None:
+    sink = House(tmp_path, event_rows_max=5).sink
+    sink.emit(left(some_keys(3)))
+    sink.take()
+    sink.emit(left(some_keys(2, seed=1)))
+    sink.written()
+    sink.emit(left(some_keys(4, seed=2)))
+    assert (len(sink.take().events), sink.dropped_rows) == (1, 4)
+
+
+def test_a_shard_goes_on_from_its_newest_day_although_another_one_had_its_last_round_before(tmp_path: Path) -> None:
+    dead = House(tmp_path)
+    dead.round(0)
+    dead.round(1)
+    dead.seal()
+    dead.clock.advance(86_400)
+    dead.round(0)
+    dead.seal()
+    dead.dies()
+    house = House(tmp_path, rounds=dead.rounds, writer="writer-2")
+    marks = house.recorder._read_positions().marks
+    assert {of.number: mark.generation for of, mark in marks.items()} == {0: 2, 1: 1}
 
 
 def test_a_full_disk_loses_nothing_that_fits_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,6 +142,7 @@ def test_a_group_whose_hand_over_is_still_to_come_is_not_called_dismissed() -> N
     world.rounds(process, 30)
     assert world.verdict(key(1), "shipping") == "QUARANTINED"
     assert dismiss(world) == {"billing": "dismissed", "shipping": "repair is OPEN"}
+    assert take_back(world) == {"billing": "repair is OPEN", "shipping": "not dismissed"}
     repair = world.repair(key(1))
     assert repair is not None
     assert repair.state is RepairState.FAILED
@@ -178,6 +179,19 @@ def test_what_is_open_of_a_group_that_left_the_settings_does_not_alarm_for_ever(
         CandidateState.SETTLED, Verdict.QUARANTINED, Verdict.LOST_CONFIRM,
     )  # fmt: skip
     assert (row.evidence["verdict_before"], row.evidence["dismissed_by"]) == ("LOST_CONFIRM", "operator anna")
+
+
+def test_the_dismissal_of_a_group_that_left_the_settings_leaves_the_repair_for_those_that_stay() -> None:
+    world = World(shards=1, groups=("billing", "shipping"))
+    record_verdict(world, "billing", Verdict.QUARANTINED, CandidateState.QUARANTINED)
+    record_verdict(world, "shipping", Verdict.CONSUMED, CandidateState.SETTLED)
+    world.ledger.repairs.open_all(ENVIRONMENT, TOPIC, {key(1): Rung.END})
+    stays = [s for s in world.subscriptions if s.group == "shipping"]
+    done = dismissals_of(world, stays).dismiss(rows_of(world), group=None, by="operator anna", reason=REASON)
+    assert done == {"billing": "dismissed", "shipping": "repair is OPEN"}
+    repair = world.repair(key(1))
+    assert repair is not None
+    assert repair.state is RepairState.OPEN
 
 
 def test_what_a_topic_that_left_the_settings_has_given_up_can_be_dismissed() -> None:
@@ -509,6 +523,15 @@ def test_a_dismissal_that_is_taken_back_sends_nothing_by_itself_and_a_repair_by_
     assert world.verdict(key(1)) == "CONSUMED"
     assert len(world.broker.copies) == 1
     assert not needs_a_person(world)
+
+
+def test_two_dismissals_of_one_key_are_taken_back_together() -> None:
+    world = given_up("billing", "shipping")
+    for group in ("shipping", "billing"):
+        dismiss(world, group=group)
+    assert take_back(world) == {"billing": "taken back", "shipping": "taken back"}
+    rows = rows_of(world)
+    assert not any(row.is_dismissed for row in (*rows.candidates, *rows.repairs))
 
 
 def test_what_was_delivered_meanwhile_is_settled_after_the_dismissal_is_taken_back() -> None:

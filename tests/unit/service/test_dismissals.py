@@ -14,7 +14,7 @@ from reconciler.cli.app import run
 from reconciler.commands.dismiss import DismissalLine, DismissalReport, dismiss_keys, take_back_dismissals
 from reconciler.commands.dismissed_halves import HalfLine
 from reconciler.contract.subscription import Shard, Subscription
-from reconciler.contract.tables import CandidateState
+from reconciler.contract.tables import CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import QUARANTINING, Verdict
 from reconciler.errors import InvalidValue
 from reconciler.policy.open_halves import HalfState
@@ -131,6 +131,16 @@ def test_the_group_that_lacks_the_effect_is_dismissed_beside_one_that_has_it(
     assert report.exit_code == 5
     assert states(connections) == {"billing": CandidateState.QUARANTINED, "shipping": CandidateState.SETTLED}
     assert dismiss(connections, group="shipping").exit_code == 0
+
+
+def test_a_repair_of_the_same_key_in_another_topic_stops_no_dismissal(connections: Connections) -> None:
+    give_up(connections)
+    repairs, environment = connections.ledger.repairs, connections.settings.environment
+    repairs.open(environment, "REFUNDS", KEYS[0], rung=Rung.END)
+    report = dismiss(connections)
+    assert [line.outcome for line in report.keys] == ["dismissed", "dismissed"]
+    (other,) = repairs.of_keys(environment, "REFUNDS", KEYS[:1])[KEYS[0]]
+    assert other.state is RepairState.OPEN
 
 
 def test_an_inbox_that_is_away_is_told_and_stops_no_dismissal(connections: Connections, tmp_path: Path) -> None:

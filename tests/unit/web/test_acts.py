@@ -15,8 +15,9 @@ import sqlalchemy as sa
 from jsonschema import Draft202012Validator
 
 from reconciler.clock import SystemClock
+from reconciler.commands import repair
 from reconciler.commands.jobs import RepairRequest, find_job
-from reconciler.commands.repair import keys_changed
+from reconciler.commands.repair import RepairLine, keys_changed
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, HoldKind, JobState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
@@ -229,6 +230,26 @@ def test_all_losses_of_one_group_are_a_job_of_that_group(post: Post, services: W
     job_id = told(post("repairs", {"all": True, "group": "invoices"}))["job"]["job_id"]
     request = RepairRequest.of(find_job(services.connections, job_id).request)
     assert (request.group, sorted(request.unique_keys)) == ("invoices", KEYS[:6])
+
+
+@pytest.mark.parametrize("stale", [1, 2])
+def test_what_has_changed_is_refused_only_where_nothing_else_was_repaired(
+    post: Post, services: WebServices, monkeypatch: pytest.MonkeyPatch, stale: int
+) -> None:
+    def sent(_rounds: object, _plan: object, of: Subscription, unique_key: str, *, dry_run: bool) -> RepairLine:
+        about = {"topic": of.topic, "group": of.group, "unique_key": unique_key, "rung": "", "reason": ""}
+        return RepairLine(**about, verdict="LOST_CONFIRM", outcome="planned" if dry_run else "sent")
+
+    monkeypatch.setattr(repair, "_repair", sent)
+    monkeypatch.setattr(repair, "require_all_dependencies", lambda _: None)
+    prove_losses(services, 2)
+    document = {"keys": KEYS[:2], "seen": dict.fromkeys(KEYS[:stale], "another")}
+    if stale == 2:
+        with pytest.raises(ChangedMeanwhile):
+            post("repairs", document)
+        return
+    answer = told(post("repairs", document))
+    assert ([line["outcome"] for line in answer["keys"]], answer["exit_code"]) == (["changed", "sent"], 5)
 
 
 def test_a_rebuild_is_a_job_of_an_admin(post: Post, services: WebServices) -> None:
