@@ -70,6 +70,13 @@ def test_a_batch_pays_for_one_commit_and_one_recording(engine: sa.Engine, commit
     assert wrapped.counts.applied == effect_count(engine) == 5
 
 
+def test_a_batch_of_two_topics_is_recorded_for_each_of_them(engine: sa.Engine) -> None:
+    recorder = BatchRecorder()
+    batch = [message(), message(topic="REFUNDS"), message()]
+    assert wrap(engine, recorder=recorder).listener(batch) is ConsumeStatus.CONSUME_SUCCESS
+    assert recorder.batches == [("ORDERS", keys_of(batch[::2])), ("REFUNDS", keys_of(batch[1:2]))]
+
+
 def test_a_batch_of_one_and_a_handler_without_batches_go_message_by_message(
     engine: sa.Engine, commits: list[str]
 ) -> None:

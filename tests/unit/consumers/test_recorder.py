@@ -174,6 +174,20 @@ def test_a_redis_that_is_silent_for_a_moment_costs_no_key() -> None:
     assert sink.recorded() == {"ORDERS": keys[:150], "REFUNDS": keys[150:]}
 
 
+def test_what_was_kept_of_two_topics_goes_to_their_own_commit_sets() -> None:
+    sink = Sink()
+    sink.is_away = True
+    with recorder_of(sink, keep_seconds=3600.0) as recorder:
+        kept = [(topic, new_key()) for topic in ("ORDERS", "REFUNDS", "ORDERS")]
+        for topic, key in kept:
+            sink.refused.clear()
+            recorder.record_many(topic, [key])
+            assert sink.refused.wait(60)  # so that each is a batch of its own
+        sink.is_away = False
+        assert recorder.flush(timeout_seconds=60)
+    assert sink.recorded() == {"ORDERS": [kept[0][1], kept[2][1]], "REFUNDS": [kept[1][1]]}
+
+
 def test_what_was_kept_is_recorded_without_another_message() -> None:
     sink = Sink()
     sink.is_away = True

@@ -13,8 +13,8 @@ from checkback_consumers.errors import InboxNotReached
 from checkback_consumers.hand_over_rows import HandOverRows
 from checkback_consumers.handler import transactional_handler
 from checkback_consumers.inbox import InboxEntry
-from checkback_consumers.replay_worker import ReplayWorker
-from reconciler.sql.tables import ledger_metadata
+from checkback_consumers.replay_worker import UNREACHED_ROWS_MAX, ReplayCounts, ReplayWorker
+from reconciler.sql.tables import hold, ledger_metadata
 from tests.unit.consumers.messages import effect_count, inbox_engine, message, new_key, sqlite_url
 from tests.unit.consumers.test_hand_over_message import stored
 from tests.unit.consumers.test_replay_worker import insert_row, make_due, pay, row_of
@@ -50,6 +50,41 @@ def test_rows_that_always_fail_before_the_handler_do_not_starve_those_behind_the
     for _ in range(3):
         worker.run_once()
     assert [effect_count(engine, key) for key in good] == [1, 1]
+
+
+def test_rows_that_fail_before_the_handler_one_at_a_time_end_no_run(engine: sa.Engine) -> None:
+    handler = transactional_handler(engine, group="billing", dedupe_by=lambda each: each.tags)(pay)
+    good = []
+    for number in range(2 * UNREACHED_ROWS_MAX + 1):
+        key, tag = new_key(), f"paid {number}" if number % 2 == 0 else "poison"
+        insert_row(
+            engine, key, next_at_ms=number, stored=stored(unique_key=key, properties={"TAGS": tag, "UNIQ_KEY": key})
+        )
+        good += [key] if tag != "poison" else []
+    ReplayWorker(handler, environment="test", topics="ORDERS", queue=HandOverRows(engine)).run_once()
+    assert [effect_count(engine, key) for key in good] == [1] * len(good)
+
+
+def test_a_topic_that_is_held_holds_up_no_other_and_is_told_once(
+    engine: sa.Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    topics = ("ORDERS", "PAYMENTS", "REFUNDS")
+    held = {"topic": topics[0], "environment": "test", "kind": "HOLD", "since_ms": 1, "by": "anna", "reason": "drill"}
+    with engine.begin() as connection:
+        connection.execute(sa.insert(hold), [held, held | {"topic": topics[1]}])
+    for topic in topics:
+        key = new_key()
+        properties = {"TAGS": "paid", "UNIQ_KEY": key}
+        insert_row(
+            engine,
+            key,
+            topic=topic,
+            stored=stored(unique_key=key, topic=topic, real_topic=topic, properties=properties),
+        )
+    handler = transactional_handler(engine, group="billing")(pay)
+    worker = ReplayWorker(handler, environment="test", topics=topics, queue=HandOverRows(engine))
+    assert [worker.run_once() for _ in range(2)] == [ReplayCounts(applied=1, held=2), ReplayCounts(held=2)]
+    assert len([one for one in caplog.records if "hand_overs_held" in one.msg]) == 2
 
 
 def test_a_row_that_the_database_refuses_for_its_values_is_given_up_in_the_end(engine: sa.Engine) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from checkback_producers.ports import AnnouncementMessage
 from checkback_producers.sweeper import OutboxSource, Sweeper
 from checkback_producers.transaction import Transaction
 from reconciler.clock import SystemClock
-from reconciler.contract.announcement import AnnouncedKey
+from reconciler.contract.announcement import AnnouncedKey, decode_announcement
 from reconciler.contract.unique_key import shard_of
 from reconciler.errors import DatabaseAway, InvalidValue, RequestTimeout
 from reconciler.policy.sweeping import SweepRules
@@ -206,6 +206,32 @@ def test_a_database_that_is_away_ends_nothing(world: World) -> None:
     assert batcher.put(TOPIC, announced_key(), lambda: noted.append("marked"))
     eventually(lambda: noted == ["marked"], within_seconds=60)
     batcher.close()
+    outbox.close()
+
+
+def test_a_topic_whose_keys_cannot_be_marked_holds_up_no_other_of_its_delivery(world: World) -> None:
+    class RefusesOne(SqlOutbox):
+        def mark_announced(self, unique_keys: Sequence[str]) -> int:
+            if set(unique_keys) & refused:
+                raise DatabaseAway("refused")
+            return super().mark_announced(unique_keys)
+
+    outbox = RefusesOne(world.url)
+    batcher, counts = batcher_of(world, outbox)
+    refused: set[str] = set()
+    noted: list[str] = []
+    assert batcher.put(TOPIC, announced_key(), lambda: noted.append("the first one"))
+    assert gate(world).is_asked.wait(60)  # what comes now travels together
+    for topic in ("PAYMENTS", "REFUNDS"):
+        one = announced_key()
+        refused |= {one.unique_key} if topic == "PAYMENTS" else set()
+        assert batcher.put(topic, one, lambda topic=topic: noted.append(topic))  # type: ignore[misc]  # a default
+    gate(world).is_open.set()
+    batcher.close(timeout_seconds=60)
+    assert noted == ["the first one", "REFUNDS"]
+    assert counts.as_dict()["announcements_failed"] == 1
+    topics = [decode_announcement(one.body).topic for one in world.announcements.sent]
+    assert topics == [TOPIC, "PAYMENTS", "REFUNDS"]
     outbox.close()
 
 

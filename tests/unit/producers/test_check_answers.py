@@ -130,6 +130,18 @@ def test_a_database_that_is_away_is_asked_by_every_check_back_or_never_again() -
     assert asked == [(1, 1), (1, 2), (2, 3)]
 
 
+@pytest.mark.parametrize(("meanwhile", "outcome"), [(COMMITTED, Outcome.COMMIT), (TOMBSTONE, Outcome.ROLLBACK)])
+def test_a_row_that_comes_while_its_tombstone_is_written_decides(meanwhile: OutboxFact, outcome: Outcome) -> None:
+    class TooLate(OneRow):
+        def insert_tombstone(self, _half: object) -> bool:
+            self.row = meanwhile
+            return False
+
+    outbox: Any = TooLate(mark="own")
+    answer = answer_of(outbox, checked(new_key(), outbox_mark="own"), is_final=True)
+    assert (answer.outcome, answer.fact) == (outcome, meanwhile)
+
+
 def test_a_weaker_producer_answers_for_an_outbox_that_it_has_not() -> None:
     half = checked(new_key(), check_times=15)
     assert half.producer_group == GROUP
