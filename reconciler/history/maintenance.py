@@ -25,6 +25,8 @@ from reconciler.history.tables import date_of
 logger = logging.getLogger(__name__)
 
 BACK_OFF = Backoff(first_seconds=1.0, longest_seconds=60.0)
+#: Segments that one turn fails to seal before it ends.
+UNSEALED_SEGMENTS_MAX = 2
 #: How often days are retired and deleted files looked for.
 RETENTION_SECONDS = 3600.0
 #: A day is over for compaction this long after its midnight: late seals have come.
@@ -93,15 +95,31 @@ class HistoryMaintenance:
             self._failures = 0
 
     def seal_all(self, spool: Spool | None) -> None:
-        """Every closed segment, ours and adopted ones. Raises OSError, ChainContended."""
+        """Every closed segment, ours and adopted ones. One that cannot be sealed holds up no other; two that cannot may
+        mean that the history is away, and end it. Raises the first one's OSError or ChainContended."""
+        problems: list[OSError | TransientError] = []
         for folder in list(self._adopted):
-            for segment in folder.segments():
-                self._seal(segment, done=Path.unlink)
-            folder.leave()
-            self._adopted.remove(folder)
+            if self._seal_each(folder.segments(), problems, done=Path.unlink):
+                folder.leave()
+                self._adopted.remove(folder)
         if spool is not None:
-            for segment in spool.closed():
-                self._seal(segment, done=spool.done)
+            self._seal_each(spool.closed(), problems, done=spool.done)
+        if problems:
+            raise problems[0]
+
+    def _seal_each(
+        self, segments: Sequence[Path], problems: list[OSError | TransientError], *, done: Callable[[Path], object]
+    ) -> bool:
+        """Whether all of them were sealed; why not comes to `problems`."""
+        before = len(problems)
+        for segment in segments:
+            try:
+                self._seal(segment, done=done)
+            except (OSError, TransientError) as error:
+                problems.append(error)
+                if len(problems) >= UNSEALED_SEGMENTS_MAX:
+                    raise problems[0] from None
+        return len(problems) == before
 
     def _seal(self, segment: Path, *, done: Callable[[Path], object]) -> None:
         sealed = self._sealer.seal(segment)

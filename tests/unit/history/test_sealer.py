@@ -14,7 +14,7 @@ from reconciler.contract.history_row import HISTORY_STREAMS, prefix_of
 from reconciler.contract.manifest import HistoryFile, ManifestEntry
 from reconciler.errors import MalformedInput
 from reconciler.history.chain import ManifestChain
-from reconciler.history.sealer import Sealer, SegmentRows
+from reconciler.history.sealer import Sealer, SealResult, SegmentRows
 from reconciler.history.segment import MAGIC
 from reconciler.history.store import HistoryStore
 from reconciler.history.tables import schema_of
@@ -170,6 +170,44 @@ def test_an_unwritable_history_keeps_rows_in_the_spool_and_tries_again(
     house.maintenance.run_turn(house.recorder.spool)
     assert house.maintenance.health.problem is None
     assert len(house.rows("announced")) == 20
+
+
+def test_a_segment_of_a_dead_writer_that_cannot_be_read_holds_up_no_other(tmp_path: Path) -> None:
+    unreadable: set[str] = set()
+    tries: list[str] = []
+
+    class OnABadDisk(Sealer):
+        def seal(self, segment: Path) -> SealResult:
+            tries.append(segment.stem)
+            if segment.stem in unreadable:
+                raise OSError(5, "Input/output error")
+            return super().seal(segment)
+
+    dead = House(tmp_path)
+    for number in range(3):
+        dead.round(0, announced=some_keys(1, seed=number))
+        dead.recorder.run_pass()
+        dead.recorder.rotate()
+    unreadable |= {path.stem for path in dead.spool_folder.rglob("*.closed")}
+    dead.dies()
+    house = House(tmp_path, rounds=dead.rounds, writer="writer-2", sealer=OnABadDisk)
+    house.round(0, announced=some_keys(1, seed=3))
+    house.recorder.run_pass()
+    house.recorder.rotate()
+    house.maintenance.run_turn(house.recorder.spool)
+    assert len(tries) == 2, "two that fail are enough: the history itself may be away"
+    unreadable.remove(max(unreadable))
+    unreadable.remove(min(unreadable))
+    house.clock.advance(2)
+    house.maintenance.run_turn(house.recorder.spool)
+    assert "Input/output" in (house.maintenance.health.problem or "")
+    assert house.keys("announced") == sorted(some_keys(1, seed=number)[0] for number in (0, 2, 3))
+    unreadable.clear()
+    house.clock.advance(3)
+    house.maintenance.run_turn(house.recorder.spool)
+    assert house.maintenance.health.problem is None
+    assert len(house.keys("announced")) == 4
+    assert [path.name for path in house.spool_folder.iterdir()] == ["writer-2"]
 
 
 def test_two_writers_at_once_never_take_one_number(tmp_path: Path) -> None:
