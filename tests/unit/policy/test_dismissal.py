@@ -531,7 +531,8 @@ def test_two_dismissals_of_one_key_are_taken_back_together() -> None:
         dismiss(world, group=group)
     assert take_back(world) == {"billing": "taken back", "shipping": "taken back"}
     rows = rows_of(world)
-    assert not any(row.is_dismissed for row in (*rows.candidates, *rows.repairs))
+    assert not any(row.is_dismissed for row in rows.candidates)
+    assert not any(row.is_dismissed for row in rows.repairs)
 
 
 def test_what_was_delivered_meanwhile_is_settled_after_the_dismissal_is_taken_back() -> None:
