@@ -62,6 +62,9 @@ class _Known:
     """What was seen of one queue."""
 
     seen: SeenQueue
+    #: The last record that another process saw, if it lies further. The own one is kept beside it: either may be of
+    #: before an accident that the other one does not show.
+    of_others: QueueRecord | None = None
     looked_at: float = _NOT_YET
     #: When this process noticed, or was told, that offsets were given again.
     doubted_at: float = _NOT_YET
@@ -185,8 +188,11 @@ def _joined(known: _Known | None, kept: SeenQueue, *, is_first: bool, now: float
         return _Known(seen=replace(kept, doubtful_below=known.seen.doubtful_below, proved_from={}), doubted_at=now)
     if is_first or kept.doubtful_below > known.seen.doubtful_below:
         return _Known(seen=kept, doubted_at=now)
-    if kept.doubtful_below == known.seen.doubtful_below and kept.record is not None and kept.end > known.seen.end:
-        return replace(known, seen=replace(known.seen, end=kept.end, record=kept.record))
+    if kept.doubtful_below == known.seen.doubtful_below and kept.record is not None:
+        own = known.seen.record or kept.record
+        seen = replace(known.seen, end=max(known.seen.end, kept.end), record=own)
+        furthest = max((own, known.of_others or own, kept.record), key=lambda one: one.queue_offset)
+        return replace(known, seen=seen, of_others=None if furthest == own else furthest)
     return known
 
 
@@ -201,12 +207,13 @@ def _looked(
     record = look(end - 1) if is_due else None
     # Another thread may have seen a later end after this one was read: then its last record is there.
     has_lost = end < before.end and look(before.end - 1) is None
-    has_broken = has_lost or (is_due and _is_another(before.record, look))
+    compared = [one for one in (before.record, old.of_others) if is_due and one != record]
+    has_broken = has_lost or any(_is_another(one, look) for one in compared)
     is_ahead = consumer_offset is not None and consumer_offset > max(end, before.doubtful_below)
     looked_at = now if is_due else old.looked_at
     if not has_broken and not is_ahead:
         seen = replace(before, end=max(end, before.end), record=record or before.record)
-        return replace(old, seen=seen, looked_at=looked_at)
+        return replace(old, seen=seen, of_others=None if is_due else old.of_others, looked_at=looked_at)
     below = max(before.doubtful_below + 1, end, consumer_offset or 0, before.end if has_broken else 0)
     if has_broken and not is_due and end > 0:
         record, looked_at = look(end - 1), now

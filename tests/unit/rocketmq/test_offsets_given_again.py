@@ -436,6 +436,40 @@ def test_processes_that_look_at_one_queue_side_by_side_look_no_more_often(
     assert len(looks) <= 2 * 2 * 11
 
 
+@pytest.mark.parametrize("is_written", [False, True], ids=["before the accident", "after it"])
+def test_the_last_record_that_a_process_has_seen_is_compared_whatever_another_one_has_seen(
+    clock: ManualClock, ledger: SqlLedger, is_written: bool
+) -> None:
+    """The other one looked earlier, and writes a later end than this one has seen."""
+    queue = Queue()
+    queue.grow(10)
+    ours = Watch(queue, clock, ledger)
+    ours.position(10)
+    clock.advance(LOOK_SECONDS / 2)
+    queue.grow(2)
+    other = Watch(queue, clock, ledger)
+    other.position(12)
+    clock.advance(LOOK_SECONDS / 2 - 4)
+    queue.grow(1)
+    ours.position(13)  # it writes, and not so soon again
+    clock.advance(4)
+    queue.grow(7)
+    ours.position(20)  # it looks
+    if not is_written:
+        clock.advance(2)
+        queue.grow(1)
+        other.position(21)
+        clock.advance(4)
+        ours.position(21)
+    queue.lose_tail(len(queue.records) - 15)
+    new = queue.grow(20)
+    if is_written:
+        clock.advance(LOOK_SECONDS / 2 + 1)
+        other.position(35)  # it looks, and sees the record before the lost tail
+    clock.advance(LOOK_SECONDS)
+    assert ours.passed(new[2], at=35) is None
+
+
 @pytest.mark.parametrize(("lost", "is_noticed"), [(10, False), (11, True)])
 def test_between_two_looks_a_tail_that_reaches_below_the_last_seen_record_is_noticed_though_it_has_grown_again(
     clock: ManualClock, lost: int, is_noticed: bool
