@@ -121,7 +121,7 @@ class AnnouncementStep:
         #: Incremented by an open outage and by a loss of memory: positions of an earlier era prove nothing.
         self._era = 0
         self._outage_checked_at: float | None = None
-        self._is_outage_open = False
+        self._outage: str | None = None
 
     def run_once(self, queue: AnnouncementQueue) -> StepOutcome:
         """At most one pull and one compare-and-set. Raises no ReconcilerError. After a crash keys are added again."""
@@ -163,10 +163,13 @@ class AnnouncementStep:
     # ---- the step
 
     def _step(self, queue: AnnouncementQueue, known: _Queue) -> StepOutcome:
-        if self._has_open_outage():
+        outage = self._open_outage()
+        if outage is not None and not (outage == "AWAY" and self._half_sets.is_spread):
             return StepOutcome(kind=StepKind.SUSPENDED, wait_seconds=OUTAGE_CHECK_SECONDS, detail="an outage is open")
         if known.era != self._era:
-            known.era, known.position = self._era, None
+            # In an outage of other servers than its own: what a queue knows is as good as ever while its own answers.
+            known.position = known.position if outage is not None and not known.failures else None
+            known.era = self._era
         if not self._holds_lease(queue, known):
             known.position = None
             wait = min(NOT_MINE_SECONDS_MAX, self._lease_seconds / 8)
@@ -221,14 +224,15 @@ class AnnouncementStep:
             self._move(queue, known, position, position, record=seen.record, is_beginning=seen.record is None)
         return True
 
-    def _has_open_outage(self) -> bool:
+    def _open_outage(self) -> str | None:
+        """Its reason."""
         now = self._clock.monotonic_seconds()
         if self._outage_checked_at is None or now - self._outage_checked_at >= OUTAGE_CHECK_SECONDS:
-            self._is_outage_open = self._ledger.has_open_outage(self.subscription.environment)
+            self._outage = self._ledger.open_outage_reason(self.subscription.environment)
             self._outage_checked_at = now
-            if self._is_outage_open:
+            if self._outage is not None:
                 self._era += 1
-        return self._is_outage_open
+        return self._outage
 
     def _holds_lease(self, queue: AnnouncementQueue, known: _Queue) -> bool:
         now = self._clock.monotonic_seconds()

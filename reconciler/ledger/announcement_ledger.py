@@ -46,10 +46,10 @@ class SqlAnnouncementLedger:
         with self._database.writing() as connection:
             self._database.insert_missing(connection, quarantine, rows)
 
-    def has_open_outage(self, environment: str) -> bool:
-        """True while an open row is not scanned."""
+    def open_outage_reason(self, environment: str) -> str | None:
+        """Of an open row that is not scanned."""
         current = self._outages.current(environment)
-        return current is not None and not current.is_scanned
+        return None if current is None or current.is_scanned else current.reason
 
     def open_outage(self, environment: str, *, reason: str, noticed_by: str) -> None:
         """Opens a row unless one is open."""

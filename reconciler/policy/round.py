@@ -128,33 +128,40 @@ class ReconcileRound:
     # ---- the round
 
     def run(self, subscription: Subscription) -> RoundReport:
-        """One round over all shards. Raises DatabaseAway (ledger); Redis away opens an outage instead."""
+        """One round over all shards. Raises DatabaseAway (ledger); Redis away opens an outage instead.
+
+        Where shards lie on several servers, those of the others go on: an outage AWAY is theirs only that were away.
+        """
         outage = self._outages.current(subscription.environment)
-        if outage is not None and not outage.rounds_may_run:
+        shards = [s for s in self._known(subscription)[0].shards_of(subscription) if self._may_run(s, outage)]
+        if outage is not None and not shards:
             return RoundReport(subscription=subscription, suspended=f"outage: {outage.reason}")
         try:
             topic, plan = self._plan(subscription, begins=True)
-            return self._round(topic, plan, outage)
+            return self._round(topic, plan, shards, outage)
         except RedisAway as error:
-            return self._suspend(subscription, "AWAY", str(error))
+            return self._suspend(subscription, "AWAY", str(error), outage)
 
-    def _round(self, topic: TopicPlan, plan: SubscriptionPlan, outage: Outage | None) -> RoundReport:
+    def _may_run(self, shard: Shard, outage: Outage | None) -> bool:
+        return outage is None or outage.rounds_may_run or self._shards.goes_on(shard, outage)
+
+    def _round(
+        self, topic: TopicPlan, plan: SubscriptionPlan, may_run: Sequence[Shard], outage: Outage | None
+    ) -> RoundReport:
         began_seconds = self._clock.monotonic_seconds()
-        rounds = [self._shards.run(shard) for shard in topic.shards_of(plan.subscription)]
+        rounds, away = self._take_rounds(may_run)
         lost = [r.shard for r in rounds if r.lost_memory]
         if lost:
-            return self._suspend(plan.subscription, "MEMORY_LOST", f"no epoch marker in {lost[0]}, {len(lost)} in all")
-        if outage is not None and self._outages.finish(outage):
-            self._events.emit(
-                OutageClosed(
-                    environment=outage.environment,
-                    started_at_ms=outage.started_at_ms,
-                    reason=outage.reason,
-                    scanned=outage.scanned,
-                )
-            )
+            detail = f"no epoch marker in {lost[0]}, {len(lost)} in all"
+            return self._suspend(plan.subscription, "MEMORY_LOST", detail, outage)
+        if away:
+            self._suspend(plan.subscription, "AWAY", away[0], outage)
+        elif outage is not None and outage.rounds_may_run:
+            self._close(outage)
         ours = [r for r in rounds if r.is_ours]
         tally = RoundTally(announced=sum(r.done.counts.announced for r in ours if r.done is not None))
+        if waiting := topic.shards - len(rounds):
+            tally.problems.append(f"{waiting} of {topic.shards} shards have no rounds: an outage is open")
         with tally.beyond_bugs():
             tally.not_taken, tally.going_on = self._tag_filter.leave(topic, plan, [r.shard for r in ours])
 
@@ -210,12 +217,15 @@ class ReconcileRound:
 
     def _plan(self, subscription: Subscription, *, begins: bool = False) -> tuple[TopicPlan, SubscriptionPlan]:
         """With the time since which each group of the topic answers; noted where it `begins` to have rounds."""
-        try:
-            topic, _ = self._plans[subscription]
-        except KeyError as error:
-            raise InvalidValue("subscription", str(subscription), "add a [[subscriptions]] section") from error
+        topic, _ = self._known(subscription)
         plans = {plan.subscription: self._since(topic, plan, begins=begins) for plan in topic.subscriptions}
         return replace(topic, subscriptions=tuple(plans.values())), plans[subscription]
+
+    def _known(self, subscription: Subscription) -> tuple[TopicPlan, SubscriptionPlan]:
+        try:
+            return self._plans[subscription]
+        except KeyError as error:
+            raise InvalidValue("subscription", str(subscription), "add a [[subscriptions]] section") from error
 
     def _since(self, topic: TopicPlan, plan: SubscriptionPlan, *, begins: bool) -> SubscriptionPlan:
         """The setting counts before what the ledger noted, which is noted all the same: it is to be had later."""
@@ -223,12 +233,41 @@ class ReconcileRound:
         noted_ms = self._shards.since_ms(plan.subscription, shards=shards)
         return replace(plan, since_ms=noted_ms, is_since_noted=True) if plan.since_ms is None else plan
 
-    def _suspend(self, subscription: Subscription, reason: str, detail: str) -> RoundReport:
-        """Opens the outage, or lets the scan of the open one begin again."""
+    def _take_rounds(self, shards: Sequence[Shard]) -> tuple[list[ShardRound], list[str]]:
+        """Step 7 on each, and why shards had none whose server is away. Raises RedisAway if no shard answers."""
+        rounds: list[ShardRound] = []
+        away: list[RedisAway] = []
+        for shard in shards:
+            try:
+                rounds.append(self._shards.run(shard))
+            except RedisAway as error:
+                if not self._memory.is_spread:
+                    raise
+                away.append(error)
+        if away and not rounds:
+            raise away[0]
+        return rounds, [str(error) for error in away]
+
+    def _close(self, outage: Outage) -> None:
+        if self._outages.finish(outage):
+            self._events.emit(
+                OutageClosed(
+                    environment=outage.environment,
+                    started_at_ms=outage.started_at_ms,
+                    reason=outage.reason,
+                    scanned=outage.scanned,
+                )
+            )
+
+    def _suspend(self, subscription: Subscription, reason: str, detail: str, known: Outage | None) -> RoundReport:
+        """Opens the outage, or lets the scan of the open one begin again. `known`: the one that was open before."""
         outage = self._outages.open(subscription.environment, reason=reason, noticed_by=self._owner)
         if outage.is_scanned:
             self._outages.advance(outage, scan_position={"again": reason}, scanned=0)
-        self._events.emit(OutageOpened(environment=subscription.environment, reason=reason, detail=detail))
+        elif reason == "MEMORY_LOST" and outage.reason == "AWAY":
+            self._outages.note_memory_lost(outage)
+        if known is None or known.rounds_may_run:
+            self._events.emit(OutageOpened(environment=subscription.environment, reason=reason, detail=detail))
         return RoundReport(subscription=subscription, suspended=f"{reason}: {detail}")
 
     def _gate(self, plan: SubscriptionPlan, ours: Sequence[ShardRound]) -> WatermarkGate:
@@ -424,7 +463,7 @@ class ReconcileRound:
             subscription=running.plan.subscription,
             at_ms=max((d.at_ms for d in done), default=0),
             shards_run=len(done),
-            shards_skipped=len(rounds) - len(done),
+            shards_skipped=running.topic.shards - len(done),
             announced=sum(d.counts.announced for d in done),
             matched=sum(d.counts.matched + d.counts.pending_matched for d in done),
             pending_after=sum(r.pending for r in rounds),

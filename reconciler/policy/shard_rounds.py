@@ -12,7 +12,7 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import DatabaseAway, InvariantViolation
 from reconciler.policy.events import EventSink, RoundsVoided, ShardRoundRan, ShardStopped
 from reconciler.policy.plan import EVERY_MESSAGE_MS
-from reconciler.policy.ports import RoundDone, RoundLeases, Rounds, ShardMemory, ShardState
+from reconciler.policy.ports import Outage, RoundDone, RoundLeases, Rounds, ShardMemory, ShardState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +61,18 @@ class ShardRounds:
         self._floors_behind = floors_behind
         #: Rounds of this process, oldest first, whose floors wait to be told. A crash leaves a floor that is lower.
         self._untold: dict[Shard, deque[RoundDone]] = {}
+        #: Shards that answered when they were asked last.
+        self._answering: set[Shard] = set()
+
+    def goes_on(self, shard: Shard, outage: Outage) -> bool:
+        """Whether the open outage is not the shard's: its server answered, to this process or by a round that began
+        later than the outage, and others are away. A shard that was away, too, waits for the scan."""
+        if outage.reason != "AWAY" or not self._memory.is_spread:
+            return False
+        if shard in self._answering:
+            return True
+        last = self._rounds.last(shard)
+        return last is not None and last.at_ms > outage.started_at_ms
 
     def keeps(self, shard: Shard) -> bool:
         """Takes or renews the lease; False: another owner has the shard."""
@@ -80,13 +92,16 @@ class ShardRounds:
 
     def run(self, shard: Shard) -> ShardRound:
         """One round of the shard. Raises RedisAway and DatabaseAway."""
+        self._answering.discard(shard)
         try:
-            if not self.keeps(shard):
-                return ShardRound(shard=shard, is_ours=False)
-            return self._run(shard, self._memory.state(shard))
+            is_ours = self.keeps(shard)
+            done = self._run(shard, self._memory.state(shard)) if is_ours else ShardRound(shard=shard, is_ours=False)
         except InvariantViolation as error:
             self._events.emit(ShardStopped(shard=shard, reason=str(error)))
             return ShardRound(shard=shard, is_ours=False, problem=f"{shard} is stopped: {error}")
+        if not done.lost_memory:
+            self._answering.add(shard)
+        return done
 
     def _run(self, shard: Shard, state: ShardState) -> ShardRound:
         last = self._rounds.last(shard)

@@ -99,8 +99,10 @@ class RedisSilences:
     """Of one server, or of each node of a cluster: they stand still one by one. No answer in time to a new connection
     makes a server away; every other time-out costs its connection. Shared by threads."""
 
-    def __init__(self, pauses: Backoff, clock: Clock) -> None:
+    def __init__(self, pauses: Backoff, clock: Clock, *, are_of_nodes: bool = False) -> None:
+        """`are_of_nodes`: of those of a cluster only; one server is asked as soon as it takes connections."""
         self._pauses, self._clock = pauses, clock
+        self.are_of_nodes = are_of_nodes
         self._lock = threading.Lock()
         self._of: dict[str, Silence] = {}
 
@@ -143,7 +145,7 @@ class _Cluster(RedisCluster):
 
 def _sparing(client: redis.Redis, silences: RedisSilences | None, node: str = "") -> redis.Redis:
     pool: Any = client.connection_pool
-    if silences is None or "get_connection" in vars(pool):
+    if silences is None or (silences.are_of_nodes and not node) or "get_connection" in vars(pool):
         return client
     get_connection, silence = pool.get_connection, silences.of(node)
 

@@ -13,6 +13,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from redis.cluster import RedisCluster
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ExecAbortError, NoPermissionError, RedisClusterException, WatchError
 from redis.exceptions import TimeoutError as RedisTimeoutError
@@ -54,6 +55,11 @@ class RedisShardMemory:
         self._last_ms: dict[Shard, int] = {}
         #: Whether this login may read K:proofs; None: not tried yet.
         self._reads_proofs: bool | None = None
+
+    @property
+    def is_spread(self) -> bool:
+        """True of a cluster."""
+        return isinstance(self._redis.client, RedisCluster)
 
     def state(self, shard: Shard) -> ShardState:
         """Epoch, fence, times. Raises InvariantViolation for a key of a wrong type or another environment's epoch."""

@@ -14,6 +14,7 @@ from zlib import crc32
 
 import redis
 from redis import exceptions
+from redis.cluster import RedisCluster
 
 from reconciler.clock import Clock
 from reconciler.contract.keyspace import APART_KEYS_MAX, ShardKeys, meta_key, offsets_field, trail_field
@@ -57,6 +58,11 @@ class RedisHalfSets:
         self._leases = LeaseValues(clock)
         #: "apart", "proofs": a login of an older release has no right to them.
         self._forbidden: frozenset[str] = frozenset()
+
+    @property
+    def is_spread(self) -> bool:
+        """True of a cluster."""
+        return isinstance(self._client, RedisCluster)
 
     def position(self, shard: Shard, queue: AnnouncementQueue) -> int | None:
         """The stored next offset; None: there is none."""

@@ -330,10 +330,10 @@ class MemoryAnnouncementLedger:
                     ),
                 )
 
-    def has_open_outage(self, environment: str) -> bool:
-        """True while an open row is not scanned."""
+    def open_outage_reason(self, environment: str) -> str | None:
+        """Of an open row that is not scanned."""
         current = self._outages.current(environment)
-        return current is not None and not current.is_scanned
+        return None if current is None or current.is_scanned else current.reason
 
     def open_outage(self, environment: str, *, reason: str, noticed_by: str) -> None:
         """Opens a row unless one is open."""

@@ -89,6 +89,8 @@ class MemoryShards:
         self._shards: dict[Shard, _Memory] = {}
         self._last_ms: dict[Shard, int] = {}
         self._lock = threading.RLock()
+        #: As of a cluster, where a test says so.
+        self.is_spread = False
 
     # ---- what a Redis may do to its memory
 

@@ -27,6 +27,8 @@ from reconciler.sql.time_outs import missing_time_out
 
 #: Redis answers the announcement consumer and the commands within this, or counts as away.
 REDIS_TIMEOUT_SECONDS = 2.0
+#: Before a node of a Redis Cluster that stands still is asked again by what works on the shards of all nodes.
+NODE_PAUSES = Backoff(first_seconds=0.5, longest_seconds=5.0)
 
 T = TypeVar("T")
 
@@ -45,15 +47,17 @@ class Connections:
     ) -> None:
         """`repair_rate`: that of the process, where others of its connections repair, too. `has_deadlines`: False for
         work whose statements may take as long as they like. `silence_pauses`: before a server that did not answer in
-        time is asked again, for what answers to people. None: databases have PAUSES, others are asked as soon as they
-        take connections."""
+        time is asked again, for what answers to people. None: databases have PAUSES, nodes of a Redis Cluster
+        NODE_PAUSES, others are asked as soon as they take connections."""
         self.settings = settings
         self._has_deadlines = has_deadlines
         self.clock = clock or SystemClock()
         self._repair_rate = repair_rate
         self._silence_pauses = silence_pauses
         #: Of the one Redis, of the primary that Sentinels name, or of each node of a cluster.
-        self.redis_silences = None if silence_pauses is None else RedisSilences(silence_pauses, self.clock)
+        self.redis_silences = RedisSilences(
+            silence_pauses or NODE_PAUSES, self.clock, are_of_nodes=silence_pauses is None
+        )
         self._opening = threading.RLock()
         self._stack = ExitStack()
         self._engines: dict[tuple[Secret, bool], sa.Engine] = {}

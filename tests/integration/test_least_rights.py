@@ -336,7 +336,7 @@ def announcements(url: str) -> None:
         refused = RefusedAnnouncement(queue=QUEUE, queue_offset=1, reason="SHAPE", detail="no key", body=b"x")
         ledger.announcements.quarantine(environment, [refused])
         ledger.announcements.open_outage(environment, reason="MEMORY_LOST", noticed_by="test")
-        assert ledger.announcements.has_open_outage(environment)
+        assert ledger.announcements.open_outage_reason(environment)
         use_environment(ledger, environment)
 
 

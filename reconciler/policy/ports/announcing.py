@@ -90,6 +90,11 @@ class SeenQueues(Protocol):
 class HalfSets(Protocol):
     """Announced keys of a subscription's shards, with the consumer's offset beside them. Raises RedisAway."""
 
+    @property
+    def is_spread(self) -> bool:
+        """As ShardMemory.is_spread."""
+        ...
+
     def position(self, shard: Shard, queue: AnnouncementQueue) -> int | None:
         """The stored next offset of the queue; None if there is none."""
         ...
@@ -166,9 +171,9 @@ class AnnouncementLedger(Protocol):
         """Keeps refused announcements. Doing it twice is harmless."""
         ...
 
-    def has_open_outage(self, environment: str) -> bool:
-        """True while an outage row is open that is not yet scanned (Outage.is_scanned): announcement consumers
-        stay suspended. They resume before the rounds do, which close the row."""
+    def open_outage_reason(self, environment: str) -> str | None:
+        """Of an outage row that is open and not yet scanned (Outage.is_scanned): announcement consumers stay suspended.
+        They resume before the rounds do, which close the row."""
         ...
 
     def open_outage(self, environment: str, *, reason: str, noticed_by: str) -> None:

@@ -103,6 +103,11 @@ class KeyPlaces:
 class ShardMemory(Protocol):
     """The Redis half of step 7. Raises RedisAway; InvariantViolation for a key of a wrong type or a foreign epoch."""
 
+    @property
+    def is_spread(self) -> bool:
+        """Shards lie on several servers, each of which may be away alone: RedisAway speaks of one shard only."""
+        ...
+
     def state(self, shard: Shard) -> ShardState:
         """Reads epoch, generation and time; checks the type of every key and the epoch's environment."""
         ...

@@ -223,15 +223,15 @@ def test_a_memory_that_was_lost_while_redis_was_away_is_the_reason_of_the_outage
 
 def test_progress_is_kept_and_announcements_resume_once_the_scan_has_ended(world: World) -> None:
     outages, announcements = world.ledger.outages, world.ledger.announcements
-    assert not announcements.has_open_outage(world.environment)
+    assert not announcements.open_outage_reason(world.environment)
     announcements.open_outage(world.environment, reason="MEMORY_LOST", noticed_by="announcements@host")
-    assert announcements.has_open_outage(world.environment)
+    assert announcements.open_outage_reason(world.environment)
     current = outages.current(world.environment)
     assert current is not None
     outages.advance(current, scan_position={"after": [5, "AB"]}, scanned=1_000)
-    assert announcements.has_open_outage(world.environment)
+    assert announcements.open_outage_reason(world.environment)
     outages.advance(current, scan_position={"complete": True, "left_out": {"ORDERS/b": "away"}}, scanned=2_000)
-    assert not announcements.has_open_outage(world.environment)
+    assert not announcements.open_outage_reason(world.environment)
     current = outages.current(world.environment)
     assert current is not None
     assert (current.is_scanned, current.scanned) == (True, 2_000)

@@ -141,9 +141,9 @@ class FailingLedger:
         self._answer()
         self._ledger.quarantine(environment, refused)
 
-    def has_open_outage(self, environment: str) -> bool:
+    def open_outage_reason(self, environment: str) -> str | None:
         self._answer()
-        return self._ledger.has_open_outage(environment)
+        return self._ledger.open_outage_reason(environment)
 
     def open_outage(self, environment: str, *, reason: str, noticed_by: str) -> None:
         self._answer()

@@ -34,7 +34,7 @@ def test_wiped_memory_opens_an_outage_scans_and_closes_in_order() -> None:
     report = world.rounds(process, 1)[0]
     assert report.suspended is not None
     assert report.suspended.startswith("MEMORY_LOST")
-    assert world.ledger.announcements.has_open_outage(ENVIRONMENT)
+    assert world.ledger.announcements.open_outage_reason(ENVIRONMENT)
     assert world.rounds(process, 1)[0].suspended == "outage: MEMORY_LOST"
     told: list[int] = []
     recovered = world.recovery(page_rows=4).run(ENVIRONMENT, progress=told.append)
@@ -42,7 +42,7 @@ def test_wiped_memory_opens_an_outage_scans_and_closes_in_order() -> None:
     assert (recovered.is_scanned, recovered.scanned) == (True, 11)
     assert told == [4, 8, 11]
     # Announcements resume before the rounds, which close the row.
-    assert not world.ledger.announcements.has_open_outage(ENVIRONMENT)
+    assert not world.ledger.announcements.open_outage_reason(ENVIRONMENT)
     assert world.ledger.outages.current(ENVIRONMENT) is not None
     again = world.recovery().run(ENVIRONMENT)
     assert again is not None
@@ -118,7 +118,7 @@ def test_memory_that_is_lost_again_after_the_scan_is_scanned_again() -> None:
     world.recovery().run(ENVIRONMENT)
     world.shards.wipe()
     world.rounds(process, 1)
-    assert world.ledger.announcements.has_open_outage(ENVIRONMENT)
+    assert world.ledger.announcements.open_outage_reason(ENVIRONMENT)
     report = world.recovery().run(ENVIRONMENT)
     assert report is not None
     assert report.scanned == 1
@@ -133,7 +133,7 @@ def test_inbox_that_is_away_leaves_the_outage_open_and_one_without_url_is_skippe
     world.inbox.away = True
     with pytest.raises(DatabaseAway):
         world.recovery().run(ENVIRONMENT)
-    assert world.ledger.announcements.has_open_outage(ENVIRONMENT)
+    assert world.ledger.announcements.open_outage_reason(ENVIRONMENT)
     world.inbox.configured = False
     report = world.recovery().run(ENVIRONMENT)
     assert report is not None
@@ -151,7 +151,7 @@ def test_rebuild_by_hand_needs_a_time_or_an_open_outage() -> None:
     world.shards.wipe()
     world.rounds(world.process(), 1)
     assert world.recovery().rebuild(ENVIRONMENT) == 1
-    assert not world.ledger.announcements.has_open_outage(ENVIRONMENT)
+    assert not world.ledger.announcements.open_outage_reason(ENVIRONMENT)
     assert world.recovery().rebuild("elsewhere", since_ms=0) == 0
 
 
