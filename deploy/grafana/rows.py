@@ -251,7 +251,7 @@ BRAKES = [
     ),
     Panel(
         title="An outage of Redis is open",
-        says="No round runs until Redis is back and what it lost is read from the inboxes.",
+        says="Rounds wait until Redis is back and what it lost is read from the inboxes.",
         kind="state-timeline",
         queries=[Query(f"max ({of(c.OUTAGE_OPEN)})", "outage")],
         words=YES,

@@ -1,6 +1,7 @@
 """What happens when Redis goes away or loses its memory: the original design's procedure, by itself.
 
-1. An open row in reconciler_outage notes the start: announcements suspend, rounds pause, the business goes on.
+1. An open row in reconciler_outage notes the start: announcements suspend, rounds pause, the business goes on. Where
+   shards lie on several servers and one of them is away, the shards of the others go on (ShardRounds.goes_on).
 2. Redis is back; a shard without an epoch marker gets a new one. It has lost its memory if it had rounds before: that
    is noted as the outage's reason, whatever the outage was opened for.
 3. Inbox rows applied since the start - 60 s are scanned into the commit sets, each once, up to the newest row that was

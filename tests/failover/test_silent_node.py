@@ -86,7 +86,7 @@ def status(deployed: Deployment) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("kind", sorted(NODES))
+@pytest.mark.parametrize("kind", ["known_to_the_others", pytest.param("not_noticed_yet", marks=pytest.mark.nightly)])
 def test_a_node_that_stands_still_costs_its_own_shards_their_rounds_and_no_others(kind: str, tmp_path: Path) -> None:
     require(missing())
     with (

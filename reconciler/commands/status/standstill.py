@@ -31,7 +31,7 @@ LOSSES_ASKED = 100
 
 
 def open_outage(outage: Outage | None) -> list[str]:
-    """While an outage is open no round runs."""
+    """While an outage is open, rounds wait; of one node of a Redis Cluster, those of its own shards."""
     if outage is None or outage.closed_at_ms is not None:
         return []
     step = "inboxes are scanned, rounds follow" if outage.is_scanned else "rounds wait for Redis and the inbox scan"

@@ -184,7 +184,7 @@ HOLD = _gauge("reconciler_hold", "1: a person holds the topic's repairs (`reconc
 BREAKER_OPEN = _gauge(
     "reconciler_breaker_open", "1: the circuit breaker holds the topic's repairs; 0: it is closed.", "topic"
 )
-OUTAGE_OPEN = _gauge("reconciler_outage_open", "1: an outage of Redis is open, and no round runs; 0: none is open.")
+OUTAGE_OPEN = _gauge("reconciler_outage_open", "1: an outage of Redis is open, and rounds wait; 0: none is open.")
 UNSWEPT = _gauge(
     "reconciler_unswept_groups",
     "Producer groups that no `[[producers]]` section names, by topic and outbox, whose commits have waited for five "

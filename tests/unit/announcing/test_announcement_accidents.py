@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from reconciler.announcing.port import EventKind, StepKind
-from reconciler.contract.subscription import Shard
+from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import InvariantViolation, RedisAway
 from reconciler.policy.ports import Admission, AnnouncementQueue
 from reconciler.policy.ports.announcing import KnownRecords
@@ -238,3 +238,66 @@ def test_broker_and_ledger_may_be_away_without_harm() -> None:
         part.is_away = False
     world.run_seconds(step, 10)
     assert world.half() == {key}
+
+
+@pytest.mark.parametrize("is_spread", [True, False])
+def test_a_queue_whose_own_server_answers_goes_on_while_another_server_is_away(is_spread: bool) -> None:
+    world = World()
+    world.memory.is_spread = is_spread
+    keys = [new_key(), new_key()]
+    world.topic.send(announcement(keys[0]))
+    looked: list[Subscription] = []
+    step = world.step(why_refused=looked.append)
+    world.run(step)
+    world.rows.outages.open("test", reason="AWAY", noticed_by="test")
+    world.run_seconds(step, 1.5)
+    world.topic.send(announcement(keys[1]))
+    world.run_seconds(step, 3.0)
+    assert world.half() == (set(keys) if is_spread else {keys[0]})
+    # The number of shards lies on any server, also on the one that is away.
+    assert len(looked) == 1
+    world.scan_outage()
+    world.run_seconds(step, 3.0)
+    assert world.half() == set(keys)
+
+
+def test_memory_that_is_lost_while_another_server_is_away_is_read_again_and_opens_no_outage_later() -> None:
+    world = World()
+    world.memory.is_spread = True
+    keys = [new_key() for _ in range(3)]
+    for key in keys:
+        world.topic.send(announcement(key))
+    step = world.step()
+    world.run(step)
+    world.set_floor(1)
+    world.rows.outages.open("test", reason="AWAY", noticed_by="test")
+    world.run_seconds(step, 1.5)
+    world.memory.wipe()
+    world.run_seconds(step, 3.0)
+    assert world.half() == set(keys[1:])
+    world.scan_outage()
+    world.close_outage()
+    world.run_seconds(step, 8.0)
+    assert len(world.rows.reports.outages("test", limit=10).rows) == 1
+
+
+def test_a_queue_whose_server_lost_its_memory_while_it_was_away_opens_no_outage_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    world.memory.is_spread = True
+    key = new_key()
+    world.topic.send(announcement(key))
+    step = world.step()
+    world.run(step)
+    with monkeypatch.context() as patch:
+        for name in ("size", "position", "admit", "take_lease"):
+            patch.setattr(world.memory, name, lambda *_, **__: away())
+        world.rows.outages.open("test", reason="AWAY", noticed_by="test")
+        world.run_seconds(step, 8.0)
+    world.memory.wipe()
+    world.scan_outage()
+    world.close_outage()
+    world.run_seconds(step, 8.0)
+    assert world.half() == {key}
+    assert len(world.rows.reports.outages("test", limit=10).rows) == 1
