@@ -159,6 +159,8 @@ class Checkers:
         world = self._world
         self.judgement.repairs += 1
         world.kernel.tell(f"repair by {kind} of {unique_key[-4:]}")
+        if world.swarm.of("no outbox known"):
+            world.kernel.saw("repair without a known outbox", unique_key[-4:])
         age = world.kernel.now - self.committed_at(unique_key)
         # Announced before its commit, its row tells how old it is, by its database's clock.
         differs = world.swarm.skew_margin if unique_key in world.troubles.forged else 0.1

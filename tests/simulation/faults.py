@@ -108,6 +108,7 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
     "business queues": ("business queues began anew", "business queues lost their tail"),
     "small bounds": ("breaker opened", "outbox page full"),
     "claims answered late": ("ledger answered a claim late",),
+    "no outbox known": ("repair without a known outbox",),
     "keys taken": ("inbox row of another message",),
     "rows without a digest": ("outbox row without a digest", "inbox row without a digest"),
 }  # fmt: skip
@@ -116,6 +117,7 @@ ASKED_FOR = frozenset(
     {
         "groups added", "groups renamed", "claims out of reach", "late rows", "business queues", "small bounds",
         "claims answered late", "rows without a digest", "keys taken",
+        "no outbox known",
     }
 )  # fmt: skip
 

@@ -10,6 +10,16 @@ from tests.simulation.faults import ASKED_FOR, FAULTS
 #: Releases of the broker.
 VERSIONS = ("3.2.6", "4.2.0", "4.4.0", "4.9.7", "5.3.3")
 
+#: Fault -> faults that its histories leave out.
+LEFT_OUT = {
+    # One inbox of a group has another message's row, and no other one the effect.
+    "keys taken": ("several inboxes", "inboxes by instance"),
+    # Who trusts announcements believes these, too.
+    "no outbox known": ("forged announcements", "foreign copies"),
+    # Another content of the same tag is the message's, as far as can be known.
+    "rows without a digest": ("foreign copies",),
+}
+
 #: Troubles that are drawn one by one. A trouble that is on has a strength between 0 and 1.
 TROUBLES = tuple(FAULTS)
 
@@ -90,11 +100,8 @@ def draw(
     swarm.troubles = _troubles(dice, share, only=only, always=always, never=never)
     if swarm.of("overlapping consumers") or swarm.of("inboxes by instance"):
         swarm.consumers = max(2, swarm.consumers)
-    if swarm.of("keys taken"):
-        for several in ("several inboxes", "inboxes by instance"):
-            swarm.troubles.pop(several, None)
-    if swarm.of("rows without a digest"):
-        swarm.troubles.pop("foreign copies", None)  # without a digest, another content of that tag is the message's
+    if swarm.of("no outbox known"):
+        swarm.keep_bodies = False  # or nobody reads them
     if swarm.of("several outboxes"):
         swarm.producers = 2
     if "groups that pop" in always:
@@ -127,4 +134,6 @@ def _troubles(
             found[trouble] = 0.5 + strength / 2
         elif is_on and (only is None or trouble in only):
             found[trouble] = strength
-    return found | dict.fromkeys(sorted(ASKED_FOR & always), 1.0)
+    found |= dict.fromkeys(sorted(ASKED_FOR & always), 1.0)
+    left_out = {other for fault in found for other in LEFT_OUT.get(fault, ())}
+    return {fault: strength for fault, strength in found.items() if fault not in left_out}

@@ -121,6 +121,7 @@ class World:
             producer_groups=frozenset({PRODUCER_GROUP}),
             shards=swarm.shards,
             repair_order=ORDERS[swarm.repair_order],
+            trust_announcements=bool(swarm.of("no outbox known")),
         )
         # The groups were there before there was a time since when a group answers for messages.
         self.ledger.rows.since_ms.update({one.subscription: EVERY_MESSAGE_MS for one in self.plan.subscriptions})
