@@ -3,7 +3,7 @@
 A bug is caught within HISTORIES_MAX histories, within ON if it needs a fault. For each fault that it needs: with the
 fault off, everything else as drawn and the bug's helpers on, it is not caught in several times as many histories as
 were enough with it (`Search.after`), at most OFF. Both runs leave out what has the same effect. And the product without
-the bug passes the history that caught it.
+the bug passes each history that caught it: an accident that both have is one of the product, or of its judges.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ class Outcome:
     how: str
     #: By fault that it needs: what was found without the fault: nothing, as it must be.
     without: dict[str, Found]
-    #: What the history that caught it says of the product without the bug: nothing, as it must be.
-    how_sound: str
+    #: By how the history was drawn, "" or a fault that was off: what a history that caught it says of the product
+    #: without the bug: nothing, as it must be.
+    how_sound: dict[str, str]
 
     @property
     def problems(self) -> list[str]:
@@ -44,10 +45,11 @@ class Outcome:
         name, found = self.mutant.name, []
         if self.caught_at is None:
             found.append(f"{name} survived")
-        if self.how_sound:
-            found.append(f"{name}: the product without it fails, too: {self.how_sound}")
+        for fault, how in self.how_sound.items():
+            off = f", {fault!r} being off" if fault else ""
+            found.append(f"{name}: the product without it fails, too{off}: {how}")
         for fault, (at, how) in self.without.items():
-            if at is not None:
+            if at is not None and fault not in self.how_sound:
                 found.append(f"{name} needs no {fault!r}: caught without it after {at} histories: {how}")
             if self.caught_at is not None and self.caught_at > ON:
                 found.append(f"{name} is hardly met under {fault!r}: {self.caught_at} histories")
@@ -65,31 +67,41 @@ def try_all(
     """Histories against each bug, in their order, some bugs at a time."""
     bugs = [(mutant.patch, _searches(mutant, seed, histories, off)) for mutant in found]
     for mutant, ((caught_at, how), *missed) in zip(found, find_all(bugs, jobs=jobs), strict=True):
+        without = dict(zip(mutant.needs, missed, strict=True))
+        told = {
+            fault: _without_the_bug(mutant, seed + at - 1, fault)
+            for fault, at in (("", caught_at), *((fault, at) for fault, (at, _) in without.items()))
+            if at is not None
+        }
         yield Outcome(
             mutant=mutant,
             caught_at=caught_at,
             how=how,
-            without=dict(zip(mutant.needs, missed, strict=True)),
-            how_sound="" if caught_at is None else _without_the_bug(mutant, seed + caught_at - 1),
+            without=without,
+            how_sound={fault: said for fault, said in told.items() if said},
         )
 
 
 def _searches(mutant: Mutant, seed: int, histories: int, off: int) -> list[Search]:
-    always, never = mutant.always, frozenset(mutant.without)
     return [
-        Search(seed=seed, histories=histories, always=always, never=never),
-        *(
-            Search(seed=seed, histories=off, always=always - {fault}, never=never | {fault})
-            for fault in mutant.needs
-        ),
-    ]  # fmt: skip
+        Search(seed=seed, histories=off if fault else histories, always=always, never=never)
+        for fault in ("", *mutant.needs)
+        for always, never in [_drawn(mutant, fault)]
+    ]
 
 
-def _without_the_bug(mutant: Mutant, seed: int) -> str:
+def _drawn(mutant: Mutant, fault: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Faults that are on, and off, in each history: as the bug says, and a fault that it needs off, unless it is ""."""
+    off = frozenset({fault}) - {""}
+    return mutant.always - off, frozenset(mutant.without) | off
+
+
+def _without_the_bug(mutant: Mutant, seed: int, fault: str) -> str:
+    always, never = _drawn(mutant, fault)
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        judgement = run_history(draw(seed, always=mutant.always, never=frozenset(mutant.without)))
+        judgement = run_history(draw(seed, always=always, never=never))
     finally:
         logging.disable(level)
     return "; ".join([*judgement.accidents, *judgement.unnecessary][:3])

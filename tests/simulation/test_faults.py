@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
-from tests.simulation.ablation import pairs
+from tests.simulation.ablation import Outcome, pairs
 from tests.simulation.faults import FAULTS, FIRED_MIN, HISTORIES, fired, too_rare
 from tests.simulation.mutants import mutants
 
@@ -41,3 +42,18 @@ def test_a_fault_that_hardly_ever_fires_is_told() -> None:
     assert too_rare({**enough, "END lost": 50}, histories=HISTORIES // 2) == {}
     assert too_rare({**enough, "END lost": 49}, histories=HISTORIES // 2) == {"end lost": 49}
     assert fired({"END lost": 2, "END delayed": 3})["end lost"] == 5
+
+
+def test_an_accident_that_the_product_has_without_the_bug_says_nothing_of_what_the_bug_needs() -> None:
+    (bug,) = mutants(["an_away_outbox_takes_nothing"])
+    caught = Outcome(
+        mutant=bug,
+        caught_at=1,
+        how="seed 1: lost",
+        without={"filtered": (3, "seed 3: untold")},
+        how_sound={"filtered": "untold"},
+    )
+    assert caught.problems == [f"{bug.name}: the product without it fails, too, 'filtered' being off: untold"]
+    assert replace(caught, how_sound={}).problems == [
+        f"{bug.name} needs no 'filtered': caught without it after 3 histories: seed 3: untold"
+    ]
