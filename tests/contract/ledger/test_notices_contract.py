@@ -167,6 +167,34 @@ def test_an_outage_that_opened_and_closed_between_two_looks_is_told(database_wor
     assert past(world, began_ms + 2_000, OUTAGES).count == 0
 
 
+def test_two_outages_between_two_looks_are_told_from_the_first_ones_begin_to_the_last_ones_end(
+    database_world: DatabaseWorld,
+) -> None:
+    world, outages = database_world, database_world.ledger.outages
+    began_ms = world.clock.now_ms()
+    for environment, reason in (
+        (world.environment, "FIRST"),
+        (world.environment, "LAST"),
+        (new_environment(), "OTHER"),
+    ):
+        world.clock.advance(1)
+        outage = outages.open(environment, reason=reason, noticed_by="run")
+        world.clock.advance(1)
+        outages.finish(outage)
+    seen = past(world, began_ms, OUTAGES)
+    assert (seen.count, seen.since_ms, seen.until_ms, seen.detail) == (2, began_ms + 1_000, began_ms + 4_000, "LAST")
+
+
+def test_two_losses_are_told_from_the_first_one_on_with_the_key_of_the_last(database_world: DatabaseWorld) -> None:
+    world = database_world
+    began_ms = world.clock.now_ms()
+    for number in (2, 1):
+        world.clock.advance(1)
+        world.ledger.candidates.record(shard(world.environment), [lost(number)])
+    seen = past(world, began_ms)
+    assert (seen.count, seen.since_ms, seen.until_ms, seen.detail) == (2, began_ms + 1_000, began_ms + 2_000, key(1))
+
+
 def test_a_new_notifier_does_not_tell_what_was_before_it(database_world: DatabaseWorld) -> None:
     world = database_world
     world.ledger.notices.begin(world.environment, "on-call")

@@ -76,6 +76,18 @@ def test_rows_of_a_topic_whose_announcements_fail_do_not_starve_those_behind_the
     assert set(broken) <= set(sender.keys), "what failed is announced as soon as it can be"
 
 
+def test_a_row_behind_one_of_a_topic_that_failed_a_page_before_is_announced_in_the_same_sweep(world: World) -> None:
+    """Pages have ten rows, every second one of the topic whose announcements fail."""
+    sound = [new_key() for _ in range(10)]
+    for number, key in enumerate(sound):
+        world.insert_row(new_key(), topic="AUDIT", created_at_ms=2 * number + 1)
+        world.insert_row(key, created_at_ms=2 * number + 2)
+    sender = OneTopicFails()
+    report = sweeper_of(world, sender).sweep_once()
+    assert sorted(sender.keys) == sorted(sound)
+    assert report.announced == 10
+
+
 def poison(world: World, count: int, *, tag: object = None) -> None:
     """The oldest rows: their keys are none, or else their tag is damaged."""
     for number in range(count):

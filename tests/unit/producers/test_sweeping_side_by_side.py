@@ -13,9 +13,9 @@ from checkback_producers.announcer import AnnouncementRoute, Announcer
 from checkback_producers.outbox import SqlOutbox
 from checkback_producers.sweeper import OutboxSource, Sweeper
 from reconciler.errors import DatabaseSilent
-from reconciler.policy.sweeping import SweepRules
+from reconciler.policy.sweeping import SweepRules, SweptSubscription
 from reconciler.wiring.workers import workers_of
-from tests.unit.producers.test_sweeping import MemoryInboxes
+from tests.unit.producers.test_sweeping import BILLING, MemoryInboxes
 from tests.unit.producers.world import GROUP, MemoryAnnouncements, World, new_key
 
 
@@ -107,3 +107,35 @@ def test_groups_of_one_outbox_are_swept_one_after_the_other_and_reported_in_thei
     assert report.failed_sources == 6
     told = [problem.split(":")[0] for problem in report.problems]
     assert told == [f"{outbox} {group}" for outbox in ("first", "second") for group in groups]
+
+
+def sweeper_of(worlds: list[World], inboxes: MemoryInboxes, rules: SweepRules) -> Sweeper:
+    return Sweeper(
+        [OutboxSource(producer_group=GROUP, outbox=world.outbox()) for world in worlds],
+        announcer=Announcer(MemoryAnnouncements(), AnnouncementRoute(environment="test", queues=4)),
+        subscriptions=[SweptSubscription(subscription=BILLING)],
+        inboxes=inboxes,
+        rules=rules,
+    )
+
+
+def test_each_outbox_is_looked_at_from_where_its_own_last_look_stopped(worlds: list[World]) -> None:
+    inboxes = MemoryInboxes()
+    keys = [[new_key() for _ in range(2)] for _ in worlds]
+    for world, of_world, at_ms in zip(worlds, keys, (1_000, 10), strict=True):
+        for number, key in enumerate(of_world):
+            world.insert_row(key, state="ANNOUNCED", announced_at_ms=at_ms + number)
+    inboxes.applied[BILLING] = {key for of_world in keys for key in of_world}
+    sweeper = sweeper_of(worlds, inboxes, SweepRules(settle_after_seconds=0, page_rows=1, pages_maximum=1))
+    for settled in (1, 2):
+        assert sweeper.sweep_once().settled == 2
+        states = [[world.state(key) for key in of_world] for world, of_world in zip(worlds, keys, strict=True)]
+        assert states == [["SETTLED"] * settled + ["ANNOUNCED"] * (2 - settled)] * 2
+
+
+def test_two_outboxes_that_were_not_upgraded_are_both_told(worlds: list[World]) -> None:
+    for world in worlds:
+        with world.engine.begin() as connection:
+            connection.exec_driver_sql("ALTER TABLE reconciler_outbox_identity DROP COLUMN swept_at_ms")
+    sweeper = sweeper_of(worlds, MemoryInboxes(), SweepRules())
+    assert [len(sweeper.sweep_once().problems) for _ in range(2)] == [2, 0]
