@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from checkback_consumers.message import HandedOverMessage
+from reconciler.contract.defaults import CLAIM_LEASE_SECONDS
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, OutboxState, RepairState
 from reconciler.contract.unique_key import key_of
@@ -170,6 +171,9 @@ class Checkers:
             self.judgement.phantom.append(f"{unique_key} was repaired by {kind}, but its business never committed")
             return
         self._claimed(process, unique_key, kind)
+        since = world.kernel.now - world.contradicted.get(unique_key, world.kernel.now)
+        if since > CLAIM_LEASE_SECONDS and world.kernel.now - process.stopped_until > 1.0:
+            self.judgement.other.append(f"{unique_key} is sent by {kind}: two outboxes say that it is another message")
         self.acts.repaired(process, unique_key, kind)
         self._proved(process, unique_key, kind)
         lacking = self._lacking(unique_key)

@@ -75,6 +75,7 @@ def _unfinished(world: World) -> str:
         if group in world.inboxes and not world.inboxes[group].has_row(key)
     }
     # Nor a message whose key another one has taken.
+    waiting |= {member_of(key) for key in world.contradicted}
     waiting |= {member_of(key) for inbox in world.inboxes.values() for one in inbox.databases for key in one.theirs}
     for name, value in world.redis.data.values.items():
         if name.endswith((":pending", ":half")) and name.split(":")[4] in world.inboxes.former:

@@ -16,6 +16,8 @@ LEFT_OUT = {
     "keys taken": ("several inboxes", "inboxes by instance"),
     # Who trusts announcements believes these, too.
     "no outbox known": ("forged announcements", "foreign copies"),
+    # Of a row without a digest nothing is compared but its tag.
+    "outboxes contradict": ("rows without a digest",),
     # Another content of the same tag is the message's, as far as can be known.
     "rows without a digest": ("foreign copies",),
 }
@@ -135,5 +137,7 @@ def _troubles(
         elif is_on and (only is None or trouble in only):
             found[trouble] = strength
     found |= dict.fromkeys(sorted(ASKED_FOR & always), 1.0)
+    if "outboxes contradict" in found:
+        found["several outboxes"] = 1.0
     left_out = {other for fault in found for other in LEFT_OUT.get(fault, ())}
     return {fault: strength for fault, strength in found.items() if fault not in left_out}

@@ -15,7 +15,7 @@ from tests.simulation.broker import THEIRS, Broker
 from tests.simulation.clock_steps import set_back_over_a_claim, set_right, step
 from tests.simulation.inbox_database import InboxDatabase
 from tests.simulation.kernel import BASE_MS, NEVER, Link, Process
-from tests.simulation.keys_taken import take_keys
+from tests.simulation.keys_taken import contradict, take_keys
 from tests.simulation.late_answers import answer_late
 from tests.simulation.outbox_database import PRODUCER_GROUP, TOPIC, OutboxDatabase
 from tests.simulation.producing import UNIQUE_KEY_TOPIC, Order
@@ -196,6 +196,7 @@ class Troubles:
             ("database clocks", lambda: step(self._kernel, self._any_inbox().clock, "inbox")),
             ("outbox damage", lambda: self._damage(self._any_outbox())),
             ("inbox damage", lambda: self._damage(self._any_inbox())),
+            ("outboxes contradict", partial(contradict, self._world)),
             ("keys taken", lambda: take_keys(self._world, self._any_inbox())),
             ("outbox replica", lambda: self._read_replica(self._any_outbox())),
             ("inbox replica", lambda: self._read_replica(self._any_inbox())),

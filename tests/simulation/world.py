@@ -109,6 +109,8 @@ class World:
         count = 2 if swarm.of("several inboxes") or swarm.of("inboxes by instance") else 1
         self.databases: list[OutboxDatabase | InboxDatabase] = [*self.outboxes]
         self.inboxes = Inboxes({g: GroupInboxes([self.new_inbox(g) for _ in range(count)]) for g in groups})
+        #: Keys of which two outboxes have committed rows of different contents, and since when.
+        self.contradicted: dict[str, float] = {}
         #: Groups that came in mid-history.
         self.added: list[str] = []
         self.ledger_clock = ServerClock(kernel, self._skew())
@@ -411,7 +413,7 @@ class World:
         order = self.orders[key]
         acts = self.checkers.acts
         is_ended_by_hand = (group, key) in acts.dismissed or key in acts.closed_for_all or (group, key) in self.undone
-        if order.is_poison or is_ended_by_hand or self.inboxes[group].is_taken(key):
+        if order.is_poison or is_ended_by_hand or self.inboxes[group].is_taken(key) or key in self.contradicted:
             return True
         if key in self.troubles.reset_over.get(group, ()) or self._is_handed_to_others(group, key):
             return True
