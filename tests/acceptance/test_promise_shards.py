@@ -1,4 +1,5 @@
-"""Another number of shards than `reconciler run` wrote down is refused by every process that would use it."""
+"""Another number of shards than `reconciler run` wrote down is refused by every process that would use it. Of one
+subscription among several it costs that one alone."""
 
 from __future__ import annotations
 
@@ -11,6 +12,8 @@ from reconciler.contract.keyspace import meta_key
 from reconciler.contract.subscription import Subscription
 from tests.acceptance.conftest import DeploymentFactory
 from tests.acceptance.deployment import SHARDS
+from tests.acceptance.work import Work
+from tests.polling import eventually
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.redis, pytest.mark.timeout(120)]
 
@@ -29,3 +32,24 @@ def test_another_number_of_shards_is_refused_with_the_right_one(
         ended = deployed.command(*command, timeout_seconds=60)
         assert ended.exit_code == 2, (command, ended.stderr)
         assert str(SHARDS * 2) in ended.stderr, command
+
+
+def test_a_foreign_number_costs_its_subscription_alone_and_status_names_it(new_deployment: DeploymentFactory) -> None:
+    deployed = new_deployment()
+    settings = deployed.config.read_text()
+    other = f"{deployed.group}-audit"
+    section = f'[[subscriptions]]\ntopic = "{deployed.topic}"\ngroup = "{other}"\n\n[logging]'
+    deployed.config.write_text(settings.replace("[logging]", section))
+    foreign = Subscription(environment=deployed.environment, topic=deployed.topic, group=other)
+    work = Work(deployed)
+    with redis.Redis.from_url(deployed.redis_url, decode_responses=True) as client:
+        eventually(lambda: client.hget(meta_key(foreign), "shards") == str(SHARDS), within_seconds=60)
+        client.hset(meta_key(foreign), "shards", SHARDS * 2)
+        work.tells(0, "subscription_waits", str(foreign))
+        work.commit()
+        eventually(lambda: deployed.effects() == sorted(work.committed), within_seconds=60)
+        (late,) = deployed.command("status", "--output", "json").document["late"]
+        assert f"{foreign} runs with {SHARDS * 2} shards" in late
+        client.hset(meta_key(foreign), "shards", SHARDS)
+        eventually(lambda: not deployed.command("status", "-o", "json").document["late"], within_seconds=60)
+        work.is_running()
