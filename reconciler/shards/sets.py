@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import filterfalse
 from typing import Any
 from zlib import crc32
@@ -40,6 +41,9 @@ STREAM_KEYS_MAX = 8_192
 MEMBER_BYTES = 16
 
 _NONE = b"none"
+#: Of a node, and of a cluster that lacks one.
+_NO_ANSWER = (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.RedisClusterException, OSError)
+_REFUSALS = (exceptions.RedisError, exceptions.RedisClusterException, OSError)
 
 _ADMIT = RedisScript("reconciler.shards", "admit.lua")
 _TAKE_LEASE = RedisScript("reconciler.shards", "take_lease.lua")
@@ -184,12 +188,12 @@ class RedisCommitSets:
             if isinstance(self._client, redis.Redis):
                 self._record_streamed(self._client, names, unique_keys)
                 return
-            cluster: Any = self._client
-            pipeline = cluster.pipeline(transaction=False)
-            with pipeline:
-                for number, members in _members_by_shard(unique_keys, shards):
-                    pipeline.sadd(names[number], *members)
-                pipeline.execute()
+            added = [(names[number], members) for number, members in _members_by_shard(unique_keys, shards)]
+            try:
+                _add_in_cluster(self._client, added)
+            except _NO_ANSWER:
+                _add_node_by_node(self._client, added)
+                raise
 
     def _record_streamed(self, client: redis.Redis, names: Sequence[str], unique_keys: Sequence[str]) -> None:
         # The server runs the first commands while the next ones are still being made: nearly twice as fast as
@@ -231,6 +235,25 @@ class RedisCommitSets:
             return _offset(stored)
         except MalformedInput:
             return None
+
+
+def _add_in_cluster(cluster: Any, added: Iterable[tuple[str, Sequence[bytes]]]) -> None:
+    with cluster.pipeline(transaction=False) as pipeline:
+        for name, members in added:
+            pipeline.sadd(name, *members)
+        pipeline.execute()
+
+
+def _add_node_by_node(cluster: Any, added: Iterable[tuple[str, Sequence[bytes]]]) -> None:
+    """redis-py sends nothing to any node while it gets no connection to one of them. Refusals are left to the caller,
+    who has the first one."""
+    of_node: dict[str, list[tuple[str, Sequence[bytes]]]] = {}
+    for name, members in added:
+        with suppress(*_REFUSALS):  # no node has the slot
+            of_node.setdefault(cluster.get_node_from_key(name).name, []).append((name, members))
+    for its in of_node.values():
+        with suppress(*_REFUSALS):
+            _add_in_cluster(cluster, its)
 
 
 def _members_by_shard(unique_keys: Iterable[str], shards: int) -> Iterator[tuple[int, list[bytes]]]:

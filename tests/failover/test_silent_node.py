@@ -15,8 +15,12 @@ import pytest
 from reconciler.clock import SystemClock
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard, Subscription
-from reconciler.contract.unique_key import shard_of
+from reconciler.contract.unique_key import key_of, shard_of
+from reconciler.errors import RedisAway
+from reconciler.shards.access import open_client
+from reconciler.shards.sets import RedisCommitSets
 from tests.acceptance.deployment import Deployment
+from tests.contract.ledger.rows import key
 from tests.polling import eventually
 from tests.services.embedded_broker import EmbeddedBroker
 from tests.services.redis_cluster import RedisClusterServers, ask, missing
@@ -84,6 +88,31 @@ def status(deployed: Deployment) -> dict[str, Any]:
     """What `status` says."""
     found: dict[str, Any] = json.loads(deployed.command("status", "--output", "json").stdout)
     return found
+
+
+def test_a_recorder_reaches_the_shards_of_the_nodes_that_answer(tmp_path: Path) -> None:
+    require(missing())
+    subscription = Subscription(environment="test", topic="ORDERS", group="billing")
+    shards = [ShardKeys(Shard(subscription=subscription, number=number)) for number in range(SHARDS)]
+    keys = [[key(number) for number in range(first, first + 64)] for first in (0, 64)]
+    with (
+        RedisClusterServers(tmp_path, replicas=0, **NODES["not_noticed_yet"]) as servers,
+        closing(open_client(servers.url, timeout_seconds=0.5)) as client,
+    ):
+        commit_sets = RedisCommitSets(client)
+        server_of = {one.shard.number: servers.server_of(one.commit) for one in shards}
+        silent = server_of[0]
+        assert silent is not None
+        silent.freeze()
+        for some in keys:  # the second ones get no connection to it any more
+            with pytest.raises(RedisAway):
+                commit_sets.record(subscription, some, shards=SHARDS)
+        for one in shards:
+            server = server_of[one.shard.number]
+            if server is not None and server is not silent:
+                theirs = {k for some in keys for k in some if shard_of(k, SHARDS) == one.shard.number}
+                assert {key_of(member) for member in ask(server, "SMEMBERS", one.commit)} == theirs
+        assert set(server_of.values()) - {silent}
 
 
 @pytest.mark.parametrize("kind", ["known_to_the_others", pytest.param("not_noticed_yet", marks=pytest.mark.nightly)])
