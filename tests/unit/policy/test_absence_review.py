@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from reconciler.commands.status.double_effects import double_effects
-from reconciler.contract.subscription import Shard
+from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, OutboxState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.dismissal import Dismissals, KeyAsSeen, effect_found
@@ -335,6 +335,23 @@ def test_a_dismissed_message_that_takes_effect_later_waits_for_a_person_as_a_dou
     )
 
 
+def test_a_late_effect_that_another_process_has_told_is_not_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    process = acknowledged(world)
+    dismissed(world)
+    world.apply("billing", world.broker.copies[0])
+    wake = world.ledger.candidates.wake_dismissed
+
+    def after_the_other_one(of: Subscription, late: Sequence[Verification]) -> Collection[str]:
+        wake(of, late)
+        return wake(of, late)
+
+    monkeypatch.setattr(world.ledger.candidates, "wake_dismissed", after_the_other_one)
+    reports = [report for _ in range(20) for report in world.rounds(process, 1)]
+    assert (row_of(world).took_effect_dismissed, row_of(world).ask_again_at_ms) == (True, None)
+    assert [note for report in reports if report.event is not None for note in report.event.problems] == []
+
+
 def test_it_is_dismissed_again_once_a_person_has_undone_one_of_the_two() -> None:
     world = World()
     process = acknowledged(world)
@@ -521,7 +538,8 @@ def test_without_an_inbox_there_is_nothing_to_ask() -> None:
 # ---- several outboxes
 
 
-def test_a_commit_is_found_that_another_database_showed_late_behind_a_tombstone() -> None:
+@pytest.mark.parametrize("questions", [0, 3])
+def test_a_commit_is_found_that_another_database_showed_late_behind_a_tombstone(questions: int) -> None:
     """An older instance answered a check-back about a half whose commit is in another database."""
     world = World()
     committed = world.outbox.rows.pop(world.lose(1))
@@ -538,9 +556,14 @@ def test_a_commit_is_found_that_another_database_showed_late_behind_a_tombstone(
     world.outbox.look_up = look_up  # type: ignore[method-assign]
     process = world.process()
     world.rounds(process, 6)
+    for _ in range(questions):
+        before = row_of(world).ask_again_at_ms
+        assert before is not None, "a tombstone is final only where every database has one"
+        while row_of(world).ask_again_at_ms == before:
+            world.rounds(process, 1)
     assert world.verdict(key(1)) == "REJECTED"
     found.append(Lookup(presence=Presence.FOUND, records=(committed,)))
-    world.rounds(process, 20)
+    world.rounds(process, 20 + 30 * questions)
     assert world.verdict(key(1)) == "CONSUMED"
 
 
