@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import ReconcilerError
@@ -16,6 +17,7 @@ from reconciler.evidence.broker_configs import BrokerConfigs
 from reconciler.evidence.horizon import PROBE_GROUP, Probes
 from reconciler.evidence.lookup import Lookups
 from reconciler.evidence.pop_groups import PopGroups
+from reconciler.evidence.queue_scan import record_at
 from reconciler.evidence.reused_offsets import ReusedOffsets
 from reconciler.evidence.watermark import Watermarks
 from reconciler.policy.evidence import (
@@ -75,7 +77,9 @@ class RemotingBrokerEvidence:
         self._clock = instance.clock
         self._skew_margin_seconds = skew_margin_seconds
         self._lookups = Lookups(instance.client, instance.routes, instance.families)
-        self._watermarks = Watermarks(instance.client, instance.routes, instance.families, reused=reused)
+        self._client = instance.client
+        self._reused = reused or ReusedOffsets(instance.clock)
+        self._watermarks = Watermarks(instance.client, instance.routes, instance.families, reused=self._reused)
         self._probes = Probes(
             instance.client,
             instance.routes,
@@ -276,17 +280,34 @@ class RemotingBrokerEvidence:
         """Whether its broker's check service has come past the half (TransactionalMessageServiceImpl.check).
 
         A round begins at the saved offset, passes what was ended, and copies what is open to the queue's end: so what
-        lies before that offset was ended or has a younger copy. No offset: no round has moved it (5.x).
+        lies before that offset was ended or has a younger copy. No offset: no round has moved it (5.x). A broker that
+        lost the queue's tail keeps the offset: halves that get a lost one's place behind it are never asked about.
         """
         address = self._address(half)
         if address is None or half.topic != HALF_TOPIC:
             return None
+        queue = MessageQueue(topic=HALF_TOPIC, broker_name=half.broker, queue_id=half.queue_id)
         try:
-            queue = MessageQueue(topic=HALF_TOPIC, broker_name=half.broker, queue_id=half.queue_id)
             progress = self._offsets.of_group(address, queue, CHECK_GROUP)
         except ReconcilerError:
             return None
-        return progress is not None and half.queue_offset < progress
+        return progress is not None and half.queue_offset < progress and self._is_proved(half, address, queue, progress)
+
+    def _is_proved(self, half: StoredMessage, address: str, queue: MessageQueue, progress: int) -> bool:
+        """False: the half has the offset of one that was lost with the queue's tail. The service goes on behind it."""
+        try:
+            end = self._offsets.maximum(address, queue)
+        except ReconcilerError:
+            return True
+        proved = self._reused.proved_from(
+            (HALF_TOPIC, half.broker, half.queue_id),
+            group=CHECK_GROUP,
+            consumer_offset=progress,
+            end=end,
+            look=partial(record_at, self._client, address, queue),
+        )
+        self._reused.keep([HALF_TOPIC])
+        return half.queue_offset >= proved.queue_offset and half.commit_log_offset > proved.behind_log_offset
 
     def check_back_of(self, half: StoredMessage) -> HalfQuestions | None:
         """How long the half's broker goes on asking about it; None if it does not tell its configuration.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from reconciler.contract.queue_proof import QueueRecord, record_of
-from reconciler.errors import BrokerUnavailable
+from reconciler.errors import BrokerUnavailable, ReconcilerError
 from reconciler.rocketmq.client.offsets import Offsets
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.client.routes import MessageQueue
@@ -86,7 +87,9 @@ def first_stored_ms(
     raise BrokerUnavailable(f"no record to read at {where} offset {offset}")
 
 
-def record_at(client: RemotingClient, address: str, queue: MessageQueue, *, offset: int) -> QueueRecord | None:
-    """What tells the record at the offset from another one there; None: it is not shown. Raises what pull() raises."""
-    result = pull(client, address, PullRequest(queue=queue, offset=offset, group=SCAN_GROUP, maximum=1))
-    return next((record_of(record) for record in result.records if record.queue_offset == offset), None)
+def record_at(client: RemotingClient, address: str, queue: MessageQueue, offset: int) -> QueueRecord | None:
+    """What tells the record at the offset from another one there; None: it is not shown, for whatever reason."""
+    with suppress(ReconcilerError):
+        result = pull(client, address, PullRequest(queue=queue, offset=offset, group=SCAN_GROUP, maximum=1))
+        return next((record_of(record) for record in result.records if record.queue_offset == offset), None)
+    return None

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from reconciler.contract.queue_proof import QueueRecord
 from reconciler.errors import BrokerUnavailable, ReconcilerError
 from reconciler.evidence.queue_scan import first_stored_ms, record_at
 from reconciler.evidence.reused_offsets import ReusedOffsets
@@ -110,7 +109,7 @@ class Watermarks:
             group=group,
             consumer_offset=consumer_offset,
             end=end,
-            look=partial(self._record, address, queue),
+            look=partial(record_at, self._client, address, queue),
         )
         return QueuePosition(
             topic=queue.topic,
@@ -122,12 +121,6 @@ class Watermarks:
             doubtful_below=proved.queue_offset,
             doubtful_log_offset=proved.behind_log_offset,
         )
-
-    def _record(self, address: str, queue: MessageQueue, offset: int) -> QueueRecord | None:
-        """The record at the offset; None: it is not shown, for whatever reason."""
-        with contextlib.suppress(ReconcilerError):
-            return record_at(self._client, address, queue, offset=offset)
-        return None
 
     def _queue_watermark(self, placed: _QueueOnMaster, group: str) -> int | None:
         """Store time of the first record that is not consumed; None: there is none."""

@@ -189,14 +189,15 @@ class OpenHalves:
             return _simple(
                 HalfState.ENDED, "its broker never asks about a half: only an END of its producer delivers it"
             )
-        until_ms = max(one.until_ms for one in ends)
+        until_ms, never_ms = max(one.until_ms for one in ends), max(one.never_after_ms for one in ends)
+        if now_ms > until_ms and any(self._brokers.is_past_check(half) is False for half in newest):
+            until_ms = never_ms  # it stands still before the half, and asks when it goes on
         if now_ms > until_ms:
             return _simple(
                 HalfState.ENDED, f"its broker asked about the half until {_time(until_ms)}, and asks no more"
             )
         if self._was_rolled_back(halves.records, now_ms):
             return _simple(HalfState.ENDED, "its half was rolled back")
-        never_ms = max(one.never_after_ms for one in ends)
         limit = f", and if it stands still, until {_time(never_ms)}" if never_ms > until_ms else ""
         told = f"{places}, which may deliver it until about {_time(until_ms)}{limit}"
         return OpenHalf(state=HalfState.OPEN, told=told, objection=None, copies=newest, until_ms=until_ms)

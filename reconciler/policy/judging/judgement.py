@@ -312,7 +312,7 @@ def _half(d: Suspect) -> Answer:
         return _unknown("left to the broker's own check-back", wait_seconds=left)
     if d.check_back.looks_rolled_back(own.records):
         if d.check_back.is_past_check is False:
-            reason = "committed, no committed copy, and the broker's check service stands still before the half"
+            reason = "committed, no committed copy, and the broker's check service has not come to the half"
             return Ruling(verdict=Verdict.LOST_CONFIRM, reason=reason)
         return _rolled_back_or_parked(d)
     return Ruling(verdict=Verdict.LOST_CONFIRM, reason="committed, half found, no committed copy")

@@ -92,3 +92,24 @@ def test_the_half_of_a_dismissed_message_that_it_never_came_to_is_open(thread: T
     )
     found = halves.look(thread.plan, key, ledger=KeyAsSeen())
     assert found.state is HalfState.OPEN, found.told
+
+
+def test_a_half_at_an_offset_that_a_lost_one_had_was_asked_about_by_nobody() -> None:
+    """The offset of the check service is kept apart from the queue, which lost its tail and grows again behind it."""
+    settings = BrokerSettings(
+        check_interval_seconds=INTERVAL_SECONDS, transaction_timeout_seconds=0.1, finished_batch_interval_seconds=0.05
+    )
+    with EmbeddedBroker(settings=settings) as broker, patient_instance(broker.name_servers) as instance:
+        thread = build(instance, broker.address, broker.settings.broker_name, (Rung.END,))
+        lost = thread.half(thread.lose_end())
+        eventually(lambda: thread.evidence.is_past_check(lost), within_seconds=60)
+        broker.faults.lose_tail(1_000)
+        key = thread.lose_end()
+        half = thread.half(key)
+        assert half.queue_offset == lost.queue_offset
+        after_ms = 1000 * (thread.evidence.rollback_evident_after_seconds(half) or 0)
+        eventually(lambda: thread.horizon.at_ms[half.broker] > half.store_timestamp_ms + after_ms, within_seconds=60)
+        assert verdict_of(thread, key) is Verdict.LOST_CONFIRM
+        while thread.half(thread.lose_end()).queue_offset <= lost.queue_offset + 1:
+            pass
+        assert verdict_of(thread, key) is Verdict.LOST_CONFIRM, "the queue has grown past the offset"

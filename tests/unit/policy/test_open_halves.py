@@ -214,6 +214,19 @@ def test_an_open_half_whose_broker_does_not_tell_its_settings_has_no_end() -> No
     assert "until when broker-a may deliver it is not known" in found.told
 
 
+@pytest.mark.parametrize(("hours", "state"), [(1, HalfState.OPEN), (73, HalfState.ENDED)])
+def test_a_half_that_a_check_service_has_not_come_to_in_time_is_open_until_it_may_not_ask_any_more(
+    hours: int, state: HalfState
+) -> None:
+    errand = Errand(*GROUPS)
+    errand.world.broker.past_check = False
+    errand.world.clock.advance(hours * 3_600)
+    found = errand.look()
+    assert found.state is state, found.told
+    assert "2023-11-17T22:21" in found.told
+    assert errand.close()[0] is (state is HalfState.OPEN)
+
+
 def test_a_copy_that_a_check_puts_back_meanwhile_is_closed_too(monkeypatch: pytest.MonkeyPatch) -> None:
     errand = Errand(*GROUPS)
     broker = errand.world.broker
