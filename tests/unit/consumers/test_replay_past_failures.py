@@ -13,6 +13,7 @@ from checkback_consumers.errors import InboxNotReached
 from checkback_consumers.hand_over_rows import HandOverRows
 from checkback_consumers.handler import transactional_handler
 from checkback_consumers.inbox import InboxEntry
+from checkback_consumers.message import ConsumedMessage
 from checkback_consumers.replay_worker import UNREACHED_ROWS_MAX, ReplayCounts, ReplayWorker
 from reconciler.sql.tables import hold, ledger_metadata
 from tests.unit.consumers.messages import effect_count, inbox_engine, message, new_key, sqlite_url
@@ -85,6 +86,19 @@ def test_a_topic_that_is_held_holds_up_no_other_and_is_told_once(
     worker = ReplayWorker(handler, environment="test", topics=topics, queue=HandOverRows(engine))
     assert [worker.run_once() for _ in range(2)] == [ReplayCounts(applied=1, held=2), ReplayCounts(held=2)]
     assert len([one for one in caplog.records if "hand_overs_held" in one.msg]) == 2
+
+
+def test_a_topic_that_is_held_while_its_rows_are_run_stops_before_the_next_one(engine: sa.Engine) -> None:
+    def pay_and_hold(received: ConsumedMessage, connection: sa.Connection) -> None:
+        pay(received, connection)
+        values = {"environment": "test", "topic": "ORDERS", "kind": "HOLD", "since_ms": 1, "by": "anna", "reason": ""}
+        connection.execute(sa.insert(hold).values(**values))
+
+    for _ in range(3):
+        insert_row(engine, new_key())
+    handler = transactional_handler(engine, group="billing")(pay_and_hold)
+    worker = ReplayWorker(handler, environment="test", topics="ORDERS", queue=HandOverRows(engine))
+    assert worker.run_once() == ReplayCounts(applied=1, held=2)
 
 
 def test_a_row_that_the_database_refuses_for_its_values_is_given_up_in_the_end(engine: sa.Engine) -> None:

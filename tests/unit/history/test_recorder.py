@@ -512,6 +512,34 @@ def test_a_shard_goes_on_from_its_newest_day_although_another_one_had_its_last_r
     assert {of.number: mark.generation for of, mark in marks.items()} == {0: 2, 1: 1}
 
 
+def test_a_shard_goes_on_from_its_newest_memory_although_an_older_one_had_more_rounds(tmp_path: Path) -> None:
+    dead = House(tmp_path)
+    dead.round(0)
+    dead.round(0)
+    dead.recorder.run_pass()
+    dead.rounds.epoch = "test:0002"
+    dead.round(0)
+    dead.seal()
+    dead.dies()
+    house = House(tmp_path, rounds=dead.rounds, writer="writer-2")
+    mark = house.recorder._read_positions().marks[shard(0)]
+    assert (mark.epoch, mark.generation) == ("test:0002", 1)
+
+
+def test_a_shard_that_another_writer_continued_goes_on_from_there(tmp_path: Path) -> None:
+    dead = House(tmp_path)
+    dead.recorder.run_pass()
+    other = House(tmp_path, rounds=dead.rounds, writer="writer-2")
+    other.recorder.run_pass()
+    dead.round(0)
+    dead.recorder.run_pass()
+    other.round(0)
+    other.seal()
+    dead.dies()
+    house = House(tmp_path, rounds=dead.rounds, writer="writer-3")
+    assert house.recorder._read_positions().marks[shard(0)].generation == 2
+
+
 def test_a_full_disk_loses_nothing_that_fits_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     house = House(tmp_path)
     house.recorder.run_pass()

@@ -475,6 +475,23 @@ def test_a_lift_ends_a_hold_that_another_person_placed_since(post: Post, service
     assert told(post("holds/{topic}/lift", {"seen": [shown.seen]}, topic="ORDERS"))["lifted"] == ["HOLD"]
 
 
+def test_a_hold_that_another_person_places_between_the_look_and_the_lift_stays(
+    post: Post, services: WebServices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holds, environment = services.connections.ledger.holds, services.settings.environment
+
+    def place_another() -> None:
+        holds.lift(environment, "ORDERS", HoldKind.HOLD)
+        holds.place(environment, "ORDERS", HoldKind.HOLD, by="web:ada", reason="the consumer pays twice")
+
+    post("holds", {"topic": "ORDERS", "reason": "drill"})
+    before_write(services, 3, place_another, monkeypatch)
+    with pytest.raises(ChangedMeanwhile) as refused:
+        post("holds/{topic}/lift", {}, topic="ORDERS")
+    assert refused.value.now == {"HOLD": "web:ada: the consumer pays twice"}
+    assert list(holds.active(environment)) == ["ORDERS"]
+
+
 def test_a_breaker_that_opened_for_another_storm_is_closed_by_who_saw_the_first(
     post: Post, services: WebServices
 ) -> None:
