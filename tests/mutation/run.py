@@ -19,6 +19,7 @@ import argparse
 import ast
 import difflib
 import hashlib
+import itertools
 import json
 import os
 import queue
@@ -62,6 +63,8 @@ TIMEOUT_SECONDS = 600.0
 PASSED = 0
 FAILED = {1, 2, 4}
 MEMORY_BYTES_MAX = 4 << 30
+#: Seconds at which mutants are said to be written, each another one.
+_STAMPS = itertools.count(1_000_000_000)
 NOTICED_SHARE_MIN = 0.95
 
 
@@ -219,7 +222,7 @@ def _pytest(checkout: Path, *arguments: str, seconds: float | None = None) -> in
 
 def _python(checkout: Path, *arguments: str, seconds: float | None = None) -> int:
     """The exit code of Python in a checkout; raises subprocess.TimeoutExpired."""
-    environment = os.environ | {"PYTHONPATH": import_path(checkout), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = os.environ | {"PYTHONPATH": import_path(checkout)}
     process = subprocess.Popen(
         [sys.executable, *arguments],
         cwd=checkout,
@@ -302,14 +305,18 @@ class Trial:
 
         Raises RuntimeError.
         """
-        source, tests = mutant.source, self.tests_of(mutant)
-        (checkout / mutant.path).write_text(mutant.change.applied(source))
+        tests, file = self.tests_of(mutant), checkout / mutant.path
+        source, written = file.read_text(), file.stat().st_mtime_ns
+        file.write_text(mutant.change.applied(source))
+        # Byte code is kept in the copy, and is known by its source's second and size.
+        os.utime(file, (stamp := next(_STAMPS), stamp))
         try:
             end = _by_tests(mutant, tests, checkout) if tests else "not run"
             if end in {"lived", "not run"} and self.histories and mutant.path in self.simulated:
                 end = _by_histories(self.seed, self.histories, checkout) or end
         finally:
-            (checkout / mutant.path).write_text(source)
+            file.write_text(source)
+            os.utime(file, ns=(written, written))
         return end, len(tests)
 
 
