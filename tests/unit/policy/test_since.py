@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.commands.repair import ManualRepairReport, _repair
 from reconciler.contract.subscription import Subscription
-from reconciler.contract.tables import CandidateState, RepairState, Rung
+from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
 from reconciler.policy.judging import earlier_since
 from reconciler.policy.plan import SubscriptionPlan
 from reconciler.policy.round import ReconcileRound
@@ -146,6 +146,31 @@ def test_a_kept_body_from_before_the_time_that_a_person_set_is_not_sent() -> Non
     world.rounds(world.process(), 20)
     assert closed(world, lost, "billing") == (CandidateState.SETTLED, "BEFORE_SINCE")
     assert not world.broker.republished
+
+
+def test_a_copy_that_came_after_the_proof_of_its_loss_is_left_to_groups_that_were_there() -> None:
+    """The repair is open when its half is committed at last; meanwhile a person has set a later time for every group."""
+    world = World(since_ms=None, repair_order=(Rung.REPUBLISH,))
+    lost = world.lose(1)
+    (half,) = world.broker.halves
+    world.commit_locally(lost, half, body=half.body, properties={"user": "value"})
+    world.clock.advance(60)
+    world.ledger.holds.place(ENVIRONMENT, TOPIC, HoldKind.HOLD, by="a person", reason="to look first")
+    process = world.process()
+    process.verify_one(world.subscriptions[0], lost)
+    process.run(world.subscriptions[0])
+    assert world.repair(lost).state is RepairState.OPEN  # type: ignore[union-attr]
+    world.broker.commit(half)
+    world.clock.advance(60)
+    set_ms = world.clock.now_ms()
+    world.topic = replace(
+        world.topic, subscriptions=tuple(replace(plan, since_ms=set_ms) for plan in world.topic.subscriptions)
+    )
+    world.broker.offsets["billing"] = len(world.broker.copies)
+    world.ledger.holds.lift(ENVIRONMENT, TOPIC, HoldKind.HOLD)
+    world.rounds(world.process(), 20, consume=False)
+    assert not world.broker.republished
+    assert world.repair(lost).state is RepairState.DONE  # type: ignore[union-attr]
 
 
 def test_a_hand_over_goes_to_the_groups_that_were_there() -> None:
