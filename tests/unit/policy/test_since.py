@@ -149,7 +149,7 @@ def test_a_kept_body_from_before_the_time_that_a_person_set_is_not_sent() -> Non
 
 
 def test_a_copy_that_came_after_the_proof_of_its_loss_is_left_to_groups_that_were_there() -> None:
-    """The repair is open when its half is committed at last; meanwhile a person has set a later time for every group."""
+    """The repair is open when END comes at last; meanwhile a person has set a later time for every group."""
     world = World(since_ms=None, repair_order=(Rung.REPUBLISH,))
     lost = world.lose(1)
     (half,) = world.broker.halves
