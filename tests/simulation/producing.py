@@ -317,4 +317,4 @@ class Sweeping:
         while True:
             self._process.sleep(8.0 + 4 * self._world.kernel.dice.random())
             report = self._sweeper.sweep_once()
-            self._world.damaged_rows_told = report.damaged
+            self._world.damaged_rows_told, self._world.differing_told = report.damaged, report.differing

@@ -104,6 +104,8 @@ class World:
         self.strangers_commits: dict[str, float] = {}
         #: Rows that the last sweep could not read.
         self.damaged_rows_told = 0
+        #: Rows whose key an inbox has with another content, as the last sweep said.
+        self.differing_told = 0
         groups = [f"group-{number}" for number in range(swarm.groups)]
         #: Two a group where it has several: the database is a function of the message, or of the instance.
         count = 2 if swarm.of("several inboxes") or swarm.of("inboxes by instance") else 1
@@ -442,6 +444,9 @@ class World:
         if (is_closed or is_undecided) and self.is_excused(group, key):
             return True
         if self.business_queues.is_told(group, key):
+            return True
+        # A match in Redis hides it from rounds while the commit set has the key.
+        if row is None and self.inboxes[group].is_taken(key) and self.differing_told > 0:
             return True
         is_misled = row is not None and row.verdict is Verdict.REJECTED and self._is_withheld(key)
         if row is None or row.damage is not None or is_misled:
