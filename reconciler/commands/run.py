@@ -210,7 +210,10 @@ def still_safe_redis(assembly: RoundAssembly) -> None:
         assembly.require_safe_redis()
     except ConfigurationError as error:
         environment, outages = assembly.settings.environment, assembly.ledger.outages
-        if outages.current(environment) is None:
+        outage = outages.current(environment)
+        if outage is not None and outage.reason == "AWAY" and assembly.memory.is_spread:
+            outages.note_reason(outage, "UNSAFE")  # else the shards of other servers went on
+        if outage is None:
             outages.open(environment, reason="UNSAFE", noticed_by=assembly.owner)
             assembly.events.emit(OutageOpened(environment=environment, reason="UNSAFE", detail=str(error)))
         raise RedisAway(f"Redis is not safe any more, rounds and announcements pause: {error}") from error

@@ -86,13 +86,13 @@ class SqlOutages:
                 .values(scan_position=json.dumps(dict(scan_position), separators=(",", ":")), scanned=scanned)
             )
 
-    def note_memory_lost(self, outage: Outage) -> None:
-        """The open row's reason becomes MEMORY_LOST."""
+    def note_reason(self, outage: Outage, reason: str) -> None:
+        """The open row's reason becomes another one."""
         with self._database.writing() as connection:
             connection.execute(
                 sa.update(outage_table)
                 .where(_is_open(outage.environment), outage_table.c.started_at_ms == outage.started_at_ms)
-                .values(reason="MEMORY_LOST")
+                .values(reason=reason)
             )
 
     def finish(self, outage: Outage) -> bool:

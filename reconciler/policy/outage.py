@@ -188,7 +188,7 @@ class OutageRecovery:
             if self._memory.state(shard).epoch is None:
                 # Before the marker is there again: after a crash in between nobody would see the loss.
                 if self._rounds.last(shard) is not None:
-                    self._outages.note_memory_lost(outage)
+                    self._outages.note_reason(outage, "MEMORY_LOST")
                 self._memory.begin_epoch(shard)
         except InvariantViolation:
             # Its round stops and reports the error; the other shards must not wait for it.

@@ -265,7 +265,7 @@ class ReconcileRound:
         if outage.is_scanned:
             self._outages.advance(outage, scan_position={"again": reason}, scanned=0)
         elif reason == "MEMORY_LOST" and outage.reason == "AWAY":
-            self._outages.note_memory_lost(outage)
+            self._outages.note_reason(outage, reason)
         if known is None or known.rounds_may_run:
             self._events.emit(OutageOpened(environment=subscription.environment, reason=reason, detail=detail))
         return RoundReport(subscription=subscription, suspended=f"{reason}: {detail}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -53,24 +53,35 @@ class RedisFinding:
     remedy: str = ""
 
 
-def check_redis(client: RedisClient, *, environment: str, accept_unverified: bool = False) -> list[RedisFinding]:
+def check_redis(
+    client: RedisClient,
+    *,
+    environment: str,
+    accept_unverified: bool = False,
+    judge: Callable[[Sequence[RedisFinding]], object] = lambda _: None,
+) -> list[RedisFinding]:
     """All findings, of every primary where it is a cluster. Writes nothing.
 
-    Raises RedisAway if it does not answer, and while a cluster or Sentinels name a server that is no primary.
+    `judge` has the findings of each primary that answers, also beside one that does not. Raises what it raises;
+    RedisAway if Redis does not answer, and while a cluster or Sentinels name a server that is no primary.
     """
     with translated_errors():
         if not isinstance(client, RedisCluster):
             is_named = isinstance(client.connection_pool, SentinelConnectionPool)
-            return list(_check_node(client, environment, accept_unverified=accept_unverified, is_named=is_named))
+            found = list(_check_node(client, environment, accept_unverified=accept_unverified, is_named=is_named))
+            judge(found)
+            return found
         # What the client remembers may be older than a fail-over: a replica answers all of these questions, so nothing
         # but this would correct it, and a healthy cluster would be refused for ever.
         client.nodes_manager.initialize()
-    check = partial(_check_node, environment=environment, accept_unverified=accept_unverified, is_named=True)
-    return [
-        RedisFinding(name=f"{name} {f.name}", severity=f.severity, detail=f.detail, remedy=f.remedy)
-        for name, found in _of_each(client, lambda _, node: list(check(node)))
-        for f in found
-    ]
+
+    def check(name: str, node: redis.Redis) -> list[RedisFinding]:
+        found = _check_node(node, environment, accept_unverified=accept_unverified, is_named=True)
+        named = [replace(one, name=f"{name} {one.name}") for one in found]
+        judge(named)
+        return named
+
+    return [finding for _, found in _of_each(client, check) for finding in found]
 
 
 def require_answers(client: RedisClient) -> None:

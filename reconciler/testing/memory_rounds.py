@@ -177,13 +177,13 @@ class MemoryOutages:
             if row is not None and row.closed_at_ms is None:
                 self._rows.outages[key] = replace(row, scan_position=dict(scan_position), scanned=scanned)
 
-    def note_memory_lost(self, outage: Outage) -> None:
-        """The open row's reason becomes MEMORY_LOST."""
+    def note_reason(self, outage: Outage, reason: str) -> None:
+        """The open row's reason becomes another one."""
         key = (outage.environment, outage.started_at_ms)
         with self._rows.lock:
             row = self._rows.outages.get(key)
             if row is not None and row.closed_at_ms is None:
-                self._rows.outages[key] = replace(row, reason="MEMORY_LOST")
+                self._rows.outages[key] = replace(row, reason=reason)
 
     def finish(self, outage: Outage) -> bool:
         """Closes every open row of the environment; False: none was open any more."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from reconciler.settings.schema import Settings
 from reconciler.shards.checks import RedisFinding, check_redis, require_safe
@@ -24,11 +24,17 @@ def redis_findings(connections: Connections) -> Sequence[RedisFinding]:
 
 
 def require_safe_redis(redis: RoundRedis, settings: Settings) -> None:
-    """Raises ConfigurationError for a Redis that could lose what it acknowledged, RedisAway."""
-    require_safe(_findings(redis, settings))
+    """Raises ConfigurationError for a Redis that could lose what it acknowledged, also for a node of a cluster beside
+    one that is away; RedisAway."""
+    _findings(redis, settings, judge=require_safe)
 
 
-def _findings(redis: RoundRedis, settings: Settings) -> Sequence[RedisFinding]:
+def _findings(
+    redis: RoundRedis, settings: Settings, *, judge: Callable[[Sequence[RedisFinding]], object] = lambda _: None
+) -> Sequence[RedisFinding]:
     return check_redis(
-        redis.client, environment=settings.environment, accept_unverified=settings.redis.accept_unverified
+        redis.client,
+        environment=settings.environment,
+        accept_unverified=settings.redis.accept_unverified,
+        judge=judge,
     )

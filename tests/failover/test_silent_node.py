@@ -157,9 +157,15 @@ def test_a_node_that_stands_still_costs_its_own_shards_their_rounds_and_no_other
         frozen_at_ms = min(one["accounted_until_ms"] for one in found["subscriptions"])
         assert frozen_at_ms < silent_since_ms, found
 
+        # The check of Redis' settings sees the nodes that answer, since their shards go on.
+        other = next(server for server in servers.servers if server is not silent)
+        assert ask(other, "CONFIG SET", "maxmemory-policy", "allkeys-lru")
+        eventually(lambda: outages(deployed) == [("UNSAFE", False)], within_seconds=60, message="all shards wait")
+        assert ask(other, "CONFIG SET", "maxmemory-policy", "noeviction")
+
         silent.thaw()
         eventually(lambda: set(keys) <= set(deployed.effects()), within_seconds=60, message="its own shards go on")
-        eventually(lambda: outages(deployed) == [("AWAY", True)], within_seconds=60, message="the outage is over")
+        eventually(lambda: outages(deployed) == [("UNSAFE", True)], within_seconds=60, message="the outage is over")
         eventually(lambda: shards.pending() == 0, within_seconds=60, message="nothing waits")
         eventually(lambda: not status(deployed)["late"], within_seconds=60, message="all is well")
         assert sorted(deployed.effects()) == sorted(keys)

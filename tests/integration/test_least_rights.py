@@ -299,7 +299,7 @@ def brake(ledger: SqlLedger, environment: str) -> None:
 
 def get_over_an_outage(ledger: SqlLedger, environment: str) -> None:
     outage = ledger.outages.open(environment, reason="MEMORY_LOST", noticed_by="test")
-    ledger.outages.note_memory_lost(outage)
+    ledger.outages.note_reason(outage, "MEMORY_LOST")
     ledger.outages.advance(outage, scan_position={"complete": True}, scanned=1)
     ledger.outages.finish(outage)
     assert ledger.outages.current(environment) is None

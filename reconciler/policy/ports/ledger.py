@@ -424,8 +424,8 @@ class Outages(Protocol):
         """Notes progress of the scan."""
         ...
 
-    def note_memory_lost(self, outage: Outage) -> None:
-        """The open row's reason becomes MEMORY_LOST, whatever it was opened for."""
+    def note_reason(self, outage: Outage, reason: str) -> None:
+        """The open row's reason becomes MEMORY_LOST or UNSAFE, whatever it was opened for."""
         ...
 
     def finish(self, outage: Outage) -> bool:

@@ -213,11 +213,11 @@ def test_a_second_outage_before_any_round_gets_a_row_of_its_own(world: World) ->
 def test_a_memory_that_was_lost_while_redis_was_away_is_the_reason_of_the_outage(world: World) -> None:
     outages = world.ledger.outages
     opened = outages.open(world.environment, reason="AWAY", noticed_by="run@host")
-    outages.note_memory_lost(opened)
+    outages.note_reason(opened, "MEMORY_LOST")
     assert outages.current(world.environment) == replace(opened, reason="MEMORY_LOST")
     outages.finish(opened)
     later = outages.open(world.environment, reason="AWAY", noticed_by="run@host")
-    outages.note_memory_lost(opened)
+    outages.note_reason(opened, "MEMORY_LOST")
     assert outages.current(world.environment) == later, "a closed row stays"
 
 
