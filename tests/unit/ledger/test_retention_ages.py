@@ -176,9 +176,13 @@ def test_the_round_that_a_shard_goes_on_from_is_deleted(engine: sa.Engine) -> No
         (1, "e", 2, 2, 1),  # void: Redis fell back behind it
         (2, "e", 1, 3, 0),  # which of these two epochs is the later one is not known
         (2, "f", 1, 3, 0),
+        (3, "e", 1, 4, 0),  # followed by the same epoch alone
+        (3, "e", 2, 5, 0),
+        (4, "f", 2, 6, 0),
+        (4, "e", 1, 7, 0),  # a later memory has smaller numbers
     ]
     for shard, epoch, generation, at_ms, void in rounds:
         of_shard: dict[str, Any] = {"topic": "ORDERS", "consumer_group": "billing", "shard": shard}
         insert(engine, round_row, 0, epoch=epoch, generation=generation, stored_at_ms=at_ms, void=void, **of_shard)
-    assert delete(engine) == {"round": 2}
-    assert times(engine, round_row.c.stored_at_ms) == [1, 2, 3, 3, LIMIT_MS, LIMIT_MS + 1]
+    assert delete(engine) == {"round": 4}
+    assert times(engine, round_row.c.stored_at_ms) == [1, 2, 3, 3, 5, 7, LIMIT_MS, LIMIT_MS + 1]

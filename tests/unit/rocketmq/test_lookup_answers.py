@@ -362,6 +362,28 @@ def test_a_delayed_retry_of_another_group_is_nobodys_retry_here() -> None:
             assert found["dead-letter"].is_absent
 
 
+def test_a_copy_that_waits_in_the_retry_topic_of_its_group_is_missed() -> None:
+    subscription = Subscription(environment="test", topic="Orders", group="CG")
+    given_back = record(topic="%RETRY%CG", properties={"RETRY_TOPIC": "Orders"})
+    with ScriptedCluster() as cluster:
+        cluster.broker.answers_queries({"%RETRY%CG": [given_back]})
+        with ClientInstance(cluster.name_server.address, clock=cluster.clock) as instance:
+            found = _evidence(cluster, instance).group_copies(subscription, KEY, horizon=Horizon(at_ms={"broker-a": 1}))
+    assert [copy.real_topic for copy in found["retry"].records] == ["Orders"]
+    assert found["dead-letter"].is_absent
+
+
+@pytest.mark.parametrize("named", ["Orders", "%RETRY%CG_Orders", "%RETRY%CG+Orders"])
+def test_a_dead_letter_that_names_the_retry_topic_of_pop_is_taken_for_one_of_another_topic(named: str) -> None:
+    subscription = Subscription(environment="test", topic="Orders", group="CG")
+    given_up = record(topic="%DLQ%CG", properties={"RETRY_TOPIC": named})
+    with ScriptedCluster() as cluster:
+        cluster.broker.answers_queries({"%DLQ%CG": [given_up]})
+        with ClientInstance(cluster.name_server.address, clock=cluster.clock) as instance:
+            found = _evidence(cluster, instance).group_copies(subscription, KEY, horizon=Horizon(at_ms={"broker-a": 1}))
+    assert [copy.real_topic for copy in found["dead-letter"].records] == ["Orders"]
+
+
 def test_3_2_6_does_not_see_retries_of_transactions_in_its_index() -> None:
     subscription = Subscription(environment="test", topic="Orders", group="CG")
     with ScriptedCluster(versions=(78,)) as cluster:
