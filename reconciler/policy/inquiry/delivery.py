@@ -267,7 +267,9 @@ def late_effects_ms(row: Candidate, inbox: Lookup[InboxRow]) -> frozenset[int]:
     if row.verdict not in VERDICTS_ON_THE_ROW:
         return effect_times_ms(inbox)
     seen = row.evidence.get(EFFECTS_SEEN_MS)
-    return effect_times_ms(inbox).difference(seen) if isinstance(seen, list) else frozenset()
+    if not isinstance(seen, list):
+        return frozenset()
+    return effect_times_ms(inbox).difference(at_ms for at_ms in seen if isinstance(at_ms, int))
 
 
 def effect_times_ms(inbox: Lookup[InboxRow]) -> frozenset[int]:

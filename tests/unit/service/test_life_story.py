@@ -319,6 +319,7 @@ def test_a_dismissed_key_that_took_effect_is_for_a_person_unless_its_row_was_wha
     second = "took effect, a person must look whether that was done by hand, too: dismissed for billing by"
     assert second in outlook(Verdict.QUARANTINED)
     assert second in outlook(Verdict.INCOMPLETE, effects_seen_ms=[EFFECT.applied_at_ms - 1])
+    assert second in outlook(Verdict.INCOMPLETE, effects_seen_ms=[["damaged"]])
     done = "ORDERS/billing: done, the message took effect"
     assert outlook(Verdict.COLLISION, effects_seen_ms=[EFFECT.applied_at_ms]) == done
     assert outlook(Verdict.COLLISION) == done, "an earlier release noted nothing"
