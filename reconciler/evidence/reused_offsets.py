@@ -125,6 +125,13 @@ class ReusedOffsets:
             return _proved(known.seen, group=group, consumer_offset=consumer_offset, end=end)
         return ProvedFrom(queue_offset=max(end, consumer_offset or 0), behind_log_offset=-1)
 
+    def last_seen(self, place: Place) -> tuple[int, int] | None:
+        """Offset, and place in the commit log, of the last record that was seen of the queue."""
+        with self._lock:
+            known = self._known.get(place)
+        record = None if known is None else known.seen.record
+        return None if record is None else (record.queue_offset, record.commit_log_offset)
+
     def keep(self, topics: Iterable[str]) -> None:
         """Writes what was seen of these topics, where it has changed. Without the ledger it is tried again later."""
         if self._kept is None or not self._may_write:

@@ -120,6 +120,7 @@ class Watermarks:
             max_offset=end,
             doubtful_below=proved.queue_offset,
             doubtful_log_offset=proved.behind_log_offset,
+            seen=self._reused.last_seen((queue.topic, queue.broker_name, queue.queue_id)),
         )
 
     def _queue_watermark(self, placed: _QueueOnMaster, group: str) -> int | None:

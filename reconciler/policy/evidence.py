@@ -301,6 +301,9 @@ class QueuePosition:
     #: A record of that offset or behind it is one of an earlier queue if it lies at this place of the commit log or
     #: before it.
     doubtful_log_offset: int = -1
+    #: The last record that was seen of the queue: offset, place in the commit log. What lies at its offset or before
+    #: it, and behind it in the log, was given an offset a second time since.
+    seen: tuple[int, int] | None = None
 
     @property
     def waiting(self) -> int:

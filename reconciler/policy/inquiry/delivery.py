@@ -133,6 +133,12 @@ def has_passed(positions: Sequence[QueuePosition], copy: StoredMessage) -> bool 
         if (position.topic, position.broker, position.queue_id) == (copy.topic, copy.broker, copy.queue_id):
             if copy.queue_offset >= position.doubtful_below and copy.commit_log_offset <= position.doubtful_log_offset:
                 return None  # it lay in a queue that is no more
+            if (
+                position.seen is not None
+                and copy.queue_offset <= position.seen[0]
+                and copy.commit_log_offset > position.seen[1]
+            ):
+                return None  # it lies where another one lay
             # No offset stored: nothing consumed yet, as far as the broker knows.
             if position.consumer_offset is None or position.consumer_offset <= copy.queue_offset:
                 return False

@@ -85,6 +85,7 @@ class Watch:
             max_offset=end,
             doubtful_below=proved.queue_offset,
             doubtful_log_offset=proved.behind_log_offset,
+            seen=self.reused.last_seen(("ORDERS", "broker-a", 0)),
         )
 
     def passed(self, record: QueueRecord, *, at: int | None, group: str = "billing") -> bool | None:
@@ -434,6 +435,19 @@ def test_processes_that_look_at_one_queue_side_by_side_look_no_more_often(
             one.position(len(queue.records))
         clock.advance(ROUND_SECONDS)
     assert len(looks) <= 2 * 2 * 11
+
+
+def test_a_copy_at_the_offset_of_the_last_seen_record_proves_before_the_next_look_that_it_was_given_again(
+    clock: ManualClock,
+) -> None:
+    watch = Watch(Queue(), clock)
+    (*_, old, last) = watch.queue.grow(10)
+    watch.position(10)
+    watch.queue.lose_tail(3)
+    new = watch.queue.grow(5)
+    clock.advance(ROUND_SECONDS)
+    assert [watch.passed(one, at=10) for one in new] == [None, None, None, False, False]
+    assert [watch.passed(one, at=10) for one in (old, last)] == [True, True]
 
 
 @pytest.mark.parametrize("is_written", [False, True], ids=["before the accident", "after it"])
