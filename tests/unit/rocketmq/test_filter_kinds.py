@@ -9,8 +9,8 @@ from reconciler.contract.subscription import Subscription
 from reconciler.evidence.brokers import RemotingBrokerEvidence
 from reconciler.policy.evidence import FilterKind
 from reconciler.rocketmq.client.client_instance import ClientInstance
-from reconciler.rocketmq.wire.codes import RequestCode
-from tests.unit.rocketmq.scripted import ScriptedBroker, ScriptedCluster
+from reconciler.rocketmq.wire.codes import MQVersion, RequestCode
+from tests.unit.rocketmq.scripted import Handler, ScriptedBroker, ScriptedCluster
 
 OF = Subscription(environment="test", topic="Orders", group="billing")
 
@@ -48,6 +48,30 @@ def test_how_a_group_filters_is_what_its_members_told_the_brokers(
     assert asked(instance) is FilterKind.NONE
     broker.on(RequestCode.GET_CONSUMER_CONNECTION_LIST, lambda request: broker.refuse(request, 16, "no permission"))
     assert asked(instance) is FilterKind.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("codes", "is_deserted"),
+    [((206, 206), True), ((206, 0), False), ((0, 206), False), ((206, 16), False), ((206, None), False)],
+)
+def test_a_group_is_deserted_only_where_every_broker_says_that_nobody_is_connected(
+    codes: tuple[int | None, ...], is_deserted: bool
+) -> None:
+    def connected(broker: ScriptedBroker, code: int | None) -> Handler:
+        members = {"connectionSet": [{"clientId": "c", "clientAddr": "127.0.0.1:1", "language": "JAVA", "version": 1}]}
+        return lambda request: (
+            broker.success(request, body=json.dumps(members).encode())
+            if code == 0
+            else broker.refuse(request, code or 0, "said so")
+        )
+
+    with ScriptedCluster(versions=(MQVersion.V4_9_8,) * 2) as two:
+        for broker, code in zip(two.brokers, codes, strict=True):
+            broker.on(RequestCode.GET_CONSUMER_CONNECTION_LIST, connected(broker, code))
+            if code is None:
+                broker.close()
+        with ClientInstance(two.name_server.address, client=two.client) as instance:
+            assert RemotingBrokerEvidence(instance, skew_margin_seconds=1).is_deserted(OF) is is_deserted
 
 
 def test_it_is_asked_once_for_many_keys(cluster: ScriptedCluster, instance: ClientInstance) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from reconciler.clock import ManualClock
 from reconciler.contract.queue_proof import QueueRecord
+from reconciler.evidence.queue_ends import QueueEnds
 from reconciler.evidence.reused_offsets import LOOK_SECONDS, PROVED, ReusedOffsets
 from reconciler.evidence.watermark import Watermarks
 from reconciler.ledger.sql_ledger import SqlLedger
@@ -85,6 +86,8 @@ def _watermark(cluster: ScriptedCluster) -> tuple[WatermarkState, int]:
         pytest.param({("Orders", 0): (3, 0, 7)}, NOW_MS - 59_997, id="lags"),
         pytest.param({("Orders", 0): (3, 5, 7)}, NOW_MS - 59_995, id="what it wants next is deleted"),
         pytest.param({("Orders", 0): (7, 0, 7), ("Orders", 1): (2, 0, 7)}, NOW_MS - 59_998, id="one of two lags"),
+        pytest.param({("Orders", 0): (2, 0, 7), ("Orders", 1): (4, 0, 7)}, NOW_MS - 59_998, id="the first lags more"),
+        pytest.param({("Orders", 0): (4, 0, 7), ("Orders", 1): (2, 0, 7)}, NOW_MS - 59_998, id="the second lags more"),
         pytest.param({("Orders", 0): (7, 0, 7), ("%RETRY%CG", 0): (1, 0, 2)}, NOW_MS - 59_999, id="retries wait"),
         pytest.param({("Orders", 0): (7, 0, 7), ("%RETRY%CG", 0): (2, 0, 2)}, CAUGHT_UP_MS, id="retries consumed"),
         pytest.param({("Orders", 0): (None, 0, 7)}, None, id="no offset where messages wait"),
@@ -101,6 +104,21 @@ def test_the_watermark_follows_the_slowest_queue(positions: Positions, expected_
     with _cluster(positions) as cluster:
         expected = (WatermarkState.UNKNOWN, 0) if expected_ms is None else (WatermarkState.KNOWN, expected_ms)
         assert _watermark(cluster) == expected
+
+
+@pytest.mark.parametrize("offsets", [(2, 4), (4, 2)])
+def test_what_waits_is_counted_in_every_queue_and_since_the_oldest(offsets: tuple[int, int]) -> None:
+    with _cluster({("Orders", queue): (offset, 0, 7) for queue, offset in enumerate(offsets)}) as cluster:
+        found = _watermarks(cluster).watermark("Orders", "CG", skew_margin_seconds=MARGIN_SECONDS)
+        assert (found.waiting, found.waiting_since_ms) == (8, NOW_MS - 59_998)
+
+
+def test_a_broker_that_refuses_keeps_no_other_from_telling_where_its_queues_end() -> None:
+    with _cluster({("Orders", 0): (7, 0, 7)}, brokers=2) as cluster:
+        first = cluster.broker
+        first.on(RequestCode.GET_MAX_OFFSET, lambda request: first.refuse(request, 1, "broken"))
+        found, silent = QueueEnds(cluster.client, cluster.routes).of_topic("Orders", {})
+        assert ([(end.queue.broker_name, end.end) for end in found], list(silent)) == ([("broker-b", 7)], ["broker-a"])
 
 
 @pytest.mark.parametrize(
