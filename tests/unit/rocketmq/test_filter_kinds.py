@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -48,6 +49,26 @@ def test_how_a_group_filters_is_what_its_members_told_the_brokers(
     assert asked(instance) is FilterKind.NONE
     broker.on(RequestCode.GET_CONSUMER_CONNECTION_LIST, lambda request: broker.refuse(request, 16, "no permission"))
     assert asked(instance) is FilterKind.UNKNOWN
+
+
+@pytest.mark.parametrize("is_turned", [False, True])
+@pytest.mark.parametrize(
+    ("told", "kind"), [(("SQL92", "TAG"), FilterKind.SQL92), (("", None), FilterKind.UNKNOWN)], ids=str
+)
+def test_of_what_two_brokers_say_the_one_counts_that_settles_less(
+    told: tuple[str | None, ...], kind: FilterKind, *, is_turned: bool
+) -> None:
+    """Empty: nobody is connected. None: the broker does not tell."""
+    with ScriptedCluster(versions=(479, 479)) as two:
+        for broker, said in zip(two.brokers, reversed(told) if is_turned else told, strict=True):
+            if said:
+                subscribes(broker, said)
+            elif said is None:
+                broker.close()
+            else:
+                broker.on(RequestCode.GET_CONSUMER_CONNECTION_LIST, partial(broker.refuse, code=206))
+        with ClientInstance(two.name_server.address, client=two.client) as instance:
+            assert asked(instance) is kind
 
 
 @pytest.mark.parametrize(
