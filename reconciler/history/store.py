@@ -72,13 +72,6 @@ class HistoryStore:
             raise MalformedInput(f"{file.path}: {len(table)} rows, {file.rows} in the manifest")
         return table
 
-    def has(self, file: HistoryFile) -> bool:
-        """True: a file of that length is there."""
-        try:
-            return (self.root / file.path).stat().st_size == file.size_bytes
-        except FileNotFoundError:
-            return False
-
     def walk(self) -> Iterator[tuple[str, float]]:
         """Path and time of change (seconds) of every file in the environment's folders, in the manifest or not."""
         for stream in HISTORY_STREAMS:
