@@ -64,6 +64,7 @@ def give_up(
     keys: Sequence[str] = KEYS[:1],
     state: CandidateState | None = None,
     given_up_as: Verdict = Verdict.QUARANTINED,
+    topic: str = "ORDERS",
 ) -> None:
     verdict = Verdict.LOST_CONFIRM if state is CandidateState.OPEN else given_up_as
     verdicts = [
@@ -78,7 +79,7 @@ def give_up(
         for key in keys
     ]
     for group in GROUPS:
-        of = Subscription(environment=connections.settings.environment, topic="ORDERS", group=group)
+        of = Subscription(environment=connections.settings.environment, topic=topic, group=group)
         connections.ledger.candidates.record(Shard(subscription=of, number=0), verdicts)
 
 
@@ -159,6 +160,15 @@ def test_brokers_that_are_away_are_told_once_and_stop_no_dismissal(connections: 
     assert [(half.unique_key, half.state) for half in report.halves] == [(KEYS[0], HalfState.UNKNOWN)]
     assert (report.exit_code, report.halves_left_out) == (0, 2)
     assert all(states(connections, key)["billing"] is CandidateState.SETTLED for key in KEYS)
+
+
+def test_a_half_whose_topic_the_settings_do_not_name_is_closed_in_silence(connections: Connections) -> None:
+    give_up(connections, topic="REFUNDS")
+    report = dismiss(connections, roll_back_half=True)
+    assert [(half.topic, half.unique_key, half.state) for half in report.halves] == [
+        ("REFUNDS", KEYS[0], HalfState.UNKNOWN)
+    ]
+    assert report.exit_code == 4
 
 
 def test_an_open_key_is_told_with_what_a_person_can_do(connections: Connections) -> None:
