@@ -160,6 +160,8 @@ class Checkers:
         world = self._world
         self.judgement.repairs += 1
         world.kernel.tell(f"repair by {kind} of {unique_key[-4:]}")
+        if world.swarm.of("long troubles") and not world.is_healed:
+            world.kernel.saw("repair amid troubles", unique_key[-4:])
         if world.swarm.of("no outbox known"):
             world.kernel.saw("repair without a known outbox", unique_key[-4:])
         age = world.kernel.now - self.committed_at(unique_key)

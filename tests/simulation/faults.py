@@ -110,6 +110,7 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
     "claims answered late": ("ledger answered a claim late",),
     "no outbox known": ("repair without a known outbox",),
     "outboxes contradict": ("outboxes contradict each other",),
+    "long troubles": ("repair amid troubles",),
     "keys taken": ("inbox row of another message",),
     "rows without a digest": ("outbox row without a digest", "inbox row without a digest"),
 }  # fmt: skip
@@ -118,7 +119,7 @@ ASKED_FOR = frozenset(
     {
         "groups added", "groups renamed", "claims out of reach", "late rows", "business queues", "small bounds",
         "claims answered late", "rows without a digest", "keys taken",
-        "no outbox known", "outboxes contradict",
+        "no outbox known", "outboxes contradict", "long troubles",
     }
 )  # fmt: skip
 

@@ -32,6 +32,8 @@ DIES = {
     "announcer": "announcers die",
     "reconciler": "reconcilers die",
 }
+#: How much longer troubles last where they are long.
+LONGER_SECONDS = 150.0
 #: How many damages are mended; a row that is not keeps its key's history open for some twelve minutes.
 MENDED = 0.9
 #: Between the commit of a verdict and the end of what its round does with it, Redis being slow, at most.
@@ -49,6 +51,8 @@ class Troubles:
         self._dice = world.kernel.dice
         self._of = world.swarm.of
         self._is_over = False
+        #: Most losses are proved when the last message was sent some time ago.
+        self.longer_seconds = LONGER_SECONDS if self._of("long troubles") else 0.0
         #: Group -> keys that an operator's offset reset has skipped.
         self.reset_over: dict[str, set[str]] = {}
         #: Keys whose outbox row nobody will ever be able to read again.
@@ -204,9 +208,8 @@ class Troubles:
 
     def _several(self, act: Callable[[], object], times: int) -> None:
         for _ in range(times):
-            self._kernel.after(
-                (self._world.swarm.load_seconds + 10.0) * self._dice.random(), lambda: None if self._is_over else act()
-            )
+            within = self._world.swarm.load_seconds + 10.0 + self.longer_seconds
+            self._kernel.after(within * self._dice.random(), lambda: None if self._is_over else act())
 
     def _any_broker(self) -> Broker:
         brokers = list(self._world.cluster.brokers.values())

@@ -556,7 +556,7 @@ class World:
         """Load with troubles, healing, and the way to rest."""
         kernel = self.kernel
         heal_at = self.swarm.load_seconds + 15.0 + 30 * kernel.dice.random()
-        kernel.run(heal_at)
+        kernel.run(heal_at + self.troubles.longer_seconds)
         self.troubles.heal()
         self.is_healed, self.healed_at = True, kernel.now
         kernel.tell("---- all troubles end")
