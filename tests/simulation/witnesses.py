@@ -12,6 +12,7 @@ from typing import Any
 
 from reconciler.contract.queue_proof import QueueRecord, record_of
 from reconciler.errors import BrokerUnavailable, ReconcilerError, RequestTimeout
+from reconciler.evidence import brokers, watermark
 from reconciler.evidence.broker_answer import Accepts, BrokerAnswer, answer_of_hits
 from reconciler.evidence.broker_configs import BrokerConfigs
 from reconciler.evidence.brokers import RemotingBrokerEvidence
@@ -75,8 +76,8 @@ class RoutesSeen:
     def whereabouts(self, topic: str) -> list[Whereabouts]:
         """A broker that left and is still registered is asked all the same."""
         self._remember()
-        brokers = self._cluster.brokers
-        return [Whereabouts(broker_name=name, master=brokers[name].address) for name in sorted(self._seen)]
+        known = self._cluster.brokers
+        return [Whereabouts(broker_name=name, master=known[name].address) for name in sorted(self._seen)]
 
     def seen(self, topic: str) -> frozenset[str]:
         self._remember()
@@ -223,6 +224,25 @@ class ClientSeen:
         self.clock = process.clock
 
 
+def _record_at(client: ClientSeen, address: str, queue: Any, offset: int) -> QueueRecord | None:
+    """reconciler.evidence.queue_scan.record_at."""
+    broker = client.cluster.at(address)
+
+    def look() -> QueueRecord | None:
+        first, last = broker.bounds(queue.topic, queue.queue_id)
+        records = broker.read(queue.topic, queue.queue_id, offset, 1) if first <= offset < last else []
+        return record_of(records[0]) if records else None
+
+    with contextlib.suppress(ReconcilerError):
+        found: QueueRecord | None = ask(client.process, broker, look, "PULL_MESSAGE")
+        return found
+    return None
+
+
+for _module in (brokers, watermark):
+    setattr(_module, "record_at", _record_at)  # noqa: B010 - mypy would not have it
+
+
 class SimulatedWatermarks(Watermarks):
     """The product's watermarks over simulated offsets."""
 
@@ -250,19 +270,6 @@ class SimulatedWatermarks(Watermarks):
         position = super()._position(address, queue, group)
         self._on_look(self._process, self._cluster.at(address), queue.topic, queue.queue_id)
         return position
-
-    def _record(self, address: str, queue: Any, offset: int) -> QueueRecord | None:
-        broker = self._cluster.at(address)
-
-        def look() -> QueueRecord | None:
-            first, last = broker.bounds(queue.topic, queue.queue_id)
-            records = broker.read(queue.topic, queue.queue_id, offset, 1) if first <= offset < last else []
-            return record_of(records[0]) if records else None
-
-        with contextlib.suppress(ReconcilerError):
-            found: QueueRecord | None = ask(self._process, broker, look, "PULL_MESSAGE")
-            return found
-        return None
 
     def _store_time_ms(self, placed: Any, offset: int) -> int | None:
         broker = self._cluster.at(placed.address)
@@ -401,14 +408,17 @@ class SimulatedEvidence(RemotingBrokerEvidence):
         pop_groups = PopGroups(admin, routes, families, configs, clock=process.clock)  # type: ignore[arg-type]
         self.lookups = SimulatedLookups(process, cluster, routes)
         self.routes = routes
+        watermarks = SimulatedWatermarks(process, cluster, routes, families, kept=kept, on_look=on_look)
         fields: dict[str, object] = {
+            "_client": ClientSeen(process, cluster),
+            "_reused": watermarks._reused,
             "_routes": routes,
             "_families": families,
             "_clock": process.clock,
             "_skew_margin_seconds": skew_margin_seconds,
             "_retired_brokers": frozenset(),
             "_lookups": self.lookups,
-            "_watermarks": SimulatedWatermarks(process, cluster, routes, families, kept=kept, on_look=on_look),
+            "_watermarks": watermarks,
             "_probes": _ProbesSeen(process, cluster, routes),
             "_admin": admin,
             "_offsets": OffsetsSeen(process, cluster),
