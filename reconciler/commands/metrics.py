@@ -32,12 +32,13 @@ _UNSCRAPED_SECONDS = 30.0
 
 
 def status_reading(settings: Settings, *, clock: Clock) -> LatestReading[StatusReport | None]:
-    """What `reconciler status` says, read once for all in this process. None: the ledger is away."""
+    """What `reconciler status` says, read once for all in this process, but for check services, which neither metrics
+    nor notices tell. None: the ledger is away."""
 
     def read() -> StatusReport | None:
         try:
             with Connections.for_people(settings, clock=clock) as connections:
-                return read_status(connections)
+                return read_status(connections, sees_check_services=False)
         except DatabaseAway:
             return None
 

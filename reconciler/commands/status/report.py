@@ -307,14 +307,17 @@ def _history_rows(history: HistoryOverview) -> Iterator[tuple[object, ...]]:
         yield (*about, history.spool_bytes, "; ".join(history.problems[:3]))
 
 
-def read_status(connections: Connections, *, rounds_within_seconds: float | None = None) -> StatusReport:
+def read_status(
+    connections: Connections, *, rounds_within_seconds: float | None = None, sees_check_services: bool = True
+) -> StatusReport:
     """Asks ledger, Redis, brokers and the services' databases; only the ledger may not be away (DatabaseAway).
 
     Late is what is not accounted for until `rounds_within_seconds` ago; None: five minutes, and sixty intervals.
+    `sees_check_services`: False leaves `standing` empty, which costs each broker several questions.
     """
     settings = connections.settings
     late: list[str] = []
-    assembly = RoundAssembly(connections)
+    rounds = RoundAssembly(connections)
     reports = connections.ledger.reports
     now_ms = connections.ledger_now_ms()
     away = _who_is_away(connections)
@@ -324,14 +327,10 @@ def read_status(connections: Connections, *, rounds_within_seconds: float | None
     accounting = None
     if is_full:
         accounting = Accounting(
-            connections,
-            assembly.memory,
-            assembly.witnesses.inbox,
-            asked_ms=now_ms,
-            within_seconds=rounds_within_seconds,
+            connections, rounds.memory, rounds.witnesses.inbox, asked_ms=now_ms, within_seconds=rounds_within_seconds
         )
         late += open_outage(connections.ledger.outages.current(settings.environment))
-    for topic in assembly.plans:
+    for topic in rounds.plans:
         for plan in topic.subscriptions:
             last = reports.last_rounds(plan.subscription)
             newest[plan.subscription] = [r for r in last if r.done.shard.number < topic.shards]
@@ -344,12 +343,12 @@ def read_status(connections: Connections, *, rounds_within_seconds: float | None
                     now_ms=now_ms,
                     within_seconds=rounds_within_seconds,
                 )
-            statuses.append(_status_of(assembly, topic, plan, last, accounting, asked_ms=now_ms))
+            statuses.append(_status_of(rounds, topic, plan, last, accounting, asked_ms=now_ms))
     unknown = {} if accounting is None else accounting.undecided
-    late += [*other_clusters(connections), *told_of_renames(connections), *(_other_shards(assembly) if is_full else ())]
+    late += [*other_clusters(connections), *told_of_renames(connections), *(_other_shards(rounds) if is_full else ())]
     doubted = unproved(connections)
     late += blind(doubted, within_seconds=limit_seconds(settings, rounds_within_seconds))
-    history, history_away = read_overview(settings, assembly.subscriptions)
+    history, history_away = read_overview(settings, rounds.subscriptions)
     for captured in history.subscriptions if history is not None and is_full else ():
         of = captured.subscription
         late += history_behind(settings, of, newest[of], captured.captured_ms, within_seconds=rounds_within_seconds)
@@ -368,15 +367,19 @@ def read_status(connections: Connections, *, rounds_within_seconds: float | None
         undecided=tuple(undecided(verdicts, now_ms, settings.rounds.retention_seconds, unknown=unknown)),
         undecidable=tuple(line for found in unknown.values() if (line := beyond_set_up(found)) is not None),
         unswept=tuple(unswept(connections)) if is_full else (),
-        standing=tuple(f"check service of {s.broker} {s.told}" for s in check_services(connections) if s.stands),
+        standing=_standing(connections) if sees_check_services else (),
         rejected=tuple(rejected(verdicts)),
         doubled=tuple(double_effects(reports, verdicts, settings.environment)),
         unproved=tuple(f"{d.name}: {d.found}" for d in doubted),
         damaged=(
             *damaged_rows(verdicts, repairs),
-            *(_on_its_way(connections, assembly, newest, now_ms=now_ms) if is_full else ()),
+            *(_on_its_way(connections, rounds, newest, now_ms=now_ms) if is_full else ()),
         ),
     )
+
+
+def _standing(connections: Connections) -> tuple[str, ...]:
+    return tuple(f"check service of {s.broker} {s.told}" for s in check_services(connections) if s.stands)
 
 
 def _other_shards(assembly: RoundAssembly) -> Iterator[str]:

@@ -9,6 +9,7 @@ import pytest
 
 from reconciler.commands.diagnosis import Diagnosis
 from reconciler.commands.doctor.checks import check_check_services
+from reconciler.commands.metrics import status_reading
 from reconciler.commands.status.report import read_status
 from reconciler.embedded.access_control import BrokerUser
 from reconciler.embedded.server import EmbeddedBroker
@@ -92,6 +93,10 @@ def test_a_service_that_meets_the_same_half_each_round_is_told_once_it_must_have
     assert line == f"check service of embedded {note.found}"
     assert line not in status.late_lines
     assert not status.needs_a_person
+    reading = status_reading(settings, clock=ClockBehind(-600))
+    report = eventually(reading.get, within_seconds=30)
+    assert report is not None
+    assert not report.standing, "neither metrics nor notices show it: no broker is asked at each reading"
 
 
 def test_a_service_that_passes_its_halves_is_not_told(broker: EmbeddedBroker, tmp_path: Path) -> None:
