@@ -15,7 +15,16 @@ import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 
 from reconciler.errors import ConfigurationError, DatabaseAway, InvalidValue, MissingDependency
-from reconciler.sql.engines import away, close_engine, database_now_ms, now_ms, open_engine, reading, writing
+from reconciler.sql.engines import (
+    away,
+    close_engine,
+    database_now_ms,
+    driver_error,
+    now_ms,
+    open_engine,
+    reading,
+    writing,
+)
 from reconciler.sql.tables import inbox, inbox_metadata
 from tests.polling import eventually
 
@@ -361,3 +370,9 @@ def test_no_free_connection_is_database_away(new_database_url: Callable[[], str]
     for connection in held:
         connection.close()
     engine.dispose()
+
+
+def test_the_text_of_an_error_repeats_what_a_statement_carried() -> None:
+    own = ValueError("no such column")
+    assert driver_error(sa.exc.DBAPIError("SELECT :body", {"body": "4111 1111"}, own)) is own
+    assert driver_error(own) is own
