@@ -17,7 +17,7 @@ from reconciler.evidence.broker_configs import BrokerConfigs
 from reconciler.evidence.horizon import PROBE_GROUP, Probes
 from reconciler.evidence.lookup import Lookups
 from reconciler.evidence.pop_groups import PopGroups
-from reconciler.evidence.queue_scan import record_at
+from reconciler.evidence.queue_scan import end_of_queue, record_at
 from reconciler.evidence.reused_offsets import ReusedOffsets
 from reconciler.evidence.watermark import Watermarks
 from reconciler.policy.evidence import (
@@ -296,7 +296,7 @@ class RemotingBrokerEvidence:
     def _is_proved(self, half: StoredMessage, address: str, queue: MessageQueue, progress: int) -> bool:
         """False: the half has the offset of one that was lost with the queue's tail. The service goes on behind it."""
         try:
-            end = self._offsets.maximum(address, queue)
+            end = end_of_queue(self._client, address, queue, offset=progress)
         except ReconcilerError:
             return True
         proved = self._reused.proved_from(

@@ -124,7 +124,9 @@ class PopGroups:
         return ConsumeMode.PULL
 
     def has_popped(self, address: str, subscription: Subscription) -> bool:
-        """True if the group popped the topic on this broker in the last minutes. Raises as Admin does; needs 5.0."""
+        """True if the group popped the topic on this broker in the last minutes. Raises as Admin does."""
+        if not self._families.facts(address).has_pop:
+            return False  # brokers up to 4.9.0 never answer a request that they do not know
         first, second = pop_retry_topics(subscription.topic, subscription.group)
         is_second = self._configs.of(address).get("enableRetryTopicV2") == "true"
         return self._admin.subscribes(address, subscription.group, second if is_second else first)

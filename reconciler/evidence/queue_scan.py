@@ -87,6 +87,14 @@ def first_stored_ms(
     raise BrokerUnavailable(f"no record to read at {where} offset {offset}")
 
 
+def end_of_queue(client: RemotingClient, address: str, queue: MessageQueue, *, offset: int) -> int:
+    """The queue's largest offset, by a pull at any offset: of a system topic roles have no right but to pull from it.
+
+    Raises what pull() raises.
+    """
+    return pull(client, address, PullRequest(queue=queue, offset=offset, group=SCAN_GROUP, maximum=1)).max_offset
+
+
 def record_at(client: RemotingClient, address: str, queue: MessageQueue, offset: int) -> QueueRecord | None:
     """What tells the record at the offset from another one there; None: it is not shown, for whatever reason."""
     with suppress(ReconcilerError):

@@ -170,11 +170,12 @@ class GroupOnBrokers:
         rocketmq, admin, clock = self._connections.rocketmq, self._connections.admin, self._connections.clock
         configs = BrokerConfigs(admin, clock=clock)
         signs = PopGroups(admin, rocketmq.routes, rocketmq.families, configs, clock=clock)
-        popping = [address for address in self._masters.values() if rocketmq.families.facts(address).has_pop]
         return [
             topic
             for topic in topics
-            if any(signs.has_popped(address, self._subscription(topic, self._new)) for address in popping)
+            if any(
+                signs.has_popped(address, self._subscription(topic, self._new)) for address in self._masters.values()
+            )
         ]
 
     def make_group(self) -> list[str]:

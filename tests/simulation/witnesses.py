@@ -239,6 +239,14 @@ def _record_at(client: ClientSeen, address: str, queue: Any, offset: int) -> Que
     return None
 
 
+def _end_of_queue(client: ClientSeen, address: str, queue: Any, *, offset: int) -> int:
+    """reconciler.evidence.queue_scan.end_of_queue."""
+    broker = client.cluster.at(address)
+    _, end = ask(client.process, broker, lambda: broker.bounds(queue.topic, queue.queue_id), "PULL_MESSAGE")
+    return int(end)
+
+
+setattr(brokers, "end_of_queue", _end_of_queue)  # noqa: B010 - as below
 for _module in (brokers, watermark):
     setattr(_module, "record_at", _record_at)  # noqa: B010 - mypy would not have it
 

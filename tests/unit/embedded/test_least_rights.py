@@ -12,7 +12,19 @@ from reconciler.embedded.access_control import BrokerUser
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.embedded.settings import BrokerSettings
 from reconciler.errors import ReconcilerError
-from tests.services.secured_roles import ROLES, SECRET, RefusalLog, SecuredRoles, rights_of, user_of
+from reconciler.wiring.connections import Connections
+from reconciler.wiring.evidence import broker_evidence
+from tests.polling import eventually
+from tests.services.secured_roles import (
+    ROLES,
+    SECRET,
+    TOPIC,
+    RefusalLog,
+    SecuredRoles,
+    rights_of,
+    settings_of,
+    user_of,
+)
 
 GENERATIONS = {"4.9": True, "5.x": False}
 
@@ -31,8 +43,14 @@ def users(*, is_acl: bool, without: tuple[str, str] | None = None) -> Iterator[B
 
 
 @contextmanager
-def broker(family: str, known: Iterable[BrokerUser]) -> Iterator[EmbeddedBroker]:
-    settings = BrokerSettings(auto_create_topic=False, delay_levels=" ".join(["10ms"] * 18))
+def broker(
+    family: str, known: Iterable[BrokerUser], *, check_interval_seconds: float | None = None
+) -> Iterator[EmbeddedBroker]:
+    settings = BrokerSettings(
+        auto_create_topic=False,
+        delay_levels=" ".join(["10ms"] * 18),
+        check_interval_seconds=check_interval_seconds,
+    )
     with EmbeddedBroker(family=family, settings=settings, users=known) as opened:
         yield opened
 
@@ -44,6 +62,25 @@ def test_every_role_runs_with_exactly_its_rights(family: str, tmp_path: Path) ->
         assert set(roles.steps()) == set(ROLES)
         for step in roles.steps().values():
             step()
+    assert not told.lines
+
+
+@pytest.mark.parametrize("family", GENERATIONS)
+def test_whether_a_check_service_has_passed_a_half_is_seen_with_the_rights_of_looking_it_up(
+    family: str, tmp_path: Path
+) -> None:
+    known = users(is_acl=GENERATIONS[family])
+    with broker(family, known, check_interval_seconds=0.2) as opened, RefusalLog() as told:
+        roles = SecuredRoles(opened.name_servers, tmp_path)
+        for role in (*_FIRST, "run"):
+            roles.steps()[role]()
+        assert roles.half is not None
+        with Connections(settings_of("console", opened.name_servers, tmp_path)) as connections:
+            brokers = broker_evidence(connections)
+            halves = brokers.half_copies(
+                TOPIC, roles.half.unique_key, horizon=brokers.horizon(TOPIC), not_before_ms=0, outbox=None
+            )
+            eventually(lambda: brokers.is_past_check(halves.records[0]), within_seconds=30)
     assert not told.lines
 
 

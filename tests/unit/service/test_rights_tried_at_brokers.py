@@ -89,3 +89,12 @@ def test_right_on_halves_in_rocksdb_is_tried_where_halves_are_looked_up_there(
 
         cluster.broker.on(RequestCode.QUERY_MESSAGE, query)
         assert tried(tmp_path, cluster.name_server.address) == lacking
+
+
+@pytest.mark.parametrize(("version", "asked"), [(MQVersion.of_release("4.4.0"), False), (V5_4, True)])
+def test_a_broker_before_5_0_is_not_asked_what_it_never_answers(version: int, asked: bool, tmp_path: Path) -> None:
+    with ScriptedCluster(versions=(version,), topic=TOPIC) as cluster:
+        cluster.broker.on(RequestCode.GET_BROKER_CONFIG, lambda request: cluster.broker.success(request, body=b"a=b"))
+        tried(tmp_path, cluster.name_server.address)
+        codes = {request.code for request in cluster.broker.asked}
+    assert (RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER in codes) is asked
