@@ -82,9 +82,11 @@ class WatchedPage:
     troubles: list[str] = field(default_factory=list)
 
     def hold_still(self) -> None:
-        """Live parts ask no more; what they have asked is there. Else one changes while it is looked at."""
+        """Live parts ask no more, what they have asked is there, and a page that loads again (Refresh) does not.
+        Else it changes while it is looked at."""
         self.page.evaluate("document.addEventListener('htmx:beforeRequest', (asked) => asked.preventDefault())")
         expect(self.page.locator(".htmx-request, .htmx-swapping, .htmx-settling, .htmx-added")).to_have_count(0)
+        self.page.evaluate("window.stop()")
 
     def violations(self) -> list[str]:
         """What axe-core finds: rule, how bad, and the elements."""
