@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from types import SimpleNamespace, TracebackType
+from types import TracebackType
 from typing import Any, Self
 
 from redis import exceptions
@@ -53,10 +53,9 @@ class SimulatedRedis:
             self.process.kernel.saw("Redis refused a write: out of memory", what)
             raise
 
-    def get_node_from_key(self, key: str) -> SimpleNamespace:
-        """As of a cluster that has one node; costs no round trip."""
-        del key
-        return SimpleNamespace(name="redis")
+    def get_node_from_key(self, key: str) -> object:
+        """Of a cluster. This is one server, which is not asked once more, node by node."""
+        raise exceptions.RedisClusterException(f"no node but this one has {key}")
 
     def execute_command(self, name: str, *arguments: Any) -> Any:
         """One command."""
