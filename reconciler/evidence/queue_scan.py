@@ -10,7 +10,7 @@ from reconciler.errors import BrokerUnavailable, ReconcilerError
 from reconciler.rocketmq.client.offsets import Offsets
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.client.routes import MessageQueue
-from reconciler.rocketmq.consumer.pulling import PullRequest, PullStatus, pull
+from reconciler.rocketmq.consumer.pulling import PullRequest, PullResult, PullStatus, pull
 from reconciler.rocketmq.wire.record import MessageRecord, TransactionType
 
 #: Group under which scans read; it stores no offsets.
@@ -75,7 +75,7 @@ def first_stored_ms(
     Raises BrokerUnavailable if no record can be read there, and what pull() raises.
     """
     for _ in range(_MAXIMUM_STEPS):
-        result = pull(client, address, PullRequest(queue=queue, offset=offset, group=SCAN_GROUP, maximum=1))
+        result = _pull_one(client, address, queue, offset)
         if result.records:
             return result.records[0].store_timestamp_ms
         if result.next_offset >= end_offset:
@@ -92,12 +92,16 @@ def end_of_queue(client: RemotingClient, address: str, queue: MessageQueue, *, o
 
     Raises what pull() raises.
     """
-    return pull(client, address, PullRequest(queue=queue, offset=offset, group=SCAN_GROUP, maximum=1)).max_offset
+    return _pull_one(client, address, queue, offset).max_offset
 
 
 def record_at(client: RemotingClient, address: str, queue: MessageQueue, offset: int) -> QueueRecord | None:
     """What tells the record at the offset from another one there; None: it is not shown, for whatever reason."""
     with suppress(ReconcilerError):
-        result = pull(client, address, PullRequest(queue=queue, offset=offset, group=SCAN_GROUP, maximum=1))
+        result = _pull_one(client, address, queue, offset)
         return next((record_of(record) for record in result.records if record.queue_offset == offset), None)
     return None
+
+
+def _pull_one(client: RemotingClient, address: str, queue: MessageQueue, offset: int) -> PullResult:
+    return pull(client, address, PullRequest(queue=queue, offset=offset, group=SCAN_GROUP, maximum=1))
