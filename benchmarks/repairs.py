@@ -33,6 +33,7 @@ from reconciler.evidence.brokers import RemotingBrokerEvidence
 from reconciler.evidence.repairs import RemotingBrokerRepairs
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.brakes import BreakerRules, CircuitBreaker
+from reconciler.policy.commit_evidence import CommitEvidence, CommitSource
 from reconciler.policy.evidence import EndOutcome, OutboxRow
 from reconciler.policy.judging.candidates import CandidateSelector, SelectionRules
 from reconciler.policy.judging.verifier import Verifier, VerifyRules
@@ -120,8 +121,9 @@ def make_bench(instance: ClientInstance, folder: Path, concurrency: int) -> Benc
     ledger_metadata.create_all(engine)
     ledger = SqlLedger(engine)
     subscription = World().subscriptions[0]
+    outbox = CommitSource(producer_group=PRODUCERS, topics=frozenset({TOPIC}), url="sqlite://")
     plan = TopicPlan(
-        environment=ENVIRONMENT, topic=TOPIC, producer_groups=frozenset({PRODUCERS}), shards=2,
+        environment=ENVIRONMENT, topic=TOPIC, evidence=CommitEvidence((outbox,)), shards=2,
         subscriptions=(SubscriptionPlan(subscription=subscription, grace_period_seconds=0.1),),
     )  # fmt: skip
     evidence = RemotingBrokerEvidence(instance, skew_margin_seconds=0.0)

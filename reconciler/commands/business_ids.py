@@ -10,7 +10,7 @@ from reconciler.contract.tables import OutboxState
 from reconciler.contract.unique_key import in_other_case, is_unique_key
 from reconciler.errors import DependencyAway, InvalidValue, ReconcilerError
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.databases import ConfiguredDatabase, configured_databases
+from reconciler.wiring.databases import ConfiguredDatabase, commit_evidence, configured_databases
 from reconciler.wiring.evidence import ROWS_COUNTED_MAX, build_witnesses, inspect_outbox
 from reconciler.wiring.subscriptions import subscription_of
 
@@ -110,9 +110,8 @@ def messages_of(connections: Connections, business_id: str, *, limit: int) -> Bu
     away: list[str] = []
     damaged: list[str] = []
     silent = [
-        f"producer group {p.group} has no outbox here: its messages are found by unique key only"
-        for p in connections.settings.producers
-        if not p.outbox_urls
+        f"producer group {group} has no outbox here: its messages are found by unique key only"
+        for group in commit_evidence(connections.settings).without_outbox
     ]
     for database in _outboxes(connections):
         try:

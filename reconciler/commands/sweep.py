@@ -12,6 +12,7 @@ from reconciler.commands.notices import telling
 from reconciler.errors import ConfigurationError
 from reconciler.settings.schema import Settings
 from reconciler.wiring.connections import Connections
+from reconciler.wiring.databases import commit_evidence
 from reconciler.wiring.evidence import require_own_identities
 from reconciler.wiring.metrics import Metering
 from reconciler.wiring.scheduler import Tick, TickRunner, serve_when_possible
@@ -22,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 def run_sweeper(settings: Settings, stop: threading.Event) -> None:
     """Sweeps until the stop; waits for dependencies that are away. Raises ConfigurationError."""
-    if not any(producer.outbox_urls for producer in settings.producers):
+    if not commit_evidence(settings).has_outbox:
         raise ConfigurationError("no [[producers]] section has an outbox_url: there is nothing to sweep")
     clock = SystemClock()
     with (

@@ -14,6 +14,7 @@ from reconciler.contract.row_values import RowReader
 from reconciler.contract.secret import Secret
 from reconciler.contract.tables import OUTBOX, OutboxState
 from reconciler.errors import ReconcilerError
+from reconciler.policy.commit_evidence import CommitSource
 from reconciler.policy.evidence import Lookup, OutboxRow, Presence, WitnessAnswer
 from reconciler.silence import PAUSES
 from reconciler.sql.engines import close_engine, open_engine, shown
@@ -25,16 +26,6 @@ KEYS_MAX = 500
 
 _ROWS = RowReader(OUTBOX)
 _COLUMNS = len(OUTBOX.columns)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadOutbox:
-    """One producer group's outbox and the topics it sends."""
-
-    producer_group: str
-    topics: frozenset[str]
-    #: None: the group runs without an outbox, or it cannot be reached from here.
-    url: Secret | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +53,7 @@ class SqlOutboxReader:
 
     def __init__(
         self,
-        outboxes: Iterable[ReadOutbox],
+        sources: Iterable[CommitSource],
         *,
         pool_size: int = 5,
         statement_seconds: float | None = STATEMENT_SECONDS,
@@ -71,7 +62,7 @@ class SqlOutboxReader:
         silence_pauses: Backoff = PAUSES,
     ) -> None:
         """Raises InvalidValue for a malformed URL and MissingDependency for a missing driver; connects later."""
-        self._outboxes = tuple(outboxes)
+        self._sources = tuple(sources)
         self._databases = {
             url: WitnessDatabase(
                 open_engine(
@@ -86,12 +77,8 @@ class SqlOutboxReader:
                 clock=clock,
                 skew_margin_seconds=skew_margin_seconds,
             )
-            for url in dict.fromkeys(found.url for found in self._outboxes if found.url is not None)
+            for url in dict.fromkeys(found.url for found in self._sources if found.url is not None)
         }
-
-    def is_configured(self, topic: str) -> bool:
-        """True if at least one producer group of the topic has an outbox here."""
-        return any(found.url is not None for found in self._of(topic))
 
     def look_up(
         self, topic: str, not_before_ms: Mapping[str, int], *, now_ms: int | None = None
@@ -123,8 +110,8 @@ class SqlOutboxReader:
         for database in self._databases.values():
             close_engine(database.engine)
 
-    def _of(self, topic: str) -> list[ReadOutbox]:
-        return [found for found in self._outboxes if topic in found.topics]
+    def _of(self, topic: str) -> list[CommitSource]:
+        return [found for found in self._sources if topic in found.topics]
 
     def _witnesses(self, topic: str) -> list[tuple[str, Secret | None]]:
         # Groups that share a database are one witness.

@@ -9,6 +9,7 @@ from reconciler.contract.keyspace import SHARDS_DEFAULT
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import REPAIR_ORDER_DEFAULT, Rung
 from reconciler.contract.unique_key import shard_of
+from reconciler.policy.commit_evidence import CommitEvidence
 
 #: Of `SubscriptionPlan.since_ms`: the group answers for every message.
 EVERY_MESSAGE_MS = 0
@@ -76,13 +77,11 @@ class TopicPlan:
     topic: str
     #: Never empty.
     subscriptions: tuple[SubscriptionPlan, ...]
-    #: Producer groups that may own a half of the topic.
-    producer_groups: frozenset[str]
+    #: What proves commits of the topic.
+    evidence: CommitEvidence
     shards: int = SHARDS_DEFAULT
     #: The ladder of the topic's repairs; subscriptions of one topic share it.
     repair_order: tuple[Rung, ...] = REPAIR_ORDER_DEFAULT
-    #: The declared weaker mode: without an outbox the announcement counts as the evidence of the commit.
-    trust_announcements: bool = False
 
     @property
     def grace_period_seconds(self) -> float:

@@ -6,18 +6,18 @@ from reconciler.announcing.consumer import AnnouncementConsumer, process_token
 from reconciler.announcing.rules import AnnouncementRules
 from reconciler.announcing.source import RemotingAnnouncementSource
 from reconciler.announcing.step import AnnouncementStep
-from reconciler.settings.schema import Settings
 from reconciler.shards.sets import RedisHalfSets
 from reconciler.wiring.connections import Connections
+from reconciler.wiring.databases import commit_evidence
 from reconciler.wiring.shard_numbers import ShardNumbers
 from reconciler.wiring.subscriptions import subscription_of
 
-__all__ = ["AnnouncementConsumer", "build_announcement_consumer", "has_outbox", "require_stored_shards"]
+__all__ = ["AnnouncementConsumer", "build_announcement_consumer", "require_stored_shards"]
 
 
 def build_announcement_consumer(connections: Connections) -> AnnouncementConsumer:
     """One consumer for every subscription; not started."""
-    settings = connections.settings
+    settings, evidence = connections.settings, commit_evidence(connections.settings)
     source = RemotingAnnouncementSource(connections.rocketmq.client, connections.rocketmq.routes)
     half_sets = RedisHalfSets(connections.redis, clock=connections.clock)
     token = process_token()
@@ -35,7 +35,8 @@ def build_announcement_consumer(connections: Connections) -> AnnouncementConsume
                 topic=configured.topic,
                 bare_keys=settings.unique_key_topic.bare_keys,
                 signature_secret=settings.unique_key_topic.signature_key,
-                tags=configured.tag_set if has_outbox(settings, configured.topic) else None,
+                # Rows of an outbox hold the tag of each key.
+                tags=configured.tag_set if evidence.of_topic(configured.topic).has_outbox else None,
             ),
             token=token,
             clock=connections.clock,
@@ -46,11 +47,6 @@ def build_announcement_consumer(connections: Connections) -> AnnouncementConsume
         for configured in settings.subscriptions
     ]
     return AnnouncementConsumer(steps, source, clock=connections.clock)
-
-
-def has_outbox(settings: Settings, topic: str) -> bool:
-    """Whether an outbox of the topic is configured, whose rows hold the tag of each key."""
-    return any(topic in p.topics and p.outbox_url is not None for p in settings.producers)
 
 
 def require_stored_shards(connections: Connections) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from reconciler.contract.secret import Secret, SecretText, secret_text
+from reconciler.policy.commit_evidence import CommitEvidence, CommitSource
 from reconciler.settings.schema import Settings
 from reconciler.sql import schema
 from reconciler.sql.engines import missing_driver
@@ -17,6 +18,7 @@ __all__ = [
     "FOLDED_REMEDY",
     "ConfiguredDatabase",
     "EvidenceDatabase",
+    "commit_evidence",
     "configured_databases",
     "inbox_databases",
     "named_database",
@@ -75,6 +77,23 @@ class ConfiguredDatabase:
         return missing_driver(self.url)
 
 
+def commit_evidence(settings: Settings) -> CommitEvidence:
+    """What proves commits: a section without outbox_url has its announcements alone."""
+    return CommitEvidence(
+        tuple(
+            CommitSource(
+                producer_group=producer.group,
+                topics=frozenset(producer.topics),
+                url=url,
+                setting=f"producers[{number}].outbox_url{_place(place, producer.outbox_urls)}",
+                answers_checks=producer.answer_checks,
+            )
+            for number, producer in enumerate(settings.producers)
+            for place, url in enumerate(producer.outbox_urls or (None,))
+        )
+    )
+
+
 def configured_databases(settings: Settings) -> list[ConfiguredDatabase]:
     """Every database, once for each tree: the ledger first, then outboxes, then inboxes."""
     ledger_url = settings.ledger.url
@@ -108,9 +127,8 @@ def outbox_databases(settings: Settings) -> list[EvidenceDatabase]:
     return _databases(
         "outbox",
         (
-            (producer.group, url, f"producers[{number}].outbox_url{_place(place, producer.outbox_urls)}")
-            for number, producer in enumerate(settings.producers)
-            for place, url in enumerate(producer.outbox_urls)
+            (source.producer_group, secret_text(url), source.setting)
+            for source, url in commit_evidence(settings).outboxes
         ),
     )
 

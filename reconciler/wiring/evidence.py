@@ -10,14 +10,14 @@ from reconciler.contract.subscription import Subscription
 from reconciler.errors import ConfigurationError, ReconcilerError
 from reconciler.evidence.brokers import RemotingBrokerEvidence
 from reconciler.evidence.inbox import SqlInboxEvidence
-from reconciler.evidence.outbox import ReadOutbox, SqlOutboxReader
+from reconciler.evidence.outbox import SqlOutboxReader
 from reconciler.evidence.outbox_inspection import ROWS_COUNTED_MAX, OtherGroup, OutboxInspector
 from reconciler.evidence.reused_offsets import ReusedOffsets
 from reconciler.evidence.witness_role import SWEEP_RIGHT, WitnessRole, read_role
 from reconciler.policy.ports import BrokerEvidence, InboxEvidence, OutboxEvidence
 from reconciler.sql.identity import read_identity
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.databases import configured_databases
+from reconciler.wiring.databases import commit_evidence, configured_databases
 from reconciler.wiring.subscriptions import subscription_of
 
 __all__ = [
@@ -55,11 +55,7 @@ def build_witnesses(connections: Connections) -> WitnessAdapters:
 
 def _open_outboxes(connections: Connections) -> SqlOutboxReader:
     outbox = SqlOutboxReader(
-        (
-            ReadOutbox(producer_group=p.group, topics=frozenset(p.topics), url=url)
-            for p in connections.settings.producers
-            for url in p.outbox_urls or (None,)
-        ),
+        commit_evidence(connections.settings).sources,
         statement_seconds=connections.statement_seconds,
         clock=connections.clock,
         skew_margin_seconds=connections.settings.rounds.skew_margin_seconds,

@@ -12,7 +12,7 @@ from reconciler.settings.schema import Settings
 from reconciler.sql.rights import Right, is_refused, refused_rights
 from reconciler.sql.tables import inbox_metadata, ledger_metadata, outbox_metadata
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.databases import ConfiguredDatabase, configured_databases
+from reconciler.wiring.databases import ConfiguredDatabase, commit_evidence, configured_databases
 
 #: What a database refuses, with its words.
 RefusedRights = Mapping[Right, str]
@@ -35,7 +35,7 @@ class NeededRights:
 
 def needed_rights(settings: Settings) -> list[NeededRights]:
     """One entry a database, however many sections of the settings name it."""
-    answering = {url for p in settings.producers if p.answer_checks for url in p.outbox_urls}
+    answering = {url for source, url in commit_evidence(settings).outboxes if source.answers_checks}
     return [_needed(database, answers_checks=database.url in answering) for database in configured_databases(settings)]
 
 

@@ -32,6 +32,7 @@ from reconciler.shards.memory import RedisShardMemory
 from reconciler.shards.round_leases import RedisRoundLeases
 from reconciler.shards.sets import RedisCommitSets
 from reconciler.wiring.connections import Connections
+from reconciler.wiring.databases import commit_evidence
 from reconciler.wiring.evidence import build_witnesses, inbox_evidence, reused_offsets
 from reconciler.wiring.history import SeveralSinks, history_generations
 from reconciler.wiring.metrics import Metering
@@ -48,10 +49,9 @@ def broker_repairs(connections: Connections) -> BrokerRepairs:
 
 def topic_plans(settings: Settings) -> list[TopicPlan]:
     """One plan a topic, with all its subscriptions: END and republish reach all of them."""
-    plans = []
+    plans, evidence = [], commit_evidence(settings)
     for topic in dict.fromkeys(s.topic for s in settings.subscriptions):
         configured = [s for s in settings.subscriptions if s.topic == topic]
-        groups = [p for p in settings.producers if topic in p.topics]
         plans.append(
             TopicPlan(
                 environment=settings.environment,
@@ -68,10 +68,9 @@ def topic_plans(settings: Settings) -> list[TopicPlan]:
                     )
                     for s in configured
                 ),
-                producer_groups=frozenset(p.group for p in groups),
+                evidence=evidence.of_topic(topic),
                 shards=settings.unique_key_topic.queues,
                 repair_order=tuple(configured[0].repair_order),
-                trust_announcements=not any(p.outbox_urls for p in groups),
             )
         )
     return plans

@@ -40,10 +40,11 @@ from reconciler.contract.verdicts import Verdict
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.errors import ReconcilerError
 from reconciler.evidence.inbox import SqlInboxEvidence
-from reconciler.evidence.outbox import ReadOutbox, SqlOutboxReader
+from reconciler.evidence.outbox import SqlOutboxReader
 from reconciler.evidence.outbox_inspection import OutboxInspector
 from reconciler.ledger.retention import SqlRetention
 from reconciler.ledger.sql_ledger import SqlLedger
+from reconciler.policy.commit_evidence import CommitSource
 from reconciler.policy.notices import Pace, after_standing, new_conversation
 from reconciler.policy.ports import (
     AnnouncementQueue,
@@ -221,7 +222,7 @@ def run(url: str) -> None:
         deleted = SqlRetention(ledger.database, keep_days=-1).delete_old(environment)
         counts = (deleted.candidates, deleted.repairs, deleted.rounds, deleted.quarantined, deleted.outages)
         assert (*counts, deleted.actions, deleted.jobs, deleted.notices) == (1, 1, 1, 1, 1, 1, 1, 2)
-        outbox = SqlOutboxReader([ReadOutbox(producer_group=GROUP, topics=frozenset({"ORDERS"}), url=url)])
+        outbox = SqlOutboxReader([CommitSource(producer_group=GROUP, topics=frozenset({"ORDERS"}), url=url)])
         stack.callback(outbox.close)
         for found in outbox.look_up("ORDERS", {next_key(): 0}).values():
             assert "denied" not in str(found), str(found)

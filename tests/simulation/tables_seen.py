@@ -13,11 +13,18 @@ from reconciler.contract.secret import Secret, revealed
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import DatabaseAway
 from reconciler.evidence.inbox import _NAMES, _answer, _combine, _place, _row
-from reconciler.evidence.outbox import Damage, ReadOutbox, SqlOutboxReader, _OutboxAnswer
+from reconciler.evidence.outbox import Damage, SqlOutboxReader, _OutboxAnswer
+from reconciler.policy.commit_evidence import CommitEvidence, CommitSource
 from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow
 from tests.simulation.inbox_database import GroupInboxes, InboxDatabase
 from tests.simulation.kernel import Process
 from tests.simulation.outbox_database import PRODUCER_GROUP, TOPIC, OutboxDatabase
+
+
+def commit_evidence(names: Sequence[str]) -> CommitEvidence:
+    """Of the producer group, as its settings have it: these outboxes, or the announcement alone."""
+    group, topics = PRODUCER_GROUP, frozenset({TOPIC})
+    return CommitEvidence(tuple(CommitSource(producer_group=group, topics=topics, url=u) for u in names or (None,)))
 
 
 class OutboxSeen(SqlOutboxReader):
@@ -26,9 +33,7 @@ class OutboxSeen(SqlOutboxReader):
     def __init__(self, process: Process, databases: Sequence[OutboxDatabase]) -> None:
         self._process = process
         self._seen = {database.name: database for database in databases}
-        self._outboxes = tuple(
-            ReadOutbox(producer_group=PRODUCER_GROUP, topics=frozenset({TOPIC}), url=name) for name in self._seen
-        )
+        self._sources = commit_evidence(list(self._seen)).sources
 
     def _ask(self, url: Secret | None, topic: str, keys: Sequence[str], now_ms: int | None) -> _OutboxAnswer:
         del now_ms  # replicas of this world have the clocks of their primaries

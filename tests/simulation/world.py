@@ -44,6 +44,7 @@ from tests.simulation.repairs_seen import end_answer
 from tests.simulation.rest import unrest
 from tests.simulation.strangers import Stranger
 from tests.simulation.swarm import Swarm
+from tests.simulation.tables_seen import commit_evidence
 from tests.simulation.troubles import Troubles
 from tests.simulation.witnesses import Cluster, ask
 
@@ -122,10 +123,9 @@ class World:
             environment=ENVIRONMENT,
             topic=TOPIC,
             subscriptions=tuple(self.subscription(group) for group in groups),
-            producer_groups=frozenset({PRODUCER_GROUP}),
+            evidence=commit_evidence([] if swarm.of("no outbox known") else names),
             shards=swarm.shards,
             repair_order=ORDERS[swarm.repair_order],
-            trust_announcements=bool(swarm.of("no outbox known")),
         )
         # The groups were there before there was a time since when a group answers for messages.
         self.ledger.rows.since_ms.update({one.subscription: EVERY_MESSAGE_MS for one in self.plan.subscriptions})

@@ -47,7 +47,7 @@ from reconciler.wiring.brokers import (
 from reconciler.wiring.check_services import check_services
 from reconciler.wiring.clocks import probe_brokers
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.databases import FOLDED_REMEDY, ConfiguredDatabase
+from reconciler.wiring.databases import FOLDED_REMEDY, ConfiguredDatabase, commit_evidence
 from reconciler.wiring.evidence import broker_evidence, shared_identity
 from reconciler.wiring.redis_safety import redis_findings
 from reconciler.wiring.rights import NeededRights, lacks_right, needed_rights
@@ -168,9 +168,8 @@ class _Doctor:
         for needed in needed_rights(settings):
             database = needed.database
             yield database.name, "", partial(self._database, needed)
-        for producer in settings.producers:
-            if not producer.outbox_urls:
-                yield f"outbox of {producer.group}", "", _weaker(f"outbox of {producer.group}", "outbox_url")
+        for group in commit_evidence(settings).without_outbox:
+            yield f"outbox of {group}", "", _weaker(f"outbox of {group}", "outbox_url")
         for s in settings.subscriptions:
             if not s.inbox_urls:
                 yield f"inbox of {s.topic}/{s.group}", "", _weaker(f"inbox of {s.topic}/{s.group}", "inbox_url")

@@ -34,7 +34,7 @@ from reconciler.policy.ports import Candidates, EnvironmentTraces, InboxEvidence
 from reconciler.policy.undecided_keys import UndecidedKeys, read_undecided, undecided_link
 from reconciler.wiring.brokers import QueueEnd, queue_ends
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.databases import outbox_databases
+from reconciler.wiring.databases import commit_evidence, outbox_databases
 from reconciler.wiring.environment import is_used_in_redis
 from reconciler.wiring.evidence import inspect_outbox
 
@@ -115,7 +115,8 @@ class Accounting:
         sweep = self._settings.sweep
         pace_ms = round((sweep.sweep_after_seconds + sweep.interval_seconds) * 1000)
         found: list[tuple[SecretText, OutboxReading | None, Link]] = []
-        of_topic = {(p.group, url) for p in self._settings.producers if topic in p.topics for url in p.outbox_urls}
+        outboxes = commit_evidence(self._settings).of_topic(topic).outboxes
+        of_topic = {(source.producer_group, url) for source, url in outboxes}
         for database in outbox_databases(self._settings):
             if (database.owner, database.url) not in of_topic:
                 continue

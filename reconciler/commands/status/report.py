@@ -405,7 +405,7 @@ def _status_of(
     subscription = plan.subscription
     pending, oldest_ms = _pending(assembly, topic.shards_of(subscription))
     watermark = assembly.witnesses.brokers.watermark(subscription)
-    weaker = [] if assembly.witnesses.outbox.is_configured(topic.topic) else [NO_OUTBOX]
+    weaker = [] if topic.evidence.has_outbox else [NO_OUTBOX]
     weaker += [] if assembly.witnesses.inbox.is_configured(subscription) else ["no inbox"]
     if accounting is not None:
         weaker += accounting.weaker(topic)

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from reconciler.clock import utc_text
-from reconciler.contract.secret import SecretText
+from reconciler.contract.secret import Secret
 from reconciler.errors import ReconcilerError
 from reconciler.policy.ports import count_text
 from reconciler.wiring.connections import Connections
+from reconciler.wiring.databases import commit_evidence
 from reconciler.wiring.evidence import OtherGroup, inspect_outbox
 
 #: A row that is younger may be announced by its own service.
@@ -33,10 +34,9 @@ def unswept(connections: Connections) -> Iterator[str]:
 
 def groups_of_nobody(connections: Connections) -> Iterator[tuple[Sequence[str], OtherGroup]]:
     """The groups that the settings have for an outbox, and one that they lack. An outbox that is away is left out."""
-    of_outbox: dict[SecretText, list[str]] = {}
-    for producer in connections.settings.producers:
-        for url in producer.outbox_urls:
-            of_outbox.setdefault(url, []).append(producer.group)
+    of_outbox: dict[Secret, list[str]] = {}
+    for source, url in commit_evidence(connections.settings).outboxes:
+        of_outbox.setdefault(url, []).append(source.producer_group)
     for url, groups in of_outbox.items():
         try:
             others = inspect_outbox(connections, url).of_others(groups)

@@ -101,7 +101,6 @@ class CaseFile(ABC):
     topic: TopicPlan
     #: Groups whose effect is asked for: one for a verdict, every one of the topic for a repair.
     plans: tuple[SubscriptionPlan, ...]
-    has_outbox: bool = True
     #: How far the clocks of two servers may differ.
     skew_margin_seconds: float = SKEW_MARGIN_SECONDS
     #: fileReservedTime of the brokers.
@@ -121,6 +120,11 @@ class CaseFile(ABC):
     @abstractmethod
     def not_before_ms(self, question: Question) -> int:
         """The time that a witness must have passed for its "not found" to count."""
+
+    @property
+    def has_outbox(self) -> bool:
+        """An outbox of the topic is configured."""
+        return self.topic.evidence.has_outbox
 
     @property
     def redis_now_ms(self) -> int | None:

@@ -7,17 +7,14 @@ its content.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from reconciler.clock import utc_text
-from reconciler.contract.properties import OUTBOX_MARK
 from reconciler.contract.tables import FORMER_NAMES_TOPIC, OutboxState
 from reconciler.contract.verdicts import VERDICTS_ON_THE_ROW, Verdict
 from reconciler.policy.evidence import (
     InboxRow,
     Lookup,
     OutboxRow,
-    Presence,
     QueuePosition,
     StoredMessage,
     TransactionState,
@@ -31,9 +28,6 @@ DEAD_LETTER = "dead-letter"
 #: Messages with a delay level, so also every retry, wait in this topic (TopicValidator.RMQ_SYS_SCHEDULE_TOPIC), from
 #: 5.0 also in the timer wheel's.
 DELAY_TOPICS = frozenset({"SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"})
-
-#: Characters of a half's mark that count: marks of plug-ins have 32, and anybody may write one.
-IDENTITY_CHARACTERS_MAX = 64
 
 #: `status` shows verdicts whose reason begins so.
 DOUBLE_EFFECT = "several inboxes of the group have this key: a double effect"
@@ -105,7 +99,7 @@ def disagreement(message: StoredMessage, *, topic: TopicPlan, row: OutboxRow | N
     if message.real_topic != topic.topic:
         return f"REAL_TOPIC is {message.real_topic}, expected {topic.topic}"
     if row is None:
-        if message.producer_group not in topic.producer_groups:
+        if message.producer_group not in topic.evidence.producer_groups:
             return f"PGROUP is {message.producer_group}, which is not configured for {topic.topic}"
         return None
     if message.producer_group != row.producer_group:
@@ -213,47 +207,6 @@ def contradiction(outbox: Lookup[OutboxRow] | None) -> str | None:
     else:
         return None
     return f"outboxes have committed rows of this key with different contents: {what}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamedOutbox:
-    """The outbox that a half names as the only one that can have its row."""
-
-    #: The half's mark: what `reconciler_outbox_identity` says there.
-    identity: str
-    producer_group: str
-    #: Where the half lies: broker@offset.
-    half_at: str
-
-
-def named_outboxes(halves: Lookup[StoredMessage], *, topic: TopicPlan) -> tuple[NamedOutbox, ...]:
-    """What the halves of a key say; one without a mark (an older plug-in, another client) says nothing."""
-    marked = [(half.properties.get(OUTBOX_MARK), half) for half in halves.records if half.real_topic == topic.topic]
-    return tuple(
-        NamedOutbox(
-            identity=mark[:IDENTITY_CHARACTERS_MAX],
-            producer_group=half.producer_group,
-            half_at=f"{half.broker}@{half.commit_log_offset}",
-        )
-        for mark, half in marked
-        if mark
-    )
-
-
-def missed_row(named: NamedOutbox, outbox: Lookup[OutboxRow] | None, *, topic: TopicPlan) -> str | None:
-    """Why a key without a committed row cannot be called rolled back: the half says where its row must be.
-
-    The outbox that it names has no row; or the half is one of a configured producer group, and no outbox that was asked
-    is the one that it names. None: nothing speaks against the absence.
-    """
-    answers = [one for one in outbox.answers if one.presence is Presence.ABSENT] if outbox is not None else []
-    said = f"the half of {named.producer_group} at {named.half_at} names its outbox"
-    for answer in answers:
-        if answer.identity is not None and answer.identity[:IDENTITY_CHARACTERS_MAX] == named.identity:
-            return f"{said}, which shows no row: a copy, or rows are hidden: {answer.witness}: {answer.detail}"
-    if outbox is not None and outbox.is_absent and named.producer_group in topic.producer_groups:
-        return f"{said} ({named.identity}), and no outbox_url leads to that one: {outbox.reason}"
-    return None
 
 
 def double_effect(inbox: Lookup[InboxRow]) -> str | None:

@@ -21,7 +21,6 @@ from reconciler.policy.inquiry.delivery import (
     disagreement,
     double_effect,
     kept_message,
-    missed_row,
     other_content,
     reach,
     suspicion,
@@ -260,14 +259,14 @@ def missed_commit(d: Suspect) -> Ruling | None:
     No verdict on such a key would be proved: a former primary, a clone and another schema answer as the outbox does.
     """
     for named in d.named_outboxes:
-        if (missed := missed_row(named, d.outbox, topic=d.topic)) is not None:
+        if (missed := d.topic.evidence.missed_row(named, d.outbox)) is not None:
             return Ruling(verdict=Verdict.UNKNOWN, reason=missed, undecided_by=Undecided.CONTRADICTION)
     return None
 
 
 def _trusted(d: Suspect) -> Answer:
     """No copy of it: without an outbox everything rests on the announcement from here on."""
-    if d.has_outbox or d.topic.trust_announcements:
+    if d.has_outbox or d.topic.evidence.trusts_announcements:
         return None
     return _unknown("no outbox is configured: the commit is unproved", Undecided.SET_UP)
 

@@ -7,9 +7,10 @@ from dataclasses import asdict, dataclass
 
 from reconciler.contract.tables import OutboxState
 from reconciler.contract.verdicts import QUARANTINING, SETTLING, Undecided, Verdict
+from reconciler.policy.commit_evidence import NamedOutbox, named_outboxes
 from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, StoredMessage
 from reconciler.policy.inquiry.case_file import CaseFile, GroupAnswers, Question
-from reconciler.policy.inquiry.delivery import NamedOutbox, difference, named_outboxes
+from reconciler.policy.inquiry.delivery import difference
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import WHENEVER_COMMITTED_MS, Candidate, Repair
 
@@ -82,7 +83,7 @@ class Suspect(CaseFile):
     def named_outboxes(self) -> tuple[NamedOutbox, ...]:
         """What halves say of the outbox: those that were looked at now, else the one that is on record."""
         if self.halves is not None:
-            return named_outboxes(self.halves, topic=self.topic)
+            return named_outboxes(self.halves, topic=self.topic.topic)
         noted = self.known.evidence.get(NAMED_OUTBOX) if self.known is not None else None
         if not isinstance(noted, Mapping):
             return ()

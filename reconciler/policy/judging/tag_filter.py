@@ -91,7 +91,7 @@ class TagFilter:
 
     def _compare(self, topic: TopicPlan, plan: SubscriptionPlan, keys: Sequence[str]) -> dict[str, bool | None]:
         """Members that are no keys go on, and all do where no outbox is configured any more."""
-        asked = [key for key in keys if is_unique_key(key)] if self._outbox.is_configured(topic.topic) else []
+        asked = [key for key in keys if is_unique_key(key)] if topic.evidence.has_outbox else []
         # No absence is believed here, so none has to be proved: what has no row goes on, to be judged.
         lookups = self._outbox.look_up(topic.topic, dict.fromkeys(asked, 0)) if asked else {}
         return {key: is_filtered_out(lookups[key], plan) if key in lookups else False for key in keys}

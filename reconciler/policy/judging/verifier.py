@@ -114,14 +114,13 @@ class Verifier:
         )
         self._brokers = brokers
         self._known_brokers = known_brokers
-        self._outbox = outbox
         self._inbox = inbox
         self._repairs = repairs
         self.rules = rules
 
     def is_weaker(self, topic: TopicPlan, plan: SubscriptionPlan) -> bool:
         """True if an outbox or inbox is missing by configuration."""
-        return not (self._outbox.is_configured(topic.topic) and self._inbox.is_configured(plan.subscription))
+        return not (topic.evidence.has_outbox and self._inbox.is_configured(plan.subscription))
 
     def recall_brokers(self, topic: TopicPlan) -> None:
         """Before anything is asked of brokers: those that have left the route count as witnesses, too.
@@ -169,7 +168,6 @@ class Verifier:
         has_inbox = self._inbox.is_configured(suspect.plan.subscription)
         return replace(
             suspect,
-            has_outbox=self._outbox.is_configured(suspect.topic.topic),
             skew_margin_seconds=self.rules.skew_margin_seconds,
             retention_seconds=self.rules.retention_seconds,
             of_group={suspect.plan.group: GroupAnswers(has_inbox=has_inbox)},

@@ -135,10 +135,6 @@ class OutboxEvidence(Protocol):
         proof."""
         ...
 
-    def is_configured(self, topic: str) -> bool:
-        """False: no outbox URL for the topic; the announcement is the only evidence, which every report says."""
-        ...
-
 
 class InboxEvidence(Protocol):
     """Consumers' inboxes, by SELECT only."""

@@ -175,7 +175,7 @@ def _too_often(case: RepairCase) -> RepairStep | None:
 
 def _commit_unproved(case: RepairCase) -> RepairStep | None:
     if not case.has_outbox:
-        return None if case.topic.trust_announcements else _wait(case, "no outbox is configured")
+        return None if case.topic.evidence.trusts_announcements else _wait(case, "no outbox is configured")
     if case.outbox_unknown is not None:
         return _wait(case, case.outbox_unknown)
     row = case.row

@@ -281,7 +281,6 @@ class Repairer:
         """With the verdict and the inbox of every group and the outbox, read after the claims."""
         keys = [repair.unique_key for repair in repairs]
         verdicts = {plan.group: self._candidates.of_keys(plan.subscription, keys) for plan in topic.subscriptions}
-        has_outbox = self._outbox.is_configured(topic.topic)
         of_group = {
             plan.group: GroupAnswers(has_inbox=self._inbox.is_configured(plan.subscription))
             for plan in topic.subscriptions
@@ -291,7 +290,6 @@ class Repairer:
                 unique_key=repair.unique_key,
                 topic=topic,
                 plans=topic.subscriptions,
-                has_outbox=has_outbox,
                 skew_margin_seconds=self._rules.skew_margin_seconds,
                 retention_seconds=self._rules.retention_seconds,
                 of_group=of_group,

@@ -10,6 +10,7 @@ from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.ledger.database import ROWS_A_STATEMENT
 from reconciler.ledger.sql_ledger import SqlLedger
+from reconciler.policy.commit_evidence import CommitEvidence
 from reconciler.policy.judging.earlier_since import EarlierSince
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from tests.contract.ledger.conftest import DatabaseWorld
@@ -89,7 +90,7 @@ def test_what_waits_under_the_old_name_beside_a_row_of_the_new_one_is_closed_wit
     assert {row.state for row in candidates.of_keys(new, [key(1), key(2)]).values()} == {CandidateState.OPEN}
     plan = SubscriptionPlan(subscription=old)
     topic = TopicPlan(
-        environment=world.environment, topic="ORDERS", subscriptions=(plan,), producer_groups=frozenset(), shards=8
+        environment=world.environment, topic="ORDERS", subscriptions=(plan,), evidence=CommitEvidence(()), shards=8
     )
     opened = EarlierSince(candidates, skew_margin_seconds=1.0)
     for _ in range(4):

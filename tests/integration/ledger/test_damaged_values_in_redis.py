@@ -11,6 +11,7 @@ from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard
 from reconciler.contract.unique_key import key_of, member_of
 from reconciler.errors import InvariantViolation
+from reconciler.policy.commit_evidence import CommitEvidence, CommitSource
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.shards.commit_samples import SAMPLE_MEMBERS, sample_commit_sets
 from tests.contract.ledger.rows import key, shard
@@ -92,7 +93,9 @@ def plan(of: Shard, shards: int) -> TopicPlan:
         environment=of.subscription.environment,
         topic=of.subscription.topic,
         subscriptions=(billing,),
-        producer_groups=frozenset({"PG"}),
+        evidence=CommitEvidence(
+            (CommitSource(producer_group="PG", topics=frozenset({of.subscription.topic}), url="sqlite://"),)
+        ),
         shards=shards,
     )
 

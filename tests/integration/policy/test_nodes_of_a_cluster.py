@@ -28,9 +28,10 @@ from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import DatabaseAway
 from reconciler.evidence.inbox import SqlInboxEvidence
-from reconciler.evidence.outbox import ReadOutbox, SqlOutboxReader
+from reconciler.evidence.outbox import SqlOutboxReader
 from reconciler.evidence.outbox_inspection import OutboxInspector
 from reconciler.evidence.witness_role import read_role
+from reconciler.policy.commit_evidence import CommitSource
 from reconciler.policy.evidence import Lookup, OutboxRow
 from reconciler.sql import tables
 from reconciler.sql.engines import open_engine, reading, writing
@@ -81,7 +82,7 @@ def let_go_once_it_waits(databases: Databases, text: str = "reconciler_outbox") 
 
 def reader_of(databases: Databases) -> SqlOutboxReader:
     """On the second node, with a short deadline."""
-    read = ReadOutbox(producer_group=PRODUCER_GROUP, topics=TOPICS, url=databases.replica_url)
+    read = CommitSource(producer_group=PRODUCER_GROUP, topics=TOPICS, url=databases.replica_url)
     return SqlOutboxReader([read], statement_seconds=SECONDS)
 
 

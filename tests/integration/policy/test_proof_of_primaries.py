@@ -14,8 +14,9 @@ from checkback_producers.outbox import SqlOutbox
 from checkback_producers.sweeper import OutboxSource, Sweeper
 from reconciler.errors import ConfigurationError
 from reconciler.evidence.inbox import SqlInboxEvidence
-from reconciler.evidence.outbox import ReadOutbox, SqlOutboxReader
+from reconciler.evidence.outbox import SqlOutboxReader
 from reconciler.evidence.witness_role import read_role
+from reconciler.policy.commit_evidence import CommitSource
 from reconciler.sql import schema, tables
 from reconciler.sql.engines import open_engine, reading, writing
 from reconciler.sql.identity import read_identity
@@ -131,7 +132,7 @@ def test_without_the_rights_and_the_column_of_this_release_a_primary_still_prove
         connection.exec_driver_sql("ALTER TABLE reconciler_outbox_identity DROP COLUMN swept_at_ms")
     engine.dispose()
     url = login_of(outbox_url, "SELECT ON reconciler_outbox")
-    read = ReadOutbox(producer_group=GROUP, topics=frozenset({TOPIC}), url=url)
+    read = CommitSource(producer_group=GROUP, topics=frozenset({TOPIC}), url=url)
     with closing(SqlOutboxReader([read])) as reader:
         assert reader.look_up(TOPIC, {KEY: 2**62})[KEY].is_absent
     with role_of(url) as database:
@@ -141,7 +142,7 @@ def test_without_the_rights_and_the_column_of_this_release_a_primary_still_prove
 
 def test_a_right_that_was_taken_away_is_missed_once_and_not_for_ever(outbox_url: str) -> None:
     url = login_of(outbox_url, "SELECT ON reconciler_outbox", "SELECT ON reconciler_outbox_identity")
-    read = ReadOutbox(producer_group=GROUP, topics=frozenset({TOPIC}), url=url)
+    read = CommitSource(producer_group=GROUP, topics=frozenset({TOPIC}), url=url)
     engine = open_engine(outbox_url)
     with closing(SqlOutboxReader([read])) as reader:
         assert reader.look_up(TOPIC, {KEY: 1})[KEY].is_absent

@@ -19,7 +19,8 @@ from reconciler.clock import ManualClock
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.evidence.inbox import SqlInboxEvidence
-from reconciler.evidence.outbox import ReadOutbox, SqlOutboxReader
+from reconciler.evidence.outbox import SqlOutboxReader
+from reconciler.policy.commit_evidence import CommitSource
 from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow
 from reconciler.policy.round import ReconcileRound
 from reconciler.sql import schema, tables
@@ -99,7 +100,7 @@ class Databases:
         self.primary = open_engine(self.url)
         self.engine = open_engine(self.replica_url, read_only=True)
         self.reader = SqlOutboxReader(
-            [ReadOutbox(producer_group=PRODUCER_GROUP, topics=frozenset({TOPIC}), url=self.replica_url)]
+            [CommitSource(producer_group=PRODUCER_GROUP, topics=frozenset({TOPIC}), url=self.replica_url)]
         )
 
     def close(self) -> None:
@@ -216,7 +217,7 @@ HOUR_MS = 3_600_000
 
 
 def reader_of(url: str, clock: ManualClock) -> SqlOutboxReader:
-    return SqlOutboxReader([ReadOutbox(producer_group="g", topics=frozenset({TOPIC}), url=url)], clock=clock)
+    return SqlOutboxReader([CommitSource(producer_group="g", topics=frozenset({TOPIC}), url=url)], clock=clock)
 
 
 def test_a_replica_whose_sign_of_life_is_an_hour_ahead_denies_a_commit_that_it_lacks(databases: Databases) -> None:
@@ -291,7 +292,7 @@ def test_a_tombstone_on_a_replica_is_final_however_old_the_replica_is(databases:
 
 def test_the_primary_proves_absence_whenever_the_key_was_announced(databases: Databases) -> None:
     with closing(
-        SqlOutboxReader([ReadOutbox(producer_group="g", topics=frozenset({TOPIC}), url=databases.url)])
+        SqlOutboxReader([CommitSource(producer_group="g", topics=frozenset({TOPIC}), url=databases.url)])
     ) as reader:
         assert reader.look_up(TOPIC, {key(1): 2**62})[key(1)].is_absent
     evidence = SqlInboxEvidence({World().subscriptions[0]: [databases.primary]})

@@ -16,8 +16,9 @@ from reconciler.contract.properties import OUTBOX_MARK
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Undecided, Verdict
 from reconciler.evidence.inbox import SqlInboxEvidence
-from reconciler.evidence.outbox import ReadOutbox, SqlOutboxReader
+from reconciler.evidence.outbox import SqlOutboxReader
 from reconciler.evidence.witness_role import read_role
+from reconciler.policy.commit_evidence import CommitSource
 from reconciler.policy.evidence import OutboxRow
 from reconciler.policy.judging.suspect import undecided_by
 from reconciler.policy.ports import WHENEVER_COMMITTED_MS
@@ -50,7 +51,7 @@ SHOWING = (
 def reader_of(*urls: str) -> Iterator[SqlOutboxReader]:
     """The outboxes of one producer group."""
     topics = frozenset({TOPIC})
-    reads = [ReadOutbox(producer_group=PRODUCER_GROUP, topics=topics, url=url) for url in urls]
+    reads = [CommitSource(producer_group=PRODUCER_GROUP, topics=topics, url=url) for url in urls]
     with closing(SqlOutboxReader(reads)) as reader:
         yield reader
 

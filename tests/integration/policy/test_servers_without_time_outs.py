@@ -11,7 +11,8 @@ import sqlalchemy as sa
 
 from reconciler.commands.doctor.checks import examine
 from reconciler.errors import ConfigurationError
-from reconciler.evidence.outbox import ReadOutbox, SqlOutboxReader
+from reconciler.evidence.outbox import SqlOutboxReader
+from reconciler.policy.commit_evidence import CommitSource
 from reconciler.settings.schema import Settings
 from reconciler.sql import schema
 from reconciler.sql.engines import close_engine, open_engine
@@ -49,7 +50,7 @@ def test_a_server_that_refuses_the_setting_is_asked_as_before_and_told_once(
 ) -> None:
     url = refusing.create_database()
     schema.upgrade(url, "outbox")
-    read = ReadOutbox(producer_group="orders", topics=frozenset({TOPIC}), url=url)
+    read = CommitSource(producer_group="orders", topics=frozenset({TOPIC}), url=url)
     with caplog.at_level(logging.WARNING), closing(SqlOutboxReader([read])) as reader:
         assert reader.look_up(TOPIC, {"A" * 32: 0})["A" * 32].is_absent
     assert caplog.text.count("statements_not_ended") == 1
@@ -94,7 +95,7 @@ def refused_url(postgres_server: PostgresServer) -> Iterator[str]:
 def test_a_postgresql_product_without_the_setting_is_asked_as_before_and_told_once(
     refused_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    read = ReadOutbox(producer_group="orders", topics=frozenset({TOPIC}), url=refused_url)
+    read = CommitSource(producer_group="orders", topics=frozenset({TOPIC}), url=refused_url)
     with caplog.at_level(logging.WARNING), closing(SqlOutboxReader([read])) as reader:
         for _ in range(3):
             assert reader.look_up(TOPIC, {"A" * 32: 0})["A" * 32].is_absent

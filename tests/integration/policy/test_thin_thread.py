@@ -28,6 +28,7 @@ from reconciler.embedded.settings import BrokerSettings
 from reconciler.evidence.brokers import RemotingBrokerEvidence
 from reconciler.evidence.repairs import RemotingBrokerRepairs
 from reconciler.policy.brakes import BreakerRules, CircuitBreaker
+from reconciler.policy.commit_evidence import CommitEvidence, CommitSource
 from reconciler.policy.dismissal import KeyAsSeen
 from reconciler.policy.evidence import OutboxRow, StoredMessage
 from reconciler.policy.judging.candidates import CandidateSelector, SelectionRules
@@ -194,7 +195,7 @@ def build(
         subscriptions=(
             SubscriptionPlan(subscription=subscription, grace_period_seconds=0.3, since_ms=EVERY_MESSAGE_MS),
         ),
-        producer_groups=frozenset({PRODUCERS}),
+        evidence=CommitEvidence((CommitSource(producer_group=PRODUCERS, topics=frozenset({TOPIC}), url="sqlite://"),)),
         shards=2,
         repair_order=order,
     )

@@ -10,7 +10,8 @@ import pytest
 import sqlalchemy as sa
 
 from reconciler.errors import DatabaseSilent, StatementTooSlow
-from reconciler.evidence.outbox import ReadOutbox, SqlOutboxReader
+from reconciler.evidence.outbox import SqlOutboxReader
+from reconciler.policy.commit_evidence import CommitSource
 from reconciler.silence import PAUSES
 from reconciler.sql import schema, tables
 from reconciler.sql.engines import open_engine, reading, writing
@@ -71,8 +72,8 @@ def test_a_database_that_stands_still_costs_its_own_keys_their_answer_and_its_si
     put(healthy_url, key(1))
     put(standing_url, key(2))
     outboxes = [
-        ReadOutbox(producer_group="standing", topics=frozenset({TOPIC}), url=standing_url),
-        ReadOutbox(producer_group="healthy", topics=frozenset({TOPIC}), url=healthy_url),
+        CommitSource(producer_group="standing", topics=frozenset({TOPIC}), url=standing_url),
+        CommitSource(producer_group="healthy", topics=frozenset({TOPIC}), url=healthy_url),
     ]
     asked = {key(1): 0, key(2): 0}
     with closing(SqlOutboxReader(outboxes, statement_seconds=STATEMENT_SECONDS)) as reader:

@@ -14,7 +14,8 @@ from checkback_producers.outbox import SqlOutbox
 from reconciler.audit.collect.database import reading
 from reconciler.audit.collect.sources import parse_sources
 from reconciler.errors import MalformedInput
-from reconciler.evidence.outbox import ReadOutbox, SqlOutboxReader
+from reconciler.evidence.outbox import SqlOutboxReader
+from reconciler.policy.commit_evidence import CommitSource
 from reconciler.policy.evidence import Presence
 from reconciler.sql import schema
 from tests.services.pgbouncer import PgBouncer
@@ -53,7 +54,7 @@ def test_a_text_in_another_encoding_is_damage_of_its_row_alone(world: World, url
     world.insert_row(damaged)
     write_tag(url, sound, "支付".encode())
     write_tag(url, damaged, b"pay\xe9")
-    with closing(SqlOutboxReader([ReadOutbox(producer_group=GROUP, topics=frozenset({TOPIC}), url=url)])) as reader:
+    with closing(SqlOutboxReader([CommitSource(producer_group=GROUP, topics=frozenset({TOPIC}), url=url)])) as reader:
         found = reader.look_up(TOPIC, dict.fromkeys((sound, damaged), 0))
     assert [row.tag for row in found[sound].records] == ["支付"]
     assert found[damaged].presence is Presence.UNKNOWN

@@ -48,9 +48,6 @@ class Readings:
             **({self.key: self.answer} if self.key in keys else {}),
         }
 
-    def is_configured(self, topic: str) -> bool:
-        return bool(self.outbox.is_configured(topic))
-
 
 def run(answer: Lookup[Any], rounds: int) -> tuple[World, str, str]:
     """A damaged and a lost message, and rounds of five seconds."""

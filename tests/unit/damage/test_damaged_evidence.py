@@ -19,7 +19,8 @@ from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import INBOX, OUTBOX
 from reconciler.errors import MalformedInput
 from reconciler.evidence.inbox import SqlInboxEvidence
-from reconciler.evidence.outbox import ReadOutbox, SqlOutboxReader
+from reconciler.evidence.outbox import SqlOutboxReader
+from reconciler.policy.commit_evidence import CommitSource
 from reconciler.policy.evidence import Presence
 from reconciler.policy.sweeping import OutboxFact, SweepRules, SweptSubscription
 from reconciler.sql.engines import open_engine
@@ -65,7 +66,7 @@ def path(filled: Path, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(("table", "column", "value"), cases(OUTBOX, without=WITHOUT))
 def test_a_damaged_outbox_row_hides_no_other_row(path: Path, table: Table, column: Column, value: Any) -> None:
     damage(path, table, column, value, where="unique_key = ?", arguments=(BAD,))
-    group = ReadOutbox(producer_group="PG", topics=frozenset({"ORDERS"}), url=f"sqlite:///{path}")
+    group = CommitSource(producer_group="PG", topics=frozenset({"ORDERS"}), url=f"sqlite:///{path}")
     reader = SqlOutboxReader([group])
     found = reader.look_up("ORDERS", dict.fromkeys(KEYS, 0))
     reader.close()

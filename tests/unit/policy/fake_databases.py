@@ -37,11 +37,6 @@ class FakeOutbox:
             return Lookup.unknown("outbox", "not proved to be a primary")
         return _lookup(row)
 
-    def is_configured(self, topic: str) -> bool:
-        """As set."""
-        del topic
-        return self.configured
-
 
 class FakeInbox:
     """InboxEvidence over all groups."""

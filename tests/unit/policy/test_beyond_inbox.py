@@ -59,7 +59,6 @@ def test_the_last_moment_for_a_repair(age: float, sends: int) -> None:
 
 def test_a_half_without_an_outbox_counts_from_its_birth() -> None:
     world = World(shards=1, inbox_keep_seconds={"billing": KEEP}, trust_announcements=True)
-    world.outbox.configured = False
     world.broker.send_half(key(1))
     world.clock.advance(KEEP)
     world.announce(key(1))

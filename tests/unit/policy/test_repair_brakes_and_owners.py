@@ -273,7 +273,8 @@ def test_key_without_a_loss_has_nothing_to_repair() -> None:
 def test_without_an_outbox_trusted_announcements_repair_and_others_never() -> None:
     for trusts in (True, False):
         world = World(trust_announcements=trusts)
-        world.outbox.configured = False
+        if not trusts:
+            world.without_evidence()
         world.broker.send_half(key(1))
         world.announce(key(1))
         process = world.process()
@@ -286,7 +287,6 @@ def test_without_an_outbox_trusted_announcements_repair_and_others_never() -> No
 
 def test_without_an_outbox_the_copy_tells_which_groups_want_it() -> None:
     world = World(trust_announcements=True, groups=("billing", "refunds"), tags={"refunds": frozenset({"refund"})})
-    world.outbox.configured = False
     world.broker.send_half(key(1))
     world.announce(key(1))
     world.rounds(world.process(), 16)

@@ -42,9 +42,6 @@ class Counted:
         self.asked: list[int] = []
         world.outbox = self  # type: ignore[assignment]  # the port is all that rounds need
 
-    def is_configured(self, topic: str) -> bool:
-        return self._outbox.is_configured(topic)
-
     def look_up(
         self, topic: str, not_before_ms: Mapping[str, int], *, now_ms: int | None = None
     ) -> Mapping[str, Lookup[OutboxRow]]:
@@ -211,7 +208,7 @@ def test_committed_rows_that_contradict_each_other_are_left_to_the_verdict() -> 
 def test_where_no_outbox_is_configured_any_more_keys_go_on_as_candidates() -> None:
     world = filtering()
     world.announce(key(1), tag="noise")
-    world.outbox.configured = False
+    world.without_evidence()
     world.rounds(world.process(), 1)
     assert apart(world) == set()
     assert world.pending() == [key(1)]

@@ -90,7 +90,7 @@ def test_five_minutes_count_from_the_end_that_a_verdict_names() -> None:
 
 
 def in_the_weaker_mode(world: World) -> None:
-    world.outbox.configured = False
+    world.without_evidence()
 
 
 def without_an_inbox(world: World) -> None:

@@ -249,7 +249,7 @@ def test_tag_of_the_copy_decides_only_where_there_is_no_outbox() -> None:
     del world.outbox.rows[lost]
     world.outbox.away = False
     assert judged(world, lost).verdict is Verdict.REJECTED, "which is looked at again when it is announced again"
-    world.outbox.configured = False
+    world.without_evidence()
     assert judged(world, lost).verdict is Verdict.FILTERED
 
 

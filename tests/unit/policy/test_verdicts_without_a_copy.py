@@ -133,7 +133,8 @@ def test_without_an_outbox_nothing_is_lost_unless_announcements_are_trusted() ->
     for trusts, verdict in ((False, "UNKNOWN"), (True, "LOST_CONFIRM")):
         world = World(trust_announcements=trusts)
         lost = world.lose(1)
-        world.outbox.configured = False
+        if not trusts:
+            world.without_evidence()
         verification = judged(world, lost)
         assert verification.verdict == verdict
         assert verification.evidence["weaker"] is True
@@ -143,7 +144,6 @@ def test_without_an_outbox_nothing_is_lost_unless_announcements_are_trusted() ->
 @pytest.mark.parametrize(("rung", "loss"), [("half", "LOST_CONFIRM"), ("parked", "PARKED")])
 def test_without_an_outbox_the_half_tells_the_tag(rung: str, loss: str, tag: str) -> None:
     world = World(trust_announcements=True, tags={"billing": frozenset({"paid"})})
-    world.outbox.configured = False
     half = world.broker.send_half(key(1), tag=tag)
     if rung == "parked":
         world.broker.parked, world.broker.halves = [half], []
@@ -152,7 +152,6 @@ def test_without_an_outbox_the_half_tells_the_tag(rung: str, loss: str, tag: str
 
 def test_without_an_outbox_only_configured_producer_groups_are_believed() -> None:
     world = World(trust_announcements=True)
-    world.outbox.configured = False
     world.broker.send_half(key(1), group="stranger")
     assert judged(world, key(1)).verdict is Verdict.COLLISION
 

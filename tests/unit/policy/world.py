@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from reconciler.clock import ManualClock
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import EVERY_GROUP, REPAIR_ORDER_DEFAULT, OutboxState, Rung
 from reconciler.policy.brakes import BreakerRules, CircuitBreaker
+from reconciler.policy.commit_evidence import CommitEvidence, CommitSource
 from reconciler.policy.events import Event
 from reconciler.policy.evidence import InboxRow, OutboxRow, StoredMessage
 from reconciler.policy.judging.candidates import CandidateSelector, SelectionRules
@@ -106,6 +108,11 @@ class WrongClock(ManualClock):
         return self._right.monotonic_seconds()
 
 
+def evidence(url: str | None) -> CommitEvidence:
+    """Of the producer group. None: the announcement alone."""
+    return CommitEvidence((CommitSource(producer_group=PRODUCER_GROUP, topics=frozenset({TOPIC}), url=url),))
+
+
 class World:
     """Everything outside the reconciler, and the reconciler's processes."""
 
@@ -131,6 +138,7 @@ class World:
         self.clock = ManualClock()
         self.broker = FakeBroker(self.clock)
         self.outbox = FakeOutbox()
+        self.outbox.configured = not trust_announcements
         self.inbox = FakeInbox()
         self.ledger_clock = WrongClock(self.clock)
         self.ledger = MemoryLedger(self.ledger_clock)
@@ -151,16 +159,20 @@ class World:
                 )
                 for s in self.subscriptions
             ),
-            producer_groups=frozenset({PRODUCER_GROUP}),
+            evidence=evidence(None if trust_announcements else "sqlite://"),
             shards=shards,
             repair_order=repair_order,
-            trust_announcements=trust_announcements,
         )
         self.selection = selection or SelectionRules(skew_margin_seconds=skew)
         self.verify_rules = verify or VerifyRules(skew_margin_seconds=skew)
         self.repair_rules = repair or RepairRules(verify_after_seconds=4.0, claim_lease_seconds=20.0)
         self.breaker_rules = breaker or BreakerRules()
         self.deliveries: list[tuple[str, str]] = []
+
+    def without_evidence(self) -> None:
+        """Neither an outbox nor the weaker mode is configured."""
+        self.outbox.configured = False
+        self.topic = replace(self.topic, evidence=CommitEvidence(()))
 
     # ---- the outside
 

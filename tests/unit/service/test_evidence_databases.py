@@ -98,7 +98,7 @@ def test_a_database_that_is_away_is_told_though_another_of_its_group_answers(tmp
 def test_an_absence_needs_every_database_of_the_list(tmp_path: Path) -> None:
     first, second = outbox_at(tmp_path / "first.db"), outbox_at(tmp_path / "second.db")
     settings = settings_with({"outbox_url": [first, second]})
-    assert not topic_plans(settings)[0].trust_announcements
+    assert not topic_plans(settings)[0].evidence.trusts_announcements
     with Connections(settings) as connections:
         assert build_witnesses(connections).outbox.look_up("ORDERS", {KEY: 0})[KEY].is_absent
         (tmp_path / "second.db").unlink()

@@ -77,7 +77,7 @@ def test_topic_has_one_plan_with_all_its_groups(settings: Settings) -> None:
     assert orders.environment == "test"
     assert orders.shards == 4
     assert orders.repair_order == (Rung.REPUBLISH, Rung.HAND_OVER)
-    assert orders.producer_groups == {"orders", "shop"}
+    assert orders.evidence.producer_groups == {"orders", "shop"}
     assert orders.grace_period_seconds == 9
     assert billing.grace_period_seconds == 7
     assert billing.tags == frozenset({"paid", "cancelled"})
@@ -86,7 +86,7 @@ def test_topic_has_one_plan_with_all_its_groups(settings: Settings) -> None:
 
 
 def test_announcement_is_trusted_only_where_no_producer_of_the_topic_has_an_outbox(settings: Settings) -> None:
-    trusts = {plan.topic: plan.trust_announcements for plan in topic_plans(settings)}
+    trusts = {plan.topic: plan.evidence.trusts_announcements for plan in topic_plans(settings)}
     assert trusts == {"ORDERS": False, "REFUNDS": False, "EVENTS": True}
 
 

@@ -1,0 +1,107 @@
+"""What proves that a message was committed: the outboxes of its topic's producer groups, or the announcement alone.
+
+`reconciler/wiring/databases.py` makes it from the settings. Nothing else tells whether an announcement is trusted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from reconciler.contract.properties import OUTBOX_MARK
+from reconciler.contract.secret import Secret
+from reconciler.policy.evidence import Lookup, OutboxRow, Presence, StoredMessage
+
+#: Characters of a half's mark that count: marks of plug-ins have 32, and anybody may write one.
+IDENTITY_CHARACTERS_MAX = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitSource:
+    """One source of evidence for the commits of a producer group. A group may have several."""
+
+    producer_group: str
+    topics: frozenset[str]
+    #: The database of its outbox. None: the announcement alone, because no outbox can be read.
+    url: Secret | None = field(repr=False)
+    #: Where the settings name the database.
+    setting: str = ""
+    #: `sweep` answers the check-backs of the group.
+    answers_checks: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedOutbox:
+    """The outbox that a half names as the only one that can have its row."""
+
+    #: The half's mark: what `reconciler_outbox_identity` says there.
+    identity: str
+    producer_group: str
+    #: Where the half lies: broker@offset.
+    half_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommitEvidence:
+    """Every source, in the order of the settings."""
+
+    sources: tuple[CommitSource, ...]
+
+    def of_topic(self, topic: str) -> CommitEvidence:
+        """The sources of the groups that send to the topic."""
+        return CommitEvidence(tuple(source for source in self.sources if topic in source.topics))
+
+    @property
+    def outboxes(self) -> Iterator[tuple[CommitSource, Secret]]:
+        """Sources that are an outbox, with its URL."""
+        return ((source, source.url) for source in self.sources if source.url is not None)
+
+    @property
+    def has_outbox(self) -> bool:
+        """An outbox proves a commit, and every source must answer before one is called missing."""
+        return any(self.outboxes)
+
+    @property
+    def trusts_announcements(self) -> bool:
+        """The declared weaker mode: the announcement counts as the evidence of the commit. Without any source nothing
+        is evidence."""
+        return bool(self.sources) and not self.has_outbox
+
+    @property
+    def without_outbox(self) -> tuple[str, ...]:
+        """The producer group of each source that is no outbox."""
+        return tuple(source.producer_group for source in self.sources if source.url is None)
+
+    @property
+    def producer_groups(self) -> frozenset[str]:
+        """Groups that may own a half."""
+        return frozenset(source.producer_group for source in self.sources)
+
+    def missed_row(self, named: NamedOutbox, outbox: Lookup[OutboxRow] | None) -> str | None:
+        """Why a key without a committed row cannot be called rolled back: the half says where its row must be.
+
+        The outbox that it names has no row; or the half is one of a configured producer group, and no outbox that was
+        asked is the one that it names. None: nothing speaks against the absence.
+        """
+        answers = [one for one in outbox.answers if one.presence is Presence.ABSENT] if outbox is not None else []
+        said = f"the half of {named.producer_group} at {named.half_at} names its outbox"
+        for answer in answers:
+            if answer.identity is not None and answer.identity[:IDENTITY_CHARACTERS_MAX] == named.identity:
+                return f"{said}, which shows no row: a copy, or rows are hidden: {answer.witness}: {answer.detail}"
+        if outbox is not None and outbox.is_absent and named.producer_group in self.producer_groups:
+            return f"{said} ({named.identity}), and no outbox_url leads to that one: {outbox.reason}"
+        return None
+
+
+def named_outboxes(halves: Lookup[StoredMessage], *, topic: str) -> tuple[NamedOutbox, ...]:
+    """What the halves of a key say; one without a mark (an older plug-in, another client) says nothing."""
+    marked = [(half.properties.get(OUTBOX_MARK), half) for half in halves.records if half.real_topic == topic]
+    return tuple(
+        NamedOutbox(
+            identity=mark[:IDENTITY_CHARACTERS_MAX],
+            producer_group=half.producer_group,
+            half_at=f"{half.broker}@{half.commit_log_offset}",
+        )
+        for mark, half in marked
+        if mark
+    )
