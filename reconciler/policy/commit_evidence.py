@@ -1,6 +1,6 @@
-"""What proves that a message was committed: the outboxes of its topic's producer groups, or the announcement alone.
+"""What proves a commit: an outbox of the producer group, or the announcement alone. What proves an effect: an inbox.
 
-`reconciler/wiring/databases.py` makes it from the settings. Nothing else tells whether an announcement is trusted.
+`reconciler/wiring/databases.py` makes both from the settings. Nothing else tells whether an announcement is trusted.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from reconciler.contract.properties import OUTBOX_MARK
 from reconciler.contract.secret import Secret
+from reconciler.contract.subscription import Subscription
 from reconciler.policy.evidence import Lookup, OutboxRow, Presence, StoredMessage
 
 #: Characters of a half's mark that count: marks of plug-ins have 32, and anybody may write one.
@@ -91,6 +92,33 @@ class CommitEvidence:
         if outbox is not None and outbox.is_absent and named.producer_group in self.producer_groups:
             return f"{said} ({named.identity}), and no outbox_url leads to that one: {outbox.reason}"
         return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectSource:
+    """One source of evidence for the effects of a subscription. A subscription may have several."""
+
+    subscription: Subscription
+    #: The database of its inbox. None: its effects cannot be known.
+    url: Secret | None = field(repr=False)
+    #: Where the settings name the database.
+    setting: str
+
+
+@dataclass(frozen=True, slots=True)
+class EffectEvidence:
+    """Every source, in the order of the settings."""
+
+    sources: tuple[EffectSource, ...]
+
+    @property
+    def inboxes(self) -> Iterator[tuple[EffectSource, Secret]]:
+        """Sources that are an inbox, with its URL."""
+        return ((source, source.url) for source in self.sources if source.url is not None)
+
+    def inboxes_of(self, subscription: Subscription) -> tuple[Secret, ...]:
+        """The databases of the subscription's inbox; none: effects cannot be known."""
+        return tuple(url for source, url in self.inboxes if source.subscription == subscription)
 
 
 def named_outboxes(halves: Lookup[StoredMessage], *, topic: str) -> tuple[NamedOutbox, ...]:

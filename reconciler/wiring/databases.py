@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from reconciler.contract.secret import Secret, SecretText, secret_text
-from reconciler.policy.commit_evidence import CommitEvidence, CommitSource
+from reconciler.policy.commit_evidence import CommitEvidence, CommitSource, EffectEvidence, EffectSource
 from reconciler.settings.schema import Settings
 from reconciler.sql import schema
 from reconciler.sql.engines import missing_driver
 from reconciler.sql.folded_names import FOLDED_REMEDY, folded_columns
 from reconciler.wiring.connections import Connections
+from reconciler.wiring.subscriptions import subscription_of
 
 __all__ = [
     "FOLDED_REMEDY",
@@ -20,6 +21,7 @@ __all__ = [
     "EvidenceDatabase",
     "commit_evidence",
     "configured_databases",
+    "effect_evidence",
     "inbox_databases",
     "named_database",
     "outbox_databases",
@@ -94,6 +96,21 @@ def commit_evidence(settings: Settings) -> CommitEvidence:
     )
 
 
+def effect_evidence(settings: Settings) -> EffectEvidence:
+    """What proves effects: those of a section without inbox_url are unknown."""
+    return EffectEvidence(
+        tuple(
+            EffectSource(
+                subscription=subscription_of(settings, configured),
+                url=url,
+                setting=f"subscriptions[{number}].inbox_url{_place(place, configured.inbox_urls)}",
+            )
+            for number, configured in enumerate(settings.subscriptions)
+            for place, url in enumerate(configured.inbox_urls or (None,))
+        )
+    )
+
+
 def configured_databases(settings: Settings) -> list[ConfiguredDatabase]:
     """Every database, once for each tree: the ledger first, then outboxes, then inboxes."""
     ledger_url = settings.ledger.url
@@ -138,9 +155,8 @@ def inbox_databases(settings: Settings) -> list[EvidenceDatabase]:
     return _databases(
         "inbox",
         (
-            (f"{s.topic}/{s.group}", url, f"subscriptions[{number}].inbox_url{_place(place, s.inbox_urls)}")
-            for number, s in enumerate(settings.subscriptions)
-            for place, url in enumerate(s.inbox_urls)
+            (str(source.subscription), secret_text(url), source.setting)
+            for source, url in effect_evidence(settings).inboxes
         ),
     )
 

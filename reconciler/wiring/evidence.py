@@ -17,8 +17,7 @@ from reconciler.evidence.witness_role import SWEEP_RIGHT, WitnessRole, read_role
 from reconciler.policy.ports import BrokerEvidence, InboxEvidence, OutboxEvidence
 from reconciler.sql.identity import read_identity
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.databases import commit_evidence, configured_databases
-from reconciler.wiring.subscriptions import subscription_of
+from reconciler.wiring.databases import commit_evidence, configured_databases, effect_evidence
 
 __all__ = [
     "ROWS_COUNTED_MAX",
@@ -87,11 +86,10 @@ def reused_offsets(connections: Connections) -> ReusedOffsets:
 def inbox_evidence(connections: Connections, *, group: str | None = None) -> SqlInboxEvidence:
     """The inboxes of all subscriptions that have one. `group`: for rows of this group, in the inboxes of all that read
     the same topic."""
-    settings = connections.settings
     urls: dict[Subscription, list[Secret]] = {}
-    for s in settings.subscriptions:
-        of = subscription_of(settings, s)
-        urls.setdefault(of if group is None else replace(of, group=group), []).extend(s.inbox_urls)
+    for source, url in effect_evidence(connections.settings).inboxes:
+        of = source.subscription if group is None else replace(source.subscription, group=group)
+        urls.setdefault(of, []).append(url)
     return SqlInboxEvidence(
         {of: [connections.engine(url, read_only=True) for url in dict.fromkeys(its)] for of, its in urls.items()}
     )

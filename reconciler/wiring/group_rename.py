@@ -21,7 +21,9 @@ from reconciler.shards.round_leases import RedisRoundLeases
 from reconciler.sql.renamed_group import RenamedRows, RowsToCopy
 from reconciler.wiring.brokers import masters
 from reconciler.wiring.connections import Connections
+from reconciler.wiring.databases import effect_evidence
 from reconciler.wiring.evidence import broker_evidence
+from reconciler.wiring.subscriptions import subscription_of
 
 __all__ = ["GroupOnBrokers", "GroupQueue", "RenamedRows", "RowsToCopy", "WaitingRetries", "renamed_rows", "sections_of"]
 
@@ -39,9 +41,11 @@ def renamed_rows(
 ) -> tuple[Sequence[RenamedRows], Sequence[RenamedRows]]:
     """Every inbox of the group; and as the settings name them, where `urls` name the same ones with logins that may
     write. Raises InvalidValue without any."""
-    configured = list(dict.fromkeys(url for section in sections for url in section.inbox_urls))
+    effects = effect_evidence(connections.settings)
+    of_section = {s.topic: effects.inboxes_of(subscription_of(connections.settings, s)) for s in sections}
+    configured = list(dict.fromkeys(url for inboxes in of_section.values() for url in inboxes))
     databases = list(dict.fromkeys(urls)) or configured
-    without = [section.topic for section in sections if not section.inbox_urls]
+    without = [topic for topic, inboxes in of_section.items() if not inboxes]
     if not databases or (without and not urls):
         raise InvalidValue(
             "inbox_url",

@@ -9,6 +9,7 @@ from reconciler.contract.subscription import Subscription
 from reconciler.errors import InvalidValue
 from reconciler.sql.incomplete_rows import ROWS_AT_ONCE, IncompleteRow, IncompleteRows
 from reconciler.wiring.connections import Connections
+from reconciler.wiring.databases import effect_evidence
 from reconciler.wiring.subscriptions import find_subscription, subscription_of
 
 __all__ = ["ROWS_AT_ONCE", "IncompleteRow", "IncompleteRows", "incomplete_rows"]
@@ -20,8 +21,8 @@ def incomplete_rows(
     """The subscription and its databases; `url`: the one of these, with a login that may write. Raises InvalidValue for
     a subscription that is not configured or has no inbox."""
     configured = find_subscription(connections.settings, topic, group)
-    urls = configured.inbox_urls if url is None else (url,)
+    subscription = subscription_of(connections.settings, configured)
+    urls = effect_evidence(connections.settings).inboxes_of(subscription) if url is None else (url,)
     if not urls:
         raise InvalidValue("inbox_url", f"{topic}/{group}", "it has none: name the inbox by --url")
-    subscription = subscription_of(connections.settings, configured)
     return subscription, [IncompleteRows(connections.engine(one), subscription) for one in urls]

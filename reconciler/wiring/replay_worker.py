@@ -11,10 +11,12 @@ from checkback_consumers.hand_over_rows import HandOverRows
 from checkback_consumers.handler import TransactionalHandler, transactional_handler
 from checkback_consumers.recorder import CommitRecorder
 from checkback_consumers.replay_worker import ReplayWorker
-from reconciler.contract.secret import SecretText
+from reconciler.contract.secret import Secret
 from reconciler.errors import ConfigurationError, InvalidValue
-from reconciler.settings.schema import SubscriptionSettings
+from reconciler.settings.schema import Settings, SubscriptionSettings
 from reconciler.wiring.connections import Connections
+from reconciler.wiring.databases import effect_evidence
+from reconciler.wiring.subscriptions import subscription_of
 
 
 def load_handler(name: str, *, topic: str, group: str) -> Any:
@@ -62,7 +64,8 @@ def build_replay_worker(connections: Connections, configured: SubscriptionSettin
     if isinstance(handler, TransactionalHandler):
         wrapped = handler
     else:
-        engine = connections.without_deadlines().engine(_only_inbox(configured))  # the handler's own statements
+        inbox = _only_inbox(settings, configured)
+        engine = connections.without_deadlines().engine(inbox)  # the handler's own statements
         recorder = CommitRecorder.open(
             settings.redis.url,
             environment=settings.environment,
@@ -85,14 +88,15 @@ def build_replay_worker(connections: Connections, configured: SubscriptionSettin
     return worker
 
 
-def _only_inbox(configured: SubscriptionSettings) -> SecretText:
+def _only_inbox(settings: Settings, configured: SubscriptionSettings) -> Secret:
     """The inbox of a plain handler. Raises ConfigurationError where there is none, or nothing says which it is."""
-    subscription = f"{configured.topic}/{configured.group}"
-    if not configured.inbox_urls:
+    subscription = subscription_of(settings, configured)
+    inboxes = effect_evidence(settings).inboxes_of(subscription)
+    if not inboxes:
         raise ConfigurationError(f"subscription {subscription} has no inbox_url: a hand-over needs an inbox")
-    if len(configured.inbox_urls) > 1:
+    if len(inboxes) > 1:
         raise ConfigurationError(
             f"subscription {subscription} has several inboxes and the handler is a plain function: decorate it with "
             "@transactional_handler(database=...), a function of the message"
         )
-    return configured.inbox_urls[0]
+    return inboxes[0]

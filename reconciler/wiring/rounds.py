@@ -32,7 +32,7 @@ from reconciler.shards.memory import RedisShardMemory
 from reconciler.shards.round_leases import RedisRoundLeases
 from reconciler.shards.sets import RedisCommitSets
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.databases import commit_evidence
+from reconciler.wiring.databases import commit_evidence, effect_evidence
 from reconciler.wiring.evidence import build_witnesses, inbox_evidence, reused_offsets
 from reconciler.wiring.history import SeveralSinks, history_generations
 from reconciler.wiring.metrics import Metering
@@ -49,7 +49,7 @@ def broker_repairs(connections: Connections) -> BrokerRepairs:
 
 def topic_plans(settings: Settings) -> list[TopicPlan]:
     """One plan a topic, with all its subscriptions: END and republish reach all of them."""
-    plans, evidence = [], commit_evidence(settings)
+    plans, commits, effects = [], commit_evidence(settings), effect_evidence(settings)
     for topic in dict.fromkeys(s.topic for s in settings.subscriptions):
         configured = [s for s in settings.subscriptions if s.topic == topic]
         plans.append(
@@ -62,13 +62,13 @@ def topic_plans(settings: Settings) -> list[TopicPlan]:
                         tags=s.tag_set,
                         grace_period_seconds=s.grace_period_seconds,
                         inbox_keep_seconds=None if s.inbox_keep_days is None else s.inbox_keep_days * 86_400,
-                        has_several_inboxes=len(s.inbox_urls) > 1,
+                        has_several_inboxes=len(effects.inboxes_of(subscription_of(settings, s))) > 1,
                         lag_alarm_seconds=s.lag_alarm_seconds,
                         since_ms=s.since_ms,
                     )
                     for s in configured
                 ),
-                evidence=evidence.of_topic(topic),
+                evidence=commits.of_topic(topic),
                 shards=settings.unique_key_topic.queues,
                 repair_order=tuple(configured[0].repair_order),
             )

@@ -181,3 +181,19 @@ def test_every_room_has_a_line() -> None:
     drawn = re.findall(r"\b(\w+)/", ARCHITECTURE.read_text().split("## 2. The rooms")[1].split("\n## ")[0])
     rooms = {p.parent.name for p in (ROOT / "reconciler").rglob("*.py") if GENERATED not in p.parts} - {"reconciler"}
     assert not sorted(rooms - set(drawn))
+
+
+def test_one_function_turns_the_urls_of_evidence_into_sources_and_nothing_else_reads_them() -> None:
+    names = {"outbox_url", "outbox_urls", "inbox_url", "inbox_urls"}
+    reading = {
+        str(path.relative_to(ROOT))
+        for path in PRODUCT
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr in names
+    }
+    # The settings check themselves; the audit judges by a reading of its own.
+    assert reading == {
+        "reconciler/settings/schema.py",
+        "reconciler/wiring/databases.py",
+        "reconciler/audit/collect/configuration.py",
+    }

@@ -47,7 +47,7 @@ from reconciler.wiring.brokers import (
 from reconciler.wiring.check_services import check_services
 from reconciler.wiring.clocks import probe_brokers
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.databases import FOLDED_REMEDY, ConfiguredDatabase, commit_evidence
+from reconciler.wiring.databases import FOLDED_REMEDY, ConfiguredDatabase, commit_evidence, effect_evidence
 from reconciler.wiring.evidence import broker_evidence, shared_identity
 from reconciler.wiring.redis_safety import redis_findings
 from reconciler.wiring.rights import NeededRights, lacks_right, needed_rights
@@ -170,9 +170,10 @@ class _Doctor:
             yield database.name, "", partial(self._database, needed)
         for group in commit_evidence(settings).without_outbox:
             yield f"outbox of {group}", "", _weaker(f"outbox of {group}", "outbox_url")
-        for s in settings.subscriptions:
-            if not s.inbox_urls:
-                yield f"inbox of {s.topic}/{s.group}", "", _weaker(f"inbox of {s.topic}/{s.group}", "inbox_url")
+        for source in effect_evidence(settings).sources:
+            if source.url is None:
+                name = f"inbox of {source.subscription}"
+                yield name, "", _weaker(name, "inbox_url")
 
     def _database(self, needed: NeededRights) -> Iterator[Diagnosis]:
         database = needed.database

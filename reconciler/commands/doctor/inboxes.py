@@ -3,6 +3,7 @@ group that is not configured was renamed."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -11,8 +12,8 @@ from reconciler.contract.subscription import Subscription
 from reconciler.errors import ReconcilerError
 from reconciler.policy.evidence import InboxRow
 from reconciler.policy.inquiry.delivery import double_effect, effect_times_ms
-from reconciler.settings.schema import SubscriptionSettings
 from reconciler.wiring.connections import Connections
+from reconciler.wiring.databases import effect_evidence
 from reconciler.wiring.evidence import inbox_evidence
 from reconciler.wiring.subscriptions import subscription_of
 
@@ -28,17 +29,16 @@ _REMEDY = (
 
 def check_inbox_lists(connections: Connections) -> Sequence[Diagnosis]:
     """One finding a subscription with several inboxes. Raises DatabaseAway."""
-    several = [s for s in connections.settings.subscriptions if len(s.inbox_urls) > 1]
-    return [_check(connections, configured) for configured in several]
+    of_each = Counter(source.subscription for source in effect_evidence(connections.settings).sources)
+    return [_check(connections, subscription, count) for subscription, count in of_each.items() if count > 1]
 
 
-def _check(connections: Connections, configured: SubscriptionSettings) -> Diagnosis:
-    subscription = subscription_of(connections.settings, configured)
+def _check(connections: Connections, subscription: Subscription, count: int) -> Diagnosis:
     check = f"inboxes of {subscription}"
     inboxes = inbox_evidence(connections)
     found = inboxes.look_up(subscription, inboxes.newest_keys(subscription, limit=NEWEST_KEYS))
     doubled = {key: lookup.records for key, lookup in found.items() if double_effect(lookup) is not None}
-    looked = f"the newest {NEWEST_KEYS} keys of each of {len(configured.inbox_urls)} inboxes"
+    looked = f"the newest {NEWEST_KEYS} keys of each of {count} inboxes"
     if not doubled:
         text = f"{looked}: none is in two. That the handler's database is a function of the message cannot be proved"
         return Diagnosis(check=check, level="note", found=text, remedy=_REMEDY)

@@ -60,9 +60,10 @@ def test_a_consumed_key_is_looked_at_again_only_where_there_are_several_inboxes(
 
 
 def test_a_plain_handler_is_not_run_in_whichever_inbox_comes_first() -> None:
+    one, two = settings_with("sqlite:////a"), settings_with("sqlite:////a", "sqlite:////b")
     with pytest.raises(ConfigurationError, match="several inboxes and the handler is a plain function"):
-        _only_inbox(settings_with("sqlite:////a", "sqlite:////b").subscriptions[0])
-    assert _only_inbox(settings_with("sqlite:////a").subscriptions[0]) == "sqlite:////a"
+        _only_inbox(two, two.subscriptions[0])
+    assert _only_inbox(one, one.subscriptions[0]) == "sqlite:////a"
 
 
 def test_status_names_a_double_effect_and_needs_a_person_for_it() -> None:
