@@ -24,6 +24,7 @@ from reconciler.sql.rights import Right, refused_rights
 
 if TYPE_CHECKING:
     from alembic.config import Config
+    from alembic.script import ScriptDirectory
 
 TREES = ("outbox", "inbox", "ledger")
 DIALECTS = ("sqlite", "postgresql", "mysql")
@@ -42,7 +43,7 @@ def upgrade(url: Secret, tree: str) -> str:
 
     One transaction a migration on SQLite and PostgreSQL; MySQL commits every statement by itself. Harmless if nothing
     is missing, and goes on where it was interrupted. Raises DatabaseAway, or ConfigurationError where tables exist that
-    no migration made.
+    no migration made, or that are older than the first one.
     """
     config = _config(tree)
     engine = open_engine(url, silence_seconds=BUILD_SECONDS)
@@ -63,6 +64,9 @@ def _run_until_head(config: Config, engine: sa.Engine, tree: str) -> None:
     """
     while True:
         before = _position(engine, tree)
+        if before[1] is not None and before[1] < base(tree):  # revisions are numbered
+            found = f"its {tree} is at revision {before[1]}, and {base(tree)} of 0.2.0 is the first that is upgraded"
+            raise ConfigurationError(f"{shown(engine)}: {found}: upgrade to 0.2.0 first")
         try:
             with translated_errors(engine), engine.connect() as connection:
                 _wait_for_other_upgrades(connection)
@@ -120,10 +124,22 @@ def current(database: Secret | sa.Engine, tree: str) -> str | None:
 
 def head(tree: str) -> str:
     """The newest revision that this release knows."""
+    return _known(tree, _scripts(tree).get_current_head())
+
+
+def base(tree: str) -> str:
+    """The oldest revision that this release upgrades: that of 0.2.0."""
+    return _known(tree, _scripts(tree).get_base())
+
+
+def _scripts(tree: str) -> ScriptDirectory:
     config = _config(tree)
     from alembic.script import ScriptDirectory
 
-    revision = ScriptDirectory.from_config(config).get_current_head()
+    return ScriptDirectory.from_config(config)
+
+
+def _known(tree: str, revision: str | None) -> str:
     if revision is None:
         raise ConfigurationError(f"the installed package lacks its {tree} migrations; install it again")
     return revision

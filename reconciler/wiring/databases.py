@@ -74,6 +74,10 @@ class ConfiguredDatabase:
         """The newest revision that this release knows."""
         return schema.head(self.tree)
 
+    def oldest_revision(self) -> str:
+        """The oldest revision that this release upgrades."""
+        return schema.base(self.tree)
+
     def missing_driver(self) -> str | None:
         """What to install to reach it; None: nothing."""
         return missing_driver(self.url)

@@ -1,4 +1,4 @@
-"""The code of an earlier state of this repository, to run beside today's."""
+"""The code of the last release, to run beside today's."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tests.chaos.hosts import ROOT
 
-#: The last state before halves carried the mark of their outbox.
-COMMIT = "c68d1ad80dbce06bdfbaf6c088dcdfeea0312210"
+#: 0.2.0.
+COMMIT = "56d7d70a610a378fb44687bb4e48ce6e41bccbe3"
 
 
 def missing() -> str | None:

@@ -185,10 +185,12 @@ class _Doctor:
 
     def _tables(self, needed: NeededRights) -> Iterator[Diagnosis]:
         database = needed.database
-        if not database.has_tables(self._connections):
-            yield _fail(database.name, "tables are missing", f"run reconciler db upgrade {database.tree}")
+        revision = check_revision(self._connections, database)
+        if revision.level != "fail" and not database.has_tables(self._connections):
+            revision = _fail(database.name, "tables are missing", f"run reconciler db upgrade {database.tree}")
+        yield revision
+        if revision.level == "fail":
             return
-        yield _revision(self._connections, database)
         yield from self._time_out(database)
         yield check_rights(self._connections, needed)
         yield from self._collations(database)
@@ -383,7 +385,8 @@ def _weaker(name: str, setting: str) -> Check:
     return lambda: [Diagnosis(check=name, level="note", found=found, remedy=remedy)]
 
 
-def _revision(connections: Connections, database: ConfiguredDatabase) -> Diagnosis:
+def check_revision(connections: Connections, database: ConfiguredDatabase) -> Diagnosis:
+    """Whether this release goes on with the tables. Raises DatabaseAway."""
     name, tree = database.name, database.tree
     try:
         found, newest = database.revision(connections), database.newest_revision()
@@ -395,6 +398,9 @@ def _revision(connections: Connections, database: ConfiguredDatabase) -> Diagnos
     if found is not None and found > newest:  # revisions are numbered
         text = f"revision {found} is newer than this release, which has {newest}"
         return Diagnosis(check=name, level="note", found=text, remedy="install the release that upgraded the database")
+    if found is not None and found < (oldest := database.oldest_revision()):
+        text = f"revision {found} is older than {oldest}, which upgrades start from"
+        return _fail(name, text, "upgrade to 0.2.0 first")
     if found not in (None, newest):
         return Diagnosis(
             check=name,

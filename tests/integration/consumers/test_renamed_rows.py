@@ -151,14 +151,15 @@ def test_transactions_that_come_and_go_are_waited_for_and_hold_nobody_up(
     engine.dispose()
 
 
-def test_an_inbox_that_was_not_upgraded_is_copied_without_marks(engine: sa.Engine, database_url: str) -> None:
-    config = schema._config("inbox")
+def test_an_inbox_that_was_not_upgraded_is_copied_without_marks(database_url: str) -> None:
+    config, engine = schema._config("inbox"), open_engine(database_url)
     with writing(engine) as connection:
         config.attributes["connection"] = connection
-        command.downgrade(config, "0001_inbox")
+        command.upgrade(config, "0001_inbox")
         columns = [column for column in inbox.c if column.name != "incomplete"]
         values = {name: value for name, value in row(1).items() if name != "incomplete"}
         connection.execute(sa.insert(sa.table("reconciler_inbox", *(sa.column(c.name) for c in columns))), [values])
     assert RenamedRows(engine, old="billing", new="invoices").copy(lambda _: None) == 1
     schema.upgrade(database_url, "inbox")
     assert [one["consumer_group"] for one in rows_of(engine, "invoices")] == ["invoices"]
+    engine.dispose()

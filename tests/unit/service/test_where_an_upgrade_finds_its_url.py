@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from reconciler.cli.app import run
 from reconciler.commands.db import upgrade_database
+from reconciler.commands.doctor.checks import check_revision
+from reconciler.contract.tables import VERSION_TABLES
 from reconciler.settings.file import load_settings
 from reconciler.sql import schema
+from reconciler.sql.engines import open_engine, writing
+from reconciler.wiring.connections import Connections
+from reconciler.wiring.databases import configured_databases
 
 EXAMPLE = Path("config/reconciler.toml")
 WARNING = "the password in --url is visible in the list of processes: --url @FILE or RECONCILER_DB_URL keeps it out"
@@ -36,6 +42,25 @@ def test_every_database_of_the_settings_is_upgraded_once(
     assert [schema.current(url, "outbox") for url in urls] == [schema.head("outbox")] * 2
     assert run(["db", "upgrade", "ledger", "--config", str(EXAMPLE)]) == 0
     assert capsys.readouterr().out == f"ledger: ledger tables are at revision {schema.head('ledger')}\n"
+
+
+def test_a_ledger_from_before_0_2_0_is_refused_with_its_revision_and_the_way_by_db_upgrade_and_doctor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    schema.upgrade(url, "ledger")
+    engine = open_engine(url)
+    with writing(engine) as connection:
+        connection.exec_driver_sql(f"UPDATE {VERSION_TABLES['ledger']} SET version_num = '0010_verified_repairs'")
+    engine.dispose()
+    monkeypatch.setenv("RECONCILER_LEDGER__URL", url)
+    assert run(["db", "upgrade", "ledger", "--config", str(EXAMPLE)]) == 2
+    first = "is at revision 0010_verified_repairs, and 0011_notice of 0.2.0 is the first that is upgraded"
+    assert capsys.readouterr().err == f"reconciler: {url}: its ledger {first}: upgrade to 0.2.0 first\n"
+    settings = load_settings(EXAMPLE, dict(os.environ))
+    with Connections(settings) as connections:
+        told = check_revision(connections, configured_databases(settings)[0])
+    assert (told.check, told.level, told.remedy) == ("ledger", "fail", "upgrade to 0.2.0 first")
 
 
 def test_settings_that_name_no_outbox_are_told_apart(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import threading
@@ -14,9 +15,10 @@ import pytest
 import sqlalchemy as sa
 from alembic import command
 
+from reconciler.contract.tables import VERSION_TABLES
 from reconciler.errors import ConfigurationError, DatabaseAway, InvalidValue
 from reconciler.sql import schema
-from reconciler.sql.engines import open_engine, reading, writing
+from reconciler.sql.engines import open_engine, reading, shown, writing
 from reconciler.sql.identity import ensure_identity, read_identity
 from reconciler.sql.tables import inbox_metadata, ledger_metadata, outbox_identity, outbox_metadata
 
@@ -112,13 +114,12 @@ def test_one_tree_makes_its_own_tables_only(database_url: str) -> None:
 
 
 def test_a_ledger_of_0_2_0_lacks_no_table_that_anybody_needs(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/ledger.db"
-    config, engine = schema._config("ledger"), open_engine(url)
-    for revision, has_all in (("0010_verified_repairs", False), ("0011_notice", True)):
-        with writing(engine) as connection:
-            config.attributes["connection"] = connection
-            command.upgrade(config, revision)
-        assert schema.has_tables(url, "ledger") is has_all
+    config, engine = schema._config("ledger"), open_engine(f"sqlite:///{tmp_path}/ledger.db")
+    assert not schema.has_tables(engine, "ledger")
+    with writing(engine) as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, schema.base("ledger"))
+    assert schema.has_tables(engine, "ledger")
     engine.dispose()
 
 
@@ -206,14 +207,29 @@ def test_tables_that_no_migration_made_are_named_with_the_way_out(database_url: 
         schema.upgrade(database_url, "inbox")
 
 
-def test_a_revision_of_the_future_is_named(database_url: str) -> None:
-    schema.upgrade(database_url, "inbox")
-    engine = open_engine(database_url)
+@pytest.mark.parametrize(
+    ("tree", "revision", "told"),
+    [
+        ("inbox", "9999_inbox", ".*; a newer release made this inbox"),
+        ("outbox", "0003_filter", "its outbox is at revision 0003_filter, .*: upgrade to 0.2.0 first"),
+        (
+            "ledger",
+            "0010_verified_repairs",
+            "its ledger is at revision 0010_verified_repairs, .*: upgrade to 0.2.0 first",
+        ),
+    ],
+)
+def test_a_revision_that_this_release_does_not_know_is_named_and_its_tables_stay_as_they_are(
+    database_url: str, tree: str, revision: str, told: str
+) -> None:
+    schema.upgrade(database_url, tree)
+    before, engine = described(database_url), open_engine(database_url)
     with writing(engine) as connection:
-        connection.exec_driver_sql("UPDATE reconciler_alembic_version_inbox SET version_num = '9999_inbox'")
+        connection.exec_driver_sql(f"UPDATE {VERSION_TABLES[tree]} SET version_num = '{revision}'")
+    with pytest.raises(ConfigurationError, match=f"{re.escape(shown(engine))}: {told}"):
+        schema.upgrade(database_url, tree)
+    assert (described(database_url), schema.current(engine, tree)) == (before, revision)
     engine.dispose()
-    with pytest.raises(ConfigurationError, match="newer release"):
-        schema.upgrade(database_url, "inbox")
 
 
 def test_an_unknown_tree_or_dialect_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""First tables of the consumers' inbox."""
+"""The consumers' inbox of 0.2.0, which every upgrade starts from."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Creates them."""
+    """Creates the table."""
     op.create_table(
         "reconciler_inbox",
         sa.Column("consumer_group", NAME, nullable=False, comment="The group."),
@@ -35,8 +35,3 @@ def upgrade() -> None:
     op.create_index(
         "uq_reconciler_inbox_consumer_dedupe", "reconciler_inbox", ["consumer_group", "dedupe_key"], unique=True
     )
-
-
-def downgrade() -> None:
-    """Drops them, and the evidence in them."""
-    op.drop_table("reconciler_inbox")

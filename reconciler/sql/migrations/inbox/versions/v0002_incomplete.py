@@ -6,9 +6,9 @@ NULL for the rows of older releases and of other languages: they are complete.
 from __future__ import annotations
 
 import sqlalchemy as sa
-from alembic import op
 
 from reconciler.sql.migrations.column_types import SHORT
+from reconciler.sql.migrations.steps import add_columns
 
 revision = "0002_incomplete"
 down_revision = "0001_inbox"
@@ -20,7 +20,7 @@ _TABLE = "reconciler_inbox"
 
 def upgrade() -> None:
     """Adds the column; an older release neither writes nor reads it."""
-    op.add_column(
+    add_columns(
         _TABLE,
         sa.Column(
             "incomplete",
@@ -29,8 +29,3 @@ def upgrade() -> None:
             comment="NULL: the effect is whole. Else the mark of the transaction whose handler has not returned.",
         ),
     )
-
-
-def downgrade() -> None:
-    """Drops it: incomplete rows count as complete then."""
-    op.drop_column(_TABLE, "incomplete")

@@ -6,9 +6,9 @@ NULL for floors of older releases, and where an announcement consumer may not ke
 from __future__ import annotations
 
 import sqlalchemy as sa
-from alembic import op
 
 from reconciler.sql.migrations.column_types import TEXT
+from reconciler.sql.migrations.steps import add_columns
 
 revision = "0012_floor_proof"
 down_revision = "0011_notice"
@@ -20,7 +20,7 @@ TABLE = "reconciler_floor"
 
 def upgrade() -> None:
     """Adds the column; an older release neither writes nor reads it."""
-    op.add_column(
+    add_columns(
         TABLE,
         sa.Column(
             "proof",
@@ -30,8 +30,3 @@ def upgrade() -> None:
             "before it: what the queue must still have for the floor to count.",
         ),
     )
-
-
-def downgrade() -> None:
-    """Drops it."""
-    op.drop_column(TABLE, "proof")

@@ -33,10 +33,6 @@ def upgrade() -> None:
         comment=(
             "One row a subscription: since when it answers for messages. Written before its first round, never changed."
         ),
+        if_not_exists=True,  # MySQL and MariaDB commit it before the revision
         **OPTIONS,
     )
-
-
-def downgrade() -> None:
-    """Drops it."""
-    op.drop_table(TABLE)

@@ -6,10 +6,9 @@ NULL of rows that an older release beside this one writes for the first time; it
 from __future__ import annotations
 
 import sqlalchemy as sa
-from alembic import op
 
 from reconciler.sql.migrations.column_types import SHORT
-from reconciler.sql.migrations.index_building import build_index
+from reconciler.sql.migrations.steps import add_columns, build_index
 
 revision = "0014_undecided"
 down_revision = "0013_subscription"
@@ -23,7 +22,7 @@ _COLUMNS = ("environment", "topic", "consumer_group", "undecided_by", "first_see
 
 def upgrade() -> None:
     """Adds both columns and the index; an older release neither writes nor reads them."""
-    op.add_column(
+    add_columns(
         _TABLE,
         sa.Column(
             "undecided_by",
@@ -32,9 +31,6 @@ def upgrade() -> None:
             comment="What keeps an UNKNOWN key from a verdict; NULL: nothing but time, or an older release wrote the "
             "row.",
         ),
-    )
-    op.add_column(
-        _TABLE,
         sa.Column(
             "undecided_since_ms",
             sa.BigInteger(),
@@ -43,10 +39,3 @@ def upgrade() -> None:
         ),
     )
     build_index(_INDEX, _TABLE, _COLUMNS, where=sa.text("undecided_since_ms IS NOT NULL"))
-
-
-def downgrade() -> None:
-    """Drops them."""
-    op.drop_index(_INDEX, _TABLE)
-    op.drop_column(_TABLE, "undecided_since_ms")
-    op.drop_column(_TABLE, "undecided_by")

@@ -1,13 +1,16 @@
-"""An index that is built beside programs that go on writing its table. Frozen, as the migrations that use it are.
+"""Steps of migrations beside programs that go on writing; harmless where an interrupted upgrade has taken them. Frozen,
+as the migrations that use them are.
 
-PostgreSQL builds it outside of any transaction. An upgrade that runs beside the build waits for it; the rest of an
-interrupted build is invalid, and is dropped. MySQL and MariaDB build it in place; the short locks at its start and end
-give up instead of letting writers queue behind them.
+PostgreSQL builds an index outside of any transaction, and what the migration did before is committed first. An upgrade
+that runs beside the build waits for it; the rest of an interrupted build is invalid, and is dropped. MySQL and MariaDB
+commit every statement. They build an index in place; the short locks at its start and end give up instead of letting
+writers queue behind them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import sqlalchemy as sa
 from alembic import context, op
@@ -17,8 +20,17 @@ LOCK_WAIT_SECONDS = 2
 _IS_VALID = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(:name)"
 
 
+def add_columns(table: str, *columns: sa.Column[Any]) -> None:
+    """Those that the table lacks."""
+    present = () if context.is_offline_mode() else sa.inspect(op.get_bind()).get_columns(table)
+    names = {column["name"] for column in present}
+    for column in columns:
+        if column.name not in names:
+            op.add_column(table, column)
+
+
 def build_index(name: str, table: str, columns: Sequence[str], *, where: sa.TextClause | None = None) -> None:
-    """One index; harmless where it is there. `where`: of these rows, on databases that have such indexes."""
+    """One index. `where`: of these rows, on databases that have such indexes."""
     match op.get_context().dialect.name:
         case "postgresql":
             with op.get_context().autocommit_block():

@@ -1,4 +1,4 @@
-"""The index of business ids is built beside producers that go on writing, and an interrupted build is made good."""
+"""An index is built beside processes that go on writing, and an interrupted upgrade is made good."""
 
 from __future__ import annotations
 
@@ -13,33 +13,36 @@ from reconciler.sql import schema
 from reconciler.sql.engines import open_engine, reading, writing
 from tests.polling import eventually
 
-INDEX = "ix_reconciler_outbox_business_created"
-BEFORE = "0003_filter"
+INDEX = "ix_reconciler_candidate_undecided"
 INSERT = sa.text(
-    "INSERT INTO reconciler_outbox (unique_key, topic, producer_group, business_id, state, created_at_ms) "
-    "VALUES (:key, 'ORDERS', 'orders', 'order-1', 'NEW', 1)"
+    "INSERT INTO reconciler_candidate (environment, topic, consumer_group, unique_key, shard, state, verdict, evidence,"
+    " attempts, first_seen_ms, next_at_ms, updated_at_ms)"
+    " VALUES ('prod', 'ORDERS', 'billing', :key, 0, 'OPEN', 'UNKNOWN', '{}', 0, 1, 1, 1)"
 )
 
 
-def outbox_of_an_older_release(url: str) -> None:
-    config = schema._config("outbox")
+def ledger_of_an_upgrade_that_was_interrupted(url: str) -> None:
+    """Before it built the index: the columns of its revision are there, as databases leave them that commit them."""
+    config = schema._config("ledger")
     engine = open_engine(url)
-    with engine.connect() as connection:
+    with writing(engine) as connection:
         config.attributes["connection"] = connection
-        command.upgrade(config, BEFORE)
+        command.upgrade(config, "0013_subscription")
+        for column in ("undecided_by VARCHAR(32)", "undecided_since_ms BIGINT"):
+            connection.exec_driver_sql(f"ALTER TABLE reconciler_candidate ADD COLUMN {column}")
     engine.dispose()
 
 
 def is_indexed(engine: sa.Engine) -> bool:
     with reading(engine) as connection:
-        return INDEX in {index["name"] for index in sa.inspect(connection).get_indexes("reconciler_outbox")}
+        return INDEX in {index["name"] for index in sa.inspect(connection).get_indexes("reconciler_candidate")}
 
 
 @pytest.mark.pooled
 def test_a_writer_whose_transaction_lasts_is_neither_stopped_nor_followed_by_a_queue_of_writers(
     database_url: str,
 ) -> None:
-    outbox_of_an_older_release(database_url)
+    ledger_of_an_upgrade_that_was_interrupted(database_url)
     engine = open_engine(database_url)
     if engine.dialect.name == "sqlite":
         pytest.skip("one writer at a time, whoever it is")
@@ -53,11 +56,11 @@ def test_a_writer_whose_transaction_lasts_is_neither_stopped_nor_followed_by_a_q
             another.execute(INSERT, {"key": "B" * 32})
         slow.commit()
     building.join(60)
-    assert outcome in (["0004_business_id"], [DatabaseAway])
-    assert schema.upgrade(database_url, "outbox") == "0004_business_id", "what gave up goes on where it was"
+    assert outcome in (["0014_undecided"], [DatabaseAway])
+    assert schema.upgrade(database_url, "ledger") == "0014_undecided", "what gave up goes on where it was"
     assert is_indexed(engine)
     with reading(engine) as connection:
-        assert connection.scalar(sa.text("SELECT count(*) FROM reconciler_outbox")) == 2
+        assert connection.scalar(sa.text("SELECT count(*) FROM reconciler_candidate")) == 2
     engine.dispose()
 
 
@@ -65,7 +68,7 @@ def test_a_writer_whose_transaction_lasts_is_neither_stopped_nor_followed_by_a_q
 def test_a_connection_that_is_lost_while_the_index_is_built_is_told_as_a_database_that_is_away(
     database_url: str,
 ) -> None:
-    outbox_of_an_older_release(database_url)
+    ledger_of_an_upgrade_that_was_interrupted(database_url)
     engine = open_engine(database_url)
     if engine.dialect.name == "sqlite":
         pytest.skip("no connection")
@@ -88,17 +91,17 @@ def test_a_connection_that_is_lost_while_the_index_is_built_is_told_as_a_databas
     engine.dispose()
 
 
-def test_what_an_interrupted_build_left_is_made_good(database_url: str) -> None:
-    outbox_of_an_older_release(database_url)
+def test_what_an_interrupted_upgrade_left_is_made_good(database_url: str) -> None:
+    ledger_of_an_upgrade_that_was_interrupted(database_url)
     engine = open_engine(database_url)
     if engine.dialect.name == "sqlite":
-        pytest.skip("the index and its revision are one transaction")
+        pytest.skip("columns, index and revision are one transaction")
     with writing(engine) as connection:
-        connection.exec_driver_sql(f"CREATE INDEX {INDEX} ON reconciler_outbox (business_id, created_at_ms)")
+        connection.exec_driver_sql(f"CREATE INDEX {INDEX} ON reconciler_candidate (environment, undecided_by)")
     if engine.dialect.name == "postgresql":
         with writing(engine) as connection:  # as CREATE INDEX CONCURRENTLY leaves it
             connection.exec_driver_sql(f"UPDATE pg_index SET indisvalid = false WHERE indexrelid = '{INDEX}'::regclass")
-    assert schema.upgrade(database_url, "outbox") == "0004_business_id"
+    assert schema.upgrade(database_url, "ledger") == "0014_undecided"
     assert is_indexed(engine)
     if engine.dialect.name == "postgresql":
         with reading(engine) as connection:
@@ -109,7 +112,7 @@ def test_what_an_interrupted_build_left_is_made_good(database_url: str) -> None:
 
 def _upgraded(url: str) -> object:
     try:
-        return schema.upgrade(url, "outbox")
+        return schema.upgrade(url, "ledger")
     except DatabaseAway:
         return DatabaseAway
 
