@@ -44,9 +44,10 @@ class BusinessQueues:
         self._before: dict[tuple[str, int], int] = {}
         self._happened_at = 0.0
         self._went_on_at = float("inf")
-        #: Process -> when it last looked at each queue.
-        self._looks: dict[Process, dict[int, float]] = {}
-        #: A queue had grown past what was seen of it before it was looked at again, so that nobody can know.
+        #: Process -> when it last looked at each broker's queues.
+        self._looks: dict[Process, dict[tuple[str, int], float]] = {}
+        #: A queue had grown past what was seen of it before it was looked at again, or nobody who runs had ever looked
+        #: at it when the members went on: so that nobody can know.
         self.is_unseen = False
         #: Group and key of what a member was given.
         self.given: set[tuple[str, str]] = set()
@@ -80,15 +81,26 @@ class BusinessQueues:
         now, is_seen = self._world.kernel.now, self._is_seen()
         if self.stands and (is_seen or self._world.is_healed or now > self._happened_at + STAND_SECONDS):
             self._went_on_at = now
+            self.is_unseen |= not self._is_known()
         if not is_seen:
             self._look_at_growth()
             self._world.kernel.after(LOOK_SECONDS, self._wait)
 
+    def _seen_at(self) -> list[float]:
+        """When each process that runs has looked last at each of the queues."""
+        assert self._broker is not None
+        running = [looks for process, looks in self._looks.items() if not process.is_dead]
+        return [at for looks in running for (broker, _), at in looks.items() if broker == self._broker.name]
+
     def _is_seen(self) -> bool:
         """Each process that knows the queues has looked at them since."""
-        known = {process: looks for process, looks in self._looks.items() if not process.is_dead}
-        seen = [at > self._happened_at for looks in known.values() for at in looks.values()]
-        return bool(seen) and all(seen)
+        seen = self._seen_at()
+        return bool(seen) and all(at > self._happened_at for at in seen)
+
+    def _is_known(self) -> bool:
+        """Somebody remembers one of the queues."""
+        assert self._broker is not None
+        return bool(self._seen_at()) or any(broker == self._broker.name for _, broker, _ in self._kept)
 
     def _look_at_growth(self) -> None:
         assert self._broker is not None
@@ -98,7 +110,7 @@ class BusinessQueues:
     def looked(self, process: Process, broker: Broker, topic: str, number: int) -> None:
         """A process has asked for a queue's end."""
         if self.is_on and topic == TOPIC and broker is (self._broker or broker):
-            self._looks.setdefault(process, {})[number] = self._world.kernel.now
+            self._looks.setdefault(process, {})[broker.name, number] = self._world.kernel.now
 
     # ---- what it excuses
 

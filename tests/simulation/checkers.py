@@ -180,7 +180,9 @@ class Checkers:
         self._proved(process, unique_key, kind)
         lacking = self._lacking(unique_key)
         halves = [world.inboxes[group].half_since(unique_key) for group in lacking]
-        if halves and all(at is not None and at < process.asked_inbox_at for at in halves):
+        came = [e.whole_at for inbox in world.inboxes.values() for e in inbox.effects if e.unique_key == unique_key]
+        has_raced = any(at >= process.asked_inbox_at for at in came)
+        if halves and not has_raced and all(at is not None and at < process.asked_inbox_at for at in halves):
             self.judgement.other.append(f"{unique_key} is sent by {kind}: every effect that it lacks is there by half")
         if not lacking:
             effects = [e.at for inbox in world.inboxes.values() for e in inbox.effects if e.unique_key == unique_key]
