@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.channels.answers import WORDS_CHARACTERS_MAX, shown_words
 from reconciler.channels.dingtalk import SILENCE_SECONDS, DingTalkChannel, dingtalk_sign
 from reconciler.channels.feishu import FeishuChannel, feishu_sign
 from reconciler.channels.http_post import HttpPost
@@ -218,6 +219,13 @@ def test_a_200_that_says_nothing_delivers_nothing(receiver: Receiver, platform: 
     channel = platform.channel(receiver, Reply(status=200, body=body))
     with pytest.raises(ChannelAway, match="address that"):
         channel.send(notice(), at_ms=AT_MS)
+
+
+def test_a_secret_at_the_place_where_an_answer_is_cut_is_blotted_out_whole() -> None:
+    hidden = [SecretText(SECRET)]
+    for before in range(WORDS_CHARACTERS_MAX - len(SECRET), WORDS_CHARACTERS_MAX):
+        for words in ("x" * before, "x " * (before // 2), "x" + " " * (before - 1)):
+            assert SECRET[:4] not in shown_words(f"{words}{SECRET} and more", hidden)
 
 
 @every_platform

@@ -77,6 +77,19 @@ def test_a_key_in_two_databases_is_two_effects_and_both_are_shown(engines: list[
     assert "c.db" in found.reason
 
 
+def test_an_effect_that_may_be_half_in_one_database_leaves_the_key_unknown_beside_a_whole_one(
+    engines: list[sa.Engine],
+) -> None:
+    key = new_key()
+    insert(engines[0], key)
+    insert(engines[1], key)
+    with engines[1].begin() as connection:
+        connection.execute(sa.update(inbox).values(incomplete="begun"))
+    found = asked(engines, key)
+    assert found.presence is Presence.UNKNOWN
+    assert "b.db: incomplete" in str(found.incomplete)
+
+
 def test_a_row_that_nobody_can_read_may_be_a_second_effect(engines: list[sa.Engine], gone: sa.Engine) -> None:
     key = new_key()
     insert(engines[0], key)

@@ -72,6 +72,21 @@ def test_processes_that_share_the_groups_of_a_topic_still_close_its_breaker() ->
     assert world.ledger.holds.active(ENVIRONMENT) == {}
 
 
+def test_a_storm_elsewhere_after_the_first_calm_round_of_one_group_is_waited_for_by_every_group() -> None:
+    world = World(groups=("billing", "shipping"))
+    process = world.process()
+    first, second = world.subscriptions
+    process.run(first)
+    world.clock.advance(0.1)
+    world.ledger.holds.place(ENVIRONMENT, TOPIC, HoldKind.BREAKER, by="other", reason="storm")
+    for _ in range(3):
+        world.clock.advance(1)
+        process.run(second)
+        assert TOPIC in world.ledger.holds.active(ENVIRONMENT)
+        process.run(first)
+    assert world.ledger.holds.active(ENVIRONMENT) == {}
+
+
 def test_a_stand_by_that_takes_the_shards_over_counts_its_calm_from_then() -> None:
     world, process = storm_of_one_process()
     stand_by = world.process(owner="reconciler-2")

@@ -71,6 +71,18 @@ def test_an_absence_after_one_that_ended_in_a_send_is_told_when_it_is_its_turn()
     assert watcher.due() is None
 
 
+def test_the_end_of_an_absence_is_owed_although_the_ledger_is_away_for_a_moment_once_more() -> None:
+    watcher = Watcher()
+    watcher.look("no answer", seconds=125)
+    watcher.tell()
+    watcher.look(None)
+    assert watcher.due() is not None  # and its receiver does not take it
+    watcher.look("no answer", seconds=10)
+    watcher.look(None)
+    assert watcher.tell().is_over
+    assert watcher.due() is None
+
+
 def test_two_absences_of_one_hour_have_ids_of_their_own_and_each_try_the_same() -> None:
     watcher = Watcher(now_ms=BEGIN_MS // AGAIN_MS * AGAIN_MS + AGAIN_MS - 130_000)
     watcher.look("no answer", seconds=125)

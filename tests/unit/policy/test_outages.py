@@ -102,6 +102,28 @@ def test_memory_that_is_lost_while_redis_is_away_is_told(wiped: bool, reason: st
     assert closed.reason == reason
 
 
+def test_memory_that_was_lost_is_told_although_a_process_dies_once_its_marker_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = world_with_history()
+    world.ledger.outages.open(ENVIRONMENT, reason="AWAY", noticed_by="test")
+    world.shards.wipe()
+    begin = world.shards.begin_epoch
+
+    def dies(shard: Shard) -> None:
+        begin(shard)
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.shards, "begin_epoch", dies)
+        with pytest.raises(SystemExit):
+            world.recovery().run(ENVIRONMENT)
+    world.recovery().run(ENVIRONMENT)
+    world.rounds(world.process(), 1)
+    (closed,) = world.events.of(OutageClosed)
+    assert closed.reason == "MEMORY_LOST"
+
+
 def test_memory_without_rounds_is_none_that_was_lost() -> None:
     world = World(shards=1)
     world.ledger.outages.open(ENVIRONMENT, reason="AWAY", noticed_by="test")

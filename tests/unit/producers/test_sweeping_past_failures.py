@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -44,10 +44,12 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.close()
 
 
-def sweeper_of(world: World, sender: OneTopicFails, *, pages_maximum: int = 100) -> Sweeper:
+def sweeper_of(
+    world: World, sender: OneTopicFails, *, pages_maximum: int = 100, groups: Sequence[str] = (GROUP,)
+) -> Sweeper:
     opened.append(SqlOutbox(world.url))
     return Sweeper(
-        [OutboxSource(producer_group=GROUP, outbox=opened[-1])],
+        [OutboxSource(producer_group=group, outbox=opened[-1]) for group in groups],
         announcer=Announcer(sender, AnnouncementRoute(environment="test", queues=4, topics={"AUDIT": "KEYS_OF_AUDIT"})),
         subscriptions=(),
         inboxes=MemoryInboxes(),
@@ -88,11 +90,11 @@ def test_a_row_behind_one_of_a_topic_that_failed_a_page_before_is_announced_in_t
     assert report.announced == 10
 
 
-def poison(world: World, count: int, *, tag: object = None) -> None:
+def poison(world: World, count: int, *, tag: object = None, first_ms: int = 1, group: str = GROUP) -> None:
     """The oldest rows: their keys are none, or else their tag is damaged."""
     for number in range(count):
         key = f"poison row {number:03}" if tag is None else new_key()
-        world.insert_row(key, created_at_ms=number + 1, tag=tag)
+        world.insert_row(key, created_at_ms=number + first_ms, tag=tag, producer_group=group)
 
 
 def test_a_sound_row_behind_more_rows_without_a_key_than_a_sweep_reads_is_announced_by_the_first(world: World) -> None:
@@ -117,6 +119,18 @@ def test_a_sound_row_behind_rows_that_no_query_can_leave_out_is_announced_when_t
     announced = [sweeper.sweep_once().announced for _ in range(7)]
     assert announced == [0, 0, 0, 0, 1, 0, 0]
     assert sender.keys == [sound]
+
+
+def test_each_producer_group_of_an_outbox_has_a_walk_of_its_own(world: World) -> None:
+    groups = (GROUP, "another")
+    sound = [new_key() for _ in groups]
+    for number, group in enumerate(groups):
+        poison(world, 25, tag=b"no text", first_ms=1_000 * number + 1, group=group)
+        world.insert_row(sound[number], created_at_ms=1_000 * number + 100, producer_group=group)
+    sender = OneTopicFails()
+    sweeper = sweeper_of(world, sender, pages_maximum=2, groups=groups)
+    assert [sweeper.sweep_once().announced for _ in range(4)] == [0, 0, 2, 0]
+    assert sorted(sender.keys) == sorted(sound)
 
 
 def test_a_late_commit_waits_for_no_walk(world: World) -> None:

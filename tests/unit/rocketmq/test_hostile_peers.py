@@ -161,6 +161,35 @@ def test_a_peer_that_reads_nothing_blocks_no_other_request_for_ever() -> None:
             release.set()
 
 
+def test_requests_that_a_stuck_connection_did_not_take_leave_nothing_behind() -> None:
+    release, has_begun = threading.Event(), threading.Event()
+
+    def script(connected: socket.socket) -> None:
+        connected.recv(1, socket.MSG_PEEK)
+        has_begun.set()
+        release.wait(60)
+        answering(echo)(connected)
+
+    answers: list[Command] = []
+    big = Command(code=10, body=b"x" * (12 * 1024 * 1024))
+    limits = ConnectionLimits(in_flight=2, write_seconds=60)
+    with Peer(script) as peer, RemotingClient(limits=limits) as client:
+        sending = threading.Thread(
+            target=lambda: answers.append(client.request(peer.address, big, timeout_seconds=60)), daemon=True
+        )
+        sending.start()
+        assert has_begun.wait(60)
+        try:
+            for _ in range(3):  # each would take a place among those that wait for an answer
+                with pytest.raises(BrokerBusy, match="nothing was sent"):
+                    client.request(peer.address, ASK, timeout_seconds=0.05)
+        finally:
+            release.set()
+        sending.join(60)
+        assert [answer.code for answer in answers] == [0]
+        assert peer.connections == 1
+
+
 def test_more_requests_in_flight_than_allowed_are_refused() -> None:
     with Peer(drain) as peer, RemotingClient(limits=ConnectionLimits(in_flight=5)) as client:
         futures = [client.submit(peer.address, ASK, 5) for _ in range(5)]

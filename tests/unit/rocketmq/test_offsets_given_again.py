@@ -151,6 +151,16 @@ def watch(clock: ManualClock, old: list[QueueRecord]) -> Watch:
     return watch
 
 
+def test_an_offset_on_one_broker_says_nothing_of_the_queue_of_that_number_on_another(clock: ManualClock) -> None:
+    queue = Queue()
+    (record,) = queue.grow(1)
+    behind = Watch(queue, clock).position(0)
+    for other in (replace(behind, broker="broker-b"), replace(behind, topic="PAYMENTS"), replace(behind, queue_id=1)):
+        ahead = replace(other, consumer_offset=1)
+        assert has_passed([ahead], copy_of(record)) is None
+        assert has_passed([ahead, behind], copy_of(record)) is False
+
+
 def test_a_group_that_was_set_back_in_a_topic_created_again_is_believed_for_what_came_after(
     watch: Watch, old: list[QueueRecord]
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from reconciler.clock import ManualClock
 from reconciler.errors import BrokerUnavailable, InvalidValue, RequestTimeout, UsageError
+from reconciler.rocketmq.client import heartbeat
 from reconciler.rocketmq.client.connection import ConnectionLimits
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.wire.codes import ResponseCode
@@ -131,6 +132,28 @@ def _swallowing(connected: socket.socket) -> None:
     for request in requests(connected):
         if request.fields["topic"] != "swallowed":
             connected.sendall(encode_frame(echo(request)))
+
+
+def test_a_heartbeat_that_is_answered_after_its_broker_was_doubted_is_sent_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A broker forgets a client with its connection: what it took before that is no registration any more."""
+    monkeypatch.setattr(heartbeat, "LOOK_SECONDS", 0.02)
+    beats: list[Command] = []
+
+    def take(request: Command) -> Command:
+        beats.append(request)
+        if len(beats) == 1:
+            service.doubt(peer.address)
+        return reply_to(request, 0)
+
+    with Peer(answering(take)) as peer, RemotingClient() as client:
+        service = heartbeat.HeartbeatService(client, client_id="a", clock=client.clock, interval_seconds=3_600)
+        service.join_producer("PG", lambda: [peer.address])
+        try:
+            eventually(lambda: len(beats) == 2, within_seconds=60)
+        finally:
+            service.close()
 
 
 def test_the_request_after_one_that_was_not_answered_is_not_lost_with_its_connection() -> None:

@@ -106,6 +106,19 @@ def test_the_watermark_follows_the_slowest_queue(positions: Positions, expected_
         assert _watermark(cluster) == expected
 
 
+def test_what_is_stored_while_a_broker_takes_its_time_is_not_behind_the_watermark() -> None:
+    with _cluster({("Orders", 0): (7, 0, 7)}) as cluster:
+        end, broker = cluster.broker.handlers[RequestCode.GET_MAX_OFFSET], cluster.broker
+
+        def slowly(request: Command) -> Command | bytes | None:
+            answer = end(request)
+            cluster.clock.sleep(60)
+            return answer
+
+        broker.on(RequestCode.GET_MAX_OFFSET, slowly)
+        assert _watermark(cluster) == (WatermarkState.KNOWN, CAUGHT_UP_MS)
+
+
 @pytest.mark.parametrize("offsets", [(2, 4), (4, 2)])
 def test_what_waits_is_counted_in_every_queue_and_since_the_oldest(offsets: tuple[int, int]) -> None:
     with _cluster({("Orders", queue): (offset, 0, 7) for queue, offset in enumerate(offsets)}) as cluster:

@@ -144,6 +144,7 @@ def test_a_seek_voids_what_was_pulled_before_it() -> None:
     assert queue.accept(items(2), 3, era=permit[1]) is None
     queue.done(messages, era=era)
     assert queue.committable() == 100
+    assert (queue.state().messages, queue.state().bytes) == (0, 0), "bytes that stay would fill the queue for ever"
 
 
 def test_a_late_reply_does_not_end_the_pull_that_began_after_the_seek() -> None:
