@@ -161,7 +161,7 @@ class AnnouncementConsumer:
                 due = self._turns[0][0] if self._turns else now + _LONGEST_NAP_SECONDS
                 turn = heapq.heappop(self._turns)[2] if self._turns and due <= now else None
             if turn is None:
-                self._clock.wait(self._stopping, min(_LONGEST_NAP_SECONDS, max(0.001, due - now)))
+                self._clock.wait(self._stopping, min(_LONGEST_NAP_SECONDS, due - now))
                 continue
             try:
                 wait_seconds = turn()

@@ -68,7 +68,7 @@ class BrokerSettings:
         if self.check_interval_seconds is None:
             self.check_interval_seconds = family.transaction_check_interval_seconds or 60.0
         if self.check_max is None:
-            self.check_max = family.transaction_check_maximum or 15
+            self.check_max = family.transaction_check_maximum
         if self.max_message_bytes is None:
             self.max_message_bytes = family.max_message_bytes
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from reconciler.audit.errors import ReasonWithheld
 from reconciler.audit.report.markup import Markup, join, name, tag
 from reconciler.audit.report.series import stack_of, worst_first
 from reconciler.audit.report.tables import Cell, table, table_row
@@ -17,14 +18,10 @@ from reconciler.audit.result.values import EngineKind, JudgedWindow
 LINES_MAX = LISTED_MAX + 2
 
 _SIGNS = {"clean": "\N{CHECK MARK}", "violations": "\N{BALLOT X}", "no answer": "?"}
-#: What AuditError and NoAnswer call a reason, for people.
-_REASONS = {
-    "usage": "the audit was asked for something impossible",
-    "configuration": "the configuration does not allow one",
+_REASONS: Mapping[ReasonWithheld, str] = {
     "inputs": "evidence is missing, unreadable or altered",
     "gap": "the history lacks rows of this window",
     "window": "the window is not closed yet",
-    "engine": "the computation failed",
 }
 #: Both apply the same rules by the same code.
 _ENGINES: Mapping[EngineKind, str] = {"spark": "on Spark", "here": "in one process (--engine here)"}

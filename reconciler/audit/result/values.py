@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from reconciler.audit.errors import Reason
+from reconciler.audit.errors import ReasonWithheld
 from reconciler.audit.result.classes import VIOLATIONS
 from reconciler.audit.result.not_judged import UnjudgedTotals
 
@@ -161,7 +161,7 @@ class JudgedSubscription:
 class NoAnswer:
     """Why the verdict is withheld though the keys were judged: what is found may be shown, never "clean"."""
 
-    reason: Reason
+    reason: ReasonWithheld
     message: str
 
 

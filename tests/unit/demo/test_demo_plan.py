@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reconciler.demo.job import DemoJob
 from reconciler.demo.plan import LOSSES, MESSAGES_MAX, PRODUCERS, MessageFate, consumer_kills, plan_messages
 from reconciler.errors import InvalidValue
 
@@ -35,6 +37,24 @@ def test_every_kind_of_loss_happens_and_kills_stay_few() -> None:
     kinds = Counter(one.fate for one in plan_messages(400, 100, 7) if one.fate in LOSSES)
     assert kinds.keys() == LOSSES
     assert kinds[MessageFate.KILLED_BEFORE_END] == kinds[MessageFate.KILLED_BEFORE_ANNOUNCING] == 8
+
+
+def test_each_process_of_a_demo_reads_the_job_that_was_written(tmp_path: Path) -> None:
+    job = DemoJob(
+        run="a1",
+        folder=str(tmp_path),
+        name_servers="127.0.0.1:9876",
+        redis_url="redis://127.0.0.1:6379/0",
+        messages=40,
+        lose=8,
+        seed=1,
+        shards=4,
+        repair_order=("end", "hand-over"),
+        accept_unverified_redis=True,
+        is_audited=False,
+    )
+    job.write()
+    assert DemoJob.read(job.path) == job
 
 
 def test_a_seed_repeats_the_demo_and_another_one_does_not() -> None:

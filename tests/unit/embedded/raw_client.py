@@ -211,7 +211,10 @@ def pull_fields(topic: str, queue_id: int, offset: int) -> dict[str, Any]:
     }
 
 
-def consumer_heartbeat(client_id: str, group: str, topic: str = TOPIC, expression: str = "*") -> dict[str, Any]:
+def consumer_heartbeat(
+    client_id: str, group: str, topic: str = TOPIC, expression: str = "*", **more: object
+) -> dict[str, Any]:
+    """`more`: of its subscription."""
     return {
         "clientID": client_id,
         "producerDataSet": [],
@@ -223,7 +226,7 @@ def consumer_heartbeat(client_id: str, group: str, topic: str = TOPIC, expressio
                 "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
                 "unitMode": False,
                 "subscriptionDataSet": [
-                    {"topic": topic, "subString": expression, "subVersion": 1, "tagsSet": [], "codeSet": []}
+                    {"topic": topic, "subString": expression, "subVersion": 1, "tagsSet": [], "codeSet": [], **more}
                 ],
             }
         ],

@@ -44,8 +44,9 @@ def client(broker: EmbeddedBroker) -> Iterator[RawClient]:
         yield connected
 
 
-def join(client: RawClient, name: str, expression: str = "*") -> None:
-    assert client.call(34, json.dumps(consumer_heartbeat(name, GROUP, expression=expression)).encode()).code == 0
+def join(client: RawClient, name: str, expression: str = "*", **more: object) -> None:
+    heartbeat = consumer_heartbeat(name, GROUP, expression=expression, **more)
+    assert client.call(34, json.dumps(heartbeat).encode()).code == 0
 
 
 def start_pull(client: RawClient, offset: int, **changes: object) -> int:
@@ -112,6 +113,8 @@ def test_a_pull_without_subscription_needs_the_heartbeats(client: RawClient) -> 
     join(client, "1@1", "B")
     assert client.pull(sysFlag=0, subVersion=2).code == 25
     assert [m.properties["TAGS"] for m in records(client.pull(sysFlag=0, subVersion=1).body)] == ["B"]
+    join(client, "1@1", "a > 1", expressionType="SQL92", subVersion=2)
+    assert client.pull(sysFlag=0, subVersion=2).code == 1
 
 
 def test_a_pull_is_never_larger_than_a_brokers(client: RawClient) -> None:

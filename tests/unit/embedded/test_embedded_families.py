@@ -155,7 +155,11 @@ def test_topics_groups_and_statistics_for_administrators() -> None:
         client.call(200, json.dumps({"groupName": "C"}).encode())
         client.call(15, consumerGroup="C", topic="Made", queueId=1, commitOffset=1)
         stats = body_of(client.call(202, topic="Made"))["offsetTable"]
-        assert sorted(value["maxOffset"] for value in stats.values()) == [0, 1]
+        (message,) = broker.stored("Made")
+        assert sorted((value["maxOffset"], value["lastUpdateTimestamp"]) for value in stats.values()) == [
+            (0, 0),
+            (1, message.store_timestamp_ms),
+        ]
         consumed = body_of(client.call(208, consumerGroup="C"))["offsetTable"]
         assert sorted((value["brokerOffset"], value["consumerOffset"]) for value in consumed.values()) == [
             (0, 0),

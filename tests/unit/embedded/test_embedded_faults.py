@@ -12,6 +12,7 @@ from reconciler.embedded.faults import FOREVER, Faults
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.embedded.settings import BrokerSettings
 from reconciler.errors import InvalidValue
+from reconciler.rocketmq.wire.codes import RequestCode
 from tests.polling import eventually
 from tests.unit.embedded.raw_client import TOPIC, RawClient, end_fields
 
@@ -190,6 +191,26 @@ def test_every_knob_can_be_turned_by_name() -> None:
     for knob in Faults.KNOBS:
         Faults().apply(knob, "FLUSH_DISK_TIMEOUT" if knob == "answer_flush" else "1")
     assert FOREVER == -1
+
+
+@pytest.mark.parametrize("knob", sorted(Faults.KNOBS.keys() - {"answer_flush", "drop_end_of", "drop_nth_end", "clear"}))
+def test_a_knob_that_is_turned_to_0_is_off(knob: str) -> None:
+    faults = Faults()
+    for value in ("1", "0"):
+        faults.apply(knob, value)
+    faults.fate_of_end(set)
+    for code in (RequestCode.SEND_MESSAGE, RequestCode.END_TRANSACTION):
+        for asked in (faults.is_busy, faults.is_refused, faults.loses_reply):
+            asked(code)
+    for ask in (
+        faults.is_silent,
+        faults.disk_is_full,
+        faults.take_lost_tail,
+        faults.drops_check,
+        faults.fails_check_round,
+    ):
+        ask()
+    assert (faults.counts, faults.index_lag_seconds) == ({"end": 1}, 0.0)
 
 
 @pytest.mark.parametrize("family", list(FAMILIES))

@@ -8,19 +8,22 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow.fs import LocalFileSystem
 
 from reconciler.audit.history.chain import read_chain
+from reconciler.contract.history_row import HISTORY_STREAMS
 from reconciler.contract.manifest import HistoryFile, manifest_folder
+from reconciler.contract.schema import Table
 from reconciler.errors import MalformedInput
 from reconciler.history.chain import ManifestChain
 from reconciler.history.compaction import Compactor, plan_merges
 from reconciler.history.positions import HistoryPositions
 from reconciler.history.retention import IDLE_MS_MAX, ORPHAN_MS, READERS_MS, DeletedFiles, Retention
-from reconciler.history.tables import DAY_MS
+from reconciler.history.tables import DAY_MS, partitions, schema_of, sorted_once
 from tests.unit.history.house import ENVIRONMENT, START_MS, House, some_keys
 
 DAY_SECONDS = 86_400
@@ -49,6 +52,18 @@ def test_a_folder_with_many_files_is_merged_and_keeps_its_rows(tmp_path: Path) -
     sequence = house.chain.sequence
     house.maintenance.compact()
     assert house.chain.sequence == sequence, "nothing to do, nothing written"
+
+
+@pytest.mark.parametrize("stream", HISTORY_STREAMS, ids=lambda stream: stream.name)
+def test_the_same_rows_make_the_same_files_in_whatever_order_they_come(stream: Table) -> None:
+    values = {"key": [b"a", b"b"], "text": ["a", "b"], "name": ["a", "b"], "integer": [1, 2], "bigint": [1, 2]}
+    rows = [{column.name: values[column.kind][0] for column in stream.columns}]
+    for column in stream.columns:
+        if column.name in {"topic", "consumer_group", "scope", "shard", "at_ms", "generation", "key"}:
+            rows.append({**rows[0], column.name: values[column.kind][1]})
+    there, back = (pa.Table.from_pylist(rows[::step], schema_of(stream.name)) for step in (1, -1))
+    assert sorted_once(there) == sorted_once(back)
+    assert list(partitions(stream, there)) == list(partitions(stream, back))
 
 
 def test_files_of_a_stream_that_a_newer_release_writes_are_left_alone_and_the_others_are_merged(tmp_path: Path) -> None:

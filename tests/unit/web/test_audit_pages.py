@@ -108,6 +108,7 @@ def test_who_signed_and_what_was_altered_is_not_on_the_page_of_an_audit(services
 def test_a_report_runs_a_script_or_is_shown_though_nobody_vouches_for_it(services: WebServices) -> None:
     answer = asked(services, "/audits/2026-11-20/report")
     assert (answer.status, answer.body.decode()) == (HTTPStatus.OK, REPORT)
+    assert answer.headers["Referrer-Policy"] == "no-referrer"
     policy = answer.headers["Content-Security-Policy"].split("; ")
     assert policy[:2] == ["sandbox", "default-src 'none'"]
     assert not [part for part in policy if part.startswith("script-src") or "allow-" in part]
