@@ -212,7 +212,7 @@ def pull_fields(topic: str, queue_id: int, offset: int) -> dict[str, Any]:
 
 
 def consumer_heartbeat(
-    client_id: str, group: str, topic: str = TOPIC, expression: str = "*", **more: object
+    client_id: str, group: str, topic: str = TOPIC, expression: str = "*", **more: Any
 ) -> dict[str, Any]:
     """`more`: of its subscription."""
     return {

@@ -44,7 +44,7 @@ def client(broker: EmbeddedBroker) -> Iterator[RawClient]:
         yield connected
 
 
-def join(client: RawClient, name: str, expression: str = "*", **more: object) -> None:
+def join(client: RawClient, name: str, expression: str = "*", **more: Any) -> None:
     heartbeat = consumer_heartbeat(name, GROUP, expression=expression, **more)
     assert client.call(34, json.dumps(heartbeat).encode()).code == 0
 

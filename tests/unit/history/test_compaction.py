@@ -7,6 +7,7 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -56,7 +57,13 @@ def test_a_folder_with_many_files_is_merged_and_keeps_its_rows(tmp_path: Path) -
 
 @pytest.mark.parametrize("stream", HISTORY_STREAMS, ids=lambda stream: stream.name)
 def test_the_same_rows_make_the_same_files_in_whatever_order_they_come(stream: Table) -> None:
-    values = {"key": [b"a", b"b"], "text": ["a", "b"], "name": ["a", "b"], "integer": [1, 2], "bigint": [1, 2]}
+    values: dict[str, list[Any]] = {
+        "key": [b"a", b"b"],
+        "text": ["a", "b"],
+        "name": ["a", "b"],
+        "integer": [1, 2],
+        "bigint": [1, 2],
+    }
     rows = [{column.name: values[column.kind][0] for column in stream.columns}]
     for column in stream.columns:
         if column.name in {"topic", "consumer_group", "scope", "shard", "at_ms", "generation", "key"}:
