@@ -19,6 +19,7 @@ from reconciler.contract.unique_key import key_of
 from reconciler.errors import RedisAway
 from reconciler.policy.ports import Admission, AnnouncementQueue, KnownRecords
 from reconciler.shards.sets import RedisHalfSets
+from tests.examples import examples
 from tests.services.redis_server import RedisServer
 from tests.unit.announcing.announcement_world import QUEUE, SUBSCRIPTION, World, announcement
 from tests.unit.consumers.messages import new_key
@@ -233,11 +234,15 @@ class BrokerMachine(AnnouncementMachine):
             self.announce(stored, in_one=False)
 
 
-def run_histories(machine: type[RuleBasedStateMachine], *, examples: int) -> None:
+#: A wrong adapter is found in fewer, whatever the profile.
+TO_FIND = 300
+
+
+def run_histories(machine: type[RuleBasedStateMachine], *, number: int) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=examples,
+            max_examples=number,
             stateful_step_count=40,
             deadline=None,
             database=None,
@@ -251,7 +256,7 @@ def run_histories(machine: type[RuleBasedStateMachine], *, examples: int) -> Non
 def test_no_announced_key_is_lost_whatever_redis_forgets(shared_redis_server: RedisServer) -> None:
     client = redis.Redis.from_url(shared_redis_server.url.replace("/0", f"/{DATABASE}"))
     try:
-        run_histories(type("Machine", (AnnouncementMachine,), {"client": client}), examples=300)
+        run_histories(type("Machine", (AnnouncementMachine,), {"client": client}), number=examples(300))
     finally:
         client.flushdb()
         client.close()
@@ -261,7 +266,7 @@ def test_no_announced_key_is_lost_whatever_redis_forgets(shared_redis_server: Re
 def test_no_announced_key_is_lost_whatever_redis_and_the_broker_forget(shared_redis_server: RedisServer) -> None:
     client = redis.Redis.from_url(shared_redis_server.url.replace("/0", f"/{DATABASE}"))
     try:
-        run_histories(type("Machine", (BrokerMachine,), {"client": client}), examples=300)
+        run_histories(type("Machine", (BrokerMachine,), {"client": client}), number=examples(300))
     finally:
         client.flushdb()
         client.close()
@@ -293,7 +298,7 @@ def require_found(server: RedisServer, machine: type[AnnouncementMachine], adapt
     try:
         wrong = type("Machine", (machine,), {"client": client, "adapter": adapter})
         with pytest.raises(AssertionError):
-            run_histories(wrong, examples=300)
+            run_histories(wrong, number=TO_FIND)
     finally:
         client.flushdb()
         client.close()

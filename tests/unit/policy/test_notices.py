@@ -22,6 +22,7 @@ from reconciler.policy.notices import (
     once_told,
 )
 from reconciler.policy.ports import Conversation, Notice, PastTroubles, Place, StandingTrouble
+from tests.examples import examples
 
 PACE = Pace(interval_seconds=900, reminder_seconds=4 * 3_600, gather_seconds=5)
 LOSSES: Place = (NoticeKind.LOSS_PROVED, "ORDERS", "billing")
@@ -414,7 +415,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(STEPS)
 def test_each_loss_is_counted_once_in_what_was_sent_and_no_conversation_talks_too_often(
     steps: list[tuple[str, int]],

@@ -13,11 +13,12 @@ from reconciler.rocketmq.wire.batch import decode_batch
 from reconciler.rocketmq.wire.frame import Command, FrameReader, decode_frame
 from reconciler.rocketmq.wire.record import decode_records
 from reconciler.rocketmq.wire.tolerant_json import parse_tolerant_json
+from tests.examples import examples
 from tests.unit.rocketmq.recorded import recorded_frames, recorded_record_bodies
 
 #: Each example damages its input so many times: 4 tests x 60 examples x 50 = 12 000 mutations.
 ROUNDS = 50
-EXAMPLES = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+EXAMPLES = settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 FRAMES = [frame.data for frame in recorded_frames()]
 BODIES = [*recorded_record_bodies()]
