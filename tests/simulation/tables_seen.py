@@ -36,8 +36,9 @@ class OutboxSeen(SqlOutboxReader):
         self._sources = commit_evidence(list(self._seen)).sources
 
     def _ask(self, url: Secret | None, topic: str, keys: Sequence[str], now_ms: int | None) -> _OutboxAnswer:
-        del now_ms  # replicas of this world have the clocks of their primaries
-        database = self._seen[revealed(url or "")]
+        if url is None:
+            return super()._ask(url, topic, keys, now_ms)
+        database = self._seen[revealed(url)]  # replicas of this world have the clocks of their primaries
 
         def select() -> _OutboxAnswer:
             rows = {key: database.rows[key] for key in keys if key in database.rows and database.reading.has(key)}
