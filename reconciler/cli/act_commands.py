@@ -80,9 +80,9 @@ def _ask_first(preview: ManualRepairReport) -> Mapping[str, str]:
         return preview.seen
     print_table("Would be repaired", preview.columns, preview.rows(), first=_FIRST, to_people=True)
     answer = ask(f"Repair {_counted(preview)}? [y/N]: ")
-    if not answer:
+    if answer is None:
         raise InvalidValue("--all", True, "the question got no answer: give --yes, or name keys")
-    if answer.strip().lower() not in {"y", "yes"}:
+    if not answer:
         remark("nothing was changed")
         raise typer.Exit(DECLINED)
     return preview.seen

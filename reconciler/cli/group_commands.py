@@ -118,9 +118,9 @@ def _ask_first(preview: RenameReport) -> bool:
     print_table(_title(preview), preview.columns, preview.rows(), first=_FIRST, to_people=True)
     remark(*(f"note: {note}" for note in preview.notes))
     answer = ask(f"Rename {preview.old} to {preview.new}? [y/N]: ")
-    if not answer:
+    if answer is None:
         raise InvalidValue("--yes", False, "the question got no answer: give --yes")
-    return answer.strip().lower() in {"y", "yes"}
+    return answer
 
 
 def register(app: typer.Typer) -> None:

@@ -94,9 +94,9 @@ def incomplete(
 def _ask_first(ending: Ending, preview: IncompleteReport) -> bool:
     print_table(f"To {ending}", preview.columns, preview.keys, first=_FIRST, to_people=True)
     answer = ask(f"{ending.capitalize()} these rows? [y/N]: ")
-    if not answer:
+    if answer is None:
         raise InvalidValue("--all", True, "the question got no answer: give --yes, or name keys")
-    return answer.strip().lower() in {"y", "yes"}
+    return answer
 
 
 def register(app: typer.Typer) -> None:

@@ -29,13 +29,14 @@ def remark(*lines: str) -> None:
     _write(sys.stderr, "".join(f"{visible_line(line)}\n" for line in lines))
 
 
-def ask(question: str) -> str:
-    """What a person answers to a question on standard error; empty: there was no answer."""
+def ask(question: str) -> bool | None:
+    """Whether a person says yes to a question on standard error; None: there was no answer."""
     _write(sys.stderr, visible_line(question))
     answer = sys.stdin.readline()
     if not answer:
         remark("")
-    return answer
+        return None
+    return answer.strip().lower() in {"y", "yes"}
 
 
 def ask_secret(question: str) -> str:

@@ -26,6 +26,22 @@ def test_what_is_sent_arrives_as_it_is() -> None:
     assert receiver.received[0].body == b"{}"
 
 
+@pytest.mark.parametrize(
+    ("url", "port"), [("http://a.example/x", 80), ("https://a.example/x", 443), ("https://a.example:8443/x", 8443)]
+)
+def test_a_url_without_a_port_means_the_one_of_its_scheme(url: str, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[object, ...]] = []
+
+    def look_up(*asking: object, **_: object) -> list[object]:
+        asked.append(asking)
+        return []
+
+    monkeypatch.setattr("socket.getaddrinfo", look_up)
+    with pytest.raises(ChannelAway):
+        post().send(url, b"{}", {})
+    assert asked == [("a.example", port)]
+
+
 @pytest.mark.parametrize("status", [408, 425, 429, 500, 503])
 def test_a_receiver_that_fails_is_asked_again_when_it_says(status: int) -> None:
     reply = Reply(status=status, headers={"Retry-After": "120"})

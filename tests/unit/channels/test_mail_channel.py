@@ -232,6 +232,24 @@ def test_answers_without_end_are_not_read_to_their_end(server: MailServer) -> No
         channel(starttls_url(server)).send(notice(), at_ms=AT_MS)
 
 
+@pytest.mark.parametrize(
+    ("url", "port"), [("smtp://a.example", 587), ("smtps://a.example", 465), ("smtp://a.example:25", 25)]
+)
+def test_an_address_without_a_port_means_the_one_of_its_scheme(
+    url: str, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[object, ...]] = []
+
+    def look_up(*asking: object, **_: object) -> list[object]:
+        asked.append(asking)
+        return []
+
+    monkeypatch.setattr("socket.getaddrinfo", look_up)
+    with pytest.raises(ChannelAway):
+        channel(url).send(notice(), at_ms=AT_MS)
+    assert asked == [("a.example", port)]
+
+
 def test_nobody_listens(authority: Authority) -> None:
     with MailServer(authority.issue("server")) as server:
         url = starttls_url(server)

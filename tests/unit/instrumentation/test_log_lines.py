@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from reconciler.clock import ManualClock
-from reconciler.instrumentation.console import remark
+from reconciler.instrumentation.console import ask, remark
 from reconciler.instrumentation.event_log import EventLog
 from reconciler.instrumentation.log import configure_logging
 from tests.unit.instrumentation.test_event_log import IDLE
@@ -21,6 +21,18 @@ Written = pytest.CaptureFixture[str]
 
 def lines(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("typed", "agrees"),
+    [("y\n", True), (" YES \n", True), ("n\n", False), ("\n", False), ("yesterday\n", False), ("", None)],
+)
+def test_only_y_and_yes_agree_and_silence_is_no_answer(
+    typed: str, agrees: bool | None, capsys: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(typed))
+    assert ask("Rename it? [y/N]: ") is agrees
+    assert capsys.readouterr().err.startswith("Rename it? [y/N]: ")
 
 
 def test_every_record_is_one_json_object_with_level_logger_and_utc_time(capsys: Written) -> None:

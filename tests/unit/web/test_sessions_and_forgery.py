@@ -258,6 +258,12 @@ def test_guesses_by_many_do_not_fill_the_memory_and_lock_nobody_out_for_long() -
     assert max(waits) == PAUSE.longest_seconds
     throttle.take_back(["user a"])
     assert throttle.attempt(["user a"]) > 0, "one login does not wipe out what a guesser did before it"
+    guesses = 0
+    while guesses < 100 and throttle.attempt(["an address"]) == 0:
+        guesses += 1
+        if throttle.attempt(["an address"]) == 0:  # a login of the guesser's own after each guess
+            throttle.take_back(["an address"])
+    assert guesses == FREE_FAILURES
 
 
 def test_what_happens_at_the_door_is_in_the_log_and_no_secret_is(
