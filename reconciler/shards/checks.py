@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from enum import StrEnum
+from enum import Enum, auto
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -31,14 +31,14 @@ VERSION_MIN = (6, 2)
 MEMORY_SHARE_MAX = 0.7
 
 
-class Severity(StrEnum):
+class Severity(Enum):
     """What a finding means for a start."""
 
-    OK = "OK"
+    OK = auto()
     #: Works; something would make it better.
-    ADVICE = "ADVICE"
+    ADVICE = auto()
     #: `run` refuses to start.
-    REFUSED = "REFUSED"
+    REFUSED = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -159,7 +159,7 @@ class _Doctor:
 
     def redis(self) -> Sequence[Diagnosis]:
         return [
-            Diagnosis(check=f"redis {f.name}", level=_LEVELS[f.severity], found=f.detail, remedy=f.remedy)
+            Diagnosis(check=f"redis {f.name}", level=_LEVELS[f.severity.name], found=f.detail, remedy=f.remedy)
             for f in redis_findings(self._connections)
         ]
 

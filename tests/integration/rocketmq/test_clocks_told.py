@@ -15,6 +15,7 @@ from reconciler.embedded.settings import BrokerSettings
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.wire.codes import PROBE_TOPIC
 from reconciler.settings.file import load_settings
+from reconciler.sql import schema
 from reconciler.wiring.clocks import probe_brokers
 from reconciler.wiring.connections import Connections
 from tests.polling import eventually
@@ -72,6 +73,7 @@ topic = "{TOPIC}"
 group = "billing"
 grace_period_seconds = {3 * WAITED_SECONDS}
 """)
+    schema.upgrade(f"sqlite:///{folder}/ledger.db", "ledger")
     with Connections(load_settings(path, {})) as connections:
         return {one.check: one for one in check_clocks(connections, lambda: probe_brokers(connections))}
 
@@ -100,5 +102,5 @@ def test_a_broker_whose_clock_cannot_be_measured_is_named_beside_those_that_are_
     found = findings(tmp_path, right.name_servers, shared_redis_server)
     assert {check: one.level for check, one in found.items()} == {"clock of broker behind": "note", "clocks": "ok"}
     assert found["clock of broker behind"].found.startswith("not measured: probe not sent: ")
-    assert "broker right" in found["clocks"].found
+    assert "the ledger, broker right differ" in found["clocks"].found
     assert "broker behind" not in found["clocks"].found

@@ -143,7 +143,10 @@ def test_of_every_open_loss_what_was_not_shown_or_has_changed_is_left(
     shown = {KEYS[0]: "another", KEYS[1]: ledger_rows(connections, KEYS[1]).seen}
     report = repair_now(connections, [], topic=None, group="billing", dry_run=False, by="anna", seen=shown)
     assert repaired == [("ORDERS", "billing", KEYS[1])]
-    assert {line.unique_key: line.outcome for line in report.keys} == {KEYS[0]: "changed", KEYS[1]: "sent"}
+    assert {line.unique_key: (line.verdict, line.outcome) for line in report.keys} == {
+        KEYS[0]: ("LOST_CONFIRM", "changed"),
+        KEYS[1]: ("LOST_CONFIRM", "sent"),
+    }
 
 
 def test_a_dry_run_tells_the_brake_of_one_topic_for_no_other(connections: Connections, repaired: list[Loss]) -> None:
