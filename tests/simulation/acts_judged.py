@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, HoldKind, RepairState
-from reconciler.contract.verdicts import VERDICTS_ON_THE_ROW
+from reconciler.contract.verdicts import VERDICTS_ON_THE_ROW, Undecided
+from reconciler.policy.judging.suspect import undecided_by
 from reconciler.policy.ports import Candidate, Closing, HeldTopic, Repair
 from tests.simulation.kernel import BASE_MS
 
@@ -31,7 +32,11 @@ class ActsJudged:
         self.dismissed: dict[tuple[str, str], float] = {}
         #: Keys whose repair for every group was closed: of a group that lacks its effect later, a person is told.
         self.closed_for_all: set[str] = set()
+        #: What waits for a person again.
+        self.taken_back: set[tuple[str, str]] = set()
         ledger = world.ledger
+        self._take_back = ledger.closings.take_back
+        setattr(ledger.closings, "take_back", self._taken_back)  # noqa: B010 - a method
         self._close, self._lift_seen = ledger.closings.close, ledger.holds.lift_seen
         setattr(ledger.closings, "close", self._closed)  # noqa: B010 - methods
         setattr(ledger.holds, "lift_seen", self._lifted)  # noqa: B010
@@ -51,10 +56,27 @@ class ActsJudged:
             self.dismissed[owner.group, key] = self._world.kernel.now
         return True
 
+    def _taken_back(self, closing: Closing) -> bool:
+        rows, key = self._world.ledger.rows, closing.unique_key
+        place = (closing.environment, closing.topic)
+        repairs = [row for at, row in rows.repairs.items() if (at[:2], at[3]) == (place, key)]
+        if not self._take_back(closing):
+            return False
+        self._nothing_under_way(closing, repairs)
+        for owner in closing.verdicts:
+            self.dismissed.pop((owner.group, key), None)
+            self.taken_back.add((owner.group, key))
+        return True
+
     def _as_seen(self, closing: Closing, candidates: Mapping[Subscription, Candidate]) -> None:
         seen = {row.subscription: row for row in closing.candidates}
         for owner in closing.verdicts:
             now, then = candidates[owner], seen[owner]
+            is_undecided = now.state is CandidateState.OPEN and now.damage is None
+            if is_undecided and undecided_by(now.evidence)[0] is not Undecided.CONTRADICTION:
+                self._other.append(
+                    f"{closing.unique_key} of {owner.group} was dismissed while it was {now.verdict}, open"
+                )
             is_same = now.state is then.state and (then.state is CandidateState.OPEN or now.verdict is then.verdict)
             if not is_same:
                 self._other.append(

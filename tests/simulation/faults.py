@@ -113,13 +113,21 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
     "long troubles": ("repair amid troubles",),
     "keys taken": ("inbox row of another message",),
     "rows without a digest": ("outbox row without a digest", "inbox row without a digest"),
+    "connections break": (
+        "redis connection broke", "broker connection broke", "outbox connection broke", "inbox connection broke",
+        "ledger connection broke",
+    ),
+    "long holds": ("repairs held for long",),
+    "lag beside pops": ("group lags beside one that pops",),
+    "acts on anything": ("operator is told what an act on a message came to", "operator's dismissal taken back"),
 }  # fmt: skip
 #: Faults of histories of their own: no history has them by chance.
 ASKED_FOR = frozenset(
     {
         "groups added", "groups renamed", "claims out of reach", "late rows", "business queues", "small bounds",
         "claims answered late", "rows without a digest", "keys taken",
-        "no outbox known", "outboxes contradict", "long troubles",
+        "no outbox known", "outboxes contradict", "long troubles", "connections break", "long holds",
+        "lag beside pops", "acts on anything",
     }
 )  # fmt: skip
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, NoReturn
 
 from greenlet import getcurrent, greenlet
 
@@ -285,6 +285,9 @@ class Link:
         self.reply_lost = 0.0
         self.slow = 0.0
         self.refused = 0.0
+        #: The connection breaks behind a request, which may have been executed; what then is raised, if it is known.
+        self.breaks = 0.0
+        self.broken: Callable[[str], Exception] | None = None
         self.down_until = 0.0
         #: The server's process is stopped: its kernel takes requests, which it executes when it goes on, or ends.
         self.stands_until = 0.0
@@ -322,6 +325,8 @@ class Link:
             if kernel.now < self.stands_until:
                 self._stand_still(process, act, unanswered or away, what)
             self._trouble_before(process, away, unanswered or away, what)
+            if self.breaks and self._random() < self.breaks:
+                self._break(process, act, away, what)
         answer = act()
         if process.is_dead:
             raise Crash
@@ -363,14 +368,24 @@ class Link:
         process.sleep(DEADLINE_SECONDS if self.name != "redis" else self.timeout_seconds)
         raise unanswered("no answer before the deadline")
 
-    def trouble(self, network: float, away: float) -> None:
-        """From now on, by the strength of two troubles."""
+    def _break(self, process: Process, act: Callable[[], Any], away: Callable[[str], Exception], what: str) -> NoReturn:
+        """At once: nothing is waited for. Every second request has been executed."""
+        self._kernel.saw(f"{self.name} connection broke", what)
+        if self._random() < 0.5:
+            _quietly(act)
+            if process.is_dead:
+                raise Crash
+        raise (self.broken or away)("the connection broke behind the request")
+
+    def trouble(self, network: float, away: float, breaks: float = 0.0) -> None:
+        """From now on, by the strength of three troubles."""
+        self.breaks = (0.2 if self.name == "broker" else 0.05) * breaks
         self.request_lost, self.reply_lost, self.slow = 0.03 * network, 0.03 * network, 0.02 * network
         self.refused = 0.01 * away
-        self.is_troubled, self.is_faulty = True, bool(network or away)
+        self.is_troubled, self.is_faulty = True, bool(network or away or breaks)
 
     def heal(self) -> None:
         """No trouble from now on."""
         self.stands_until = 0.0
         self.is_troubled = self.is_faulty = False
-        self.request_lost = self.reply_lost = self.slow = self.refused = self.down_until = 0.0
+        self.request_lost = self.reply_lost = self.slow = self.refused = self.breaks = self.down_until = 0.0

@@ -10,16 +10,28 @@ from typing import TYPE_CHECKING
 
 from reconciler.contract.tables import CandidateState, HoldKind, RepairState
 from reconciler.errors import ChangedMeanwhile, TransientError
-from reconciler.policy.dismissal import CHANGED, CLOSED, Dismissals, KeyAsSeen
-from reconciler.policy.ports import HeldTopic
+from reconciler.policy.dismissal import (
+    CHANGED,
+    CLOSED,
+    TAKEN_BACK,
+    Dismissals,
+    EffectFound,
+    KeyAsSeen,
+    effect_found,
+    meaning_of,
+)
+from reconciler.policy.ports import Candidate, HeldTopic
 from tests.simulation.kernel import Process
 from tests.simulation.reconciling import rounds_of
+from tests.simulation.tables_seen import InboxSeen
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
 #: How long people go on after the last trouble: verdicts that need them often come then.
 GOES_ON_SECONDS = 90.0
+#: One who stops repairs and is away stays away for longer than two grace periods.
+AWAY_SECONDS = 300.0
 #: Repairs by hand of one person: a key that nobody can repair is soon left alone.
 REPAIRS_MAX = 6
 
@@ -37,13 +49,17 @@ class Operator:
             closings=self._ledger.closings, configured=[plan.subscription for plan in self._plan.subscriptions]
         )
         self._repairs_left = REPAIRS_MAX
+        #: Whoever acts on anything looks into inboxes first.
+        self._acts_on_anything = bool(world.swarm.of("acts on anything"))
+        self._inbox = InboxSeen(process, world.inboxes)
         process.spawn(self._run)
 
     def _run(self) -> None:
         acts: Sequence[Callable[[], None]] = (self._dismiss, self._dismiss, self._repair, self._hold, self._resume)
+        acts = (*acts, self._take_back) if self._acts_on_anything else acts
         world, dice = self._world, self._world.kernel.dice
         while not world.is_healed or world.kernel.now < world.healed_at + GOES_ON_SECONDS:
-            self._process.sleep(2 + 10 * dice.random())
+            self._process.sleep((2 + 10 * dice.random()) * (0.3 if self._acts_on_anything else 1.0))
             self._try(acts[world.kernel.any_of(len(acts))])
         while world.ledger.rows.holds:
             self._try(self._resume)
@@ -61,9 +77,13 @@ class Operator:
     def _any_key(self) -> str | None:
         """A key that needs a person, from a list: reading it is no port call (an economy of the simulator)."""
         rows = self._world.ledger.rows
-        found = [key for (_, key), row in rows.candidates.items() if row.state is CandidateState.QUARANTINED]
+        found = [key for (_, key), row in rows.candidates.items() if self._may_act(row)]
         found += [place[3] for place, repair in rows.repairs.items() if repair.state is RepairState.FAILED]
         return found[self._world.kernel.any_of(len(found))] if found else None
+
+    def _may_act(self, row: Candidate) -> bool:
+        is_given_up = row.state is CandidateState.QUARANTINED
+        return is_given_up or (self._acts_on_anything and self._world.kernel.dice.random() < 0.2)
 
     def _look(self, key: str) -> KeyAsSeen:
         topic, ledger = self._plan, self._ledger
@@ -80,10 +100,41 @@ class Operator:
         dice = self._world.kernel.dice
         groups = [row.subscription.group for row in seen.candidates]
         group = groups[dice.randrange(len(groups))] if groups and dice.random() < 0.3 else None
-        outcomes = self._dismissals.dismiss(seen, group=group, by=self._process.name, reason="paid by hand")
+        effects = self._effects(seen) if self._acts_on_anything else None
+        outcomes = self._dismissals.dismiss(
+            seen, group=group, by=self._process.name, reason="paid by hand", effects=effects
+        )
         for of, outcome in outcomes.items():
+            if effects is not None:
+                row = next(row for row in seen.candidates if row.subscription.group == of)
+                self._tell(key, meaning_of(outcome, row, effects.get(of, EffectFound())))
             said = outcome if outcome in {CHANGED, *CLOSED} else "refused"
             self._world.kernel.saw(f"operator's dismissal: {said}", f"{key[-4:]} {of}")
+
+    def _effects(self, seen: KeyAsSeen) -> dict[str, EffectFound]:
+        """As `reconciler dismiss` looks: of each group's inboxes, right before the act."""
+        found: dict[str, EffectFound] = {}
+        for row in seen.candidates:
+            key, owner = row.unique_key, row.subscription
+            if owner.group in self._world.inboxes:
+                found[owner.group] = effect_found(self._inbox.look_up(owner, [key])[key], None)
+        return found
+
+    def _tell(self, key: str, what: str) -> None:
+        if what:
+            self._world.kernel.saw("operator is told what an act on a message came to", f"{key[-4:]}: {what}")
+
+    def _take_back(self) -> None:
+        dismissed = sorted({key for _, key in self._world.checkers.acts.dismissed})
+        if not dismissed:
+            return
+        key = dismissed[self._world.kernel.any_of(len(dismissed))]
+        seen = self._look(key)
+        self._think()
+        outcomes = self._dismissals.take_back(seen, group=None, by=self._process.name, reason="not paid")
+        for of, outcome in outcomes.items():
+            if outcome == TAKEN_BACK:
+                self._world.kernel.saw("operator's dismissal taken back", f"{key[-4:]} {of}")
 
     def _repair(self) -> None:
         key = self._any_key()
@@ -116,3 +167,18 @@ class Operator:
         self._think()
         is_lifted = self._ledger.holds.lift_seen(plan.environment, found)
         self._world.kernel.saw("operator resumed repairs" if is_lifted else "operator's resumption: changed")
+
+
+def hold_for_long(world: World) -> None:
+    """A person stops repairs, and nobody else looks for longer than two grace periods."""
+    plan, holds, kernel = world.plan, world.ledger.holds, world.kernel
+
+    def lift() -> None:
+        found: HeldTopic | None = world.ledger.rows.holds.get((plan.environment, plan.topic, HoldKind.HOLD))
+        if found is not None and found.by == "one who is away":
+            holds.lift_seen(plan.environment, found)
+            if any(repair.state is RepairState.OPEN for repair in world.ledger.rows.repairs.values()):
+                kernel.saw("repairs held for long")
+
+    if holds.place(plan.environment, plan.topic, HoldKind.HOLD, by="one who is away", reason="until I am back"):
+        kernel.after(AWAY_SECONDS + 60 * kernel.dice.random(), lift)

@@ -22,6 +22,13 @@ LEFT_OUT = {
     "rows without a digest": ("foreign copies",),
 }
 
+#: Fault -> one that it cannot be without.
+BROUGHT = {
+    "outboxes contradict": "several outboxes",
+    "acts on anything": "operators",
+    "lag beside pops": "groups that pop",
+}
+
 #: Troubles that are drawn one by one. A trouble that is on has a strength between 0 and 1.
 TROUBLES = tuple(FAULTS)
 
@@ -106,11 +113,11 @@ def draw(
         swarm.keep_bodies = False  # or nobody reads them
     if swarm.of("several outboxes"):
         swarm.producers = 2
-    if "groups that pop" in always:
+    if "groups that pop" in always or swarm.of("lag beside pops"):
         swarm.version = "5.3.3"
     if swarm.of("groups added"):
         swarm.groups = 1  # and one more
-    if swarm.of("keys of text"):
+    if swarm.of("keys of text") or swarm.of("lag beside pops"):
         swarm.groups = 2
     if swarm.of("route"):
         swarm.brokers = 2
@@ -137,7 +144,8 @@ def _troubles(
         elif is_on and (only is None or trouble in only):
             found[trouble] = strength
     found |= dict.fromkeys(sorted(ASKED_FOR & always), 1.0)
-    if "outboxes contradict" in found:
-        found["several outboxes"] = 1.0
+    for fault, other in BROUGHT.items():
+        if fault in found:
+            found[other] = 1.0
     left_out = {other for fault in found for other in LEFT_OUT.get(fault, ())}
     return {fault: strength for fault, strength in found.items() if fault not in left_out}

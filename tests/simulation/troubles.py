@@ -17,6 +17,7 @@ from tests.simulation.inbox_database import InboxDatabase
 from tests.simulation.kernel import BASE_MS, NEVER, Link, Process
 from tests.simulation.keys_taken import contradict, take_keys
 from tests.simulation.late_answers import answer_late
+from tests.simulation.operators import hold_for_long
 from tests.simulation.outbox_database import PRODUCER_GROUP, TOPIC, OutboxDatabase
 from tests.simulation.producing import UNIQUE_KEY_TOPIC, Order
 from tests.simulation.redis_data import Snapshot
@@ -129,7 +130,7 @@ class Troubles:
             (world._ledger_link, "ledger away", "ledger away"),
         )
         for link, network, away in links:
-            link.trouble(of(network), of(away))
+            link.trouble(of(network), of(away), of("connections break"))
         world.redis.exec_reply_lost = 0.3 * of("redis exec replies")
         world.end_lost = (0.05, 0.2, 0.6)[world.swarm.seed % 3] * of("end lost")
         world.end_late = 0.1 * of("end lost")
@@ -154,7 +155,7 @@ class Troubles:
     def of_new(self, inbox: InboxDatabase) -> None:
         """A database that came in mid-history has the troubles of the others."""
         if not self._is_over:
-            inbox.link.trouble(self._of("inbox away"), self._of("inbox away"))
+            inbox.link.trouble(self._of("inbox away"), self._of("inbox away"), self._of("connections break"))
             self._set_rates_of(inbox)
 
     # ---- accidents at some moments
@@ -187,6 +188,8 @@ class Troubles:
             ("retention", self._expire),
             ("route", self._unroute),
             ("group stopped", self._stop_group),
+            ("lag beside pops", self._lag),
+            ("long holds", partial(hold_for_long, self._world)),
             ("pauses", self._stop_announcers),
             ("pauses", self._stop_reconcilers),
             ("forged announcements", self._forge),
@@ -374,6 +377,13 @@ class Troubles:
         groups = list(self._world.inboxes)
         group = groups[self._dice.randrange(len(groups))]
         self._world.group_stopped_until[group] = self._kernel.now + 90 * self._dice.random()
+
+    def _lag(self) -> None:
+        """The last group, which pulls, stands still while the first one pops."""
+        first, *_, last = self._world.inboxes
+        if self._world.pops(first):
+            self._kernel.saw("group lags beside one that pops", last)
+            self._world.group_stopped_until[last] = self._kernel.now + 60 + 60 * self._dice.random()
 
     def _stop_announcers(self) -> None:
         self._world.announcers_stopped_until = self._kernel.now + 60 * self._dice.random()

@@ -19,6 +19,7 @@ from reconciler.contract.verdicts import VERDICTS_ON_THE_ROW, Verdict
 from reconciler.errors import BrokerUnavailable, RequestTimeout
 from reconciler.policy.plan import EVERY_MESSAGE_MS, SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import Candidate
+from reconciler.rocketmq.client.connection import ConnectionLost
 from reconciler.rocketmq.producer.ending import EndAnswer, EndStatus
 from reconciler.rocketmq.wire.codes import HALF_TOPIC, MQVersion
 from reconciler.rocketmq.wire.record import MessageRecord
@@ -177,6 +178,7 @@ class World:
             check_interval=kernel.dice.choice((10.0, 20.0)), check_max=kernel.dice.choice((2, 5, 15)),
         )  # fmt: skip
         link = Link(kernel, "broker", delay_seconds=0.002)
+        link.broken = ConnectionLost
         host = f"10.0.0.{number + 1}"
         broker = Broker(kernel, f"broker-{number}", settings, host=host, link=link, skew_ms=self._skew())
         broker.ask = self._check_back
@@ -413,8 +415,9 @@ class World:
     def is_excused(self, group: str, key: str) -> bool:
         """It could not be delivered: the handler never takes it, or every copy was deleted and no body was kept."""
         order = self.orders[key]
-        acts = self.checkers.acts
-        is_ended_by_hand = (group, key) in acts.dismissed or key in acts.closed_for_all or (group, key) in self.undone
+        acts, place = self.checkers.acts, (group, key)
+        is_ended_by_hand = any(place in of for of in (acts.dismissed, acts.taken_back, self.undone))
+        is_ended_by_hand |= key in acts.closed_for_all
         if order.is_poison or is_ended_by_hand or self.inboxes[group].is_taken(key) or key in self.contradicted:
             return True
         if key in self.troubles.reset_over.get(group, ()) or self._is_handed_to_others(group, key):
@@ -504,10 +507,10 @@ class World:
             return no_answer
         try:
             code, remark = ask(process, broker, end, "END")
+        except (RequestTimeout, ConnectionLost) as error:
+            return EndAnswer(status=EndStatus.NO_ANSWER, remark=str(error))
         except BrokerUnavailable as error:
             return EndAnswer(status=EndStatus.REFUSED_FOR_NOW, remark=str(error))
-        except RequestTimeout as error:
-            return EndAnswer(status=EndStatus.NO_ANSWER, remark=str(error))
         if self.end_twice and dice.random() < self.end_twice:
             kernel.saw("END executed twice", what)
             kernel.after(5 * dice.random(), end)
