@@ -30,6 +30,7 @@ from reconciler.contract.unique_key import UNIQUE_KEY_SHAPE, shard_of
 from reconciler.instrumentation.metrics import catalogue
 from reconciler.settings.schema import Settings
 from reconciler.settings.secret_settings import SECRET_NAMES
+from reconciler.words import said
 
 FOLDER = Path(__file__).parent / "reference"
 DASHBOARD = FOLDER.parents[1] / "deploy/grafana/reconciler.json"
@@ -82,7 +83,7 @@ def verdicts_page() -> str:
     lines = ["# Verdicts", "", NOTE, "| verdict | what follows | meaning |", "|---|---|---|"]
     for verdict, meaning in verdicts.MEANINGS.items():
         follows = next(name for name, members in groups.items() if verdict in members)
-        lines.append(f"| `{verdict}` | {follows} | {meaning} |")
+        lines.append(f"| `{verdict}` | {follows} | {said(meaning())} |")
     return "\n".join(lines) + "\n"
 
 

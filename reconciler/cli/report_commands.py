@@ -81,15 +81,17 @@ def status(
     """
     from reconciler.commands.status.report import read_status
     from reconciler.wiring.connections import Connections
+    from reconciler.words import said
 
     with Connections.for_one_answer(read_settings(config)) as connections:
         report = read_status(connections, rounds_within_seconds=rounds_within)
-    lines = [f"{name}: {line}" for name, of_name in report.remarks.items() for line in of_name]
+    lines = [f"{name}: {said(line)}" for name, of_name in report.remarks.items() for line in of_name]
     if output is Output.JSON:
         print_json(report.as_dict())
         remark(*lines)
     else:
-        say(report.summary if report.summary.endswith((".", "?")) else f"{report.summary}.", *lines)
+        summary = said(report.summary)
+        say(summary if summary.endswith((".", "?")) else f"{summary}.", *lines)
         for title, columns, rows in report.tables():
             say("")
             _print_rows(title, columns, rows, first=_FIRST.get(title.lower(), ("topic", "group")))
@@ -156,11 +158,14 @@ def explain(
     """
     from reconciler.commands.explain import life_stories
     from reconciler.wiring.connections import Connections
+    from reconciler.words import said
 
     with Connections.for_one_answer(read_settings(config)) as connections:
         explanation = life_stories(connections, key)
-    heard = [*([] if explanation.is_known else [explanation.unheard]), *(f"note: {note}" for note in explanation.notes)]
-    gaps = [*(f"away: {line}" for line in explanation.away), *(f"no answer: {line}" for line in explanation.silent)]
+    heard = [] if explanation.is_known else [said(explanation.unheard)]
+    heard += [f"note: {said(note)}" for note in explanation.notes]
+    gaps = [f"away: {said(line)}" for line in explanation.away]
+    gaps += [f"no answer: {said(line)}" for line in explanation.silent]
     if output is Output.JSON:
         print_json(explanation.as_dict())
         remark(*heard, *gaps)
@@ -168,14 +173,16 @@ def explain(
         say(*heard)
         stories = [story for story in explanation.stories if story.is_known]
         for number, story in enumerate(stories):
-            say(*([""] if number else []), *story.outlook, *([] if number else gaps), "")
+            say(*([""] if number else []), *map(said, story.outlook), *([] if number else gaps), "")
             _print_life(story)
         say(*([] if stories else gaps))
     raise typer.Exit(explanation.exit_code)
 
 
 def _print_life(story: LifeStory) -> None:
-    rows = [(time_text(e.at_ms), e.witness, e.what, _evidence(e.evidence)) for e in story.events]
+    from reconciler.words import said
+
+    rows = [(time_text(e.at_ms), e.witness, said(e.what), _evidence(e.evidence)) for e in story.events]
     columns = ("time", "witness", "what", "evidence")
     print_table(f"Life of {story.unique_key}", columns, rows, first=columns[:3])
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
 from reconciler.commands.business_ids import BusinessMessages, key_shaped, messages_of, other_case_note, require_name
+from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.subscription import Subscription
 from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, StoredMessage
 from reconciler.policy.life_story import LifeStory, life_story_of
@@ -17,7 +18,18 @@ from reconciler.wiring.connections import Connections
 from reconciler.wiring.evidence import build_witnesses
 from reconciler.wiring.history import rows_of_key
 from reconciler.wiring.rounds import key_in_redis, topic_plans
+from reconciler.words import said
 
+UNHEARD = Code("explain.unheard", unique_key=Field.NAME)
+UNHEARD_BY_ANSWERING = Code("explain.unheard-by-answering", unique_key=Field.NAME)
+UNHEARD_BUSINESS = Code("explain.unheard-business", business_id=Field.NAME)
+UNHEARD_BUSINESS_BY_ANSWERING = Code("explain.unheard-business-by-answering", business_id=Field.NAME)
+TAKEN_AS_KEY = Code("explain.taken-as-key", unique_keys=Field.NAMES)
+TAKEN_AS_KEY_AND_OLDER = Code("explain.taken-as-key-and-older", unique_keys=Field.NAMES, older=Field.NUMBER)
+TAKEN_AS_BUSINESS_ID = Code("explain.taken-as-business-id", unique_key=Field.NAME)
+OF_OTHER_TOPIC = Code("explain.of-other-topic", unique_key=Field.NAME, topic=Field.NAME)
+NOTE = Code("explain.note", text=Field.TEXT)
+AWAY = Code("explain.away", name=Field.NAME, why=Field.TEXT)
 #: Messages of one business id that are shown; each costs questions to every broker of its topic.
 STORIES_MAX = 10
 
@@ -29,7 +41,7 @@ class Explanation:
     #: The newest message first; of a unique key one, known or not.
     stories: tuple[LifeStory, ...]
     #: How the name was understood, and which of its messages are not shown, one line each.
-    notes: tuple[str, ...] = ()
+    notes: tuple[Fact, ...] = ()
     #: None: the name was taken as a unique key.
     business: BusinessMessages | None = None
 
@@ -39,25 +51,25 @@ class Explanation:
         return any(story.is_known for story in self.stories) or bool(self.business and self.business.messages)
 
     @property
-    def silent(self) -> tuple[str, ...]:
+    def silent(self) -> tuple[Fact, ...]:
         """Witnesses that gave no answer, one line each."""
-        return tuple(dict.fromkeys((*self._of_business, *self._of_all("silent"))))
+        of_business = (*self.business.damaged, *self.business.silent) if self.business is not None else ()
+        return tuple(dict.fromkeys((*map(_note, of_business), *self._of_all("silent"))))
 
     @property
-    def away(self) -> tuple[str, ...]:
+    def away(self) -> tuple[Fact, ...]:
         """Dependencies that are away, one line each."""
-        return tuple(dict.fromkeys((*(self.business.away if self.business else ()), *self._of_all("away"))))
+        of_business = self.business.away if self.business is not None else ()
+        return tuple(dict.fromkeys((*map(_note, of_business), *self._of_all("away"))))
 
     @property
-    def unheard(self) -> str:
+    def unheard(self) -> Fact:
         """The line for a name that is unknown: to every witness, or to those that answered."""
-        subject = "no witness that answered" if self.away or self.silent else "no witness"
+        is_partial = bool(self.away or self.silent)
         if self.business is None:
-            return f"{subject} knows {self.stories[0].unique_key}"
-        return (
-            f"{subject} knows the business id {self.business.business_id!r}, and it is no unique key; "
-            "what was rolled back or deleted has only its unique key"
-        )
+            return (UNHEARD_BY_ANSWERING if is_partial else UNHEARD)(unique_key=self.stories[0].unique_key)
+        code = UNHEARD_BUSINESS_BY_ANSWERING if is_partial else UNHEARD_BUSINESS
+        return code(business_id=self.business.business_id)
 
     @property
     def exit_code(self) -> int:
@@ -68,25 +80,49 @@ class Explanation:
 
     def as_dict(self) -> dict[str, object]:
         """Plain data for JSON: a story, or `messages` with the stories of a business id."""
-        notes = {"notes": list(self.notes)}
         if self.business is None:
-            return self.stories[0].as_dict() | notes
+            return _story(self.stories[0], notes=self.notes)
         return {
             "business_id": self.business.business_id,
             "known": self.is_known,
-            "messages": [story.as_dict() for story in self.stories],
+            "messages": [_story(story) for story in self.stories],
             "older": self.business.older,
-            "silent": list(self.silent),
-            "away": list(self.away),
-        } | notes
+        } | _lines(silent=self.silent, away=self.away, notes=self.notes)
 
-    @property
-    def _of_business(self) -> tuple[str, ...]:
-        return (*self.business.damaged, *self.business.silent) if self.business is not None else ()
-
-    def _of_all(self, lines: Literal["silent", "away"]) -> Iterator[str]:
+    def _of_all(self, lines: Literal["silent", "away"]) -> Iterator[Fact]:
         for story in self.stories:
             yield from getattr(story, lines)
+
+
+def _note(line: str) -> Fact:
+    return NOTE(text=line)
+
+
+def _lines(**named: Sequence[Fact]) -> dict[str, object]:
+    """Each list as its sentences, and below `facts` as codes and fields."""
+    sentences: dict[str, object] = {name: [said(line) for line in lines] for name, lines in named.items()}
+    return sentences | {"facts": {name: [line.as_dict() for line in lines] for name, lines in named.items()}}
+
+
+def _story(story: LifeStory, **other: Sequence[Fact]) -> dict[str, object]:
+    """A story as plain data for JSON."""
+    return {
+        "unique_key": story.unique_key,
+        "seen": story.seen,
+        "known": story.is_known,
+        "events": [
+            {
+                "at_ms": event.at_ms,
+                "witness": event.witness,
+                "what": said(event.what),
+                "fact": event.what.as_dict(),
+                "evidence": dict(event.evidence),
+            }
+            for event in story.events
+        ],
+        "incomplete": [effect.as_dict() for effect in story.incomplete],
+        **_lines(silent=story.silent, away=story.away, outlook=story.outlook, **other),
+    }
 
 
 def life_stories(connections: Connections, name: str) -> Explanation:
@@ -101,25 +137,26 @@ def life_stories(connections: Connections, name: str) -> Explanation:
     business = messages_of(connections, name, limit=STORIES_MAX)
     if story is not None and (story.is_known or not business.messages):
         note = "" if story.is_known else other_case_note(connections, story.unique_key)
-        return Explanation(stories=(story,), notes=(note,) if note else _also(business))
+        return Explanation(stories=(story,), notes=(_note(note),) if note else _also(business))
     configured = {plan.topic for plan in witnesses.plans}
     shown = [message for message in business.messages if message.topic in configured]
-    notes = [f"no message has the unique key {key}: it is taken as a business id"] if key is not None else []
+    notes = [TAKEN_AS_BUSINESS_ID(unique_key=key)] if key is not None else []
     notes += [
-        f"{message.unique_key} is of topic {message.topic}, which no [[subscriptions]] section has"
+        OF_OTHER_TOPIC(unique_key=message.unique_key, topic=message.topic)
         for message in business.messages
         if message.topic not in configured
     ]
-    notes += [business.older_text] if business.older else []
+    notes += [_note(business.older_text)] if business.older else []
     stories = tuple(witnesses.story(message.unique_key) for message in shown)
     return Explanation(stories=stories, notes=tuple(notes), business=business)
 
 
-def _also(business: BusinessMessages) -> tuple[str, ...]:
+def _also(business: BusinessMessages) -> tuple[Fact, ...]:
     if not business.messages:
         return ()
-    keys = ", ".join(business.unique_keys) + (f" and {business.older} older" if business.older else "")
-    return (f"taken as a unique key; it is also a business id, of {keys}",)
+    if business.older:
+        return (TAKEN_AS_KEY_AND_OLDER(unique_keys=business.unique_keys, older=business.older),)
+    return (TAKEN_AS_KEY(unique_keys=business.unique_keys),)
 
 
 class _Witnesses:
@@ -129,7 +166,8 @@ class _Witnesses:
         self.plans = topic_plans(connections.settings)
         self._asked = build_witnesses(connections)
         self._connections = connections
-        self._away = who_is_away({**ask_databases(connections), **ask_brokers(connections)})
+        away = who_is_away({**ask_databases(connections), **ask_brokers(connections)})
+        self._away = tuple(AWAY(name=name, why=str(why)) for name, why in away.items())
         #: A Redis that has not answered is not waited for again.
         self._redis_away: Lookup[KeyPlaces] | None = None
         #: One probe a topic proves absences for all its messages, which were named before.

@@ -20,6 +20,7 @@ from reconciler.wiring.channels import make_ping
 from reconciler.wiring.metrics import Metering
 from reconciler.wiring.notices import NoticeService, Watch, repeating, telling_people
 from reconciler.wiring.rounds import topic_plans
+from reconciler.words import said
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +108,7 @@ def late_accounts(report: StatusReport, *, now_ms: int) -> Sequence[StandingTrou
             group=one.subscription.group,
             since_ms=now_ms if one.accounted.until_ms is None else one.accounted.until_ms,
             until_ms=one.accounted.until_ms,
-            detail=one.accounted.late[0],
+            detail=said(one.accounted.late[0]),
         )
         for one in report.subscriptions
         if one.accounted is not None and one.accounted.late

@@ -12,11 +12,15 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from reconciler.commands.operator_actions import ENDED_BY
+from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.row_rules import GROUP_RENAME
 from reconciler.errors import ChangedMeanwhile, DatabaseAway, ReconcilerError
 from reconciler.policy.ports import KeyedRequest, KeyUse, LedgerFilter, OperatorAction, all_rows
 from reconciler.wiring.brokers import masters
 from reconciler.wiring.connections import Connections
+
+RENAME_WITHOUT_END = Code("status.rename-without-end", group=Field.NAME)
+RENAMED_GROUP_HAS_MEMBERS = Code("status.renamed-group-has-members", group=Field.NAME, number=Field.NUMBER)
 
 #: Renames of an environment that are looked at, the newest ones.
 RENAMES_MAX = 1_000
@@ -104,18 +108,15 @@ def renames(connections: Connections) -> Renames:
     )
 
 
-def told_of_renames(connections: Connections) -> Iterator[str]:
+def told_of_renames(connections: Connections) -> Iterator[Fact]:
     """One line for each name under which effects may happen twice. Brokers are asked only where a name was retired."""
     found = renames(connections)
     for group in sorted(found.unfinished):
-        yield f"the rename of {group} has no end: run `reconciler group rename` again before any member starts"
+        yield RENAME_WITHOUT_END(group=group)
     for group in sorted(found.retired):
         members: set[str] = set()
         with suppress(ReconcilerError):  # brokers that are away are told elsewhere
             for address in masters(connections).values():
                 members.update(one.client_id for one in connections.admin.consumer_connections(address, group))
         if members:
-            yield (
-                f"{group} was renamed, and {len(members)} members are connected under that name: stop them, what they "
-                "consume has its effect a second time"
-            )
+            yield RENAMED_GROUP_HAS_MEMBERS(group=group, number=len(members))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from reconciler.contract.facts import Code
+
 
 class Verdict(StrEnum):
     """What became of a key. `MEANINGS` explains each for people; docs are generated from it."""
@@ -37,35 +39,24 @@ class Undecided(StrEnum):
     CONTRADICTION = "contradiction"
 
 
-#: One sentence a verdict: what was seen, and what happens next.
-MEANINGS: dict[Verdict, str] = {
-    Verdict.CONSUMED: "The group's inbox holds the key: the message took effect; the key is settled.",
-    Verdict.DELIVERED_NOT_APPLIED: "The committed copy lies before the group's offset, yet the inbox has no row: "
-    "the handler acknowledged without an effect, or the offset was moved by hand; shown, never repaired; the inbox is "
-    "read again until the brokers' retention has passed.",
-    Verdict.LAGGING: "The committed copy is on the broker and the group has not reached it: wait.",
-    Verdict.RETRYING: "The group failed the message and the broker will deliver it again: wait.",
-    Verdict.DEAD_LETTERED: "The group failed the message for good; it lies in the dead-letter topic: shown, never "
-    "repaired.",
-    Verdict.FILTERED: "The message's tag is not one that the group subscribes to: settled.",
-    Verdict.BEFORE_SINCE: "The group was given the message before this subscription's first round, or before its "
-    "setting `since`, and shows no effect: it is not the group's; settled, counted, nothing is sent for it alone.",
-    Verdict.COLLISION: "The key has two contents or topics: the inbox, another outbox, or all that brokers have differ "
-    "from the outbox row; or it took effect twice: two inboxes of the group hold it, or it took effect after a person "
-    "had dismissed it: quarantined, nothing is sent.",
-    Verdict.INCOMPLETE: "The group's inbox has the key with an incomplete row: its handler ended the transaction "
-    "before it returned, so that a part of the effect may be missing; every delivery is refused until somebody accepts "
-    "or deletes the row (`reconciler incomplete`).",
-    Verdict.LOST_CONFIRM: "Committed by the producer, half message found, no committed copy: END_TRANSACTION was lost; "
-    "to be repaired.",
-    Verdict.PARKED: "Committed by the producer, but the broker gave up asking and parked the half: to be repaired.",
-    Verdict.ROLLED_BACK_WRONGLY: "Committed by the producer, but the broker got a rollback: to be republished.",
-    Verdict.EXPIRED: "Committed by the producer, but the half has passed the broker's retention: to be sent again from "
-    "the outbox body, or quarantined where none was kept.",
-    Verdict.REJECTED: "Announced, but no committed outbox row exists: settled without repair. A tombstone is final; a "
-    "row that is missing is asked for again until the brokers' retention has passed.",
-    Verdict.QUARANTINED: "Given up after the maximum of attempts, or not repairable: a person must look.",
-    Verdict.UNKNOWN: "A witness did not answer, or contradicts another one: the key stays pending.",
+#: What was seen, and what happens next.
+MEANINGS: dict[Verdict, Code] = {
+    Verdict.CONSUMED: Code("verdict.consumed"),
+    Verdict.DELIVERED_NOT_APPLIED: Code("verdict.delivered-not-applied"),
+    Verdict.LAGGING: Code("verdict.lagging"),
+    Verdict.RETRYING: Code("verdict.retrying"),
+    Verdict.DEAD_LETTERED: Code("verdict.dead-lettered"),
+    Verdict.FILTERED: Code("verdict.filtered"),
+    Verdict.BEFORE_SINCE: Code("verdict.before-since"),
+    Verdict.COLLISION: Code("verdict.collision"),
+    Verdict.INCOMPLETE: Code("verdict.incomplete"),
+    Verdict.LOST_CONFIRM: Code("verdict.lost-confirm"),
+    Verdict.PARKED: Code("verdict.parked"),
+    Verdict.ROLLED_BACK_WRONGLY: Code("verdict.rolled-back-wrongly"),
+    Verdict.EXPIRED: Code("verdict.expired"),
+    Verdict.REJECTED: Code("verdict.rejected"),
+    Verdict.QUARANTINED: Code("verdict.quarantined"),
+    Verdict.UNKNOWN: Code("verdict.unknown"),
 }
 
 #: A candidate with one of these needs a repair.

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
+from reconciler.contract.facts import COUNTED_MAX
 from reconciler.contract.row_values import RowReader
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import HOLD, QUARANTINE, HoldKind
@@ -20,7 +21,6 @@ from reconciler.ledger.outages import outage_of
 from reconciler.ledger.paging import Walk, done_by, equal, within
 from reconciler.ledger.rounds import newest_of_shards, round_of, rounds_of
 from reconciler.policy.ports import (
-    COUNTED_MAX,
     ENVIRONMENTS_NAMED,
     EVERY_ROW,
     AnnouncementQueue,

@@ -11,15 +11,16 @@ calm.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
-from reconciler.clock import utc_text
+from reconciler.contract.facts import Code, Fact, Field, FieldValue
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.policy.evidence import Watermark, WatermarkState
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.ports import (
+    AnnouncementQueue,
     Candidates,
     EnvironmentTraces,
     PendingKey,
@@ -27,7 +28,6 @@ from reconciler.policy.ports import (
     ShardMemory,
     ShardState,
     StoredRound,
-    count_text,
 )
 
 #: Pages of one shard's pending keys that are compared with their ledger rows; open rows are all compared.
@@ -38,10 +38,54 @@ RUN_LIVES_MS = 300_000
 #: A turn of rounds is over by then: each shard that is in use had one.
 TURN_MS = 600_000
 
-_CONSUMER = "does an announcement consumer run (`reconciler run`), and what does its log say?"
-_EXTRA = "no process reads that queue: unique_key_topic.queues and `queues` of the producers must be the same"
-_RUN = "is `reconciler run` alive, and what does its log say?"
-_SWEEP = "is `reconciler sweep` alive, and what does its log say?"
+_QUEUE: Mapping[str, Field] = {"broker": Field.NAME, "queue": Field.NUMBER, "topic": Field.NAME, "remedy": Field.FACT}
+
+PASSED = Code("account.passed")
+UNREADABLE_TIME = Code("account.unreadable-time", group=Field.NAME, unique_key=Field.NAME)
+SWEPT_LAST = Code("account.swept-last", group=Field.NAME, at_ms=Field.TIME)
+UNANNOUNCED = Code("account.unannounced", group=Field.NAME, unique_key=Field.NAME, at_ms=Field.TIME)
+CLOCK_SET_BACK = Code("account.clock-set-back", group=Field.NAME, at_ms=Field.TIME, seconds=Field.NUMBER)
+
+QUEUE_NOT_TAKEN = Code("account.queue-not-taken", **_QUEUE)
+QUEUE_CUT = Code("account.queue-cut", **_QUEUE, end=Field.NUMBER, taken=Field.NUMBER)
+QUEUE_EXPIRED = Code("account.queue-expired", **_QUEUE, first=Field.NUMBER, last=Field.NUMBER)
+QUEUE_WAITS = Code("account.queue-waits", **_QUEUE, offset=Field.NUMBER, number=Field.NUMBER)
+NO_CONSUMER = Code("account.no-announcement-consumer")
+NO_READER = Code("account.no-reader")
+
+NO_ROUND = Code("account.no-round")
+NO_ROUND_BESIDE_OTHERS = Code("account.no-round-beside-others", environment=Field.NAME)
+UNKNOWN_ENVIRONMENT = Code("account.unknown-environment", environment=Field.NAME, known=Field.NAMES)
+SHARDS_WITHOUT_ROUND = Code("account.shards-without-round", shards=Field.NAMES)
+LAST_ROUND = Code("account.last-round", shard=Field.NUMBER, at_ms=Field.TIME)
+MEMORY_LOST = Code("account.memory-lost", shard=Field.NUMBER)
+NO_VERDICT = Code("account.no-verdict", unique_key=Field.NAME, at_ms=Field.TIME)
+UNHEARD = Code("account.unheard", unique_key=Field.NAME, group=Field.NAME, at_ms=Field.TIME)
+
+_MORE: Mapping[str, Field] = {"cause": Field.FACT, "number": Field.NUMBER}
+MORE_QUEUES = Code("account.more-queues", **_MORE)
+MORE_SHARDS = Code("account.more-shards", **_MORE)
+MORE_OUTBOXES = Code("account.more-outboxes", **_MORE)
+MORE_BELOW = Code("account.more-below", **_MORE)
+
+_CAUSE: Mapping[str, Field] = {"subscription": Field.NAME, "cause": Field.FACT}
+LATE = Code("account.late", **_CAUSE)
+LATE_AFTER = Code("account.late-after", at_ms=Field.TIME, **_CAUSE)
+NOT_YET = Code("account.not-yet", **_CAUSE)
+NOTHING_YET = Code("account.nothing-yet", **_CAUSE)
+UNTIL = Code("account.until", at_ms=Field.TIME)
+ANNOUNCED_LATE = Code("account.announced-late", **_CAUSE)
+ANNOUNCED_LATE_AFTER = Code("account.announced-late-after", at_ms=Field.TIME, **_CAUSE)
+ANNOUNCED_NOT_YET = Code("account.announced-not-yet", **_CAUSE)
+ANNOUNCED_NOTHING_YET = Code("account.announced-nothing-yet", **_CAUSE)
+ANNOUNCED_UNTIL = Code("account.announced-until", at_ms=Field.TIME)
+WELL = Code("account.well", until=Field.FACT)
+TROUBLED = Code("account.troubled", trouble=Field.FACT, until=Field.FACT)
+PERSON = Code("account.person", needs=Field.FACTS, until=Field.FACT)
+HELD = Code("account.held", topics=Field.NAMES, until=Field.FACT)
+LOST = Code("account.lost", number=Field.COUNT, until=Field.FACT)
+LAGGING = Code("account.lagging", groups=Field.FACTS, until=Field.FACT)
+UNSWEPT = Code("account.unswept", outboxes=Field.FACTS, until=Field.FACT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,13 +95,13 @@ class Link:
     #: Every commit until then has passed it, by the clock of the asking process. None: not known.
     until_ms: int | None
     #: What holds it back, and what to do.
-    cause: str
+    cause: Fact
     #: Its own pace: it may be so much older than a monitor allows.
     pace_ms: int = 0
     #: Nothing has begun yet: an alarm only for a monitor that names its time.
     is_new: bool = False
-    #: Links of one kind, such as "queues", show one cause and the number of the others. "": the link has no kind.
-    kind: str = ""
+    #: Links of one kind show one cause and, by this code, the number of the others. None: the link has no kind.
+    more: Code | None = None
     #: It tells of rounds: a shard had none for long, or none that gave what is due its verdict.
     is_of_rounds: bool = False
 
@@ -76,9 +120,9 @@ class Account:
     #: None: not known.
     until_ms: int | None
     #: What holds it there.
-    cause: str
+    cause: Fact
     #: Causes of the links that are late, the one that is furthest behind first.
-    late: tuple[str, ...] = ()
+    late: tuple[Fact, ...] = ()
     #: The first of them tells of rounds.
     is_late_by_rounds: bool = False
 
@@ -102,17 +146,22 @@ def account_of(
     )
 
 
-def _causes(late: Sequence[Link]) -> Iterator[str]:
+def _causes(late: Sequence[Link]) -> Iterator[Fact]:
     """One of each kind, the first."""
-    alike = Counter(link.kind or link.cause for link in late)
+    alike = Counter(link.more or link.cause for link in late)
     for link in late:
-        others = alike.pop(link.kind or link.cause, 0) - 1
+        others = alike.pop(link.more or link.cause, 0) - 1
         if others >= 0:
-            yield f"{link.cause} (and {others} more {link.kind})" if others and link.kind else link.cause
+            yield link.more(cause=link.cause, number=others) if others and link.more else link.cause
 
 
 def _order(until_ms: int | None) -> int:
     return -1 if until_ms is None else until_ms
+
+
+def passed(asked_ms: int) -> Link:
+    """A link that every commit has passed."""
+    return Link(until_ms=asked_ms, cause=PASSED())
 
 
 # ----------------------------------------------------------------- outboxes
@@ -134,18 +183,17 @@ class OutboxReading:
 
 def outbox_link(seen: OutboxReading, *, asked_ms: int, pace_ms: int) -> Link:
     """Announced is what is older than every NEW row, as far as the last sweep: a dead sweeper announces nothing."""
-    outbox = f"the outbox of {seen.producer_group}"
+    group, now_ms = seen.producer_group, seen.now_ms
     if seen.oldest_key is not None and seen.oldest_ms is None:
-        return Link(until_ms=None, cause=f"{outbox}: created_at_ms of {seen.oldest_key} is no time: mend the value")
-    swept_at_ms = seen.now_ms if seen.swept_at_ms is None else seen.swept_at_ms
-    at_ms, cause = swept_at_ms, f"{outbox} was swept last at {utc_text(swept_at_ms)}: {_SWEEP}"
-    if seen.oldest_ms is not None and _mirrored(seen.oldest_ms, seen.now_ms) < _mirrored(swept_at_ms, seen.now_ms):
+        return Link(until_ms=None, cause=UNREADABLE_TIME(group=group, unique_key=seen.oldest_key))
+    at_ms = now_ms if seen.swept_at_ms is None else seen.swept_at_ms
+    cause = SWEPT_LAST(group=group, at_ms=at_ms)
+    if seen.oldest_ms is not None and _mirrored(seen.oldest_ms, now_ms) < _mirrored(at_ms, now_ms):
         at_ms = seen.oldest_ms
-        cause = f"{outbox} has had {seen.oldest_key} since {utc_text(at_ms)}, not announced: {_SWEEP}"
-    if at_ms > seen.now_ms:
-        ahead = f"{utc_text(at_ms)}, {(at_ms - seen.now_ms) / 1000:.0f} s ahead of its clock"
-        cause = f"{outbox} has a time of the future, {ahead}, which was set back: {_SWEEP}"
-    return Link(until_ms=asked_ms - (seen.now_ms - _mirrored(at_ms, seen.now_ms)), cause=cause, pace_ms=pace_ms)
+        cause = UNANNOUNCED(group=group, unique_key=seen.oldest_key or "", at_ms=at_ms)
+    if at_ms > now_ms:
+        cause = CLOCK_SET_BACK(group=group, at_ms=at_ms, seconds=round((at_ms - now_ms) / 1000))
+    return Link(until_ms=asked_ms - (now_ms - _mirrored(at_ms, now_ms)), cause=cause, pace_ms=pace_ms)
 
 
 def _mirrored(at_ms: int, now_ms: int) -> int:
@@ -160,7 +208,7 @@ def _mirrored(at_ms: int, now_ms: int) -> int:
 class QueueReading:
     """What a queue's master holds, and what the last round of its shard had taken of it."""
 
-    name: str
+    queue: AnnouncementQueue
     #: Offsets of the first message and behind the last one.
     begin: int
     end: int
@@ -175,22 +223,23 @@ class QueueReading:
 def queue_link(seen: QueueReading, *, asked_ms: int) -> Link:
     """Taken is what was stored before the first message that was not; everything until now where there is none."""
     if seen.end <= seen.begin or seen.taken == seen.end:
-        return Link(until_ms=asked_ms, cause="")
-    remedy = _EXTRA if seen.is_extra else _CONSUMER
+        return passed(asked_ms)
+    of_queue: dict[str, FieldValue] = {
+        "broker": seen.queue.broker,
+        "queue": seen.queue.queue_id,
+        "topic": seen.queue.unique_key_topic,
+        "remedy": NO_READER() if seen.is_extra else NO_CONSUMER(),
+    }
     # The clock of a broker may be ahead: what it has stored may have waited for as long.
     waiting_ms = None if seen.waiting_since_ms is None else _mirrored(seen.waiting_since_ms, asked_ms)
     if seen.taken is None:
-        cause = f"no round has taken announcements of {seen.name}: {remedy}"
-        return Link(until_ms=waiting_ms, cause=cause, kind="queues")
+        return Link(until_ms=waiting_ms, cause=QUEUE_NOT_TAKEN(**of_queue), more=MORE_QUEUES)
     if seen.taken > seen.end:
-        lost = f"{seen.name} ends at {seen.end} although it was read to {seen.taken}: the broker lost its end, or"
-        return Link(until_ms=None, cause=f"{lost} the topic was deleted and created again; {remedy}")
+        return Link(until_ms=None, cause=QUEUE_CUT(**of_queue, end=seen.end, taken=seen.taken))
     if seen.taken < seen.begin:
-        lost = f"announcements {seen.taken} to {seen.begin - 1} of {seen.name} were deleted before they were taken"
-        return Link(until_ms=None, cause=f"{lost}: {remedy}")
-    waits = f"announcements of {seen.name} wait from offset {seen.taken} on, {seen.end - seen.taken} of them"
-    until_ms = asked_ms if waiting_ms is None else waiting_ms
-    return Link(until_ms=until_ms, cause=f"{waits}: {remedy}", kind="queues")
+        return Link(until_ms=None, cause=QUEUE_EXPIRED(**of_queue, first=seen.taken, last=seen.begin - 1))
+    waits = QUEUE_WAITS(**of_queue, offset=seen.taken, number=seen.end - seen.taken)
+    return Link(until_ms=asked_ms if waiting_ms is None else waiting_ms, cause=waits, more=MORE_QUEUES)
 
 
 # ----------------------------------------------------------------- rounds and verdicts
@@ -200,22 +249,16 @@ def never_link(subscription: Subscription, traces: EnvironmentTraces) -> Link:
     """Of a subscription without a round: an alarm where `run` has given others theirs for long, or where everybody but
     its environment is known. `traces`: of rounds of RUN_LIVES_MS ago."""
     if traces.has_earlier_round:
-        cause = (
-            f"there never was a round, while others of {subscription.environment} have had theirs: are topic and group "
-            "right, and was `reconciler run` restarted since the section was added?"
-        )
+        cause = NO_ROUND_BESIDE_OTHERS(environment=subscription.environment)
     elif traces.others and not traces.is_known:
-        cause = (
-            f"nothing ever ran with environment = {subscription.environment!r}; the ledger knows "
-            f"{', '.join(traces.others)}: correct `environment`, or start `reconciler run`"
-        )
+        cause = UNKNOWN_ENVIRONMENT(environment=subscription.environment, known=tuple(traces.others))
     else:
         return _not_yet()
     return Link(until_ms=None, cause=cause, is_of_rounds=True)
 
 
 def _not_yet() -> Link:
-    return Link(until_ms=None, cause=f"there never was a round: {_RUN}", is_new=True, is_of_rounds=True)
+    return Link(until_ms=None, cause=NO_ROUND(), is_new=True, is_of_rounds=True)
 
 
 def rounds_link(rounds: Sequence[StoredRound], *, shards: int, asked_ms: int) -> Link:
@@ -229,22 +272,19 @@ def rounds_link(rounds: Sequence[StoredRound], *, shards: int, asked_ms: int) ->
         return _not_yet()
     missing = sorted(set(range(shards)) - {stored.done.shard.number for stored in rounds})
     if missing and any(stored.done.generation > 1 for stored in rounds):
-        never = f"shards {', '.join(map(str, missing))} never had a round"
-        return Link(until_ms=None, cause=f"{never}: {_RUN}", is_of_rounds=True)
+        return Link(until_ms=None, cause=SHARDS_WITHOUT_ROUND(shards=tuple(map(str, missing))), is_of_rounds=True)
     oldest = min(rounds, key=lambda stored: _mirrored(stored.stored_at_ms, asked_ms))
-    since = f"shard {oldest.done.shard.number} had its last round at {utc_text(oldest.stored_at_ms)}"
-    return Link(until_ms=_mirrored(oldest.stored_at_ms, asked_ms), cause=f"{since}: {_RUN}", is_of_rounds=True)
+    since = LAST_ROUND(shard=oldest.done.shard.number, at_ms=oldest.stored_at_ms)
+    return Link(until_ms=_mirrored(oldest.stored_at_ms, asked_ms), cause=since, is_of_rounds=True)
 
 
 def memory_link(last: RoundDone, state: ShardState, *, asked_ms: int) -> Link:
     """`last`: a shard's newest round in the ledger; `state`: what Redis has of the shard, asked after it. Keys that the
     round left pending are there, or nowhere until a later round has read their announcements again."""
     if not state.has_lost(last):
-        return Link(until_ms=asked_ms, cause="")
-    cause = (
-        f"Redis lost what the last round of shard {last.shard.number} left there, and no round has run since: {_RUN}"
-    )
-    return Link(until_ms=None, cause=cause, kind="shards", is_of_rounds=True)
+        return passed(asked_ms)
+    lost = MEMORY_LOST(shard=last.shard.number)
+    return Link(until_ms=None, cause=lost, more=MORE_SHARDS, is_of_rounds=True)
 
 
 def shards_that_differ(rounds: Sequence[StoredRound], shards: int) -> int | None:
@@ -299,10 +339,9 @@ def oldest_unlisted(
 def verdicts_link(unlisted: PendingKey | None, *, asked_ms: int) -> Link:
     """`unlisted`: the oldest key that has been due for long, and of which the ledger has no row (oldest_unlisted)."""
     if unlisted is None:
-        return Link(until_ms=asked_ms, cause="")
-    due = f"{unlisted.unique_key}, first seen at {utc_text(unlisted.first_seen_ms)}, is due and has no verdict"
-    cause = f"{due}: rounds fail or do not keep up, their log says why"
-    return Link(until_ms=unlisted.first_seen_ms, cause=cause, kind="shards", is_of_rounds=True)
+        return passed(asked_ms)
+    due = NO_VERDICT(unique_key=unlisted.unique_key, at_ms=unlisted.first_seen_ms)
+    return Link(until_ms=unlisted.first_seen_ms, cause=due, more=MORE_SHARDS, is_of_rounds=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -319,17 +358,13 @@ def unheard_link(unheard: OrphanRow | None, *, asked_ms: int, ahead_ms: int) -> 
     """`unheard`: the oldest such row of which a round should have written a verdict long ago; `ahead_ms`: how far its
     clock is ahead of that of the asking process."""
     if unheard is None:
-        return Link(until_ms=asked_ms, cause="")
+        return passed(asked_ms)
     until_ms = unheard.announced_ms - ahead_ms
-    announced = f"{unheard.unique_key}, which {unheard.producer_group} announced at {utc_text(until_ms)}"
-    cause = (
-        f"{announced}, has neither effect nor verdict: is unique_key_topic the same in its service and here, and do "
-        "rounds keep up?"
-    )
-    return Link(until_ms=until_ms, cause=cause, kind="outboxes")
+    cause = UNHEARD(unique_key=unheard.unique_key, group=unheard.producer_group, at_ms=until_ms)
+    return Link(until_ms=until_ms, cause=cause, more=MORE_OUTBOXES)
 
 
-# ----------------------------------------------------------------- words
+# ----------------------------------------------------------------- what a person reads first
 
 
 class SummaryKind(StrEnum):
@@ -348,93 +383,76 @@ class SummaryKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What a person reads first, as values: until when all is well, or what needs a person. Pages say it in several
-    languages (`reconciler/web/console/`), everything else in that of `sentence`."""
+    """What a person reads first: until when all is well, or what needs a person."""
 
     kind: SummaryKind
+    #: The sentence.
+    fact: Fact
     #: LATE: commits after it are not accounted for; else every commit until then is. None: not known.
     until_ms: int | None
-    #: Whose time it is, and what holds it there.
+    #: Whose time it is.
     subscription: Subscription
-    cause: str
-    #: LATE: further causes and troubles.
-    more: int = 0
-    #: TROUBLED: the first trouble. PERSON: what a person must look at. HELD: topics. LOST: how many. LAGGING: groups
-    #: for which messages wait. UNSWEPT: rows that nobody announces.
-    about: tuple[str, ...] = ()
-    #: Without an outbox, commits that were never announced are not seen.
-    sees_announced_only: bool = False
-
-    @property
-    def sentence(self) -> str:
-        """In English, without a full stop."""
-        what = "announced commit" if self.sees_announced_only else "commit"
-        if self.kind is SummaryKind.LATE:
-            since = "" if self.until_ms is None else f" after {utc_text(self.until_ms)}"
-            more = f" (and {self.more} more, below)" if self.more else ""
-            return f"{what.capitalize()}s{since} are not accounted for: {self.subscription}: {self.cause}{more}"
-        if self.until_ms is None:
-            until = f"no {what} is accounted for yet: {self.subscription}: {self.cause}"
-        else:
-            until = f"every {what} until {utc_text(self.until_ms)} is accounted for"
-        match self.kind:
-            case SummaryKind.TROUBLED:
-                return f"Not all is well: {self.about[0]}; {until}"
-            case SummaryKind.PERSON:
-                return f"A person is needed: {'; '.join(self.about)}; {until}"
-            case SummaryKind.HELD:
-                return f"Repairs of {', '.join(self.about)} are on hold; {until}"
-            case SummaryKind.LOST:
-                return f"Lost, and not arrived yet: {self.about[0]}; {until}"
-            case SummaryKind.LAGGING:
-                return f"Not all is consumed: {'; '.join(self.about)}; {until}"
-            case SummaryKind.UNSWEPT:
-                return f"Not all is announced: {'; '.join(self.about)}; {until}"
-            case SummaryKind.NOT_YET:
-                return f"N{until[1:]}"
-            case _:
-                return f"All is well: {until}"
 
 
 def summary_of(
     accounts: Sequence[Account],
     *,
-    troubles: Sequence[str],
-    persons: Sequence[str],
+    troubles: Sequence[Fact],
+    persons: Sequence[Fact],
     held: Sequence[str] = (),
     lost: int = 0,
-    lagging: Sequence[str] = (),
-    unswept: Sequence[str] = (),
+    lagging: Sequence[Fact] = (),
+    unswept: Sequence[Fact] = (),
     sees_announced_only: bool = False,
 ) -> Summary:
     """Of one subscription at least.
 
     `troubles`: what else is away or has stopped; `persons`: what a person must look at; `held`: topics whose losses
     stay unrepaired by an operator's hold; `lost`: proved losses that neither arrived nor were given up; `lagging`:
-    groups for which messages wait for long; `unswept`: outbox rows that nobody announces.
+    groups for which messages wait for long; `unswept`: outbox rows that nobody announces; `sees_announced_only`:
+    without an outbox, commits that were never announced are not seen.
     """
     behind = [one for one in accounts if one.late]
     least = min(behind or accounts, key=lambda one: _order(one.until_ms))
-    summary = Summary(
-        kind=SummaryKind.WELL if least.until_ms is not None else SummaryKind.NOT_YET,
-        until_ms=least.until_ms,
-        subscription=least.subscription,
-        cause=least.cause,
-        sees_announced_only=sees_announced_only,
-    )
     if behind:
         others = sum(len(one.late) for one in behind) - 1 + len(troubles)
-        return replace(summary, kind=SummaryKind.LATE, cause=least.late[0], more=others)
-    if troubles:
-        return replace(summary, kind=SummaryKind.TROUBLED, about=tuple(troubles[:1]))
-    if persons:
-        return replace(summary, kind=SummaryKind.PERSON, about=tuple(persons))
-    if held:
-        return replace(summary, kind=SummaryKind.HELD, about=tuple(held))
-    if lost:
-        return replace(summary, kind=SummaryKind.LOST, about=(count_text(lost),))
-    if lagging:
-        return replace(summary, kind=SummaryKind.LAGGING, about=tuple(lagging))
-    if unswept:
-        return replace(summary, kind=SummaryKind.UNSWEPT, about=tuple(unswept))
-    return summary
+        kind, fact = SummaryKind.LATE, _late(least, others, announced_only=sees_announced_only)
+    else:
+        until = _until(least, announced_only=sees_announced_only)
+        kind, fact = SummaryKind.WELL, WELL(until=until)
+        if troubles:
+            kind, fact = SummaryKind.TROUBLED, TROUBLED(trouble=troubles[0], until=until)
+        elif persons:
+            kind, fact = SummaryKind.PERSON, PERSON(needs=tuple(persons), until=until)
+        elif held:
+            kind, fact = SummaryKind.HELD, HELD(topics=tuple(held), until=until)
+        elif lost:
+            kind, fact = SummaryKind.LOST, LOST(number=lost, until=until)
+        elif lagging:
+            kind, fact = SummaryKind.LAGGING, LAGGING(groups=tuple(lagging), until=until)
+        elif unswept:
+            kind, fact = SummaryKind.UNSWEPT, UNSWEPT(outboxes=tuple(unswept), until=until)
+        elif least.until_ms is None:
+            nothing = ANNOUNCED_NOTHING_YET if sees_announced_only else NOTHING_YET
+            kind, fact = SummaryKind.NOT_YET, nothing(**_cause(least))
+    return Summary(kind=kind, fact=fact, until_ms=least.until_ms, subscription=least.subscription)
+
+
+def _late(behind: Account, others: int, *, announced_only: bool) -> Fact:
+    cause = behind.late[0]
+    if others:
+        cause = MORE_BELOW(cause=cause, number=others)
+    of: dict[str, FieldValue] = {"subscription": str(behind.subscription), "cause": cause}
+    if behind.until_ms is None:
+        return (ANNOUNCED_LATE if announced_only else LATE)(**of)
+    return (ANNOUNCED_LATE_AFTER if announced_only else LATE_AFTER)(at_ms=behind.until_ms, **of)
+
+
+def _until(least: Account, *, announced_only: bool) -> Fact:
+    if least.until_ms is None:
+        return (ANNOUNCED_NOT_YET if announced_only else NOT_YET)(**_cause(least))
+    return (ANNOUNCED_UNTIL if announced_only else UNTIL)(at_ms=least.until_ms)
+
+
+def _cause(account: Account) -> dict[str, FieldValue]:
+    return {"subscription": str(account.subscription), "cause": account.cause}

@@ -6,11 +6,16 @@ members may stand still.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from reconciler.clock import utc_text
+from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.subscription import Subscription
 from reconciler.policy.evidence import Watermark
+
+_LAG: Mapping[str, Field] = {"number": Field.NUMBER, "subscription": Field.NAME, "at_ms": Field.TIME}
+DESERTED = Code("lag.deserted", **_LAG)
+WAITING = Code("lag.waiting", **_LAG)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,9 +30,11 @@ class Lag:
     #: Every broker says that nobody is connected, and the group does not pop.
     is_deserted: bool = False
 
-    def __str__(self) -> str:
-        members = "nobody is connected, start its consumers" if self.is_deserted else "do its consumers make progress?"
-        return f"{self.waiting} messages wait for {self.subscription} since {utc_text(self.since_ms)}: {members}"
+    @property
+    def fact(self) -> Fact:
+        """What waits, and what to do."""
+        code = DESERTED if self.is_deserted else WAITING
+        return code(number=self.waiting, subscription=str(self.subscription), at_ms=self.since_ms)
 
 
 def lag_of(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from reconciler.clock import utc_text
+from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, OutboxState, RepairState
 from reconciler.contract.verdicts import LOSSES, MEANINGS, Verdict
@@ -16,6 +16,80 @@ from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, Presence, St
 from reconciler.policy.inquiry.delivery import difference, double_effect, late_effects_ms, other_content, row_of
 from reconciler.policy.judging.suspect import TAKEN_BACK
 from reconciler.policy.ports import DISMISSED_AT_MS, Candidate, HeldTopic, KeyPlaces, LedgerLife, OperatorAction, Repair
+
+# What happened.
+RECORDED = Code("story.recorded")
+ANNOUNCED = Code("story.announced")
+SETTLED = Code("story.settled")
+TOMBSTONE = Code("story.tombstone")
+HALF_STORED = Code("story.half-stored")
+HALF_PUT_BACK = Code("story.half-put-back", number=Field.NUMBER)
+VISIBLE = Code("story.visible")
+PARKED = Code("story.parked")
+IN_RETRY_TOPIC = Code("story.in-retry-topic")
+IN_DEAD_LETTER_TOPIC = Code("story.in-dead-letter-topic")
+OF_ANOTHER_MESSAGE = Code("story.of-another-message", event=Field.FACT, why=Field.TEXT)
+TOOK_EFFECT = Code("story.took-effect", group=Field.NAME)
+OTHER_TOOK_EFFECT = Code("story.other-took-effect", group=Field.NAME, why=Field.TEXT)
+STOOD_FOR = Code("story.stood-for", group=Field.NAME)
+FIRST_SEEN = Code("story.first-seen", subscription=Field.NAME, round=Field.NUMBER)
+JUDGED = Code("story.judged", subscription=Field.NAME, verdict=Field.NAME)
+REPAIR_OPENED = Code("story.repair-opened", reach=Field.FACT)
+REPAIR_SENT = Code("story.repair-sent", reach=Field.FACT, rung=Field.NAME)
+REPAIR_VERIFIED = Code("story.repair-verified", reach=Field.FACT)
+REPAIR_DISMISSED = Code("story.repair-dismissed", reach=Field.FACT)
+REPAIR_CHANGED = Code("story.repair-changed", reach=Field.FACT, rung=Field.NAME, before=Field.NAME, after=Field.NAME)
+EVERY = Code("story.every-group")
+ONE_GROUP = Code("story.one-group", group=Field.NAME)
+BY_HAND = Code("story.by-hand", command=Field.NAME, result=Field.TEXT)
+BY_HAND_WITHOUT_END = Code("story.by-hand-without-end", command=Field.NAME)
+ANNOUNCEMENT_TAKEN = Code("story.announcement-taken", subscription=Field.NAME, round=Field.NUMBER)
+CONSUMPTION_TAKEN = Code("story.consumption-taken", subscription=Field.NAME, round=Field.NUMBER)
+MATCHED = Code("story.matched", subscription=Field.NAME)
+LEFT = Code("story.left", subscription=Field.NAME, reason=Field.NAME, detail=Field.NAME)
+STILL_PENDING = Code("story.still-pending", subscription=Field.NAME)
+
+# What witnesses say.
+SAYS = Code("story.says", lines=Field.FACTS)
+ANSWERS = Code("story.answers", why=Field.TEXT)
+NO_ANNOUNCEMENT = Code("story.no-announcement")
+NOTED_BY_OUTBOX = Code("story.noted-by-outbox")
+WAITS_IN_REDIS = Code("story.waits-in-redis")
+TAKEN_BY_ROUND = Code("story.taken-by-round")
+NOT_ASKED = Code("story.not-asked")
+TOPIC_NOT_CONFIGURED = Code("story.topic-not-configured")
+NOT_IN_REDIS = Code("story.not-in-redis")
+NOT_TAKEN_YET = Code("story.not-taken-yet")
+PENDING_SINCE = Code("story.pending-since", at_ms=Field.TIME)
+CONSUMPTION_RECORDED = Code("story.consumption-recorded")
+LEDGER_PENDING = Code("story.ledger-pending", number=Field.NUMBER)
+LEDGER_LEFT = Code("story.ledger-left", state=Field.NAME)
+SILENT = Code("story.silent", witness=Field.NAME, why=Field.TEXT)
+SILENT_BROKERS = Code("story.silent-brokers", copies=Field.NAMES, why=Field.TEXT)
+
+# What comes next, a sentence a subscription.
+_OUTLOOK: Mapping[str, Field] = {"subscription": Field.NAME}
+TWO_EFFECTS = Code("story.two-effects", **_OUTLOOK, why=Field.TEXT)
+EFFECT_OF_ANOTHER = Code("story.effect-of-another", **_OUTLOOK, why=Field.TEXT)
+INCOMPLETE = Code("story.incomplete", **_OUTLOOK, why=Field.TEXT, meaning=Field.FACT)
+EFFECT_AFTER_DISMISSAL = Code("story.effect-after-dismissal", **_OUTLOOK, dismissal=Field.FACT)
+DONE = Code("story.done", **_OUTLOOK)
+ROLLED_BACK = Code("story.rolled-back", **_OUTLOOK)
+NEVER_JUDGED = Code("story.never-judged", **_OUTLOOK)
+IS_DISMISSED = Code("story.is-dismissed", **_OUTLOOK, dismissal=Field.FACT)
+DISMISSED = Code("story.dismissed", verdict=Field.NAME)
+DISMISSED_BY = Code(
+    "story.dismissed-by", group=Field.NAME, by=Field.NAME, at_ms=Field.TIME, verdict=Field.NAME, why=Field.TEXT
+)
+PERSON_MUST_LOOK = Code("story.person-must-look", **_OUTLOOK, verdict=Field.NAME, meaning=Field.FACT)
+SETTLED_AS = Code("story.settled-as", **_OUTLOOK, verdict=Field.NAME)
+GOES_ON = Code("story.goes-on", **_OUTLOOK, verdict=Field.NAME, meaning=Field.FACT)
+NOT_REPAIRED = Code(
+    "story.not-repaired",
+    **_OUTLOOK, verdict=Field.NAME, topic=Field.NAME, brakes=Field.NAMES, meaning=Field.FACT,
+)  # fmt: skip
+#: Outlooks that wait for a person.
+NEEDS_A_PERSON = frozenset({TWO_EFFECTS, EFFECT_OF_ANOTHER, INCOMPLETE, EFFECT_AFTER_DISMISSAL, PERSON_MUST_LOOK})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +100,7 @@ class LifeEvent:
     at_ms: int
     #: outbox, broker, inbox, ledger, history, operator.
     witness: str
-    what: str
+    what: Fact
     #: Numbers and names behind it, JSON-ready.
     evidence: Mapping[str, object]
 
@@ -41,7 +115,7 @@ class Testimony:
     about: str
     presence: Presence
     #: The answers behind it.
-    detail: str
+    detail: Fact
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,11 +161,11 @@ class LifeStory:
     unique_key: str
     events: tuple[LifeEvent, ...]
     #: Witnesses that could not tell: the story may be incomplete.
-    silent: tuple[str, ...]
+    silent: tuple[Fact, ...]
     #: Dependencies that are away now, one line each.
-    away: tuple[str, ...]
+    away: tuple[Fact, ...]
     #: One sentence a subscription: how far the message is and what comes next. None of a key without events.
-    outlook: tuple[str, ...]
+    outlook: tuple[Fact, ...]
     #: The witnesses side by side, in the order of a message's way.
     testimonies: tuple[Testimony, ...] = ()
     upcoming: tuple[Upcoming, ...] = ()
@@ -121,18 +195,15 @@ class LifeStory:
         """Nothing comes next by itself, and every witness has answered."""
         return not (self.upcoming or self.unjudged or self.away or self.silent)
 
-    def as_dict(self) -> dict[str, object]:
-        """Plain data for JSON."""
-        return {
-            "unique_key": self.unique_key,
-            "seen": self.seen,
-            "known": self.is_known,
-            "events": [asdict(event) for event in self.events],
-            "silent": list(self.silent),
-            "away": list(self.away),
-            "outlook": list(self.outlook),
-            "incomplete": [effect.as_dict() for effect in self.incomplete],
-        }
+    @property
+    def needs_a_person(self) -> bool:
+        """Nothing and nobody but a person ends it for at least one subscription."""
+        return any(line.code in NEEDS_A_PERSON for line in self.outlook)
+
+    @property
+    def is_dismissed(self) -> bool:
+        """A person has dismissed it for a group, and it has not taken effect there since."""
+        return any(line.code is IS_DISMISSED for line in self.outlook)
 
 
 def life_story_of(
@@ -146,7 +217,7 @@ def life_story_of(
     holds: Sequence[HeldTopic] = (),
     history: Sequence[tuple[str, Mapping[str, Any]]] = (),
     history_problems: Sequence[str] = (),
-    away: Sequence[str] = (),
+    away: Sequence[Fact] = (),
 ) -> LifeStory:
     """Puts the answers of all witnesses in order.
 
@@ -166,15 +237,16 @@ def life_story_of(
         *_ledger_events(ledger),
         *(_action_event(action) for action in ledger.actions),
     ]
-    silent = [f"outbox: {outbox.reason}"] if outbox.is_unknown else []
+    silent = [_silent("outbox", outbox.reason)] if outbox.is_unknown else []
     unknown: dict[str, list[str]] = {}  # one reason, name servers that are away, may keep back every kind of copy
     for name, lookup in copies.items():
         if lookup.is_unknown:
             unknown.setdefault(lookup.reason, []).append(name)
-    silent += [f"broker, {', '.join(names)}: {reason}" for reason, names in unknown.items()]
-    silent += [f"inbox of {s}: {lookup.reason}" for s, lookup in inboxes.items() if _is_silent(lookup)]
-    silent += dict.fromkeys(lookup.reason for lookup in (places or {}).values() if lookup.is_unknown)
-    silent += [f"history: {problem}" for problem in history_problems]
+    silent += [SILENT_BROKERS(copies=tuple(names), why=reason) for reason, names in unknown.items()]
+    silent += [_silent(f"inbox of {s}", lookup.reason) for s, lookup in inboxes.items() if _is_silent(lookup)]
+    of_redis = dict.fromkeys(lookup.reason for lookup in (places or {}).values() if lookup.is_unknown)
+    silent += map(_answer, of_redis)
+    silent += [_silent("history", problem) for problem in history_problems]
     return LifeStory(
         unique_key=unique_key,
         events=tuple(sorted(events, key=lambda event: event.at_ms)),
@@ -194,6 +266,14 @@ def life_story_of(
     )
 
 
+def _silent(witness: str, why: str) -> Fact:
+    return SILENT(witness=witness, why=why)
+
+
+def _answer(why: str) -> Fact:
+    return ANSWERS(why=why)
+
+
 def _is_silent(inbox: Lookup[InboxRow]) -> bool:
     """An inbox that has half an effect has answered, though nobody can tell whether it is whole."""
     halves = [a.is_incomplete for a in inbox.answers if a.presence is Presence.UNKNOWN]
@@ -207,24 +287,25 @@ def _testimonies(
     ledger: LedgerLife,
     places: Mapping[Subscription, Lookup[KeyPlaces]],
 ) -> Iterator[Testimony]:
-    yield Testimony(witness="outbox", about="", presence=outbox.presence, detail=outbox.reason)
+    yield Testimony(witness="outbox", about="", presence=outbox.presence, detail=_answer(outbox.reason))
     # Announcements are not looked up: nothing proves that there was none.
     told = list(_told_of_announcement(outbox, ledger, places))
     yield Testimony(
         witness="announcement",
         about="",
         presence=Presence.FOUND if told else Presence.UNKNOWN,
-        detail="; ".join(told) or "neither the outbox, nor Redis, nor a verdict tells of one",
+        detail=SAYS(lines=tuple(told)) if told else NO_ANNOUNCEMENT(),
     )
     candidates = {candidate.subscription: candidate for candidate in ledger.candidates}
     for subscription in inboxes:
         yield _of_redis(subscription, places.get(subscription), candidates.get(subscription))
     for name, copy in copies.items():
-        yield Testimony(witness="broker", about=name, presence=copy.presence, detail=copy.reason)
+        yield Testimony(witness="broker", about=name, presence=copy.presence, detail=_answer(copy.reason))
     for subscription, inbox in inboxes.items():
-        yield Testimony(witness="inbox", about=str(subscription), presence=inbox.presence, detail=inbox.reason)
+        detail = _answer(inbox.reason)
+        yield Testimony(witness="inbox", about=str(subscription), presence=inbox.presence, detail=detail)
     if not inboxes:
-        why = "not asked: no [[subscriptions]] section has its topic"
+        why = TOPIC_NOT_CONFIGURED()
         yield from (Testimony(witness=w, about="", presence=Presence.UNKNOWN, detail=why) for w in _OF_SUBSCRIPTIONS)
 
 
@@ -233,33 +314,33 @@ _OF_SUBSCRIPTIONS = ("redis", "broker", "inbox")
 
 def _told_of_announcement(
     outbox: Lookup[OutboxRow], ledger: LedgerLife, places: Mapping[Subscription, Lookup[KeyPlaces]]
-) -> Iterator[str]:
+) -> Iterator[Fact]:
     """What proves that it was announced, one line each."""
     if any(row.announced_at_ms is not None for row in outbox.records):
-        yield "the outbox has noted it"
+        yield NOTED_BY_OUTBOX()
     seen = [place for lookup in places.values() for place in lookup.records]
     if any(place.is_announced for place in seen):
-        yield "it waits in Redis for the next round"
+        yield WAITS_IN_REDIS()
     if ledger.candidates or any(place.first_seen_ms is not None for place in seen):
-        yield "a round has taken it"
+        yield TAKEN_BY_ROUND()
 
 
 def _of_redis(subscription: Subscription, places: Lookup[KeyPlaces] | None, candidate: Candidate | None) -> Testimony:
     """What Redis has, and beside it what the ledger has of the same key: after an outage they differ."""
-    presence, told = Presence.UNKNOWN, ["not asked"]
+    presence, told = Presence.UNKNOWN, [NOT_ASKED()]
     if places is not None:
-        presence, told = places.presence, [places.reason]
+        presence, told = places.presence, [_answer(places.reason)]
     if presence is Presence.ABSENT:
-        told = ["neither announced, nor pending, nor consumed in the last rounds"]
+        told = [NOT_IN_REDIS()]
     for place in places.records if places is not None else ():
-        told = ["announced, taken by no round yet"] if place.is_announced else []
-        told += [] if place.first_seen_ms is None else [f"pending since {utc_text(place.first_seen_ms)}"]
-        told += ["its consumption is recorded"] if place.is_consumed else []
+        told = [NOT_TAKEN_YET()] if place.is_announced else []
+        told += [] if place.first_seen_ms is None else [PENDING_SINCE(at_ms=place.first_seen_ms)]
+        told += [CONSUMPTION_RECORDED()] if place.is_consumed else []
     if candidate is not None and candidate.state is CandidateState.OPEN:
-        told.append(f"in the ledger: pending, {candidate.attempts} verifications")
+        told.append(LEDGER_PENDING(number=candidate.attempts))
     elif candidate is not None:
-        told.append(f"in the ledger: left pending as {candidate.state}")
-    return Testimony(witness="redis", about=str(subscription), presence=presence, detail="; ".join(told))
+        told.append(LEDGER_LEFT(state=str(candidate.state)))
+    return Testimony(witness="redis", about=str(subscription), presence=presence, detail=SAYS(lines=tuple(told)))
 
 
 def _topics(ledger: LedgerLife, row: OutboxRow | None) -> set[str]:
@@ -291,35 +372,24 @@ def _outbox_events(rows: Iterable[OutboxRow]) -> Iterator[LifeEvent]:
         about: dict[str, object] = {"topic": row.topic, "producer_group": row.producer_group, "tag": row.tag}
         about["state"] = row.state.value
         if row.state is OutboxState.ROLLED_BACK:
-            yield _event(
-                row.created_at_ms, "outbox", "a tombstone was written: the transaction counts as rolled back", about
-            )
+            yield _event(row.created_at_ms, "outbox", TOMBSTONE(), about)
             continue
         half = {"broker": row.half_broker, "commit_log_offset": row.half_commit_log_offset}
         about |= {"business_id": row.business_id, "half": half}
-        yield _event(row.created_at_ms, "outbox", "recorded in the local transaction, which has committed", about)
+        yield _event(row.created_at_ms, "outbox", RECORDED(), about)
         if row.announced_at_ms is not None:
-            yield _event(row.announced_at_ms, "outbox", "announced on the unique-key topic", {})
+            yield _event(row.announced_at_ms, "outbox", ANNOUNCED(), {})
         if row.settled_at_ms is not None:
-            yield _event(row.settled_at_ms, "outbox", "settled: every inbox has it", {})
+            yield _event(row.settled_at_ms, "outbox", SETTLED(), {})
 
 
 def _copy_events(name: str, copies: Iterable[StoredMessage], row: OutboxRow | None) -> Iterator[LifeEvent]:
-    words = {
-        "half": "half message stored",
-        "committed": "visible to consumers",
-        "parked": "parked: the broker gave up asking",
-        "retry": "put into the retry topic",
-        "dead-letter": "put into the dead-letter topic",
-    }
     kind = _kind(name)
     for copy in copies:
-        what = words[kind]
-        if kind == "half" and copy.check_times:
-            what = f"half put back before check-back number {copy.check_times}"
+        what = _stored(kind, copy)
         why = difference(copy, row)
         if why is not None:
-            what = f"{what}, but of another message: {why}"
+            what = OF_ANOTHER_MESSAGE(event=what, why=why)
         evidence = {
             "topic": copy.topic,
             "broker": copy.broker,
@@ -332,6 +402,22 @@ def _copy_events(name: str, copies: Iterable[StoredMessage], row: OutboxRow | No
         yield _event(copy.store_timestamp_ms, "broker", what, evidence)
 
 
+def _stored(kind: str, copy: StoredMessage) -> Fact:
+    match kind:
+        case "half" if copy.check_times:
+            return HALF_PUT_BACK(number=copy.check_times)
+        case "half":
+            return HALF_STORED()
+        case "committed":
+            return VISIBLE()
+        case "parked":
+            return PARKED()
+        case "retry":
+            return IN_RETRY_TOPIC()
+        case _:
+            return IN_DEAD_LETTER_TOPIC()
+
+
 def _kind(name: str) -> str:
     return name.rpartition(" ")[2]
 
@@ -339,13 +425,14 @@ def _kind(name: str) -> str:
 def _inbox_events(inbox: Lookup[InboxRow], row: OutboxRow | None) -> Iterator[LifeEvent]:
     for effect in inbox.records:
         evidence: dict[str, object] = {"group": effect.group, "source": effect.source}
-        what = f"took effect in {effect.group}"
         other = other_content(inbox, row)
-        if other is not None:
-            what = f"another message of this key {what}: {other}"
         if effect.duplicate_of is not None:
-            what = f"stood for by another message of the same business id in {effect.group}"
+            what = STOOD_FOR(group=effect.group)
             evidence["duplicate_of"] = effect.duplicate_of
+        elif other is not None:
+            what = OTHER_TOOK_EFFECT(group=effect.group, why=other)
+        else:
+            what = TOOK_EFFECT(group=effect.group)
         yield _event(effect.applied_at_ms, "inbox", what, evidence)
 
 
@@ -355,44 +442,52 @@ def _ledger_events(ledger: LedgerLife) -> Iterator[LifeEvent]:
         yield _event(
             done.at_ms,
             "ledger",
-            f"first seen unmatched for {done.shard.subscription} in round {done.generation}",
+            FIRST_SEEN(subscription=str(done.shard.subscription), round=done.generation),
             {"shard": done.shard.number, "epoch": done.epoch, "void": stored.is_void},
         )
     for candidate in ledger.candidates:
         evidence = dict(candidate.evidence) | {"attempts": candidate.attempts, "state": candidate.state.value}
         if candidate.loss_verdict is not None:
             evidence["loss_verdict"] = candidate.loss_verdict.value
-        yield _event(
-            candidate.updated_at_ms, "ledger", f"verdict for {candidate.subscription}: {candidate.verdict}", evidence
-        )
+        judged = _judged(str(candidate.subscription), str(candidate.verdict))
+        yield _event(candidate.updated_at_ms, "ledger", judged, evidence)
     for repair in ledger.repairs:
         yield from _repair_events(repair)
 
 
+def _judged(subscription: str, verdict: str) -> Fact:
+    return JUDGED(subscription=subscription, verdict=verdict)
+
+
+def _reach(scope: str) -> Fact:
+    return EVERY() if scope == EVERY_GROUP else ONE_GROUP(group=scope)
+
+
 def _repair_events(repair: Repair) -> Iterator[LifeEvent]:
     """The outcome, or the present state, is shown with the last event of the repair."""
-    reach = "every group" if repair.scope == EVERY_GROUP else repair.scope
+    reach = _reach(repair.scope)
     present: dict[str, object] = {"state": repair.state.value, "attempts": repair.attempts, "answer": repair.answer}
     sent = {"rung": repair.rung.value, "target": repair.target}
     is_sent, is_done = repair.sent_at_ms is not None, repair.done_at_ms is not None
     if not repair.is_made_by_dismissal:
-        yield _event(
-            repair.created_at_ms, "ledger", f"repair opened for {reach}", {} if is_sent or is_done else present
-        )
+        opened = REPAIR_OPENED(reach=reach)
+        yield _event(repair.created_at_ms, "ledger", opened, {} if is_sent or is_done else present)
     if repair.sent_at_ms is not None:
-        what = f"repair sent by {repair.rung} for {reach}"
+        what = REPAIR_SENT(reach=reach, rung=str(repair.rung))
         yield _event(repair.sent_at_ms, "ledger", what, sent if is_done else {**sent, **present})
     if repair.done_at_ms is not None:
-        what = f"repair for {reach} closed by the dismissal" if repair.is_dismissed else f"repair verified for {reach}"
+        what = REPAIR_DISMISSED(reach=reach) if repair.is_dismissed else REPAIR_VERIFIED(reach=reach)
         yield _event(repair.done_at_ms, "ledger", what, present)
 
 
 def _action_event(action: OperatorAction) -> LifeEvent:
     """An action by hand. Without an end it is shown as under way or interrupted."""
     intent = action.intent
-    result = "under way, or its process died" if action.ended_at_ms is None else action.result
+    what = BY_HAND_WITHOUT_END(command=intent.command)
+    if action.ended_at_ms is not None:
+        what = BY_HAND(command=intent.command, result=str(action.result))
     evidence = {"by": intent.by, "topic": intent.topic, "group": intent.group, "detail": intent.detail or None}
-    return _event(action.started_at_ms, "operator", f"{intent.command} by hand: {result}", evidence)
+    return _event(action.started_at_ms, "operator", what, evidence)
 
 
 def _history_events(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> list[LifeEvent]:
@@ -439,26 +534,26 @@ _HISTORY_ORDER = {
 }
 
 
-def _history_event(stream: str, row: Mapping[str, Any]) -> tuple[str, Mapping[str, object]] | None:
+def _history_event(stream: str, row: Mapping[str, Any]) -> tuple[Fact, Mapping[str, object]] | None:
     place = {name: row[name] for name in ("shard", "epoch") if name in row}
     group = _subscription(row)
     match stream:
         case "announced":
-            return f"announcement taken by round {row['generation']} of {group}", place
+            return ANNOUNCEMENT_TAKEN(subscription=group, round=row["generation"]), place
         case "consumed":
-            return f"consumption taken by round {row['generation']} of {group}", place
+            return CONSUMPTION_TAKEN(subscription=group, round=row["generation"]), place
         case "left" if row["reason"] == "MATCHED":
-            return f"left pending of {group}: its consumption was recorded", place
+            return MATCHED(subscription=group), place
         case "left":
-            return f"left pending of {group}: {row['reason']} as {row['detail']}", place
+            return LEFT(subscription=group, reason=str(row["reason"]), detail=str(row["detail"])), place
         case "pending":
-            return f"still pending for {group} when pending was written down", {"first_seen_ms": row["first_seen_ms"]}
+            return STILL_PENDING(subscription=group), {"first_seen_ms": row["first_seen_ms"]}
         case "verdict":
             evidence = json.loads(row["evidence"])
-            return f"verdict for {group}: {row['verdict']}", {"state": row["state"], **evidence}
+            return _judged(group, row["verdict"]), {"state": row["state"], **evidence}
         case "repair":
-            reach = "every group" if row["scope"] == EVERY_GROUP else row["scope"]
-            what = f"repair by {row['rung']} for {reach}: {row['before']} became {row['after']}"
+            steps = {name: str(row[name]) for name in ("rung", "before", "after")}
+            what = REPAIR_CHANGED(reach=_reach(row["scope"]), **steps)
             return what, {"attempts": row["attempts"], "answer": row["answer"]}
         case _:
             return None
@@ -469,34 +564,36 @@ def _outlook(
     ledger: LedgerLife,
     row: OutboxRow | None,
     holds: Sequence[HeldTopic],
-) -> Iterator[str]:
+) -> Iterator[Fact]:
     candidates = {candidate.subscription: candidate for candidate in ledger.candidates}
     failed = {repair.scope for repair in ledger.repairs if repair.state is RepairState.FAILED}
     for subscription, lookup in inboxes.items():
         candidate = candidates.get(subscription)
-        dismissed = "" if candidate is None else _dismissal(candidate)
+        dismissal = None if candidate is None else _dismissal(candidate)
+        of = str(subscription)
         if (doubled := double_effect(lookup)) is not None:
-            yield f"{subscription}: {doubled}: a person must look"
+            yield TWO_EFFECTS(subscription=of, why=doubled)
         elif (other := other_content(lookup, row, topic=subscription.topic)) is not None:
-            yield f"{subscription}: COLLISION, a person must look: the effect is of another message, {other}"
+            yield EFFECT_OF_ANOTHER(subscription=of, why=other)
         elif (halfway := lookup.incomplete) is not None:
-            yield f"{subscription}: {Verdict.INCOMPLETE}, a person must look: {halfway}. {MEANINGS[Verdict.INCOMPLETE]}"
-        elif lookup.is_found and candidate and dismissed and _is_second(candidate, lookup):
-            yield f"{subscription}: took effect, a person must look whether that was done by hand, too: {dismissed}"
+            yield INCOMPLETE(subscription=of, why=halfway, meaning=MEANINGS[Verdict.INCOMPLETE]())
+        elif lookup.is_found and candidate and dismissal and _is_second(candidate, lookup):
+            yield EFFECT_AFTER_DISMISSAL(subscription=of, dismissal=dismissal)
         elif lookup.is_found:
-            yield f"{subscription}: done, the message took effect"
+            yield DONE(subscription=of)
         elif candidate is None and row is not None and row.state is OutboxState.ROLLED_BACK:
-            yield f"{subscription}: rolled back by its producer: nothing is delivered"
+            yield ROLLED_BACK(subscription=of)
         elif candidate is None:
-            yield f"{subscription}: no effect seen and never judged: in flight, filtered, or not announced yet"
-        elif dismissed:
-            yield f"{subscription}: {dismissed}"
+            yield NEVER_JUDGED(subscription=of)
+        elif dismissal:
+            yield IS_DISMISSED(subscription=of, dismissal=dismissal)
         elif candidate.state is CandidateState.QUARANTINED or failed & {EVERY_GROUP, subscription.group}:
-            yield f"{subscription}: {candidate.verdict}, a person must look: {MEANINGS[Verdict(candidate.verdict)]}"
+            verdict = Verdict(candidate.verdict)
+            yield PERSON_MUST_LOOK(subscription=of, verdict=str(verdict), meaning=MEANINGS[verdict]())
         elif candidate.state is CandidateState.SETTLED:
-            yield f"{subscription}: settled as {candidate.verdict}"
+            yield SETTLED_AS(subscription=of, verdict=str(candidate.verdict))
         else:
-            yield f"{subscription}: {candidate.verdict}, {_next(candidate, holds)}: {MEANINGS[candidate.verdict]}"
+            yield _next(candidate, holds)
 
 
 def _is_second(candidate: Candidate, inbox: Lookup[InboxRow]) -> bool:
@@ -504,28 +601,34 @@ def _is_second(candidate: Candidate, inbox: Lookup[InboxRow]) -> bool:
     return candidate.took_effect_dismissed or bool(late_effects_ms(candidate, inbox))
 
 
-def _dismissal(candidate: Candidate) -> str:
-    """Who has dismissed it, when and why; empty: nobody."""
+def _dismissal(candidate: Candidate) -> Fact | None:
+    """Who has dismissed it, when and why; None: nobody."""
     by, why = (candidate.evidence.get(name) for name in ("dismissed_by", "dismissed_because"))
     if not (candidate.is_dismissed or candidate.took_effect_dismissed):
-        return ""
+        return None
     if not by:
-        return f"{candidate.verdict}, and a person has dismissed it: nothing is sent to this group"
+        return DISMISSED(verdict=str(candidate.verdict))
     at_ms, before = (candidate.evidence.get(name) for name in (DISMISSED_AT_MS, TAKEN_BACK))
-    at = utc_text(at_ms if type(at_ms) is int else candidate.updated_at_ms)
     is_woken = candidate.took_effect_dismissed
     verdict = before.get("verdict") if is_woken and isinstance(before, Mapping) else candidate.verdict
-    return f"dismissed for {candidate.subscription.group} by {by} at {at} as {verdict}: {why}"
+    return DISMISSED_BY(
+        group=candidate.subscription.group,
+        by=str(by),
+        at_ms=at_ms if type(at_ms) is int else candidate.updated_at_ms,
+        verdict=str(verdict),
+        why=str(why),
+    )
 
 
-def _next(candidate: Candidate, holds: Sequence[HeldTopic]) -> str:
+def _next(candidate: Candidate, holds: Sequence[HeldTopic]) -> Fact:
     """What an open key waits for."""
-    topic = candidate.subscription.topic
+    of, topic, meaning = str(candidate.subscription), candidate.subscription.topic, MEANINGS[candidate.verdict]()
     kinds = sorted(hold.kind.value for hold in holds if hold.topic == topic)
     if candidate.verdict in LOSSES and kinds:
-        return f"not repaired while repairs of {topic} are stopped ({', '.join(kinds)}; see `reconciler status`)"
-    return "the next rounds go on"
+        verdict, brakes = str(candidate.verdict), tuple(kinds)
+        return NOT_REPAIRED(subscription=of, verdict=verdict, topic=topic, brakes=brakes, meaning=meaning)
+    return GOES_ON(subscription=of, verdict=str(candidate.verdict), meaning=meaning)
 
 
-def _event(at_ms: int, witness: str, what: str, evidence: Mapping[str, object]) -> LifeEvent:
+def _event(at_ms: int, witness: str, what: Fact, evidence: Mapping[str, object]) -> LifeEvent:
     return LifeEvent(at_ms=at_ms, witness=witness, what=what, evidence=evidence)

@@ -8,15 +8,22 @@ The ledger has the cause in a column. In one that was not upgraded it is read fr
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from reconciler.clock import utc_text
+from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.verdicts import Undecided
-from reconciler.policy.account import Link
+from reconciler.policy.account import Link, passed
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.judging.suspect import undecided_by
 from reconciler.policy.ports import Candidate, Candidates, UndecidedRows
+
+KEY = Code("undecided.key", unique_key=Field.NAME, at_ms=Field.TIME, why=Field.TEXT)
+KEYS = Code("undecided.keys", unique_key=Field.NAME, at_ms=Field.TIME, why=Field.TEXT, number=Field.NUMBER)
+_BEYOND: Mapping[str, Field] = {"subscription": Field.NAME, "number": Field.NUMBER, "at_ms": Field.TIME}
+BEYOND_SET_UP = Code("undecided.beyond-set-up", **_BEYOND)
+BEYOND_SET_UP_AT_LEAST = Code("undecided.beyond-set-up-at-least", **_BEYOND)
 
 #: Pages of a subscription's UNKNOWN rows that are read, the oldest first, in a ledger that was not upgraded.
 PAGES_MAX = 20
@@ -108,18 +115,19 @@ def _read_one_by_one(
 def undecided_link(found: UndecidedKeys, *, asked_ms: int) -> Link:
     """Decided is what was seen before the oldest key that is held."""
     if found.held is None:
-        return Link(until_ms=asked_ms, cause="")
-    row = found.held
-    more = f", as {found.held_count - 1} more keys are" if found.held_count > 1 else ""
+        return passed(asked_ms)
+    row, others = found.held, found.held_count - 1
     why = str(row.evidence.get("reason"))[:400]
-    cause = f"{row.unique_key}, first seen at {utc_text(row.first_seen_ms)}, is UNKNOWN{more}: {why}"
+    if others > 0:
+        cause = KEYS(unique_key=row.unique_key, at_ms=row.first_seen_ms, why=why, number=others)
+    else:
+        cause = KEY(unique_key=row.unique_key, at_ms=row.first_seen_ms, why=why)
     return Link(until_ms=row.first_seen_ms, cause=cause)
 
 
-def beyond_set_up(found: UndecidedKeys) -> str | None:
-    """One line for people; None: there are none."""
+def beyond_set_up(found: UndecidedKeys) -> Fact | None:
+    """How many keys the configuration cannot decide; None: there are none."""
     if found.set_up_oldest_ms is None:
         return None
-    count = str(found.set_up_count) if found.is_complete else f"at least {found.set_up_count}"
-    since = utc_text(found.set_up_oldest_ms)
-    return f"{found.subscription}: {count} keys cannot be decided by what is configured, the oldest since {since}"
+    code = BEYOND_SET_UP if found.is_complete else BEYOND_SET_UP_AT_LEAST
+    return code(subscription=str(found.subscription), number=found.set_up_count, at_ms=found.set_up_oldest_ms)

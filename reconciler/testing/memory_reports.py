@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
+from reconciler.contract.facts import COUNTED_MAX
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.ports import (
-    COUNTED_MAX,
     ENVIRONMENTS_NAMED,
     EVERY_ROW,
     AnnouncementQueue,

@@ -32,13 +32,13 @@ ASKED_AT_ONCE = 16
 REDIS_REMEDY = "start Redis, or correct redis.url (rediss:// or ssl=true where it takes TLS only)"
 
 
-def who_is_away(asked: Mapping[str, Callable[[], object]]) -> tuple[str, ...]:
-    """One line for each that does not answer, all asked side by side: several cost the time of the slowest.
+def who_is_away(asked: Mapping[str, Callable[[], object]]) -> dict[str, TransientError]:
+    """The error of each that does not answer, all asked side by side: several cost the time of the slowest.
 
     Raises what no waiting can cure: missing tables, a wrong driver.
     """
     found = _side_by_side(asked, _why_away)
-    return tuple(f"{name}: {why}" for name, why in found.items() if why is not None)
+    return {name: why for name, why in found.items() if why is not None}
 
 
 def _side_by_side(asked: Mapping[str, Callable[[], object]], find: Callable[[Callable[[], object]], T]) -> dict[str, T]:
@@ -80,7 +80,11 @@ def require(asked: Mapping[str, Callable[[], object]]) -> None:
     """Raises DependencyAway with all of them that are away."""
     away = who_is_away(asked)
     if away:
-        raise DependencyAway("; ".join(away))
+        raise DependencyAway(_joined(away))
+
+
+def _joined(away: Mapping[str, TransientError]) -> str:
+    return "; ".join(f"{name}: {why}" for name, why in away.items())
 
 
 def ask_ledger(connections: Connections) -> dict[str, Callable[[], object]]:
@@ -117,7 +121,7 @@ def ask_brokers(connections: Connections) -> dict[str, Callable[[], object]]:
     def ping_all() -> None:
         away = who_is_away({name: partial(ping, address) for name, address in masters(connections).items()})
         if away:
-            raise BrokerUnavailable("; ".join(away))
+            raise BrokerUnavailable(_joined(away))
 
     return {"rocketmq": ping_all}
 

@@ -30,12 +30,10 @@ class CheckServiceFinding:
     """What is told of one broker's check service."""
 
     broker: str
-    #: For people, in one sentence.
-    told: str
-    #: What to do.
-    remedy: str
-    #: False: it cannot be read whether it stands.
-    stands: bool
+    #: How long it has stood still before one half. None: it cannot be read whether it stands.
+    waited_seconds: float | None
+    #: Why it cannot be read.
+    refusal: AccessRefused | None = None
 
 
 def check_services(connections: Connections) -> Iterator[CheckServiceFinding]:
@@ -49,26 +47,12 @@ def check_services(connections: Connections) -> Iterator[CheckServiceFinding]:
         try:
             waited = _overdue_seconds(connections, broker, address)
         except AccessRefused as error:
-            yield CheckServiceFinding(
-                broker=broker, told=f"not known whether it stands: {error}", remedy=error.remedy, stands=False
-            )
+            yield CheckServiceFinding(broker=broker, waited_seconds=None, refusal=error)
         except (ReconcilerError, KeyError, ValueError, OverflowError):
             continue
         else:
             if waited is not None:
-                yield _standing(broker, waited)
-
-
-def _standing(broker: str, waited_seconds: float) -> CheckServiceFinding:
-    told = (
-        f"has stood still for {waited_seconds / 60:.0f} minutes before one half, or is far behind: no producer is "
-        "asked about the halves behind it"
-    )
-    remedy = (
-        "look for exceptions of TransactionalMessageServiceImpl in the broker's log (RocketMQ #9500); what was "
-        "committed is repaired without it"
-    )
-    return CheckServiceFinding(broker=broker, told=told, remedy=remedy, stands=True)
+                yield CheckServiceFinding(broker=broker, waited_seconds=waited)
 
 
 def _overdue_seconds(connections: Connections, broker: str, address: str) -> float | None:

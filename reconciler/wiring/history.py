@@ -221,7 +221,7 @@ def read_overview(
             return None, None
         return reader.overview(subscriptions, spool=history_folders(settings)[1]), None
     except (OSError, MissingDependency) as error:
-        return None, f"history: {error}"
+        return None, str(error)
 
 
 def history_folders(settings: Settings) -> tuple[Path, Path]:

@@ -21,6 +21,7 @@ from reconciler.commands.doctor.rocksdb import check_rocksdb
 from reconciler.commands.notify import check_notifiers
 from reconciler.commands.renamed_groups import renames
 from reconciler.commands.status.primaries import check_primaries
+from reconciler.contract.facts import Code, Field
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import VERSION_TABLES
 from reconciler.errors import ConfigurationError, DatabaseAway, ReconcilerError, TopicNotFound
@@ -52,6 +53,11 @@ from reconciler.wiring.evidence import broker_evidence, shared_identity
 from reconciler.wiring.redis_safety import redis_findings
 from reconciler.wiring.rights import NeededRights, lacks_right, needed_rights
 from reconciler.wiring.subscriptions import subscription_of
+from reconciler.words import said
+
+CHECK_SERVICE_STANDS = Code("doctor.check-service-stands", minutes=Field.NUMBER)
+CHECK_SERVICE_UNREADABLE = Code("doctor.check-service-unreadable", why=Field.TEXT)
+LOOK_INTO_BROKER_LOG = Code("doctor.look-into-broker-log")
 
 #: Property, value that does not work, value that does, why.
 _BROKER_SETTINGS = (
@@ -124,8 +130,14 @@ def check_broker_rights(connections: Connections) -> Sequence[Diagnosis]:
 def check_check_services(connections: Connections) -> Iterator[Diagnosis]:
     """A note for each broker whose check service stands still, or cannot be seen."""
     for one in check_services(connections):
-        found = without_remedy(one.told, one.remedy)
-        yield Diagnosis(check=f"check service of {one.broker}", level="note", found=found, remedy=one.remedy)
+        check = f"check service of {one.broker}"
+        if one.waited_seconds is not None:
+            found = said(CHECK_SERVICE_STANDS(minutes=round(one.waited_seconds / 60)))
+            yield Diagnosis(check=check, level="note", found=found, remedy=said(LOOK_INTO_BROKER_LOG()))
+        elif one.refusal is not None:
+            why = without_remedy(str(one.refusal), one.refusal.remedy)
+            found = said(CHECK_SERVICE_UNREADABLE(why=why))
+            yield Diagnosis(check=check, level="note", found=found, remedy=one.refusal.remedy)
 
 
 def check_packages() -> Iterator[Diagnosis]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cache
 
 from reconciler.commands.status.standstill import limit_seconds
+from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.secret import SecretText
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import InvariantViolation, ReconcilerError, RedisAway, TopicNotFound
@@ -30,13 +31,30 @@ from reconciler.policy.account import (
 )
 from reconciler.policy.evidence import Watermark
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
-from reconciler.policy.ports import Candidates, EnvironmentTraces, InboxEvidence, ShardMemory, StoredRound
+from reconciler.policy.ports import (
+    AnnouncementQueue,
+    Candidates,
+    EnvironmentTraces,
+    InboxEvidence,
+    ShardMemory,
+    StoredRound,
+)
 from reconciler.policy.undecided_keys import UndecidedKeys, read_undecided, undecided_link
 from reconciler.wiring.brokers import QueueEnd, queue_ends
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import commit_evidence, outbox_databases
 from reconciler.wiring.environment import is_used_in_redis
 from reconciler.wiring.evidence import inspect_outbox
+
+OUTBOX_SILENT = Code("status.outbox-silent", database=Field.NAME, why=Field.TEXT)
+NO_TOPIC = Code("status.no-topic", topic=Field.NAME)
+ANNOUNCEMENTS_UNREADABLE = Code("status.announcements-unreadable", why=Field.TEXT)
+NO_OFFSETS = Code("status.no-offsets", broker=Field.NAME, topic=Field.NAME, why=Field.TEXT)
+QUEUE_UNREADABLE = Code(
+    "status.queue-unreadable", broker=Field.NAME, queue=Field.NUMBER, topic=Field.NAME, why=Field.TEXT
+)
+SHARD_STOPPED = Code("status.shard-stopped", shard=Field.NAME, why=Field.TEXT)
+NO_SWEEP = Code("status.no-sweep")
 
 
 class Accounting:
@@ -106,10 +124,10 @@ class Accounting:
         self.undecided[subscription] = found
         return undecided_link(found, asked_ms=self._asked_ms)
 
-    def weaker(self, topic: TopicPlan) -> Iterator[str]:
+    def weaker(self, topic: TopicPlan) -> Iterator[Fact]:
         """What the outboxes of a topic cannot prove."""
         if any(seen is not None and seen.swept_at_ms is None for _, seen, _ in self._outboxes(topic.topic)):
-            yield "no sweep on record"
+            yield NO_SWEEP()
 
     def _look_into_outboxes(self, topic: str) -> Sequence[tuple[SecretText, OutboxReading | None, Link]]:
         sweep = self._settings.sweep
@@ -124,8 +142,7 @@ class Accounting:
                 outbox = inspect_outbox(self._connections, database.url)
                 seen = outbox.oldest_unannounced(producer_group=database.owner, topic=topic)
             except ReconcilerError as error:
-                silent = Link(until_ms=None, cause=f"the {database.name} does not answer: {error}")
-                found.append((database.url, None, silent))
+                found.append((database.url, None, _silent(database.name, error)))
             else:
                 found.append((database.url, seen, outbox_link(seen, asked_ms=self._asked_ms, pace_ms=pace_ms)))
         return found
@@ -140,14 +157,14 @@ class Accounting:
         try:
             ends, silent = self._ends.of_topic(name, known)
         except TopicNotFound:
-            yield Link(until_ms=None, cause=f"no broker has the topic {name}: run `reconciler topics create`")
+            yield Link(until_ms=None, cause=NO_TOPIC(topic=name))
             return
         except ReconcilerError as error:
-            yield Link(until_ms=None, cause=f"announcements cannot be read: {error}")
+            yield Link(until_ms=None, cause=ANNOUNCEMENTS_UNREADABLE(why=str(error)))
             return
         for broker, why in sorted(silent.items()):
             if broker not in retired:
-                yield Link(until_ms=None, cause=f"{broker} gives no offsets of {name}: {why}")
+                yield Link(until_ms=None, cause=NO_OFFSETS(broker=broker, topic=name, why=str(why)))
         having = {stored.done.shard.number for stored in rounds}
         for end in ends:
             is_extra = end.queue.queue_id >= topic.shards
@@ -156,16 +173,17 @@ class Accounting:
                 yield self._queue_link(end, offset, is_extra=is_extra)
 
     def _queue_link(self, end: QueueEnd, taken: int | None, *, is_extra: bool) -> Link:
-        name = f"{end.queue.broker_name} queue {end.queue.queue_id} of {end.queue.topic}"
+        broker, number, topic = end.queue.broker_name, end.queue.queue_id, end.queue.topic
         waiting_since_ms = None
         first = end.begin if taken is None else taken  # a broker may be new, and its first announcements young
         if end.begin <= first < end.end:
             try:
                 waiting_since_ms = self._ends.waiting_since_ms(end, first)
             except ReconcilerError as error:
-                return Link(until_ms=None, cause=f"announcements of {name} cannot be read: {error}")
+                cause = QUEUE_UNREADABLE(broker=broker, queue=number, topic=topic, why=str(error))
+                return Link(until_ms=None, cause=cause)
         seen = QueueReading(
-            name=name,
+            queue=AnnouncementQueue(unique_key_topic=topic, broker=broker, queue_id=number),
             begin=end.begin,
             end=end.end,
             taken=taken,
@@ -180,7 +198,8 @@ class Accounting:
                 try:
                     state = self._memory.state(stored.done.shard)
                 except InvariantViolation as error:
-                    yield Link(until_ms=None, cause=f"{stored.done.shard} is stopped: {error}", is_of_rounds=True)
+                    cause = SHARD_STOPPED(shard=str(stored.done.shard), why=str(error))
+                    yield Link(until_ms=None, cause=cause, is_of_rounds=True)
                 else:
                     yield memory_link(stored.done, state, asked_ms=self._asked_ms)
 
@@ -224,9 +243,13 @@ class Accounting:
                     until_ms=until_ms + ahead_ms,
                 )
             except ReconcilerError as error:
-                yield Link(until_ms=None, cause=f"the outbox of {seen.producer_group} does not answer: {error}")
+                yield _silent(f"outbox of {seen.producer_group}", error)
             else:
                 yield unheard_link(found, asked_ms=self._asked_ms, ahead_ms=ahead_ms)
+
+
+def _silent(database: str, error: ReconcilerError) -> Link:
+    return Link(until_ms=None, cause=OUTBOX_SILENT(database=database, why=str(error)))
 
 
 def _taken(rounds: Sequence[StoredRound], *, retired: Sequence[str]) -> dict[tuple[str, int], int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
+from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import fault_of_member
 from reconciler.errors import InvariantViolation, RedisAway
@@ -15,7 +16,21 @@ from reconciler.policy.ports import (
     RepairCount,
     StoredRound,
     VerdictCount,
-    count_text,
+)
+
+DAMAGED_VERDICTS = Code("status.damaged-verdicts", subscription=Field.NAME, number=Field.COUNT, damage=Field.TEXT)
+DAMAGED_REPAIRS = Code("status.damaged-repairs", topic=Field.NAME, number=Field.COUNT, damage=Field.TEXT)
+MISSHAPEN_MEMBERS = Code(
+    "status.misshapen-members",
+    subscription=Field.NAME,
+    wrong=Field.NUMBER,
+    seen=Field.NUMBER,
+    shard=Field.NUMBER,
+    member=Field.TEXT,
+    fault=Field.TEXT,
+)
+REFUSED_ANNOUNCEMENTS = Code(
+    "status.refused-announcements", number=Field.NUMBER, topic=Field.NAME, reason=Field.NAME, why=Field.TEXT
 )
 
 #: How many of the newest announcements of each queue are looked at, and up to which age a refusal is shown. A producer
@@ -24,15 +39,17 @@ ANNOUNCEMENTS_LOOKED_AT = 100
 REFUSED_SECONDS = 3600.0
 
 
-def damaged_rows(verdicts: Iterable[VerdictCount], repairs: Iterable[RepairCount]) -> list[str]:
+def damaged_rows(verdicts: Iterable[VerdictCount], repairs: Iterable[RepairCount]) -> list[Fact]:
     """Ledger rows whose state cannot be read."""
-    found = [f"{v.subscription}: {count_text(v.count)} rows: {v.damage}" for v in verdicts if v.damage is not None]
-    return found + [
-        f"{r.topic}: {count_text(r.count)} repairs that no worker takes: {r.damage}" for r in repairs if r.damage
+    found = [
+        DAMAGED_VERDICTS(subscription=str(v.subscription), number=v.count, damage=v.damage)
+        for v in verdicts
+        if v.damage is not None
     ]
+    return found + [DAMAGED_REPAIRS(topic=r.topic, number=r.count, damage=r.damage) for r in repairs if r.damage]
 
 
-def misshapen_members(topic: TopicPlan, sample: Callable[[Subscription], Iterable[tuple[Shard, bytes]]]) -> list[str]:
+def misshapen_members(topic: TopicPlan, sample: Callable[[Subscription], Iterable[tuple[Shard, bytes]]]) -> list[Fact]:
     """One line a subscription whose recorder writes members that no announced key equals.
 
     `sample`: a few members of its commit sets.
@@ -49,16 +66,21 @@ def misshapen_members(topic: TopicPlan, sample: Callable[[Subscription], Iterabl
         if wrong:
             shard, member, fault = wrong[0]
             lines.append(
-                f"{plan.subscription}: {len(wrong)} of {seen} members sampled in its commit sets match no key: each "
-                f"key costs a look-up; in shard {shard.number} {ascii(member[:64])[1:]} is {fault}; mend what the "
-                "group adds to Redis (docs/reference/redis-keys.md)"
+                MISSHAPEN_MEMBERS(
+                    subscription=str(plan.subscription),
+                    wrong=len(wrong),
+                    seen=seen,
+                    shard=shard.number,
+                    member=ascii(member[:64])[1:],
+                    fault=fault,
+                )
             )
     return lines
 
 
 def refused_announcements(
     reports: LedgerReports, environment: str, unique_key_topic: str, rounds: Iterable[StoredRound], *, now_ms: int
-) -> Iterator[str]:
+) -> Iterator[Fact]:
     """One line if announcements were refused of late: their commits pass by unseen.
 
     `rounds`: the newest of every shard of a topic's subscriptions. Raises DatabaseAway.
@@ -80,7 +102,6 @@ def refused_announcements(
     ]
     if found:
         newest = max(found, key=lambda kept: kept.seen_at_ms).refused
-        yield (
-            f"{len(found)} of the last announcements on {unique_key_topic} were refused, and what they tell of passes "
-            f"by unseen: {newest.reason}: {newest.detail[:200]} (`reconciler list quarantine`)"
+        yield REFUSED_ANNOUNCEMENTS(
+            number=len(found), topic=unique_key_topic, reason=str(newest.reason), why=newest.detail[:200]
         )

@@ -5,17 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
+from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.inquiry.delivery import DOUBLE_EFFECT
 from reconciler.policy.ports import Candidate, LedgerFilter, LedgerReports, VerdictCount, all_rows
 
+TWO_EFFECTS = Code("status.two-effects", subscription=Field.NAME, number=Field.NUMBER, unique_key=Field.NAME)
+EFFECT_AFTER_DISMISSAL = Code(
+    "status.effect-after-dismissal", subscription=Field.NAME, number=Field.NUMBER, unique_key=Field.NAME
+)
+
 #: Collisions that are looked at: they are rare, and each of them waits for a person.
 COLLISIONS_ASKED = 1_000
 
 
-def double_effects(reports: LedgerReports, verdicts: Iterable[VerdictCount], environment: str) -> list[str]:
+def double_effects(reports: LedgerReports, verdicts: Iterable[VerdictCount], environment: str) -> list[Fact]:
     """One line a subscription and kind."""
     if not any(v.state is CandidateState.QUARANTINED and v.verdict is Verdict.COLLISION for v in verdicts):
         return []
@@ -29,14 +35,11 @@ def double_effects(reports: LedgerReports, verdicts: Iterable[VerdictCount], env
             doubled.setdefault(row.subscription, []).append(row)
     return [
         *(
-            f"{subscription}: {len(rows)} keys took effect in two inboxes, for example {rows[0].unique_key}: undo one "
-            "effect, delete its inbox row, dismiss the key; is the handler's database a function of the message?"
+            TWO_EFFECTS(subscription=str(subscription), number=len(rows), unique_key=rows[0].unique_key)
             for subscription, rows in doubled.items()
         ),
         *(
-            f"{subscription}: {len(rows)} keys took effect after a person had dismissed them, for example "
-            f"{rows[0].unique_key}: what was done by hand was done twice; undo one of the two, keep the inbox row, "
-            "dismiss the key again"
+            EFFECT_AFTER_DISMISSAL(subscription=str(subscription), number=len(rows), unique_key=rows[0].unique_key)
             for subscription, rows in late.items()
         ),
     ]

@@ -6,8 +6,11 @@ from collections.abc import Sequence
 
 from reconciler.commands.diagnosis import Diagnosis
 from reconciler.commands.status.standstill import limit_seconds
+from reconciler.contract.facts import Code, Fact, Field
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.evidence import SWEEP_RIGHT, WitnessRole, witness_roles
+
+BLIND_WITNESS = Code("status.blind-witness", name=Field.NAME, why=Field.TEXT, remedy=Field.TEXT)
 
 
 def unproved(connections: Connections) -> Sequence[WitnessRole]:
@@ -15,9 +18,9 @@ def unproved(connections: Connections) -> Sequence[WitnessRole]:
     return [witness for witness in witness_roles(connections) if witness.is_doubted]
 
 
-def blind(doubted: Sequence[WitnessRole], *, within_seconds: float) -> list[str]:
+def blind(doubted: Sequence[WitnessRole], *, within_seconds: float) -> list[Fact]:
     """A line for each that proves nothing now."""
-    return [f"{d.name}: {d.found}: {d.remedy}" for d in doubted if d.is_blind(within_seconds)]
+    return [BLIND_WITNESS(name=d.name, why=d.found, remedy=d.remedy) for d in doubted if d.is_blind(within_seconds)]
 
 
 def check_primaries(connections: Connections) -> Sequence[Diagnosis]:

@@ -27,13 +27,14 @@ from reconciler.commands.status.standstill import (
     unrepaired,
 )
 from reconciler.commands.status.unswept import unswept
+from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import RedisAway
 from reconciler.policy.account import Account, Summary, summary_of
 from reconciler.policy.evidence import Watermark, WatermarkState
 from reconciler.policy.lag import Lag, lag_of
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
-from reconciler.policy.ports import HeldTopic, Outage, RepairCount, StoredRound, VerdictCount, count_text
+from reconciler.policy.ports import HeldTopic, Outage, RepairCount, StoredRound, VerdictCount
 from reconciler.policy.undecided_keys import beyond_set_up
 from reconciler.wiring.availability import ask_brokers, ask_databases, ask_redis, who_is_away
 from reconciler.wiring.broker_rights import ask_rights
@@ -41,12 +42,21 @@ from reconciler.wiring.check_services import check_services
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.history import read_overview
 from reconciler.wiring.rounds import RoundAssembly
+from reconciler.words import counted, said
 
 if TYPE_CHECKING:
     from reconciler.wiring.history import HistoryOverview
 
+_WITNESS: Mapping[str, Field] = {"name": Field.NAME, "why": Field.TEXT}
+AWAY = Code("status.away", **_WITNESS)
+UNPROVED = Code("status.unproved", **_WITNESS)
+OTHER_SHARDS = Code("status.other-shards", why=Field.TEXT)
+STANDING = Code("status.standing-check-service", broker=Field.NAME, minutes=Field.NUMBER)
+LATE = Code("status.late", subscription=Field.NAME, cause=Field.FACT)
+CLASSIC = Code("status.classic")
 #: Without it, commits that were never announced cannot be seen.
-NO_OUTBOX = "no outbox"
+NO_OUTBOX = Code("status.no-outbox")
+NO_INBOX = Code("status.no-inbox")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +72,7 @@ class SubscriptionStatus:
     #: None: rounds.mode = classic, which keeps no such time.
     accounted: Account | None
     #: What cannot be proved here.
-    weaker: tuple[str, ...]
+    weaker: tuple[Fact, ...]
     #: None: nothing waits for the group, or not for long.
     lag: Lag | None = None
     #: It answers for messages since then; 0: for every message; None: it has had no round yet.
@@ -79,27 +89,27 @@ class StatusReport:
     holds: tuple[HeldTopic, ...]
     outages: tuple[Outage, ...]
     #: Dependencies that did not answer, one line each: the rest may be incomplete.
-    away: tuple[str, ...]
+    away: tuple[Fact, ...]
     #: None: no history is configured, or it did not answer.
     history: HistoryOverview | None = None
     #: An open outage, losses without a repair, a history that ends too early, another cluster, one line each.
-    late: tuple[str, ...] = ()
+    late: tuple[Fact, ...] = ()
     #: Keys without a verdict for half of the brokers' retention, one line each: the evidence will soon be deleted.
-    undecided: tuple[str, ...] = ()
+    undecided: tuple[Fact, ...] = ()
     #: UNKNOWN keys that the configuration cannot decide, one line a subscription; no alarm.
-    undecidable: tuple[str, ...] = ()
+    undecidable: tuple[Fact, ...] = ()
     #: Commits of producer groups that no section names, which nobody announces, one line each; no alarm.
-    unswept: tuple[str, ...] = ()
+    unswept: tuple[Fact, ...] = ()
     #: Brokers whose check service stands still, one line each; no alarm.
-    standing: tuple[str, ...] = ()
+    standing: tuple[Fact, ...] = ()
     #: Keys that were settled because no configured outbox has them, one line each; worth a look, no alarm.
-    rejected: tuple[str, ...] = ()
+    rejected: tuple[Fact, ...] = ()
     #: Keys that took effect in two inboxes of one group, one line a subscription.
-    doubled: tuple[str, ...] = ()
+    doubled: tuple[Fact, ...] = ()
     #: Databases of evidence that may lack or hide rows, one line each; those that blind us are in `late`, too.
-    unproved: tuple[str, ...] = ()
+    unproved: tuple[Fact, ...] = ()
     #: Damaged values, refused announcements, and recorders that write no keys, one line each.
-    damaged: tuple[str, ...] = ()
+    damaged: tuple[Fact, ...] = ()
     #: The ledger's time before the first question; 0: not asked.
     asked_ms: int = 0
 
@@ -116,22 +126,23 @@ class StatusReport:
         return bool(self._persons)
 
     @property
-    def late_lines(self) -> tuple[str, ...]:
+    def late_lines(self) -> tuple[Fact, ...]:
         """Why "0 lost" means nothing, one line each."""
-        return (*(f"{one.subscription}: {cause}" for one in self._accounts for cause in one.late), *self._stopped)
+        of_accounts = (LATE(subscription=str(a.subscription), cause=cause) for a in self._accounts for cause in a.late)
+        return (*of_accounts, *self._stopped)
 
     @property
-    def lagging(self) -> tuple[str, ...]:
+    def lagging(self) -> tuple[Fact, ...]:
         """Groups for which messages have waited for long, one line each; of those that nobody serves, `late` tells."""
-        return tuple(str(s.lag) for s in self.subscriptions if s.lag is not None and not s.lag.is_deserted)
+        return tuple(s.lag.fact for s in self.subscriptions if s.lag is not None and not s.lag.is_deserted)
 
     @property
-    def before_since(self) -> tuple[str, ...]:
+    def before_since(self) -> tuple[Fact, ...]:
         """Messages from before subscriptions answer for any, one line each; no alarm."""
         return tuple(before_since(self.verdicts, {s.subscription: s.since_ms for s in self.subscriptions}))
 
     @property
-    def remarks(self) -> Mapping[str, tuple[str, ...]]:
+    def remarks(self) -> Mapping[str, tuple[Fact, ...]]:
         """What is told below the sentence, by the name under which it is told; empty ones, too."""
         return {
             "away": self.away,
@@ -149,16 +160,14 @@ class StatusReport:
         }
 
     @property
-    def summary(self) -> str:
+    def summary(self) -> Fact:
         """One sentence: until when all is well, or what needs a person."""
         found = self.summed_up
-        if found is None:
-            return 'rounds.mode = "classic": it is not known until when commits are accounted for'
-        return found.sentence
+        return CLASSIC() if found is None else found.fact
 
     @property
     def summed_up(self) -> Summary | None:
-        """The sentence as values. None: rounds.mode = classic."""
+        """The sentence, and what it is about. None: rounds.mode = classic."""
         if not self._accounts:
             return None
         return summary_of(
@@ -169,7 +178,7 @@ class StatusReport:
             lost=self.lost,
             lagging=self.lagging,
             unswept=self.unswept,
-            sees_announced_only=any(NO_OUTBOX in s.weaker for s in self.subscriptions),
+            sees_announced_only=any(weak.code is NO_OUTBOX for s in self.subscriptions for weak in s.weaker),
         )
 
     @property
@@ -187,31 +196,24 @@ class StatusReport:
         return [s.accounted for s in self.subscriptions if s.accounted is not None]
 
     @property
-    def _stopped(self) -> tuple[str, ...]:
-        deserted = (str(s.lag) for s in self.subscriptions if s.lag is not None and s.lag.is_deserted)
+    def _stopped(self) -> tuple[Fact, ...]:
+        deserted = (s.lag.fact for s in self.subscriptions if s.lag is not None and s.lag.is_deserted)
         return (*deserted, *self.late)
 
     @property
-    def _persons(self) -> list[str]:
-        return [*map(str, self.needs), *self.doubled, *self.undecided, *self.damaged]
+    def _persons(self) -> list[Fact]:
+        return [*(need.fact for need in self.needs), *self.doubled, *self.undecided, *self.damaged]
 
     def as_dict(self) -> dict[str, object]:
         """Plain data for JSON."""
         return {
-            "summary": self.summary,
+            "summary": said(self.summary),
             "needs_a_person": self.needs_a_person,
-            "away": list(self.away),
-            "late": list(self.late_lines),
-            "undecided": list(self.undecided),
-            "rejected": list(self.rejected),
-            "before_since": list(self.before_since),
-            "lagging": list(self.lagging),
-            "undecidable": list(self.undecidable),
-            "unswept": list(self.unswept),
-            "standing": list(self.standing),
-            "doubled": list(self.doubled),
-            "unproved": list(self.unproved),
-            "damaged": list(self.damaged),
+            **{name: [said(line) for line in lines] for name, lines in self.remarks.items()},
+            "facts": {
+                "summary": self.summary.as_dict(),
+                **{name: [line.as_dict() for line in lines] for name, lines in self.remarks.items()},
+            },
             **{name: [dict(zip(columns, row, strict=True)) for row in rows] for name, columns, rows in self._parts()},
             "subscriptions": [
                 dict(zip(_SUBSCRIPTION, _subscription_row(s), strict=True))
@@ -282,7 +284,7 @@ _SUBSCRIPTION = (
 
 def _with_count_texts(columns: Sequence[str], row: Sequence[object]) -> Sequence[object]:
     return [
-        count_text(value) if column in _COUNTS and isinstance(value, int) else value
+        counted(value) if column in _COUNTS and isinstance(value, int) else value
         for column, value in zip(columns, row, strict=True)
     ]
 
@@ -297,7 +299,7 @@ def _subscription_row(s: SubscriptionStatus) -> tuple[object, ...]:
         s.watermark.at_ms if is_known else None,
         s.watermark.detail,
         s.last_round_ms,
-        ", ".join(s.weaker),
+        ", ".join(map(said, s.weaker)),
     )
 
 
@@ -316,7 +318,7 @@ def read_status(
     `sees_check_services`: False leaves `standing` empty, which costs each broker several questions.
     """
     settings = connections.settings
-    late: list[str] = []
+    late: list[Fact] = []
     rounds = RoundAssembly(connections)
     reports = connections.ledger.reports
     now_ms = connections.ledger_now_ms()
@@ -362,7 +364,7 @@ def read_status(
         repairs=repairs,
         holds=tuple(reports.holds(settings.environment)),
         outages=tuple(reports.outages(settings.environment, limit=5).rows),
-        away=(*away, *([history_away] if history_away is not None else [])),
+        away=(*away, *([AWAY(name="history", why=history_away)] if history_away is not None else [])),
         late=tuple(late),
         undecided=tuple(undecided(verdicts, now_ms, settings.rounds.retention_seconds, unknown=unknown)),
         undecidable=tuple(line for found in unknown.values() if (line := beyond_set_up(found)) is not None),
@@ -370,7 +372,7 @@ def read_status(
         standing=_standing(connections) if sees_check_services else (),
         rejected=tuple(rejected(verdicts)),
         doubled=tuple(double_effects(reports, verdicts, settings.environment)),
-        unproved=tuple(f"{d.name}: {d.found}" for d in doubted),
+        unproved=tuple(UNPROVED(name=d.name, why=d.found) for d in doubted),
         damaged=(
             *damaged_rows(verdicts, repairs),
             *(_on_its_way(connections, rounds, newest, now_ms=now_ms) if is_full else ()),
@@ -378,19 +380,25 @@ def read_status(
     )
 
 
-def _standing(connections: Connections) -> tuple[str, ...]:
-    return tuple(f"check service of {s.broker} {s.told}" for s in check_services(connections) if s.stands)
+def _standing(connections: Connections) -> tuple[Fact, ...]:
+    return tuple(
+        STANDING(broker=one.broker, minutes=round(one.waited_seconds / 60))
+        for one in check_services(connections)
+        if one.waited_seconds is not None
+    )
 
 
-def _other_shards(assembly: RoundAssembly) -> Iterator[str]:
+def _other_shards(assembly: RoundAssembly) -> Iterator[Fact]:
     """One line a subscription that gets no rounds, since its number of shards is another one."""
     with suppress(RedisAway):  # `away` has it
-        yield from filter(None, map(assembly.shard_numbers.problem, assembly.subscriptions))
+        problems = map(assembly.shard_numbers.problem, assembly.subscriptions)
+        yield from (OTHER_SHARDS(why=why) for why in problems if why is not None)
 
 
-def _who_is_away(connections: Connections) -> tuple[str, ...]:
+def _who_is_away(connections: Connections) -> tuple[Fact, ...]:
     databases, brokers = ask_databases(connections), ask_brokers(connections)
-    return who_is_away({**ask_redis(connections), **databases, **brokers, **ask_rights(connections)})
+    away = who_is_away({**ask_redis(connections), **databases, **brokers, **ask_rights(connections)})
+    return tuple(AWAY(name=name, why=str(why)) for name, why in away.items())
 
 
 def _status_of(
@@ -405,8 +413,8 @@ def _status_of(
     subscription = plan.subscription
     pending, oldest_ms = _pending(assembly, topic.shards_of(subscription))
     watermark = assembly.witnesses.brokers.watermark(subscription)
-    weaker = [] if topic.evidence.has_outbox else [NO_OUTBOX]
-    weaker += [] if assembly.witnesses.inbox.is_configured(subscription) else ["no inbox"]
+    weaker = [] if topic.evidence.has_outbox else [NO_OUTBOX()]
+    weaker += [] if assembly.witnesses.inbox.is_configured(subscription) else [NO_INBOX()]
     if accounting is not None:
         weaker += accounting.weaker(topic)
     return SubscriptionStatus(
@@ -454,7 +462,7 @@ def _on_its_way(
     newest: Mapping[Subscription, Sequence[StoredRound]],
     *,
     now_ms: int,
-) -> Iterator[str]:
+) -> Iterator[Fact]:
     """Damage of announcements and of commit sets."""
     yield from _refused(connections, newest, now_ms=now_ms)
     yield from _misshapen(assembly)
@@ -462,7 +470,7 @@ def _on_its_way(
 
 def _refused(
     connections: Connections, newest: Mapping[Subscription, Sequence[StoredRound]], *, now_ms: int
-) -> Iterator[str]:
+) -> Iterator[Fact]:
     """One line a unique-key topic."""
     settings = connections.settings
     of_topic: dict[str, list[StoredRound]] = {}
@@ -473,7 +481,7 @@ def _refused(
         yield from refused_announcements(reports, settings.environment, name, rounds, now_ms=now_ms)
 
 
-def _misshapen(assembly: RoundAssembly) -> Iterator[str]:
+def _misshapen(assembly: RoundAssembly) -> Iterator[Fact]:
     for topic in assembly.plans:
         yield from misshapen_members(topic, partial(assembly.sample_commit_sets, shards=topic.shards))
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from reconciler.clock import utc_text
+from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, HoldKind, RepairState
 from reconciler.contract.verdicts import LOSSES, Verdict
@@ -18,10 +18,24 @@ from reconciler.policy.ports import (
     Repairs,
     StoredRound,
     VerdictCount,
-    count_text,
 )
 from reconciler.policy.undecided_keys import UndecidedKeys
 from reconciler.settings.schema import Settings
+
+OPEN_OUTAGE = Code("status.open-outage", at_ms=Field.TIME, reason=Field.NAME, step=Field.FACT)
+ROUNDS_FOLLOW = Code("status.rounds-follow")
+ROUNDS_WAIT = Code("status.rounds-wait")
+UNREPAIRED = Code("status.unrepaired", number=Field.NUMBER, subscription=Field.NAME, unique_key=Field.NAME)
+UNDECIDED = Code(
+    "status.undecided", subscription=Field.NAME, number=Field.COUNT, verdict=Field.NAME, hours=Field.NUMBER
+)
+HISTORY_BEHIND = Code("status.history-behind", subscription=Field.NAME, seconds=Field.NUMBER)
+REJECTED = Code("status.rejected", subscription=Field.NAME, number=Field.COUNT)
+BEFORE_SINCE = Code("status.before-since", subscription=Field.NAME, number=Field.COUNT, at_ms=Field.TIME)
+SINCE_JUDGED_AGAIN = Code("status.since-judged-again", subscription=Field.NAME, number=Field.COUNT)
+QUARANTINED = Code("status.quarantined", number=Field.COUNT)
+FAILED = Code("status.failed", number=Field.COUNT)
+BREAKER = Code("status.breaker", topic=Field.NAME)
 
 #: Rounds older than both this and ROUNDS_LATE_INTERVALS intervals mean that losses are not looked for any more.
 ROUNDS_LATE_SECONDS_MIN = 300.0
@@ -30,12 +44,12 @@ ROUNDS_LATE_INTERVALS = 60
 LOSSES_ASKED = 100
 
 
-def open_outage(outage: Outage | None) -> list[str]:
+def open_outage(outage: Outage | None) -> list[Fact]:
     """While an outage is open, rounds wait; of one node of a Redis Cluster, those of its own shards."""
     if outage is None or outage.closed_at_ms is not None:
         return []
-    step = "inboxes are scanned, rounds follow" if outage.is_scanned else "rounds wait for Redis and the inbox scan"
-    return [f"an outage is open since {utc_text(outage.started_at_ms)} ({outage.reason}): {step}"]
+    step = ROUNDS_FOLLOW() if outage.is_scanned else ROUNDS_WAIT()
+    return [OPEN_OUTAGE(at_ms=outage.started_at_ms, reason=str(outage.reason), step=step)]
 
 
 def unrepaired(
@@ -46,7 +60,7 @@ def unrepaired(
     repairs: Repairs,
     now_ms: int,
     within_seconds: float | None,
-) -> list[str]:
+) -> list[Fact]:
     """Proved losses that have no repair: turns end between the verdict and the repair, which is opened next."""
     limit_ms = round(limit_seconds(settings, within_seconds) * 1000)
     losses = [
@@ -58,8 +72,7 @@ def unrepaired(
     left = [key for key in losses if not known.get(key)]
     if not left:
         return []
-    proved = f"{len(left)} losses of {subscription} were proved and have no repair, {left[0]} the oldest"
-    return [f"{proved}: turns fail before they open it, the log of `run` says why"]
+    return [UNREPAIRED(number=len(left), subscription=str(subscription), unique_key=left[0])]
 
 
 def undecided(
@@ -68,7 +81,7 @@ def undecided(
     retention_seconds: float,
     *,
     unknown: Mapping[Subscription, UndecidedKeys],
-) -> list[str]:
+) -> list[Fact]:
     """Keys that have been open for half of the brokers' retention: their witnesses must answer before it is over.
 
     A group that lags is left out: its own monitoring shows it. So is what the configuration cannot decide, which
@@ -83,9 +96,8 @@ def undecided(
         hours = (now_ms - oldest_ms) / 3_600_000
         is_open = v.state is CandidateState.OPEN and (v.verdict is Verdict.UNKNOWN or v.verdict in LOSSES)
         if is_open and hours * 3_600 > retention_seconds / 2:
-            lines.append(
-                f"{v.subscription}: {count_text(count)} keys are {v.verdict}, the oldest since {hours:.0f} hours"
-            )
+            of = str(v.subscription)
+            lines.append(UNDECIDED(subscription=of, number=count, verdict=str(v.verdict), hours=round(hours)))
     return lines
 
 
@@ -96,7 +108,7 @@ def history_behind(
     captured_ms: Mapping[int, int],
     *,
     within_seconds: float | None,
-) -> list[str]:
+) -> list[Fact]:
     """Rounds that ran, and are not in the history although it is older than it takes to seal: its disk is full, say.
 
     `rounds`: the newest of every shard; `captured_ms`: shard -> the newest one in the history, as far as there is one.
@@ -111,25 +123,20 @@ def history_behind(
     )
     if behind_seconds <= settings.history.seal_seconds + limit_seconds(settings, within_seconds):
         return []
-    ends = f"the history of {subscription} ends {behind_seconds:.0f} s before its last round"
-    return [f"{ends}: does the log of `reconciler run` say history_failing? The audit misses what came since"]
+    return [HISTORY_BEHIND(subscription=str(subscription), seconds=round(behind_seconds))]
 
 
-def rejected(verdicts: Iterable[VerdictCount]) -> list[str]:
+def rejected(verdicts: Iterable[VerdictCount]) -> list[Fact]:
     """Announced keys that no configured outbox has as committed: foreign announcements, or an outbox is not configured.
 
     The second kind would be lost messages that are settled without repair, and the verdict is the same.
     """
     return [
-        f"{v.subscription}: {count_text(v.count)} announced keys are committed in no configured outbox, and were "
-        "settled without repair: does [[producers]] name every service that sends to the topic? "
-        "What has no row is asked for again."
-        for v in verdicts
-        if v.verdict is Verdict.REJECTED
+        REJECTED(subscription=str(v.subscription), number=v.count) for v in verdicts if v.verdict is Verdict.REJECTED
     ]
 
 
-def before_since(verdicts: Iterable[VerdictCount], since_ms: Mapping[Subscription, int | None]) -> list[str]:
+def before_since(verdicts: Iterable[VerdictCount], since_ms: Mapping[Subscription, int | None]) -> list[Fact]:
     """Messages that subscriptions do not answer for, or did not, a line each. `since_ms`: 0 or None: for every message
     now. Of a name that the settings lack nothing is judged."""
     lines = []
@@ -137,15 +144,9 @@ def before_since(verdicts: Iterable[VerdictCount], since_ms: Mapping[Subscriptio
         if v.verdict is Verdict.BEFORE_SINCE and v.subscription in since_ms:
             at_ms = since_ms.get(v.subscription)
             if at_ms and v.state is CandidateState.SETTLED:
-                lines.append(
-                    f"{v.subscription}: {count_text(v.count)} messages were given to groups before its `since`, which "
-                    f"is {utc_text(at_ms)}, and had no effect in its inbox: nothing is sent for it alone"
-                )
+                lines.append(BEFORE_SINCE(subscription=str(v.subscription), number=v.count, at_ms=at_ms))
             else:
-                lines.append(
-                    f"{v.subscription}: {count_text(v.count)} messages that an earlier value of its `since` left out "
-                    "are being judged again by `reconciler run`"
-                )
+                lines.append(SINCE_JUDGED_AGAIN(subscription=str(v.subscription), number=v.count))
     return lines
 
 
@@ -159,7 +160,7 @@ class NeedKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """One trouble that only a person can end; as a text with the command that shows or ends it."""
+    """One trouble that only a person can end."""
 
     kind: NeedKind
     #: Keys or repairs.
@@ -167,14 +168,16 @@ class Need:
     #: BREAKER: whose.
     topic: str = ""
 
-    def __str__(self) -> str:
+    @property
+    def fact(self) -> Fact:
+        """The trouble, with the command that shows or ends it."""
         match self.kind:
             case NeedKind.QUARANTINED:
-                return f"quarantined keys: {count_text(self.count)} (`reconciler list candidates --state QUARANTINED`)"
+                return QUARANTINED(number=self.count)
             case NeedKind.FAILED:
-                return f"failed repairs: {count_text(self.count)} (`reconciler list repairs --state FAILED`)"
-            case _:
-                return f"the breaker of {self.topic} is open (`reconciler resume {self.topic} --breaker`)"
+                return FAILED(number=self.count)
+            case NeedKind.BREAKER:
+                return BREAKER(topic=self.topic)
 
 
 def persons_needed(

@@ -7,28 +7,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from reconciler.clock import utc_text
+from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.secret import Secret
 from reconciler.errors import ReconcilerError
-from reconciler.policy.ports import count_text
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import commit_evidence
 from reconciler.wiring.evidence import OtherGroup, inspect_outbox
+
+UNSWEPT = Code(
+    "status.unswept", number=Field.COUNT, group=Field.NAME, topic=Field.NAME, at_ms=Field.TIME, outbox=Field.NAMES
+)
 
 #: A row that is younger may be announced by its own service.
 WAITED_SECONDS_MIN = 300.0
 
 
-def unswept(connections: Connections) -> Iterator[str]:
+def unswept(connections: Connections) -> Iterator[Fact]:
     """One line for each such group and topic, of the topics that have subscriptions here: of them `status` claims that
     commits are accounted for."""
     topics = {one.topic for one in connections.settings.subscriptions}
     for groups, other in groups_of_nobody(connections):
         if other.topic in topics:
-            yield (
-                f"{count_text(other.count)} commits of {other.producer_group} to {other.topic} wait since "
-                f"{utc_text(other.since_ms)} in the outbox of {', '.join(groups)}, and no [[producers]] section names "
-                "their group: no sweep announces them, and a loss among them is not found"
+            yield UNSWEPT(
+                number=other.count,
+                group=other.producer_group,
+                topic=other.topic,
+                at_ms=other.since_ms,
+                outbox=tuple(groups),
             )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from reconciler.policy.ports import COUNTED_MAX
+from reconciler.contract.facts import COUNTED_MAX
 
 #: Upper bounds in seconds. Detection and repair take a grace period and a check-back wait, up to days.
 QUICK_SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)

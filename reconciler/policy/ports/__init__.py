@@ -62,7 +62,6 @@ from reconciler.policy.ports.notices import (
 )
 from reconciler.policy.ports.paging import EVERY_ROW, LedgerFilter, Page, Position, all_rows
 from reconciler.policy.ports.reports import (
-    COUNTED_MAX,
     ENVIRONMENTS_NAMED,
     EnvironmentTraces,
     Ledger,
@@ -72,7 +71,6 @@ from reconciler.policy.ports.reports import (
     RepairCount,
     StoredRound,
     VerdictCount,
-    count_text,
 )
 from reconciler.policy.ports.rounds import (
     KeyPlaces,
@@ -96,7 +94,6 @@ from reconciler.policy.ports.workers import OneByOne, Workers
 
 __all__ = [
     "ATTEMPTS_MAX",
-    "COUNTED_MAX",
     "DISMISSED_AT_MS",
     "ENDED_JOBS",
     "ENVIRONMENTS_NAMED",
@@ -187,6 +184,5 @@ __all__ = [
     "WantedJob",
     "Workers",
     "all_rows",
-    "count_text",
     "seen_of",
 ]

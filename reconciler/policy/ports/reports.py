@@ -27,14 +27,6 @@ from reconciler.policy.ports.ledger import (
 from reconciler.policy.ports.paging import EVERY_ROW, LedgerFilter, Page, Position
 from reconciler.policy.ports.rounds import RoundDone, Rounds
 
-#: Rows of one kind are counted up to here. A larger number means: more than these, however many.
-COUNTED_MAX = 100_000
-
-
-def count_text(count: int) -> str:
-    """A count, or a sum of counts, as people read it."""
-    return str(count) if count <= COUNTED_MAX else f"more than {COUNTED_MAX}"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictCount:

@@ -31,6 +31,15 @@ FLAG: Schema = {"type": "boolean"}
 NAME: Schema = {"type": "string", "maxLength": NAME_CHARACTERS}
 TIME_MS: Schema = {"type": "integer", "format": "int64", "description": "Milliseconds UTC since 1970."}
 LINES: Schema = {"type": "array", "items": TEXT}
+#: What a sentence says, for programs. A field is a text, a number, a list, or such an object.
+FACT: Schema = {
+    "type": "object",
+    "properties": {"code": TEXT, "fields": {"type": "object"}},
+    "required": ["code", "fields"],
+    "additionalProperties": False,
+    "description": "The code of a sentence, which stays the same when its words change, and its fields.",
+}
+FACTS: Schema = {"type": "array", "items": FACT}
 #: Plain data of another program.
 ANYTHING: Schema = {}
 #: Of every GET.

@@ -9,6 +9,8 @@ from reconciler.commands.explain import life_stories
 from reconciler.errors import DependencyAway
 from reconciler.web.api.description import (
     BAD_PARAMETER,
+    FACT,
+    FACTS,
     FLAG,
     LINES,
     NAME,
@@ -18,6 +20,7 @@ from reconciler.web.api.description import (
     ApiEndpoint,
     Description,
     Parameter,
+    Schema,
     listed,
     one_of,
     record,
@@ -26,10 +29,17 @@ from reconciler.web.api.description import (
 from reconciler.web.exchange import WebRefusal, WebRequest, WebResponse, json_response
 from reconciler.web.few_at_once import asks_everything
 from reconciler.web.services import WebServices
+from reconciler.words import said
 
 _NAME = Parameter(name="name", doc="Unique key, or business id.", schema=NAME, where="path", is_required=True)
 _COMMAND = {**TEXT, "description": "A command, with places for the owner's URL and a reason."}
-_EVENT = record({"at_ms": TIME_MS, "witness": TEXT, "what": TEXT, "evidence": {"type": "object"}})
+_EVENT = record({"at_ms": TIME_MS, "witness": TEXT, "what": TEXT, "fact": FACT, "evidence": {"type": "object"}})
+
+
+def _facts(*names: str) -> Schema:
+    return {**record(dict.fromkeys(names, FACTS)), "description": "The lines as codes and fields."}
+
+
 _STORY = {
     "unique_key": TEXT,
     "seen": {**TEXT, "description": "What the ledger says of it, as one word: an act may carry it."},
@@ -47,6 +57,11 @@ _STORY = {
         ),
         "description": "Effects that may be half. Nothing here may change an inbox: its owner runs a command.",
     },
+    "facts": _facts("silent", "away", "outlook"),
+}
+_OF_KEY = _STORY | {
+    "notes": LINES,
+    "facts": _facts("silent", "away", "outlook", "notes"),
 }
 _OF_BUSINESS_ID = {
     "business_id": TEXT,
@@ -55,6 +70,8 @@ _OF_BUSINESS_ID = {
     "older": {**NUMBER, "description": "Messages that are not shown."},
     "silent": LINES,
     "away": LINES,
+    "notes": LINES,
+    "facts": _facts("silent", "away", "notes"),
 }
 
 
@@ -64,15 +81,15 @@ def _explain(services: WebServices, request: WebRequest) -> WebResponse:
     if found.is_known:
         return json_response(found.as_dict())
     if found.away:
-        raise DependencyAway("; ".join((found.unheard, *found.away)))
-    raise WebRefusal(HTTPStatus.NOT_FOUND, found.unheard, kind="unknown-message")
+        raise DependencyAway("; ".join(map(said, (found.unheard, *found.away))))
+    raise WebRefusal(HTTPStatus.NOT_FOUND, said(found.unheard), kind="unknown-message")
 
 
 MESSAGE = ApiEndpoint(
     handler=_explain,
     about=Description(
         summary="The life of one message, or of each message of a business id, with the evidence",
-        answer={"oneOf": [record(_STORY | {"notes": LINES}), record(_OF_BUSINESS_ID | {"notes": LINES})]},
+        answer={"oneOf": [record(_OF_KEY), record(_OF_BUSINESS_ID)]},
         parameters=(_NAME,),
         statuses={
             200: "what is known, also where a witness is away",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from reconciler.contract import tables
+from reconciler.contract.facts import COUNTED_MAX
 from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
-from reconciler.policy.ports import COUNTED_MAX
 from reconciler.web.api.description import (
     BAD_PARAMETER,
+    FACT,
+    FACTS,
     FLAG,
     LINES,
     NUMBER,
@@ -27,22 +29,19 @@ from reconciler.web.services import WebServices
 
 _OUTAGE = {column.name: of_column(column) for column in tables.OUTAGE.columns}
 _COUNT = {**NUMBER, "description": f"Counted up to {COUNTED_MAX}; {COUNTED_MAX + 1}: more than that."}
+_REMARKS = (
+    "away", "late", "undecided", "rejected", "before_since", "lagging", "undecidable", "unswept", "standing", "doubled",
+    "unproved", "damaged",
+)  # fmt: skip
 #: What `reconciler status --output json` says.
 STATUS = {
     "summary": {**TEXT, "description": "One sentence: until when commits are accounted for, or what needs a person."},
     "needs_a_person": FLAG,
-    "away": LINES,
-    "late": LINES,
-    "undecided": LINES,
-    "rejected": LINES,
-    "before_since": LINES,
-    "lagging": LINES,
-    "undecidable": LINES,
-    "unswept": LINES,
-    "standing": LINES,
-    "doubled": LINES,
-    "unproved": LINES,
-    "damaged": LINES,
+    **dict.fromkeys(_REMARKS, LINES),
+    "facts": {
+        **record({"summary": FACT, **dict.fromkeys(_REMARKS, FACTS)}),
+        "description": "The sentence and the lines above as codes and fields.",
+    },
     "subscriptions": listed(
         record(
             {

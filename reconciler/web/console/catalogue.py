@@ -13,8 +13,6 @@ from reconciler.web.excerpts import isolated, shown
 
 #: What the texts mark as a command of the shell.
 _COMMAND = re.compile("`([^`]+)`")
-#: Code -> its own name.
-LANGUAGES = {"en": "English", "zh": "中文"}
 
 
 def with_commands(text: str) -> Markup:

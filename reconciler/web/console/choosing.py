@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from reconciler.errors import InvalidValue
-from reconciler.web.console.catalogue import LANGUAGES
 from reconciler.web.console.own_path import own_path
 from reconciler.web.console.rendering import page
 from reconciler.web.console.view import Theme, changed, view_of, zones
 from reconciler.web.exchange import WebRequest, WebResponse, see_other
 from reconciler.web.services import WebServices
+from reconciler.words import LANGUAGES
 
 
 def show(services: WebServices, request: WebRequest) -> WebResponse:

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from reconciler.commands.explain import life_stories
 from reconciler.policy.life_story import LifeStory
 from reconciler.web.console.rendering import page
-from reconciler.web.console.sentence import Moment
+from reconciler.web.console.saying import Moment
 from reconciler.web.excerpts import shown
 from reconciler.web.exchange import WebRequest, WebResponse
 from reconciler.web.few_at_once import asks_everything
@@ -42,14 +42,13 @@ def show(services: WebServices, request: WebRequest) -> WebResponse:
         "evidence": evidence,
         "weight": weight,
         "can_change": can_change,
-        "is_dismissed": is_dismissed,
     }
     return page(services, request, template, name=name, newest=newest, shown=newest_shown, **values)
 
 
 def weight(story: LifeStory) -> str:
     """How bad it looks, as a class of the style."""
-    if any("a person must look" in line for line in story.outlook):
+    if story.needs_a_person:
         return "warn"
     return "good" if story.is_at_rest else "notice"
 
@@ -57,12 +56,6 @@ def weight(story: LifeStory) -> str:
 def can_change(story: LifeStory) -> bool:
     """False: an act changes nothing any more, but for a dismissal that is taken back."""
     return weight(story) != "good"
-
-
-def is_dismissed(story: LifeStory) -> bool:
-    """A person has dismissed it for a group, and it has not taken effect there since."""
-    told = (line for line in story.outlook if "a person must look" not in line)
-    return any(": dismissed for " in line or "and a person has dismissed it" in line for line in told)
 
 
 def evidence(values: Mapping[str, object], moment: Moment) -> Iterator[tuple[str, Markup]]:

@@ -15,16 +15,16 @@ from markupsafe import Markup, escape
 
 from reconciler.contract.visible_text import visible
 from reconciler.web.console.assets import asset_path
-from reconciler.web.console.catalogue import LANGUAGES, catalogue_of
+from reconciler.web.console.catalogue import catalogue_of
 from reconciler.web.console.moments import duration, moment
 from reconciler.web.console.navigation import NAVIGATION
 from reconciler.web.console.offer import offer_to
-from reconciler.web.console.sentence import count_as_told, sentence
-from reconciler.web.console.told import as_told
+from reconciler.web.console.saying import on_page
 from reconciler.web.console.view import view_of
 from reconciler.web.excerpts import shown
 from reconciler.web.exchange import HTML, WebRequest, WebResponse
 from reconciler.web.services import WebServices
+from reconciler.words import LANGUAGES, counted
 
 #: A name that is a part of a path as it is; browsers take dots, slashes and their numbers for steps of the path.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9_.~-]*")
@@ -75,11 +75,10 @@ def _about(services: WebServices, request: WebRequest) -> dict[str, object]:
         # moment(at_ms): a time element; duration(milliseconds): how long.
         "moment": partial(moment, zone=view.zone_info),
         "duration": partial(duration, words=words),
-        # sentence(report): that of `reconciler status`; as_told(line): a line of a command.
-        "sentence": partial(sentence, words=words, moment=partial(moment, zone=view.zone_info)),
-        "as_told": partial(as_told, words=words),
+        # said(fact): its sentence; a line of a command that is no fact is shown as it is.
+        "said": partial(on_page, words=words, moment=partial(moment, zone=view.zone_info)),
         # counted(number): a number of ledger rows, which are counted up to a limit.
-        "counted": partial(count_as_told, words=words),
+        "counted": partial(counted, language=words.language),
         "now_ms": services.clock.now_ms(),
         "path": request.path,
         # Where a choice of language comes back to.

@@ -9,8 +9,8 @@ from functools import cache
 from urllib.parse import parse_qsl, urlencode
 from zoneinfo import ZoneInfo, available_timezones
 
-from reconciler.web.console.catalogue import LANGUAGES
 from reconciler.web.exchange import WebRequest
+from reconciler.words import LANGUAGES
 
 COOKIE = "reconciler_view"
 COOKIE_SECONDS = 365 * 86_400

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.web.console.catalogue import LANGUAGES, catalogue_of
+from reconciler.web.console.catalogue import catalogue_of
+from reconciler.words import LANGUAGES
 
 CONSOLE = Path(__file__).parents[3] / "reconciler/web/console"
 SOURCES = [*CONSOLE.rglob("*.html"), *CONSOLE.rglob("*.py")]

@@ -7,10 +7,11 @@ import json
 import pytest
 
 from reconciler.contract.visible_text import excerpt
-from reconciler.web.console.catalogue import LANGUAGES, catalogue_of
+from reconciler.web.console.catalogue import catalogue_of
 from reconciler.web.cursors import CURSOR_CHARACTERS_MAX, cursor_of, position_of
 from reconciler.web.excerpts import DEPTH_MAX, TEXT_CHARACTERS_MAX, excerpts, shown
 from reconciler.web.exchange import json_response
+from reconciler.words import LANGUAGES
 
 LONG = "x" * 100_000
 CUT = "x" * TEXT_CHARACTERS_MAX + "… (cut: 100000 characters)"

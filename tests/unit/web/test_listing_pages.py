@@ -17,10 +17,11 @@ from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.verdicts import Verdict
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import ledger_metadata
-from reconciler.web.console.catalogue import LANGUAGES, catalogue_of
+from reconciler.web.console.catalogue import catalogue_of
 from reconciler.web.console.listings import AGES, LISTING_PAGES, LOSS_PAGE, LOSSES, ListingPage, filter_of
 from reconciler.web.console.navigation import NAVIGATION
 from reconciler.web.services import WebServices
+from reconciler.words import LANGUAGES
 from tests.unit.web.console_world import HOSTILE, PREFIX, asked, page_of, route_of, services_of, settings_of
 from tests.unit.web.ledger_of_cases import NEWEST_MS
 from tests.unit.web.reports import HELD, OPEN, report_of, status_of

@@ -20,12 +20,13 @@ from reconciler.policy.life_story import HalfEffect, LifeStory, life_story_of
 from reconciler.policy.ports import KeyPlaces
 from reconciler.web.access.roles import Visitor, WebRole
 from reconciler.web.console import messages
-from reconciler.web.console.catalogue import LANGUAGES, catalogue_of
+from reconciler.web.console.catalogue import catalogue_of
 from reconciler.web.console.messages import can_change, weight
 from reconciler.web.exchange import WebRequest
 from reconciler.web.services import WebServices
 from reconciler.wiring import rounds
 from reconciler.wiring.connections import Connections
+from reconciler.words import LANGUAGES
 from tests.unit.service.test_life_story import BILLING, JUDGED, KEY, SHIPPING
 from tests.unit.web.console_world import HOSTILE, PREFIX, page_of, route_of, services_of, settings_of
 from tests.unit.web.stories import story_of

@@ -15,10 +15,10 @@ from reconciler.commands.status.report import StatusReport
 from reconciler.contract.subscription import Subscription
 from reconciler.policy.account import Link, account_of, rounds_link, verdicts_link
 from reconciler.policy.ports import Activity, ActivityBucket, PendingKey
-from reconciler.web.console.catalogue import LANGUAGES
 from reconciler.web.console.next_steps import NextStep, next_steps
 from reconciler.web.console.overview import activity_document, severity
 from reconciler.web.services import WebServices
+from reconciler.words import LANGUAGES
 from tests.unit.web.console_world import HOSTILE, asked, page_of, services_of, settings_of
 from tests.unit.web.reports import (
     FAILED,

@@ -28,8 +28,9 @@ from reconciler.policy.lag import Lag
 from reconciler.policy.life_story import LifeStory, life_story_of
 from reconciler.policy.ports import HeldTopic, LedgerLife, PendingKey, VerdictCount
 from reconciler.policy.undecided_keys import UndecidedKeys, undecided_link
-from reconciler.web.console.catalogue import LANGUAGES, catalogue_of
+from reconciler.web.console.catalogue import catalogue_of
 from reconciler.web.console.told import RECOGNISED_CHARACTERS_MAX, as_told, known_lines
+from reconciler.words import LANGUAGES
 from tests.unit.service.test_life_story import (
     ABSENT,
     BILLING,

@@ -1,0 +1,102 @@
+"""A *fact* is a code with its fields: what was seen, why something waits, what to do next.
+
+Whoever decides reads code and fields. The sentences for people, in each language, are in reconciler/words/.
+
+A room declares its codes at the top of the file that makes their facts, one line each, and each code is called in one
+place:
+
+    SWEPT_LAST = Code("account.swept-last", group=Field.NAME, at_ms=Field.TIME)
+    cause = SWEPT_LAST(group="shop", at_ms=1_764_000_000_000)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TypeAlias
+
+#: Rows of one kind are counted up to here. A larger number means: more than these, however many.
+COUNTED_MAX = 100_000
+
+#: The value of a field.
+FieldValue: TypeAlias = "str | int | Fact | tuple[str, ...] | tuple[Fact, ...]"
+
+
+class Field(StrEnum):
+    """What a field holds, and so how it is shown."""
+
+    #: A name, a key, or a word of a closed list.
+    NAME = "name"
+    #: Text of somebody else, such as a driver's error or a broker's remark: shown as it is.
+    TEXT = "text"
+    NUMBER = "number"
+    #: Rows that were counted up to COUNTED_MAX; one more means "more than that".
+    COUNT = "count"
+    #: Milliseconds since 1970-01-01 UTC.
+    TIME = "time"
+    NAMES = "names"
+    FACT = "fact"
+    FACTS = "facts"
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One code with the values of its fields. Hashable."""
+
+    code: Code
+    values: tuple[tuple[str, FieldValue], ...]
+
+    @property
+    def fields(self) -> dict[str, FieldValue]:
+        """Field -> value."""
+        return dict(self.values)
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain data for JSON: `code`, and `fields`, in which a fact is such an object again."""
+        return {"code": self.code.name, "fields": {name: _plain(value) for name, value in self.values}}
+
+
+class Code:
+    """What can be said: a name, and the fields that belong to it. A call with the fields makes the fact.
+
+    The name is the room, a dot, and words: `account.swept-last`. It is the same in the catalogue, in logs and in JSON.
+    """
+
+    __slots__ = ("fields", "name")
+
+    def __init__(self, name: str, /, **fields: Field) -> None:
+        self.name = name
+        self.fields: Mapping[str, Field] = MappingProxyType(fields)
+
+    def __call__(self, **values: FieldValue) -> Fact:
+        """Raises TypeError for a field that is missing, unknown, or of another kind: a bug of the caller."""
+        if values.keys() != self.fields.keys() or not all(_fits(self.fields[one], values[one]) for one in values):
+            raise TypeError(f"{self!r} was called with {values!r}")
+        return Fact(self, tuple((name, values[name]) for name in self.fields))
+
+    def __repr__(self) -> str:
+        return f"Code({self.name!r}, {', '.join(f'{name}: {kind}' for name, kind in self.fields.items())})"
+
+
+def _fits(kind: Field, value: FieldValue) -> bool:
+    match kind:
+        case Field.NAME | Field.TEXT:
+            return isinstance(value, str)
+        case Field.NUMBER | Field.COUNT | Field.TIME:
+            return type(value) is int
+        case Field.FACT:
+            return isinstance(value, Fact)
+        case Field.NAMES:
+            return isinstance(value, tuple) and all(isinstance(one, str) for one in value)
+        case Field.FACTS:
+            return isinstance(value, tuple) and all(isinstance(one, Fact) for one in value)
+
+
+def _plain(value: FieldValue) -> object:
+    if isinstance(value, Fact):
+        return value.as_dict()
+    if isinstance(value, tuple):
+        return [one.as_dict() if isinstance(one, Fact) else one for one in value]
+    return value

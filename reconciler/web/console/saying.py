@@ -1,0 +1,37 @@
+"""Facts on pages: the sentence in the page's language, its times as time elements, its values visible and isolated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from markupsafe import Markup
+
+from reconciler.contract.facts import Fact, Field
+from reconciler.web.console.catalogue import Catalogue, with_commands
+from reconciler.web.console.told import as_told
+from reconciler.web.excerpts import isolated, shown
+from reconciler.words import ENGLISH, Piece, pieces
+
+#: A time element of a time in milliseconds.
+Moment = Callable[[object], Markup]
+
+
+def on_page(said: Fact | str, words: Catalogue, moment: Moment) -> Markup:
+    """A fact, or a line that is not one yet."""
+    if isinstance(said, str):
+        return as_told(said, words)
+    return Markup("").join(_marked(piece, words.language, moment) for piece in pieces(said, words.language))
+
+
+def _marked(piece: Piece, language: str, moment: Moment) -> Markup:
+    match piece.field:
+        case None:
+            return with_commands(piece.text)
+        case Field.TIME:
+            return moment(piece.at_ms)
+        case Field.TEXT if language != ENGLISH:
+            return Markup('<span lang="en">{}</span>').format(with_commands(isolated(shown(piece.text))))
+        case Field.TEXT:
+            return with_commands(isolated(shown(piece.text)))
+        case _:
+            return Markup("{}").format(isolated(shown(piece.text)))

@@ -1,0 +1,10 @@
+"""The sentences that people read, in each language: one entry a code in the TOML files beside this one.
+
+Commands, console, notices and reports say a fact with `said`, or take its pieces and mark them up. Below them nothing
+imports this room, so no decision can rest on a sentence.
+"""
+
+from reconciler.words.catalogue import ENGLISH, LANGUAGES
+from reconciler.words.saying import Piece, counted, pieces, said
+
+__all__ = ["ENGLISH", "LANGUAGES", "Piece", "counted", "pieces", "said"]
