@@ -270,6 +270,10 @@ def _silent(witness: str, why: str) -> Fact:
     return SILENT(witness=witness, why=why)
 
 
+def _says(lines: Sequence[Fact]) -> Fact:
+    return SAYS(lines=tuple(lines))
+
+
 def _answer(why: str) -> Fact:
     return ANSWERS(why=why)
 
@@ -294,7 +298,7 @@ def _testimonies(
         witness="announcement",
         about="",
         presence=Presence.FOUND if told else Presence.UNKNOWN,
-        detail=SAYS(lines=tuple(told)) if told else NO_ANNOUNCEMENT(),
+        detail=_says(told) if told else NO_ANNOUNCEMENT(),
     )
     candidates = {candidate.subscription: candidate for candidate in ledger.candidates}
     for subscription in inboxes:
@@ -340,7 +344,7 @@ def _of_redis(subscription: Subscription, places: Lookup[KeyPlaces] | None, cand
         told.append(LEDGER_PENDING(number=candidate.attempts))
     elif candidate is not None:
         told.append(LEDGER_LEFT(state=str(candidate.state)))
-    return Testimony(witness="redis", about=str(subscription), presence=presence, detail=SAYS(lines=tuple(told)))
+    return Testimony(witness="redis", about=str(subscription), presence=presence, detail=_says(told))
 
 
 def _topics(ledger: LedgerLife, row: OutboxRow | None) -> set[str]:

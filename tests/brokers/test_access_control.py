@@ -12,6 +12,7 @@ from reconciler.commands.status.report import read_status
 from reconciler.errors import ReconcilerError
 from reconciler.sql import schema
 from reconciler.wiring.connections import Connections
+from reconciler.words import said
 from tests.services.rocketmq import marks
 from tests.services.rocketmq_users import create_users, is_acl, secured_cluster
 from tests.services.secured_roles import (
@@ -77,4 +78,6 @@ def test_every_role_runs_with_exactly_its_rights_and_names_one_that_is_lost(vers
         with Connections(settings) as connections:
             status = read_status(connections)
         assert status.exit_code == 3
-        assert any("rights at brokers" in line and "RMQ_SYS_TRANS_HALF_TOPIC" in line for line in status.away)
+        assert any(
+            "rights at brokers" in line and "RMQ_SYS_TRANS_HALF_TOPIC" in line for line in map(said, status.away)
+        )

@@ -47,6 +47,7 @@ from reconciler.sql.engines import open_engine
 from reconciler.sql.renamed_group import RenamedRows
 from reconciler.sql.tables import idempotency_key, inbox, operator_action
 from reconciler.wiring.connections import Connections
+from reconciler.words import said
 from tests.integration.consumers.test_renamed_rows import row
 from tests.polling import eventually
 from tests.services.rocketmq import RealBroker
@@ -128,8 +129,8 @@ group = "{OLD}"
     ) -> tuple[int, dict[str, Any]]:
         options = (*options, "--pulls") if pulls else options
         code = run(["group", "rename", OLD, new, "--config", str(self.settings), "--output", "json", *options])
-        said = capsys.readouterr()
-        return code, json.loads(said.out) if said.out else {"said": said.err}
+        written = capsys.readouterr()
+        return code, json.loads(written.out) if written.out else {"said": written.err}
 
     def rows(self, group: str) -> list[int]:
         """Of each inbox."""
@@ -425,7 +426,7 @@ def test_a_rename_that_dies_leaves_offsets_by_which_the_new_name_repeats_nothing
             shop.rename(capsys, "--yes")
     assert (shop.rows(NEW), shop.offset(NEW)) == ([0, 0], 3)
     with closing(Connections(load_settings(shop.settings, {}))) as connections:
-        assert list(told_of_renames(connections)) == [
+        assert [said(line) for line in told_of_renames(connections)] == [
             f"the rename of {OLD} has no end: run `reconciler group rename` again before any member starts"
         ]
     assert shop.rename(capsys, "--yes")[0] == 0
@@ -448,7 +449,7 @@ def test_members_that_start_under_the_name_that_was_given_up_are_told(
         member = PushConsumer(OLD, instance=instance, settings=settings).subscribe(TOPIC, "*")
         with member.register_listener(lambda _: ConsumeStatus.RECONSUME_LATER):
             (line,) = eventually(lambda: list(told_of_renames(connections)), within_seconds=60)
-    assert line.startswith(f"{OLD} was renamed, and 1 members are connected under that name: stop them")
+    assert said(line).startswith(f"{OLD} was renamed, and 1 members are connected under that name: stop them")
 
 
 def test_a_ledger_from_before_the_rename_makes_doctor_ask_nobody_to_configure_the_old_name(

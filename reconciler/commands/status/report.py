@@ -364,7 +364,7 @@ def read_status(
         repairs=repairs,
         holds=tuple(reports.holds(settings.environment)),
         outages=tuple(reports.outages(settings.environment, limit=5).rows),
-        away=(*away, *([AWAY(name="history", why=history_away)] if history_away is not None else [])),
+        away=(*away, *([_away("history", history_away)] if history_away is not None else [])),
         late=tuple(late),
         undecided=tuple(undecided(verdicts, now_ms, settings.rounds.retention_seconds, unknown=unknown)),
         undecidable=tuple(line for found in unknown.values() if (line := beyond_set_up(found)) is not None),
@@ -398,7 +398,11 @@ def _other_shards(assembly: RoundAssembly) -> Iterator[Fact]:
 def _who_is_away(connections: Connections) -> tuple[Fact, ...]:
     databases, brokers = ask_databases(connections), ask_brokers(connections)
     away = who_is_away({**ask_redis(connections), **databases, **brokers, **ask_rights(connections)})
-    return tuple(AWAY(name=name, why=str(why)) for name, why in away.items())
+    return tuple(_away(name, str(why)) for name, why in away.items())
+
+
+def _away(name: str, why: str) -> Fact:
+    return AWAY(name=name, why=why)
 
 
 def _status_of(

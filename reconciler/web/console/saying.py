@@ -8,7 +8,6 @@ from markupsafe import Markup
 
 from reconciler.contract.facts import Fact, Field
 from reconciler.web.console.catalogue import Catalogue, with_commands
-from reconciler.web.console.told import as_told
 from reconciler.web.excerpts import isolated, shown
 from reconciler.words import ENGLISH, Piece, pieces
 
@@ -17,9 +16,9 @@ Moment = Callable[[object], Markup]
 
 
 def on_page(said: Fact | str, words: Catalogue, moment: Moment) -> Markup:
-    """A fact, or a line that is not one yet."""
+    """A fact, or a text that has no code: somebody else's, or an error's."""
     if isinstance(said, str):
-        return as_told(said, words)
+        return _foreign(said, words.language)
     return Markup("").join(_marked(piece, words.language, moment) for piece in pieces(said, words.language))
 
 
@@ -29,9 +28,12 @@ def _marked(piece: Piece, language: str, moment: Moment) -> Markup:
             return with_commands(piece.text)
         case Field.TIME:
             return moment(piece.at_ms)
-        case Field.TEXT if language != ENGLISH:
-            return Markup('<span lang="en">{}</span>').format(with_commands(isolated(shown(piece.text))))
         case Field.TEXT:
-            return with_commands(isolated(shown(piece.text)))
+            return _foreign(piece.text, language)
         case _:
             return Markup("{}").format(isolated(shown(piece.text)))
+
+
+def _foreign(text: str, language: str) -> Markup:
+    told = with_commands(isolated(shown(text)))
+    return told if language == ENGLISH else Markup('<span lang="en">{}</span>').format(told)

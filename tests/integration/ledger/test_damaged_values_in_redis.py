@@ -14,6 +14,7 @@ from reconciler.errors import InvariantViolation
 from reconciler.policy.commit_evidence import CommitEvidence, CommitSource
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.shards.commit_samples import SAMPLE_MEMBERS, sample_commit_sets
+from reconciler.words import said
 from tests.contract.ledger.rows import key, shard
 from tests.contract.ledger.shards import InRedis
 
@@ -103,7 +104,7 @@ def plan(of: Shard, shards: int) -> TopicPlan:
 def misshapen(direct: InRedis, of: Shard, *, shards: int) -> list[str]:
     """What `status` says of the commit sets of the shard's subscription."""
     sample = partial(sample_commit_sets, direct.client, shards=shards, commit_generations=2)
-    return misshapen_members(plan(of, shards), sample)
+    return [said(line) for line in misshapen_members(plan(of, shards), sample)]
 
 
 def test_the_text_of_a_key_in_a_commit_set_is_named(direct: InRedis, of: Shard) -> None:

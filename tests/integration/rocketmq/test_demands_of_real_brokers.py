@@ -14,6 +14,7 @@ from reconciler.rocketmq.client.demands import REMEDIES, WANTS_AUTHENTICATION, W
 from reconciler.settings.file import load_settings
 from reconciler.sql import schema
 from reconciler.wiring.connections import Connections
+from reconciler.words import said
 from tests.services.ports import free_port
 from tests.services.rocketmq import RocketMQCluster, marks
 
@@ -80,4 +81,4 @@ def test_broker_that_wants_more_than_this_client_gives_is_not_merely_away(
         with Connections(settings) as connections:
             report = read_status(connections)
         assert report.exit_code == 3
-        assert any(f"broker-1 gives no offsets of TBW102: {wants}: " in line for line in report.late_lines)
+        assert any(f"broker-1 gives no offsets of TBW102: {wants}: " in said(line) for line in report.late_lines)

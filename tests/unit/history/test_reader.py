@@ -17,6 +17,7 @@ from reconciler.policy.events import KeysLeft, LeftKey, RepairStepped, VerdictsW
 from reconciler.policy.evidence import Lookup, Presence
 from reconciler.policy.life_story import LifeStory, life_story_of
 from reconciler.policy.ports import LedgerLife, Verification
+from reconciler.words import said
 from tests.unit.history.house import BILLING, ENVIRONMENT, House, shard, some_keys
 
 KEY = b"\x00" * 12 + b"key\x00"
@@ -76,7 +77,7 @@ def story(folder: Path) -> LifeStory:
 def test_a_life_is_told_from_history_alone_in_time_order(tmp_path: Path) -> None:
     lived(tmp_path)
     told = story(tmp_path)
-    assert [event.what for event in told.events] == [
+    assert [said(event.what) for event in told.events] == [
         "announcement taken by round 1 of ORDERS/billing",
         "still pending for ORDERS/billing when pending was written down",
         "verdict for ORDERS/billing: LOST_CONFIRM",
@@ -106,12 +107,12 @@ def test_rows_that_are_there_twice_are_told_once(tmp_path: Path) -> None:
 
 
 def test_no_history_and_an_altered_one_are_told_instead_of_an_empty_answer(tmp_path: Path) -> None:
-    assert "nothing was written" in story(tmp_path).silent[0]
+    assert "nothing was written" in said(story(tmp_path).silent[0])
     house = lived(tmp_path)
     path = next(p for p, f in sorted(house.chain.files().items()) if f.stream == "verdict")
     (house.root / path).write_bytes(b"PAR1")
     told = story(tmp_path)
-    assert any("altered" in line for line in told.silent)
+    assert any("altered" in said(line) for line in told.silent)
     assert len(told.events) == 6
 
 

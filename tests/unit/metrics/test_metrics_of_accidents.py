@@ -42,6 +42,7 @@ from tests.unit.policy.world import ENVIRONMENT, TOPIC, key
 from tests.unit.producers.test_sweeping import Sweeping
 from tests.unit.producers.world import World as ProducerWorld
 from tests.unit.service.notice_world import NoticeWorld, listener, webhook
+from tests.unit.web.reports import facts_of
 
 Page = dict[str, float]
 
@@ -326,7 +327,7 @@ def refused_notice() -> Page:
 def renamed_producer_group() -> Page:
     """Its rows wait in an outbox, and no section names it."""
     measured = Measured()
-    told = replace(measured.report(), unswept=("1 commits of old-orders to ORDERS wait",))
+    told = replace(measured.report(), unswept=facts_of("1 commits of old-orders to ORDERS wait"))
     return measured.page(status_samples(told, settings()))
 
 

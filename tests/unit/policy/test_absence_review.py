@@ -22,6 +22,7 @@ from reconciler.policy.judging.judgement import ASK_AGAIN_SECONDS_MIN
 from reconciler.policy.judging.suspect import Suspect, suspect_of
 from reconciler.policy.ports import Candidate, RepairChange, Verification
 from reconciler.policy.round import ReconcileRound
+from reconciler.words import said
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
 
 HOUR = 3_600.0
@@ -329,7 +330,7 @@ def test_a_dismissed_message_that_takes_effect_later_waits_for_a_person_as_a_dou
     assert [note.startswith(f"1 dismissed keys took effect; the first, {key(1)}") for note in notes] == [True]
     reports_of = world.ledger.reports
     (line,) = double_effects(reports_of, reports_of.verdict_counts(ENVIRONMENT), ENVIRONMENT)
-    assert line == (
+    assert said(line) == (
         f"{row.subscription}: 1 keys took effect after a person had dismissed them, for example {key(1)}: what was "
         "done by hand was done twice; undo one of the two, keep the inbox row, dismiss the key again"
     )

@@ -21,6 +21,7 @@ from reconciler.policy.undecided_keys import (
     read_undecided,
     undecided_link,
 )
+from reconciler.words import said
 from tests.unit.policy.judging import judged
 from tests.unit.policy.world import World, key
 
@@ -59,7 +60,7 @@ def test_a_key_that_a_silent_witness_leaves_unknown_holds_the_time_after_five_mi
     now_ms = world.clock.now_ms()
     link = undecided_link(found, asked_ms=now_ms)
     assert link.until_ms == first_seen_ms(world)
-    assert key(1) in link.cause
+    assert key(1) in said(link.cause)
     account = account_of(found.subscription, [link], asked_ms=now_ms, within_ms=WITHIN_MS, is_given=False)
     assert account.late == (link.cause,)
 
@@ -128,7 +129,7 @@ def test_what_the_configuration_cannot_decide_is_counted_and_holds_nothing(canno
     assert (found.held, found.set_up_count, found.other_oldest_ms) == (None, 1, None)
     line = beyond_set_up(found)
     assert line is not None
-    assert line.startswith("ORDERS/billing: 1 keys cannot be decided by what is configured")
+    assert said(line).startswith("ORDERS/billing: 1 keys cannot be decided by what is configured")
 
 
 def test_of_two_producer_groups_one_without_an_outbox_makes_it_the_configuration() -> None:
@@ -211,4 +212,4 @@ def test_the_oldest_held_key_is_found_behind_pages_of_others() -> None:
     assert found.is_complete
     counted = beyond_set_up(replace(found, is_complete=False))
     assert counted is not None
-    assert "at least" in counted
+    assert "at least" in said(counted)

@@ -24,6 +24,7 @@ from reconciler.wiring.evidence import build_witnesses, inbox_evidence, witness_
 from reconciler.wiring.rights import needed_rights
 from reconciler.wiring.rounds import topic_plans
 from reconciler.wiring.sweep import open_outboxes
+from reconciler.words import said
 
 EXAMPLE = Path(__file__).parents[3] / "config" / "reconciler.toml"
 KEY = "7F00000100002A9F0000000000000090"
@@ -91,8 +92,7 @@ def test_a_database_that_is_away_is_told_though_another_of_its_group_answers(tmp
     urls = [f"sqlite:///{tmp_path}/gone.db", outbox_at(tmp_path / "there.db")]
     with Connections(settings_with({"outbox_url": urls})) as connections:
         asked = {name: ask for name, ask in ask_databases(connections).items() if name.startswith("outbox")}
-        (line,) = who_is_away(asked)
-    assert line.startswith("outbox of shop (1 of 2): ")
+        assert list(who_is_away(asked)) == ["outbox of shop (1 of 2)"]
 
 
 def test_an_absence_needs_every_database_of_the_list(tmp_path: Path) -> None:
@@ -138,16 +138,16 @@ def test_rights_and_commits_are_looked_at_in_every_database_of_a_list(tmp_path: 
         )
         links = [link for _, _, link in accounting._look_into_outboxes("ORDERS")]
         assert len(links) == 2
-        assert str(links[1].cause).startswith("the outbox of shop (2 of 2) does not answer: ")
+        assert said(links[1].cause).startswith("the outbox of shop (2 of 2) does not answer: ")
         assert len(accounting._look_into_outboxes("REFUNDS")) == 1
 
 
 def test_what_is_away_is_told_with_what_to_do() -> None:
     gone = {"RECONCILER_REDIS__URL": "redis://127.0.0.1:1/0", "RECONCILER_ROCKETMQ__NAME_SERVERS": "127.0.0.1:1"}
     with Connections(load_settings(EXAMPLE, gone)) as connections:
-        redis, rocketmq = who_is_away(ask_redis(connections) | ask_brokers(connections))
-    assert redis.endswith(f"; {REDIS_REMEDY}")
-    assert rocketmq.endswith("; start RocketMQ, or correct rocketmq.name_servers")
+        away = who_is_away(ask_redis(connections) | ask_brokers(connections))
+    assert str(away["redis"]).endswith(f"; {REDIS_REMEDY}")
+    assert str(away["rocketmq"]).endswith("; start RocketMQ, or correct rocketmq.name_servers")
 
 
 def test_dependencies_are_asked_side_by_side_and_one_with_two_names_once() -> None:
@@ -164,9 +164,10 @@ def test_dependencies_are_asked_side_by_side_and_one_with_two_names_once() -> No
         times.append(0)
         raise DatabaseSilent("no answer in time")
 
-    assert who_is_away({"a": wait_for_the_other, "b": wait_too}) == ()
+    assert who_is_away({"a": wait_for_the_other, "b": wait_too}) == {}
     assert results_of({"a": wait_for_the_other, "b": wait_too}) == {"a": None, "b": None}
     times.clear()
     away = who_is_away({"outbox of a": stand_still, "outbox of b": stand_still})
-    assert away == ("outbox of a: no answer in time", "outbox of b: no answer in time")
+    told = {name: str(why) for name, why in away.items()}
+    assert told == {"outbox of a": "no answer in time", "outbox of b": "no answer in time"}
     assert len(times) == 1

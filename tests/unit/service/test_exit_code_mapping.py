@@ -12,6 +12,7 @@ import pytest
 from typer import Abort
 
 from reconciler.cli.app import run
+from reconciler.contract.facts import Fact
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import LOSSES, Verdict
@@ -24,6 +25,8 @@ from reconciler.errors import (
     RedisAway,
     UsageError,
 )
+from reconciler.words import said
+from tests.unit.web.reports import fact_of, facts_of
 
 ROOT = Path(__file__).parents[3]
 UPGRADE = ["db", "upgrade", "ledger", "--url", "sqlite:////tmp/never-opened.db"]
@@ -202,14 +205,14 @@ def test_status_code_prefers_a_missing_witness_to_a_verdict() -> None:
     assert code(verdicts=(judged(CandidateState.QUARANTINED),)) == 1
     assert code(repairs=(repair(RepairState.SENT),)) == 0
     assert code(repairs=(repair(RepairState.FAILED),)) == 1
-    assert code(repairs=(repair(RepairState.FAILED),), away=("redis: gone",)) == 3
-    assert code(late=("the last round is old",)) == 3
-    assert code(undecided=("T/g: 1 keys are UNKNOWN",)) == 1
-    assert code(rejected=("T/g: 1 announced keys are committed in no configured outbox",)) == 0
+    assert code(repairs=(repair(RepairState.FAILED),), away=facts_of("redis: gone")) == 3
+    assert code(late=facts_of("the last round is old")) == 3
+    assert code(undecided=facts_of("T/g: 1 keys are UNKNOWN")) == 1
+    assert code(rejected=facts_of("T/g: 1 announced keys are committed in no configured outbox")) == 0
 
 
 def test_status_of_commits_that_are_not_accounted_for_is_3_and_begins_with_that() -> None:
-    from reconciler.commands.status.report import StatusReport, SubscriptionStatus
+    from reconciler.commands.status.report import NO_OUTBOX, StatusReport, SubscriptionStatus
     from reconciler.policy.account import Account
     from reconciler.policy.evidence import Watermark, WatermarkState
     from reconciler.policy.lag import Lag
@@ -221,13 +224,13 @@ def test_status_of_commits_that_are_not_accounted_for_is_3_and_begins_with_that(
 
     def report(
         *late: str,
-        weaker: tuple[str, ...] = (),
+        weaker: tuple[Fact, ...] = (),
         is_classic: bool = False,
         count: int = 0,
         holds: tuple[HeldTopic, ...] = (),
         lag: Lag | None = None,
     ) -> StatusReport:
-        told = Account(subscription=of, until_ms=1_000, cause="", late=late)
+        told = Account(subscription=of, until_ms=1_000, cause=fact_of("nothing"), late=facts_of(*late))
         one = SubscriptionStatus(
             subscription=of,
             pending=0,
@@ -248,38 +251,38 @@ def test_status_of_commits_that_are_not_accounted_for_is_3_and_begins_with_that(
 
     late = report("nobody reads it", "no sweep", count=2)
     assert late.exit_code == 3
-    assert late.late_lines == ("T/g: nobody reads it", "T/g: no sweep")
-    assert late.as_dict()["late"] == list(late.late_lines)
-    assert late.summary == (
+    assert [said(line) for line in late.late_lines] == ["T/g: nobody reads it", "T/g: no sweep"]
+    assert late.as_dict()["late"] == ["T/g: nobody reads it", "T/g: no sweep"]
+    assert said(late.summary) == (
         "Commits after 1970-01-01T00:00:01Z are not accounted for: T/g: nobody reads it (and 1 more, below)"
     )
     assert next(late.tables())[2] == [("T", "g", 1_000, "yes")]
 
     until = "until 1970-01-01T00:00:01Z is accounted for"
-    assert (report().exit_code, report().summary) == (0, f"All is well: every commit {until}")
+    assert (report().exit_code, said(report().summary)) == (0, f"All is well: every commit {until}")
     lagging = Lag(subscription=of, waiting=32, since_ms=2_000)
     slow, dead = report(lag=lagging), report(lag=replace(lagging, is_deserted=True))
     waits = "32 messages wait for T/g since 1970-01-01T00:00:02Z"
-    assert (slow.exit_code, slow.summary) == (
+    assert (slow.exit_code, said(slow.summary)) == (
         0, f"Not all is consumed: {waits}: do its consumers make progress?; every commit {until}"
     )  # fmt: skip
-    assert (dead.exit_code, dead.summary) == (
+    assert (dead.exit_code, said(dead.summary)) == (
         3, f"Not all is well: {waits}: nobody is connected, start its consumers; every commit {until}"
     )  # fmt: skip
-    assert report(holds=(hold,)).summary == f"Repairs of T are on hold; every commit {until}"
-    assert report(weaker=("no outbox",)).summary == f"All is well: every announced commit {until}"
+    assert said(report(holds=(hold,)).summary) == f"Repairs of T are on hold; every commit {until}"
+    assert said(report(weaker=(NO_OUTBOX(),)).summary) == f"All is well: every announced commit {until}"
     needed = "quarantined keys: 2 (`reconciler list candidates --state QUARANTINED`)"
-    assert (report(count=2).exit_code, report(count=2).summary) == (
+    assert (report(count=2).exit_code, said(report(count=2).summary)) == (
         1,
         f"A person is needed: {needed}; every commit {until}",
     )
     document = report().as_dict()
-    assert document["summary"] == report().summary
+    assert document["summary"] == said(report().summary)
     assert [row["accounted_until_ms"] for row in document["subscriptions"]] == [1_000]  # type: ignore[attr-defined]  # a list
 
     classic = report(is_classic=True)
     assert classic.exit_code == 0
-    assert classic.summary.startswith('rounds.mode = "classic": it is not known')
+    assert said(classic.summary).startswith('rounds.mode = "classic": it is not known')
     assert next(classic.tables())[0] == "Subscriptions"
 
 
@@ -295,7 +298,7 @@ def test_keys_that_nothing_decides_need_a_person_before_the_brokers_delete_the_e
         counted = VerdictCount(
             subscription=subscription, state=state, verdict=verdict, loss_verdict=loss, count=2, oldest_ms=hour_ms
         )
-        return undecided([counted], (1 + hours) * hour_ms, 72 * 3_600, unknown={})
+        return [said(line) for line in undecided([counted], (1 + hours) * hour_ms, 72 * 3_600, unknown={})]
 
     assert told(CandidateState.OPEN, Verdict.UNKNOWN, 37) == ["T/g: 2 keys are UNKNOWN, the oldest since 37 hours"]
     assert told(CandidateState.OPEN, Verdict.LOST_CONFIRM, 37)

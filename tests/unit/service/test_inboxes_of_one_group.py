@@ -19,7 +19,7 @@ from reconciler.contract.verdicts import Verdict
 from reconciler.errors import ConfigurationError
 from reconciler.policy.evidence import InboxRow, Lookup, Presence
 from reconciler.policy.inquiry.delivery import DOUBLE_EFFECT
-from reconciler.policy.life_story import life_story_of
+from reconciler.policy.life_story import TWO_EFFECTS, life_story_of
 from reconciler.policy.ports import LedgerLife, Verification
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
@@ -28,6 +28,7 @@ from reconciler.testing.memory import MemoryLedger
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.replay_worker import _only_inbox
 from reconciler.wiring.rounds import topic_plans
+from reconciler.words import said
 from tests.unit.consumers.messages import inbox_engine, new_key
 
 EXAMPLE = Path(__file__).parents[3] / "config" / "reconciler.toml"
@@ -81,13 +82,15 @@ def test_status_names_a_double_effect_and_needs_a_person_for_it() -> None:
         ledger.candidates.record(Shard(subscription=SUBSCRIPTION, number=0), [verification])
     verdicts = tuple(ledger.reports.verdict_counts("production"))
     (line,) = double_effects(ledger.reports, verdicts, "production")
-    assert line.startswith(f"ORDERS/billing: 1 keys took effect in two inboxes, for example {next(iter(reasons))}")
+    assert said(line).startswith(
+        f"ORDERS/billing: 1 keys took effect in two inboxes, for example {next(iter(reasons))}"
+    )
     assert double_effects(ledger.reports, (), "production") == []
     report = StatusReport(
         subscriptions=(), verdicts=verdicts, repairs=(), holds=(), outages=(), away=(), doubled=(line,)
     )
     assert report.exit_code == 1
-    assert report.as_dict()["doubled"] == [line]
+    assert report.as_dict()["doubled"] == [said(line)]
 
 
 def test_explain_does_not_call_a_double_effect_done() -> None:
@@ -103,8 +106,8 @@ def test_explain_does_not_call_a_double_effect_done() -> None:
         away=(),
     )
     (outlook,) = story.outlook
-    assert "double effect" in outlook
-    assert outlook.endswith("a person must look")
+    assert outlook.code is TWO_EFFECTS
+    assert "double effect" in said(outlook)
 
 
 def test_doctor_finds_effects_in_two_inboxes_and_says_what_it_cannot_prove(tmp_path: Path) -> None:

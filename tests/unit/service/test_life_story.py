@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from reconciler.commands.status.report import AWAY as IS_AWAY
+from reconciler.contract.facts import Code, Fact
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, HoldKind, OutboxState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
@@ -20,7 +22,15 @@ from reconciler.policy.evidence import (
     TransactionState,
     WitnessAnswer,
 )
-from reconciler.policy.life_story import LifeStory, life_story_of
+from reconciler.policy.life_story import (
+    DONE,
+    GOES_ON,
+    HALF_STORED,
+    PERSON_MUST_LOOK,
+    SETTLED_AS,
+    LifeStory,
+    life_story_of,
+)
 from reconciler.policy.ports import (
     Candidate,
     HeldTopic,
@@ -33,6 +43,7 @@ from reconciler.policy.ports import (
     RoundDone,
     StoredRound,
 )
+from reconciler.words import said
 
 Row = tuple[str, dict[str, Any]]
 
@@ -138,7 +149,7 @@ def story(
     copies: Mapping[str, object] | None = None,
     inboxes: Mapping[Subscription, object] | None = None,
     ledger: LedgerLife = NOTHING,
-    away: tuple[str, ...] = (),
+    away: tuple[Fact, ...] = (),
 ) -> LifeStory:
     return life_story_of(
         KEY,
@@ -150,6 +161,10 @@ def story(
     )
 
 
+def outlook_of(told: LifeStory) -> list[str]:
+    return [said(line) for line in told.outlook]
+
+
 def test_repaired_loss_is_told_in_time_order_with_its_evidence() -> None:
     committed = replace(COPY, topic="ORDERS", store_timestamp_ms=3_150, prepared_transaction_offset=4711)
     told = story(
@@ -158,7 +173,7 @@ def test_repaired_loss_is_told_in_time_order_with_its_evidence() -> None:
         inboxes={BILLING: found(EFFECT)},
         ledger=LedgerLife(candidates=(CANDIDATE,), repairs=(REPAIR,), rounds=(ROUND,)),
     )
-    assert [(e.at_ms, e.witness, e.what) for e in told.events] == [
+    assert [(e.at_ms, e.witness, said(e.what)) for e in told.events] == [
         (995, "broker", "half message stored"),
         (1_000, "outbox", "recorded in the local transaction, which has committed"),
         (1_010, "outbox", "announced on the unique-key topic"),
@@ -171,19 +186,19 @@ def test_repaired_loss_is_told_in_time_order_with_its_evidence() -> None:
         (8_100, "ledger", "repair verified for every group"),
         (9_000, "outbox", "settled: every inbox has it"),
     ]
-    evidence = {event.what: event.evidence for event in told.events}
+    evidence = {said(event.what): event.evidence for event in told.events}
     assert evidence["visible to consumers"]["from_half_at"] == 4711
     assert evidence["verdict for ORDERS/billing: LOST_CONFIRM"]["loss_verdict"] == "LOST_CONFIRM"
     assert evidence["repair sent by end for every group"]["target"] == {"broker": "broker-1"}
     assert evidence["recorded in the local transaction, which has committed"]["business_id"] == "o-7"
-    assert told.outlook == ("ORDERS/billing: done, the message took effect",)
+    assert outlook_of(told) == ["ORDERS/billing: done, the message took effect"]
     assert told.exit_code == 0
-    assert told.as_dict()["known"] is True
+    assert told.is_known
 
 
 def test_tombstone_is_told_as_a_rollback_without_announcement() -> None:
     told = story(outbox=found(replace(ROW, state=OutboxState.ROLLED_BACK)))
-    assert [e.what for e in told.events] == ["a tombstone was written: the transaction counts as rolled back"]
+    assert [said(e.what) for e in told.events] == ["a tombstone was written: the transaction counts as rolled back"]
 
 
 def test_unannounced_row_and_unsent_repair_tell_only_what_happened() -> None:
@@ -195,7 +210,7 @@ def test_unannounced_row_and_unsent_repair_tell_only_what_happened() -> None:
             rounds=(),
         ),
     )
-    assert [e.what for e in told.events] == [
+    assert [said(e.what) for e in told.events] == [
         "recorded in the local transaction, which has committed",
         "verdict for ORDERS/billing: LOST_CONFIRM",
         "repair opened for billing",
@@ -215,7 +230,7 @@ def test_unannounced_row_and_unsent_repair_tell_only_what_happened() -> None:
 )
 def test_every_kind_of_copy_has_its_words(name: str, copy: StoredMessage, what: str) -> None:
     (event,) = story(copies={name: found(copy)}).events
-    assert event.what == what
+    assert said(event.what) == what
     assert "from_half_at" not in event.evidence
 
 
@@ -227,19 +242,19 @@ def test_copy_and_effect_of_another_message_are_told_as_such() -> None:
         copies={"ORDERS half": found(COPY), "ORDERS committed": found(theirs)},
         inboxes={BILLING: found(replace(EFFECT, content_digest=theirs.content_digest))},
     )
-    said = {event.witness: event.what for event in told.events if event.at_ms >= 2_000}
+    late = {event.witness: said(event.what) for event in told.events if event.at_ms >= 2_000}
     digests = f"{theirs.content_digest.hex()[:16]}, the outbox says {COPY.content_digest.hex()[:16]}"
-    assert said["broker"] == f"visible to consumers, but of another message: its digest is {digests}"
-    assert said["inbox"] == f"another message of this key took effect in billing: digest {digests}"
-    assert "half message stored" in [event.what for event in told.events]
-    assert told.outlook == (
-        f"{BILLING}: COLLISION, a person must look: the effect is of another message, digest {digests}",
-    )
+    assert late["broker"] == f"visible to consumers, but of another message: its digest is {digests}"
+    assert late["inbox"] == f"another message of this key took effect in billing: digest {digests}"
+    assert HALF_STORED() in [event.what for event in told.events]
+    assert outlook_of(told) == [
+        f"{BILLING}: COLLISION, a person must look: the effect is of another message, digest {digests}"
+    ]
 
 
 def test_second_message_of_one_business_id_names_the_first() -> None:
     (event,) = story(inboxes={BILLING: found(replace(EFFECT, duplicate_of="A" * 32))}).events
-    assert event.what == "stood for by another message of the same business id in billing"
+    assert said(event.what) == "stood for by another message of the same business id in billing"
     assert event.evidence["duplicate_of"] == "A" * 32
 
 
@@ -251,40 +266,46 @@ def test_witness_without_an_answer_is_named_and_is_no_evidence_of_absence() -> N
     )
     assert told.events == ()
     assert len(told.silent) == 3
-    assert "gone" in told.silent[0]
+    assert "gone" in said(told.silent[0])
     assert told.outlook == (), "of a key that nobody has heard of, nothing is in flight"
     assert told.exit_code == 2
 
 
 def test_dependency_that_is_away_is_code_3_whether_the_key_is_known_or_not() -> None:
-    assert story(away=("rocketmq: refused",)).exit_code == 3
-    assert story(outbox=found(ROW), away=("rocketmq: refused",)).exit_code == 3
+    refused = (IS_AWAY(name="rocketmq", why="refused"),)
+    assert story(away=refused).exit_code == 3
+    assert story(outbox=found(ROW), away=refused).exit_code == 3
+
+
+FAILED = replace(REPAIR, state=RepairState.FAILED)
 
 
 @pytest.mark.parametrize(
-    ("state", "repairs", "part"),
+    ("state", "repairs", "code", "part"),
     [
-        (CandidateState.OPEN, (), "the next rounds go on"),
-        (CandidateState.SETTLED, (), "settled as LOST_CONFIRM"),
-        (CandidateState.QUARANTINED, (), "a person must look"),
-        (CandidateState.OPEN, (replace(REPAIR, state=RepairState.FAILED),), "a person must look"),
-        (CandidateState.OPEN, (replace(REPAIR, state=RepairState.FAILED, scope="billing"),), "a person must look"),
-        (CandidateState.OPEN, (replace(REPAIR, state=RepairState.FAILED, scope="shipping"),), "the next rounds go on"),
+        (CandidateState.OPEN, (), GOES_ON, "the next rounds go on"),
+        (CandidateState.SETTLED, (), SETTLED_AS, "settled as LOST_CONFIRM"),
+        (CandidateState.QUARANTINED, (), PERSON_MUST_LOOK, "a person must look"),
+        (CandidateState.OPEN, (FAILED,), PERSON_MUST_LOOK, "a person must look"),
+        (CandidateState.OPEN, (replace(FAILED, scope="billing"),), PERSON_MUST_LOOK, "a person must look"),
+        (CandidateState.OPEN, (replace(FAILED, scope="shipping"),), GOES_ON, "the next rounds go on"),
     ],
 )
-def test_outlook_tells_who_acts_next(state: CandidateState, repairs: tuple[Repair, ...], part: str) -> None:
+def test_outlook_tells_who_acts_next(state: CandidateState, repairs: tuple[Repair, ...], code: Code, part: str) -> None:
     ledger = LedgerLife(candidates=(replace(CANDIDATE, state=state),), repairs=repairs, rounds=())
     told = story(inboxes={BILLING: ABSENT}, ledger=ledger)
-    assert part in told.outlook[0]
+    (line,) = told.outlook
+    assert line.code is code
+    assert part in said(line)
+    assert told.needs_a_person is (code is PERSON_MUST_LOOK)
 
 
 def test_a_group_that_is_dismissed_needs_nobody_although_the_repair_of_another_one_has_failed() -> None:
     dismissed = replace(CANDIDATE, state=CandidateState.SETTLED, verdict=Verdict.QUARANTINED)
-    failed = replace(REPAIR, state=RepairState.FAILED)
-    ledger = LedgerLife(candidates=(dismissed,), repairs=(failed,), rounds=())
-    assert story(inboxes={BILLING: ABSENT}, ledger=ledger).outlook == (
-        f"{BILLING}: QUARANTINED, and a person has dismissed it: nothing is sent to this group",
-    )
+    ledger = LedgerLife(candidates=(dismissed,), repairs=(FAILED,), rounds=())
+    told = story(inboxes={BILLING: ABSENT}, ledger=ledger)
+    assert (told.is_dismissed, told.needs_a_person) == (True, False)
+    assert outlook_of(told) == [f"{BILLING}: QUARANTINED, and a person has dismissed it: nothing is sent to this group"]
 
 
 DISMISSED = replace(
@@ -300,10 +321,11 @@ def test_a_dismissed_key_is_told_with_who_closed_it_when_and_why_and_its_repair_
     born_closed = replace(CLOSED_UNSENT, scope="billing", created_at_ms=8_100)
     ledger = LedgerLife(candidates=(DISMISSED,), repairs=(CLOSED_UNSENT, born_closed), rounds=())
     told = story(inboxes={BILLING: ABSENT}, ledger=ledger)
-    assert told.outlook == (
-        "ORDERS/billing: dismissed for billing by operator anna at 1970-01-01T00:00:03Z as QUARANTINED: paid by hand",
-    )
-    assert [event.what for event in told.events if "repair" in event.what] == [
+    assert outlook_of(told) == [
+        "ORDERS/billing: dismissed for billing by operator anna at 1970-01-01T00:00:03Z as QUARANTINED: paid by hand"
+    ]
+    assert told.is_dismissed
+    assert [line for event in told.events if "repair" in (line := said(event.what))] == [
         "repair opened for every group",
         "repair for every group closed by the dismissal",
         "repair for billing closed by the dismissal",
@@ -314,7 +336,7 @@ def test_a_dismissed_key_that_took_effect_is_for_a_person_unless_its_row_was_wha
     def outlook(verdict: Verdict, **seen: object) -> str:
         row = replace(DISMISSED, verdict=verdict, evidence=dict(DISMISSED.evidence) | seen)
         ledger = LedgerLife(candidates=(row,), repairs=(), rounds=())
-        return story(inboxes={BILLING: found(EFFECT)}, ledger=ledger).outlook[0]
+        return said(story(inboxes={BILLING: found(EFFECT)}, ledger=ledger).outlook[0])
 
     second = "took effect, a person must look whether that was done by hand, too: dismissed for billing by"
     assert second in outlook(Verdict.QUARANTINED)
@@ -334,7 +356,9 @@ def test_a_dismissed_key_that_rounds_have_seen_take_effect_is_told_with_its_dism
         evidence=dict(DISMISSED.evidence) | seen,
     )
     ledger = LedgerLife(candidates=(row,), repairs=(), rounds=())
-    (line,) = story(inboxes={BILLING: found(EFFECT)}, ledger=ledger).outlook
+    told = story(inboxes={BILLING: found(EFFECT)}, ledger=ledger)
+    assert (told.is_dismissed, told.needs_a_person) == (False, True)
+    (line,) = outlook_of(told)
     assert line == (
         "ORDERS/billing: took effect, a person must look whether that was done by hand, too: dismissed for billing by "
         "operator anna at 1970-01-01T00:00:02Z as DEAD_LETTERED: paid by hand"
@@ -346,23 +370,23 @@ def test_an_inbox_that_has_half_an_effect_has_given_an_answer() -> None:
     away = WitnessAnswer(witness="billing-2", presence=Presence.UNKNOWN, detail="away")
     told = story(outbox=RECORDED, inboxes={BILLING: Lookup(presence=Presence.UNKNOWN, answers=(halfway,))})
     assert told.silent == ()
-    assert "INCOMPLETE, a person must look" in told.outlook[0]
+    assert "INCOMPLETE, a person must look" in said(told.outlook[0])
     told = story(inboxes={BILLING: Lookup(presence=Presence.UNKNOWN, answers=(halfway, away))})
     assert len(told.silent) == 1, "another database of the group did not answer"
 
 
 def test_rolled_back_message_is_not_called_in_flight() -> None:
     tombstone = replace(ROW, state=OutboxState.ROLLED_BACK, announced_at_ms=None, settled_at_ms=None)
-    assert story(outbox=found(tombstone), inboxes={BILLING: ABSENT}).outlook == (
-        f"{BILLING}: rolled back by its producer: nothing is delivered",
-    )
+    assert outlook_of(story(outbox=found(tombstone), inboxes={BILLING: ABSENT})) == [
+        f"{BILLING}: rolled back by its producer: nothing is delivered"
+    ]
 
 
 def test_held_loss_is_not_called_repaired_nor_left_to_rounds_that_may_not_repair_it() -> None:
     ledger = LedgerLife(candidates=(replace(CANDIDATE, state=CandidateState.OPEN),), repairs=(), rounds=())
     hold = HeldTopic(topic="ORDERS", kind=HoldKind.HOLD, since_ms=1, by="operator anna", reason="?")
-    held, elsewhere = (
-        life_story_of(KEY, outbox=RECORDED, copies={}, inboxes={BILLING: ABSENT}, ledger=ledger, holds=[h]).outlook[0]
+    (held,), (elsewhere,) = (
+        outlook_of(life_story_of(KEY, outbox=RECORDED, copies={}, inboxes={BILLING: ABSENT}, ledger=ledger, holds=[h]))
         for h in (hold, replace(hold, topic="OTHER"))
     )
     assert "not repaired while repairs of ORDERS are stopped (HOLD; see `reconciler status`)" in held
@@ -379,7 +403,7 @@ def test_verdict_that_rounds_repeat_for_hours_does_not_bury_the_rest_of_the_life
     rows = [verdict(at + n, group) for at in range(1_000, 9_000, 10) for n, group in enumerate(("billing", "shipping"))]
     rows += [verdict(10_000, verdict="UNKNOWN"), verdict(10_010), verdict(10_020, reason="SENT"), verdict(10_030)]
     told = life_story_of(KEY, outbox=RECORDED, copies={}, inboxes={}, ledger=NOTHING, history=rows)
-    events = [(e.at_ms, e.what.rpartition(" ")[2], dict(e.evidence)) for e in told.events if e.witness == "history"]
+    events = [(e.at_ms, e.what.fields["verdict"], dict(e.evidence)) for e in told.events if e.witness == "history"]
     often = {"state": "OPEN", "reason": "OPEN", "repeated": 799}
     assert events[:2] == [
         (1_000, "LOST_CONFIRM", often | {"until_ms": 8_990}),
@@ -401,8 +425,8 @@ def test_a_stream_of_a_later_release_is_passed_over() -> None:
 def test_every_subscription_has_its_own_outlook() -> None:
     ledger = LedgerLife(candidates=(CANDIDATE,), repairs=(), rounds=())
     told = story(inboxes={BILLING: ABSENT, SHIPPING: found(replace(EFFECT, group="shipping"))}, ledger=ledger)
-    assert [line.split(":")[0] for line in told.outlook] == ["ORDERS/billing", "ORDERS/shipping"]
-    assert "took effect" in told.outlook[1]
+    assert [line.fields["subscription"] for line in told.outlook] == ["ORDERS/billing", "ORDERS/shipping"]
+    assert told.outlook[1].code is DONE
 
 
 def test_what_was_done_by_hand_is_a_part_of_the_life_with_its_name_and_end() -> None:
@@ -411,7 +435,7 @@ def test_what_was_done_by_hand_is_a_part_of_the_life_with_its_name_and_end() -> 
     begun = OperatorAction(action_id="2", intent=replace(intent, command="dismiss"), started_at_ms=6_000)
     absent: Lookup[OutboxRow] = Lookup(presence=Presence.ABSENT)
     told = life_story_of(KEY, outbox=absent, copies={}, inboxes={}, ledger=replace(NOTHING, actions=[done, begun]))
-    assert [(e.at_ms, e.witness, e.what) for e in told.events] == [
+    assert [(e.at_ms, e.witness, said(e.what)) for e in told.events] == [
         (5_000, "operator", "repair by hand: sent end"),
         (6_000, "operator", "dismiss by hand: under way, or its process died"),
     ]
@@ -428,7 +452,7 @@ def told_of(witness: str, ledger: LedgerLife, places: dict[Subscription, Lookup[
     silent = replace(RECORDED, records=(replace(ROW, announced_at_ms=None),))
     story = life_story_of(KEY, outbox=silent, copies={}, inboxes={BILLING: ABSENT}, ledger=ledger, places=places)
     (found,) = [one for one in story.testimonies if one.witness == witness]
-    return found.presence, found.detail
+    return found.presence, said(found.detail)
 
 
 JUDGED = replace(NOTHING, candidates=(CANDIDATE,))
@@ -478,5 +502,5 @@ def test_a_redis_that_does_not_answer_is_named_once_and_the_story_is_not_called_
         ledger=NOTHING,
         places={BILLING: AWAY, SHIPPING: AWAY},
     )
-    assert story.silent == ("redis: UNKNOWN (no answer)",)
+    assert [said(line) for line in story.silent] == ["redis: UNKNOWN (no answer)"]
     assert not story.is_at_rest

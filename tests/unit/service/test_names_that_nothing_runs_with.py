@@ -23,6 +23,7 @@ from reconciler.sql import schema
 from reconciler.sql.engines import open_engine, writing
 from reconciler.sql.tables import round_row
 from reconciler.wiring.connections import Connections
+from reconciler.words import said
 from tests.contract.ledger.rows import round_done
 from tests.services.redis_server import RedisServer
 
@@ -72,7 +73,8 @@ def shard_of(group: str) -> Shard:
 def told(connections: Connections) -> tuple[StatusReport, list[str]]:
     """`status`, and what it says of rounds."""
     report = read_status(connections)
-    return report, [line for line in report.late_lines if "round" in line or "ran with" in line]
+    late = map(said, report.late_lines)
+    return report, [line for line in late if "round" in line or "ran with" in line]
 
 
 def age_rounds(connections: Connections) -> None:
@@ -91,7 +93,7 @@ def group_line(connections: Connections, group: str) -> Diagnosis:
 def test_a_fresh_installation_is_calm(connections: Connections) -> None:
     report, lines = told(connections)
     assert (report.exit_code, report.late_lines, lines) == (0, (), [])
-    assert "there never was a round" in report.summary
+    assert "there never was a round" in said(report.summary)
 
 
 def run_round(connections: Connections, shard: Shard) -> None:
@@ -111,7 +113,7 @@ def test_what_went_with_redis_and_with_run_is_not_accounted_for_before_the_next_
     report, lines = told(connections)
     assert report.exit_code == 3
     assert any("Redis lost what the last round of shard 0 left there" in line for line in lines)
-    assert "every commit until" not in report.summary
+    assert "every commit until" not in said(report.summary)
     run_round(connections, shard_of(GROUP))
     assert told(connections)[1] == []
 

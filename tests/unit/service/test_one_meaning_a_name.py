@@ -18,6 +18,8 @@ from reconciler.policy.life_story import LifeStory
 from reconciler.sql.engines import open_engine, shown
 from reconciler.sql.tables import inbox_metadata
 from reconciler.sql.witness_database import DatabaseRole, absence
+from reconciler.words import said
+from tests.unit.web.reports import facts_of
 
 KEY = "7F00000100002A9F0000000000000090"
 CALM = StatusReport(subscriptions=(), verdicts=(), repairs=(), holds=(), outages=(), away=())
@@ -39,14 +41,13 @@ def test_counts_are_all_there_before_anything_is_counted() -> None:
 
 def test_nothing_is_said_to_be_in_flight_of_a_key_that_nobody_has_heard_of() -> None:
     def unheard(*, silent: tuple[str, ...] = (), away: tuple[str, ...] = ()) -> Explanation:
-        return Explanation(stories=(LifeStory(unique_key=KEY, events=(), silent=silent, away=away, outlook=()),))
+        story = LifeStory(unique_key=KEY, events=(), silent=facts_of(*silent), away=facts_of(*away), outlook=())
+        return Explanation(stories=(story,))
 
-    assert (unheard().exit_code, unheard().unheard) == (2, f"no witness knows {KEY}")
-    assert unheard(silent=("outbox: gone",)).unheard == f"no witness that answered knows {KEY}"
-    assert (unheard(away=("redis",)).exit_code, unheard(away=("redis",)).unheard.split(" knows")[0]) == (
-        3,
-        "no witness that answered",
-    )
+    assert (unheard().exit_code, said(unheard().unheard)) == (2, f"no witness knows {KEY}")
+    assert said(unheard(silent=("outbox: gone",)).unheard) == f"no witness that answered knows {KEY}"
+    away = unheard(away=("redis",))
+    assert (away.exit_code, said(away.unheard).split(" knows")[0]) == (3, "no witness that answered")
 
 
 def test_milliseconds_in_evidence_are_times_for_people_however_deep_they_lie() -> None:

@@ -25,6 +25,7 @@ from reconciler.sql import schema
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import operator_action, outbox
 from reconciler.wiring.connections import Connections
+from reconciler.words import said
 from tests.unit.consumers.messages import new_key
 
 PAGE = (Path(__file__).parents[3] / "docs/how-to/operations.md").read_text(encoding="utf-8")
@@ -96,7 +97,7 @@ def test_rows_that_no_sweep_looks_at_since_their_group_was_renamed_are_told(
     assert [("shop has committed messages to ORDERS" in one.found, one.level) for one in told] == (
         [(True, "note")] if is_told else []
     )
-    assert ["1 commits of shop to ORDERS wait since" in line for line in in_status] == ([True] if is_told else [])
+    assert ["1 commits of shop to ORDERS wait since" in said(line) for line in in_status] == ([True] if is_told else [])
 
 
 @pytest.mark.parametrize(("topic", "age_ms"), [("ORDERS", 60_000), ("PARCELS", HOUR_MS)])
@@ -114,7 +115,7 @@ def test_the_rows_of_each_group_are_counted_and_the_oldest_are_told_first(tmp_pa
     write_rows(tmp_path, group="kiosk", count=2, age_ms=2 * HOUR_MS)
     write_rows(tmp_path, group="shop-2", count=4, age_ms=3 * HOUR_MS)
     with Connections(load_settings(settings_of(tmp_path, "shop-2"), {})) as connections:
-        told = [line.split(" wait")[0] for line in unswept(connections)]
+        told = [said(line).split(" wait")[0] for line in unswept(connections)]
     assert told == ["2 commits of kiosk to ORDERS", "3 commits of shop to ORDERS"]
 
 

@@ -23,6 +23,7 @@ from reconciler.settings.schema import Settings
 from reconciler.sql import schema
 from reconciler.wiring.check_services import LONGEST_ROUND_SECONDS
 from reconciler.wiring.connections import Connections
+from reconciler.words import said
 from tests.polling import eventually
 from tests.services.clock_behind import ClockBehind
 
@@ -90,7 +91,7 @@ def test_a_service_that_meets_the_same_half_each_round_is_told_once_it_must_have
     with Connections(settings, clock=ClockBehind(-600)) as connections:
         status = read_status(connections)
     (line,) = status.standing
-    assert line == f"check service of embedded {note.found}"
+    assert said(line) == f"check service of embedded {note.found}"
     assert line not in status.late_lines
     assert not status.needs_a_person
     reading = status_reading(settings, clock=ClockBehind(-600))
@@ -121,4 +122,4 @@ def test_without_the_right_it_is_not_known_whether_it_stands_and_status_is_as_be
         with Connections(settings) as connections:
             status = read_status(connections)
         assert not status.standing
-        assert not [line for line in status.away if "CID_RMQ_SYS_TRANS" in line]
+        assert not [line for line in status.away if "CID_RMQ_SYS_TRANS" in said(line)]

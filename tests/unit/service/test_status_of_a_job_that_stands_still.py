@@ -35,6 +35,7 @@ from reconciler.sql.identity import ensure_identity
 from reconciler.sql.tables import outbox, outbox_identity, outbox_metadata
 from reconciler.testing.memory import MemoryLedger
 from reconciler.wiring.connections import Connections
+from reconciler.words import said
 from tests.unit.policy.fake_databases import FakeInbox
 from tests.unit.policy.world import World
 
@@ -52,9 +53,9 @@ def outage(**changes: object) -> Outage:
 
 def test_an_open_outage_is_no_calm_although_the_last_round_is_young() -> None:
     (line,) = open_outage(outage())
-    assert "since 2023-11-14T22:13:20Z (AWAY)" in line
-    assert "rounds wait for Redis" in line
-    assert "are scanned" in open_outage(outage(scan_position={"complete": True}))[0]
+    assert "since 2023-11-14T22:13:20Z (AWAY)" in said(line)
+    assert "rounds wait for Redis" in said(line)
+    assert "are scanned" in said(open_outage(outage(scan_position={"complete": True}))[0])
     assert open_outage(outage(closed_at_ms=1_700_000_001_000)) == []
     assert open_outage(None) == []
 
@@ -86,7 +87,7 @@ def test_a_history_that_cannot_be_written_does_not_wait_for_the_auditor(
     rounds = [stored(0, 5, at_ms=700_000), stored(1, 5, at_ms=700_001), stored(1, 6, at_ms=9_000_000, is_void=True)]
     late = history_behind(settings, SUBSCRIPTION, rounds, captured_ms, within_seconds=None)
     ends = f"the history of {SUBSCRIPTION} ends 600 s before its last round"
-    assert [line.partition(":")[0] for line in late] == [ends] * told
+    assert [said(line).partition(":")[0] for line in late] == [ends] * told
     assert history_behind(settings, SUBSCRIPTION, rounds, {0: 350_000}, within_seconds=50.0) == []
     assert history_behind(settings, SUBSCRIPTION, rounds, {0: 349_999}, within_seconds=50.0) != []
 
@@ -103,10 +104,11 @@ def test_a_loss_that_was_proved_and_never_got_a_repair_is_told() -> None:
 
     def told(within_seconds: float | None = None) -> list[str]:
         settings = load_settings(ROOT / "config" / "reconciler.toml", {})
-        return unrepaired(
+        lines = unrepaired(
             settings, SUBSCRIPTION, candidates=ledger.candidates, repairs=ledger.repairs, now_ms=clock.now_ms(),
             within_seconds=within_seconds,
         )  # fmt: skip
+        return [said(line) for line in lines]
 
     clock.advance(200)
     assert told() == [], "the turn may be under way"
@@ -138,7 +140,7 @@ def test_announcements_that_are_all_refused_are_no_calm(
     rounds = [StoredRound(done=done, is_void=False, stored_at_ms=1)]
     lines = list(refused_announcements(ledger.reports, "production", "KEYS", rounds, now_ms=clock.now_ms()))
     words = "were refused, and what they tell of passes by unseen: SIGNATURE: the message has no signature"
-    assert [line.partition(" (")[0] for line in lines] == [f"1 of the last announcements on KEYS {words}"] * told
+    assert [said(line).partition(" (")[0] for line in lines] == [f"1 of the last announcements on KEYS {words}"] * told
 
 
 @pytest.fixture

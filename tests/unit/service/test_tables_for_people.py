@@ -21,9 +21,10 @@ from reconciler.commands.status.report import StatusReport, SubscriptionStatus
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import RepairState, Rung
 from reconciler.policy.evidence import Watermark, WatermarkState
-from reconciler.policy.life_story import LifeEvent, LifeStory
+from reconciler.policy.life_story import HALF_STORED, LifeEvent, LifeStory
 from reconciler.policy.ports import LedgerFilter, RepairChange
 from reconciler.testing.memory import MemoryLedger
+from tests.unit.web.reports import facts_of
 
 KEYS = ["C00002023B4E6944B7BD75A9469BC272", "C00002023B4E6944B7BD75A9469BC273"]
 TIME, MILLISECONDS = "2026-11-23T20:27:22.394Z", 1_795_465_642_394
@@ -161,8 +162,9 @@ def test_what_needs_somebody_stands_on_standard_output_before_any_table(
         accounted=None, weaker=(),
     )  # fmt: skip
     report = StatusReport(
-        subscriptions=(now,), verdicts=(), repairs=(), holds=(), outages=(), away=("redis: gone",), late=("a",),
-        undecided=("b",), doubled=("c",), damaged=("d",), unproved=("e",), rejected=("f",),
+        subscriptions=(now,), verdicts=(), repairs=(), holds=(), outages=(), away=facts_of("redis: gone"),
+        late=facts_of("a"), undecided=facts_of("b"), doubled=facts_of("c"), damaged=facts_of("d"),
+        unproved=facts_of("e"), rejected=facts_of("f"),
     )  # fmt: skip
     remarks = ["away: redis: gone", "late: a", "undecided: b", "doubled: c", "damaged: d", "unproved: e", "rejected: f"]
     monkeypatch.setattr(report_commands, "read_settings", lambda _config: None)
@@ -180,7 +182,7 @@ def test_what_needs_somebody_stands_on_standard_output_before_any_table(
 
 
 def test_a_key_that_nobody_knows_has_no_life_and_no_outlook(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    story = LifeStory(unique_key=KEYS[0], events=(), silent=("inbox: slow",), away=(), outlook=())
+    story = LifeStory(unique_key=KEYS[0], events=(), silent=facts_of("inbox: slow"), away=(), outlook=())
     monkeypatch.setattr(report_commands, "read_settings", lambda _config: None)
     monkeypatch.setattr(
         "reconciler.commands.explain.life_stories", lambda *_args, **_options: Explanation(stories=(story,))
@@ -190,12 +192,16 @@ def test_a_key_that_nobody_knows_has_no_life_and_no_outlook(capsys: Captured, mo
 
 
 def test_what_becomes_of_a_message_stands_before_its_life(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    event = LifeEvent(at_ms=MILLISECONDS, witness="broker", what="half message stored", evidence={"queue": 1})
+    event = LifeEvent(at_ms=MILLISECONDS, witness="broker", what=HALF_STORED(), evidence={"queue": 1})
     story = LifeStory(
-        unique_key=KEYS[0], events=(event,), silent=("inbox: slow",), away=("redis: gone",), outlook=("ORDERS: done",)
+        unique_key=KEYS[0],
+        events=(event,),
+        silent=facts_of("inbox: slow"),
+        away=facts_of("redis: gone"),
+        outlook=facts_of("ORDERS: done"),
     )
     monkeypatch.setattr(report_commands, "read_settings", lambda _config: None)
-    told = Explanation(stories=(story, story), notes=("two messages",))
+    told = Explanation(stories=(story, story), notes=facts_of("two messages"))
     monkeypatch.setattr("reconciler.commands.explain.life_stories", lambda *_args, **_options: told)
     monkeypatch.setenv("COLUMNS", "60")
     assert run(["explain", KEYS[0]]) == 3

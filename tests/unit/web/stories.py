@@ -10,6 +10,7 @@ from reconciler.policy.life_story import LifeStory, life_story_of
 from reconciler.policy.ports import Intent, LedgerLife, OperatorAction
 from tests.unit.service.test_life_story import BILLING, CANDIDATE, COPY, KEY, REPAIR, ROUND, ROW, SHIPPING, in_redis
 from tests.unit.web.console_world import HOSTILE
+from tests.unit.web.reports import facts_of
 
 NEXT_MS = 1_700_000_060_000
 
@@ -50,5 +51,5 @@ def story_of(key: str = KEY, *, silent: str = HOSTILE, away: tuple[str, ...] = (
             SHIPPING: Lookup.unknown("redis", silent),
         },
         ledger=LedgerLife(candidates=(candidate,), repairs=(repair,), rounds=(ROUND,), actions=(by_hand,)),
-        away=away,
+        away=facts_of(*away),
     )

@@ -24,7 +24,7 @@ from reconciler.web.services import WebServices
 from reconciler.words import LANGUAGES
 from tests.unit.web.console_world import HOSTILE, PREFIX, asked, page_of, route_of, services_of, settings_of
 from tests.unit.web.ledger_of_cases import NEWEST_MS
-from tests.unit.web.reports import HELD, OPEN, report_of, status_of
+from tests.unit.web.reports import HELD, OPEN, facts_of, report_of, status_of
 
 PAGES = [path for path, _ in NAVIGATION if path not in ("/", "/jobs")]
 of_each_listing = pytest.mark.parametrize("of", LISTING_PAGES, ids=lambda of: of.what)
@@ -51,7 +51,7 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WebServic
 
 def _given(services: WebServices, monkeypatch: pytest.MonkeyPatch) -> None:
     """Status and health without anything to ask."""
-    report = report_of(status_of(weaker=(HOSTILE,)), holds=(HELD, OPEN))
+    report = report_of(status_of(weaker=facts_of(HOSTILE)), holds=(HELD, OPEN))
     found = [Diagnosis(check="redis", level="ok", found="fine"), Diagnosis(check="b", level="fail", found=HOSTILE)]
     monkeypatch.setattr(WebServices, "newest_status", lambda _services: report)
     answers = {id(services.status): report, id(services.health): found}

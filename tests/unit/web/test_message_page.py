@@ -14,9 +14,20 @@ import pytest
 from reconciler.commands import explain
 from reconciler.commands.business_ids import BusinessMessages
 from reconciler.commands.explain import Explanation
+from reconciler.contract.facts import Fact
 from reconciler.contract.subscription import Subscription
 from reconciler.policy.evidence import Lookup
-from reconciler.policy.life_story import HalfEffect, LifeStory, life_story_of
+from reconciler.policy.life_story import (
+    DISMISSED,
+    DISMISSED_BY,
+    EFFECT_AFTER_DISMISSAL,
+    EFFECT_OF_ANOTHER,
+    IS_DISMISSED,
+    SETTLED_AS,
+    HalfEffect,
+    LifeStory,
+    life_story_of,
+)
 from reconciler.policy.ports import KeyPlaces
 from reconciler.web.access.roles import Visitor, WebRole
 from reconciler.web.console import messages
@@ -29,7 +40,8 @@ from reconciler.wiring.connections import Connections
 from reconciler.words import LANGUAGES
 from tests.unit.service.test_life_story import BILLING, JUDGED, KEY, SHIPPING
 from tests.unit.web.console_world import HOSTILE, PREFIX, page_of, route_of, services_of, settings_of
-from tests.unit.web.stories import story_of
+from tests.unit.web.reports import facts_of
+from tests.unit.web.stories import NEXT_MS, story_of
 
 Asking = Callable[[Explanation], list[str]]
 AT_REST = replace(story_of(), away=(), silent=(), upcoming=(), unjudged=())
@@ -80,7 +92,7 @@ def test_half_an_effect_is_told_with_the_commands_that_end_it(
 def test_hostile_values_of_every_witness_are_shown_and_not_obeyed(
     services: WebServices, explains: Asking, language: str
 ) -> None:
-    explains(Explanation(stories=(story_of(),), notes=(HOSTILE,)))
+    explains(Explanation(stories=(story_of(),), notes=facts_of(HOSTILE)))
     page = page_of(services, f"/messages/{KEY}", language)
     assert "<script>" not in page
     assert not set(page) & {"\x1b", "\u202e"}
@@ -133,7 +145,7 @@ def test_a_story_that_may_be_incomplete_does_not_look_complete(services: WebServ
     assert weight(story) == "notice"
     assert weight(replace(story, away=(), silent=(), upcoming=())) == "notice", "nobody has judged it for SHIPPING"
     assert weight(AT_REST) == "good"
-    assert weight(replace(story, outlook=("x: COLLISION, a person must look: y",))) == "warn"
+    assert weight(replace(story, outlook=(EFFECT_OF_ANOTHER(subscription="x", why="y"),))) == "warn"
     explains(Explanation(stories=(story,)))
     assert "Who gave no answer" in page_of(services, f"/messages/{KEY}")
     assert "every witness has answered" not in page_of(services, f"/messages/{KEY}")
@@ -191,20 +203,23 @@ def of_operator(services: WebServices, part: str) -> str:
     return messages.show(services, request).body.decode()
 
 
+BY_ANN = DISMISSED_BY(group="billing", by="ann", at_ms=NEXT_MS, verdict="QUARANTINED", why="a person must look")
+
+
 @pytest.mark.parametrize(
     ("line", "is_offered"),
     [
-        ("ORDERS/billing: dismissed for billing by ann at 2026-11-27T09:00:00Z as QUARANTINED: paid by hand", True),
-        ("ORDERS/billing: QUARANTINED, and a person has dismissed it: nothing is sent to this group", True),
-        ("ORDERS/billing: took effect, a person must look whether that was done by hand, too: dismissed for b", False),
-        ("ORDERS/billing: settled as CONSUMED", False),
+        (IS_DISMISSED(subscription="ORDERS/billing", dismissal=BY_ANN), True),
+        (IS_DISMISSED(subscription="ORDERS/billing", dismissal=DISMISSED(verdict="QUARANTINED")), True),
+        (EFFECT_AFTER_DISMISSAL(subscription="ORDERS/billing", dismissal=BY_ANN), False),
+        (SETTLED_AS(subscription="ORDERS/billing", verdict="CONSUMED"), False),
     ],
 )
 def test_a_dismissal_by_mistake_is_taken_back_on_the_page_of_its_message(
-    services: WebServices, explains: Asking, line: str, is_offered: bool
+    services: WebServices, explains: Asking, line: Fact, is_offered: bool
 ) -> None:
     dismissed = replace(AT_REST, unique_key=KEY, outlook=(line,), seen="a" * 32)
-    assert can_change(dismissed) is ("a person must look" in line)
+    assert can_change(dismissed) is (line.code is EFFECT_AFTER_DISMISSAL)
     explains(Explanation(stories=(dismissed,)))
     told = of_operator(services, "all").partition("What you can do")[2]
     assert (">Take the dismissal back</button>" in told) is is_offered

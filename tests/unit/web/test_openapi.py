@@ -21,6 +21,7 @@ from reconciler.web.services import WebServices
 from tests.unit.web import audit_cases
 from tests.unit.web.console_world import asked, route_of, services_of, settings_of
 from tests.unit.web.ledger_of_cases import COUNTS, GROUP, HOSTILE, TOPIC, key, make_ledger
+from tests.unit.web.reports import facts_of
 
 #: Each GET of the API -> addresses that are answered well, and below that some that are refused.
 WELL = {
@@ -104,7 +105,7 @@ def status(monkeypatch: pytest.MonkeyPatch, services: WebServices) -> None:
         repairs=tuple(reports.repair_counts(environment)),
         holds=tuple(reports.holds(environment)),
         outages=tuple(reports.outages(environment, limit=5).rows),
-        away=(HOSTILE,),
+        away=facts_of(HOSTILE),
     )
     monkeypatch.setattr(WebServices, "newest_status", lambda _services: report)
 

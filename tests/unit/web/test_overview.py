@@ -18,7 +18,7 @@ from reconciler.policy.ports import Activity, ActivityBucket, PendingKey
 from reconciler.web.console.next_steps import NextStep, next_steps
 from reconciler.web.console.overview import activity_document, severity
 from reconciler.web.services import WebServices
-from reconciler.words import LANGUAGES
+from reconciler.words import LANGUAGES, said
 from tests.unit.web.console_world import HOSTILE, asked, page_of, services_of, settings_of
 from tests.unit.web.reports import (
     FAILED,
@@ -30,6 +30,8 @@ from tests.unit.web.reports import (
     QUARANTINED,
     REPAIRED,
     REPORTS,
+    fact_of,
+    facts_of,
     report_of,
     status_of,
 )
@@ -94,7 +96,7 @@ def sentence_on(page: str) -> str:
 @pytest.mark.parametrize("name", REPORTS)
 def test_the_page_says_what_the_command_says(shown: Shown, name: str) -> None:
     shown.status(REPORTS[name])
-    assert sentence_on(shown.page()) == REPORTS[name].summary
+    assert sentence_on(shown.page()) == said(REPORTS[name].summary)
 
 
 @pytest.mark.parametrize("name", REPORTS)
@@ -134,11 +136,11 @@ def test_each_trouble_leads_to_the_page_that_ends_it_and_calm_to_none() -> None:
     assert not list(next_steps(report_of()))
     found = report_of(
         status_of(late=("nobody reads it",)),
-        away=("Redis",),
+        away=facts_of("Redis"),
         verdicts=(QUARANTINED, LOST, REPAIRED),
         repairs=(FAILED,),
         holds=(HELD, OPEN),
-        undecided=("one",),
+        undecided=facts_of("one"),
     )
     names = ["away", "late", "quarantined", "failed", "breaker", "lost", "undecided", "held"]
     assert [step.name for step in next_steps(found)] == names
@@ -158,11 +160,12 @@ def test_rounds_that_stand_still_lead_to_a_page_that_says_nothing_of_them() -> N
 
     never = rounds_link([], shards=1, asked_ms=NOW_MS)
     unjudged = verdicts_link(PendingKey(unique_key="K", first_seen_ms=1), asked_ms=NOW_MS)
-    swept = Link(until_ms=2, cause="no sweep")
+    swept = Link(until_ms=2, cause=fact_of("no sweep"))
     for link in (never, unjudged):
         step = first_step(swept, link)
         assert (step.path, step.query) == ("/rounds", {"topic": "ORDERS", "group": "billing"})
-    assert first_step(Link(until_ms=None, cause="no sweep"), unjudged).path == "/health", "as the sentence says"
+    unswept = Link(until_ms=None, cause=fact_of("no sweep"))
+    assert first_step(unswept, unjudged).path == "/health", "as the sentence says"
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -171,11 +174,11 @@ def test_names_and_causes_from_outside_are_shown_and_not_obeyed(shown: Shown, ad
     of = Subscription(environment="e", topic=HOSTILE, group=HOSTILE)
     shown.status(
         report_of(
-            status_of(of, late=(HOSTILE,), weaker=(HOSTILE,)),
-            away=(HOSTILE,),
+            status_of(of, late=(HOSTILE,), weaker=facts_of(HOSTILE)),
+            away=facts_of(HOSTILE),
             holds=(HELD, OPEN),
-            damaged=(HOSTILE,),
-            rejected=(HOSTILE,),
+            damaged=facts_of(HOSTILE),
+            rejected=facts_of(HOSTILE),
         )
     )
     page = shown.page(address, language=language)
