@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from reconciler.contract.facts import Code, Fact, Field
@@ -13,41 +12,19 @@ from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, OutboxState, RepairState
 from reconciler.contract.verdicts import LOSSES, MEANINGS, Verdict
 from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, Presence, StoredMessage
-from reconciler.policy.inquiry.delivery import difference, double_effect, late_effects_ms, other_content, row_of
+from reconciler.policy.inquiry.delivery import double_effect, late_effects_ms, other_content, row_of
 from reconciler.policy.judging.suspect import TAKEN_BACK
-from reconciler.policy.ports import DISMISSED_AT_MS, Candidate, HeldTopic, KeyPlaces, LedgerLife, OperatorAction, Repair
-
-# What happened.
-RECORDED = Code("story.recorded")
-ANNOUNCED = Code("story.announced")
-SETTLED = Code("story.settled")
-TOMBSTONE = Code("story.tombstone")
-HALF_STORED = Code("story.half-stored")
-HALF_PUT_BACK = Code("story.half-put-back", number=Field.NUMBER)
-VISIBLE = Code("story.visible")
-PARKED = Code("story.parked")
-IN_RETRY_TOPIC = Code("story.in-retry-topic")
-IN_DEAD_LETTER_TOPIC = Code("story.in-dead-letter-topic")
-OF_ANOTHER_MESSAGE = Code("story.of-another-message", event=Field.FACT, why=Field.TEXT)
-TOOK_EFFECT = Code("story.took-effect", group=Field.NAME)
-OTHER_TOOK_EFFECT = Code("story.other-took-effect", group=Field.NAME, why=Field.TEXT)
-STOOD_FOR = Code("story.stood-for", group=Field.NAME)
-FIRST_SEEN = Code("story.first-seen", subscription=Field.NAME, round=Field.NUMBER)
-JUDGED = Code("story.judged", subscription=Field.NAME, verdict=Field.NAME)
-REPAIR_OPENED = Code("story.repair-opened", reach=Field.FACT)
-REPAIR_SENT = Code("story.repair-sent", reach=Field.FACT, rung=Field.NAME)
-REPAIR_VERIFIED = Code("story.repair-verified", reach=Field.FACT)
-REPAIR_DISMISSED = Code("story.repair-dismissed", reach=Field.FACT)
-REPAIR_CHANGED = Code("story.repair-changed", reach=Field.FACT, rung=Field.NAME, before=Field.NAME, after=Field.NAME)
-EVERY = Code("story.every-group")
-ONE_GROUP = Code("story.one-group", group=Field.NAME)
-BY_HAND = Code("story.by-hand", command=Field.NAME, result=Field.TEXT)
-BY_HAND_WITHOUT_END = Code("story.by-hand-without-end", command=Field.NAME)
-ANNOUNCEMENT_TAKEN = Code("story.announcement-taken", subscription=Field.NAME, round=Field.NUMBER)
-CONSUMPTION_TAKEN = Code("story.consumption-taken", subscription=Field.NAME, round=Field.NUMBER)
-MATCHED = Code("story.matched", subscription=Field.NAME)
-LEFT = Code("story.left", subscription=Field.NAME, reason=Field.NAME, detail=Field.NAME)
-STILL_PENDING = Code("story.still-pending", subscription=Field.NAME)
+from reconciler.policy.life_events import (
+    LifeEvent,
+    action_event,
+    copy_events,
+    history_events,
+    inbox_events,
+    kind_of_copy,
+    ledger_events,
+    outbox_events,
+)
+from reconciler.policy.ports import DISMISSED_AT_MS, Candidate, HeldTopic, KeyPlaces, LedgerLife
 
 # What witnesses say.
 SAYS = Code("story.says", lines=Field.FACTS)
@@ -90,19 +67,6 @@ NOT_REPAIRED = Code(
 )  # fmt: skip
 #: Outlooks that wait for a person.
 NEEDS_A_PERSON = frozenset({TWO_EFFECTS, EFFECT_OF_ANOTHER, INCOMPLETE, EFFECT_AFTER_DISMISSAL, PERSON_MUST_LOOK})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LifeEvent:
-    """One thing that happened to the message."""
-
-    #: Milliseconds UTC by the clock of the witness; clocks of different witnesses may differ by the skew margin.
-    at_ms: int
-    #: outbox, broker, inbox, ledger, history, operator.
-    witness: str
-    what: Fact
-    #: Numbers and names behind it, JSON-ready.
-    evidence: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,16 +190,16 @@ def life_story_of(
     `places`: what Redis has; a subscription that it lacks was not asked about.
     """
     row = row_of(outbox)
-    by_kind = {name: list(_copy_events(name, lookup.records, row)) for name, lookup in copies.items()}
+    by_kind = {name: list(copy_events(name, lookup.records, row)) for name, lookup in copies.items()}
     # Within one millisecond: in the order in which things cause each other.
     events = [
-        *(event for name, of_kind in by_kind.items() if _kind(name) == "half" for event in of_kind),
-        *_outbox_events(outbox.records),
-        *(event for name, of_kind in by_kind.items() if _kind(name) != "half" for event in of_kind),
-        *(event for lookup in inboxes.values() for event in _inbox_events(lookup, row)),
-        *_history_events(history),
-        *_ledger_events(ledger),
-        *(_action_event(action) for action in ledger.actions),
+        *(event for name, of_kind in by_kind.items() if kind_of_copy(name) == "half" for event in of_kind),
+        *outbox_events(outbox.records),
+        *(event for name, of_kind in by_kind.items() if kind_of_copy(name) != "half" for event in of_kind),
+        *(event for lookup in inboxes.values() for event in inbox_events(lookup, row)),
+        *history_events(history),
+        *ledger_events(ledger),
+        *(action_event(action) for action in ledger.actions),
     ]
     silent = [_silent("outbox", outbox.reason)] if outbox.is_unknown else []
     unknown: dict[str, list[str]] = {}  # one reason, name servers that are away, may keep back every kind of copy
@@ -371,198 +335,6 @@ def _unjudged(
     yield from (str(s) for s, lookup in inboxes.items() if not lookup.is_found and s not in judged)
 
 
-def _outbox_events(rows: Iterable[OutboxRow]) -> Iterator[LifeEvent]:
-    for row in rows:
-        about: dict[str, object] = {"topic": row.topic, "producer_group": row.producer_group, "tag": row.tag}
-        about["state"] = row.state.value
-        if row.state is OutboxState.ROLLED_BACK:
-            yield _event(row.created_at_ms, "outbox", TOMBSTONE(), about)
-            continue
-        half = {"broker": row.half_broker, "commit_log_offset": row.half_commit_log_offset}
-        about |= {"business_id": row.business_id, "half": half}
-        yield _event(row.created_at_ms, "outbox", RECORDED(), about)
-        if row.announced_at_ms is not None:
-            yield _event(row.announced_at_ms, "outbox", ANNOUNCED(), {})
-        if row.settled_at_ms is not None:
-            yield _event(row.settled_at_ms, "outbox", SETTLED(), {})
-
-
-def _copy_events(name: str, copies: Iterable[StoredMessage], row: OutboxRow | None) -> Iterator[LifeEvent]:
-    kind = _kind(name)
-    for copy in copies:
-        what = _stored(kind, copy)
-        why = difference(copy, row)
-        if why is not None:
-            what = OF_ANOTHER_MESSAGE(event=what, why=why)
-        evidence = {
-            "topic": copy.topic,
-            "broker": copy.broker,
-            "queue": copy.queue_id,
-            "queue_offset": copy.queue_offset,
-            "commit_log_offset": copy.commit_log_offset,
-        }
-        if kind == "committed" and copy.prepared_transaction_offset:
-            evidence["from_half_at"] = copy.prepared_transaction_offset
-        yield _event(copy.store_timestamp_ms, "broker", what, evidence)
-
-
-def _stored(kind: str, copy: StoredMessage) -> Fact:
-    match kind:
-        case "half" if copy.check_times:
-            return HALF_PUT_BACK(number=copy.check_times)
-        case "half":
-            return HALF_STORED()
-        case "committed":
-            return VISIBLE()
-        case "parked":
-            return PARKED()
-        case "retry":
-            return IN_RETRY_TOPIC()
-        case _:
-            return IN_DEAD_LETTER_TOPIC()
-
-
-def _kind(name: str) -> str:
-    return name.rpartition(" ")[2]
-
-
-def _inbox_events(inbox: Lookup[InboxRow], row: OutboxRow | None) -> Iterator[LifeEvent]:
-    for effect in inbox.records:
-        evidence: dict[str, object] = {"group": effect.group, "source": effect.source}
-        other = other_content(inbox, row)
-        if effect.duplicate_of is not None:
-            what = STOOD_FOR(group=effect.group)
-            evidence["duplicate_of"] = effect.duplicate_of
-        elif other is not None:
-            what = OTHER_TOOK_EFFECT(group=effect.group, why=other)
-        else:
-            what = TOOK_EFFECT(group=effect.group)
-        yield _event(effect.applied_at_ms, "inbox", what, evidence)
-
-
-def _ledger_events(ledger: LedgerLife) -> Iterator[LifeEvent]:
-    for stored in ledger.rounds:
-        done = stored.done
-        yield _event(
-            done.at_ms,
-            "ledger",
-            FIRST_SEEN(subscription=str(done.shard.subscription), round=done.generation),
-            {"shard": done.shard.number, "epoch": done.epoch, "void": stored.is_void},
-        )
-    for candidate in ledger.candidates:
-        evidence = dict(candidate.evidence) | {"attempts": candidate.attempts, "state": candidate.state.value}
-        if candidate.loss_verdict is not None:
-            evidence["loss_verdict"] = candidate.loss_verdict.value
-        judged = _judged(str(candidate.subscription), str(candidate.verdict))
-        yield _event(candidate.updated_at_ms, "ledger", judged, evidence)
-    for repair in ledger.repairs:
-        yield from _repair_events(repair)
-
-
-def _judged(subscription: str, verdict: str) -> Fact:
-    return JUDGED(subscription=subscription, verdict=verdict)
-
-
-def _reach(scope: str) -> Fact:
-    return EVERY() if scope == EVERY_GROUP else ONE_GROUP(group=scope)
-
-
-def _repair_events(repair: Repair) -> Iterator[LifeEvent]:
-    """The outcome, or the present state, is shown with the last event of the repair."""
-    reach = _reach(repair.scope)
-    present: dict[str, object] = {"state": repair.state.value, "attempts": repair.attempts, "answer": repair.answer}
-    sent = {"rung": repair.rung.value, "target": repair.target}
-    is_sent, is_done = repair.sent_at_ms is not None, repair.done_at_ms is not None
-    if not repair.is_made_by_dismissal:
-        opened = REPAIR_OPENED(reach=reach)
-        yield _event(repair.created_at_ms, "ledger", opened, {} if is_sent or is_done else present)
-    if repair.sent_at_ms is not None:
-        what = REPAIR_SENT(reach=reach, rung=str(repair.rung))
-        yield _event(repair.sent_at_ms, "ledger", what, sent if is_done else {**sent, **present})
-    if repair.done_at_ms is not None:
-        what = REPAIR_DISMISSED(reach=reach) if repair.is_dismissed else REPAIR_VERIFIED(reach=reach)
-        yield _event(repair.done_at_ms, "ledger", what, present)
-
-
-def _action_event(action: OperatorAction) -> LifeEvent:
-    """An action by hand. Without an end it is shown as under way or interrupted."""
-    intent = action.intent
-    what = BY_HAND_WITHOUT_END(command=intent.command)
-    if action.ended_at_ms is not None:
-        what = BY_HAND(command=intent.command, result=str(action.result))
-    evidence = {"by": intent.by, "topic": intent.topic, "group": intent.group, "detail": intent.detail or None}
-    return _event(action.started_at_ms, "operator", what, evidence)
-
-
-def _history_events(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> list[LifeEvent]:
-    """What rounds did with the key, in the order in which one round does it; the ledger has only its present state.
-
-    A verdict that rounds repeat for the same reason, with nothing else between, is shown once: how often, until when.
-    """
-    events: list[LifeEvent] = []
-    last_verdict: dict[str, int] = {}  # subscription -> index of its last verdict in `events`
-    for stream, row in sorted(rows, key=_in_order):
-        what_and_evidence = _history_event(stream, row)
-        if what_and_evidence is None:
-            continue
-        event = _event(row["at_ms"], "history", *what_and_evidence)
-        if stream != "verdict":
-            last_verdict.clear()
-        elif (at := last_verdict.get(group := _subscription(row))) is not None and _says_the_same(events[at], event):
-            times = {"repeated": 1 + int(str(events[at].evidence.get("repeated", 0))), "until_ms": event.at_ms}
-            events[at] = replace(events[at], evidence={**events[at].evidence, **times})
-            continue
-        else:
-            last_verdict[group] = len(events)
-        events.append(event)
-    return events
-
-
-def _says_the_same(one: LifeEvent, other: LifeEvent) -> bool:
-    return one.what == other.what and all(
-        one.evidence.get(name) == other.evidence.get(name) for name in ("state", "reason")
-    )
-
-
-def _in_order(pair: tuple[str, Mapping[str, Any]]) -> tuple[int, int]:
-    stream, row = pair
-    return row["at_ms"], _HISTORY_ORDER.get(stream, len(_HISTORY_ORDER))
-
-
-def _subscription(row: Mapping[str, Any]) -> str:
-    return f"{row['topic']}/{row.get('consumer_group')}"
-
-
-_HISTORY_ORDER = {
-    stream: n for n, stream in enumerate(("announced", "consumed", "verdict", "repair", "left", "pending"))
-}
-
-
-def _history_event(stream: str, row: Mapping[str, Any]) -> tuple[Fact, Mapping[str, object]] | None:
-    place = {name: row[name] for name in ("shard", "epoch") if name in row}
-    group = _subscription(row)
-    match stream:
-        case "announced":
-            return ANNOUNCEMENT_TAKEN(subscription=group, round=row["generation"]), place
-        case "consumed":
-            return CONSUMPTION_TAKEN(subscription=group, round=row["generation"]), place
-        case "left" if row["reason"] == "MATCHED":
-            return MATCHED(subscription=group), place
-        case "left":
-            return LEFT(subscription=group, reason=str(row["reason"]), detail=str(row["detail"])), place
-        case "pending":
-            return STILL_PENDING(subscription=group), {"first_seen_ms": row["first_seen_ms"]}
-        case "verdict":
-            evidence = json.loads(row["evidence"])
-            return _judged(group, row["verdict"]), {"state": row["state"], **evidence}
-        case "repair":
-            steps = {name: str(row[name]) for name in ("rung", "before", "after")}
-            what = REPAIR_CHANGED(reach=_reach(row["scope"]), **steps)
-            return what, {"attempts": row["attempts"], "answer": row["answer"]}
-        case _:
-            return None
-
-
 def _outlook(
     inboxes: Mapping[Subscription, Lookup[InboxRow]],
     ledger: LedgerLife,
@@ -632,7 +404,3 @@ def _next(candidate: Candidate, holds: Sequence[HeldTopic]) -> Fact:
         verdict, brakes = str(candidate.verdict), tuple(kinds)
         return NOT_REPAIRED(subscription=of, verdict=verdict, topic=topic, brakes=brakes, meaning=meaning)
     return GOES_ON(subscription=of, verdict=str(candidate.verdict), meaning=meaning)
-
-
-def _event(at_ms: int, witness: str, what: Fact, evidence: Mapping[str, object]) -> LifeEvent:
-    return LifeEvent(at_ms=at_ms, witness=witness, what=what, evidence=evidence)

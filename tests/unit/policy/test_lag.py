@@ -7,6 +7,7 @@ import pytest
 from reconciler.contract.subscription import Subscription
 from reconciler.policy.evidence import QueuePosition, Watermark, WatermarkState
 from reconciler.policy.lag import Lag, lag_of
+from reconciler.words import said
 
 BILLING = Subscription(environment="test", topic="ORDERS", group="billing")
 NOW_MS = 1_700_000_000_000
@@ -68,7 +69,7 @@ def test_of_a_group_without_an_offset_the_oldest_pending_key_tells_how_long_mess
     ("is_deserted", "says"), [(True, "nobody is connected"), (False, "do its consumers make progress?")]
 )
 def test_the_line_names_the_group_how_many_wait_and_since_when(is_deserted: bool, says: str) -> None:
-    told = str(Lag(subscription=BILLING, waiting=32, since_ms=NOW_MS, is_deserted=is_deserted))
+    told = said(Lag(subscription=BILLING, waiting=32, since_ms=NOW_MS, is_deserted=is_deserted).fact)
     assert told.startswith("32 messages wait for ORDERS/billing since 2023-11-14T22:13:20Z: ")
     assert says in told
 

@@ -22,15 +22,8 @@ from reconciler.policy.evidence import (
     TransactionState,
     WitnessAnswer,
 )
-from reconciler.policy.life_story import (
-    DONE,
-    GOES_ON,
-    HALF_STORED,
-    PERSON_MUST_LOOK,
-    SETTLED_AS,
-    LifeStory,
-    life_story_of,
-)
+from reconciler.policy.life_events import HALF_STORED
+from reconciler.policy.life_story import DONE, GOES_ON, PERSON_MUST_LOOK, SETTLED_AS, LifeStory, life_story_of
 from reconciler.policy.ports import (
     Candidate,
     HeldTopic,

@@ -21,7 +21,8 @@ from reconciler.commands.status.report import StatusReport, SubscriptionStatus
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import RepairState, Rung
 from reconciler.policy.evidence import Watermark, WatermarkState
-from reconciler.policy.life_story import HALF_STORED, LifeEvent, LifeStory
+from reconciler.policy.life_events import HALF_STORED, LifeEvent
+from reconciler.policy.life_story import LifeStory
 from reconciler.policy.ports import LedgerFilter, RepairChange
 from reconciler.testing.memory import MemoryLedger
 from tests.unit.web.reports import facts_of

@@ -18,7 +18,7 @@ from reconciler.policy.account import (
     UNTIL,
     WELL,
 )
-from reconciler.policy.life_story import HALF_PUT_BACK
+from reconciler.policy.life_events import HALF_PUT_BACK
 from reconciler.words import LANGUAGES, Piece, counted, pieces, said
 
 NOW_MS = 1_700_000_000_999
