@@ -237,6 +237,16 @@ def test_rows_are_shared_fairly(wanted: dict[str, int], shares: dict[str, int]) 
     assert fair_shares(wanted, 1_000) == shares
 
 
+@pytest.mark.parametrize(("zone", "more"), [("UTC", []), ("Asia/Shanghai", ["The same in Asia/Shanghai"])])
+def test_what_the_audit_covers_and_rests_on_is_told_at_the_top(zone: str, more: list[str]) -> None:
+    found = Page(report_html(judged_samples.SAMPLES["clean"](), zone=zone))
+    assert [one.text for one in found.root.all("dt")][: 7 + len(more)] == [
+        *("Environment", "Window", "Length"),
+        *more,
+        *("Ages as of", "Evidence collected", "Judged", "Clocks may differ by"),
+    ]
+
+
 def test_messages_and_their_outcomes_in_several_subscriptions_are_told_apart() -> None:
     (verdict,) = page("violations").all("header")
     assert "among 192,675 messages with 376,898 outcomes in 3 subscriptions" in verdict.text

@@ -76,8 +76,15 @@ def test_a_knob_is_a_fault_or_a_property() -> None:
     for bad in ("busy", "nonsense=1", "retentionSeconds=x", "transactionCheckMax=x"):
         with pytest.raises(InvalidValue):
             turn(bad, faults, settings)
+    untold = set()
     for name in BrokerSettings.names():
-        assert settings.configure(name, "1s" if name == "messageDelayLevel" else "1")
+        is_switch = name.endswith("Enable") or name.startswith(("autoCreate", "reject")) or name == "traceOn"
+        value = "true" if is_switch else "1s" if name == "messageDelayLevel" else "1"
+        assert settings.configure(name, value)
+        if settings.as_properties().get(name) != value:
+            untold.add(name)
+    own = {"reservedSeconds", "retentionSeconds", "suspendScanSeconds", "channelExpirySeconds", "lockExpirySeconds"}
+    assert untold == {*own, "maxStoredBytes", "maxStoredMessages", "segmentBytes"}
 
 
 def test_a_broker_starts_without_its_name_server_and_registers_when_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import zstandard
 
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.remoting_client import RemotingClient, RequestHandler
-from reconciler.rocketmq.producer.check_back import CheckBack, CheckRequest
+from reconciler.rocketmq.producer.check_back import CheckBack, CheckCounts, CheckRequest
 from reconciler.rocketmq.producer.transaction_listener import LocalTransactionState
 from reconciler.rocketmq.wire.codes import HALF_TOPIC, RequestCode, SystemFlag
 from reconciler.rocketmq.wire.frame import Command
@@ -73,4 +73,6 @@ def test_a_half_whose_body_cannot_be_read_here_is_answered(
     assert [end.fields["commitOrRollback"] for end in broker.asked] == ["8"]
     assert [(request.message.unique_key, request.message.body) for request in asked] == [(KEY, body)]
     assert asked[0].body_error
-    assert (check_back.counts.unreadable_bodies, check_back.counts.unmatched) == (1, 0)
+    assert check_back.counts == CheckCounts(
+        received=1, accepted=1, not_accepted=0, unknown=0, dropped=0, unmatched=0, unreadable_bodies=1
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,15 @@ def test_handler_that_cannot_be_loaded_is_a_usage_error(name: str, part: str) ->
         load_function(name)
     assert part in str(caught.value)
     assert caught.value.exit_code == 2
+
+
+def test_a_handler_is_found_in_the_folder_that_the_command_is_called_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "handlers_of_a_shop.py").write_text("def apply(): ...\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert load_function("handlers_of_a_shop:apply").__name__ == "apply"
 
 
 def test_handler_may_be_an_attribute_of_an_attribute() -> None:
