@@ -98,13 +98,14 @@ DATABASES = (
     pytest.param("postgres", marks=pytest.mark.sql("postgres")),
     pytest.param("mariadb", marks=pytest.mark.sql("mariadb")),
 )
-POOLED = pytest.param("pgbouncer", marks=pytest.mark.sql("pgbouncer"))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Tests marked `pooled` get their fresh databases through pgbouncer, too."""
+    """Tests marked `pooled` get their fresh databases through pgbouncer, too; `pooled("nightly")`: by night."""
     if "new_database_url" in metafunc.fixturenames:
-        more = (POOLED,) if metafunc.definition.get_closest_marker("pooled") else ()
+        found = metafunc.definition.get_closest_marker("pooled")
+        marks = [pytest.mark.sql("pgbouncer"), *(getattr(pytest.mark, name) for name in (found.args if found else ()))]
+        more = (pytest.param("pgbouncer", marks=marks),) if found else ()
         metafunc.parametrize("new_database_url", (*DATABASES, *more), indirect=True)
 
 

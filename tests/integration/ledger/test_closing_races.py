@@ -27,7 +27,7 @@ ANSWER = f"{DISMISSED_BY}anna: paid by hand"
 STATEMENTS = 12
 SETTLED, QUARANTINED = CandidateState.SETTLED, CandidateState.QUARANTINED
 
-pytestmark = pytest.mark.pooled
+pytestmark = pytest.mark.pooled("nightly")
 
 
 @dataclass(slots=True)

@@ -27,7 +27,7 @@ from tests.polling import eventually
 ROWS = 120
 ENVIRONMENT = "races"
 
-pytestmark = pytest.mark.pooled
+pytestmark = pytest.mark.pooled("nightly")
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ from tests.unit.consumers.messages import business, effect_count, effects, messa
 
 __all__ = ["sides"]
 
-pytestmark = pytest.mark.pooled
+pytestmark = pytest.mark.pooled("nightly")
 BILLING = Subscription(environment=ENVIRONMENT, topic="ORDERS", group="billing")
 
 

@@ -423,8 +423,8 @@ def test_a_ledger_that_is_away_is_told_from_memory_once_an_hour(
             for _ in range(23):
                 world.turn(service, seconds=5)
             assert told(receiver) == []
-            for _ in range(1_000):
-                world.turn(service, seconds=5)
+            for _ in range(167):
+                world.turn(service, seconds=30)
             assert [(one["kind"], one["is_over"]) for one in told(receiver)] == [("LEDGER_AWAY", False)] * 2
             assert told(receiver)[0]["detail"] == "the ledger does not answer"
         world.turn(service, seconds=5)
