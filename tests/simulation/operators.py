@@ -146,6 +146,8 @@ class Operator:
             if self._world.candidate(plan.group, key) is None:
                 continue
             try:
+                if self._acts_on_anything:
+                    self._rounds.repair_one(plan.subscription, key, dry_run=True)
                 self._rounds.repair_one(plan.subscription, key)
                 self._world.kernel.saw("operator repaired", f"{key[-4:]} {plan.group}")
             except ChangedMeanwhile:

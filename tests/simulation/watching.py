@@ -23,8 +23,9 @@ CHUNK = 10
 #: For so many histories as they are drawn, one with each fault that none has by chance.
 DRAWN_TO_ONE_ASKED_FOR = 20
 
-#: On in each history of such a fault: few are lost in most histories, and what loses none repairs none.
-LOSING = frozenset({"end lost", "checks lost"})
+#: On in each history of such a fault: few are lost in most histories, what loses none repairs none, and most repairs
+#: come when all troubles are over.
+LOSING = frozenset({"end lost", "checks lost", "long troubles"})
 
 #: Seeds, and a fault that all their histories have; None: as they are drawn.
 Part = tuple[range, str | None]
