@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
-from tests.chaos.hosts import ROOT
+from tests.chaos.hosts import ROOT, environment_of
 
 #: 0.2.0.
 COMMIT = "56d7d70a610a378fb44687bb4e48ce6e41bccbe3"
@@ -26,4 +27,8 @@ def check_out(folder: Path) -> Path:
     folder.mkdir()
     packed = subprocess.run(["git", "archive", COMMIT], cwd=ROOT, check=True, capture_output=True)
     subprocess.run(["tar", "-x", "-C", str(folder)], input=packed.stdout, check=True)
+    packages = "checkback_consumers, checkback_producers, reconciler"
+    asked = [sys.executable, "-c", f"import {packages}; print(*(one.__file__ for one in ({packages})))"]
+    told = subprocess.run(asked, cwd="/", env=environment_of(folder), check=True, capture_output=True, text=True)
+    assert all(Path(one).is_relative_to(folder) for one in told.stdout.split()), "today's code beside itself"
     return folder

@@ -27,6 +27,14 @@ PRELOADED = "LD_PRELOAD"
 _INT64 = struct.Struct("q")
 
 
+def environment_of(release: Path) -> dict[str, str]:
+    """For a process that runs a checkout's code: plug-ins, too, are its own, and not those that are installed."""
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(map(str, (release, release / "producers", release / "consumers"))),
+    }
+
+
 def build_clock(folder: Path) -> Path | None:
     """Compiles the library that steps wall clocks; None without a C compiler."""
     library = folder / "wall_clock.so"
@@ -122,7 +130,7 @@ class Host:
         self._early: dict[int, int] = {}
         self._lock = threading.Lock()
         self.set_clock(0.0)
-        environment = {**os.environ, "PYTHONPATH": str(release), CLOCK_FILE: str(self._clock_file)}
+        environment = {**environment_of(release), CLOCK_FILE: str(self._clock_file)}
         if clock is not None:
             environment[PRELOADED] = str(clock)
         with self._log.open("ab") as sink:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import random
 import shutil
 import signal
@@ -20,7 +19,7 @@ import sqlalchemy as sa
 
 from tests.chaos import failpoints
 from tests.chaos.cluster import Cluster
-from tests.chaos.hosts import ROOT, Actor, Host, build_clock
+from tests.chaos.hosts import ROOT, Actor, Host, build_clock, environment_of
 from tests.chaos.job import GROUPS, PRODUCER_GROUPS, ChaosJob
 from tests.chaos.truth import make_tables
 from tests.services.pgbouncer import PgBouncer
@@ -153,10 +152,11 @@ class World(Stacked):
 
     def upgrade_tables(self, release: Path, url: str = "") -> None:
         """Migrates all three trees of tables, as a deployment does it: in a process of the release."""
-        environment = {**os.environ, "PYTHONPATH": str(release)}
         for tree in ("outbox", "inbox", "ledger"):
             command = [sys.executable, "-m", "reconciler", "db", "upgrade", tree, "--url", url or self.job.database_url]
-            subprocess.run(command, cwd=release, env=environment, check=True, capture_output=True, timeout=60)
+            subprocess.run(
+                command, cwd=release, env=environment_of(release), check=True, capture_output=True, timeout=60
+            )
 
     # ----------------------------------------------------------------- actors
 
