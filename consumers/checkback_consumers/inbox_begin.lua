@@ -2,7 +2,7 @@
 --
 -- KEYS: the message's hash
 -- ARGV: 1 token of the process, 2 its lease in ms, 3 digest, 4 unique key, 5 topic
--- Answers: {'mine'}; {'busy'}; {'done', digest, unique key, topic or nil where an older release marked it}
+-- Answers: {'mine'}; {'busy'}; {'done', digest, unique key, topic}
 
 local message, token = KEYS[1], ARGV[1]
 local state = redis.call('HGET', message, 'state')

@@ -99,9 +99,8 @@ class RedisInbox:
             raise TransientError(f"{entry.unique_key} is being handled by another process")
         if state != "done":
             return InboxAnswer.NEW
-        # A mark of an older release has no topic.
-        topic = entry.topic if answer[3] is None else _text(answer[3])
-        return self._duplicate(entry, stored_digest=bytes(answer[1]), stored_key=_text(answer[2]), topic=topic)
+        digest, key, topic = answer[1:]
+        return self._duplicate(entry, stored_digest=bytes(digest), stored_key=_text(key), topic=_text(topic))
 
     def _begin_former(self, former: InboxEntry, token: str) -> InboxAnswer | None:
         """Not NEW if a release up to 0.2.0 has marked the effect under the name that it knows. None: the mark is that

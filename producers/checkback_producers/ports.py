@@ -49,7 +49,7 @@ class CheckedHalf:
     born_timestamp_ms: int
     #: Property TRANSACTION_CHECK_TIMES: rounds of the broker, this one included; 0 without the property.
     check_times: int
-    #: Property RECONCILER_OUTBOX: the half's mark. None: a Java member, an older plug-in or one without an outbox.
+    #: Property RECONCILER_OUTBOX: the half's mark. None: a Java member, or a plug-in without an outbox.
     outbox_mark: str | None
 
 

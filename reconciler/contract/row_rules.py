@@ -95,7 +95,7 @@ def brokers_of(text: str | bytes) -> frozenset[str]:
 def use_text(brokers: Iterable[str], redis: str) -> str:
     """What a use of an environment keeps: its brokers and its Redis, in one JSON list.
 
-    In one list, since processes of an earlier release write it without a Redis, and must not leave that of another one.
+    In one list, so that a process that writes no Redis leaves none of another one.
     """
     return json.dumps(sorted(brokers) + ([_REDIS + redis] if redis else []))
 

@@ -122,7 +122,7 @@ class EffectEvidence:
 
 
 def named_outboxes(halves: Lookup[StoredMessage], *, topic: str) -> tuple[NamedOutbox, ...]:
-    """What the halves of a key say; one without a mark (an older plug-in, another client) says nothing."""
+    """What the halves of a key say; one without a mark (another client's) says nothing."""
     marked = [(half.properties.get(OUTBOX_MARK), half) for half in halves.records if half.real_topic == topic]
     return tuple(
         NamedOutbox(

@@ -112,7 +112,7 @@ def _floor_of(lines: str) -> dict[str, int]:
     words = lines.split("\n") if lines else []
     queues, offsets = words[::2], words[1::2]
     if len(queues) != len(offsets) or not all(map(_is_number, offsets)):
-        return {}  # an older release wrote down a queue whose name holds a line end
+        return {}  # not as rounds write it
     return {queue: int(offset) for queue, offset in zip(queues, offsets, strict=True)}
 
 

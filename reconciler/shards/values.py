@@ -48,7 +48,7 @@ def generation_of(shard: Shard, answer: Any) -> int:
 
 
 def round_time_of(answer: Any, *, generation: int) -> int | None:
-    """Time in ms of the round with that number. None: the last round has another number, or an older release ran it."""
+    """Time in ms of the round with that number. None: the last round has another number, or Redis lost it."""
     number, _, at_ms = text_of(answer or "").partition(" ")
     return int(at_ms) if number == str(generation) and at_ms.isascii() and at_ms.isdigit() else None
 

@@ -43,7 +43,7 @@ class RoundDone:
     #: What proves them, of the queues for which it was known.
     floor_proofs: Mapping[str, QueueProof] = field(default_factory=dict, compare=False)
     #: The time that keys first seen by this round get: at_ms, unless Redis' clock is far behind earlier rounds. None:
-    #: an older release stored the round.
+    #: the round is the ledger's, which does not keep it.
     clock_ms: int | None = field(default=None, compare=False)
 
 
@@ -55,7 +55,7 @@ class ShardState:
     epoch: str | None
     generation: int
     now_ms: int
-    #: at_ms of the newest round of this memory. None: it has none, or an older release ran it.
+    #: at_ms of the newest round of this memory. None: it has none, or Redis lost it.
     round_at_ms: int | None = None
 
     def has_undone(self, last: RoundDone) -> bool:

@@ -210,7 +210,7 @@ def test_a_round_is_no_older_than_a_pending_key_whatever_the_clock_says(shards: 
     assert memory.take_round(OF, epoch=epoch, not_before_ms=ahead) is not None
     shards.date(OF, keys(1), first_seen_ms=ahead)
     if isinstance(shards, InRedis):
-        shards.client.delete(ShardKeys(OF).covered)  # as an older release leaves it
+        shards.client.delete(ShardKeys(OF).covered)  # Redis lost it
     shards.announce(OF, keys(2), following=2)
     done = shards.memory.take_round(OF, epoch=epoch)
     assert done is not None

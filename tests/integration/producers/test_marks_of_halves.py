@@ -58,7 +58,7 @@ def test_a_half_of_a_java_member_of_the_group_is_left_to_java(world: World) -> N
     producer = world.producer()
     assert producer.check_answerer.answer(checked(key, check_times=15)) is Outcome.UNKNOWN
     assert world.state(key) is None
-    world.insert_row(key)  # recorded by an older release, whose halves have no mark
+    world.insert_row(key)  # by another client, whose halves have no mark
     assert producer.check_answerer.answer(checked(key, check_times=15)) is Outcome.COMMIT
 
 

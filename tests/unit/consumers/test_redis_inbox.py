@@ -96,9 +96,6 @@ def test_a_business_id_of_two_topics_swallows_no_message(client: fakeredis.FakeR
     assert wrapped.apply(order) is InboxAnswer.NEW
     with pytest.raises(InvalidValue, match=f"a message of topic {order.topic} has it"):
         wrapped.apply(payment)
-    (key,) = client.keys("*")
-    client.hdel(key, "topic")  # as an older release left it
-    assert wrapped.apply(payment) is InboxAnswer.DUPLICATE_BUSINESS
     assert len(business.effects) == 1
 
 

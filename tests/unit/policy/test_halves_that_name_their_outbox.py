@@ -123,7 +123,7 @@ def test_what_the_outbox_shows_at_last_decides(shows: str) -> None:
 @pytest.mark.parametrize(
     ("mark", "group"),
     [
-        ("", PRODUCER_GROUP),  # an older plug-in, a Java member
+        ("", PRODUCER_GROUP),  # a Java member
         ("outbox-of-strangers", "strangers"),  # neither the group nor the outbox is of this configuration
     ],
 )
