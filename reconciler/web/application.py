@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from http import HTTPStatus
+from urllib.parse import parse_qs
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -34,6 +35,11 @@ logger = logging.getLogger(__name__)
 #: A client's own X-Request-ID is taken if it is this plain.
 REQUEST_ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 REQUEST_ID_LENGTH_MAX = 64
+#: Of everything that is read on the event loop, before any check: what a page or a program of ours sends has a tenth.
+QUERY_BYTES_MAX = 16_384
+QUERY_FIELDS_MAX = 500
+HEADERS_MAX = 100
+COOKIE_BYTES_MAX = 8_192
 #: A bulk selection of some ten thousand keys.
 BODY_BYTES_MAX = 1 << 20
 BODY_SECONDS_MAX = 30.0
@@ -94,6 +100,7 @@ class _Endpoint:
         route = self._by_method["GET" if request.method == "HEAD" else request.method]
         wanted = _request_of(self._services, request)
         try:
+            _require_bounds(scope)
             wanted = replace(wanted, body=await _body_of(request))
         except WebRefusal as refusal:
             answer = _unserved(self._services, wanted, refusal, route.surface)
@@ -168,7 +175,24 @@ def _told(services: WebServices, request: WebRequest, refusal: WebRefusal, surfa
     return problem_response(refusal, request_id=request.request_id)
 
 
+def _require_bounds(scope: Scope) -> None:
+    """Raises WebRefusal where query, headers or cookies are longer than any that is meant to be read."""
+    if len(scope["query_string"]) > QUERY_BYTES_MAX or scope["query_string"].count(b"&") >= QUERY_FIELDS_MAX:
+        detail = f"the query has more than {QUERY_BYTES_MAX} bytes or {QUERY_FIELDS_MAX} fields"
+        raise WebRefusal(HTTPStatus.REQUEST_URI_TOO_LONG, detail)
+    cookies = sum(len(value) for name, value in scope["headers"] if name == b"cookie")
+    if len(scope["headers"]) > HEADERS_MAX or cookies > COOKIE_BYTES_MAX:
+        detail = f"there are more than {HEADERS_MAX} headers, or {COOKIE_BYTES_MAX} bytes of cookies"
+        raise WebRefusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, detail)
+
+
 def _request_of(services: WebServices, request: Request) -> WebRequest:
+    """Beyond its bounds a request has neither query nor cookies, and of its headers the first ones."""
+    try:
+        _require_bounds(request.scope)
+    except WebRefusal:
+        bare = {**request.scope, "query_string": b"", "headers": _few_headers(request.scope)}
+        request = Request(bare)
     return WebRequest(
         method=request.method,
         path=request.url.path.removeprefix(services.prefix),
@@ -176,9 +200,13 @@ def _request_of(services: WebServices, request: Request) -> WebRequest:
         request_id=_request_id(request.headers.get("x-request-id", "")),
         peer=request.client.host if request.client is not None else "",
         parts={name: str(value) for name, value in request.path_params.items()},
-        query={name: request.query_params.getlist(name) for name in request.query_params},
+        query=parse_qs(request.scope["query_string"].decode("latin-1"), keep_blank_values=True),
         cookies=request.cookies,
     )
+
+
+def _few_headers(scope: Scope) -> list[tuple[bytes, bytes]]:
+    return [(name, value) for name, value in scope["headers"] if name != b"cookie"][:HEADERS_MAX]
 
 
 def _headers_of(request: Request) -> dict[str, str]:

@@ -85,7 +85,7 @@ class WebResponse:
 
 
 #: Python 3.13 has the names of RFC 9110 for these. A title is the same whatever Python writes it.
-_TITLES = {413: "Request Entity Too Large", 422: "Unprocessable Entity"}
+_TITLES = {413: "Request Entity Too Large", 414: "URI Too Long", 422: "Unprocessable Entity"}
 
 
 def title_of(status: HTTPStatus) -> str:

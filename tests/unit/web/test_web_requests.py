@@ -149,6 +149,27 @@ def test_a_request_id_that_is_not_plain_is_not_repeated(server: Server, prefix: 
     assert len(told["x-request-id"]) == 16
 
 
+@pytest.mark.parametrize("path", ["/livez", "/login", "/api/v1/status", "/nothing"])
+@pytest.mark.parametrize(
+    ("query", "headers", "status"),
+    [
+        ("?" + "&".join(f"a{n}" for n in range(501)), {}, 414),
+        ("?a=" + "x" * 16_384, {}, 414),
+        ("", {f"x-{n}": "1" for n in range(99)}, 431),
+        ("", {"Cookie": '"' + "\\" * 8_192}, 431),
+    ],
+    ids=["names", "text", "headers", "cookies"],
+)
+def test_a_request_without_bounds_is_refused_before_anything_of_it_is_read(
+    server: Server, prefix: str, path: str, query: str, headers: dict[str, str], status: int
+) -> None:
+    found, told, _ = server.get(prefix + path + query, headers=headers)
+    assert found == (404 if path == "/nothing" else status)
+    assert "content-security-policy" in told
+    at_the_bound = "?" + "&".join(f"a{n}" for n in range(500))
+    assert server.get(prefix + "/livez" + at_the_bound)[0] == 200
+
+
 def test_what_is_not_there_is_told_in_the_form_of_the_surface(server: Server, prefix: str) -> None:
     code, told, text = server.get(f"{prefix}/api/v1/nothing")
     assert (code, told["content-type"]) == (404, PROBLEM_JSON)
