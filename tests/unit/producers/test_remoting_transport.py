@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -43,6 +44,30 @@ def instance(cluster: ScriptedCluster) -> Iterator[ClientInstance]:
 def takes(broker: ScriptedBroker) -> None:
     fields = {"msgId": encode_offset_message_id("127.0.0.1", 1, 5_000), "queueId": "3", "queueOffset": "1"}
     broker.on(RequestCode.SEND_MESSAGE_V2, lambda request: broker.success(request, fields))
+
+
+def test_an_end_names_the_half_by_all_that_its_broker_said(cluster: ScriptedCluster, instance: ClientInstance) -> None:
+    """A proxy finds the half's broker by its transaction id alone, a broker by the offsets."""
+    stored = {"msgId": encode_offset_message_id("127.0.0.1", 1, 5_000), "queueId": "3", "queueOffset": "7"}
+    for broker in cluster.brokers:
+        cluster.name_server.place("ORDERS", broker)
+        broker.on(RequestCode.SEND_MESSAGE_V2, partial(broker.success, fields=stored | {"transactionId": "T-7"}))
+        broker.on(RequestCode.END_TRANSACTION, broker.success)
+    halves = RemotingHalves(GROUP, instance)
+    halves.start(lambda _: Outcome.UNKNOWN)
+    half = halves.send_half(message())
+    assert halves.end(half, Outcome.COMMIT).outcome is EndOutcome.DONE
+    halves.shutdown()
+    (end,) = (one for broker in cluster.brokers for one in broker.asked if one.code == RequestCode.END_TRANSACTION)
+    assert end.fields == {
+        "producerGroup": GROUP,
+        "tranStateTableOffset": "7",
+        "commitLogOffset": "5000",
+        "commitOrRollback": "8",
+        "fromTransactionCheck": "false",
+        "msgId": half.unique_key,
+        "transactionId": "T-7",
+    }
 
 
 def refuses(broker: ScriptedBroker) -> None:

@@ -1,13 +1,17 @@
-"""Pages of a walk that are too slow are read in pieces, and no row is left out or read twice."""
+"""What is too slow is asked for in pieces, pages of a walk and look-ups; no row is left out or read twice."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from reconciler.errors import StatementTooSlow
+from reconciler.sql import tables
 from reconciler.sql.timely_pages import TimelyPages
+from reconciler.sql.witness_database import DatabaseRole, WitnessDatabase
 
 
 class Rows:
@@ -61,3 +65,30 @@ def test_a_database_that_is_too_slow_for_a_few_rows_is_given_up_after_some_halve
     with pytest.raises(StatementTooSlow):
         page(TimelyPages(), rows, 1)
     assert rows.asked == [1]
+
+
+class Witness(WitnessDatabase):
+    """A statement over more than `keys_in_time` keys takes too long."""
+
+    def __init__(self, keys_in_time: int) -> None:
+        super().__init__(sa.create_engine("sqlite://"), tables.outbox)
+        self.keys_in_time = keys_in_time
+        self.asked: list[int] = []
+
+    def _probe_page(
+        self, query: sa.Select[Any], column: sa.Column[str], keys: Sequence[str]
+    ) -> tuple[DatabaseRole, list[sa.Row[Any]]]:
+        self.asked.append(len(keys))
+        if len(keys) > self.keys_in_time:
+            raise StatementTooSlow("it was ended")
+        return DatabaseRole(is_primary=True, identity=None), []
+
+
+def test_the_next_look_up_begins_as_small_as_was_in_time_and_then_they_grow() -> None:
+    witness = Witness(keys_in_time=5)
+    asked = []
+    for keys_in_time in (5, 5, 16, 16, 16):
+        witness.keys_in_time, witness.asked = keys_in_time, []
+        witness.probe(sa.select(tables.outbox), tables.outbox.c.unique_key, [f"{number:032X}" for number in range(16)])
+        asked.append(witness.asked)
+    assert asked == [[16, 8, *[4] * 4], [4] * 4, [8] * 2, [16], [16]]

@@ -495,6 +495,21 @@ def test_a_hold_that_another_person_places_between_the_look_and_the_lift_stays(
     assert list(holds.active(environment)) == ["ORDERS"]
 
 
+def test_a_hold_that_another_person_lifts_between_the_look_and_the_lift_counts_as_lifted_by_that_person(
+    post: Post, services: WebServices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holds, environment = services.connections.ledger.holds, services.settings.environment
+
+    def lift() -> None:
+        holds.lift(environment, "ORDERS", HoldKind.HOLD)
+
+    post("holds", {"topic": "ORDERS", "reason": "drill"})
+    before_write(services, 3, lift, monkeypatch)
+    answer = told(post("holds/{topic}/lift", {}, topic="ORDERS"))
+    assert (answer["lifted"], list(holds.active(environment))) == ([], [])
+    assert "was not on hold" in str(actions(services)[-1])
+
+
 def test_a_breaker_that_opened_for_another_storm_is_closed_by_who_saw_the_first(
     post: Post, services: WebServices
 ) -> None:
