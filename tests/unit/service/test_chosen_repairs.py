@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,8 @@ from tests.unit.service.test_business_ids import key, written
 ROOT = Path(__file__).parents[3]
 Loss = tuple[str, str, str]
 KEYS = [key(number) for number in range(4)]
+#: Open, and no loss: nothing repairs it unless it is named.
+UNKNOWN_KEY = key(8)
 #: Topic, group and key.
 LOSSES: set[Loss] = {
     ("ORDERS", "billing", KEYS[0]),
@@ -56,7 +59,7 @@ def chosen(topic: str | None, group: str | None, named: Sequence[str]) -> list[L
 
 @pytest.fixture
 def connections(tmp_path: Path) -> Iterator[Connections]:
-    """The outbox has all keys; each subscription has lost its own."""
+    """The outbox has all keys; each subscription has lost its own, and has one of which nothing is known yet."""
     ledger, outbox = f"sqlite:///{tmp_path}/ledger.db", f"sqlite:///{tmp_path}/outbox.db"
     engine = open_engine(ledger)
     ledger_metadata.create_all(engine)
@@ -80,6 +83,7 @@ def connections(tmp_path: Path) -> Iterator[Connections]:
                 )
                 for _, _, unique_key in chosen(topic, group, ())
             ]  # fmt: skip
+            losses.append(replace(losses[0], unique_key=UNKNOWN_KEY, verdict=Verdict.UNKNOWN))
             opened.ledger.candidates.record(Shard(subscription=of, number=0), losses)
         yield opened
 
