@@ -33,13 +33,18 @@ def _missing_effect(world: World) -> str:
                 and world.is_committed(key)
                 and world.owes(group, key)
                 and not world.is_told(group, key)
-                and not waits_for_a_clock(world, key)
+                and not (_is_open(world, group, key) and waits_for_a_clock(world, key))
             ):
                 return f"{key} has no effect in {group}"
         for key in inbox.doubled():
             if not world.is_double_told(group, key):
                 return f"{key} has two effects in {group}"
     return ""
+
+
+def _is_open(world: World, group: str, key: str) -> bool:
+    row = world.candidate(group, key)
+    return row is None or row.state is CandidateState.OPEN
 
 
 def _waiting(world: World) -> set[bytes]:
