@@ -138,7 +138,7 @@ class MailChannel:
 
     def _answered(self, error: smtplib.SMTPResponseException) -> ChannelAway | ChannelRefused:
         found = self._told(f"the mail server answered {error.smtp_code} {_decoded(error.smtp_error)}")
-        if not 500 <= error.smtp_code < 600:
+        if error.smtp_code < 500:
             return ChannelAway(found)
         remedy = f"compare url, sender and recipients of notifier {self._name} with what the server wants"
         if isinstance(error, smtplib.SMTPAuthenticationError):

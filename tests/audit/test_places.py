@@ -50,6 +50,8 @@ def test_a_url_where_a_local_path_is_needed_never_becomes_a_folder(
     [
         ("--evidence", "s3a://audits/day", "write s3://audits/day"),
         ("--history", "s3n://audits/day", "write s3://audits/day"),
+        ("--history", "wasb://box@account/day", "write abfs://box@account/day"),
+        ("--history", "wasbs://box@account/day", "write abfss://box@account/day"),
         ("--history", "ftp://host/history", "none of the file systems that are read"),
     ],
 )

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reconciler.errors import BrokerUnavailable
+from reconciler.rocketmq.client.routes import MessageQueue, Routes
+from reconciler.rocketmq.consumer.assignment import Assignment
+from reconciler.rocketmq.consumer.process_queue import CacheLimits
+from reconciler.rocketmq.consumer.queue_offsets import GroupOffsets
 from reconciler.rocketmq.consumer.rebalance import allocate_averagely, java_order
 
 
@@ -46,3 +53,34 @@ def test_client_ids_are_ordered_by_utf16_units_as_java_does() -> None:
     beyond, private = "\U0001f600", "\uffee"
     assert sorted([private, beyond]) == [private, beyond]
     assert sorted([private, beyond], key=java_order) == [beyond, private]
+
+
+class _HalfAway:
+    """Routes and offsets of three topics; the first topic has no route, and the first queue of each has no offset."""
+
+    def read_queues(self, topic: str) -> list[MessageQueue]:
+        if topic == "A":
+            raise BrokerUnavailable("no route")
+        return [MessageQueue(topic=topic, broker_name="b", queue_id=number) for number in range(3)]
+
+    def start_of(self, queue: MessageQueue) -> int:
+        if queue.queue_id == 0:
+            raise BrokerUnavailable("no offset")
+        return 7
+
+
+def test_what_one_topic_or_queue_waits_for_keeps_no_other_one_waiting() -> None:
+    away = _HalfAway()
+    assignment = Assignment(
+        cast("Routes", away),
+        cast("GroupOffsets", away),
+        client_id="a",
+        limits=CacheLimits(),
+        members=lambda _topic: ["a"],
+        locks=None,
+        on_gained=lambda _held: None,
+        on_lost=lambda _held: None,
+    )
+    assert not assignment.rebalance(["A", "B", "C"]), "to be tried again soon"
+    held = [(one.queue.topic, one.queue.queue_id) for one in assignment.queues()]
+    assert held == [("B", 1), ("B", 2), ("C", 1), ("C", 2)]
