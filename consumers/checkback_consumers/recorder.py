@@ -241,10 +241,7 @@ class CommitRecorder:
 
         False: not yet, or not at all; while Redis is away that is said at once.
         """
-        batch = self._add(topic, (unique_key,), waits=True)
-        if batch is None or batch.is_held:
-            return False
-        return self._clock.wait(batch.done, self._wait_seconds) and topic not in batch.missed_topics
+        return self.record_many(topic, (unique_key,), wait=True)
 
     def record_many(self, topic: str, unique_keys: Sequence[str], *, wait: bool = False) -> bool:
         """Adds keys in bulk; waits for their batch only if asked to. False: some were missed, or not done in time."""
