@@ -19,6 +19,7 @@ from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.producer.ending import EndDecision, EndRequest, EndStatus, end_transaction
 from reconciler.rocketmq.wire.access_refusal import access_refusal
+from reconciler.rocketmq.wire.access_rights import acl_demands
 from reconciler.rocketmq.wire.acl import AclCredentials, RequestSigner
 from reconciler.rocketmq.wire.codes import RequestCode, retry_topic
 from reconciler.rocketmq.wire.frame import Command
@@ -67,6 +68,35 @@ def test_each_refusal_names_what_is_lacking(
         assert caught.value.lacking is lacking
         assert SECRET not in str(caught.value)
         assert "another-secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("code", "fields", "demanded"),
+    [
+        (RequestCode.SEND_MESSAGE, {"topic": "T"}, ["PUB on topic T"]),
+        (RequestCode.SEND_MESSAGE_V2, {"b": "T"}, ["PUB on topic T"]),
+        (RequestCode.SEND_MESSAGE, {"topic": "%RETRY%G", "group": "G"}, ["SUB on group G"]),
+        (RequestCode.SEND_MESSAGE_V2, {"b": "%RETRY%G", "a": "G"}, ["SUB on group G"]),
+        (RequestCode.CONSUMER_SEND_MSG_BACK, {"group": "G"}, ["SUB on group G"]),
+        (RequestCode.PULL_MESSAGE, {"topic": "T", "consumerGroup": "G"}, ["SUB on topic T", "SUB on group G"]),
+        (RequestCode.QUERY_MESSAGE, {"topic": "T"}, ["SUB on topic T"]),
+        (RequestCode.UNREGISTER_CLIENT, {"producerGroup": "P"}, []),
+        (RequestCode.UNREGISTER_CLIENT, {"consumerGroup": "G"}, ["SUB on group G"]),
+        (RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "G"}, ["SUB on group G"]),
+        (
+            RequestCode.UPDATE_CONSUMER_OFFSET,
+            {"topic": "T", "consumerGroup": "G"},
+            ["SUB on group G", "SUB on topic T"],
+        ),
+        (RequestCode.UPDATE_BROKER_CONFIG, {}, ["admin: true"]),
+        (RequestCode.QUERY_CONSUMER_OFFSET, {"topic": "T", "consumerGroup": "G"}, []),
+    ],
+)
+def test_what_acl_demands_names_the_topic_and_the_group(
+    code: RequestCode, fields: dict[str, str], demanded: list[str]
+) -> None:
+    """PlainAccessResource.parse of 4.9.7."""
+    assert [str(demand) for demand in acl_demands(code, fields, b"")] == demanded
 
 
 @pytest.mark.parametrize("family", FAMILIES)

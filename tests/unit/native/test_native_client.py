@@ -196,3 +196,19 @@ def _raising(error: BaseException) -> Any:
         raise error
 
     return call
+
+
+def test_a_child_after_fork_neither_starts_nor_calls_nor_shuts_down_what_its_parent_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[str] = []
+    made = SimpleNamespace(start=lambda: calls.append("start"), shutdown=lambda: calls.append("shutdown"))
+    new, running = NativeObject(made, "producer new"), NativeObject(made, "producer old")
+    running.start()
+    monkeypatch.setattr(native_client, "os", SimpleNamespace(getpid=lambda: -1))
+    with pytest.raises(UsageError, match="made by process"):
+        new.start()
+    with pytest.raises(UsageError, match="before a fork"), running.used():
+        pass
+    assert running.shutdown()
+    assert calls == ["start"]
