@@ -48,7 +48,9 @@ def test_it_says_that_it_is_weaker(client: fakeredis.FakeRedis, caplog: pytest.L
     assert inbox.is_weaker
     assert "WEAKER" in caplog.text
     assert transactional_handler(inbox, group="mail")(Business()).is_weaker
-    assert not SqlInbox(lambda: None).is_weaker
+    in_sql = SqlInbox(lambda: None)
+    assert not in_sql.is_weaker
+    assert not transactional_handler(in_sql, group="mail")(Business()).is_weaker
 
 
 def test_a_redelivery_has_no_second_effect_and_is_recorded_again(client: fakeredis.FakeRedis) -> None:

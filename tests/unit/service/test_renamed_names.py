@@ -12,14 +12,14 @@ import sqlalchemy as sa
 
 from checkback_producers.outbox import SqlOutbox
 from reconciler.commands.doctor.producer_groups import check_producer_groups
-from reconciler.commands.renamed_groups import renames
+from reconciler.commands.renamed_groups import Renames, renames
 from reconciler.commands.status.standstill import before_since
 from reconciler.commands.status.unswept import unswept
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.ledger.sql_ledger import SqlLedger
-from reconciler.policy.ports import Intent, LedgerFilter, VerdictCount, Verification
+from reconciler.policy.ports import Intent, LedgerFilter, OperatorAction, VerdictCount, Verification
 from reconciler.settings.file import load_settings
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine
@@ -201,3 +201,26 @@ def test_what_a_rename_closed_under_a_name_that_the_settings_lack_is_not_told_as
     )  # fmt: skip
     assert before_since([closed], {new: None}) == []
     assert len(before_since([closed], {old: None})) == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "ended_at_ms", "told"),
+    [
+        ("a", "b", 9, None),  # the same one again, which goes on where it stopped
+        ("a", "b", None, None),
+        ("a", "c", 9, "a is b by a rename"),
+        ("a", "c", None, "the rename of a to b has no end"),
+        ("b", "c", 9, None),
+        ("c", "b", None, "the rename of a to b has no end"),
+        ("c", "d", None, None),
+    ],
+)
+def test_another_rename_of_a_name_is_in_the_way_and_the_same_one_is_not(
+    old: str, new: str, ended_at_ms: int | None, told: str | None
+) -> None:
+    intent = Intent(by="anna", command="group rename", topic=None, group="a", detail="a becomes b")
+    act = OperatorAction(action_id="1", intent=intent, started_at_ms=1, ended_at_ms=ended_at_ms)
+    known = Renames(retired=frozenset(), unfinished=frozenset(), newest={"a": act, "b": act})
+    found = list(known.in_the_way_of(old, new))
+    assert len(found) == (told is not None)
+    assert (told or "") in "".join(found)

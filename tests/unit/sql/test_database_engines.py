@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
+import tomllib
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -20,12 +21,14 @@ from reconciler.sql.engines import (
     close_engine,
     database_now_ms,
     driver_error,
+    missing_driver,
     now_ms,
     open_engine,
     reading,
     writing,
 )
 from reconciler.sql.tables import inbox, inbox_metadata
+from tests.import_path import ROOT
 from tests.polling import eventually
 
 
@@ -353,6 +356,18 @@ def test_a_malformed_url_is_refused_without_being_repeated(url: str) -> None:
     with pytest.raises(InvalidValue) as raised:
         open_engine(url)
     assert "s3cret" not in "".join(traceback.format_exception(raised.value))
+
+
+@pytest.mark.parametrize(("scheme", "extra"), [("postgresql", "postgres"), ("mysql", "mysql"), ("mariadb", "mysql")])
+def test_a_driver_that_is_missing_is_named_with_the_extra_that_brings_it(
+    scheme: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reconciler.sql.engines.find_spec", lambda _package: None)
+    told = missing_driver(f"{scheme}://u:p@h/db")
+    assert told is not None
+    assert told.endswith(f"pip install 'checkback-reconciler[{extra}]'")
+    offered = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert extra in offered
 
 
 @pytest.mark.parametrize("url", ["oracle://h/db", "nosuchdialect://h/db"])
