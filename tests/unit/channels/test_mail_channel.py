@@ -168,6 +168,11 @@ def test_what_passes_is_tried_again(server: MailServer, command: str, answer: st
     assert not server.mails
 
 
+def test_recipients_of_whom_one_is_unknown_and_the_others_are_put_off_are_for_a_person(server: MailServer) -> None:
+    server.answers |= {"rcpt ops@example.com": "450 greylisted", "rcpt oncall@example.com": "550 no such user"}
+    assert "correct recipients of notifier mail" in refusal(starttls_url(server)).remedy
+
+
 @pytest.mark.parametrize("answer", ["550 no such user", "450 greylisted"])
 def test_a_refused_recipient_does_not_bring_the_others_the_mail_again(server: MailServer, answer: str) -> None:
     server.answers["rcpt ops@example.com"] = f"{answer}\x1b[2J p%ss/w0rd"

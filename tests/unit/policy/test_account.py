@@ -16,6 +16,7 @@ from reconciler.policy.account import (
     NO_READER,
     PERSON,
     SWEPT_LAST,
+    TURN_MS,
     Account,
     Link,
     OrphanRow,
@@ -30,6 +31,7 @@ from reconciler.policy.account import (
     outbox_link,
     queue_link,
     rounds_link,
+    shards_that_differ,
     summary_of,
     unheard_link,
     verdicts_link,
@@ -260,6 +262,23 @@ def test_a_shard_that_no_process_runs_does_not_hide_behind_the_others() -> None:
     assert link.until_ms is None
     assert said(link.cause).startswith("shards 1, 3 never had a round")
     assert rounds_link([stored(0, 1)], shards=2, asked_ms=NOW_MS).until_ms == NOW_MS, "the first turn is under way"
+
+
+@pytest.mark.parametrize(
+    ("rounds", "differs"),
+    [
+        pytest.param([(0, 5, 0), (1, 5, 0)], None, id="the same"),
+        pytest.param([(0, 5, 0), (1, 5, 0), (2, 5, 0)], 3, id="one more"),
+        pytest.param([(0, 5, 0), (1, 5, 0), (2, 5, TURN_MS)], None, id="one more, a turn ago"),
+        pytest.param([(0, 2, 0)], 1, id="one less"),
+        pytest.param([(0, 1, 0)], None, id="one less, in the first turn"),
+    ],
+)
+def test_the_number_of_shards_is_told_that_other_settings_ran_rounds_with(
+    rounds: list[tuple[int, int, int]], differs: int | None
+) -> None:
+    seen = [stored(number, generation, at_ms=NOW_MS - ago_ms) for number, generation, ago_ms in rounds]
+    assert shards_that_differ(seen, 2) == differs
 
 
 @pytest.mark.parametrize(

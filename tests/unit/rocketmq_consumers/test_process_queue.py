@@ -147,6 +147,14 @@ def test_a_seek_voids_what_was_pulled_before_it() -> None:
     assert (queue.state().messages, queue.state().bytes) == (0, 0), "bytes that stay would fill the queue for ever"
 
 
+def test_what_was_done_before_a_seek_back_is_not_done_after_it() -> None:
+    queue = ProcessQueue(QUEUE, start_offset=0)
+    queue.done(pulled(queue, 0, 1)[1:], era=queue.era)
+    queue.seek(0)
+    queue.done(pulled(queue, 0, 1)[:1], era=queue.era)
+    assert queue.committable() == 1
+
+
 def test_a_late_reply_does_not_end_the_pull_that_began_after_the_seek() -> None:
     queue = ProcessQueue(QUEUE, start_offset=0)
     old = queue.begin_pull()
