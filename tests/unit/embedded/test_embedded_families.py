@@ -160,6 +160,9 @@ def test_topics_groups_and_statistics_for_administrators() -> None:
             (0, 0),
             (1, message.store_timestamp_ms),
         ]
+        client.call(15, consumerGroup="D", topic="Other", queueId=0, commitOffset=0)
+        assert body_of(client.call(343, group="C"))["topicList"] == ["Made"]
+        assert body_of(client.call(300, topic="Made"))["groupList"] == ["C"]
         consumed = body_of(client.call(208, consumerGroup="C"))["offsetTable"]
         assert sorted((value["brokerOffset"], value["consumerOffset"]) for value in consumed.values()) == [
             (0, 0),

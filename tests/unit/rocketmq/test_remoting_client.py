@@ -67,6 +67,20 @@ def test_an_ipv6_peer_is_reached() -> None:
         assert client.request(peer.address, _ask()).code == 0
 
 
+@pytest.mark.parametrize("seconds", [0.25, 3.0])
+def test_a_connection_is_waited_for_as_long_as_was_said(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+
+    def late(_address: object, timeout: float) -> socket.socket:
+        waited.append(timeout)
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr(socket, "create_connection", late)
+    with RemotingClient(connect_timeout_seconds=seconds) as client, pytest.raises(BrokerUnavailable, match="timed out"):
+        client.request("192.0.2.1:10911", _ask())
+    assert waited == [pytest.approx(seconds)]
+
+
 def test_an_address_that_is_none_is_refused() -> None:
     with RemotingClient() as client, pytest.raises(InvalidValue):
         client.request("nowhere", _ask())

@@ -144,6 +144,29 @@ def test_the_document_is_no_openapi() -> None:
     OpenAPIV31SpecValidator(document()).validate()
 
 
+def schemas_in(node: object, *, is_schema: bool = False) -> Iterator[Mapping[str, Any]]:
+    """Every schema below: what is under `schema`, and what that is made of."""
+    if isinstance(node, list):
+        for one in node:
+            yield from schemas_in(one, is_schema=is_schema)
+    elif isinstance(node, dict):
+        if is_schema:
+            yield node
+        for name, value in node.items():
+            of_schema = is_schema and name in {"items", "anyOf", "oneOf", "allOf", "additionalProperties"}
+            if is_schema and name == "properties":
+                yield from schemas_in(list(value.values()), is_schema=True)
+            elif of_schema or name == "schema" or not is_schema:
+                yield from schemas_in(value, is_schema=of_schema or name == "schema")
+
+
+def test_a_reader_of_the_document_understands_every_word_of_its_schemas() -> None:
+    known = {*Draft202012Validator.VALIDATORS, "description", "title", "default", "examples"}
+    found = [{*schema} for schema in schemas_in(document())]
+    assert len(found) > 100
+    assert set().union(*found) <= known
+
+
 def test_every_get_of_the_api_has_an_answer_below() -> None:
     of_probes = {"/livez", "/readyz", "/metrics"}  # test_health.py
     assert set(WELL) | of_probes == {route.path for route in api_routes() if route.method == "GET"}
