@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from reconciler.contract.content_digest import digest_of_message
 from reconciler.contract.tables import OutboxState
+from reconciler.contract.urls import shown_url
 from reconciler.evidence.outbox import KEYS_MAX, SqlOutboxReader
 from reconciler.policy.commit_evidence import CommitSource
 from reconciler.policy.evidence import Presence
@@ -74,7 +75,9 @@ def test_absent_needs_an_answer_of_every_outbox(world: World, tmp_path: Path) ->
     assert "gone.db" in found[missing].reason
     reader.close()
     alone = reader_of(world.url)
-    assert alone.look_up(TOPIC, at(missing))[missing].is_absent
+    absent = alone.look_up(TOPIC, at(missing))[missing]
+    assert absent.is_absent
+    assert [answer.detail for answer in absent.answers] == [f"{shown_url(world.url)}: no row"]
     alone.close()
 
 
