@@ -96,7 +96,8 @@ def main(job_path: str, group: str, number: int) -> int:
             handler = transactional_handler(engine, group=name, topics=job.topic, recorder=deadly)(apply_effect)
         consumer = TransactionalConsumer(handler, name_servers=job.name_servers, offset_commit_interval_seconds=0.5)
         with consumer:
-            stop.wait()
+            while not stop.wait(1):  # without a time, a signal that comes just before the wait does not end it
+                pass
     engine.dispose()
     return 0
 

@@ -46,6 +46,7 @@ def main(job_path: str, group: str) -> int:
                 cursor.execute(WRITE_EFFECT, (group, message.unique_key, digest_of(message.body)))
 
         with TransactionalConsumer(apply, name_servers=job.name_servers, settings=replace(SETTINGS, batch_size=batch)):
-            stop.wait()
+            while not stop.wait(1):  # without a time, a signal that comes just before the wait does not end it
+                pass
     engine.dispose()
     return 0

@@ -78,7 +78,8 @@ def flood(connection: socket.socket, stop: threading.Event) -> None:
 
 def say_nothing(_connection: socket.socket, stop: threading.Event) -> None:
     """Takes what is sent, and is silent."""
-    stop.wait()
+    while not stop.wait(1):  # without a time, a signal that comes just before the wait does not end it
+        pass
 
 
 class TunnelProxy:
