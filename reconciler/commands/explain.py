@@ -13,12 +13,12 @@ from reconciler.contract.subscription import Subscription
 from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, StoredMessage
 from reconciler.policy.life_story import LifeStory, life_story_of
 from reconciler.policy.ports import WHENEVER_COMMITTED_MS, Horizon, KeyPlaces
-from reconciler.wiring.availability import ask_brokers, ask_databases, who_is_away
+from reconciler.wiring.availability import ask_brokers, ask_databases, facts_of_away
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.evidence import build_witnesses
 from reconciler.wiring.history import rows_of_key
 from reconciler.wiring.rounds import key_in_redis, topic_plans
-from reconciler.words import said
+from reconciler.words import said, said_and_coded
 
 UNHEARD = Code("explain.unheard", unique_key=Field.NAME)
 UNHEARD_BY_ANSWERING = Code("explain.unheard-by-answering", unique_key=Field.NAME)
@@ -29,7 +29,6 @@ TAKEN_AS_KEY_AND_OLDER = Code("explain.taken-as-key-and-older", unique_keys=Fiel
 TAKEN_AS_BUSINESS_ID = Code("explain.taken-as-business-id", unique_key=Field.NAME)
 OF_OTHER_TOPIC = Code("explain.of-other-topic", unique_key=Field.NAME, topic=Field.NAME)
 NOTE = Code("explain.note", text=Field.TEXT)
-AWAY = Code("explain.away", name=Field.NAME, why=Field.TEXT)
 #: Messages of one business id that are shown; each costs questions to every broker of its topic.
 STORIES_MAX = 10
 
@@ -100,8 +99,8 @@ def _note(line: str) -> Fact:
 
 def _lines(**named: Sequence[Fact]) -> dict[str, object]:
     """Each list as its sentences, and below `facts` as codes and fields."""
-    sentences: dict[str, object] = {name: [said(line) for line in lines] for name, lines in named.items()}
-    return sentences | {"facts": {name: [line.as_dict() for line in lines] for name, lines in named.items()}}
+    sentences, facts = said_and_coded(named)
+    return {**sentences, "facts": facts}
 
 
 def _story(story: LifeStory, **other: Sequence[Fact]) -> dict[str, object]:
@@ -166,8 +165,7 @@ class _Witnesses:
         self.plans = topic_plans(connections.settings)
         self._asked = build_witnesses(connections)
         self._connections = connections
-        away = who_is_away({**ask_databases(connections), **ask_brokers(connections)})
-        self._away = tuple(AWAY(name=name, why=str(why)) for name, why in away.items())
+        self._away = facts_of_away({**ask_databases(connections), **ask_brokers(connections)})
         #: A Redis that has not answered is not waited for again.
         self._redis_away: Lookup[KeyPlaces] | None = None
         #: One probe a topic proves absences for all its messages, which were named before.

@@ -72,7 +72,7 @@ def build_application(services: WebServices, routes: Iterable[WebRoute] = ROUTES
         below = request.url.path.removeprefix(services.prefix)
         surface = Surface.API if below.startswith("/api/") else Surface.PAGE
         refusal = WebRefusal(status, f"nothing is served for {request.method} here")
-        wanted = _request_of(services, request)
+        wanted = _request_of(services, request, is_bare=_beyond_bounds(request.scope) is not None)
         return _framework_response(_unserved(services, wanted, refusal, surface), wanted)
 
     return Starlette(
@@ -98,9 +98,11 @@ class _Endpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         route = self._by_method["GET" if request.method == "HEAD" else request.method]
-        wanted = _request_of(self._services, request)
+        refused = _beyond_bounds(scope)
+        wanted = _request_of(self._services, request, is_bare=refused is not None)
         try:
-            _require_bounds(scope)
+            if refused is not None:
+                raise refused
             wanted = replace(wanted, body=await _body_of(request))
         except WebRefusal as refusal:
             answer = _unserved(self._services, wanted, refusal, route.surface)
@@ -175,24 +177,23 @@ def _told(services: WebServices, request: WebRequest, refusal: WebRefusal, surfa
     return problem_response(refusal, request_id=request.request_id)
 
 
-def _require_bounds(scope: Scope) -> None:
-    """Raises WebRefusal where query, headers or cookies are longer than any that is meant to be read."""
+def _beyond_bounds(scope: Scope) -> WebRefusal | None:
+    """The refusal of a request whose query, headers or cookies are longer than any that is meant to be read."""
     if len(scope["query_string"]) > QUERY_BYTES_MAX or scope["query_string"].count(b"&") >= QUERY_FIELDS_MAX:
         detail = f"the query has more than {QUERY_BYTES_MAX} bytes or {QUERY_FIELDS_MAX} fields"
-        raise WebRefusal(HTTPStatus.REQUEST_URI_TOO_LONG, detail)
+        return WebRefusal(HTTPStatus.REQUEST_URI_TOO_LONG, detail)
     cookies = sum(len(value) for name, value in scope["headers"] if name == b"cookie")
     if len(scope["headers"]) > HEADERS_MAX or cookies > COOKIE_BYTES_MAX:
         detail = f"there are more than {HEADERS_MAX} headers, or {COOKIE_BYTES_MAX} bytes of cookies"
-        raise WebRefusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, detail)
+        return WebRefusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, detail)
+    return None
 
 
-def _request_of(services: WebServices, request: Request) -> WebRequest:
-    """Beyond its bounds a request has neither query nor cookies, and of its headers the first ones."""
-    try:
-        _require_bounds(request.scope)
-    except WebRefusal:
-        bare = {**request.scope, "query_string": b"", "headers": _few_headers(request.scope)}
-        request = Request(bare)
+def _request_of(services: WebServices, request: Request, *, is_bare: bool) -> WebRequest:
+    """`is_bare`: without query and cookies, and of its headers the first ones, for a request beyond its bounds."""
+    if is_bare:
+        headers = [(name, value) for name, value in request.scope["headers"] if name != b"cookie"][:HEADERS_MAX]
+        request = Request({**request.scope, "query_string": b"", "headers": headers})
     return WebRequest(
         method=request.method,
         path=request.url.path.removeprefix(services.prefix),
@@ -203,10 +204,6 @@ def _request_of(services: WebServices, request: Request) -> WebRequest:
         query=parse_qs(request.scope["query_string"].decode("latin-1"), keep_blank_values=True),
         cookies=request.cookies,
     )
-
-
-def _few_headers(scope: Scope) -> list[tuple[bytes, bytes]]:
-    return [(name, value) for name, value in scope["headers"] if name != b"cookie"][:HEADERS_MAX]
 
 
 def _headers_of(request: Request) -> dict[str, str]:

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import sqlalchemy as sa
 
+from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.secret import Secret
 from reconciler.errors import (
     BrokerRefused,
@@ -27,6 +28,8 @@ from reconciler.wiring.databases import inbox_databases, outbox_databases
 
 T = TypeVar("T")
 
+AWAY = Code("wiring.away", name=Field.NAME, why=Field.TEXT)
+
 #: Servers that a command asks at once.
 ASKED_AT_ONCE = 16
 REDIS_REMEDY = "start Redis, or correct redis.url (rediss:// or ssl=true where it takes TLS only)"
@@ -39,6 +42,16 @@ def who_is_away(asked: Mapping[str, Callable[[], object]]) -> dict[str, Transien
     """
     found = _side_by_side(asked, _why_away)
     return {name: why for name, why in found.items() if why is not None}
+
+
+def facts_of_away(asked: Mapping[str, Callable[[], object]]) -> tuple[Fact, ...]:
+    """The same for people. Raises what who_is_away raises."""
+    return tuple(away(name, str(why)) for name, why in who_is_away(asked).items())
+
+
+def away(name: str, why: str) -> Fact:
+    """That a dependency does not answer."""
+    return AWAY(name=name, why=why)
 
 
 def _side_by_side(asked: Mapping[str, Callable[[], object]], find: Callable[[Callable[[], object]], T]) -> dict[str, T]:
@@ -78,13 +91,13 @@ def require_all_dependencies(connections: Connections) -> None:
 
 def require(asked: Mapping[str, Callable[[], object]]) -> None:
     """Raises DependencyAway with all of them that are away."""
-    away = who_is_away(asked)
-    if away:
-        raise DependencyAway(_joined(away))
+    found = who_is_away(asked)
+    if found:
+        raise DependencyAway(_joined(found))
 
 
-def _joined(away: Mapping[str, TransientError]) -> str:
-    return "; ".join(f"{name}: {why}" for name, why in away.items())
+def _joined(found: Mapping[str, TransientError]) -> str:
+    return "; ".join(f"{name}: {why}" for name, why in found.items())
 
 
 def ask_ledger(connections: Connections) -> dict[str, Callable[[], object]]:
@@ -119,9 +132,9 @@ def ask_brokers(connections: Connections) -> dict[str, Callable[[], object]]:
             raise BrokerUnavailable(explained(error, address)) from error
 
     def ping_all() -> None:
-        away = who_is_away({name: partial(ping, address) for name, address in masters(connections).items()})
-        if away:
-            raise BrokerUnavailable(_joined(away))
+        found = who_is_away({name: partial(ping, address) for name, address in masters(connections).items()})
+        if found:
+            raise BrokerUnavailable(_joined(found))
 
     return {"rocketmq": ping_all}
 

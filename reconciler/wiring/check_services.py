@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from reconciler.contract.facts import Code, Fact, Field
 from reconciler.errors import AccessRefused, BrokerUnavailable, ReconcilerError
 from reconciler.evidence.brokers import unasked_seconds
 from reconciler.evidence.queue_scan import SCAN_GROUP
@@ -18,6 +19,8 @@ from reconciler.rocketmq.consumer.pulling import PullRequest, PullStatus, pull
 from reconciler.rocketmq.wire.codes import CHECK_GROUP, HALF_TOPIC
 from reconciler.wiring.brokers import masters
 from reconciler.wiring.connections import Connections
+
+STANDS = Code("wiring.check-service-stands", minutes=Field.NUMBER)
 
 #: TransactionalMessageServiceImpl.MAX_PROCESS_TIME_LIMIT: how long a round may take, which saves its offset at its end.
 LONGEST_ROUND_SECONDS = 60.0
@@ -30,8 +33,8 @@ class CheckServiceFinding:
     """What is told of one broker's check service."""
 
     broker: str
-    #: How long it has stood still before one half. None: it cannot be read whether it stands.
-    waited_seconds: float | None
+    #: That it stands still, and for how long. None: it cannot be read whether it does.
+    stands: Fact | None
     #: Why it cannot be read.
     refusal: AccessRefused | None = None
 
@@ -47,12 +50,12 @@ def check_services(connections: Connections) -> Iterator[CheckServiceFinding]:
         try:
             waited = _overdue_seconds(connections, broker, address)
         except AccessRefused as error:
-            yield CheckServiceFinding(broker=broker, waited_seconds=None, refusal=error)
+            yield CheckServiceFinding(broker=broker, stands=None, refusal=error)
         except (ReconcilerError, KeyError, ValueError, OverflowError):
             continue
         else:
             if waited is not None:
-                yield CheckServiceFinding(broker=broker, waited_seconds=waited)
+                yield CheckServiceFinding(broker=broker, stands=STANDS(minutes=round(waited / 60)))
 
 
 def _overdue_seconds(connections: Connections, broker: str, address: str) -> float | None:

@@ -5,6 +5,6 @@ imports this room, so no decision can rest on a sentence.
 """
 
 from reconciler.words.catalogue import ENGLISH, LANGUAGES
-from reconciler.words.saying import Piece, counted, pieces, said
+from reconciler.words.saying import Piece, counted, pieces, said, said_and_coded
 
-__all__ = ["ENGLISH", "LANGUAGES", "Piece", "counted", "pieces", "said"]
+__all__ = ["ENGLISH", "LANGUAGES", "Piece", "counted", "pieces", "said", "said_and_coded"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -26,6 +26,14 @@ class Piece:
 def said(fact: Fact, language: str = ENGLISH) -> str:
     """The fact as plain text. Fields are as they came: who shows the text makes it visible."""
     return "".join(piece.text for piece in pieces(fact, language))
+
+
+def said_and_coded(
+    named: Mapping[str, Sequence[Fact]],
+) -> tuple[dict[str, list[str]], dict[str, list[dict[str, object]]]]:
+    """Lists of facts for JSON, by their names: as English sentences, and as codes with fields."""
+    sentences_of = {name: [said(fact) for fact in facts] for name, facts in named.items()}
+    return sentences_of, {name: [fact.as_dict() for fact in facts] for name, facts in named.items()}
 
 
 def pieces(fact: Fact, language: str = ENGLISH) -> Iterator[Piece]:

@@ -55,7 +55,6 @@ from reconciler.wiring.rights import NeededRights, lacks_right, needed_rights
 from reconciler.wiring.subscriptions import subscription_of
 from reconciler.words import said
 
-CHECK_SERVICE_STANDS = Code("doctor.check-service-stands", minutes=Field.NUMBER)
 CHECK_SERVICE_UNREADABLE = Code("doctor.check-service-unreadable", why=Field.TEXT)
 LOOK_INTO_BROKER_LOG = Code("doctor.look-into-broker-log")
 
@@ -131,9 +130,8 @@ def check_check_services(connections: Connections) -> Iterator[Diagnosis]:
     """A note for each broker whose check service stands still, or cannot be seen."""
     for one in check_services(connections):
         check = f"check service of {one.broker}"
-        if one.waited_seconds is not None:
-            found = said(CHECK_SERVICE_STANDS(minutes=round(one.waited_seconds / 60)))
-            yield Diagnosis(check=check, level="note", found=found, remedy=said(LOOK_INTO_BROKER_LOG()))
+        if one.stands is not None:
+            yield Diagnosis(check=check, level="note", found=said(one.stands), remedy=said(LOOK_INTO_BROKER_LOG()))
         elif one.refusal is not None:
             why = without_remedy(str(one.refusal), one.refusal.remedy)
             found = said(CHECK_SERVICE_UNREADABLE(why=why))

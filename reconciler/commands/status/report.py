@@ -36,22 +36,20 @@ from reconciler.policy.lag import Lag, lag_of
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import HeldTopic, Outage, RepairCount, StoredRound, VerdictCount
 from reconciler.policy.undecided_keys import beyond_set_up
-from reconciler.wiring.availability import ask_brokers, ask_databases, ask_redis, who_is_away
+from reconciler.wiring.availability import ask_brokers, ask_databases, ask_redis, away, facts_of_away
 from reconciler.wiring.broker_rights import ask_rights
 from reconciler.wiring.check_services import check_services
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.history import read_overview
 from reconciler.wiring.rounds import RoundAssembly
-from reconciler.words import counted, said
+from reconciler.words import counted, said, said_and_coded
 
 if TYPE_CHECKING:
     from reconciler.wiring.history import HistoryOverview
 
-_WITNESS: Mapping[str, Field] = {"name": Field.NAME, "why": Field.TEXT}
-AWAY = Code("status.away", **_WITNESS)
-UNPROVED = Code("status.unproved", **_WITNESS)
+UNPROVED = Code("status.unproved", name=Field.NAME, why=Field.TEXT)
 OTHER_SHARDS = Code("status.other-shards", why=Field.TEXT)
-STANDING = Code("status.standing-check-service", broker=Field.NAME, minutes=Field.NUMBER)
+STANDING = Code("status.standing-check-service", broker=Field.NAME, state=Field.FACT)
 LATE = Code("status.late", subscription=Field.NAME, cause=Field.FACT)
 CLASSIC = Code("status.classic")
 #: Without it, commits that were never announced cannot be seen.
@@ -206,14 +204,12 @@ class StatusReport:
 
     def as_dict(self) -> dict[str, object]:
         """Plain data for JSON."""
+        sentences, facts = said_and_coded(self.remarks)
         return {
             "summary": said(self.summary),
             "needs_a_person": self.needs_a_person,
-            **{name: [said(line) for line in lines] for name, lines in self.remarks.items()},
-            "facts": {
-                "summary": self.summary.as_dict(),
-                **{name: [line.as_dict() for line in lines] for name, lines in self.remarks.items()},
-            },
+            **sentences,
+            "facts": {"summary": self.summary.as_dict(), **facts},
             **{name: [dict(zip(columns, row, strict=True)) for row in rows] for name, columns, rows in self._parts()},
             "subscriptions": [
                 dict(zip(_SUBSCRIPTION, _subscription_row(s), strict=True))
@@ -322,7 +318,7 @@ def read_status(
     rounds = RoundAssembly(connections)
     reports = connections.ledger.reports
     now_ms = connections.ledger_now_ms()
-    away = _who_is_away(connections)
+    gone = _who_is_away(connections)
     statuses = []
     newest: dict[Subscription, Sequence[StoredRound]] = {}
     is_full = settings.rounds.mode == "full"
@@ -364,7 +360,7 @@ def read_status(
         repairs=repairs,
         holds=tuple(reports.holds(settings.environment)),
         outages=tuple(reports.outages(settings.environment, limit=5).rows),
-        away=(*away, *([_away("history", history_away)] if history_away is not None else [])),
+        away=(*gone, *([away("history", history_away)] if history_away is not None else [])),
         late=tuple(late),
         undecided=tuple(undecided(verdicts, now_ms, settings.rounds.retention_seconds, unknown=unknown)),
         undecidable=tuple(line for found in unknown.values() if (line := beyond_set_up(found)) is not None),
@@ -382,9 +378,7 @@ def read_status(
 
 def _standing(connections: Connections) -> tuple[Fact, ...]:
     return tuple(
-        STANDING(broker=one.broker, minutes=round(one.waited_seconds / 60))
-        for one in check_services(connections)
-        if one.waited_seconds is not None
+        STANDING(broker=one.broker, state=one.stands) for one in check_services(connections) if one.stands is not None
     )
 
 
@@ -397,12 +391,7 @@ def _other_shards(assembly: RoundAssembly) -> Iterator[Fact]:
 
 def _who_is_away(connections: Connections) -> tuple[Fact, ...]:
     databases, brokers = ask_databases(connections), ask_brokers(connections)
-    away = who_is_away({**ask_redis(connections), **databases, **brokers, **ask_rights(connections)})
-    return tuple(_away(name, str(why)) for name, why in away.items())
-
-
-def _away(name: str, why: str) -> Fact:
-    return AWAY(name=name, why=why)
+    return facts_of_away({**ask_redis(connections), **databases, **brokers, **ask_rights(connections)})
 
 
 def _status_of(

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from reconciler.commands.status.report import AWAY as IS_AWAY
 from reconciler.contract.facts import Code, Fact
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, HoldKind, OutboxState, RepairState, Rung
@@ -36,6 +35,7 @@ from reconciler.policy.ports import (
     RoundDone,
     StoredRound,
 )
+from reconciler.wiring.availability import AWAY as IS_AWAY
 from reconciler.words import said
 
 Row = tuple[str, dict[str, Any]]
