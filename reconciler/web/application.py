@@ -12,20 +12,20 @@ import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from http import HTTPStatus
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlencode
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Mount, Route
+from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from reconciler.errors import ReconcilerError
 from reconciler.web.console.login import to_login
 from reconciler.web.console.trouble import trouble_page
-from reconciler.web.exchange import WebRefusal, WebRequest, WebResponse
+from reconciler.web.exchange import WebRefusal, WebRequest, WebResponse, see_other
 from reconciler.web.problems import problem_response, refusal_of
 from reconciler.web.routes import ROUTES, Surface, WebRoute
 from reconciler.web.services import WebServices
@@ -62,23 +62,32 @@ HEADERS = {
 
 def build_application(services: WebServices, routes: Iterable[WebRoute] = ROUTES) -> Starlette:
     """Serves the table of routes below the prefix."""
+    by_path = _by_path(routes)
     served = [
-        Route(path, _Endpoint(services, by_method), methods=list(by_method))
-        for path, by_method in _by_path(routes).items()
+        Route(services.prefix + path, _Endpoint(services, by_method), methods=list(by_method))
+        for path, by_method in by_path.items()
     ]
 
     async def not_found(request: Request, error: Exception) -> Response:
         status = HTTPStatus(error.status_code) if isinstance(error, HTTPException) else HTTPStatus.NOT_FOUND
-        below = request.url.path.removeprefix(services.prefix)
-        surface = Surface.API if below.startswith("/api/") else Surface.PAGE
-        refusal = WebRefusal(status, f"nothing is served for {request.method} here")
         wanted = _request_of(services, request, is_bare=_beyond_bounds(request.scope) is not None)
-        return _framework_response(_unserved(services, wanted, refusal, surface), wanted)
+        surface = Surface.API if wanted.path.startswith("/api/") else Surface.PAGE
+        taken = {
+            method for one in served if one.path_regex.match(request.scope["path"]) for method in one.methods or ()
+        }
+        headers = {"Allow": ", ".join(sorted(taken))} if taken else {}
+        refusal = WebRefusal(status, f"nothing is served for {request.method} here", headers=headers)
+        answer = _unserved(services, wanted, refusal, surface)
+        own = wanted.path.rstrip("/") or "/"
+        if answer.status is HTTPStatus.NOT_FOUND and wanted.method in {"GET", "HEAD"} and "GET" in by_path.get(own, ()):
+            query = f"?{urlencode(wanted.query, doseq=True)}" if wanted.query else ""
+            answer = see_other(services.prefix + own + query)
+        return _framework_response(answer, wanted)
 
-    return Starlette(
-        routes=[Mount(services.prefix, routes=served)] if services.prefix else served,
-        exception_handlers={404: not_found, 405: not_found},
-    )
+    application = Starlette(routes=served, exception_handlers={404: not_found, 405: not_found})
+    # Its own answer comes before every check, and leads to whatever host the request names.
+    application.router.redirect_slashes = False
+    return application
 
 
 def _by_path(routes: Iterable[WebRoute]) -> dict[str, dict[str, WebRoute]]:
@@ -196,7 +205,7 @@ def _request_of(services: WebServices, request: Request, *, is_bare: bool) -> We
         request = Request({**request.scope, "query_string": b"", "headers": headers})
     return WebRequest(
         method=request.method,
-        path=request.url.path.removeprefix(services.prefix),
+        path=request.scope["path"].removeprefix(services.prefix),
         headers=_headers_of(request),
         request_id=_request_id(request.headers.get("x-request-id", "")),
         peer=request.client.host if request.client is not None else "",

@@ -180,6 +180,37 @@ def test_what_is_not_there_is_told_in_the_form_of_the_surface(server: Server, pr
     assert server.get("/elsewhere/api/v1/status")[0] == 404
 
 
+def test_a_slash_too_many_leads_nowhere_else_and_to_nobody_who_is_not_served(server: Server, prefix: str) -> None:
+    for path, leads_to in {
+        "/losses/?topic=a%26b": "/losses?topic=a%26b",
+        "/losses//": "/losses",
+        "/api/v1/status/": "/api/v1/status",
+        "//evil.example/": "",
+        "//evil.example//losses/": "",
+        "/audits/2026-11-20/": "",
+        **({"": "/"} if prefix else {}),
+    }.items():
+        code, told, _ = server.get(prefix + path)
+        assert (code, told.get("location", "")) == ((303, prefix + leads_to) if leads_to else (404, ""))
+        assert "content-security-policy" in told
+        assert server.get(prefix + path, method="POST")[0] == 404
+        code, told, _ = server.get(prefix + path, host="evil.example")
+        assert (code, told.get("location")) == (421, None)
+        assert "content-security-policy" in told
+
+
+def test_a_method_that_is_not_taken_is_answered_by_those_that_are(server: Server, prefix: str) -> None:
+    for path, allowed in {
+        "/api/v1/status": "GET, HEAD",
+        "/api/v1/repairs": "GET, HEAD, POST",
+        "/messages/key/body": "GET, HEAD, POST",
+        "/dismissals": "POST",
+    }.items():
+        for method in ("DELETE", "OPTIONS"):
+            code, told, _ = server.get(prefix + path, method=method)
+            assert (code, told["allow"]) == (405, allowed)
+
+
 @pytest.mark.parametrize("path", ["/nothing", "/api/v1/nothing"])
 def test_a_page_of_another_site_learns_by_dns_what_is_not_there(server: Server, prefix: str, path: str) -> None:
     assert server.get(f"{prefix}{path}", host="evil.example:80")[0] == 421
