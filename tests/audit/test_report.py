@@ -25,6 +25,12 @@ from reconciler.audit.result.values import NoAnswer
 from reconciler.contract.visible_text import visible
 from tests.audit import judged_samples
 
+#: What a page is made of: a name that no browser knows has no look and is no heading, cell or caption to a reader.
+_HTML = (
+    "a b bdi body caption code dd details div dl dt figure footer h1 h2 h3 head header html input label li link main "
+    "meta nav output p script section span strong style summary table tbody td th thead title tr ul"
+)
+_SVG = "desc g line rect svg text title"
 _VOID = {"meta", "link", "input", "br", "hr", "col"}
 
 
@@ -329,6 +335,14 @@ def test_tables_and_charts_can_be_read_aloud(name: str) -> None:
     for link in page(name).all("a"):
         assert ids[str(link.attributes["href"])[1:]] == 1
     assert [one.attributes.get("lang") for one in page(name).all("html")] == ["en"]
+
+
+def test_every_element_is_one_of_html_or_svg_and_every_class_has_a_style() -> None:
+    elements = [one for name in judged_samples.SAMPLES for one in page(name).elements if one.name]
+    assert {one.name for one in elements} == {*_HTML.split(), *_SVG.split()}
+    (style,) = {one.text for one in elements if one.name == "style"}
+    given = {css for one in elements for css in (one.attributes.get("class") or "").split()}
+    assert given == set(re.findall(r"\.([a-z][\w-]*)", style))
 
 
 def test_without_scripts_there_is_no_dead_control() -> None:

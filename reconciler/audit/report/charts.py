@@ -63,8 +63,8 @@ def volume_chart(bars: Sequence[Bar], size: Size, *, bars_a_day: int, title: str
     spoken = f"{size.name}-title", f"{size.name}-text"
     parts: list[Markup] = [tag("title", title, id=spoken[0]), tag("desc", description, id=spoken[1])]
     parts += _grid(top, floor, _TOP_PANEL, size, ticks=4) + _grid(low, low_floor, _LOW_PANEL, size, ticks=1)
-    parts.append(tag("text", "outcomes", x=_LEFT, y=10, class_="caption"))
-    parts.append(tag("text", "violations", x=_LEFT, y=floor + 22, class_="caption"))
+    parts.append(tag("text", "outcomes", x=_LEFT, y=10))
+    parts.append(tag("text", "violations", x=_LEFT, y=floor + 22))
     gap = min(2.0, step / 5)
     every = max(1, math.ceil(len(bars) * 118 / (size.width - _LEFT)))
     if 2 * every > bars_a_day:  # once every few days, at the same hour
@@ -73,7 +73,7 @@ def volume_chart(bars: Sequence[Bar], size: Size, *, bars_a_day: int, title: str
         x = _LEFT + index * step
         parts.append(_bar(bar, x + gap / 2, min(step - gap, 60.0), (top, floor), (low, low_floor)))
         if index % every == 0 and index * step < size.width - _LEFT - 100:
-            parts.append(tag("text", bar.label, x=_n(x), y=low_floor + 20, class_="label"))
+            parts.append(tag("text", bar.label, x=_n(x), y=low_floor + 20))
     return tag(
         "svg",
         *parts,
@@ -147,10 +147,7 @@ def spread_line(spread: Spread, *, text: str) -> Markup:
 def scale_header() -> Markup:
     """The marks of spread_line, as the head of a column of them."""
     shown = (1, 100, 10_000, 600_000, 86_400_000)
-    labels = [
-        tag("text", duration(ms).replace(" ", "\N{NO-BREAK SPACE}"), x=_n(_on_scale(ms)), y=11, class_="mark")
-        for ms in shown
-    ]
+    labels = [tag("text", duration(ms).replace(" ", "\N{NO-BREAK SPACE}"), x=_n(_on_scale(ms)), y=11) for ms in shown]
     return tag("svg", join(labels), viewBox="0 0 240 14", aria_hidden="true", class_="spread")
 
 

@@ -128,7 +128,7 @@ def latency_section(judged: JudgedWindow) -> Markup:
     heads = [tag("th", words, scope="col", class_=css or None) for words, css in _LATENCY_COLUMNS[:-1]]
     scale = tag("th", tag("span", "Spread", class_="unseen"), scale_header(), scope="col", class_="bar")
     caption = tag("caption", "Slowest first. Percentiles are at most 1/128 too large.")
-    shown = tag("table", caption, tag("thead", tag("tr", *heads, scale)), *groups, class_="wide latencies")
+    shown = tag("table", caption, tag("thead", tag("tr", *heads, scale)), *groups, class_="wide")
     return tag(
         "section",
         tag("h2", "Latency"),

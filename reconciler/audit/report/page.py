@@ -111,7 +111,7 @@ def _inputs_section(judged: JudgedWindow) -> Markup:
             name(folder),
             number(len(mine)),
             number(sum(max(0, file.rows) for file in mine)),
-            tag("code", mine[0].sha256, class_="key") if len(mine) == 1 else f"{number(len(mine))} digests",
+            tag("code", mine[0].sha256) if len(mine) == 1 else f"{number(len(mine))} digests",
         )
         for folder, mine in sorted(folders.items())
     ]
@@ -142,7 +142,7 @@ def _rules_section() -> Markup:
         "section",
         tag("h2", "Rules"),
         table("In this order; the first rule that matches decides", columns, rows),
-        tag("p", f"Version {version['version']}, SHA-256 ", tag("code", version["sha256"], class_="key")),
+        tag("p", f"Version {version['version']}, SHA-256 ", tag("code", version["sha256"])),
         id="rules",
     )
 

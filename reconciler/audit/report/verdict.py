@@ -161,7 +161,7 @@ def checked_section(judged: JudgedWindow) -> Markup:
         tag("h2", "What was checked"),
         table("Rules whose breach is a violation", columns, rows),
         _unchecked(judged),
-        _lines("Missing history", [_gap(gap) for gap in judged.gaps], css="warn"),
+        _lines("Missing history", [_gap(gap) for gap in judged.gaps], css="lines warn"),
         _lines("Rows of the window that were not judged", _not_judged(judged.not_judged)),
         _lines("Remarks", judged.notes),
         id="checked",
@@ -180,7 +180,7 @@ def _unchecked(judged: JudgedWindow) -> Markup:
         shown = join([name(one) for one in subscriptions[:10]], ", ")
         more = f" and {counted(len(subscriptions) - 10, 'more', 'more')}" if len(subscriptions) > 10 else ""
         items.append(join([tag("code", class_name), " for ", shown, more, ": ", why]))
-    return _lines("Not checked", items, css="warn")
+    return _lines("Not checked", items, css="lines warn")
 
 
 def _order(reason: tuple[str, str]) -> tuple[int, str, str]:
@@ -214,11 +214,11 @@ def _not_judged(not_judged: UnjudgedTotals) -> list[Markup]:
     return lines
 
 
-def _lines(title: str, lines: Iterable[object], *, css: str = "plain") -> Markup:
+def _lines(title: str, lines: Iterable[object], *, css: str = "lines") -> Markup:
     shown = list(lines)
     if not shown:
         return Markup("")
     items = [tag("li", line) for line in shown[:LINES_MAX]]
     if len(shown) > LINES_MAX:
         items.append(tag("li", f"{number(len(shown) - LINES_MAX)} more in result.json."))
-    return tag("div", tag("h3", title), tag("ul", *items), class_=f"lines {css}")
+    return tag("div", tag("h3", title), tag("ul", *items), class_=css)
