@@ -34,7 +34,7 @@ from reconciler.evidence.repairs import RemotingBrokerRepairs
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.brakes import BreakerRules, CircuitBreaker
 from reconciler.policy.commit_evidence import CommitEvidence, CommitSource
-from reconciler.policy.evidence import EndOutcome, OutboxRow
+from reconciler.policy.evidence import EndOutcome
 from reconciler.policy.judging.candidates import CandidateSelector, SelectionRules
 from reconciler.policy.judging.verifier import Verifier, VerifyRules
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
@@ -56,6 +56,7 @@ from reconciler.wiring.workers import ThreadWorkers, workers_of
 from tests.polling import eventually
 from tests.services.embedded_broker import EmbeddedBroker
 from tests.services.rocketmq import RocketMQCluster
+from tests.simulation.outbox_table import TableRow
 from tests.unit.policy.fake_databases import FakeInbox, FakeOutbox
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, Events, World
 
@@ -83,7 +84,7 @@ class Bench:
         for number in range(keys):
             message = Message(topic=TOPIC, body=b"order" * 40, tags="paid", keys=(f"order-{number}",))
             sent = sender.send(message, is_half=True)
-            self.outbox.rows[sent.unique_key] = OutboxRow(
+            self.outbox.rows[sent.unique_key] = TableRow(
                 unique_key=sent.unique_key, topic=TOPIC, producer_group=PRODUCERS, tag="paid", message_keys=None,
                 business_id=None, half_broker=sent.broker_name, half_commit_log_offset=sent.commit_log_offset,
                 half_queue_offset=sent.queue_offset, properties=None, body=None, content_digest=None,
@@ -200,8 +201,8 @@ def bare(bench: Bench, keys: int, took: list[Took]) -> None:
         for key in lost:
             row = bench.outbox.rows[key]
             copies = bench.evidence.committed_copies(TOPIC, key, horizon=horizon, not_before_ms=0)
-            halves = bench.evidence.half_copies(TOPIC, key, horizon=horizon, not_before_ms=0, outbox=row)
-            answer = repairs.end_transaction(halves.records[-1], expected=row, commit=True)
+            halves = bench.evidence.half_copies(TOPIC, key, horizon=horizon, not_before_ms=0, outbox=row.seen)
+            answer = repairs.end_transaction(halves.records[-1], expected=row.seen.message, commit=True)
             if not copies.is_absent or answer.outcome is not EndOutcome.DONE:
                 raise SystemExit(f"{key}: {copies.reason}, END {answer}")
 

@@ -15,12 +15,12 @@ from reconciler.contract.tables import HoldKind, Rung
 from reconciler.errors import ConfigurationError, DatabaseAway
 from reconciler.sql.engines import reading, shown
 from reconciler.sql.hold_rows import active_holds
-from reconciler.sql.repair_rows import RepairRows
+from reconciler.sql.repair_claims import RepairClaims
 from reconciler.sql.rights import is_refused
 from reconciler.sql.tables import hold, repair
 
 
-class HandOverRows(RepairRows):
+class HandOverRows(RepairClaims):
     """The worker's part of ports.Repairs, ports.HandOvers and ports.Holds. Shared by threads. Raises DatabaseAway."""
 
     def active(self, environment: str) -> Mapping[str, Sequence[HoldKind]]:

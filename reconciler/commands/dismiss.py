@@ -25,7 +25,7 @@ from reconciler.policy.dismissal import (
     effect_found,
     meaning_of,
 )
-from reconciler.policy.inquiry.delivery import row_of
+from reconciler.policy.inquiry.delivery import message_of
 from reconciler.policy.open_halves import HalfState
 from reconciler.policy.plan import TopicPlan
 from reconciler.policy.ports import WHENEVER_COMMITTED_MS, Candidate, LedgerLife
@@ -350,7 +350,7 @@ def _effects(
         there = {key: WHENEVER_COMMITTED_MS for key in keys if inbox[key].is_found}
         outbox = witnesses.outbox.look_up(subscription.topic, there) if there else {}
         for key in keys:
-            found = effect_found(inbox[key], row_of(outbox.get(key)))
+            found = effect_found(inbox[key], message_of(outbox.get(key)))
             effects.setdefault((subscription.topic, key), {})[subscription.group] = found
     return effects
 

@@ -222,7 +222,7 @@ class _Witnesses:
     ) -> Mapping[str, Lookup[StoredMessage]]:
         brokers = self._asked.brokers
         row = outbox.records[0] if outbox.is_found else None
-        since = row.created_at_ms if row is not None else 0
+        since = row.message.created_at_ms if row is not None else 0
         return {
             f"{topic} half": brokers.half_copies(topic, unique_key, horizon=horizon, not_before_ms=since, outbox=row),
             f"{topic} committed": brokers.committed_copies(topic, unique_key, horizon=horizon, not_before_ms=since),

@@ -56,10 +56,10 @@ def _copies(connections: Connections, unique_key: str) -> Iterator[tuple[str, St
     for plan in topic_plans(connections.settings):
         outbox = witnesses.outbox.look_up(plan.topic, {unique_key: WHENEVER_COMMITTED_MS})[unique_key]
         row = outbox.records[0] if outbox.is_found else None
-        kept = kept_message(row)
+        kept = kept_message(row.commit if row is not None else None)
         if kept is not None:
             yield "outbox", kept
-        since = row.created_at_ms if row is not None else 0
+        since = row.message.created_at_ms if row is not None else 0
         brokers, topic = witnesses.brokers, plan.topic
         committed = brokers.committed_copies(topic, unique_key, horizon=_NOTHING_PROVED, not_before_ms=since)
         yield from (("committed copy", message) for message in committed.records)

@@ -290,5 +290,9 @@ def open_loss_keys(connections: Connections, *, topic: str | None, group: str | 
 def _known(assembly: RoundAssembly, subscription: Subscription, unique_keys: Sequence[str]) -> set[str]:
     """Keys that an outbox of this topic has, or the ledger. Keys of other topics are left out."""
     outbox = assembly.witnesses.outbox.look_up(subscription.topic, dict.fromkeys(unique_keys, WHENEVER_COMMITTED_MS))
-    found = {key for key, lookup in outbox.items() if lookup.is_found and lookup.records[0].topic == subscription.topic}
+    found = {
+        key
+        for key, lookup in outbox.items()
+        if lookup.is_found and lookup.records[0].message.topic == subscription.topic
+    }
     return found | set(assembly.ledger.candidates.of_keys(subscription, unique_keys))

@@ -12,7 +12,7 @@ from reconciler.clock import Backoff, Clock
 from reconciler.contract.defaults import SKEW_MARGIN_SECONDS, STATEMENT_SECONDS
 from reconciler.contract.row_values import RowReader
 from reconciler.contract.secret import Secret
-from reconciler.contract.tables import OUTBOX, OutboxState
+from reconciler.contract.tables import OUTBOX
 from reconciler.errors import ReconcilerError
 from reconciler.policy.commit_evidence import CommitSource
 from reconciler.policy.evidence import Lookup, OutboxRow, Presence, WitnessAnswer
@@ -130,7 +130,7 @@ class SqlOutboxReader:
             return _OutboxAnswer(problem=str(error))
         rows = {row.unique_key: _row(row[-_COLUMNS:]) for row in found}
         return _OutboxAnswer(
-            rows={key: row for key, row in rows.items() if isinstance(row, Damage) or row.topic == topic},
+            rows={key: row for key, row in rows.items() if isinstance(row, Damage) or row.message.topic == topic},
             role=role,
             database=shown(self._databases[url].engine),
         )
@@ -151,7 +151,7 @@ def _answer(witness: str, row: OutboxRow | Damage | None, answer: _OutboxAnswer,
 
 def _combine(rows: Sequence[OutboxRow], answers: Sequence[WitnessAnswer]) -> Lookup[OutboxRow]:
     """A committed row anywhere beats a tombstone anywhere; a tombstone, like an absence, needs every database."""
-    committed = tuple(row for row in rows if row.is_committed)
+    committed = tuple(row for row in rows if row.commit is not None)
     if committed:
         return Lookup(presence=Presence.FOUND, records=committed, answers=tuple(answers))
     if not answers or any(answer.presence is Presence.UNKNOWN for answer in answers):
@@ -163,4 +163,4 @@ def _row(row: Sequence[Any]) -> OutboxRow | Damage:
     read = _ROWS.parse(row)
     if read.damage is not None:
         return Damage(read.damage)
-    return OutboxRow(**read.values | {"state": OutboxState(read.values["state"])})
+    return OutboxRow.of_columns(read.values)

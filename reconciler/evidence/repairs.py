@@ -16,7 +16,7 @@ from reconciler.errors import (
     TransientError,
 )
 from reconciler.evidence.lookup import Lookups
-from reconciler.policy.evidence import EndOutcome, OutboxRow, SendAnswer, StoredMessage, TransactionState
+from reconciler.policy.evidence import EndOutcome, Recorded, SendAnswer, StoredMessage, TransactionState
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.connection import ConnectionLost
 from reconciler.rocketmq.producer.ending import EndDecision, EndRequest, end_transaction
@@ -35,7 +35,7 @@ class RemotingBrokerRepairs:
         self._lookups = Lookups(instance.client, instance.routes, instance.families)
         self._sender = instance.sender(REPUBLISH_GROUP)
 
-    def end_transaction(self, half: StoredMessage, *, expected: OutboxRow, commit: bool) -> SendAnswer:
+    def end_transaction(self, half: StoredMessage, *, expected: Recorded, commit: bool) -> SendAnswer:
         """Reads the half copy again at its offset, checks that it is the expected message, then ends it two-way.
 
         An END on anything else than a half is accepted by brokers and delivers again, or closes the half of another
@@ -106,7 +106,7 @@ class RemotingBrokerRepairs:
         raise BrokerUnavailable(f"{half.broker} has no master that could be asked")
 
 
-def _objection(now: StoredMessage, half: StoredMessage, expected: OutboxRow, *, has_half_topic: bool) -> str | None:
+def _objection(now: StoredMessage, half: StoredMessage, expected: Recorded, *, has_half_topic: bool) -> str | None:
     """Why the record is not the half that is to be ended; None if it is."""
     is_prepared = now.transaction_state is TransactionState.PREPARED
     if not (now.topic in HALF_TOPICS if has_half_topic else is_prepared):

@@ -18,7 +18,7 @@ from reconciler.ledger.candidates import CANDIDATE_COLUMNS, SqlCandidates, candi
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.repairs import new_row
 from reconciler.policy.ports import Candidate, Closing, Repair
-from reconciler.sql.repair_rows import REPAIR_COLUMNS, repair_of
+from reconciler.sql.repair_claims import REPAIR_COLUMNS, repair_of
 from reconciler.sql.tables import candidate, repair
 
 

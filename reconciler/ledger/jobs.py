@@ -1,6 +1,6 @@
 """reconciler_job: long actions and the claims on them (ports.Jobs).
 
-A claim is one conditional UPDATE in database time, as on repairs (reconciler/sql/repair_rows.py); every later write
+A claim is one conditional UPDATE in database time, as on repairs (reconciler/sql/repair_claims.py); every later write
 names its token. One that ends too late, since the clock was set back, is over as on repairs, too.
 """
 

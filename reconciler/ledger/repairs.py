@@ -1,6 +1,6 @@
 """reconciler_repair: repairs, and the messages of hand-overs (ports.Repairs, ports.HandOvers).
 
-How they are claimed and changed: reconciler/sql/repair_rows.py, shared with the replay worker.
+How they are claimed and changed: reconciler/sql/repair_claims.py, shared with the replay worker.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from reconciler.ledger.database import ROWS_A_STATEMENT, LedgerDatabase, chunks
 from reconciler.policy.evidence import StoredMessage
 from reconciler.policy.ports import Repair
 from reconciler.sql.key_probes import probe
-from reconciler.sql.repair_rows import REPAIR_COLUMNS, RepairRows, repair_of
+from reconciler.sql.repair_claims import REPAIR_COLUMNS, RepairClaims, repair_of
 from reconciler.sql.tables import repair as repair_table
 
 
-class SqlRepairs(RepairRows):
+class SqlRepairs(RepairClaims):
     """Repairs and claims in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
 
     def __init__(

@@ -42,7 +42,7 @@ from reconciler.policy.ports import (
     VerdictCount,
 )
 from reconciler.sql.engines import is_whole_number
-from reconciler.sql.repair_rows import REPAIR_COLUMNS, repair_of
+from reconciler.sql.repair_claims import REPAIR_COLUMNS, repair_of
 from reconciler.sql.rights import is_refused
 from reconciler.sql.tables import (
     candidate,

@@ -1,4 +1,4 @@
-"""What proves a commit: an outbox of the producer group, or the announcement alone. What proves an effect: an inbox.
+"""Commit evidence, outboxes of a producer group or its announcements alone; effect evidence, inboxes of a subscription.
 
 `reconciler/wiring/databases.py` makes both from the settings. Nothing else tells whether an announcement is trusted.
 """
@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from reconciler.contract.properties import OUTBOX_MARK
 from reconciler.contract.secret import Secret
 from reconciler.contract.subscription import Subscription
-from reconciler.policy.evidence import Lookup, OutboxRow, Presence, StoredMessage
+from reconciler.errors import InvariantViolation
+from reconciler.policy.evidence import Commit, Lookup, OutboxRow, Presence, StoredMessage
 
 #: Characters of a half's mark that count: marks of plug-ins have 32, and anybody may write one.
 IDENTITY_CHARACTERS_MAX = 64
@@ -77,6 +78,12 @@ class CommitEvidence:
     def producer_groups(self) -> frozenset[str]:
         """Groups that may own a half."""
         return frozenset(source.producer_group for source in self.sources)
+
+    def commit_of_copy(self, copy: StoredMessage) -> Commit:
+        """What an announced copy proves by itself. Raises InvariantViolation where the announcement is not trusted."""
+        if not self.trusts_announcements:
+            raise InvariantViolation(f"no evidence proves the commit of {copy.unique_key}: nothing is sent")
+        return Commit.of_copy(copy)
 
     def missed_row(self, named: NamedOutbox, outbox: Lookup[OutboxRow] | None) -> str | None:
         """Why a key without a committed row cannot be called rolled back: the half says where its row must be.

@@ -10,7 +10,7 @@ from reconciler.contract.row_rules import DISMISSED_BY, FINISHED_REPAIRS, bounde
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState
 from reconciler.contract.verdicts import LOSSES, VERDICTS_ON_THE_ROW, Undecided, Verdict
-from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow
+from reconciler.policy.evidence import InboxRow, Lookup, Recorded
 from reconciler.policy.inquiry.delivery import EFFECTS_SEEN_MS, double_effect, effect_times_ms, other_content
 from reconciler.policy.judging.judgement import ASK_AGAIN_SECONDS_MIN
 from reconciler.policy.judging.suspect import undecided_by
@@ -45,7 +45,7 @@ class EffectFound:
     applied_at_ms: frozenset[int] | None = None
 
 
-def effect_found(inbox: Lookup[InboxRow], row: OutboxRow | None) -> EffectFound:
+def effect_found(inbox: Lookup[InboxRow], row: Recorded | None) -> EffectFound:
     """An answer of a group's inboxes, beside the outbox row that it is compared with."""
     at_ms = None if inbox.is_unknown and inbox.incomplete is None else effect_times_ms(inbox)
     if inbox.is_unknown:

@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from reconciler.contract.content_digest import digest_of_message
 from reconciler.contract.tables import OutboxState
@@ -192,30 +192,65 @@ class StoredMessage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutboxRow:
-    """A visible row of a producer's outbox."""
+class Recorded:
+    """A message as the database of its producer has it, with which copies and effects are compared. A tombstone is no
+    more than this."""
 
     unique_key: str
     topic: str
     producer_group: str
     tag: str | None
-    message_keys: str | None
+    content_digest: bytes | None
+    created_at_ms: int
+
+    @classmethod
+    def of_copy(cls, copy: StoredMessage) -> Self:
+        """What its database would have of a message that is what the copy says."""
+        return cls(
+            unique_key=copy.unique_key,
+            topic=copy.real_topic,
+            producer_group=copy.producer_group,
+            tag=copy.tag,
+            content_digest=copy.content_digest,
+            created_at_ms=copy.born_timestamp_ms,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit(Recorded):
+    """The proof that a message was committed: nothing is sent without one."""
+
+    message_keys: str | None = None
+    properties: Mapping[str, str] | None = None
+    body: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutboxRow:
+    """A visible row of the plug-in's outbox: what it proves, and how far the plug-in has come with it."""
+
+    #: A `Commit`, unless the row is a tombstone.
+    message: Recorded
+    state: OutboxState
+    announced_at_ms: int | None
+    settled_at_ms: int | None
     business_id: str | None
     half_broker: str | None
     half_commit_log_offset: int | None
     half_queue_offset: int | None
-    properties: Mapping[str, str] | None
-    body: bytes | None
-    content_digest: bytes | None
-    state: OutboxState
-    created_at_ms: int
-    announced_at_ms: int | None
-    settled_at_ms: int | None
+
+    @classmethod
+    def of_columns(cls, columns: Mapping[str, Any]) -> OutboxRow:
+        """The row of a table."""
+        state = OutboxState(columns["state"])
+        proved = Recorded if state is OutboxState.ROLLED_BACK else Commit
+        own = {field.name: columns[field.name] for field in fields(cls) if field.name not in ("message", "state")}
+        return cls(message=proved(**{field.name: columns[field.name] for field in fields(proved)}), state=state, **own)
 
     @property
-    def is_committed(self) -> bool:
-        """Visible and no tombstone."""
-        return self.state is not OutboxState.ROLLED_BACK
+    def commit(self) -> Commit | None:
+        """The proof of the commit; None: a tombstone."""
+        return self.message if isinstance(self.message, Commit) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from reconciler.contract.facts import Code, Fact, Field
-from reconciler.contract.tables import EVERY_GROUP, OutboxState
-from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, StoredMessage
+from reconciler.contract.tables import EVERY_GROUP
+from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, Recorded, StoredMessage
 from reconciler.policy.inquiry.delivery import difference, other_content
 from reconciler.policy.ports import LedgerLife, OperatorAction, Repair
 
@@ -61,21 +61,22 @@ class LifeEvent:
 def outbox_events(rows: Iterable[OutboxRow]) -> Iterator[LifeEvent]:
     """Of the local transaction."""
     for row in rows:
-        about: dict[str, object] = {"topic": row.topic, "producer_group": row.producer_group, "tag": row.tag}
+        said = row.message
+        about: dict[str, object] = {"topic": said.topic, "producer_group": said.producer_group, "tag": said.tag}
         about["state"] = row.state.value
-        if row.state is OutboxState.ROLLED_BACK:
-            yield _event(row.created_at_ms, "outbox", TOMBSTONE(), about)
+        if row.commit is None:
+            yield _event(said.created_at_ms, "outbox", TOMBSTONE(), about)
             continue
         half = {"broker": row.half_broker, "commit_log_offset": row.half_commit_log_offset}
         about |= {"business_id": row.business_id, "half": half}
-        yield _event(row.created_at_ms, "outbox", RECORDED(), about)
+        yield _event(said.created_at_ms, "outbox", RECORDED(), about)
         if row.announced_at_ms is not None:
             yield _event(row.announced_at_ms, "outbox", ANNOUNCED(), {})
         if row.settled_at_ms is not None:
             yield _event(row.settled_at_ms, "outbox", SETTLED(), {})
 
 
-def copy_events(name: str, copies: Iterable[StoredMessage], row: OutboxRow | None) -> Iterator[LifeEvent]:
+def copy_events(name: str, copies: Iterable[StoredMessage], row: Recorded | None) -> Iterator[LifeEvent]:
     """Of copies on brokers, named as in life_story_of. One that is not the row's message says so."""
     kind = kind_of_copy(name)
     for copy in copies:
@@ -116,7 +117,7 @@ def kind_of_copy(name: str) -> str:
     return name.rpartition(" ")[2]
 
 
-def inbox_events(inbox: Lookup[InboxRow], row: OutboxRow | None) -> Iterator[LifeEvent]:
+def inbox_events(inbox: Lookup[InboxRow], row: Recorded | None) -> Iterator[LifeEvent]:
     """Of effects, of this message or of another one with its key."""
     for effect in inbox.records:
         evidence: dict[str, object] = {"group": effect.group, "source": effect.source}

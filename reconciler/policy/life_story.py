@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.subscription import Subscription
-from reconciler.contract.tables import EVERY_GROUP, CandidateState, OutboxState, RepairState
+from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState
 from reconciler.contract.verdicts import LOSSES, MEANINGS, Verdict
-from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, Presence, StoredMessage
-from reconciler.policy.inquiry.delivery import double_effect, late_effects_ms, other_content, row_of
+from reconciler.policy.evidence import Commit, InboxRow, Lookup, OutboxRow, Presence, Recorded, StoredMessage
+from reconciler.policy.inquiry.delivery import double_effect, late_effects_ms, message_of, other_content
 from reconciler.policy.judging.suspect import TAKEN_BACK
 from reconciler.policy.life_events import (
     LifeEvent,
@@ -189,7 +189,7 @@ def life_story_of(
     `copies` are named "<where> half", "<where> committed", "<where> parked", "<where> retry" or "<where> dead-letter".
     `places`: what Redis has; a subscription that it lacks was not asked about.
     """
-    row = row_of(outbox)
+    row = message_of(outbox)
     by_kind = {name: list(copy_events(name, lookup.records, row)) for name, lookup in copies.items()}
     # Within one millisecond: in the order in which things cause each other.
     events = [
@@ -311,7 +311,7 @@ def _of_redis(subscription: Subscription, places: Lookup[KeyPlaces] | None, cand
     return Testimony(witness="redis", about=str(subscription), presence=presence, detail=_says(told))
 
 
-def _topics(ledger: LedgerLife, row: OutboxRow | None) -> set[str]:
+def _topics(ledger: LedgerLife, row: Recorded | None) -> set[str]:
     return {candidate.subscription.topic for candidate in ledger.candidates} | (
         {row.topic} if row is not None else set()
     )
@@ -327,9 +327,9 @@ def _upcoming(ledger: LedgerLife) -> Iterator[Upcoming]:
 
 
 def _unjudged(
-    inboxes: Mapping[Subscription, Lookup[InboxRow]], ledger: LedgerLife, row: OutboxRow | None
+    inboxes: Mapping[Subscription, Lookup[InboxRow]], ledger: LedgerLife, row: Recorded | None
 ) -> Iterator[str]:
-    if row is not None and row.state is OutboxState.ROLLED_BACK:
+    if row is not None and not isinstance(row, Commit):
         return
     judged = {candidate.subscription for candidate in ledger.candidates}
     yield from (str(s) for s, lookup in inboxes.items() if not lookup.is_found and s not in judged)
@@ -338,7 +338,7 @@ def _unjudged(
 def _outlook(
     inboxes: Mapping[Subscription, Lookup[InboxRow]],
     ledger: LedgerLife,
-    row: OutboxRow | None,
+    row: Recorded | None,
     holds: Sequence[HeldTopic],
 ) -> Iterator[Fact]:
     candidates = {candidate.subscription: candidate for candidate in ledger.candidates}
@@ -357,7 +357,7 @@ def _outlook(
             yield EFFECT_AFTER_DISMISSAL(subscription=of, dismissal=dismissal)
         elif lookup.is_found:
             yield DONE(subscription=of)
-        elif candidate is None and row is not None and row.state is OutboxState.ROLLED_BACK:
+        elif candidate is None and row is not None and not isinstance(row, Commit):
             yield ROLLED_BACK(subscription=of)
         elif candidate is None:
             yield NEVER_JUDGED(subscription=of)

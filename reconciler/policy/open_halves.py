@@ -17,11 +17,12 @@ from reconciler.clock import Clock, utc_text
 from reconciler.contract.row_rules import FINISHED_REPAIRS
 from reconciler.contract.tables import CandidateState
 from reconciler.policy.dismissal import KeyAsSeen
-from reconciler.policy.evidence import EndOutcome, HalfQuestions, Lookup, OutboxRow, StoredMessage
+from reconciler.policy.evidence import Commit, EndOutcome, HalfQuestions, Lookup, OutboxRow, StoredMessage
 from reconciler.policy.inquiry.case_file import HalfAge
 from reconciler.policy.inquiry.delivery import (
     contradiction,
     double_effect,
+    message_of,
     newest_per_broker,
     of_row,
     other_content,
@@ -67,8 +68,8 @@ class OpenHalf:
     objection: str | None
     #: The newest copy on each broker.
     copies: tuple[StoredMessage, ...] = ()
-    #: The outbox row that an END is compared with.
-    row: OutboxRow | None = None
+    #: What an END is compared with.
+    commit: Commit | None = None
     #: About when the last broker gives it up, ms UTC. None: it is not open, or nobody knows.
     until_ms: int | None = None
 
@@ -120,7 +121,7 @@ class OpenHalves:
             told=f"{found.told}; {_answered(outbox, row)}",
             objection=next(doubts, None),
             copies=found.copies,
-            row=row,
+            commit=row.commit if row is not None else None,
             until_ms=found.until_ms,
         )
 
@@ -136,11 +137,11 @@ class OpenHalves:
                 return ClosedHalf(
                     is_closed=True, state=HalfState.ENDED, told=f"closed: END ROLLBACK on {_places(closed)}"
                 )
-            if found.state is not HalfState.OPEN or found.row is None or found.objection is not None:
+            if found.state is not HalfState.OPEN or found.commit is None or found.objection is not None:
                 told = found.told if found.state is not HalfState.OPEN else f"left open: {found.objection}"
                 return ClosedHalf(is_closed=False, state=found.state, told=told)
             for half in left:
-                answer = self._sends.end_transaction(half, expected=found.row, commit=False)
+                answer = self._sends.end_transaction(half, expected=found.commit, commit=False)
                 if answer.outcome is not EndOutcome.DONE:
                     told = f"END ROLLBACK on {half.broker}: {answer.outcome} {answer.detail}".rstrip()
                     return ClosedHalf(is_closed=False, state=HalfState.OPEN, told=told)
@@ -149,23 +150,24 @@ class OpenHalves:
         return ClosedHalf(is_closed=False, state=HalfState.OPEN, told=told)
 
     def _state(self, topic: TopicPlan, unique_key: str, row: OutboxRow | None) -> OpenHalf:
-        brokers, since_ms = self._brokers, row.created_at_ms if row is not None else 0
+        brokers, message = self._brokers, row.message if row is not None else None
+        since_ms = message.created_at_ms if message is not None else 0
         horizon = brokers.horizon(topic.topic)
         asked = brokers.half_copies(topic.topic, unique_key, horizon=horizon, not_before_ms=since_ms, outbox=row)
-        halves = own_halves(asked, topic=topic, row=row)
+        halves = own_halves(asked, topic=topic, row=message)
         if halves.is_unknown:
             return _simple(HalfState.UNKNOWN, f"whether its half is open is not known: {halves.reason}")
         if halves.is_absent:
             return _simple(HalfState.NONE, "no broker has a half of it")
         committed = of_row(
-            brokers.committed_copies(topic.topic, unique_key, horizon=horizon, not_before_ms=since_ms), row
+            brokers.committed_copies(topic.topic, unique_key, horizon=horizon, not_before_ms=since_ms), message
         )
         if committed.is_found:
             return _simple(HalfState.COMMITTED, "its half was committed: the message is in its topic")
         if committed.is_unknown:
             return _simple(HalfState.UNKNOWN, f"whether its half was committed is not known: {committed.reason}")
         parked = brokers.parked_copies(topic.topic, unique_key, horizon=horizon, not_before_ms=since_ms)
-        return self._age(halves, newest_per_broker(own_halves(parked, topic=topic, row=row).records))
+        return self._age(halves, newest_per_broker(own_halves(parked, topic=topic, row=message).records))
 
     def _age(self, halves: Lookup[StoredMessage], parked: Mapping[str, StoredMessage]) -> OpenHalf:
         """`parked`: the newest of each broker. A half behind it was asked for again (resumeCheckHalfMessage)."""
@@ -222,7 +224,7 @@ class OpenHalves:
         row = row_of(outbox)
         if outbox.is_unknown:
             yield f"the outbox is not known: {outbox.reason}"
-        if row is None or not row.is_committed:
+        if row is None or row.commit is None:
             yield "the outbox has no committed row: nothing proves whose half it is, and its producer answers no COMMIT"
         two = contradiction(outbox)
         if two is not None:
@@ -235,7 +237,7 @@ class OpenHalves:
             if plan.group in dismissing or _is_dismissed(rows.get(plan.group)):
                 continue
             inbox = self._inbox.look_up(plan.subscription, [unique_key])[unique_key]
-            other = other_content(inbox, row, topic=topic.topic) or double_effect(inbox)
+            other = other_content(inbox, message_of(outbox), topic=topic.topic) or double_effect(inbox)
             if not inbox.is_found or other is not None:
                 yield f"group {plan.group} has no effect of it and is not dismissed: {other or inbox.reason}"
         readers = self._readers(topic.topic)
@@ -257,7 +259,7 @@ def _answered(outbox: Lookup[OutboxRow], row: OutboxRow | None) -> str:
     """What the producer's plug-in answers to a check-back: it reads the same row."""
     if outbox.is_unknown:
         return "what its producer answers is not known"
-    if row is None or not row.is_committed:
+    if row is None or row.commit is None:
         return "its outbox row is not committed, so that its producer answers no COMMIT"
     return "its outbox row is committed, so that its producer answers COMMIT"
 

@@ -569,7 +569,7 @@ class ReconcileRound:
     def _committed_at_ms(self, topic: TopicPlan, unique_key: str) -> int:
         """When the outbox row was written. 0: not known, and any proved index is late enough."""
         lookup = self._outbox.look_up(topic.topic, {unique_key: WHENEVER_COMMITTED_MS}).get(unique_key)
-        return lookup.records[0].created_at_ms if lookup is not None and lookup.is_found else 0
+        return lookup.records[0].message.created_at_ms if lookup is not None and lookup.is_found else 0
 
 
 def _new_losses(judged: Iterable[Judgement]) -> Iterator[NewLoss]:

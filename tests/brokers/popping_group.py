@@ -70,7 +70,7 @@ class PoppingGroup:
     def deliver(self) -> str:
         """A message that was committed."""
         thread, key = self.thread, self.thread.lose_end()
-        row = thread.outbox.rows[key]
+        row = thread.outbox.rows[key].seen.message
         answer = RemotingBrokerRepairs(thread.instance).end_transaction(thread.half(key), expected=row, commit=True)
         assert answer.outcome == "DONE", answer
         return key

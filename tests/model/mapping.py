@@ -36,8 +36,8 @@ ACTIONS: dict[str, tuple[Place, ...]] = {
         ("reconciler/policy/repairing/ladder.py", "_end"),
     ),
     "owner paused past its lease, another one writes SENDING": (
-        ("reconciler/sql/repair_rows.py", "RepairRows.claim"),
-        ("reconciler/sql/repair_rows.py", "RepairRows.change"),
+        ("reconciler/sql/repair_claims.py", "RepairClaims.claim"),
+        ("reconciler/sql/repair_claims.py", "RepairClaims.change"),
     ),
     "consumes": (
         ("consumers/checkback_consumers/effect.py", "SqlInbox.apply_once"),

@@ -16,9 +16,8 @@ from reconciler.contract import least_rights
 from reconciler.contract.announcement import AnnouncedKey
 from reconciler.contract.broker_rights import BUSINESS_TOPIC, NEW_GROUP, BrokerRight
 from reconciler.contract.subscription import Subscription
-from reconciler.contract.tables import OutboxState
 from reconciler.evidence.repairs import RemotingBrokerRepairs
-from reconciler.policy.evidence import ConsumeMode, EndOutcome, OutboxRow, StoredMessage, WatermarkState
+from reconciler.policy.evidence import ConsumeMode, EndOutcome, Recorded, StoredMessage, WatermarkState
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.consumer.listener import ConsumeStatus
 from reconciler.rocketmq.consumer.push_consumer import PushConsumer
@@ -263,24 +262,14 @@ class SecuredRoles:
         Announcer(RemotingAnnouncements(group, instance), route).announce(TOPIC, group, announced)
 
 
-def _row_of(half: StoredMessage) -> OutboxRow:
-    return OutboxRow(
+def _row_of(half: StoredMessage) -> Recorded:
+    return Recorded(
         unique_key=half.unique_key,
         topic=TOPIC,
         producer_group=PRODUCERS,
         tag=None,
-        message_keys=None,
-        business_id=None,
-        half_broker=None,
-        half_commit_log_offset=None,
-        half_queue_offset=None,
-        properties=None,
-        body=None,
         content_digest=None,
-        state=OutboxState.ANNOUNCED,
         created_at_ms=0,
-        announced_at_ms=None,
-        settled_at_ms=None,
     )
 
 

@@ -18,9 +18,9 @@ from checkback_producers.ports import CheckedHalf, OutboxEntry, OutboxPage
 from reconciler.contract.row_rules import aged_by_ms
 from reconciler.contract.tables import OutboxState
 from reconciler.errors import DatabaseAway, MalformedInput
-from reconciler.policy.evidence import OutboxRow
 from reconciler.policy.sweeping import OutboxFact, SettledTags
 from tests.simulation.kernel import Kernel, Link, Process, ServerClock
+from tests.simulation.outbox_table import TableRow
 from tests.simulation.replicas import Reading
 
 TOPIC = "ORDERS"
@@ -45,7 +45,7 @@ class OutboxDatabase:
         self.name = name
         self.link = link
         self.clock = ServerClock(kernel, skew_ms)
-        self.rows: dict[str, OutboxRow] = {}
+        self.rows: dict[str, TableRow] = {}
         #: Key -> time of the commit of the business that belongs to it: the truth about commits.
         self.orders: dict[str, float] = {}
         #: Key -> when its row was written, in a transaction that may have committed later.
@@ -203,7 +203,7 @@ class SimulatedOutbox:
 
     def find(self, unique_key: str) -> OutboxFact | None:
         """The committed row."""
-        row: OutboxRow | None = self._call(lambda: self._database.rows.get(unique_key), "SELECT outbox")
+        row: TableRow | None = self._call(lambda: self._database.rows.get(unique_key), "SELECT outbox")
         if row is not None and (damage := self._database.damage_of(unique_key)) is not None:
             raise MalformedInput(f"outbox row of {unique_key}: {damage}")
         return None if row is None else _fact(row)
@@ -376,8 +376,8 @@ class SimulatedOutbox:
         return int(self._call(delete, "DELETE finished")) if aged() else 0
 
 
-def _outbox_row(entry: OutboxEntry, created_at_ms: int) -> OutboxRow:
-    return OutboxRow(
+def _outbox_row(entry: OutboxEntry, created_at_ms: int) -> TableRow:
+    return TableRow(
         unique_key=entry.unique_key,
         topic=entry.topic,
         producer_group=entry.producer_group,
@@ -397,8 +397,8 @@ def _outbox_row(entry: OutboxEntry, created_at_ms: int) -> OutboxRow:
     )
 
 
-def _tombstone(half: CheckedHalf, now_ms: int) -> OutboxRow:
-    return OutboxRow(
+def _tombstone(half: CheckedHalf, now_ms: int) -> TableRow:
+    return TableRow(
         unique_key=half.unique_key, topic=half.topic, producer_group=half.producer_group, tag=half.tag,
         message_keys=None, business_id=None, half_broker=None, half_commit_log_offset=None, half_queue_offset=None,
         properties=None, body=None, content_digest=None, state=OutboxState.ROLLED_BACK, created_at_ms=now_ms,
@@ -406,7 +406,7 @@ def _tombstone(half: CheckedHalf, now_ms: int) -> OutboxRow:
     )  # fmt: skip
 
 
-def _fact(row: OutboxRow, damage: str | None = None) -> OutboxFact:
+def _fact(row: TableRow, damage: str | None = None) -> OutboxFact:
     return OutboxFact(
         unique_key=row.unique_key,
         topic=row.topic,

@@ -19,6 +19,7 @@ from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow
 from tests.simulation.inbox_database import GroupInboxes, InboxDatabase
 from tests.simulation.kernel import Process
 from tests.simulation.outbox_database import PRODUCER_GROUP, TOPIC, OutboxDatabase
+from tests.simulation.outbox_table import TableRow
 
 
 def commit_evidence(names: Sequence[str]) -> CommitEvidence:
@@ -110,8 +111,8 @@ class InboxSeen:
         return max((at_ms for at_ms in found if at_ms is not None), default=None)
 
 
-def _damaged_or(row: OutboxRow, database: OutboxDatabase) -> OutboxRow | Damage:
-    return Damage(damage) if (damage := database.damage_of(row.unique_key)) is not None else row
+def _damaged_or(row: TableRow, database: OutboxDatabase) -> OutboxRow | Damage:
+    return Damage(damage) if (damage := database.damage_of(row.unique_key)) is not None else row.seen
 
 
 def _read(database: InboxDatabase, key: str) -> ReadRow | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from reconciler.contract.tables import OutboxState
-from reconciler.policy.evidence import Lookup, OutboxRow, Presence, WitnessAnswer
+from reconciler.policy.evidence import Lookup, Presence, WitnessAnswer
+from tests.simulation.outbox_table import TableRow
 
 
 def test_a_witness_that_did_not_answer_is_neither_found_nor_absent_and_is_named() -> None:
@@ -30,22 +31,14 @@ def test_conversion_of_records_changes_no_answer(presence: Presence) -> None:
 
 @pytest.mark.parametrize("state", list(OutboxState))
 def test_a_tombstone_is_the_only_row_that_is_no_commit(state: OutboxState) -> None:
-    row = OutboxRow(
+    row = TableRow(
         unique_key="7F00000100002A9F0000000000000090",
         topic="ORDERS",
         producer_group="orders",
         tag=None,
-        message_keys=None,
-        business_id=None,
-        half_broker=None,
-        half_commit_log_offset=None,
-        half_queue_offset=None,
-        properties=None,
-        body=None,
         content_digest=None,
         state=state,
         created_at_ms=1,
-        announced_at_ms=None,
-        settled_at_ms=None,
     )
-    assert row.is_committed == (state is not OutboxState.ROLLED_BACK)
+    assert (row.seen.commit is None) == (state is OutboxState.ROLLED_BACK)
+    assert row.seen.message.unique_key == row.unique_key

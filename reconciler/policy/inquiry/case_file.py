@@ -17,15 +17,17 @@ from reconciler.contract.trace_context import traceparent_of
 from reconciler.contract.unique_key import is_digits
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.evidence import (
+    Commit,
     ConsumeMode,
     FilterKind,
     InboxRow,
     Lookup,
     OutboxRow,
     QueuePosition,
+    Recorded,
     StoredMessage,
 )
-from reconciler.policy.inquiry.delivery import difference, group_position, of_row, own_halves, reach, row_of
+from reconciler.policy.inquiry.delivery import difference, group_position, message_of, of_row, own_halves, reach, row_of
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import Repair
 
@@ -137,19 +139,29 @@ class CaseFile(ABC):
         return row_of(self.outbox)
 
     @property
+    def message(self) -> Recorded | None:
+        """The message of the outbox row."""
+        return message_of(self.outbox)
+
+    @property
+    def commit(self) -> Commit | None:
+        """The proof of the commit; None: not asked yet, or no outbox has one."""
+        return self.row.commit if self.row is not None else None
+
+    @property
     def own_copies(self) -> Lookup[StoredMessage] | None:
         """The answer about committed copies of the outbox row's message; others count for nothing."""
-        return None if self.copies is None else of_row(self.copies, self.row)
+        return None if self.copies is None else of_row(self.copies, self.message)
 
     @property
     def own_halves(self) -> Lookup[StoredMessage] | None:
         """The answer about halves of the outbox row's message; others count for nothing."""
-        return None if self.halves is None else own_halves(self.halves, topic=self.topic, row=self.row)
+        return None if self.halves is None else own_halves(self.halves, topic=self.topic, row=self.message)
 
     @property
     def own_parked(self) -> Lookup[StoredMessage] | None:
         """The answer about parked copies of the outbox row's message; others count for nothing."""
-        return None if self.parked is None else own_halves(self.parked, topic=self.topic, row=self.row)
+        return None if self.parked is None else own_halves(self.parked, topic=self.topic, row=self.message)
 
     @property
     def former_names(self) -> Mapping[str, bytes]:
@@ -189,7 +201,7 @@ class CaseFile(ABC):
         if copies is not None and copies.is_found:
             return max(copy.store_timestamp_ms for copy in copies.records)
         may_be_gone = copies is not None and copies.is_absent and self._lacks_first_half
-        return self.row.created_at_ms if may_be_gone and self.row is not None else None
+        return self.message.created_at_ms if may_be_gone and self.message is not None else None
 
     @property
     def _lacks_first_half(self) -> bool:
@@ -217,9 +229,9 @@ class CaseFile(ABC):
     @property
     def tag(self) -> tuple[bool, str | None]:
         """(known, tag) from the outbox; where no outbox is configured, from any copy."""
-        row = self.row
-        if row is not None or self.has_outbox:
-            return row is not None, row.tag if row is not None else None
+        message = self.message
+        if message is not None or self.has_outbox:
+            return message is not None, message.tag if message is not None else None
         for lookup in (self.own_copies, self.own_halves, self.own_parked):
             if lookup is not None and lookup.is_found:
                 return True, lookup.records[-1].tag
@@ -228,14 +240,15 @@ class CaseFile(ABC):
     @property
     def traceparent(self) -> str | None:
         """The producing span, from the outbox row or a copy of its message; None: not known."""
-        row = self.row
-        of_the_row = traceparent_of(row.properties or {}) if row is not None else None
+        commit = self.commit
+        of_the_row = traceparent_of(commit.properties or {}) if commit is not None else None
         if of_the_row is not None:
             return of_the_row
         for lookup in (self.copies, self.halves, self.parked):
             for copy in lookup.records if lookup is not None else ():
                 found = traceparent_of(copy.properties)
-                if found is not None and difference(copy, row) is None:  # a digest is made only where there is one
+                # A digest is made only where there is one.
+                if found is not None and difference(copy, self.message) is None:
                     return found
         return None
 
@@ -276,7 +289,8 @@ class CaseFile(ABC):
             return Verdict.CONSUMED if answers.inbox_again.is_found else Verdict.UNKNOWN
         if answers.copies is None:
             return Question.GROUP_COPIES
-        verdict = group_position(answers.positions, {name: of_row(c, self.row) for name, c in answers.copies.items()})
+        own = {name: of_row(copies, self.message) for name, copies in answers.copies.items()}
+        verdict = group_position(answers.positions, own)
         if is_in_doubt:
             return verdict if verdict is Verdict.DEAD_LETTERED else Verdict.UNKNOWN
         # Whether it comes again to a group that does not answer for it need not be known (3.2.6 never tells).
@@ -314,6 +328,6 @@ class CaseFile(ABC):
             self.own_copies,
             self.own_halves,
             self.own_parked,
-            *(of_row(copies, self.row) for answers in groups for copies in (answers.copies or {}).values()),
+            *(of_row(copies, self.message) for answers in groups for copies in (answers.copies or {}).values()),
         )
         return next((lookup.damage for lookup in asked if lookup is not None and lookup.damage is not None), None)

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from reconciler.clock import utc_text
-from reconciler.contract.tables import FORMER_NAMES_TOPIC, OutboxState
+from reconciler.contract.tables import FORMER_NAMES_TOPIC
 from reconciler.contract.verdicts import VERDICTS_ON_THE_ROW, Verdict
 from reconciler.policy.evidence import (
+    Commit,
     InboxRow,
     Lookup,
     OutboxRow,
     QueuePosition,
+    Recorded,
     StoredMessage,
     TransactionState,
 )
@@ -37,7 +39,7 @@ EFFECT_AFTER_DISMISSAL = "took effect after a person had dismissed it"
 EFFECTS_SEEN_MS = "effects_seen_ms"
 
 
-def difference(copy: StoredMessage, row: OutboxRow | None) -> str | None:
+def difference(copy: StoredMessage, row: Recorded | None) -> str | None:
     """Why a copy has another content than the outbox row; None: it has the same, or there is no row to compare with.
 
     Of a row without a digest only the tag can be compared.
@@ -56,12 +58,12 @@ def shown(digest: bytes) -> str:
     return digest.hex()[:16]
 
 
-def of_row(copies: Lookup[StoredMessage], row: OutboxRow | None) -> Lookup[StoredMessage]:
+def of_row(copies: Lookup[StoredMessage], row: Recorded | None) -> Lookup[StoredMessage]:
     """The answer about copies with the row's content; others count for nothing."""
     return copies.only(lambda copy: difference(copy, row) is None)
 
 
-def other_content(inbox: Lookup[InboxRow] | None, row: OutboxRow | None, *, topic: str | None = None) -> str | None:
+def other_content(inbox: Lookup[InboxRow] | None, row: Recorded | None, *, topic: str | None = None) -> str | None:
     """Why an effect is not that of the outbox row's message, or of a message of the topic, where one is named; None: it
     is, or nothing tells.
 
@@ -80,7 +82,7 @@ def other_content(inbox: Lookup[InboxRow] | None, row: OutboxRow | None, *, topi
     return f"digest {shown(seen)}, the outbox says {shown(row.content_digest)}"
 
 
-def suspicion(row: OutboxRow | None, copies: Iterable[StoredMessage]) -> str | None:
+def suspicion(row: Recorded | None, copies: Iterable[StoredMessage]) -> str | None:
     """Why the outbox row itself is in doubt; None: it is not.
 
     All copies have one content, which is not the row's, and one of them was sent as a half by the row's own group:
@@ -94,7 +96,7 @@ def suspicion(row: OutboxRow | None, copies: Iterable[StoredMessage]) -> str | N
     return f"all copies differ alike from the outbox row, whose digest is suspect: {difference(found[-1], row)}"
 
 
-def disagreement(message: StoredMessage, *, topic: TopicPlan, row: OutboxRow | None) -> str | None:
+def disagreement(message: StoredMessage, *, topic: TopicPlan, row: Recorded | None) -> str | None:
     """Why a half or parked copy is not the message that the outbox row speaks of; None if it is."""
     if message.real_topic != topic.topic:
         return f"REAL_TOPIC is {message.real_topic}, expected {topic.topic}"
@@ -107,7 +109,7 @@ def disagreement(message: StoredMessage, *, topic: TopicPlan, row: OutboxRow | N
     return difference(message, row)
 
 
-def own_halves(halves: Lookup[StoredMessage], *, topic: TopicPlan, row: OutboxRow | None) -> Lookup[StoredMessage]:
+def own_halves(halves: Lookup[StoredMessage], *, topic: TopicPlan, row: Recorded | None) -> Lookup[StoredMessage]:
     """The answer about halves or parked copies that are the outbox row's message; others count for nothing."""
     return halves.only(lambda half: disagreement(half, topic=topic, row=row) is None)
 
@@ -192,12 +194,18 @@ def group_position(
 def row_of(outbox: Lookup[OutboxRow] | None) -> OutboxRow | None:
     """The outbox row, if one was found; of several, which are one message, one that has a digest."""
     rows = outbox.records if outbox is not None and outbox.is_found else ()
-    return next((row for row in rows if row.content_digest is not None), rows[0] if rows else None)
+    return next((row for row in rows if row.message.content_digest is not None), rows[0] if rows else None)
+
+
+def message_of(outbox: Lookup[OutboxRow] | None) -> Recorded | None:
+    """The message of that row."""
+    row = row_of(outbox)
+    return None if row is None else row.message
 
 
 def contradiction(outbox: Lookup[OutboxRow] | None) -> str | None:
     """Why the committed rows of a key, of several databases, are not one message; None: nothing speaks against it."""
-    rows = [row for row in outbox.records if row.is_committed] if outbox is not None else []
+    rows = [row.commit for row in outbox.records if row.commit is not None] if outbox is not None else []
     digests = sorted({shown(row.content_digest) for row in rows if row.content_digest})
     tags = sorted({repr(row.tag or None) for row in rows})
     if len(digests) > 1:
@@ -237,7 +245,7 @@ def effect_times_ms(inbox: Lookup[InboxRow]) -> frozenset[int]:
     return frozenset(found).union(one.applied_at_ms for one in inbox.answers if one.applied_at_ms is not None)
 
 
-def written_ms(row: OutboxRow | None, *lookups: Lookup[StoredMessage] | None) -> int | None:
+def written_ms(row: Recorded | None, *lookups: Lookup[StoredMessage] | None) -> int | None:
     """When the message was written: its outbox row, else its oldest copy; None: there is neither."""
     if row is not None:
         return row.created_at_ms
@@ -245,53 +253,31 @@ def written_ms(row: OutboxRow | None, *lookups: Lookup[StoredMessage] | None) ->
     return min((copy.born_timestamp_ms for copy in copies), default=None)
 
 
-def kept_message(row: OutboxRow | None) -> StoredMessage | None:
-    """The message as the outbox kept it; None without a body, or if it is not what the row's digest says.
+def kept_message(commit: Commit | None) -> StoredMessage | None:
+    """The message as its database kept it; None without a body, or if it is not what the digest there says.
 
     It was never stored: its places are empty.
     """
-    if row is None or row.body is None:
+    if commit is None or commit.body is None:
         return None
-    properties = dict(row.properties or {})
-    properties.update({name: value for name, value in (("TAGS", row.tag), ("KEYS", row.message_keys)) if value})
+    properties = dict(commit.properties or {})
+    properties.update({name: value for name, value in (("TAGS", commit.tag), ("KEYS", commit.message_keys)) if value})
     message = StoredMessage(
-        unique_key=row.unique_key,
-        topic=row.topic,
-        real_topic=row.topic,
+        unique_key=commit.unique_key,
+        topic=commit.topic,
+        real_topic=commit.topic,
         broker="",
         queue_id=-1,
         queue_offset=-1,
         commit_log_offset=-1,
-        born_timestamp_ms=row.created_at_ms,
-        store_timestamp_ms=row.created_at_ms,
+        born_timestamp_ms=commit.created_at_ms,
+        store_timestamp_ms=commit.created_at_ms,
         transaction_state=TransactionState.NONE,
         prepared_transaction_offset=0,
-        producer_group=row.producer_group,
+        producer_group=commit.producer_group,
         check_times=None,
         reconsume_times=0,
         properties=properties,
-        body=row.body,
+        body=commit.body,
     )
-    return message if difference(message, row) is None else None
-
-
-def stand_in_row(half: StoredMessage) -> OutboxRow:
-    """What is expected of a half in the weaker mode, without an outbox: itself."""
-    return OutboxRow(
-        unique_key=half.unique_key,
-        topic=half.real_topic,
-        producer_group=half.producer_group,
-        tag=half.tag,
-        message_keys=None,
-        business_id=None,
-        half_broker=half.broker,
-        half_commit_log_offset=half.commit_log_offset,
-        half_queue_offset=half.queue_offset,
-        properties=None,
-        body=None,
-        content_digest=half.content_digest,
-        state=OutboxState.ANNOUNCED,
-        created_at_ms=half.born_timestamp_ms,
-        announced_at_ms=None,
-        settled_at_ms=None,
-    )
+    return message if difference(message, commit) is None else None

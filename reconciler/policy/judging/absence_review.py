@@ -151,7 +151,7 @@ def _is_settled_otherwise(row: Candidate, suspect: Suspect) -> bool:
     if row.verdict is Verdict.INCOMPLETE:
         return suspect.inbox is not None and not suspect.inbox.is_unknown
     if suspect.outbox is not None:
-        return any(row.is_committed for row in suspect.outbox.records)
+        return any(row.commit is not None for row in suspect.outbox.records)
     return suspect.inbox is not None and suspect.inbox.is_found
 
 

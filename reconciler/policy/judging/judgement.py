@@ -106,7 +106,7 @@ def _effect(d: Suspect) -> Answer:
         return _unknown(f"the effect cannot be compared with the outbox: {d.outbox.reason}", d.outbox.undecided_by)
     if (contradicted := _contradicted(d)) is not None:
         return contradicted
-    if (other := other_content(inbox, d.row, topic=d.topic.topic)) is not None:
+    if (other := other_content(inbox, d.message, topic=d.topic.topic)) is not None:
         return Ruling(verdict=Verdict.COLLISION, reason=f"the inbox row is of another message: {other}")
     return Ruling(verdict=Verdict.CONSUMED, reason="the inbox has the key")
 
@@ -124,19 +124,14 @@ def _wanted(d: Suspect) -> Answer:
         return Question.OUTBOX
     if (contradicted := _contradicted(d)) is not None:
         return contradicted
-    row = d.row
-    if row is not None and row.is_committed:
-        return _filtered(d, row.tag)
-    return None
+    return None if d.commit is None else _filtered(d, d.commit.tag)
 
 
 def _unheard_of(d: Suspect) -> Answer:
     """No commit and no known copy: no broker is asked, so a flood of forged keys costs the brokers nothing."""
     is_unseen = d.known is None or (d.known.loss_verdict is None and d.known.verdict in _UNSEEN)
     is_answered = d.outbox is not None and not d.outbox.is_unknown
-    row = d.row
-    is_committed = row is not None and row.is_committed
-    return _commit(d) if is_unseen and is_answered and not is_committed else None
+    return _commit(d) if is_unseen and is_answered and d.commit is None else None
 
 
 def _contradicted(d: Suspect) -> Ruling | None:
@@ -246,10 +241,9 @@ def _commit(d: Suspect) -> Answer:
     if d.outbox is None or d.outbox.is_unknown:
         by = d.outbox.undecided_by if d.outbox is not None else Undecided.WITNESS
         return _unknown(f"outbox: {d.outbox.reason if d.outbox else 'not asked'}", by)
-    row = d.row
-    if row is not None and row.is_committed:
+    if d.commit is not None:
         return None
-    found = "has no row" if row is None else "says ROLLED_BACK"
+    found = "has no row" if d.row is None else "says ROLLED_BACK"
     return missed_commit(d) or Ruling(verdict=Verdict.REJECTED, reason=f"announced, but the outbox {found}")
 
 
@@ -282,7 +276,7 @@ def _young(d: Suspect) -> Answer:
     if row is None or d.now_ms is None:
         return None
     grace_ms = d.plan.grace_period_seconds * 1000
-    written_ms = row.created_at_ms
+    written_ms = row.message.created_at_ms
     own_ms = written_ms + max(grace_ms, OWN_ANNOUNCEMENT_SECONDS_MAX * 1000)
     announced_ms = min(d.now_ms if row.announced_at_ms is None else row.announced_at_ms, own_ms)
     ahead_ms = d.now_ms + d.skew_margin_seconds * 1000
@@ -346,7 +340,6 @@ def _parked(d: Suspect) -> Answer:
 
 def _everything_absent(d: Suspect) -> Ruling:
     """Rung 6: no broker has this message. If brokers have another one under its key, only a kept body can be sent."""
-    row = d.row
     others = [
         (what, copy)
         for what, lookup in (("committed copy", d.copies), ("half", d.halves), ("parked copy", d.parked))
@@ -357,10 +350,11 @@ def _everything_absent(d: Suspect) -> Ruling:
     if not others:
         return Ruling(verdict=Verdict.EXPIRED, reason="committed, and no broker has a copy of any kind")
     what, other = others[-1]
+    row = d.message
     why = difference(other, row) if what == "committed copy" else disagreement(other, topic=d.topic, row=row)
     said = f"a {what} with this key is another message: {why}"
     suspect = suspicion(row, [copy for _, copy in others])
-    if suspect is not None or kept_message(row) is None:
+    if suspect is not None or kept_message(d.commit) is None:
         return Ruling(verdict=Verdict.COLLISION, reason=suspect or said)
     return Ruling(verdict=Verdict.EXPIRED, reason=f"committed, and no broker has a copy of it: {said}")
 
@@ -381,7 +375,7 @@ def _beyond_inbox(answer: Ruling | Question, d: Suspect) -> Ruling | Question:
     """
     if not isinstance(answer, Ruling) or answer.verdict not in LOSSES or d.now_ms is None or not d.group.has_inbox:
         return answer
-    at_ms = written_ms(d.row, d.halves, d.parked, d.copies)
+    at_ms = written_ms(d.message, d.halves, d.parked, d.copies)
     if d.repair is not None or at_ms is None:
         return answer
     if not d.plan.inbox_reaches(at_ms, now_ms=d.now_ms):
@@ -469,7 +463,7 @@ def ask_again_seconds(finding: Ruling, d: Suspect) -> float | None:
     present effect would be found again each time.
     """
     if finding.verdict is Verdict.REJECTED:
-        lacks_row = d.row is None or (not d.row.is_committed and d.outbox is not None and d.outbox.has_absence)
+        lacks_row = d.row is None or (d.commit is None and d.outbox is not None and d.outbox.has_absence)
     else:
         inbox = d.inbox
         is_missed = finding.verdict in QUARANTINING and finding.verdict is not Verdict.COLLISION

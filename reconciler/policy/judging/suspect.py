@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from reconciler.contract.tables import OutboxState
 from reconciler.contract.verdicts import QUARANTINING, SETTLING, Undecided, Verdict
 from reconciler.policy.commit_evidence import NamedOutbox, named_outboxes
-from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, StoredMessage
+from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, Recorded, StoredMessage
 from reconciler.policy.inquiry.case_file import CaseFile, GroupAnswers, Question
 from reconciler.policy.inquiry.delivery import difference
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
@@ -137,11 +137,11 @@ def evidence_of(suspect: Suspect, *, reason: str, undecided_by: Undecided | None
     row = suspect.row
     if row is not None:
         evidence["outbox_state"] = str(row.state)
-        if row.content_digest is None:
+        if row.message.content_digest is None:
             evidence["compared"] = "the tag only: the outbox row has no digest"
         elif any(effect.content_digest is None for effect in (inbox.records if inbox is not None else ())):
             evidence["compared"] = "not the effect: the inbox row has no digest"
-    evidence |= _places(suspect, row)
+    evidence |= _places(suspect, suspect.message)
     if (traceparent := suspect.traceparent) is not None:
         evidence[TRACEPARENT] = traceparent
     if suspect.damaged_looks:
@@ -172,7 +172,7 @@ def lacked_commit(evidence: Mapping[str, object]) -> bool:
     return "outbox" in evidence and evidence.get("outbox_state") in (None, str(OutboxState.ROLLED_BACK))
 
 
-def _places(suspect: Suspect, row: OutboxRow | None) -> dict[str, object]:
+def _places(suspect: Suspect, row: Recorded | None) -> dict[str, object]:
     """Where the newest copy of each kind lies, what is not this message, and when it was given to groups too early."""
     found: dict[str, object] = {GIVEN_MS: suspect.given_ms} if suspect.lies_before(suspect.plan) else {}
     others: list[str] = []

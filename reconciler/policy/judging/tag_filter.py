@@ -38,7 +38,7 @@ def is_filtered_out(lookup: Lookup[OutboxRow], plan: SubscriptionPlan) -> bool |
         return None
     if not lookup.is_found or contradiction(lookup) is not None:
         return False
-    return all(row.is_committed and not plan.accepts(row.tag) for row in lookup.records)
+    return all(row.commit is not None and not plan.accepts(row.commit.tag) for row in lookup.records)
 
 
 class TagFilter:

@@ -15,6 +15,7 @@ from reconciler.policy.evidence import (
     Lookup,
     OutboxRow,
     QueuePosition,
+    Recorded,
     SendAnswer,
     StoredMessage,
     Watermark,
@@ -165,7 +166,7 @@ class InboxEvidence(Protocol):
 class BrokerRepairs(Protocol):
     """The acts. Each sends at most one request that can have an effect."""
 
-    def end_transaction(self, half: StoredMessage, *, expected: OutboxRow, commit: bool) -> SendAnswer:
+    def end_transaction(self, half: StoredMessage, *, expected: Recorded, commit: bool) -> SendAnswer:
         """Reads the half copy again at its offset, checks the guards (half topic or PREPARED bits, REAL_TOPIC, PGROUP,
         UNIQ_KEY, digest), then sends END_TRANSACTION two-way with fromTransactionCheck=true."""
         ...

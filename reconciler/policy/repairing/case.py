@@ -25,9 +25,9 @@ from reconciler.contract.row_rules import FINISHED_REPAIRS
 from reconciler.contract.tables import HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import InvariantViolation
-from reconciler.policy.evidence import OutboxRow, StoredMessage
+from reconciler.policy.evidence import Commit, StoredMessage
 from reconciler.policy.inquiry.case_file import CaseFile, Question
-from reconciler.policy.inquiry.delivery import other_content, stand_in_row
+from reconciler.policy.inquiry.delivery import other_content
 from reconciler.policy.plan import SubscriptionPlan
 from reconciler.policy.ports import Candidate, Repair
 from reconciler.policy.repairing.rungs import RUNGS, Act, RungTraits
@@ -169,6 +169,10 @@ class RepairCase(CaseFile):
             positions[plan.group] = position
         return positions
 
+    def proof_of(self, message: StoredMessage) -> Commit:
+        """The commit that the send of a copy rests on. Raises InvariantViolation if there is none."""
+        return self.commit or self.topic.evidence.commit_of_copy(message)
+
     @property
     def rung(self) -> RungTraits:
         """What is peculiar to the repair's rung."""
@@ -209,8 +213,8 @@ class RepairCase(CaseFile):
     @property
     def other_content(self) -> str | None:
         """Why the effect of a group is that of another message; None: no such effect is known."""
-        topic = self.topic.topic
-        found = ((name, other_content(of.inbox, self.row, topic=topic)) for name, of in sorted(self.of_group.items()))
+        message, topic = self.message, self.topic.topic
+        found = ((name, other_content(of.inbox, message, topic=topic)) for name, of in sorted(self.of_group.items()))
         return next((f"the inbox of {group} has another content: {why}" for group, why in found if why), None)
 
     @property
@@ -227,11 +231,6 @@ class RepairCase(CaseFile):
 def waits_since_ms(repair: Repair) -> int:
     """When it was sent last, or its loss was proved, by the ledger's clock."""
     return repair.created_at_ms if repair.sent_at_ms is None else repair.sent_at_ms
-
-
-def expected_row(case: RepairCase, half: StoredMessage) -> OutboxRow:
-    """The facts that an ended half must agree with: the outbox row's, or without an outbox the half's own."""
-    return case.row or stand_in_row(half)
 
 
 def stay(case: RepairCase, reason: str, wait_seconds: float) -> RepairStep:

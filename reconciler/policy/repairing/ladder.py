@@ -154,8 +154,7 @@ def _open(case: RepairCase) -> Question | RepairStep:
 
 def _beyond_inbox(case: RepairCase, message: StoredMessage) -> RepairStep | None:
     """A message older than a group keeps its inbox rows may have had its effect there: it is never sent again."""
-    row = case.row
-    written_ms = row.created_at_ms if row is not None else message.born_timestamp_ms
+    written_ms = case.message.created_at_ms if case.message is not None else message.born_timestamp_ms
     unsure = [
         plan.group
         for plan in case.missing
@@ -178,8 +177,7 @@ def _commit_unproved(case: RepairCase) -> RepairStep | None:
         return None if case.topic.evidence.trusts_announcements else _wait(case, "no outbox is configured")
     if case.outbox_unknown is not None:
         return _wait(case, case.outbox_unknown)
-    row = case.row
-    if row is None or not row.is_committed:
+    if case.commit is None:
         return _failed(case, "the outbox row is not committed any more")
     contradicted = contradiction(case.outbox)
     return None if contradicted is None else _failed(case, contradicted)
@@ -268,7 +266,7 @@ def message_to_send(case: RepairCase) -> StoredMessage | Question | None:
         return case.own_parked.records[-1]
     if case.own_copies is not None and case.own_copies.is_found:
         return case.own_copies.records[-1]
-    return kept_message(case.row)
+    return kept_message(case.commit)
 
 
 def _once_by_every_name(case: RepairCase, answer: Question | RepairStep) -> Question | RepairStep:
@@ -316,7 +314,7 @@ def _beyond_names(case: RepairCase) -> RepairStep | None:
     if not any(case.of_group[plan.group].has_inbox for plan in case.missing):
         return None
     proved_ms = case.repair.created_at_ms
-    written_ms = proved_ms if case.row is None else min(case.row.created_at_ms, proved_ms)
+    written_ms = proved_ms if case.message is None else min(case.message.created_at_ms, proved_ms)
     if case.tells_former_names(written_ms, now_ms=case.now_ms):
         return None
     return _failed(case, "sent late: its effect may be noted under an offset message id that no copy tells any more")

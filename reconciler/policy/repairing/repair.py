@@ -20,7 +20,7 @@ from reconciler.contract.tables import EVERY_GROUP, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.brakes import REPAIRS_AT_ONCE, RateLimit
 from reconciler.policy.events import EventSink, RepairStepped
-from reconciler.policy.evidence import EndOutcome, SendAnswer
+from reconciler.policy.evidence import EndOutcome, Recorded, SendAnswer
 from reconciler.policy.inquiry.case_file import GroupAnswers
 from reconciler.policy.inquiry.witnesses import BrokerSnapshot, Witnesses
 from reconciler.policy.plan import TopicPlan
@@ -43,7 +43,6 @@ from reconciler.policy.repairing.case import (
     RepairOutcome,
     RepairReport,
     RepairStep,
-    expected_row,
     not_sent,
     outcome_of,
     require_legal,
@@ -459,19 +458,19 @@ class Repairer:
 
     def _request(self, case: RepairCase, decision: RepairStep) -> SendAnswer:
         message = decision.subject
+        commit = case.proof_of(message)
         if decision.act is Act.END:
-            return self._sends.end_transaction(message, expected=expected_row(case, message), commit=True)
+            return self._sends.end_transaction(message, expected=commit, commit=True)
         if decision.act is Act.REPUBLISH:
             return self._sends.republish(message)
-        row = expected_row(case, message)
         self._hand_overs.insert(
-            case.repair.environment, message, groups=decision.groups, content_digest=row.content_digest
+            case.repair.environment, message, groups=decision.groups, content_digest=commit.content_digest
         )
         return SendAnswer(outcome=EndOutcome.DONE, detail=f"handed over to {', '.join(decision.groups)}")
 
     def _close(self, case: RepairCase, decision: RepairStep) -> RepairStep:
         answers = [
-            self._sends.end_transaction(half, expected=expected_row(case, half), commit=False)
+            self._sends.end_transaction(half, expected=case.message or Recorded.of_copy(half), commit=False)
             for half in decision.halves
         ]
         unsure = [a for a in answers if a.outcome in (EndOutcome.NO_ANSWER, EndOutcome.REFUSED_FOR_NOW)]

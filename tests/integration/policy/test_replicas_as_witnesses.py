@@ -28,6 +28,7 @@ from reconciler.sql.engines import database_now_ms, open_engine, reading, writin
 from reconciler.sql.witness_database import NOT_PROVED, WitnessDatabase
 from tests.services import mariadb, postgres
 from tests.services.requirements import require
+from tests.simulation.outbox_table import TableRow
 from tests.unit.policy.world import PRODUCER_GROUP, TOPIC, World, key
 
 #: How long before the real time the world's history begins.
@@ -109,10 +110,10 @@ class Databases:
         for engine in (self.primary, self.engine):
             engine.dispose()
 
-    def commit(self, row: OutboxRow | InboxRow) -> None:
+    def commit(self, row: TableRow | InboxRow) -> None:
         """On the primary."""
         values = asdict(row)
-        table = tables.outbox if isinstance(row, OutboxRow) else tables.inbox
+        table = tables.outbox if isinstance(row, TableRow) else tables.inbox
         if isinstance(row, InboxRow):
             values = {"consumer_group": values.pop("group"), **values}
             del values["damage"]
@@ -287,7 +288,7 @@ def test_a_tombstone_on_a_replica_is_final_however_old_the_replica_is(databases:
     databases.replica.catch_up()
     databases.replica.pause()
     lookup: Lookup[OutboxRow] = databases.reader.look_up(TOPIC, {key(1): 2**62})[key(1)]
-    assert [row.is_committed for row in lookup.records] == [False]
+    assert [row.commit for row in lookup.records] == [None]
 
 
 def test_the_primary_proves_absence_whenever_the_key_was_announced(databases: Databases) -> None:

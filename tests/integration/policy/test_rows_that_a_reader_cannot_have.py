@@ -19,7 +19,6 @@ from reconciler.evidence.inbox import SqlInboxEvidence
 from reconciler.evidence.outbox import SqlOutboxReader
 from reconciler.evidence.witness_role import read_role
 from reconciler.policy.commit_evidence import CommitSource
-from reconciler.policy.evidence import OutboxRow
 from reconciler.policy.judging.suspect import undecided_by
 from reconciler.policy.ports import WHENEVER_COMMITTED_MS
 from reconciler.sql import schema, tables
@@ -29,6 +28,7 @@ from reconciler.sql.witness_database import HIDES_ROWS, NOT_PROVED
 from tests.integration.policy.test_proof_of_primaries import login_of
 from tests.services import mariadb, postgres
 from tests.services.requirements import require
+from tests.simulation.outbox_table import TableRow
 from tests.unit.policy.world import PRODUCER_GROUP, TOPIC, World, key
 
 RIGHTS = ("SELECT ON reconciler_outbox", "SELECT ON reconciler_outbox_identity", "SELECT ON reconciler_inbox")
@@ -65,7 +65,7 @@ def execute(url: str, *statements: str) -> None:
     engine.dispose()
 
 
-def commit(url: str, row: OutboxRow) -> None:
+def commit(url: str, row: TableRow) -> None:
     """The service's local transaction."""
     engine = open_engine(url)
     with writing(engine) as connection:

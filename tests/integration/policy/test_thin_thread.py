@@ -30,7 +30,7 @@ from reconciler.evidence.repairs import RemotingBrokerRepairs
 from reconciler.policy.brakes import BreakerRules, CircuitBreaker
 from reconciler.policy.commit_evidence import CommitEvidence, CommitSource
 from reconciler.policy.dismissal import KeyAsSeen
-from reconciler.policy.evidence import OutboxRow, StoredMessage
+from reconciler.policy.evidence import StoredMessage
 from reconciler.policy.judging.candidates import CandidateSelector, SelectionRules
 from reconciler.policy.judging.verifier import Verifier, VerifyRules
 from reconciler.policy.open_halves import HalfState, OpenHalves
@@ -55,6 +55,7 @@ from tests.services.clock_behind import ClockBehind
 from tests.services.fixtures import SharedClusters
 from tests.services.patient_instance import patient_instance
 from tests.services.rocketmq import VERSIONS, marks
+from tests.simulation.outbox_table import TableRow
 from tests.unit.policy.fake_databases import FakeInbox, FakeOutbox
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, Events, World
 from tests.unit.rocketmq.missing_packages import without_package
@@ -97,7 +98,7 @@ class Thread:
             "created_at_ms": self.instance.clock.now_ms(), "announced_at_ms": self.instance.clock.now_ms(),
             "settled_at_ms": None,
         } | outbox  # fmt: skip
-        self.outbox.rows[sent.unique_key] = OutboxRow(**row)
+        self.outbox.rows[sent.unique_key] = TableRow(**row)
         shard = self.plan.shards_of(self.plan.subscriptions[0].subscription)[self.plan.shard_of(sent.unique_key)]
         self.shards._memory(shard).half.add(sent.unique_key)
         return sent.unique_key
@@ -392,7 +393,7 @@ def test_guards_refuse_a_committed_copy(thread: Thread) -> None:
     thread.consume_until(key, RepairState.SENT)
     (copy,) = thread.copies(key)
     repairs = RemotingBrokerRepairs(thread.instance)
-    answer = repairs.end_transaction(copy, expected=thread.outbox.rows[key], commit=True)
+    answer = repairs.end_transaction(copy, expected=thread.outbox.rows[key].seen.message, commit=True)
     assert answer.outcome == "NOT_SENT"
     thread.use_key(key, body=b"theirs", tags="paid")  # what the index holds before this is all there is
     digests = [found.content_digest for found in thread.copies(key, count=2)]
@@ -403,7 +404,9 @@ def test_guards_refuse_a_committed_copy(thread: Thread) -> None:
 def test_half_that_was_rolled_back_is_told_from_an_open_one(thread: Thread) -> None:
     rolled_back, still_open = thread.lose_end(), thread.lose_end()
     repairs = RemotingBrokerRepairs(thread.instance)
-    answer = repairs.end_transaction(thread.half(rolled_back), expected=thread.outbox.rows[rolled_back], commit=False)
+    answer = repairs.end_transaction(
+        thread.half(rolled_back), expected=thread.outbox.rows[rolled_back].seen.message, commit=False
+    )
     assert answer.outcome == "DONE"
 
     def verdict(key: str) -> Verdict:
@@ -508,7 +511,7 @@ def test_a_lagging_index_is_unknown_never_a_loss() -> None:
         broker.faults.lag_index(3600)
         key = thread.lose_end()
         horizon = thread.horizon
-        row = thread.outbox.rows[key]
+        row = thread.outbox.rows[key].seen
         lookup = thread.evidence.half_copies(TOPIC, key, horizon=horizon, not_before_ms=0, outbox=row)
         assert lookup.is_unknown
         assert not horizon.at_ms

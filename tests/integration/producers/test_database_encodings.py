@@ -56,7 +56,7 @@ def test_a_text_in_another_encoding_is_damage_of_its_row_alone(world: World, url
     write_tag(url, damaged, b"pay\xe9")
     with closing(SqlOutboxReader([CommitSource(producer_group=GROUP, topics=frozenset({TOPIC}), url=url)])) as reader:
         found = reader.look_up(TOPIC, dict.fromkeys((sound, damaged), 0))
-    assert [row.tag for row in found[sound].records] == ["支付"]
+    assert [row.message.tag for row in found[sound].records] == ["支付"]
     assert found[damaged].presence is Presence.UNKNOWN
     with closing(SqlOutbox(url)) as outbox:
         assert outbox.mark_announced([sound, damaged]) == 2

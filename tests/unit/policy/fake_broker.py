@@ -16,6 +16,7 @@ from reconciler.policy.evidence import (
     OutboxRow,
     Presence,
     QueuePosition,
+    Recorded,
     SendAnswer,
     StoredMessage,
     TransactionState,
@@ -278,7 +279,7 @@ class FakeBroker:
 
     # ---- BrokerRepairs
 
-    def end_transaction(self, half: StoredMessage, *, expected: OutboxRow, commit: bool) -> SendAnswer:
+    def end_transaction(self, half: StoredMessage, *, expected: Recorded, commit: bool) -> SendAnswer:
         """Executes, unless a scripted answer says otherwise."""
         assert expected.producer_group == half.producer_group
         self.ends.append((half.unique_key, half.commit_log_offset, commit))

@@ -8,6 +8,7 @@ from typing import TypeVar
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import DatabaseAway
 from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, Presence, WitnessAnswer
+from tests.simulation.outbox_table import TableRow
 
 T = TypeVar("T")
 
@@ -16,7 +17,7 @@ class FakeOutbox:
     """OutboxEvidence."""
 
     def __init__(self) -> None:
-        self.rows: dict[str, OutboxRow] = {}
+        self.rows: dict[str, TableRow] = {}
         self.configured = True
         self.away = False
         #: Of a replica: everything that was committed before has come. None: a primary.
@@ -35,7 +36,7 @@ class FakeOutbox:
         row = self.rows.get(unique_key)
         if row is None and self.has_come_to_ms is not None and self.has_come_to_ms <= not_before_ms:
             return Lookup.unknown("outbox", "not proved to be a primary")
-        return _lookup(row)
+        return _lookup(None if row is None else row.seen)
 
 
 class FakeInbox:

@@ -23,6 +23,7 @@ from reconciler.policy.judging.suspect import Suspect, suspect_of
 from reconciler.policy.ports import Candidate, RepairChange, Verification
 from reconciler.policy.round import ReconcileRound
 from reconciler.words import said
+from tests.simulation.outbox_table import TableRow
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
 
 HOUR = 3_600.0
@@ -48,7 +49,7 @@ class Statements:
         witness.look_up = counted
 
 
-def unseen_commit(world: World, number: int = 1) -> tuple[ReconcileRound, OutboxRow]:
+def unseen_commit(world: World, number: int = 1) -> tuple[ReconcileRound, TableRow]:
     """A lost message whose outbox row no reader saw in the first look: the row, to be shown later."""
     lost = world.lose(number)
     row = world.outbox.rows.pop(lost)
@@ -424,7 +425,7 @@ def _another_message(world: World) -> None:
 def _two_outboxes(world: World) -> None:
     """A second outbox has the key with another content: of the effect nothing is there."""
     row = world.outbox.rows[key(1)]
-    both = Lookup(presence=Presence.FOUND, records=(row, replace(row, content_digest=b"y" * 32)))
+    both = Lookup(presence=Presence.FOUND, records=(row.seen, replace(row, content_digest=b"y" * 32).seen))
     world.outbox.look_up = lambda *_, **__: {key(1): both}  # type: ignore[method-assign]
 
 
@@ -546,7 +547,7 @@ def test_a_commit_is_found_that_another_database_showed_late_behind_a_tombstone(
     committed = world.outbox.rows.pop(world.lose(1))
     tombstone = replace(committed, state=OutboxState.ROLLED_BACK)
     without = WitnessAnswer(witness="second", presence=Presence.ABSENT, detail="no row")
-    found = [Lookup(presence=Presence.FOUND, records=(tombstone,), answers=(without,))]
+    found = [Lookup(presence=Presence.FOUND, records=(tombstone.seen,), answers=(without,))]
 
     def look_up(
         topic: str, not_before_ms: Mapping[str, int], *, now_ms: int | None = None
@@ -563,7 +564,7 @@ def test_a_commit_is_found_that_another_database_showed_late_behind_a_tombstone(
         while row_of(world).ask_again_at_ms == before:
             world.rounds(process, 1)
     assert world.verdict(key(1)) == "REJECTED"
-    found.append(Lookup(presence=Presence.FOUND, records=(committed,)))
+    found.append(Lookup(presence=Presence.FOUND, records=(committed.seen,)))
     world.rounds(process, 20 + 30 * questions)
     assert world.verdict(key(1)) == "CONSUMED"
 

@@ -10,6 +10,7 @@ import pytest
 from reconciler.contract.tables import HoldKind, RepairState
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.evidence import Lookup, OutboxRow
+from tests.simulation.outbox_table import TableRow
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World
 
 
@@ -18,14 +19,14 @@ class TwoOutboxes:
 
     def __init__(self, world: World) -> None:
         self._first = world.outbox.look_up
-        self.rows: dict[str, OutboxRow] = {}
+        self.rows: dict[str, TableRow] = {}
         world.outbox.look_up = self.look_up  # type: ignore[method-assign]
 
     def look_up(
         self, topic: str, not_before_ms: Mapping[str, int], *, now_ms: int | None = None
     ) -> Mapping[str, Lookup[OutboxRow]]:
         return {
-            key: replace(found, records=(*found.records, self.rows[key])) if key in self.rows else found
+            key: replace(found, records=(*found.records, self.rows[key].seen)) if key in self.rows else found
             for key, found in self._first(topic, not_before_ms, now_ms=now_ms).items()
         }
 

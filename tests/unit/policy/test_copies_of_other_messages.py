@@ -155,9 +155,9 @@ def test_halves_of_a_stranger_say_nothing_against_the_digest() -> None:
     world = World()
     row = world.commit_locally(key(1), world.broker.send_half(key(1)))
     stranger = world.broker.send_half(key(1), group="somebody", body=THEIRS)
-    assert suspicion(row, [stranger]) is None
+    assert suspicion(row.seen.message, [stranger]) is None
     assert suspicion(None, [stranger]) is None
-    assert suspicion(row, []) is None
+    assert suspicion(row.seen.message, []) is None
 
 
 # ---- absent only where it is proved
@@ -308,7 +308,7 @@ def test_body_as_the_producer_keeps_it_has_the_digest_of_its_row() -> None:
         unique_key, tag=entry.tag, message_keys=entry.message_keys, body=entry.body,
         properties=json.loads(entry.properties or ""), content_digest=entry.content_digest,
     )  # fmt: skip
-    assert kept_message(row) is not None
+    assert kept_message(row.seen.commit) is not None
 
 
 # ---- what Redis matched

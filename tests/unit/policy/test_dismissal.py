@@ -20,6 +20,7 @@ from reconciler.policy.dismissal import (
     meaning_of,
 )
 from reconciler.policy.evidence import Lookup, Presence
+from reconciler.policy.inquiry.delivery import message_of
 from reconciler.policy.ports import RepairChange, Verification
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
 
@@ -372,7 +373,7 @@ def test_a_group_that_lagged_while_a_repair_was_dismissed_is_repaired_by_a_perso
 
 def effects_of(world: World) -> dict[str, EffectFound]:
     """What the groups' inboxes say of the first key."""
-    row = world.outbox.rows.get(key(1))
+    row = message_of(world.outbox.look_up(TOPIC, {key(1): 0})[key(1)])
     return {s.group: effect_found(world.inbox.look_up(s, [key(1)])[key(1)], row) for s in world.subscriptions}
 
 

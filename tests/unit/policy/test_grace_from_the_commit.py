@@ -126,7 +126,7 @@ def test_a_key_is_judged_a_millisecond_before_its_grace_period_is_over(
     written_ms: int, announced_ms: int | None, wait_seconds: float | None
 ) -> None:
     look: Any = SimpleNamespace(
-        row=SimpleNamespace(created_at_ms=written_ms, announced_at_ms=announced_ms),
+        row=SimpleNamespace(message=SimpleNamespace(created_at_ms=written_ms), announced_at_ms=announced_ms),
         now_ms=NOW_MS,
         plan=SimpleNamespace(grace_period_seconds=10.0),
         skew_margin_seconds=0.5,

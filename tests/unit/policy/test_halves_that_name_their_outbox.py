@@ -148,7 +148,7 @@ def test_a_tombstone_of_another_database_ends_nothing_while_the_half_names_one_w
     half = world.broker.halves[0]
     world.broker.halves[0] = replace(half, properties={**half.properties, OUTBOX_MARK: NAME})
     named = WitnessAnswer(witness="first", presence=Presence.ABSENT, detail=f"{DATABASE}: no row", identity=NAME)
-    found = Lookup(presence=Presence.FOUND, records=(tombstone,), answers=(named,))
+    found = Lookup(presence=Presence.FOUND, records=(tombstone.seen,), answers=(named,))
     world.outbox.look_up = lambda topic, not_before_ms, *, now_ms=None: dict.fromkeys(not_before_ms, found)  # type: ignore[method-assign]
     world.rounds(world.process(), 60)
     assert row_of(world, lost).verdict is Verdict.UNKNOWN

@@ -12,7 +12,7 @@ from reconciler.contract.subscription import Shard
 from reconciler.contract.tables import CandidateState, OutboxState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.dismissal import KeyAsSeen
-from reconciler.policy.evidence import EndOutcome, HalfQuestions, OutboxRow, SendAnswer, StoredMessage
+from reconciler.policy.evidence import EndOutcome, HalfQuestions, Recorded, SendAnswer, StoredMessage
 from reconciler.policy.open_halves import HalfState, OpenHalf, OpenHalves
 from reconciler.policy.ports import Verification
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
@@ -232,7 +232,7 @@ def test_a_copy_that_a_check_puts_back_meanwhile_is_closed_too(monkeypatch: pyte
     broker = errand.world.broker
     plain = broker.end_transaction
 
-    def end(half: StoredMessage, *, expected: OutboxRow, commit: bool) -> SendAnswer:
+    def end(half: StoredMessage, *, expected: Recorded, commit: bool) -> SendAnswer:
         answer = plain(half, expected=expected, commit=commit)
         if len(broker.halves) == 1:
             broker.put_back(half)
@@ -249,7 +249,7 @@ def test_a_repair_by_hand_that_begins_between_two_ends_stops_the_second(monkeypa
     broker = errand.world.broker
     plain = broker.end_transaction
 
-    def end(half: StoredMessage, *, expected: OutboxRow, commit: bool) -> SendAnswer:
+    def end(half: StoredMessage, *, expected: Recorded, commit: bool) -> SendAnswer:
         answer = plain(half, expected=expected, commit=commit)
         broker.put_back(half)
         _repair_at_work(errand)

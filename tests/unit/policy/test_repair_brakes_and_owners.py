@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
+from reconciler.contract.tables import EVERY_GROUP, CandidateState, HoldKind, OutboxState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
-from reconciler.policy.evidence import EndOutcome, OutboxRow, SendAnswer, StoredMessage
+from reconciler.policy.evidence import EndOutcome, Recorded, SendAnswer, StoredMessage
 from reconciler.policy.repairing.repair import BATCH, TURNS, RepairRules
 from tests.unit.policy.repair_rows import END_ONLY, copies, ended, say
-from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
+from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, evidence, key
 
 # ---- brakes and owners
 
@@ -48,7 +49,7 @@ def test_a_hold_that_is_placed_in_the_middle_of_a_pass_stops_what_is_sent_next(k
     world.repair_rules = RepairRules(verify_after_seconds=4.0)
     end = world.broker.end_transaction
 
-    def stopped_at_the_fifth(half: StoredMessage, *, expected: OutboxRow, commit: bool) -> SendAnswer:
+    def stopped_at_the_fifth(half: StoredMessage, *, expected: Recorded, commit: bool) -> SendAnswer:
         if len(world.broker.ends) == 4:
             assert world.ledger.holds.place(ENVIRONMENT, TOPIC, kind, by="anna", reason="stop it at once")
         return end(half, expected=expected, commit=commit)
@@ -270,19 +271,43 @@ def test_key_without_a_loss_has_nothing_to_repair() -> None:
 # ---- weaker modes
 
 
-def test_without_an_outbox_trusted_announcements_repair_and_others_never() -> None:
-    for trusts in (True, False):
-        world = World(trust_announcements=trusts)
-        if not trusts:
-            world.without_evidence()
-        world.broker.send_half(key(1))
-        world.announce(key(1))
-        process = world.process()
-        world.rounds(process, 10)
-        assert bool(world.broker.ends) == trusts
-    world.ledger.repairs.open(ENVIRONMENT, TOPIC, key(1), rung=Rung.END)
-    world.rounds(process, 3)
-    assert world.broker.ends == []
+def _rolled_back(world: World) -> None:
+    world.outbox.rows[key(1)] = replace(world.outbox.rows[key(1)], state=OutboxState.ROLLED_BACK)
+
+
+def _away(world: World) -> None:
+    world.outbox.away = True
+
+
+def _announced_alone(world: World) -> None:
+    world.outbox.configured = False
+    world.topic = replace(world.topic, evidence=evidence(None))
+
+
+@pytest.mark.parametrize("rung", Rung)
+@pytest.mark.parametrize(
+    ("make", "is_proved"),
+    [
+        (lambda _: None, True),
+        (_announced_alone, True),
+        (World.without_evidence, False),
+        (lambda world: world.outbox.rows.clear(), False),
+        (_rolled_back, False),
+        (_away, False),
+    ],
+)
+def test_a_rung_sends_only_what_the_evidence_of_the_group_proves_to_be_committed(
+    make: Callable[[World], object], is_proved: bool, rung: Rung
+) -> None:
+    world = World(repair_order=(rung,))
+    lost = world.lose(1)
+    make(world)
+    world.clock.advance(60)
+    world.ledger.repairs.open(ENVIRONMENT, TOPIC, lost, rung=rung)
+    world.rounds(world.process(), 4, consume=False)
+    of_groups = [row for row in world.ledger.rows.repairs.values() if row.scope != EVERY_GROUP]
+    sent = {Rung.END: world.broker.ends, Rung.REPUBLISH: world.broker.copies, Rung.HAND_OVER: of_groups}
+    assert bool(sent[rung]) == any(sent.values()) == is_proved
 
 
 def test_without_an_outbox_the_copy_tells_which_groups_want_it() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from reconciler.contract.tables import CandidateState, OutboxState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
+from reconciler.errors import InvariantViolation
 from reconciler.policy.commit_evidence import CommitEvidence
 from reconciler.policy.evidence import (
     ConsumeMode,
@@ -29,6 +30,7 @@ from reconciler.policy.repairing.case import ATTEMPTS_MAX, RepairCase, RepairSte
 from reconciler.policy.repairing.ladder import after_answer, decide
 from reconciler.policy.repairing.rungs import Act
 from tests.examples import examples
+from tests.simulation.outbox_table import TableRow
 from tests.unit.policy.world import TOPIC, World, evidence, key
 
 WORLD = World(groups=("billing", "shipping"))
@@ -44,7 +46,8 @@ EFFECT = Lookup(presence=Presence.FOUND, records=(WORLD.inbox_row("billing", key
 
 
 def found(*records: object) -> Lookup[Any]:
-    return Lookup(presence=Presence.FOUND, records=records)
+    seen = tuple(record.seen if isinstance(record, TableRow) else record for record in records)
+    return Lookup(presence=Presence.FOUND, records=seen)
 
 
 def at(verdict: Verdict) -> GroupAnswers:
@@ -394,9 +397,7 @@ def test_whatever_is_known_nothing_is_sent_without_proof(one: RepairCase) -> Non
     require_legal(one.repair.state, answer.state)
     if answer.act in (Act.END, Act.REPUBLISH, Act.HAND_OVER):
         if one.has_outbox:
-            assert one.outbox is not None
-            assert one.outbox.is_found
-            assert one.outbox.records[0].is_committed
+            assert one.commit is not None
         else:
             assert one.topic.evidence == evidence(None), "the weaker mode is declared"
         assert one.repair.attempts < ATTEMPTS_MAX
@@ -425,3 +426,13 @@ def test_only_a_certain_answer_moves_a_send_on(one: RepairCase, answer: SendAnsw
     if answer.outcome is EndOutcome.NO_ANSWER:
         assert decision.state is RepairState.SENDING
         assert decision.wait_seconds >= 5.0
+
+
+def test_a_send_without_a_proof_is_refused_even_if_it_was_decided() -> None:
+    assert case(outbox=found(ROW)).proof_of(HALF) == ROW.seen.commit
+    assert case(evidence=(evidence(None), UNKNOWN)).proof_of(HALF).content_digest == HALF.content_digest
+    tombstone = found(replace(ROW, state=OutboxState.ROLLED_BACK))
+    in_outbox, nothing = WORLD.topic.evidence, CommitEvidence(())
+    for sources, outbox in ((in_outbox, ABSENT), (in_outbox, UNKNOWN), (in_outbox, tombstone), (nothing, UNKNOWN)):
+        with pytest.raises(InvariantViolation, match="nothing is sent"):
+            case(evidence=(sources, outbox)).proof_of(HALF)

@@ -199,7 +199,7 @@ def test_a_row_that_nobody_can_read_is_not_waited_for() -> None:
 def test_committed_rows_that_contradict_each_other_are_left_to_the_verdict() -> None:
     world = filtering()
     row = world.commit_locally(key(1), tag="noise", content_digest=b"1" * 32)
-    rows = (row, replace(row, content_digest=b"2" * 32))
+    rows = (row.seen, replace(row, content_digest=b"2" * 32).seen)
     lookup = Lookup(presence=Presence.FOUND, records=rows)
     assert tag_filter.is_filtered_out(lookup, world.topic.subscriptions[0]) is False
     assert tag_filter.is_filtered_out(replace(lookup, records=rows[:1]), world.topic.subscriptions[0]) is True

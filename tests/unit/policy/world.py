@@ -12,7 +12,7 @@ from reconciler.contract.tables import EVERY_GROUP, REPAIR_ORDER_DEFAULT, Outbox
 from reconciler.policy.brakes import BreakerRules, CircuitBreaker
 from reconciler.policy.commit_evidence import CommitEvidence, CommitSource
 from reconciler.policy.events import Event
-from reconciler.policy.evidence import InboxRow, OutboxRow, StoredMessage
+from reconciler.policy.evidence import InboxRow, StoredMessage
 from reconciler.policy.judging.candidates import CandidateSelector, SelectionRules
 from reconciler.policy.judging.verifier import Verifier, VerifyRules
 from reconciler.policy.outage import OutageRecovery
@@ -23,6 +23,7 @@ from reconciler.policy.round import ReconcileRound, RoundReport
 from reconciler.policy.shard_rounds import ShardRounds
 from reconciler.testing.memory import MemoryLedger
 from reconciler.testing.memory_shards import MemoryShards
+from tests.simulation.outbox_table import TableRow
 from tests.unit.policy.fake_broker import FakeBroker
 from tests.unit.policy.fake_databases import FakeInbox, FakeOutbox
 
@@ -176,7 +177,7 @@ class World:
 
     # ---- the outside
 
-    def commit_locally(self, unique_key: str, half: StoredMessage | None = None, **changes: Any) -> OutboxRow:
+    def commit_locally(self, unique_key: str, half: StoredMessage | None = None, **changes: Any) -> TableRow:
         """The outbox row."""
         row = {
             "unique_key": unique_key, "topic": TOPIC, "producer_group": PRODUCER_GROUP, "tag": "paid",
@@ -186,7 +187,7 @@ class World:
             "content_digest": half.content_digest if half else None, "state": OutboxState.ANNOUNCED,
             "created_at_ms": self.clock.now_ms(), "announced_at_ms": self.clock.now_ms(), "settled_at_ms": None,
         } | changes  # fmt: skip
-        self.outbox.rows[unique_key] = OutboxRow(**row)
+        self.outbox.rows[unique_key] = TableRow(**row)
         return self.outbox.rows[unique_key]
 
     def announce(self, *unique_keys: str, tag: str | None = None) -> None:

@@ -37,19 +37,20 @@ def test_a_committed_row_comes_back_as_it_was_recorded(world: World) -> None:
     lookup = reader.look_up(TOPIC, at(tx.unique_key))[tx.unique_key]
     (row,) = lookup.records
     assert lookup.presence is Presence.FOUND
-    assert row.is_committed
-    assert (row.producer_group, row.state, row.tag, row.message_keys) == (
+    said = row.commit
+    assert said is not None
+    assert (said.producer_group, row.state, said.tag, said.message_keys) == (
         GROUP,
         OutboxState.ANNOUNCED,
         "paid",
         "o-1 c-7",
     )
     assert (row.half_broker, row.half_commit_log_offset, row.half_queue_offset) == ("broker-a", 4_000_000_000_000, 7)
-    assert row.body == b"one order"
-    assert row.properties == {"currency": "€", "BUSINESS_ID": tx.business_id, "RECONCILER_OUTBOX": world.mark}
+    assert said.body == b"one order"
+    assert said.properties == {"currency": "€", "BUSINESS_ID": tx.business_id, "RECONCILER_OUTBOX": world.mark}
     (half,) = world.halves.sent
     stored = half.wire_properties(tx.unique_key)
-    assert row.content_digest == digest_of_message(
+    assert said.content_digest == digest_of_message(
         topic=TOPIC, unique_key=tx.unique_key, properties=stored, body=half.body
     ), "the digest that a look-up computes from the broker's record is the recorded one"
     reader.close()
@@ -61,7 +62,7 @@ def test_a_tombstone_is_found_and_not_committed(world: World) -> None:
     reader = reader_of(world.url)
     lookup = reader.look_up(TOPIC, at(key))[key]
     assert lookup.is_found
-    assert not lookup.records[0].is_committed
+    assert lookup.records[0].commit is None
     reader.close()
 
 
@@ -117,7 +118,7 @@ def test_a_tombstone_counts_when_every_database_has_answered(world: World, other
     key = new_key()
     world.insert_row(key, state="ROLLED_BACK")
     reader = reader_of(world.url, other.url)
-    assert [row.is_committed for row in reader.look_up(TOPIC, at(key))[key].records] == [False]
+    assert [row.commit for row in reader.look_up(TOPIC, at(key))[key].records] == [None]
     reader.close()
 
 
@@ -126,7 +127,7 @@ def test_two_committed_rows_are_both_evidence(world: World, other: World) -> Non
     world.insert_row(key, content_digest=b"a" * 32)
     other.insert_row(key, content_digest=b"b" * 32)
     reader = reader_of(world.url, other.url)
-    assert {row.content_digest for row in reader.look_up(TOPIC, at(key))[key].records} == {b"a" * 32, b"b" * 32}
+    assert {row.message.content_digest for row in reader.look_up(TOPIC, at(key))[key].records} == {b"a" * 32, b"b" * 32}
     reader.close()
 
 

@@ -12,12 +12,13 @@ from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import OutboxState
 from reconciler.evidence.broker_answer import MAXIMUM_HITS, BrokerAnswer
 from reconciler.evidence.brokers import RemotingBrokerEvidence
-from reconciler.policy.evidence import Lookup, OutboxRow, Presence, StoredMessage
+from reconciler.policy.evidence import Lookup, Presence, StoredMessage
 from reconciler.policy.ports import Horizon
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.wire.codes import HALF_TOPIC, MQVersion, RequestCode, SystemFlag
 from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.record import encode_record
+from tests.simulation.outbox_table import TableRow
 from tests.unit.rocketmq.records import record
 from tests.unit.rocketmq.scripted import ScriptedCluster
 
@@ -26,11 +27,10 @@ OTHER_KEY = "7F0000010000000000000000000000BB"
 THEIRS = record(body=b"theirs", physical_offset=2_000)
 PREPARED = int(SystemFlag.PREPARED)
 V3_2_6 = 78
-ROW = OutboxRow(
-    unique_key=KEY, topic="Orders", producer_group="PG", tag=None, message_keys=None, business_id=None,
-    half_broker="broker-a", half_commit_log_offset=700, half_queue_offset=0, properties=None, body=None,
-    content_digest=None, state=OutboxState.NEW, created_at_ms=1, announced_at_ms=None, settled_at_ms=None,
-)  # fmt: skip
+ROW = TableRow(
+    unique_key=KEY, topic="Orders", producer_group="PG", tag=None, half_broker="broker-a", half_commit_log_offset=700,
+    half_queue_offset=0, content_digest=None, state=OutboxState.NEW, created_at_ms=1,
+).seen  # fmt: skip
 
 
 def ours(found: Lookup[StoredMessage]) -> Lookup[StoredMessage]:

@@ -21,6 +21,7 @@ from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.message_id import encode_offset_message_id
 from reconciler.rocketmq.wire.properties import decode_properties
 from reconciler.rocketmq.wire.record import encode_record
+from tests.simulation.outbox_table import TableRow
 from tests.unit.rocketmq.missing_packages import without_package
 from tests.unit.rocketmq.records import record
 from tests.unit.rocketmq.scripted import ScriptedBroker, ScriptedCluster
@@ -434,21 +435,12 @@ def test_a_half_whose_broker_left_every_route_is_not_absent() -> None:
             assert retired.half_copies("Orders", KEY, horizon=horizon, not_before_ms=1, outbox=row).is_absent
 
 
-_ROW = OutboxRow(
+_ROW = TableRow(
     unique_key=KEY,
     topic="Orders",
     producer_group="PG",
     tag=None,
-    message_keys=None,
-    business_id=None,
-    half_broker=None,
-    half_commit_log_offset=None,
-    half_queue_offset=0,
-    properties=None,
-    body=None,
     content_digest=None,
     state=OutboxState.NEW,
     created_at_ms=1,
-    announced_at_ms=None,
-    settled_at_ms=None,
-)
+).seen

@@ -9,12 +9,11 @@ from typing import NoReturn
 import pytest
 
 from reconciler.clock import ManualClock
-from reconciler.contract.tables import OutboxState
 from reconciler.errors import BrokerUnavailable
 from reconciler.evidence.brokers import RemotingBrokerEvidence
 from reconciler.evidence.repairs import RemotingBrokerRepairs
 from reconciler.evidence.stored_message import stored_message
-from reconciler.policy.evidence import EndOutcome, HalfQuestions, OutboxRow, StoredMessage
+from reconciler.policy.evidence import EndOutcome, HalfQuestions, Recorded, StoredMessage
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.wire.codes import (
     DISCARD_TOPIC,
@@ -45,24 +44,14 @@ PROPERTIES = {
 HALF = record(topic=HALF_TOPIC, key=KEY, properties=PROPERTIES, queue_offset=3, physical_offset=4_711)
 
 
-def _row(half: StoredMessage) -> OutboxRow:
-    return OutboxRow(
+def _row(half: StoredMessage) -> Recorded:
+    return Recorded(
         unique_key=KEY,
         topic="Orders",
         producer_group="PG",
         tag="paid",
-        message_keys="order-1",
-        business_id="b-1",
-        half_broker="broker-a",
-        half_commit_log_offset=4_711,
-        half_queue_offset=3,
-        properties=None,
-        body=None,
         content_digest=half.content_digest,
-        state=OutboxState.ANNOUNCED,
         created_at_ms=1,
-        announced_at_ms=1,
-        settled_at_ms=None,
     )
 
 

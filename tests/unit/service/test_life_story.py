@@ -37,6 +37,7 @@ from reconciler.policy.ports import (
 )
 from reconciler.wiring.availability import AWAY as IS_AWAY
 from reconciler.words import said
+from tests.simulation.outbox_table import TableRow
 
 Row = tuple[str, dict[str, Any]]
 
@@ -46,7 +47,7 @@ SHIPPING = Subscription(environment="test", topic="ORDERS", group="shipping")
 NOTHING = LedgerLife(candidates=(), repairs=(), rounds=())
 ABSENT: Lookup[InboxRow] = Lookup(presence=Presence.ABSENT)
 
-ROW = OutboxRow(
+ROW = TableRow(
     unique_key=KEY,
     topic="ORDERS",
     producer_group="orders",
@@ -64,7 +65,7 @@ ROW = OutboxRow(
     announced_at_ms=1_010,
     settled_at_ms=9_000,
 )
-RECORDED: Lookup[OutboxRow] = Lookup(presence=Presence.FOUND, records=(ROW,))
+RECORDED: Lookup[OutboxRow] = Lookup(presence=Presence.FOUND, records=(ROW.seen,))
 COPY = StoredMessage(
     unique_key=KEY,
     topic="RMQ_SYS_TRANS_HALF_TOPIC",
@@ -133,7 +134,8 @@ EFFECT = InboxRow(
 
 
 def found(*records: object) -> Lookup[object]:
-    return Lookup(presence=Presence.FOUND, records=records)
+    seen = tuple(record.seen if isinstance(record, TableRow) else record for record in records)
+    return Lookup(presence=Presence.FOUND, records=seen)
 
 
 def story(
@@ -442,7 +444,7 @@ def in_redis(*, announced: bool = False, first_seen_ms: int | None = None, consu
 
 def told_of(witness: str, ledger: LedgerLife, places: dict[Subscription, Lookup[KeyPlaces]] | None) -> tuple[str, str]:
     """Presence and detail of BILLING's witness, of a message whose announcement no outbox has noted."""
-    silent = replace(RECORDED, records=(replace(ROW, announced_at_ms=None),))
+    silent = replace(RECORDED, records=(replace(ROW, announced_at_ms=None).seen,))
     story = life_story_of(KEY, outbox=silent, copies={}, inboxes={BILLING: ABSENT}, ledger=ledger, places=places)
     (found,) = [one for one in story.testimonies if one.witness == witness]
     return found.presence, said(found.detail)

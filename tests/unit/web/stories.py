@@ -38,7 +38,7 @@ def story_of(key: str = KEY, *, silent: str = HOSTILE, away: tuple[str, ...] = (
     unanswered: Lookup[InboxRow] = Lookup.unknown("inbox", silent)
     return life_story_of(
         key,
-        outbox=Lookup(presence=Presence.FOUND, records=(row,), answers=_found("outbox")),
+        outbox=Lookup(presence=Presence.FOUND, records=(row.seen,), answers=_found("outbox")),
         copies={
             f"{HOSTILE} half": Lookup(
                 presence=Presence.FOUND, records=(replace(COPY, broker=HOSTILE),), answers=_found("broker-1")

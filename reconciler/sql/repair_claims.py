@@ -59,7 +59,7 @@ _PAGES_MAX = 20
 _UNFINISHED = sorted(state.value for state in RepairState if state not in FINISHED_REPAIRS)
 
 
-class RepairRows:
+class RepairClaims:
     """Claims and changes of repairs. Shared by threads; every call is one transaction. Raises DatabaseAway."""
 
     def __init__(
