@@ -48,6 +48,10 @@ def web(
     if context.invoked_subcommand is not None:
         context.obj = config
         return
+    from reconciler.settings.types import require_listen
+
+    if listen is not None:
+        listen = require_listen("--listen", listen)
     settings, stop = start_service(config)
     with web_serving(settings, listen or settings.web.listen or LISTEN_DEFAULT, does_jobs=True):
         stop.requested.wait()

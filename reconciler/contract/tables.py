@@ -99,9 +99,10 @@ class NoticeKind(StrEnum):
 #: Scope of repairs that every group sees (END, republish); a hand-over has the group's name instead.
 EVERY_GROUP = "*"
 
-#: What stands before the name of who did something by hand: of a login on the command line, of a user of the web.
-LOGIN_PREFIX, WEB_USER_PREFIX = "operator ", "web:"
-BY_PREFIXES = (LOGIN_PREFIX, WEB_USER_PREFIX)
+#: What stands before the name of who did something by hand: of a login on the command line, of a user of the web; and
+#: within that of the last, where both are let in, of whom a proxy names.
+LOGIN_PREFIX, WEB_USER_PREFIX, PROXY_USER_PREFIX = "operator ", "web:", "proxy:"
+BY_PREFIXES = (LOGIN_PREFIX, WEB_USER_PREFIX, f"{WEB_USER_PREFIX}{PROXY_USER_PREFIX}")
 
 
 OUTBOX = Table(

@@ -19,14 +19,10 @@ from reconciler.settings.types import (
     EVERYTHING,
     DatabaseUrl,
     DatabaseUrls,
-    DocsUrl,
     Folder,
     GroupName,
-    HeaderName,
     HostList,
-    HostName,
     ListenAddress,
-    Network,
     RedisUrl,
     SecretValue,
     SecretValues,
@@ -34,11 +30,11 @@ from reconciler.settings.types import (
     Since,
     TagFilter,
     TopicName,
-    UrlPrefix,
     no_duplicates,
     read_since_ms,
     split_tags,
 )
+from reconciler.settings.web import WebSettings, web_problems
 
 #: How much longer than the brokers keep a half its tombstone is kept.
 TOMBSTONE_MARGIN_DAYS = 8
@@ -351,63 +347,6 @@ class MetricsSettings(Section):
     )
 
 
-class WebSettings(Section):
-    """Console and HTTP API; they need the extra `web`."""
-
-    listen: ListenAddress | None = Field(
-        default=None,
-        description="host:port on which `reconciler run`, too, serves console and HTTP API; "
-        "unset: only `reconciler web`.",
-    )
-    url_prefix: UrlPrefix = Field(
-        default="", description="Stands before every path, for example /reconciler, where a proxy serves more."
-    )
-    bulk_admin_above: Annotated[int, Field(ge=1)] = Field(
-        default=100, description="To repair or dismiss more messages than these at once needs the role admin."
-    )
-    users_file: Folder | None = Field(
-        default=None,
-        description="File of users and tokens, written by `reconciler web user`; unset: whoever is on this machine "
-        "looks, and nobody acts.",
-    )
-    host_names: Annotated[list[HostName], Field(max_length=100)] = Field(
-        default=[], description="Names, without a port, by which browsers reach the server from other machines."
-    )
-    tls_certificate: Folder | None = Field(
-        default=None, description="PEM file of the certificate, with those that lead to its authority."
-    )
-    tls_key: Folder | None = Field(
-        default=None, description="PEM file of the certificate's key; unset: it is in tls_certificate."
-    )
-    behind_proxy: bool = Field(
-        default=False, description="true: a proxy in front ends TLS, and browsers reach nothing but the proxy."
-    )
-    proxy_addresses: Annotated[list[Network], Field(max_length=100)] = Field(
-        default=[], description="Addresses or networks of the proxies; with behind_proxy nobody else is served."
-    )
-    proxy_user_header: HeaderName | None = Field(
-        default=None, description="Header in which the proxy names whom it has let in; unset: none is believed."
-    )
-    proxy_role_header: HeaderName | None = Field(
-        default=None,
-        description="Header in which the proxy gives the role: viewer, operator or admin; unset: each has proxy_role.",
-    )
-    proxy_role: Literal["viewer", "operator", "admin"] = Field(
-        default="viewer", description="Role of whom the proxy names, where proxy_role_header is unset."
-    )
-    read_only: bool = Field(default=False, description="true: console and API change nothing, whoever asks.")
-    docs_url: DocsUrl | None = Field(
-        default=None,
-        description="Address of your copy of the folder docs, to which pages link; unset: they name its files.",
-    )
-    audits_folder: Folder | None = Field(
-        default=None, description="Folder in which each audit has its --out, named by its day; unset: none are shown."
-    )
-    audits_public_key: Folder | None = Field(
-        default=None, description="PEM file of the auditor's public key, by which statements of audits are verified."
-    )
-
-
 class TracingSettings(Section):
     """OpenTelemetry spans; they need the extra `otel`."""
 
@@ -505,7 +444,7 @@ def contradictions(settings: Settings) -> list[str]:
             'history.path is set and rounds.mode = "classic": the original algorithm keeps nothing to write down; '
             'unset the path, or set mode = "full"'
         )
-    problems += _check_web(settings.web)
+    problems += web_problems(settings.web)
     problems += notifier_problems(settings.notifiers)
     problems += _check_answerers(settings.producers)
     keep_days_min = max(SWEEP_KEEP_DAYS_MIN, settings.rounds.retention_hours / 24 + TOMBSTONE_MARGIN_DAYS)
@@ -521,27 +460,6 @@ def contradictions(settings: Settings) -> list[str]:
             f"grace_period_seconds = {longest:g} is more than a quarter of rounds.retention_hours = "
             f"{settings.rounds.retention_hours:g}: the half could be gone before it is looked for"
         )
-    return problems
-
-
-def _check_web(web: WebSettings) -> list[str]:
-    problems = []
-    if web.tls_key is not None and web.tls_certificate is None:
-        problems.append("web.tls_key is set and web.tls_certificate is not: set both")
-    if (web.audits_folder is None) != (web.audits_public_key is None):
-        problems.append("one of web.audits_folder and web.audits_public_key is set: set both, or none")
-    if web.proxy_user_header is not None and not web.proxy_addresses:
-        problems.append(
-            "web.proxy_user_header is set and web.proxy_addresses is empty: whoever reaches the server could write the "
-            "header; list the addresses of the proxies"
-        )
-    if web.behind_proxy and not web.proxy_addresses:
-        problems.append(
-            "web.behind_proxy is set and web.proxy_addresses is empty: nobody else than the proxies is served; list "
-            "their addresses"
-        )
-    if web.proxy_role_header is not None and web.proxy_user_header is None:
-        problems.append("web.proxy_role_header is set and web.proxy_user_header is not: set both")
     return problems
 
 

@@ -163,9 +163,17 @@ def _since(value: Any) -> str:
     return text
 
 
+def require_listen(what: str, value: str) -> str:
+    """An address to listen on, as people type it; raises InvalidValue."""
+    try:
+        return _listen(value)
+    except ValueError as error:
+        raise InvalidValue(what, value, str(error)) from None
+
+
 def _listen(value: str) -> str:
     if not _is_host_and_port(value):
-        raise ValueError("expected host:port, for example 127.0.0.1:9378")
+        raise ValueError("expected host:port, for example 127.0.0.1:8378 or [::1]:8378")
     return value
 
 

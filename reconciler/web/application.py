@@ -82,7 +82,7 @@ def build_application(services: WebServices, routes: Iterable[WebRoute] = ROUTES
         if answer.status is HTTPStatus.NOT_FOUND and wanted.method in {"GET", "HEAD"} and "GET" in by_path.get(own, ()):
             query = f"?{urlencode(wanted.query, doseq=True)}" if wanted.query else ""
             answer = see_other(services.prefix + own + query)
-        return _framework_response(answer, wanted)
+        return _framework_response(services, answer, wanted)
 
     application = Starlette(routes=served, exception_handlers={404: not_found, 405: not_found})
     # Its own answer comes before every check, and leads to whatever host the request names.
@@ -117,7 +117,7 @@ class _Endpoint:
             answer = _unserved(self._services, wanted, refusal, route.surface)
         else:
             answer = await run_in_threadpool(answer_of, self._services, route, wanted)
-        await _framework_response(answer, wanted)(scope, receive, send)
+        await _framework_response(self._services, answer, wanted)(scope, receive, send)
 
 
 async def _body_of(request: Request) -> bytes:
@@ -228,8 +228,10 @@ def _request_id(given: str) -> str:
     return given if is_plain else secrets.token_hex(8)
 
 
-def _framework_response(answer: WebResponse, request: WebRequest) -> Response:
-    headers = HEADERS | {"X-Request-ID": request.request_id} | dict(answer.headers)
+def _framework_response(services: WebServices, answer: WebResponse, request: WebRequest) -> Response:
+    hsts_seconds = services.settings.web.hsts_seconds
+    over_tls_only = {"Strict-Transport-Security": f"max-age={hsts_seconds}"} if hsts_seconds else {}
+    headers = HEADERS | over_tls_only | {"X-Request-ID": request.request_id} | dict(answer.headers)
     response = Response(answer.body, status_code=answer.status.value, media_type=None, headers=headers)
     response.headers["Content-Type"] = answer.content_type
     return response

@@ -9,7 +9,7 @@ from typing import Literal
 
 from reconciler.errors import ConfigurationError
 from reconciler.instrumentation.listening import host_and_port
-from reconciler.settings.schema import WebSettings
+from reconciler.settings.web import WebSettings
 from reconciler.web.exchange import WebRefusal, WebRequest
 
 

@@ -7,7 +7,7 @@ import ssl
 from pathlib import Path
 
 from reconciler.errors import ConfigurationError, InvalidValue
-from reconciler.settings.schema import WebSettings
+from reconciler.settings.web import WebSettings
 from reconciler.web.access.open_files import warn_if_open
 
 logger = logging.getLogger(__name__)

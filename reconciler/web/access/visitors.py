@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from reconciler.clock import Clock
+from reconciler.contract.tables import PROXY_USER_PREFIX
 from reconciler.web.access.addresses import TrustedProxies
 from reconciler.web.access.cookies import SessionCookie
 from reconciler.web.access.forgery import ForgeryGuard
@@ -75,7 +76,8 @@ class Visitors:
                 f"the proxy's header {headers.user} holds no name of 1 to 100 of the characters A-Z a-z 0-9 . _ @ + -",
                 kind="no-name",
             )
-        return self._known(name, role, Credential.PROXY)
+        # Users and tokens have names of their own: the same one is that of another person.
+        return self._known(f"{PROXY_USER_PREFIX if self.users else ''}{name}", role, Credential.PROXY)
 
     def _of_token(self, token: str, users: WebUsers) -> Visitor:
         digest = digest_of(token)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from reconciler.clock import Clock
 from reconciler.instrumentation.metrics.reading import LatestReading
-from reconciler.settings.schema import WebSettings
+from reconciler.settings.web import WebSettings
 from reconciler.web.audits.check import WAITING, AuditCheck, AuditState, unanswered
 from reconciler.web.audits.folder import AUDITS_MAX, AuditEntry, FolderLook, look_at, read_report
 from reconciler.web.audits.verify_process import VerifyProcess

@@ -73,6 +73,15 @@ def test_a_proxy_is_believed_by_its_address_only(tmp_path: Path) -> None:
     assert world.ask(route_of("login"), headers=named, peer=PROXY).status is HTTPStatus.NOT_FOUND
 
 
+def test_whom_a_proxy_names_is_not_the_token_of_that_name(tmp_path: Path) -> None:
+    world = WebWorld(tmp_path, **PROXIED, users_file=str(with_three_users(tmp_path)))
+    token = with_token(world.users_file, "alice", WebRole.OPERATOR, expires_at_ms=world.clock.now_ms() + DAY_MS)
+    world.clock.advance(1)
+    own = {"host": "reconciler.example"}
+    assert world.visitor(headers=own | {"authorization": f"Bearer {token}"}, peer=PROXY)[0] == "alice"
+    assert world.visitor(headers=own | {"x-remote-user": "alice"}, peer=PROXY)[0] == "proxy:alice"
+
+
 def test_who_reaches_this_machine_does_not_name_themselves(tmp_path: Path) -> None:
     world = WebWorld(tmp_path, **(PROXIED | {"listen": "127.0.0.1:8378", "behind_proxy": "false"}))
     assert world.visitor(headers={"x-remote-user": "alice"}, peer="127.0.0.1") == ("", WebRole.ANYBODY)

@@ -68,6 +68,7 @@ def test_a_proxy_on_this_machine_does_not_show_pages_to_everybody() -> None:
         {"proxy_addresses": '["10.0.0.1/8"]'},
         {"proxy_addresses": '["proxy.example"]'},
         {"proxy_user_header": "X_Remote_User"},
+        {"hsts_seconds": "3600"},
     ],
     ids=str,
 )
@@ -124,6 +125,7 @@ def test_a_renewed_certificate_is_shown_without_a_restart(tmp_path: Path) -> Non
         tls_certificate=str(shown.certificate),
         tls_key=str(shown.key),
         users_file=str(with_three_users(tmp_path)),
+        hsts_seconds="3600",
     )
     with serving_web(settings, f"127.0.0.1:{free_port()}", clock=SystemClock()) as (_, port):
         assert serial_seen(port, authority) == serial_of(first)
@@ -135,7 +137,8 @@ def test_a_renewed_certificate_is_shown_without_a_restart(tmp_path: Path) -> Non
         context = ssl.create_default_context(cafile=str(authority.file))
         connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=30, context=context)
         connection.request("GET", "/api/v1/status")
-        assert connection.getresponse().status == 401
+        answer = connection.getresponse()
+        assert (answer.status, answer.getheader("strict-transport-security")) == (401, "max-age=3600")
         connection.close()
         context.maximum_version = ssl.TLSVersion.TLSv1_2
         context.set_ciphers("ECDHE")

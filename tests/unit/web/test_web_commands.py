@@ -150,3 +150,12 @@ def test_without_a_place_for_users_nobody_is_added(
     monkeypatch.delenv("RECONCILER_WEB__USERS_FILE", raising=False)
     assert told(monkeypatch, f"{PASSWORD}\n", "user", "add", "alice", "--role", "viewer") == 2
     assert "web.users_file is not set" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("listen", ["::1:28379", "localhost", "localhost:0", "http://localhost:8378"])
+def test_an_address_that_is_none_is_told_before_anything_is_served(
+    listen: str, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["web", "--listen", listen]) == 2
+    assert "--listen" in capsys.readouterr().err
+    assert not file.exists()

@@ -103,7 +103,7 @@ def test_every_answer_forbids_scripts_frames_guesses_and_copies(server: Server, 
         assert "unsafe" not in policy
         assert (told["x-content-type-options"], told["referrer-policy"]) == ("nosniff", "same-origin")
         assert told["cache-control"] == "no-store"
-        assert "server" not in told
+        assert not {"server", "strict-transport-security"} & told.keys()
         assert " style=" not in page
         own = f'<script defer src="{prefix}/static/'
         assert page.count("<script") == page.count(own) or told["content-type"].endswith("json")
