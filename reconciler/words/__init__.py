@@ -4,7 +4,7 @@ Commands, console, notices and reports say a fact with `said`, or take its piece
 imports this room, so no decision can rest on a sentence.
 """
 
-from reconciler.words.catalogue import ENGLISH, LANGUAGES
+from reconciler.words.catalogue import ENGLISH, LANGUAGES, sentences
 from reconciler.words.saying import Piece, counted, pieces, said, said_and_coded
 
-__all__ = ["ENGLISH", "LANGUAGES", "Piece", "counted", "pieces", "said", "said_and_coded"]
+__all__ = ["ENGLISH", "LANGUAGES", "Piece", "counted", "pieces", "said", "said_and_coded", "sentences"]

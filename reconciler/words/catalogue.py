@@ -19,11 +19,13 @@ def sentences(language: str) -> Mapping[str, str]:
     found: dict[str, str] = {}
     for file in sorted(files(__package__).iterdir(), key=lambda file: file.name):
         if file.name.endswith(".toml"):
-            found |= _of(language, tomllib.loads(file.read_text("utf-8")))
+            found |= _of(language, tomllib.loads(file.read_text("utf-8")), ())
     return found
 
 
-def _of(language: str, document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for room, entries in document.items():
-        for name, entry in entries.items():
-            yield f"{room}.{name}", entry[language]
+def _of(language: str, table: Mapping[str, Any], code: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    for name, value in table.items():
+        if name == language:
+            yield ".".join(code), value
+        elif isinstance(value, dict):
+            yield from _of(language, value, (*code, name))

@@ -15,7 +15,7 @@ TRANSLATION = runpy.run_path(str(ROOT / "docs/translation.py"))
 PAGES: list[str] = TRANSLATION["pages"]()
 WRITTEN = [*PAGES, *sorted(TRANSLATION["ALONE"])]
 #: What else speaks Chinese: the console, notices, drawings.
-CATALOGUES = sorted([*ROOT.glob("reconciler/**/languages/*.toml"), *ROOT.glob("docs/**/*.toml")])
+CATALOGUES = sorted([*ROOT.glob("reconciler/words/*.toml"), *ROOT.glob("docs/**/*.toml")])
 HAN = r"[\u4e00-\u9fff]"
 POINTS = "，。；：？！、）"
 #: Each is one habit of careless typesetting, and what it looks like.

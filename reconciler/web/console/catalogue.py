@@ -1,4 +1,4 @@
-"""What pages say, in each language: one file a language, the same keys and the same places in both."""
+"""Texts of the catalogue on pages: escaped, and what is filled in is made visible."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from functools import cache
 
 from markupsafe import Markup, escape
 
-from reconciler.contract.language_texts import language_texts
 from reconciler.web.excerpts import isolated, shown
+from reconciler.words import sentences
 
 #: What the texts mark as a command of the shell.
 _COMMAND = re.compile("`([^`]+)`")
@@ -30,7 +30,7 @@ class Catalogue:
     def text(self, key: str, /, **values: object) -> Markup:
         """A text with its places filled; what is filled in is bounded, made visible, isolated and escaped.
 
-        Raises KeyError for a key that there is not: templates and catalogues are compared by a test.
+        Raises KeyError for a key that is not there: a test compares templates and catalogue.
         """
         filled = {name: isolated(shown(value)) if type(value) is str else value for name, value in values.items()}
         return with_commands(self.texts[key]).format(**filled)
@@ -44,4 +44,4 @@ class Catalogue:
 @cache
 def catalogue_of(language: str) -> Catalogue:
     """That of one of LANGUAGES."""
-    return Catalogue(language, language_texts("reconciler.web.console", language))
+    return Catalogue(language, sentences(language))

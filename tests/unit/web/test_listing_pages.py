@@ -196,7 +196,7 @@ def test_every_column_is_one_of_the_listing_and_has_a_name(of: ListingPage) -> N
     for column in of.columns:
         assert f"column.{column.removesuffix('_ms').removesuffix('_at')}" in texts
     for field in of.fields:
-        assert f"field.{field}" in texts
+        assert f"column.{field}" in texts
 
 
 def test_every_word_that_a_row_can_have_has_a_text_and_no_text_is_left() -> None:

@@ -1,6 +1,7 @@
 """Codes and their sentences: each code has one entry and is made in one place, so a sentence leads to its line.
 
-The product is read as text: a code that no test makes is found, too.
+The product is read as text: a code that no test makes is found, too. Texts that pages and notices ask for by their code
+are compared with them in tests/unit/web/test_catalogues.py and tests/unit/channels/test_notice_texts.py.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +27,10 @@ PRODUCT = ("reconciler", "producers", "consumers")
 FACTS = facts.__name__
 #: A room of the catalogue that has parts of sentences for reconciler/words/saying.py, and no codes.
 PARTS = "words."
+#: Files of texts that are asked for by their code; the others have the sentences of facts.
+ASKED_FOR = ("console*.toml", "notices.toml")
+#: A line of the catalogue: a code above its sentences, or before each.
+LINE = re.compile(r"""|\#.*|\[[a-z]+\.[a-z0-9-]+]|([a-z]+(\.[\w-]+|\."[\w ]+")+\.)?(en|zh)[ ]=[ ](".+"|'.+')""")
 
 #: Module and name: a constant, or a dict of codes.
 Constant = tuple[str, str]
@@ -140,11 +146,19 @@ def declared_codes() -> dict[str, dict[str, str]]:
     return {name: kinds for module in modules().values() for name, kinds in module.codes.items()}
 
 
-def entries() -> Iterator[tuple[str, dict[str, str]]]:
-    """Code and its sentences by language, as they stand in the files."""
+def entries(*patterns: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """Code and its sentences by language, as they stand in the files of these names; in all without a name."""
     for path in sorted((ROOT / "reconciler/words").glob("*.toml")):
-        for room, of_room in tomllib.loads(path.read_text("utf-8")).items():
-            yield from ((f"{room}.{name}", entry) for name, entry in of_room.items())
+        if not patterns or any(map(path.match, patterns)):
+            yield from _entries_of("", tomllib.loads(path.read_text("utf-8")))
+
+
+def _entries_of(code: str, table: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, str]]]:
+    if entry := {language: text for language, text in table.items() if isinstance(text, str)}:
+        yield code, entry
+    for name, below in table.items():
+        if isinstance(below, dict):
+            yield from _entries_of(f"{code}.{name}".removeprefix("."), below)
 
 
 def places(sentence: str) -> list[str]:
@@ -160,9 +174,10 @@ def test_each_code_is_declared_once_and_has_one_entry_and_each_entry_has_a_code(
     declared = Counter(name for module in modules().values() for name in module.codes)
     assert len(declared) > 100, "the declarations are found"
     assert [name for name, count in declared.items() if count > 1] == []
-    written = Counter(name for name, _ in entries() if not name.startswith(PARTS))
+    written = Counter(name for name, _ in entries())
     assert [name for name, count in written.items() if count > 1] == []
-    assert set(written) == set(declared)
+    asked_for = {name for name, _ in entries(*ASKED_FOR)}
+    assert {name for name in written.keys() - asked_for if not name.startswith(PARTS)} == set(declared)
 
 
 def test_each_part_of_sentences_is_asked_for_and_there_is_one_for_each_kind_that_asks() -> None:
@@ -193,7 +208,7 @@ def test_each_entry_has_each_language_with_the_same_places() -> None:
 def test_each_sentence_stands_whole_on_one_line() -> None:
     for path in (ROOT / "reconciler/words").glob("*.toml"):
         for line in path.read_text("utf-8").splitlines():
-            assert re.fullmatch(r"""|#.*|\[[a-z]+\.[a-z0-9-]+\]|[a-z]{2} = (".+"|'.+')""", line), (path.name, line)
+            assert LINE.fullmatch(line), (path.name, line)
             assert not re.search("\"\"\"|'''", line), (path.name, line)
     odd = {
         name: text
