@@ -173,11 +173,11 @@ def mail_message(
     message["Date"] = format_datetime(datetime.fromtimestamp(at_ms // 1000, tz=UTC))
     message["Message-ID"] = f"<{token}@{sender.rpartition('@')[2]}>"
     message["Auto-Submitted"] = "auto-generated"
-    manual = texts.text("form.manual")
+    manual = texts.text("notice.form.manual")
     plain = [
         *text.lines,
         "",
-        *([texts.text("form.fact", label=text.link_label, value=text.link), ""] if text.link else []),
+        *([texts.text("notice.form.fact", label=text.link_label, value=text.link), ""] if text.link else []),
         "-- ",
         manual,
     ]

@@ -15,13 +15,12 @@ from zoneinfo import ZoneInfo
 
 from reconciler.channels.links import console_link
 from reconciler.clock import utc_text
-from reconciler.contract.language_texts import language_texts
 from reconciler.contract.tables import NoticeKind
 from reconciler.contract.visible_text import visible
 from reconciler.policy.notices import COUNTED_TROUBLES_MAX, STANDING_TROUBLES_MAX
 from reconciler.policy.ports import Notice
+from reconciler.words import sentences
 
-NOTICE_LANGUAGES = ("en", "zh")
 #: RocketMQ's own bounds, TopicValidator and Validators; nothing longer is a name.
 TOPIC_CHARACTERS_MAX = 127
 GROUP_CHARACTERS_MAX = 160
@@ -50,7 +49,7 @@ _WEB = re.compile(r"\b(www)\.", re.IGNORECASE)
 class NoticeText:
     """A notice as plain single lines, without markup of any kind. Lines that do not apply are empty."""
 
-    #: "en" or "zh".
+    #: One of LANGUAGES.
     language: str
     title: str
     what: str
@@ -73,14 +72,14 @@ class NoticeTexts:
     """Makes the texts of notices. Immutable."""
 
     def __init__(self, language: str, *, zone: str = "UTC", console_url: str | None = None) -> None:
-        """`language`: one of NOTICE_LANGUAGES. `zone`: the IANA name of the zone in which times are told."""
+        """`language`: one of LANGUAGES. `zone`: the IANA name of the zone in which times are told."""
         self._language = language
-        self._texts = language_texts("reconciler.channels", language)
+        self._texts = sentences(language)
         self._zone = ZoneInfo(zone)
         self._console_url = console_url
 
     def text(self, key: str, /, **values: object) -> str:
-        """One text of the language, its places filled. Raises KeyError for a key that there is not."""
+        """One text of the catalogue, its places filled. Raises KeyError for a key that is not there."""
         return self._texts[key].format(**values)
 
     def of(self, notice: Notice) -> NoticeText:
@@ -90,21 +89,21 @@ class NoticeTexts:
         next_step = self._texts.get(f"{family}.next", "")
         return NoticeText(
             language=self._language,
-            title=self.text("form.title", environment=self._shown(notice.environment, 64), title=title),
+            title=self.text("notice.form.title", environment=self._shown(notice.environment, 64), title=title),
             what=self.text(f"{family}.what"),
             facts=() if notice.is_test else tuple(self._facts(notice)),
-            next_step=self.text("form.next", next=next_step) if next_step else "",
+            next_step=self.text("notice.form.next", next=next_step) if next_step else "",
             references=tuple(self._references(notice)),
             link=None if notice.is_test else self._link(notice),
-            link_label=self.text("form.console"),
+            link_label=self.text("notice.form.console"),
         )
 
     def _runbook(self, kind: NoticeKind) -> str:
-        return RUNBOOKS[kind].replace("docs/", self.text("form.docs"), 1)
+        return RUNBOOKS[kind].replace("docs/", self.text("notice.form.docs"), 1)
 
     def _count(self, notice: Notice) -> str:
         counted = COUNTED_TROUBLES_MAX if notice.kind is NoticeKind.LOSS_PROVED else STANDING_TROUBLES_MAX
-        return str(notice.count) if notice.count <= counted else self.text("form.more_than", number=counted)
+        return str(notice.count) if notice.count <= counted else self.text("words.more-than", number=counted)
 
     def _link(self, notice: Notice) -> str | None:
         links = (console_link(self._console_url, notice), self._console_url)
@@ -112,28 +111,28 @@ class NoticeTexts:
         return next((link for link in short if len(link) <= LINK_CHARACTERS_MAX), None)
 
     def _facts(self, notice: Notice) -> Iterator[str]:
-        yield self._fact("label.since", self._moment(notice.since_ms))
+        yield self._fact("notice.label.since", self._moment(notice.since_ms))
         if notice.until_ms is not None:
-            until = "until" if notice.is_over else "accounted_until"
-            yield self._fact(f"label.{until}", self._moment(notice.until_ms))
+            until = "notice.label.until" if notice.is_over else "notice.label.accounted_until"
+            yield self._fact(until, self._moment(notice.until_ms))
         if notice.kind is NoticeKind.OUTAGE and notice.count > 1:
-            yield self._fact("label.outages", self._count(notice))
+            yield self._fact("notice.label.outages", self._count(notice))
         for label, value, longest in (
-            ("label.topic", notice.topic or "", TOPIC_CHARACTERS_MAX),
-            ("label.group", notice.group or "", GROUP_CHARACTERS_MAX),
-            (f"detail.{notice.kind}", notice.detail, DETAIL_CHARACTERS_MAX),
+            ("notice.label.topic", notice.topic or "", TOPIC_CHARACTERS_MAX),
+            ("notice.label.group", notice.group or "", GROUP_CHARACTERS_MAX),
+            (f"notice.detail.{notice.kind}", notice.detail, DETAIL_CHARACTERS_MAX),
         ):
             if shown := self._shown(value, longest):
                 yield self._fact(label, shown)
 
     def _references(self, notice: Notice) -> Iterator[str]:
         if not notice.is_test:
-            yield self._fact("label.runbook", self._runbook(notice.kind))
+            yield self._fact("notice.label.runbook", self._runbook(notice.kind))
         if shown := self._shown(notice.notice_id, 64):
-            yield self._fact("label.notice", shown)
+            yield self._fact("notice.label.notice", shown)
 
     def _fact(self, label: str, value: str) -> str:
-        return self.text("form.fact", label=self._texts[label], value=value)
+        return self.text("notice.form.fact", label=self._texts[label], value=value)
 
     def _moment(self, at_ms: int) -> str:
         try:
@@ -148,18 +147,18 @@ class NoticeTexts:
         line = _WEB.sub(r"\1[.]", _SCHEME.sub("[:]", line))
         if len(text) <= characters_max and len(line) <= characters_max:
             return line
-        return self.text("form.cut", text=line[:characters_max], number=len(text))
+        return self.text("notice.form.cut", text=line[:characters_max], number=len(text))
 
 
 def _family(notice: Notice) -> str:
     """Where the texts of a notice stand."""
     if notice.is_test:
-        return "test"
+        return "notice.test"
     if notice.kind is NoticeKind.LOSS_PROVED and notice.is_over and notice.count:
-        return "settled.LOSS_PROVED"
+        return "notice.settled.LOSS_PROVED"
     if notice.kind is NoticeKind.LOSS_PROVED and not notice.is_over and not notice.count:
-        return "goes_on.LOSS_PROVED"
-    return f"{'ends' if notice.is_over else 'begins'}.{notice.kind}"
+        return "notice.goes_on.LOSS_PROVED"
+    return f"notice.{'ends' if notice.is_over else 'begins'}.{notice.kind}"
 
 
 def safe_link(url: str) -> str:

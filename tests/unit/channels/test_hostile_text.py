@@ -20,8 +20,9 @@ from reconciler.channels.dingtalk import dingtalk_body
 from reconciler.channels.feishu import feishu_card
 from reconciler.channels.mail import mail_message
 from reconciler.channels.slack import HEADER_CHARACTERS_MAX, TEXT_CHARACTERS_MAX, slack_body
-from reconciler.channels.texts import NOTICE_LANGUAGES, NoticeTexts
+from reconciler.channels.texts import NoticeTexts
 from reconciler.channels.wecom import CONTENT_BYTES_MAX, escape_wecom, wecom_body
+from reconciler.words import LANGUAGES
 from tests.examples import examples
 from tests.unit.channels.hostile import hostile_texts
 from tests.unit.channels.notices import AT_MS, CONSOLE_URL, hostile_notice, notice
@@ -29,8 +30,8 @@ from tests.unit.channels.notices import AT_MS, CONSOLE_URL, hostile_notice, noti
 # Parsers of Markdown and cards, hundreds of times.
 pytestmark = pytest.mark.unmeasured
 
-LANGUAGES = {language: NoticeTexts(language, console_url=CONSOLE_URL) for language in NOTICE_LANGUAGES}
-any_texts = st.sampled_from(list(LANGUAGES.values()))
+TEXTS = {language: NoticeTexts(language, console_url=CONSOLE_URL) for language in LANGUAGES}
+any_texts = st.sampled_from(list(TEXTS.values()))
 #: Without a bound on nesting, and with HTML: what a careless client might use.
 MARKDOWN = MarkdownIt("commonmark", {"html": True}).enable(["strikethrough", "table"])
 
@@ -85,7 +86,7 @@ def test_wecom_shows_the_text_with_wide_signs(hostile: str, texts: NoticeTexts) 
 
 
 def test_the_longest_notice_has_a_place_in_wecom() -> None:
-    for texts in LANGUAGES.values():
+    for texts in TEXTS.values():
         for character in ("😀", "@", "\x00", "消"):
             long = replace(hostile_notice(character * 10_000), count=10**12)
             content = json.loads(wecom_body(texts.of(long)))["markdown"]["content"]
@@ -198,7 +199,7 @@ def test_no_header_and_no_tag_of_a_mail_is_forged(hostile: str, texts: NoticeTex
 @pytest.mark.parametrize("identity", ["01JDHQZX8M4T6W2C9V3B5N7K1R", "a b\r\nBcc: x", "é", "x" * 500])
 def test_every_try_of_a_notice_is_one_mail(identity: str) -> None:
     one = replace(notice(), notice_id=identity)
-    texts = LANGUAGES["en"]
+    texts = TEXTS["en"]
     first, second = (
         mail_message(texts, one, sender="a@example.com", recipients=["b@example.com"], at_ms=at)["Message-ID"]
         for at in (AT_MS, AT_MS + 60_000)

@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 from reconciler.channels.mail import ANSWER_BYTES_MAX, MailChannel, mail_message
-from reconciler.channels.texts import NOTICE_LANGUAGES, NoticeTexts
+from reconciler.channels.texts import NoticeTexts
 from reconciler.clock import SystemClock
 from reconciler.contract.secret import SecretText
 from reconciler.contract.tables import NoticeKind
 from reconciler.contract.urls import read_mail_url
 from reconciler.errors import ChannelAway, ChannelRefused
+from reconciler.words import LANGUAGES
 from tests.polling import eventually
 from tests.services.certificates import Authority
 from tests.services.mail_server import MailServer
@@ -61,7 +62,7 @@ def starttls_url(server: MailServer, user: str = USER) -> str:
     return f"smtp://{user}127.0.0.1:{server.port}"
 
 
-@pytest.mark.parametrize("language", NOTICE_LANGUAGES)
+@pytest.mark.parametrize("language", LANGUAGES)
 def test_a_mail_server_is_handed_these_bytes(server: MailServer, language: str) -> None:
     channel(starttls_url(server), language=language).send(notice(detail="a_b <b>&amp; x"), at_ms=AT_MS)
     (mail,) = server.mails
@@ -70,7 +71,7 @@ def test_a_mail_server_is_handed_these_bytes(server: MailServer, language: str) 
     assert_golden(f"mail.{language}.eml", mail.content)
 
 
-@pytest.mark.parametrize("language", NOTICE_LANGUAGES)
+@pytest.mark.parametrize("language", LANGUAGES)
 def test_every_subject_arrives_as_it_was_written(language: str) -> None:
     texts = NoticeTexts(language)
     for one in every_notice():
