@@ -234,4 +234,6 @@ def _framework_response(services: WebServices, answer: WebResponse, request: Web
     headers = HEADERS | over_tls_only | {"X-Request-ID": request.request_id} | dict(answer.headers)
     response = Response(answer.body, status_code=answer.status.value, media_type=None, headers=headers)
     response.headers["Content-Type"] = answer.content_type
+    for cookie in answer.cookies:
+        response.headers.append("Set-Cookie", cookie)
     return response

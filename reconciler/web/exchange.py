@@ -82,6 +82,8 @@ class WebResponse:
     content_type: str = JSON
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
+    #: Values of Set-Cookie.
+    cookies: Sequence[str] = ()
 
 
 #: Python 3.13 has the names of RFC 9110 for these. A title is the same whatever Python writes it.
@@ -123,11 +125,10 @@ def last_of(fields: Mapping[str, Sequence[str]], name: str, default: str = "") -
     return (fields.get(name) or (default,))[-1]
 
 
-def see_other(location: str, headers: Mapping[str, str] | None = None) -> WebResponse:
+def see_other(location: str, *, cookies: Sequence[str] = ()) -> WebResponse:
     """303: a page is somewhere else, whatever was asked for here. `location`: with the prefix."""
-    return WebResponse(
-        status=HTTPStatus.SEE_OTHER, content_type="text/plain", headers={"Location": location, **(headers or {})}
-    )
+    headers = {"Location": location}
+    return WebResponse(status=HTTPStatus.SEE_OTHER, content_type="text/plain", headers=headers, cookies=cookies)
 
 
 def json_response(

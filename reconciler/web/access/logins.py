@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from reconciler.web.access.addresses import TrustedProxies
-from reconciler.web.access.cookies import SessionCookie
+from reconciler.web.access.cookies import OwnCookie, device_cookie, is_device_of, new_device
 from reconciler.web.access.passwords import PasswordComparison, TooManyComparisons
 from reconciler.web.access.sessions import Sessions
-from reconciler.web.access.throttle import LoginThrottle
+from reconciler.web.access.throttle import OF_A_USER, OF_AN_ADDRESS, OF_ONE_PLACE, LoginThrottle
+from reconciler.web.access.tokens import digest_of
 from reconciler.web.access.users_file import UsersFile
 from reconciler.web.exchange import WebRefusal, WebRequest
 
@@ -24,27 +25,34 @@ class Logins:
 
     users: UsersFile
     sessions: Sessions
-    cookie: SessionCookie
+    cookie: OwnCookie
     proxies: TrustedProxies
     throttle: LoginThrottle
     comparison: PasswordComparison
 
-    def log_in(self, request: WebRequest, name: str, password: str) -> str:
-        """A new session; gives the value of Set-Cookie. The session of before ends.
+    def log_in(self, request: WebRequest, name: str, password: str) -> tuple[str, str]:
+        """A new session on a known device; gives the values of Set-Cookie. The session of before ends.
 
         Raises WebRefusal: name or password is wrong, which of them is not told; or others have tried too often.
         """
         user = self.users.current().users.get(name)
         address = self.proxies.client_of(request)
+        device = device_cookie(self.cookie)
+        shown = device.value_in(request)
+        is_known = user is not None and is_device_of(user, shown)
         # What is typed as a name may be a password: only names of users are written down.
         told = {"user": user.name if user else "(unknown)", "address": address, "request_id": request.request_id}
-        counted = (f"user {name[:100]}", f"address {address}")
+        told["device"] = "known" if is_known else "unknown"
+        user_text = f"user {name[:100]}"
+        counted = {f"{user_text} from {address}": OF_ONE_PLACE, f"from {address}": OF_AN_ADDRESS, user_text: OF_A_USER}
+        if is_known:  # whoever guesses elsewhere, and however often, locks out nobody here
+            counted = {f"device {digest_of(shown)}": OF_ONE_PLACE}
         wait_seconds = self.throttle.attempt(counted)
         if wait_seconds > 0:
             logger.warning("web_login_refused", extra=told | {"why": "too many attempts"})
             raise _too_many(wait_seconds)
         try:
-            is_right = self.comparison.is_right(user.password_hash if user else None, password)
+            is_right = self.comparison.is_right(user.password_hash if user else None, password, is_known=is_known)
         except TooManyComparisons:
             self.throttle.take_back(counted)
             logger.warning("web_login_refused", extra=told | {"why": "too many at once"})
@@ -53,13 +61,13 @@ class Logins:
             logger.warning("web_login_refused", extra=told | {"why": "wrong name or password"})
             raise WebRefusal(HTTPStatus.FORBIDDEN, "name or password is wrong", kind="login-refused")
         self.throttle.take_back(counted)
-        self.sessions.end(self.cookie.session_id(request))
+        self.sessions.end(self.cookie.value_in(request))
         logger.info("web_login", extra=told | {"role": user.role.word})
-        return self.cookie.header(self.sessions.begin(user))
+        return device.header(new_device(user)), self.cookie.header(self.sessions.begin(user))
 
     def log_out(self, request: WebRequest) -> str:
         """Ends the session, where there is one; gives the value of Set-Cookie."""
-        self.sessions.end(self.cookie.session_id(request))
+        self.sessions.end(self.cookie.value_in(request))
         if request.visitor.name:
             logger.info("web_logout", extra={"user": request.visitor.name, "request_id": request.request_id})
         return self.cookie.header("")

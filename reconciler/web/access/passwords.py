@@ -16,10 +16,9 @@ from reconciler.errors import UsageError
 
 PASSWORD_CHARACTERS_MIN = 12
 PASSWORD_CHARACTERS_MAX = 1_000
-#: Each takes 64 MiB while it runs.
+#: Each takes 64 MiB while it runs. From devices that are not known, and from those that are.
 COMPARISONS_AT_ONCE_MAX = 2
-#: A comparison waits this long for its turn.
-TURN_SECONDS_MAX = 5.0
+OF_KNOWN_DEVICES_MAX = 1
 
 _HASHER = PasswordHasher.from_parameters(RFC_9106_LOW_MEMORY)
 
@@ -42,10 +41,15 @@ class PasswordComparison:
         #: No password has it: it stands for a user who is not there.
         self._nobodys_hash = _HASHER.hash(b"\xff")
         self._turns = threading.BoundedSemaphore(COMPARISONS_AT_ONCE_MAX)
+        self._turns_of_known = threading.BoundedSemaphore(OF_KNOWN_DEVICES_MAX)
 
-    def is_right(self, password_hash: str | None, password: str) -> bool:
-        """None: there is no such user. Raises TooManyComparisons."""
-        if not self._turns.acquire(timeout=TURN_SECONDS_MAX):
+    def is_right(self, password_hash: str | None, password: str, *, is_known: bool = False) -> bool:
+        """`password_hash`: None: there is no such user. `is_known`: the device is. Waits for no turn.
+
+        Raises TooManyComparisons.
+        """
+        turns = self._turns_of_known if is_known else self._turns
+        if not turns.acquire(blocking=False):  # who waits for a turn keeps a thread from everybody else
             raise TooManyComparisons
         try:
             is_right = _HASHER.verify(password_hash or self._nobodys_hash, _normal(password[:PASSWORD_CHARACTERS_MAX]))
@@ -53,7 +57,7 @@ class PasswordComparison:
         except (VerificationError, InvalidHashError):
             return False
         finally:
-            self._turns.release()
+            turns.release()
 
 
 def _normal(password: str) -> bytes:

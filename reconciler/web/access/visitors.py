@@ -9,7 +9,7 @@ from http import HTTPStatus
 from reconciler.clock import Clock
 from reconciler.contract.tables import PROXY_USER_PREFIX
 from reconciler.web.access.addresses import TrustedProxies
-from reconciler.web.access.cookies import SessionCookie
+from reconciler.web.access.cookies import OwnCookie
 from reconciler.web.access.forgery import ForgeryGuard
 from reconciler.web.access.roles import ANYBODY, ROLES_BY_NAME, Credential, Visitor, WebRole
 from reconciler.web.access.sessions import Sessions
@@ -42,7 +42,7 @@ class Visitors:
     clock: Clock
     users: UsersFile | None
     sessions: Sessions
-    cookie: SessionCookie
+    cookie: OwnCookie
     guard: ForgeryGuard
     proxies: TrustedProxies
     headers: ProxyHeaders | None
@@ -56,7 +56,7 @@ class Visitors:
         if self.users is None:
             return ANYBODY
         token = _bearer_token(request)
-        session_id = self.cookie.session_id(request)
+        session_id = self.cookie.value_in(request)
         if token is not None:
             if session_id:
                 raise WebRefusal(

@@ -25,5 +25,5 @@ def choose(services: WebServices, request: WebRequest) -> WebResponse:
     except ValueError as error:
         name = str(error)
         raise InvalidValue(name, chosen[name][:80], "one of those on the page") from error
-    cookie = {"Set-Cookie": view.cookie(prefix=services.prefix)}
-    return see_other(services.prefix + own_path(request.asked("back")), cookie)
+    back = own_path(request.asked("back"))
+    return see_other(services.prefix + back, cookies=[view.cookie(prefix=services.prefix)])

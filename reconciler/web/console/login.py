@@ -28,16 +28,16 @@ def log_in(services: WebServices, request: WebRequest) -> WebResponse:
     name, password, wanted = (last_of(form, field) for field in ("name", "password", "next"))
     next_path = own_path(wanted)
     try:
-        cookie = _logins(services).log_in(request, name, password)
+        cookies = _logins(services).log_in(request, name, password)
     except WebRefusal as refusal:
         shown = page(services, request, "login.html", next_path=next_path, undone=False, refusal=refusal)
         return replace(shown, status=refusal.status, headers=refusal.headers)
-    return see_other(services.prefix + next_path, {"Set-Cookie": cookie})
+    return see_other(services.prefix + next_path, cookies=cookies)
 
 
 def log_out(services: WebServices, request: WebRequest) -> WebResponse:
     """To the form."""
-    return see_other(services.prefix + LOGIN_PATH, {"Set-Cookie": _logins(services).log_out(request)})
+    return see_other(services.prefix + LOGIN_PATH, cookies=[_logins(services).log_out(request)])
 
 
 def to_login(services: WebServices, request: WebRequest) -> WebResponse:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,11 +16,21 @@ from reconciler.clock import ManualClock
 from reconciler.web.access import sessions
 from reconciler.web.access.roles import WebRole
 from reconciler.web.access.sessions import IDLE_SECONDS_MAX, SESSION_SECONDS_MAX, Sessions
-from reconciler.web.access.throttle import COUNTED_MAX, FREE_FAILURES, PAUSE, LoginThrottle
+from reconciler.web.access.throttle import COUNTED_MAX, OF_A_USER, OF_AN_ADDRESS, OF_ONE_PLACE, LoginThrottle
 from reconciler.web.access.users import WebUser
 from reconciler.web.access.users_file import LOOK_SECONDS, change_users
 from reconciler.web.routes import Surface, WebRoute
-from tests.unit.web.web_world import ACT, PASSWORD, READ, WebWorld, cookie_in, route_of, with_three_users, with_user
+from tests.unit.web.web_world import (
+    ACT,
+    PASSWORD,
+    READ,
+    WebWorld,
+    cookie_in,
+    device_in,
+    route_of,
+    with_three_users,
+    with_user,
+)
 
 FORGED = [
     {"sec-fetch-site": "cross-site", "origin": "http://127.0.0.1:8378"},
@@ -42,18 +53,20 @@ def world(tmp_path: Path) -> Iterator[WebWorld]:
 
 def test_the_cookie_is_kept_from_scripts_other_sites_and_other_paths(tmp_path: Path) -> None:
     file = str(with_three_users(tmp_path))
-    plain = WebWorld(tmp_path, users_file=file).log_in("viewer").headers["Set-Cookie"]
+    plain = WebWorld(tmp_path, users_file=file).log_in("viewer").cookies[-1]
     assert plain.startswith("reconciler-production=")
     assert plain.endswith("; Path=/; HttpOnly; SameSite=Lax")
     by_proxy = {"users_file": file, "behind_proxy": "true", "proxy_addresses": '["127.0.0.1"]'}
-    proxied = WebWorld(tmp_path, **by_proxy).log_in("viewer").headers["Set-Cookie"]
+    proxied = WebWorld(tmp_path, **by_proxy).log_in("viewer").cookies[-1]
     assert proxied.startswith("__Host-reconciler-production=")
     assert proxied.endswith("; Path=/; HttpOnly; SameSite=Lax; Secure")
     below = WebWorld(tmp_path, **by_proxy, url_prefix="/a")
-    told = below.log_in("viewer").headers
-    assert told["Set-Cookie"].startswith("__Secure-reconciler-production=")
-    assert told["Set-Cookie"].endswith("; Path=/a; HttpOnly; SameSite=Lax; Secure")
-    assert told["Location"] == "/a/"
+    told = below.log_in("viewer")
+    assert told.cookies[1].startswith("__Secure-reconciler-production=")
+    assert told.cookies[1].endswith("; Path=/a; HttpOnly; SameSite=Lax; Secure")
+    assert told.headers["Location"] == "/a/"
+    assert told.cookies[0].startswith("__Secure-reconciler-production-device=")
+    assert told.cookies[0].endswith("; Path=/a; HttpOnly; SameSite=Lax; Secure; Max-Age=15552000")
 
 
 def test_a_session_that_somebody_planted_is_not_the_one_of_the_login(world: WebWorld) -> None:
@@ -70,7 +83,7 @@ def test_a_session_ends_with_its_logout(world: WebWorld) -> None:
     cookie = world.cookie_of("operator")
     answer = world.ask(route_of("logout", "POST"), cookie=cookie, form={"csrf_token": world.csrf_token(cookie)})
     assert (answer.status, answer.headers["Location"]) == (HTTPStatus.SEE_OTHER, "/login")
-    assert "Max-Age=0" in answer.headers["Set-Cookie"]
+    assert "Max-Age=0" in answer.cookies[0]
     assert world.visitor(cookie=cookie) == ("", WebRole.ANYBODY)
 
 
@@ -227,43 +240,108 @@ def test_no_answer_tells_whether_a_name_exists(world: WebWorld, monkeypatch: pyt
     assert costs == ["$argon2id$v=19$m=8,t=1,p=1"] * 2
 
 
-def test_guesses_are_slowed_down_by_user_and_by_address(world: WebWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reconciler.web.access.passwords.PasswordComparison.is_right", lambda *_: False)
-    login = route_of("login", "POST")
-    for number in range(FREE_FAILURES):
-        answer = world.ask(login, form={"name": "admin", "password": "x"}, peer=f"10.0.0.{number}")
-        assert answer.status is HTTPStatus.FORBIDDEN
-    refused = world.ask(login, form={"name": "admin", "password": PASSWORD}, peer="10.0.0.99")
-    assert (refused.status, refused.headers["Retry-After"]) == (HTTPStatus.TOO_MANY_REQUESTS, "2")
-    for number in range(FREE_FAILURES):
-        world.ask(login, form={"name": f"user{number}", "password": "x"}, peer="10.1.0.1")
-    assert world.ask(login, form={"name": "other", "password": "x"}, peer="10.1.0.1").status == 429
-    assert world.ask(login, form={"name": "other", "password": "x"}, peer="10.1.0.2").status == 403
-    world.clock.advance(PAUSE.first_seconds)
-    monkeypatch.undo()
-    assert world.log_in("admin").status is HTTPStatus.SEE_OTHER
+def test_guesses_from_one_address_lock_out_nobody_at_another(world: WebWorld) -> None:
+    for _ in range(200):  # an hour and more of guesses, each as soon as it is let in
+        refused = world.log_in("admin", "a guess", peer="10.0.0.66")
+        assert world.log_in("admin", peer="10.0.0.1").status is HTTPStatus.SEE_OTHER
+        if refused.status is HTTPStatus.TOO_MANY_REQUESTS:
+            assert 0 < float(refused.headers["Retry-After"]) <= OF_ONE_PLACE.pause_seconds
+            world.clock.advance(float(refused.headers["Retry-After"]))
+    assert refused.status is HTTPStatus.TOO_MANY_REQUESTS
+
+
+def test_guesses_from_everywhere_slow_down_devices_that_are_not_known(world: WebWorld) -> None:
+    known = device_in(world.log_in("admin"))
+    for number in range(OF_A_USER.failures):
+        assert world.log_in("admin", "a guess", peer=f"10.0.{number}.1").status is HTTPStatus.FORBIDDEN
+    refused = world.log_in("admin", peer="10.1.0.1")
+    assert (refused.status, refused.headers["Retry-After"]) == (HTTPStatus.TOO_MANY_REQUESTS, "15")
+    assert world.log_in("viewer", peer="10.1.0.1", device=known).status is HTTPStatus.SEE_OTHER, "another user's"
+    assert world.log_in("admin", peer="10.1.0.1", device=f"{known}0").status is HTTPStatus.TOO_MANY_REQUESTS
+    assert world.log_in("admin", peer="10.1.0.1", device=known).status is HTTPStatus.SEE_OTHER
+    with_user(world.users_file, "admin", WebRole.ADMIN)
+    world.clock.advance(LOOK_SECONDS)
+    assert world.log_in("admin", peer="10.1.0.1", device=known).status is HTTPStatus.TOO_MANY_REQUESTS, "a new password"
+    world.clock.advance(OF_A_USER.pause_seconds)
+    assert world.log_in("admin", peer="10.1.0.1").status is HTTPStatus.SEE_OTHER
+
+
+def test_a_device_that_was_stolen_guesses_no_faster_than_another(world: WebWorld) -> None:
+    stolen = device_in(world.log_in("admin"))
+    for number in range(OF_ONE_PLACE.failures):
+        assert world.log_in("admin", "a guess", device=stolen, peer=f"10.0.0.{number}").status is HTTPStatus.FORBIDDEN
+    assert world.log_in("admin", device=stolen, peer="10.0.0.99").status is HTTPStatus.TOO_MANY_REQUESTS
+    assert world.log_in("admin", peer="10.0.0.99").status is HTTPStatus.SEE_OTHER
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_one"),
+    [("10.1.0.1", "10.1.0.2", False), ("2001:db8:1:2::3", "2001:db8:1:2:ffff::4", True)],
+)
+def test_guesses_at_many_users_are_slowed_down_by_their_address(
+    first: str, second: str, is_one: bool, world: WebWorld
+) -> None:
+    for number in range(OF_AN_ADDRESS.failures):
+        assert world.log_in(f"user{number}", "a guess", peer=first).status is HTTPStatus.FORBIDDEN
+    assert world.log_in("viewer", peer=first).status is HTTPStatus.TOO_MANY_REQUESTS
+    expected = HTTPStatus.TOO_MANY_REQUESTS if is_one else HTTPStatus.SEE_OTHER
+    assert world.log_in("viewer", peer=second).status is expected
+
+
+def test_guesses_behind_a_proxy_are_those_of_its_clients(tmp_path: Path) -> None:
+    proxied = {"behind_proxy": "true", "proxy_addresses": '["10.0.0.7"]'}
+    world = WebWorld(tmp_path, users_file=str(with_three_users(tmp_path)), **proxied)
+    of: dict[int, Any] = {
+        hop: {"peer": "10.0.0.7", "headers": {"x-forwarded-for": f"made up, 192.0.2.{hop}"}} for hop in (1, 2)
+    }
+    for _ in range(OF_ONE_PLACE.failures):
+        assert world.log_in("admin", "a guess", **of[1]).status is HTTPStatus.FORBIDDEN
+    assert world.log_in("admin", **of[1]).status is HTTPStatus.TOO_MANY_REQUESTS
+    assert world.log_in("admin", **of[2]).status is HTTPStatus.SEE_OTHER
+
+
+def test_a_login_waits_for_no_other_one_and_a_known_device_has_its_own_turn(
+    world: WebWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = device_in(world.log_in("admin"))
+    found: list[HTTPStatus] = []
+
+    def compare(*_: object) -> bool:
+        """While one is compared the next one comes."""
+        if len(found) < 1:
+            found.append(HTTPStatus.CONTINUE)
+            world.log_in("viewer")
+        elif len(found) < 2:
+            found.append(world.log_in("operator").status)
+            found.append(world.log_in("admin", device=known).status)
+        return True
+
+    monkeypatch.setattr("argon2.PasswordHasher.verify", compare)
+    assert world.log_in("viewer").status is HTTPStatus.SEE_OTHER
+    assert found[1:] == [HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SEE_OTHER]
 
 
 def test_guesses_by_many_do_not_fill_the_memory_and_lock_nobody_out_for_long() -> None:
     clock = ManualClock()
     throttle = LoginThrottle(clock=clock)
     for number in range(COUNTED_MAX + 10):
-        assert throttle.attempt([f"user {number}"]) == 0
-    assert len(throttle._failures) == COUNTED_MAX
-    waits = []
-    for _ in range(FREE_FAILURES + 10):
-        while (wait := throttle.attempt(["user a"])) > 0:
+        assert throttle.attempt({f"user {number}": OF_ONE_PLACE}) == 0
+    assert len(throttle._forgotten_at) == COUNTED_MAX
+    one, waits = {"user a": OF_ONE_PLACE}, []
+    for _ in range(OF_ONE_PLACE.failures + 10):
+        while (wait := throttle.attempt(one)) > 0:
             waits.append(wait)
             clock.advance(wait)
-    assert max(waits) == PAUSE.longest_seconds
-    throttle.take_back(["user a"])
-    assert throttle.attempt(["user a"]) > 0, "one login does not wipe out what a guesser did before it"
-    guesses = 0
-    while guesses < 100 and throttle.attempt(["an address"]) == 0:
+    assert max(waits) == OF_ONE_PLACE.pause_seconds
+    throttle.take_back(one)
+    assert throttle.attempt(one) == 0
+    assert throttle.attempt(one) > 0, "one login does not wipe out what a guesser did before it"
+    guesses, address = 0, {"an address": OF_ONE_PLACE}
+    while guesses < 100 and throttle.attempt(address) == 0:
         guesses += 1
-        if throttle.attempt(["an address"]) == 0:  # a login of the guesser's own after each guess
-            throttle.take_back(["an address"])
-    assert guesses == FREE_FAILURES
+        if throttle.attempt(address) == 0:  # a login of the guesser's own after each guess
+            throttle.take_back(address)
+    assert guesses == OF_ONE_PLACE.failures
 
 
 def test_what_happens_at_the_door_is_in_the_log_and_no_secret_is(

@@ -50,6 +50,7 @@ class WebWorld:
         *,
         headers: dict[str, str] | None = None,
         cookie: str = "",
+        device: str = "",
         form: dict[str, str] | None = None,
         query: dict[str, str] | None = None,
         peer: str = "127.0.0.1",
@@ -59,7 +60,8 @@ class WebWorld:
         sent = {"host": HOST}
         if route.method == "POST":
             sent |= {"content-type": FORM} | ({"sec-fetch-site": "same-origin"} if is_own_page else {})
-        cookies = {self.services.access.visitors.cookie.name: cookie} if cookie else {}
+        name = self.services.access.visitors.cookie.name
+        cookies = ({name: cookie} if cookie else {}) | ({f"{name}-device": device} if device else {})
         request = WebRequest(
             method=route.method,
             path=route.path,
@@ -72,12 +74,14 @@ class WebWorld:
         )
         return answer_of(self.services, route, request)
 
-    def log_in(self, name: str, password: str = PASSWORD, *, cookie: str = "", next_path: str = "") -> WebResponse:
+    def log_in(
+        self, name: str, password: str = PASSWORD, *, cookie: str = "", next_path: str = "", **request: Any
+    ) -> WebResponse:
         """What the form of the login page sends."""
         form = {"name": name, "password": password, "next": next_path}
         if cookie:
             form["csrf_token"] = self.csrf_token(cookie)
-        return self.ask(route_of("login", "POST"), form=form, cookie=cookie)
+        return self.ask(route_of("login", "POST"), form=form, cookie=cookie, **request)
 
     def cookie_of(self, name: str) -> str:
         """A session's id."""
@@ -107,8 +111,13 @@ class WebWorld:
 
 
 def cookie_in(answer: WebResponse) -> str:
-    """The value of the only cookie."""
-    return answer.headers["Set-Cookie"].partition("=")[2].partition(";")[0]
+    """The session's id."""
+    return answer.cookies[-1].partition("=")[2].partition(";")[0]
+
+
+def device_in(answer: WebResponse) -> str:
+    """What makes the device known."""
+    return answer.cookies[0].partition("=")[2].partition(";")[0]
 
 
 def route_of(name: str, method: str = "GET") -> WebRoute:
