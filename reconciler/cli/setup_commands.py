@@ -1,4 +1,4 @@
-"""Commands that prepare and check: config, db, topics, broker, doctor."""
+"""Commands that prepare and check: config, db, topics, rights, doctor, notify."""
 
 from __future__ import annotations
 
@@ -41,6 +41,19 @@ class Dialect(StrEnum):
     SQLITE = "sqlite"
     POSTGRESQL = "postgresql"
     MYSQL = "mysql"
+
+
+class Server(StrEnum):
+    """What has logins."""
+
+    BROKERS = "brokers"
+    REDIS = "redis"
+    POSTGRESQL = "postgresql"
+    MYSQL = "mysql"
+
+
+#: How a remark begins there; redis-cli takes none, so it is no line to paste.
+_REMARKS = {Server.BROKERS: "#", Server.REDIS: "#", Server.POSTGRESQL: "--", Server.MYSQL: "--"}
 
 
 @config_app.command("check")
@@ -201,6 +214,38 @@ def doctor(config: ConfigOption = None, output: OutputOption = Output.TABLE) -> 
     raise typer.Exit(1 if failed else 0)
 
 
+def rights(
+    server: Annotated[Server, typer.Argument(help="What the statements are for.", show_default=False)],
+    roles: Annotated[
+        list[str],
+        typer.Option("--role", help="Role of the login, as in the page on rights; several: --role run --role sweep."),
+    ],
+    login: Annotated[
+        str | None,
+        typer.Option("--login", help="Name of the login; else reconciler_ and the first role.", show_default=False),
+    ] = None,
+    plain_acl: Annotated[
+        bool, typer.Option("--plain-acl", help="The brokers are of 4.4 to 5.2 and have aclEnable=true (ACL 1.0).")
+    ] = False,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Print the statements that give a login the rights of its role, for all that the settings name.
+
+    Nothing is connected to. An administrator puts in the PASSWORD (and the CLUSTER of the brokers) and runs them.
+    """
+    from reconciler.commands.rights import role_of, statements_of
+
+    named = [role_of(name) for name in roles]
+    found = statements_of(
+        settings_of(config), server.value, named, login=login or named[0].login, has_plain_acl=plain_acl
+    )
+    if output is Output.JSON:
+        print_json({"rights": [{"place": one.place, "statements": list(one.statements)} for one in found]})
+    else:
+        say(*(line for one in found for line in (f"{_REMARKS[server]} {one.place}", *one.statements)))
+
+
 def notify(
     name: Annotated[str | None, typer.Argument(help="Only this notifier, also a ping.", show_default=False)] = None,
     config: ConfigOption = None,
@@ -230,4 +275,5 @@ def register(app: typer.Typer) -> None:
     app.add_typer(db_app, name="db")
     app.add_typer(topics_app, name="topics")
     app.command("doctor")(doctor)
+    app.command("rights")(rights)
     app.command("notify")(notify)

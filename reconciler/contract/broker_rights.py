@@ -17,11 +17,12 @@ BUSINESS_TOPIC = "TOPIC"
 GROUP = "GROUP"
 UNIQUE_KEY_TOPIC = "UNIQUE_KEY_TOPIC"
 PROBE_TOPIC = "PROBE_TOPIC"
-#: The name that `group rename` gives a group; no setting has it yet.
+#: The name that `group rename` gives a group; no setting has it yet, so it stays.
 NEW_GROUP = "NEW_GROUP"
 #: What a group that pops has its retries under.
 POP_GROUP = f"{GROUP}_{BUSINESS_TOPIC}"
-_PLACES = (UNIQUE_KEY_TOPIC, PROBE_TOPIC, POP_GROUP, BUSINESS_TOPIC, GROUP)
+_NEW_POP_GROUP = f"{NEW_GROUP}_{BUSINESS_TOPIC}"
+_PLACES = (UNIQUE_KEY_TOPIC, PROBE_TOPIC, POP_GROUP, _NEW_POP_GROUP, BUSINESS_TOPIC, GROUP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +38,8 @@ class BrokerRight:
 
     def filled(self, *, topic: str, group: str, unique_key_topic: str, probe_topic: str) -> str:
         """The name with those of the settings."""
-        named = dict(zip(_PLACES, (unique_key_topic, probe_topic, f"{group}_{topic}", topic, group), strict=True))
+        names = (unique_key_topic, probe_topic, f"{group}_{topic}", f"{NEW_GROUP}_{topic}", topic, group)
+        named = dict(zip(_PLACES, names, strict=True))
         for place in _PLACES:
             if self.name == place or self.name.endswith(f"%{place}"):
                 return self.name.removesuffix(place) + named[place]
@@ -121,7 +123,7 @@ OF_GROUP_RENAME = (
     _group("RECONCILER_SCAN", authorization=("SUB",), why="queues are read under this group, not under one of yours"),
     _topic("SCHEDULE_TOPIC_XXXX", authorization=("SUB",), why="retries that wait for their delay"),
     BrokerRight(kind="group", name=POP_GROUP, authorization=("GET",), why="whether the group pops"),
-    _group(f"{NEW_GROUP}_{BUSINESS_TOPIC}", authorization=("GET",), why="whether the new name pops already"),
+    _group(_NEW_POP_GROUP, authorization=("GET",), why="whether the new name pops already"),
 )
 OF_TOPICS_CREATE = (
     BrokerRight(kind="broker", name="*", acl=("ADMIN",), why="topics and groups are made"),

@@ -74,10 +74,19 @@ class Role:
     brokers: tuple[BrokerRight, ...] = ()
 
     @property
+    def login(self) -> str:
+        """A name for its login; ACL 1.0 takes none of six characters."""
+        return f"reconciler_{self.name.replace(' ', '_')}"
+
+    @property
     def databases(self) -> Mapping[Tree, tuple[SqlRight, ...]]:
         """Tables -> its rights there; none: the role does not reach them."""
         every: dict[Tree, tuple[SqlRight, ...]] = {"outbox": self.outbox, "inbox": self.inbox, "ledger": self.ledger}
         return {tree: rights for tree, rights in every.items() if rights}
+
+    def rights_in(self, tree: str) -> tuple[SqlRight, ...]:
+        """Its rights on the tables of a tree."""
+        return next((rights for name, rights in self.databases.items() if name == tree), ())
 
 
 def grants(rights: Iterable[SqlRight], *, login: str, is_mysql: bool) -> list[str]:

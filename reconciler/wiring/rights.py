@@ -51,9 +51,8 @@ def _rights(role: Role, database: ConfiguredDatabase, *, answers_checks: bool = 
     is_mysql = read_database_url(database.url).scheme in ("mysql", "mariadb")
     return tuple(
         Right(right.verb, _TABLES[right.table], right.columns, right.without_it)
-        for tree, rights in role.databases.items()
-        for right in rights
-        if tree == database.tree and (is_mysql or not right.only_mysql) and (answers_checks or not right.only_with)
+        for right in role.rights_in(database.tree)
+        if (is_mysql or not right.only_mysql) and (answers_checks or not right.only_with)
     )
 
 

@@ -14,7 +14,7 @@ from reconciler.announcing.source import RemotingAnnouncementSource
 from reconciler.commands.topics import create_topics
 from reconciler.contract import least_rights
 from reconciler.contract.announcement import AnnouncedKey
-from reconciler.contract.broker_rights import BUSINESS_TOPIC, NEW_GROUP, BrokerRight
+from reconciler.contract.broker_rights import NEW_GROUP, BrokerRight
 from reconciler.contract.subscription import Subscription
 from reconciler.evidence.repairs import RemotingBrokerRepairs
 from reconciler.policy.evidence import ConsumeMode, EndOutcome, Recorded, StoredMessage, WatermarkState
@@ -64,8 +64,10 @@ def credentials_of(role: str, *, user_suffix: str = "") -> AclCredentials:
 def granted(right: BrokerRight, *, is_acl: bool) -> list[tuple[str, str, str]]:
     """(Action, kind, name) of the right with the names of this file."""
     name = right.filled(topic=TOPIC, group=GROUP, unique_key_topic=UNIQUE_KEY_TOPIC, probe_topic=PROBE_TOPIC)
-    name = {NEW_GROUP: RENAMED_GROUP, f"{NEW_GROUP}_{BUSINESS_TOPIC}": f"{RENAMED_GROUP}_{TOPIC}"}.get(name, name)
-    return [(action, right.kind, name) for action in (right.acl if is_acl else right.authorization)]
+    return [
+        (action, right.kind, name.replace(NEW_GROUP, RENAMED_GROUP))
+        for action in (right.acl if is_acl else right.authorization)
+    ]
 
 
 def rights_of(role: str, *, is_acl: bool) -> list[tuple[str, str, str]]:

@@ -36,7 +36,8 @@ _JAVAS_METHOD = re.compile(r"\b([A-Z]\w+)[.#][a-z]+[A-Z]\w*")
 #: What else belongs to others: RocketMQ, products, types of libraries, settings of databases and servers.
 _OTHERS = """
 AclClientRPCHook AclException AllocateMessageQueueAveragely AuthConfig AuthenticationException AuthorizationException
-ConsumerData ConsumerSendMsgBack ExpressionType MQ_INST_1_ab OffsetMovedEvent PlainAccessValidator RocketMQAction
+ConsumerData ConsumerSendMsgBack CreateAclSubCommand CreateUserSubCommand ExpressionType MQ_INST_1_ab OffsetMovedEvent
+PlainAccessValidator RocketMQAction UpdateAccessConfigSubCommand
 GetConsumerStatusBody GetMessageResult BoltDB NServiceBus WebP
 HeartbeatData MapSetter MessageClientIDSetter MessageConst MessageIdCodec MessageMapSetter MessageVersion PermName
 PullRequestHoldService
