@@ -122,6 +122,7 @@ def list_rows(
     from reconciler.commands.list import list_rows
     from reconciler.policy.ports import LedgerFilter  # slow to load
     from reconciler.wiring.connections import Connections
+    from reconciler.words import said
 
     given = {"--state": state, "--verdict": verdict, "--topic": topic, "--group": group, "--key": key}
     for name, value in given.items():
@@ -137,10 +138,10 @@ def list_rows(
     with Connections.for_one_answer(read_settings(config)) as connections:
         found = list_rows(connections, what.value, only=only, limit=limit + 1, name=key)
     rows, has_more = found.rows[:limit], len(found.rows) > limit
-    lines = [f"note: {note}" for note in found.notes]
+    lines = [f"note: {said(note)}" for note in found.notes]
     lines += [f"only the first {limit}: there are more, see --limit"] if has_more else []
     if output is Output.JSON:
-        print_json({what.value: found.named()[:limit], "has_more": has_more, "notes": list(found.notes)})
+        print_json({what.value: found.named()[:limit], "has_more": has_more, **found.told()})
         remark(*lines)
     else:
         say(*lines)

@@ -5,15 +5,25 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 
+from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.row_rules import NAME_CHARACTERS
 from reconciler.contract.tables import OutboxState
 from reconciler.contract.unique_key import in_other_case, is_unique_key
 from reconciler.errors import DependencyAway, InvalidValue, ReconcilerError
+from reconciler.wiring.availability import away
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import ConfiguredDatabase, commit_evidence, configured_databases
 from reconciler.wiring.evidence import ROWS_COUNTED_MAX, build_witnesses, inspect_outbox
 from reconciler.wiring.subscriptions import subscription_of
+from reconciler.words import said
 
+WITHOUT_OUTBOX = Code("business.without-outbox", group=Field.NAME)
+UNPROVED = Code("business.unproved", outbox=Field.NAME, why=Field.TEXT)
+DAMAGED = Code("business.damaged", outbox=Field.NAME, damage=Field.TEXT)
+OLDER = Code("business.older", older=Field.NUMBER, business_id=Field.NAME)
+MANY_OLDER = Code("business.many-older", older=Field.NUMBER, business_id=Field.NAME)
+CASE_COUNTS = Code("business.case-counts", unique_keys=Field.NAMES)
+MEANING = Code("business.meaning", business_id=Field.NAME, messages=Field.NUMBER, unique_keys=Field.NAMES)
 #: Keys of one command that nothing knows for which others that differ in case alone are looked for.
 HINTS_MAX = 5
 
@@ -38,12 +48,12 @@ class BusinessMessages:
     messages: tuple[MessageOfBusiness, ...] = ()
     #: Older ones that were not read, counted up to ROWS_COUNTED_MAX an outbox.
     older: int = 0
-    #: Outboxes that did not answer, one line each.
-    away: tuple[str, ...] = ()
-    #: Damaged rows, one line each.
-    damaged: tuple[str, ...] = ()
-    #: Why there may be messages that are not seen here, one line each.
-    silent: tuple[str, ...] = ()
+    #: Outboxes that did not answer.
+    away: tuple[Fact, ...] = ()
+    #: Damaged rows.
+    damaged: tuple[Fact, ...] = ()
+    #: Why there may be messages that are not seen here.
+    silent: tuple[Fact, ...] = ()
 
     @property
     def unique_keys(self) -> tuple[str, ...]:
@@ -51,12 +61,12 @@ class BusinessMessages:
         return tuple(message.unique_key for message in self.messages)
 
     @property
-    def older_text(self) -> str:
-        """How many are not named here; empty: none."""
+    def left_out(self) -> tuple[Fact, ...]:
+        """How many are not named here. Empty: none."""
         if not self.older:
-            return ""
-        number = f"more than {ROWS_COUNTED_MAX}" if self.older > ROWS_COUNTED_MAX else str(self.older)
-        return f"{number} older messages of business id {self.business_id!r} are left out"
+            return ()
+        code = MANY_OLDER if self.older > ROWS_COUNTED_MAX else OLDER
+        return (code(older=min(self.older, ROWS_COUNTED_MAX), business_id=self.business_id),)
 
 
 def key_shaped(text: str) -> str | None:
@@ -65,12 +75,12 @@ def key_shaped(text: str) -> str | None:
     return key if is_unique_key(key) else None
 
 
-def other_case_note(connections: Connections, unique_key: str) -> str:
-    """The line for a key that nothing knows: keys that are known and differ from it in case alone; empty: there are
-    none among what answers."""
+def other_case_note(connections: Connections, unique_key: str) -> Fact | None:
+    """The line for a key that nothing knows: keys that are known and differ from it in case alone. None: what answers
+    has none."""
     wanted, known = in_other_case(unique_key), set[str]()
     if not wanted:
-        return ""
+        return None
     witnesses = build_witnesses(connections)
     for database in _outboxes(connections):
         with suppress(ReconcilerError):  # that it is away is told by who asks it for the key itself
@@ -82,7 +92,7 @@ def other_case_note(connections: Connections, unique_key: str) -> str:
         if witnesses.inbox.is_configured(subscription):
             found = witnesses.inbox.look_up(subscription, wanted)
             known |= {row.unique_key for lookup in found.values() for row in lookup.records}
-    return f"case counts, and this is known: {', '.join(sorted(known))}" if known else ""
+    return CASE_COUNTS(unique_keys=tuple(sorted(known))) if known else None
 
 
 def require_name(text: str) -> str:
@@ -107,24 +117,21 @@ def messages_of(connections: Connections, business_id: str, *, limit: int) -> Bu
     """
     found: dict[str, MessageOfBusiness] = {}
     older = 0
-    away: list[str] = []
-    damaged: list[str] = []
-    silent = [
-        f"producer group {group} has no outbox here: its messages are found by unique key only"
-        for group in commit_evidence(connections.settings).without_outbox
-    ]
+    unanswered: list[Fact] = []
+    damaged: list[Fact] = []
+    silent = [WITHOUT_OUTBOX(group=group) for group in commit_evidence(connections.settings).without_outbox]
     for database in _outboxes(connections):
         try:
             rows = inspect_outbox(connections, database.url).newest_of_business(business_id, limit=limit)
         except ReconcilerError as error:
-            away.append(f"{database.name}: {error}")
+            unanswered.append(away(database.name, str(error)))
             continue
         if rows.doubt:
-            silent.append(f"{database.name}: {rows.doubt}")
+            silent.append(UNPROVED(outbox=database.name, why=rows.doubt))
         older += rows.older
         for read in rows.newest:
             if read.damage is not None:
-                damaged.append(f"{database.name}: {read.damage}")
+                damaged.append(DAMAGED(outbox=database.name, damage=read.damage))
             else:
                 row = MessageOfBusiness(**read.values | {"state": OutboxState(read.values["state"])})
                 found.setdefault(row.unique_key, row)
@@ -133,7 +140,7 @@ def messages_of(connections: Connections, business_id: str, *, limit: int) -> Bu
         business_id=business_id,
         messages=tuple(newest[:limit]),
         older=older + len(newest[limit:]),
-        away=tuple(away),
+        away=tuple(unanswered),
         damaged=tuple(damaged),
         silent=tuple(silent),
     )
@@ -147,8 +154,8 @@ class NamedMessages:
     unique_keys: tuple[str, ...]
     #: None: the name was a unique key.
     business: BusinessMessages | None = None
-    #: How the name was understood, one line each.
-    notes: tuple[str, ...] = ()
+    #: How the name was understood.
+    notes: tuple[Fact, ...] = ()
 
 
 def keys_named(connections: Connections, name: str, *, limit: int) -> NamedMessages:
@@ -163,19 +170,17 @@ def keys_named(connections: Connections, name: str, *, limit: int) -> NamedMessa
         return NamedMessages(unique_keys=(key,))
     found = messages_of(connections, name, limit=limit)
     if found.away:
-        raise DependencyAway("; ".join(found.away))
+        raise DependencyAway("; ".join(map(said, found.away)))
     if not found.messages and key is not None:
         note = other_case_note(connections, key)
         return NamedMessages(unique_keys=(key,), notes=(note,) if note else ())
     if not found.messages:
-        why = "; ".join(
-            ("no outbox has a message of this business id, and it is no unique key", *found.damaged, *found.silent)
-        )
-        raise InvalidValue("KEY", name, why)
-    meaning = (
-        f"{name!r} is a business id, of {len(found.messages) + found.older} message(s): {', '.join(found.unique_keys)}"
-    )
-    notes = (meaning, *([found.older_text] if found.older else []), *found.damaged, *found.silent)
+        why = map(said, (*found.damaged, *found.silent))
+        told = "; ".join(("no outbox has a message of this business id, and it is no unique key", *why))
+        raise InvalidValue("KEY", name, told)
+    number = len(found.messages) + found.older
+    meaning = MEANING(business_id=name, messages=number, unique_keys=found.unique_keys)
+    notes = (meaning, *found.left_out, *found.damaged, *found.silent)
     return NamedMessages(unique_keys=found.unique_keys, business=found, notes=notes)
 
 

@@ -33,6 +33,7 @@ from reconciler.wiring.availability import ask_ledger, require
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.evidence import build_witnesses
 from reconciler.wiring.rounds import topic_plans
+from reconciler.words import said
 
 #: Keys of one command whose halves are told although nobody asked: each costs several questions to every broker.
 HALVES_TOLD_MAX = 20
@@ -228,7 +229,7 @@ def _known(
     topics = {key: _by_topic(life, topic=topic) for key, life in keys.items()}
     unheard = [key for key, of in topics.items() if not any(_has(rows, group) for rows in of.values())]
     if unheard:
-        notes = [note for key in sorted(unheard)[:HINTS_MAX] if (note := other_case_note(connections, key))]
+        notes = [said(note) for key in sorted(unheard)[:HINTS_MAX] if (note := other_case_note(connections, key))]
         why = "; ".join(["no verdict has it: see reconciler explain", *notes])
         raise InvalidValue("KEYS", ", ".join(sorted(unheard)), why)
     return keys, topics

@@ -28,7 +28,6 @@ TAKEN_AS_KEY = Code("explain.taken-as-key", unique_keys=Field.NAMES)
 TAKEN_AS_KEY_AND_OLDER = Code("explain.taken-as-key-and-older", unique_keys=Field.NAMES, older=Field.NUMBER)
 TAKEN_AS_BUSINESS_ID = Code("explain.taken-as-business-id", unique_key=Field.NAME)
 OF_OTHER_TOPIC = Code("explain.of-other-topic", unique_key=Field.NAME, topic=Field.NAME)
-NOTE = Code("explain.note", text=Field.TEXT)
 #: Messages of one business id that are shown; each costs questions to every broker of its topic.
 STORIES_MAX = 10
 
@@ -53,13 +52,13 @@ class Explanation:
     def silent(self) -> tuple[Fact, ...]:
         """Witnesses that gave no answer, one line each."""
         of_business = (*self.business.damaged, *self.business.silent) if self.business is not None else ()
-        return tuple(dict.fromkeys((*map(_note, of_business), *self._of_all("silent"))))
+        return tuple(dict.fromkeys((*of_business, *self._of_all("silent"))))
 
     @property
     def away(self) -> tuple[Fact, ...]:
         """Dependencies that are away, one line each."""
         of_business = self.business.away if self.business is not None else ()
-        return tuple(dict.fromkeys((*map(_note, of_business), *self._of_all("away"))))
+        return tuple(dict.fromkeys((*of_business, *self._of_all("away"))))
 
     @property
     def unheard(self) -> Fact:
@@ -91,10 +90,6 @@ class Explanation:
     def _of_all(self, lines: Literal["silent", "away"]) -> Iterator[Fact]:
         for story in self.stories:
             yield from getattr(story, lines)
-
-
-def _note(line: str) -> Fact:
-    return NOTE(text=line)
 
 
 def _lines(**named: Sequence[Fact]) -> dict[str, object]:
@@ -135,8 +130,8 @@ def life_stories(connections: Connections, name: str) -> Explanation:
     story = None if key is None else witnesses.story(key)
     business = messages_of(connections, name, limit=STORIES_MAX)
     if story is not None and (story.is_known or not business.messages):
-        note = "" if story.is_known else other_case_note(connections, story.unique_key)
-        return Explanation(stories=(story,), notes=(_note(note),) if note else _also(business))
+        note = None if story.is_known else other_case_note(connections, story.unique_key)
+        return Explanation(stories=(story,), notes=(note,) if note else _also(business))
     configured = {plan.topic for plan in witnesses.plans}
     shown = [message for message in business.messages if message.topic in configured]
     notes = [TAKEN_AS_BUSINESS_ID(unique_key=key)] if key is not None else []
@@ -145,7 +140,7 @@ def life_stories(connections: Connections, name: str) -> Explanation:
         for message in business.messages
         if message.topic not in configured
     ]
-    notes += [_note(business.older_text)] if business.older else []
+    notes += business.left_out
     stories = tuple(witnesses.story(message.unique_key) for message in shown)
     return Explanation(stories=stories, notes=tuple(notes), business=business)
 

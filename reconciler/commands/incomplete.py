@@ -19,6 +19,7 @@ from reconciler.wiring.availability import ask_ledger, require
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.incomplete import ROWS_AT_ONCE, IncompleteRow, IncompleteRows, incomplete_rows
 from reconciler.wiring.rights import lacks_right
+from reconciler.words import said
 
 #: Rows of one act: what is left is told, and taken by the next one.
 ROWS_MAX = 100_000
@@ -110,7 +111,7 @@ def _hints(
     """Of a key without a row: keys that are known and differ in case alone."""
     seen = {row.unique_key for _, rows in found for row in rows}
     missing = [key for key in wanted.unique_keys if key not in seen][:HINTS_MAX]
-    return {key: note for key in missing if (note := other_case_note(connections, key))}
+    return {key: said(note) for key in missing if (note := other_case_note(connections, key))}
 
 
 def _found(inbox: IncompleteRows, wanted: WantedEnding) -> list[IncompleteRow]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from reconciler.commands.business_ids import keys_named
+from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.tables import RepairState
 from reconciler.errors import InvalidValue
 from reconciler.policy.ports import (
@@ -25,8 +26,12 @@ from reconciler.policy.ports import (
 from reconciler.settings.schema import Settings
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.rounds import topic_plans
+from reconciler.words import said_and_coded
 
 T = TypeVar("T")
+
+OTHER_TOPIC = Code("list.other-topic", topic=Field.NAME)
+OTHER_GROUP = Code("list.other-group", group=Field.NAME)
 
 Row = tuple[object, ...]
 #: A page of a listing: filter, rows at most, and where the page before ended.
@@ -153,11 +158,16 @@ class LedgerListing:
     #: Where the next page goes on; None: there are no more rows. A page may be shorter than asked for.
     end: Position | None = None
     #: Lines beside the table: the unique keys that --key was taken for, and names that are not configured.
-    notes: Sequence[str] = ()
+    notes: Sequence[Fact] = ()
 
     def named(self) -> list[dict[str, object]]:
         """The rows with the names of their columns."""
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+    def told(self) -> dict[str, object]:
+        """The notes for JSON, as sentences, and below `facts` as codes and fields."""
+        sentences, facts = said_and_coded({"notes": self.notes})
+        return {**sentences, "facts": facts}
 
 
 def list_page(
@@ -200,20 +210,20 @@ def list_rows(
 
 def _asked(
     connections: Connections, what: str, only: LedgerFilter, name: str | None
-) -> tuple[Sequence[str], Pages, LedgerFilter, Sequence[str]]:
+) -> tuple[Sequence[str], Pages, LedgerFilter, Sequence[Fact]]:
     if what not in LISTINGS:
         raise InvalidValue("what", what, f"one of {', '.join(LISTINGS)}")
     columns, pages = LISTINGS[what]
-    notes: Sequence[str] = ()
+    notes: Sequence[Fact] = ()
     if name is not None:
         named = keys_named(connections, name, limit=KEYS_MAX)
         only, notes = replace(only, unique_keys=named.unique_keys), named.notes
     return columns.split(), pages, only, [*notes, *_not_configured(connections.settings, only)]
 
 
-def _not_configured(settings: Settings, only: LedgerFilter) -> Iterator[str]:
+def _not_configured(settings: Settings, only: LedgerFilter) -> Iterator[Fact]:
     """A retired topic or group may have rows yet; a misspelt one has none, which must not look like calm."""
-    asked = {"topic": only.topic, "group": only.group}
-    for name, value in asked.items():
-        if value is not None and value not in {getattr(s, name) for s in settings.subscriptions}:
-            yield f"no [[subscriptions]] section has the {name} {value!r}"
+    if only.topic is not None and only.topic not in {one.topic for one in settings.subscriptions}:
+        yield OTHER_TOPIC(topic=only.topic)
+    if only.group is not None and only.group not in {one.group for one in settings.subscriptions}:
+        yield OTHER_GROUP(group=only.group)

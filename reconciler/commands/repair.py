@@ -24,6 +24,7 @@ from reconciler.wiring.availability import require_all_dependencies
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.rounds import RoundAssembly
 from reconciler.wiring.subscriptions import require_subscription
+from reconciler.words import said
 
 #: Messages of one business id that are looked at.
 NAMED_MAX = 20
@@ -126,11 +127,11 @@ def repair_now(
     if unheard:
         why = (
             "no outbox and no verdict has it: see reconciler explain",
-            *(note for one in named for note in one.notes),
+            *(said(note) for one in named for note in one.notes),
         )
         raise InvalidValue("KEYS", ", ".join(unheard), "; ".join(why))
     done: list[RepairLine] = []
-    notes = [note for one in named for note in one.notes]
+    notes = [said(note) for one in named for note in one.notes]
     lines = sum(len(keys) for _, _, keys in work)
     detail = ", ".join(text for text in ("" if unique_keys else "--all", reason) if text)
     shown: dict[str, str] = {}
@@ -165,13 +166,13 @@ def _named(connections: Connections, name: str, *, topic: str | None, dry_run: b
     topics = {s.topic for s in connections.settings.subscriptions if topic in (None, s.topic)}
     messages = [message for message in named.business.messages if message.topic in topics]
     if not messages:
-        raise InvalidValue("KEYS", name, f"its messages are of other topics: {', '.join(named.notes)}")
+        raise InvalidValue("KEYS", name, f"its messages are of other topics: {', '.join(map(said, named.notes))}")
     if not dry_run and (len(messages) > 1 or named.business.older or named.business.damaged):
         found = "; ".join(
             f"{message.unique_key} of {message.topic}, {message.state}, written {utc_text(message.created_at_ms)}"
             for message in messages
         )
-        rest = "".join(f"; {line}" for line in (named.business.older_text, *named.business.damaged) if line)
+        rest = "".join(f"; {said(line)}" for line in (*named.business.left_out, *named.business.damaged))
         remedy = "a business id of more than one message, perhaps: name unique keys, --dry-run judges all"
         raise InvalidValue("KEYS", name, f"{remedy}: {found}{rest}")
     return replace(named, unique_keys=tuple(message.unique_key for message in messages))

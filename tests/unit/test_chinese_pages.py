@@ -41,7 +41,7 @@ def prose(page: str) -> str:
 
 def rivals() -> dict[str, str]:
     """Words that no page uses, each with the word of the glossary."""
-    rows = re.findall(r"^\| (\S+) \| .+ \| .+ \| (.*?) ?\|$", prose("docs/zh/glossary.md"), re.MULTILINE)
+    rows = re.findall(r"^\| ([^|]+?) \| .+ \| .+ \| (.*?) ?\|$", prose("docs/zh/glossary.md"), re.MULTILINE)
     return {rival: term for term, refused in rows for rival in refused.split("、") if rival and term != "术语"}
 
 

@@ -95,6 +95,11 @@ def record(fields: Mapping[str, Schema], *, optional: Sequence[str] = ()) -> Sch
     }
 
 
+def coded(*lines: str) -> Schema:
+    """Beside these lines of an answer: the same as codes and fields."""
+    return {**record(dict.fromkeys(lines, FACTS)), "description": "The lines as codes and fields."}
+
+
 def listed(items: Schema) -> Schema:
     """A list of the same."""
     return {"type": "array", "items": items}

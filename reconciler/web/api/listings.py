@@ -17,6 +17,7 @@ from reconciler.web.api.description import (
     ANYTHING,
     BAD_PARAMETER,
     FLAG,
+    LINES,
     NAME,
     NUMBER,
     TEXT,
@@ -26,6 +27,7 @@ from reconciler.web.api.description import (
     Parameter,
     Schema,
     between,
+    coded,
     listed,
     nullable,
     of_column,
@@ -61,10 +63,9 @@ NEXT_CURSOR: Schema = {
     "description": "For the next page; null: there are no more rows. A page may be short, and even empty, while there "
     "are more: one request looks at a bounded number of rows.",
 }
-NOTES: Schema = {
-    "type": "array",
-    "items": TEXT,
-    "description": "How the key was understood, and topics or groups that are not configured.",
+NOTES: Mapping[str, Schema] = {
+    "notes": {**LINES, "description": "How the key was understood, and topics or groups that are not configured."},
+    "facts": coded("notes"),
 }
 ANSWERS = {200: "a page", **BAD_PARAMETER, 503: "the ledger is away"}
 #: Columns of listings that have another name in their table.
@@ -122,11 +123,9 @@ def _listing(what: str, table: Table, summary: str, filters: Sequence[Parameter]
             name=values.get("key"),
             after=after_of(what, values),
         )
-        return json_response(
-            {"items": found.named(), "next_cursor": cursor_of(what, found.end), "notes": list(found.notes)}
-        )
+        return json_response({"items": found.named(), "next_cursor": cursor_of(what, found.end), **found.told()})
 
-    answer = record({"items": listed(_row(what, table)), "next_cursor": NEXT_CURSOR, "notes": NOTES})
+    answer = record({"items": listed(_row(what, table)), "next_cursor": NEXT_CURSOR, **NOTES})
     more = f"The newest first, by `{time}`."
     about = Description(summary=summary, answer=answer, parameters=parameters, statuses=ANSWERS, more=more)
     return ApiEndpoint(handler=show, about=about)
@@ -174,7 +173,7 @@ def _show_floors(services: WebServices, request: WebRequest) -> WebResponse:
     """One a queue, all of them."""
     only = filter_of("floors", values_of(_FLOORS, request))
     found = list_page(services.connections, "floors", only=only, limit=QUEUES_MAX)
-    return json_response({"items": found.named(), "notes": list(found.notes)})
+    return json_response({"items": found.named(), **found.told()})
 
 
 #: Floors of one answer: queues of all subscriptions.
@@ -183,7 +182,7 @@ FLOORS = ApiEndpoint(
     handler=_show_floors,
     about=Description(
         summary="Where announcements would start again if Redis lost everything",
-        answer=record({"items": listed(_row("floors", tables.FLOOR)), "notes": NOTES}),
+        answer=record({"items": listed(_row("floors", tables.FLOOR)), **NOTES}),
         parameters=_FLOORS,
         statuses=_WHERE,
     ),

@@ -10,7 +10,6 @@ from reconciler.errors import DependencyAway
 from reconciler.web.api.description import (
     BAD_PARAMETER,
     FACT,
-    FACTS,
     FLAG,
     LINES,
     NAME,
@@ -20,7 +19,7 @@ from reconciler.web.api.description import (
     ApiEndpoint,
     Description,
     Parameter,
-    Schema,
+    coded,
     listed,
     one_of,
     record,
@@ -34,10 +33,6 @@ from reconciler.words import said
 _NAME = Parameter(name="name", doc="Unique key, or business id.", schema=NAME, where="path", is_required=True)
 _COMMAND = {**TEXT, "description": "A command, with places for the owner's URL and a reason."}
 _EVENT = record({"at_ms": TIME_MS, "witness": TEXT, "what": TEXT, "fact": FACT, "evidence": {"type": "object"}})
-
-
-def _facts(*names: str) -> Schema:
-    return {**record(dict.fromkeys(names, FACTS)), "description": "The lines as codes and fields."}
 
 
 _STORY = {
@@ -57,11 +52,11 @@ _STORY = {
         ),
         "description": "Effects that may be half. Nothing here may change an inbox: its owner runs a command.",
     },
-    "facts": _facts("silent", "away", "outlook"),
+    "facts": coded("silent", "away", "outlook"),
 }
 _OF_KEY = _STORY | {
     "notes": LINES,
-    "facts": _facts("silent", "away", "outlook", "notes"),
+    "facts": coded("silent", "away", "outlook", "notes"),
 }
 _OF_BUSINESS_ID = {
     "business_id": TEXT,
@@ -71,7 +66,7 @@ _OF_BUSINESS_ID = {
     "silent": LINES,
     "away": LINES,
     "notes": LINES,
-    "facts": _facts("silent", "away", "notes"),
+    "facts": coded("silent", "away", "notes"),
 }
 
 

@@ -21,6 +21,7 @@ from reconciler.settings.schema import Settings
 from reconciler.sql.engines import open_engine, writing
 from reconciler.sql.tables import ledger_metadata, outbox, outbox_metadata
 from reconciler.wiring.connections import Connections
+from reconciler.words import said
 
 EXAMPLE = Path(__file__).parents[3] / "config" / "reconciler.toml"
 HOSTILE = ["'; DROP TABLE reconciler_outbox; --", "%", "order_1", "\x1b[2J", "größe", "😀", "a\\b", '"', "order 1"]
@@ -74,10 +75,11 @@ def test_all_messages_of_a_business_id_are_there_the_newest_first_and_the_rest_i
     few = messages_of(opened, "order-1", limit=3)
     assert few.unique_keys == (key(8), key(7), key(6))
     assert few.older == 6
-    assert few.older_text == "6 older messages of business id 'order-1' are left out"
+    assert [*map(said, few.left_out)] == ["6 older messages of business id 'order-1' are left out"]
     for module in (business_ids, outbox_inspection):
         monkeypatch.setattr(module, "ROWS_COUNTED_MAX", 4)
-    assert messages_of(opened, "order-1", limit=3).older_text.startswith("more than 4 older")
+    (many,) = messages_of(opened, "order-1", limit=3).left_out
+    assert said(many).startswith("more than 4 older")
 
 
 def test_another_case_another_accent_or_a_space_more_is_another_business_id(
@@ -102,7 +104,7 @@ def test_a_hostile_business_id_finds_its_own_message_alone(opened: Connections, 
     for number, text in enumerate(HOSTILE):
         named = keys_named(opened, text, limit=9)
         assert named.unique_keys == (key(number),)
-        assert all(note.isprintable() for note in named.notes)
+        assert text in said(named.notes[0])
     with pytest.raises(InvalidValue, match="no UTF-8"):
         keys_named(opened, "\udcff", limit=9)
     with pytest.raises(InvalidValue, match="no outbox has a message of this business id, and it is no unique key"):
@@ -116,7 +118,7 @@ def test_a_business_id_that_is_also_a_unique_key_names_the_message_of_the_key(tm
         assert keys_named(connections, key(11), limit=9) == NamedMessages(unique_keys=(key(11),))
         by_business = keys_named(connections, key(13), limit=9)
         assert by_business.unique_keys == (key(12),)
-        assert by_business.notes == (f"{key(13)!r} is a business id, of 1 message(s): {key(12)}",)
+        assert [*map(said, by_business.notes)] == [f"{key(13)!r} is a business id, of 1 message(s): {key(12)}"]
         assert keys_named(connections, key(99), limit=9).unique_keys == (key(99),)
 
 
@@ -135,7 +137,7 @@ def test_a_key_in_another_case_is_named_and_not_taken_for_the_one_that_was_asked
     lower = key(0xABCDEF).lower()
     named = keys_named(opened, lower, limit=9)
     assert named.unique_keys == (lower,)
-    assert named.notes == (f"case counts, and this is known: {key(0xABCDEF)}, {go}",)
+    assert [*map(said, named.notes)] == [f"case counts, and this is known: {key(0xABCDEF)}, {go}"]
     assert keys_named(opened, key(0xABCDE), limit=9).notes == ()
 
 
@@ -162,7 +164,7 @@ def test_while_an_outbox_is_away_nothing_is_chosen_and_what_the_others_have_is_s
     with Connections(settings_of(tmp_path, here, "postgresql://nobody@127.0.0.1:1/none")) as connections:
         seen = messages_of(connections, "order-1", limit=9)
         assert seen.unique_keys == (key(1),)
-        assert [line.split(":")[0] for line in seen.away] == ["outbox of shop-1"]
+        assert [line.fields["name"] for line in seen.away] == ["outbox of shop-1"]
         with pytest.raises(DependencyAway, match="outbox of shop-1"):
             keys_named(connections, "order-1", limit=9)
 
@@ -177,7 +179,7 @@ def test_a_row_that_nobody_can_read_is_named_and_hides_no_other(tmp_path: Path) 
     with Connections(settings_of(tmp_path, url)) as connections:
         seen = messages_of(connections, "order-1", limit=9)
         assert seen.unique_keys == (key(1),)
-        assert "reconciler_outbox.state is 'GONE'" in " ".join(seen.damaged)
+        assert "reconciler_outbox.state is 'GONE'" in " ".join(map(said, seen.damaged))
         with pytest.raises(InvalidValue, match="GONE"):
             _named(connections, "order-1", topic=None, dry_run=False)
 
@@ -202,7 +204,7 @@ def test_a_listing_of_a_misspelt_topic_or_group_is_no_calm(tmp_path: Path) -> No
     with Connections(settings) as connections:
         found = list_rows(connections, "candidates", only=LedgerFilter(topic="ODERS", group="biling"), limit=9)
         right = list_rows(connections, "candidates", only=LedgerFilter(topic="ORDERS", group="billing"), limit=9)
-    assert found.notes == [
+    assert [*map(said, found.notes)] == [
         f"no [[subscriptions]] section has the {what}" for what in ("topic 'ODERS'", "group 'biling'")
     ]
     assert right.notes == []

@@ -16,7 +16,7 @@ from reconciler.cli.report_commands import Listing
 from reconciler.clock import ManualClock
 from reconciler.commands.diagnosis import Diagnosis
 from reconciler.commands.explain import Explanation
-from reconciler.commands.list import LISTINGS, LedgerListing, list_rows
+from reconciler.commands.list import LISTINGS, OTHER_TOPIC, LedgerListing, list_rows
 from reconciler.commands.status.report import StatusReport, SubscriptionStatus
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import RepairState, Rung
@@ -111,11 +111,12 @@ def test_a_listing_begins_with_what_a_person_looks_for_and_names_nothing_twice(
     monkeypatch.setenv("COLUMNS", width)
     monkeypatch.setattr(report_commands, "read_settings", lambda _config: None)
     rows = [tuple(map(value, columns))] * 2
-    listed = LedgerListing(columns=columns, rows=rows, notes=("the newest",))
+    listed = LedgerListing(columns=columns, rows=rows, notes=[OTHER_TOPIC(topic="SHOES")])
     monkeypatch.setattr("reconciler.commands.list.list_rows", lambda *_args, **_options: listed)
     assert run(["list", what.value, "--limit", "1"]) == 0
     note, more, _title, *lines = printed(capsys)
-    assert (note, more) == ("note: the newest", "only the first 1: there are more, see --limit")
+    assert note == "note: no [[subscriptions]] section has the topic 'SHOES'"
+    assert more == "only the first 1: there are more, see --limit"
     first = report_commands._LOOKED_FOR[what]
     row = next(line for line in lines if str(value(first[0])) in line or TIME in line)
     assert re.split(r" {2,}| │ ", row.strip("│ "))[: len(first)] == [
