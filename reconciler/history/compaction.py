@@ -19,6 +19,8 @@ logger = logging.getLogger(__name__)
 
 #: Files are merged up to this size: bounds the memory of a merge.
 MERGED_BYTES_MAX = 64 * 1024 * 1024
+#: Files of a finished hour are merged up to this size at each turn of the hour: bounds what is written again.
+SMALL_BYTES_MAX = 1024 * 1024
 #: Merges in one entry of the manifest.
 MERGES_AN_ENTRY = 64
 
@@ -32,13 +34,18 @@ class Merge:
 
 
 def plan_merges(
-    files: Iterable[HistoryFile], *, over_before: str, files_max: int, bytes_max: int = MERGED_BYTES_MAX
+    files: Iterable[HistoryFile],
+    *,
+    over_before: str,
+    hour_began_ms: int,
+    files_max: int,
+    bytes_max: int = MERGED_BYTES_MAX,
 ) -> Iterator[Merge]:
     """Merges that are worth it, oldest day first.
 
-    Days before `over_before` (YYYY-MM-DD) get one file a folder; a day that goes on is merged when a folder has more
-    than `files_max`, and a file that is larger than all the others together stays as it is, so that a row is not
-    written again with every seal.
+    Days before `over_before` (YYYY-MM-DD) get one file a folder. On a day that goes on, small files whose rows are all
+    from before `hour_began_ms` become one. A folder that has more than `files_max` all the same is merged, too: a file
+    that is larger than all the others together stays as it is, so that a row is not written again with every seal.
     """
     folders: dict[Partition, list[HistoryFile]] = {}
     for file in files:
@@ -51,7 +58,7 @@ def plan_merges(
         elif len(found) > files_max:
             chosen = _of_like_size(found)
         else:
-            continue
+            chosen = _bounded([f for f in found if f.last_ms < hour_began_ms], SMALL_BYTES_MAX)
         bounded = _bounded(chosen, bytes_max)
         if len(bounded) > 1:
             yield Merge(partition, bounded)

@@ -31,6 +31,7 @@ UNSEALED_SEGMENTS_MAX = 2
 RETENTION_SECONDS = 3600.0
 #: A day is over for compaction this long after its midnight: late seals have come.
 DAY_OVER_MS = 1_800_000
+HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,11 +143,18 @@ class HistoryMaintenance:
     def compact(self) -> None:
         """All planned merges; altered files stay as they are. Raises OSError, ChainContended."""
         self._chain.refresh()
-        over_before = date_of(self._clock.now_ms() - DAY_OVER_MS)
+        now_ms = self._clock.now_ms()
         found, damaged = self._chain.files().values(), self._compactor.damaged
         # Another release may write streams that this one does not know.
         files = [f for f in found if f.stream in STREAMS and f.path not in damaged]
-        merges = list(plan_merges(files, over_before=over_before, files_max=self._rules.compact_files))
+        merges = list(
+            plan_merges(
+                files,
+                over_before=date_of(now_ms - DAY_OVER_MS),
+                hour_began_ms=now_ms // HOUR_MS * HOUR_MS,
+                files_max=self._rules.compact_files,
+            )
+        )
         for start in range(0, len(merges), MERGES_AN_ENTRY):
             self._counters.files_compacted += self._compactor.merge(merges[start : start + MERGES_AN_ENTRY])
 

@@ -21,7 +21,7 @@ from reconciler.contract.manifest import HistoryFile, manifest_folder
 from reconciler.contract.schema import Table
 from reconciler.errors import MalformedInput
 from reconciler.history.chain import ManifestChain
-from reconciler.history.compaction import Compactor, plan_merges
+from reconciler.history.compaction import SMALL_BYTES_MAX, Compactor, plan_merges
 from reconciler.history.positions import HistoryPositions
 from reconciler.history.retention import IDLE_MS_MAX, ORPHAN_MS, READERS_MS, DeletedFiles, Retention
 from reconciler.history.tables import DAY_MS, partitions, schema_of, sorted_once
@@ -95,6 +95,20 @@ def test_few_files_of_a_day_that_goes_on_stay_and_become_one_when_it_is_over(tmp
     house.maintenance.compact()
     assert len([f for f in house.chain.files().values() if f.stream == "announced"]) == 1
     assert len(house.rows("announced")) == 3
+
+
+def test_small_files_of_a_finished_hour_become_one_and_large_ones_stay(tmp_path: Path) -> None:
+    house = filled(tmp_path, seals=3)
+    house.clock.advance(3_600 - 3)  # 22:13:20, and three rounds
+    house.maintenance.compact()
+    assert [f.rows for f in house.chain.files().values() if f.stream == "announced"] == [3]
+    house.round(0, announced=[b"same prefix, always"[:16]])
+    house.seal()
+    house.maintenance.compact()
+    assert sorted(f.rows for f in house.chain.files().values() if f.stream == "announced") == [1, 3]
+    (small,) = (f for f in house.chain.files().values() if f.rows == 1 and f.stream == "announced")
+    large = replace(small, path=f"{small.path}.large", size_bytes=SMALL_BYTES_MAX)
+    assert not list(plan_merges([small, large], over_before="", hour_began_ms=small.last_ms + 1, files_max=8))
 
 
 def test_rows_that_were_written_twice_become_one(tmp_path: Path) -> None:
@@ -244,7 +258,7 @@ def test_two_compactions_of_one_folder_do_not_double_its_rows(tmp_path: Path) ->
     house = filled(tmp_path)
     other = ManifestChain(house.root, ENVIRONMENT, writer="writer-2", clock=house.clock)
     other.refresh()
-    merges = list(plan_merges(other.files().values(), over_before="2030-01-01", files_max=8))
+    merges = list(plan_merges(other.files().values(), over_before="2030-01-01", hour_began_ms=0, files_max=8))
     house.maintenance.compact()
     assert Compactor(house.store, other).merge(merges) == 0
     assert len(house.rows("announced")) == 10
@@ -268,8 +282,8 @@ def test_an_altered_file_is_never_compacted_into_a_good_one(tmp_path: Path) -> N
 sizes = st.lists(st.integers(1, 10_000), max_size=40)
 
 
-@given(sizes=sizes, files_max=st.integers(2, 10), is_over=st.booleans())
-def test_merging_ends_and_leaves_few_files(sizes: list[int], files_max: int, *, is_over: bool) -> None:
+@given(sizes=sizes, files_max=st.integers(2, 10), over=st.sampled_from(["day", "hour", ""]))
+def test_merging_ends_and_leaves_few_files(sizes: list[int], files_max: int, over: str) -> None:
     files = {f"{n:03d}": size for n, size in enumerate(sizes)}
     written = sum(sizes)
     for _ in range(60):
@@ -287,7 +301,9 @@ def test_merging_ends_and_leaves_few_files(sizes: list[int], files_max: int, *, 
             )
             for path, size in files.items()
         ]
-        merges = list(plan_merges(found, over_before="2024-01-02" if is_over else "2024-01-01", files_max=files_max))
+        over_before = "2024-01-02" if over == "day" else "2024-01-01"
+        began_ms = 1 if over == "hour" else 0
+        merges = list(plan_merges(found, over_before=over_before, hour_began_ms=began_ms, files_max=files_max))
         if not merges:
             break
         for merge in merges:
@@ -296,7 +312,7 @@ def test_merging_ends_and_leaves_few_files(sizes: list[int], files_max: int, *, 
     else:
         raise AssertionError("it never ends")
     assert sum(files.values()) == written
-    assert len(files) <= (1 if is_over and sizes else files_max)
+    assert len(files) <= (1 if over and sizes else files_max)
 
 
 def test_a_large_file_is_not_written_again_with_every_seal() -> None:
@@ -315,5 +331,5 @@ def test_a_large_file_is_not_written_again_with_every_seal() -> None:
         )
         for n in range(10)
     ]
-    [merge] = plan_merges(found, over_before="2024-01-01", files_max=8)
+    [merge] = plan_merges(found, over_before="2024-01-01", hour_began_ms=0, files_max=8)
     assert [f.size_bytes for f in merge.files] == [small] * 9
