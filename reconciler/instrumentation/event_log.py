@@ -7,19 +7,23 @@ or shards are a line of counts at level DEBUG: the canonical line sums them up.
 from __future__ import annotations
 
 import logging
-import re
 from collections import Counter
-from dataclasses import fields, is_dataclass
+from collections.abc import Mapping
+from dataclasses import fields
 from enum import StrEnum
+from logging import DEBUG, INFO, WARNING
 from typing import Any
 
 from reconciler.clock import Clock, SystemClock
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import RepairState
 from reconciler.policy.events import (
+    BreakerClosed,
     BreakerOpened,
+    Event,
     KeysLeft,
     KeysNotTaken,
+    OutageClosed,
     OutageOpened,
     OutageScanned,
     RepairStepped,
@@ -29,15 +33,24 @@ from reconciler.policy.events import (
     ShardStopped,
     VerdictsWritten,
 )
+from reconciler.policy.ports import RoundCounts
 
-#: Events that a person must see.
-_LOUD = (BreakerOpened, ShardStopped, RoundsVoided, OutageOpened)
-#: Events that the canonical line of the round sums up.
-_QUIET = (ShardRoundRan, VerdictsWritten, KeysLeft, KeysNotTaken)
-#: LogRecord owns these names; a field of an event must not collide with them.
-_TAKEN = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {"message", "asctime"}
-
-
+#: Event -> its word in the log, and its level. WARNING: a person must see it. DEBUG: the round's line sums it up.
+WORDS: Mapping[type[Event], tuple[str, int]] = {
+    RoundFinished: ("round_finished", INFO),
+    RepairStepped: ("repair_stepped", INFO),
+    BreakerOpened: ("breaker_opened", WARNING),
+    BreakerClosed: ("breaker_closed", INFO),
+    ShardStopped: ("shard_stopped", WARNING),
+    RoundsVoided: ("rounds_voided", WARNING),
+    OutageOpened: ("outage_opened", WARNING),
+    OutageScanned: ("outage_scanned", INFO),
+    OutageClosed: ("outage_closed", INFO),
+    ShardRoundRan: ("shard_round_ran", DEBUG),
+    VerdictsWritten: ("verdicts_written", DEBUG),
+    KeysLeft: ("keys_left", DEBUG),
+    KeysNotTaken: ("keys_not_taken", DEBUG),
+}
 #: How often a subscription without traffic is logged: that its rounds run, and how many ran.
 IDLE_SECONDS = 3_600.0
 
@@ -51,18 +64,17 @@ class EventLog:
         #: When a round was last logged above level DEBUG (monotonic seconds), and idle rounds since.
         self._logged: dict[Subscription, tuple[float, int]] = {}
 
-    def emit(self, event: object) -> None:
+    def emit(self, event: Event) -> None:
         """Writes one event."""
-        level = _level(event)
+        word, level = WORDS[type(event)]
+        level = max(level, WARNING) if _is_loud(event) else level
         more: dict[str, Any] = {}
         if isinstance(event, RoundFinished):
             idle_rounds = self._idle_rounds(event)
-            level = level if idle_rounds is not None else logging.DEBUG
+            level = level if idle_rounds is not None else DEBUG
             more = {"idle_rounds": idle_rounds} if idle_rounds else {}
         if self._logger.isEnabledFor(level):
-            name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(event).__name__).lower()
-            fields_of = _counted(event) if isinstance(event, _QUIET) else _flat(event)
-            self._logger.log(level, name, extra=fields_of | more)
+            self._logger.log(level, word, extra=_told(event) | more)
 
     def _idle_rounds(self, event: RoundFinished) -> int | None:
         """Idle rounds since the last one logged above DEBUG. None: this round is idle, too, and only counted."""
@@ -75,20 +87,15 @@ class EventLog:
         return idle_rounds
 
 
-def _level(event: object) -> int:
-    if isinstance(event, _QUIET):
-        return logging.DEBUG
-    return logging.WARNING if _is_loud(event) else logging.INFO
-
-
-def _is_loud(event: object) -> bool:
+def _is_loud(event: Event) -> bool:
+    """What it says makes it one that a person must see, whatever its kind."""
     if isinstance(event, RepairStepped):
         return event.after is RepairState.FAILED
     if isinstance(event, RoundFinished):
         return bool(event.problems) or event.clock_behind_seconds > 0 or event.clocks_apart_seconds != 0
     if isinstance(event, OutageScanned):
         return bool(event.left_out)
-    return isinstance(event, _LOUD)
+    return False
 
 
 def _is_idle(event: RoundFinished) -> bool:
@@ -97,13 +104,15 @@ def _is_idle(event: RoundFinished) -> bool:
     return not any((*numbers, event.not_taken, event.repairs, _is_loud(event)))
 
 
-def _counted(event: ShardRoundRan | VerdictsWritten | KeysLeft | KeysNotTaken) -> dict[str, Any]:
-    """Numbers instead of keys."""
+def _told(event: Event) -> dict[str, Any]:
+    """Its fields, with numbers instead of keys."""
     if isinstance(event, ShardRoundRan):
         done = event.done
         return _place(done.shard) | {"generation": done.generation, "at_ms": done.at_ms} | _flat(done.counts)
     if isinstance(event, KeysNotTaken):
         return _place(event.shard) | {"keys": len(event.unique_keys)}
+    if not isinstance(event, VerdictsWritten | KeysLeft):
+        return _flat(event)
     rows = event.verifications if isinstance(event, VerdictsWritten) else event.keys
     verdicts = dict(sorted(Counter(row.verdict.value for row in rows).items()))
     return _place(event.shard) | {"keys": len(rows), "verdicts": verdicts}
@@ -113,10 +122,8 @@ def _place(shard: Shard) -> dict[str, Any]:
     return {"topic": shard.subscription.topic, "consumer_group": shard.subscription.group, "shard": shard.number}
 
 
-def _flat(event: object) -> dict[str, Any]:
+def _flat(event: Event | RoundCounts) -> dict[str, Any]:
     flat: dict[str, Any] = {}
-    if not is_dataclass(event):
-        return flat
     for field in fields(event):
         value = getattr(event, field.name)
         if isinstance(value, Subscription):
@@ -126,5 +133,5 @@ def _flat(event: object) -> dict[str, Any]:
         elif isinstance(value, StrEnum):
             flat[field.name] = value.value
         else:
-            flat[f"event_{field.name}" if field.name in _TAKEN else field.name] = value
+            flat[field.name] = value
     return flat

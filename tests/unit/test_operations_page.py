@@ -10,6 +10,7 @@ import pytest
 
 from reconciler.cli.app import app
 from reconciler.contract.verdicts import QUARANTINING, Verdict
+from reconciler.instrumentation.event_log import WORDS
 from reconciler.policy import events
 from tests.named_code import exists
 
@@ -17,12 +18,11 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/how-to/operations.md").read_text(encoding="utf-8")
 EVENTS_PAGE = (ROOT / "docs/reference/operations.md").read_text(encoding="utf-8")
 COMMANDS = {command.name for command in app.registered_commands} | {group.name for group in app.registered_groups}
-EVENTS = [re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower() for kind in get_args(events.Event)]
 
 
-@pytest.mark.parametrize("name", EVENTS)
-def test_event_is_explained_to_the_person_on_call(name: str) -> None:
-    assert f"`{name}`" in EVENTS_PAGE
+@pytest.mark.parametrize("kind", get_args(events.Event))
+def test_event_is_explained_to_the_person_on_call(kind: type[events.Event]) -> None:
+    assert f"`{WORDS[kind][0]}`" in EVENTS_PAGE
 
 
 @pytest.mark.parametrize("verdict", sorted(QUARANTINING | {Verdict.EXPIRED}))

@@ -138,13 +138,13 @@ def everything() -> list[Prose]:
 
 @cache
 def words() -> frozenset[str]:
-    """Every word of code, file and folder; a class's name also as its event writes it."""
+    """Every word of code, file and folder."""
     known = {*re.findall(r"\w+", code())}
     for f in tracked():
         known |= {*re.findall(r"\w+", f)}
         if not f.endswith((".py", ".md", "/")):
             known |= {*re.findall(r"\w+", source(f))}
-    return frozenset(known | {re.sub(r"(?<=[a-z])(?=[A-Z])", "_", w).lower() for w in classes()})
+    return frozenset(known)
 
 
 _CLASS = re.compile(r"^( *)class (\w+)(?:\[.*?\])?(?:\(([^)]*)\))?:((?:.*\n)(?:\1 .*\n|\n)*)", re.MULTILINE)

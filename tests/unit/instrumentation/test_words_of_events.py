@@ -17,7 +17,7 @@ METHODS = frozenset({"debug", "info", "warning", "error", "exception", "critical
 LOGGERS = frozenset({"log", "_log", "logger", "_logger"})
 #: A word, or a word and the sentence about it.
 EVENT = re.compile(r"[a-z][a-z0-9_]*(: \S.*)?", re.DOTALL)
-#: Named by the classes of events (test_event_log.py).
+#: Its words stand in a table, one for each event.
 BY_CLASS = "reconciler/instrumentation/event_log.py"
 
 
