@@ -53,6 +53,7 @@ from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import ledger_metadata
 from reconciler.testing.memory_shards import MemoryShards
 from reconciler.wiring.workers import ThreadWorkers, workers_of
+from reconciler.words import said
 from tests.polling import eventually
 from tests.services.embedded_broker import EmbeddedBroker
 from tests.services.rocketmq import RocketMQCluster
@@ -141,10 +142,12 @@ def make_bench(instance: ClientInstance, folder: Path, concurrency: int) -> Benc
             rules=SelectionRules(skew_margin_seconds=0.0, candidates_max=20_000, retention_seconds=0.1),
         ),
         verifier=Verifier(
+            english=said,
             brokers=evidence, outbox=outbox, inbox=inbox, repairs=ledger.repairs, known_brokers=ledger.brokers,
             rules=VerifyRules(skew_margin_seconds=0.0, check_back_wait_seconds=0.0), workers=workers,
         ),
         repairer=Repairer(
+            english=said,
             brokers=evidence, sends=RemotingBrokerRepairs(instance), outbox=outbox, inbox=inbox, repairs=ledger.repairs,
             hand_overs=ledger.hand_overs, holds=ledger.holds, workers=workers, clock=clock, owner="one", events=events,
             rules=RepairRules(rate_per_second=1e6, burst=1e6, repairs_max=20_000),

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from checkback_producers.announcer import Announcer
 from checkback_producers.filter_review import FilterReview
 from checkback_producers.ports import Outbox
+from reconciler.clock import utc_text
 from reconciler.contract.announcement import AnnouncedKey
 from reconciler.errors import ReconcilerError, TransientError
 from reconciler.policy.ports import InboxEvidence, OneByOne, Workers
@@ -348,12 +349,16 @@ def _difference(source: OutboxSource, differing: Sequence[tuple[OutboxFact, str]
     return SweepReport(differing=len(differing), problems=(problem,))
 
 
-def _double_effects(source: OutboxSource, doubled: Sequence[tuple[OutboxFact, str]]) -> SweepReport:
+def _double_effects(source: OutboxSource, doubled: Sequence[tuple[OutboxFact, tuple[int, ...]]]) -> SweepReport:
     """Not a failed source, as with damaged rows."""
     if not doubled:
         return SweepReport()
-    first, why = doubled[0]
-    problem = f"{source.producer_group}: {len(doubled)} rows are not settled, the first is {first.unique_key}: {why}"
+    first, applied_ms = doubled[0]
+    problem = (
+        f"{source.producer_group}: {len(doubled)} rows are not settled, the first is {first.unique_key}: several "
+        "inboxes of the group have this key: a double effect, applied at "
+        + " and ".join(utc_text(at_ms, timespec="milliseconds") for at_ms in applied_ms)
+    )
     return SweepReport(doubled=len(doubled), problems=(problem,))
 
 

@@ -201,7 +201,9 @@ def _state(kind: type[_S], text: str | None) -> _S | None:
 
 
 def _evidence(evidence: Mapping[str, object]) -> str:
-    shown = ((name, value) for name, value in _with_times(evidence).items() if value is not None)
+    from reconciler.words import told
+
+    shown = ((name, value) for name, value in _with_times(told(evidence)).items() if value is not None)
     return ", ".join(
         f"{name} {value if isinstance(value, str) else json.dumps(value, default=str)}" for name, value in shown
     )

@@ -351,7 +351,7 @@ def _effects(
         there = {key: WHENEVER_COMMITTED_MS for key in keys if inbox[key].is_found}
         outbox = witnesses.outbox.look_up(subscription.topic, there) if there else {}
         for key in keys:
-            found = effect_found(inbox[key], message_of(outbox.get(key)))
+            found = effect_found(inbox[key], message_of(outbox.get(key)), said)
             effects.setdefault((subscription.topic, key), {})[subscription.group] = found
     return effects
 

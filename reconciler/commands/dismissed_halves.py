@@ -15,6 +15,7 @@ from reconciler.wiring.brokers import groups_reading
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.evidence import build_witnesses
 from reconciler.wiring.rounds import broker_repairs
+from reconciler.words import said
 
 _OFFER = (
     "END ROLLBACK may close it: --roll-back-half, unless a broadcasting group needs it whose members are all stopped: "
@@ -63,6 +64,7 @@ class DismissedHalves:
             inbox=witnesses.inbox,
             readers=lambda topic: groups_reading(connections, topic),
             clock=connections.clock,
+            english=said,
         )
 
     def look(self, topic: TopicPlan, unique_key: str, *, ledger: KeyAsSeen, dismissing: Collection[str]) -> HalfLine:

@@ -21,7 +21,7 @@ from typing import TypeAlias
 COUNTED_MAX = 100_000
 
 #: The value of a field.
-FieldValue: TypeAlias = "str | int | Fact | tuple[str, ...] | tuple[Fact, ...]"
+FieldValue: TypeAlias = "str | int | Fact | tuple[str, ...] | tuple[int, ...] | tuple[Fact, ...]"
 
 
 class Field(StrEnum):
@@ -34,8 +34,11 @@ class Field(StrEnum):
     NUMBER = "number"
     #: Rows that were counted up to COUNTED_MAX; one more means "more than that".
     COUNT = "count"
-    #: Milliseconds since 1970-01-01 UTC.
+    #: Milliseconds since 1970-01-01 UTC, shown in seconds.
     TIME = "time"
+    #: The same, shown with its milliseconds.
+    EXACT_TIME = "exact-time"
+    EXACT_TIMES = "exact-times"
     NAMES = "names"
     FACT = "fact"
     FACTS = "facts"
@@ -84,8 +87,10 @@ def _fits(kind: Field, value: FieldValue) -> bool:
     match kind:
         case Field.NAME | Field.TEXT:
             return isinstance(value, str)
-        case Field.NUMBER | Field.COUNT | Field.TIME:
+        case Field.NUMBER | Field.COUNT | Field.TIME | Field.EXACT_TIME:
             return type(value) is int
+        case Field.EXACT_TIMES:
+            return isinstance(value, tuple) and all(type(one) is int for one in value)
         case Field.FACT:
             return isinstance(value, Fact)
         case Field.NAMES:

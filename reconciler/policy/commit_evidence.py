@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from reconciler.contract.facts import Fact
 from reconciler.contract.properties import OUTBOX_MARK
+from reconciler.contract.reasons import NAMED_LACKS_ROW, NAMED_NOT_ASKED
 from reconciler.contract.secret import Secret
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import InvariantViolation
@@ -85,19 +87,19 @@ class CommitEvidence:
             raise InvariantViolation(f"no evidence proves the commit of {copy.unique_key}: nothing is sent")
         return Commit.of_copy(copy)
 
-    def missed_row(self, named: NamedOutbox, outbox: Lookup[OutboxRow] | None) -> str | None:
+    def missed_row(self, named: NamedOutbox, outbox: Lookup[OutboxRow] | None) -> Fact | None:
         """Why a key without a committed row cannot be called rolled back: the half says where its row must be.
 
         The outbox that it names has no row; or the half is one of a configured producer group, and no outbox that was
         asked is the one that it names. None: nothing speaks against the absence.
         """
         answers = [one for one in outbox.answers if one.presence is Presence.ABSENT] if outbox is not None else []
-        said = f"the half of {named.producer_group} at {named.half_at} names its outbox"
-        for answer in answers:
-            if answer.identity is not None and answer.identity[:IDENTITY_CHARACTERS_MAX] == named.identity:
-                return f"{said}, which shows no row: a copy, or rows are hidden: {answer.witness}: {answer.detail}"
-        if outbox is not None and outbox.is_absent and named.producer_group in self.producer_groups:
-            return f"{said} ({named.identity}), and no outbox_url leads to that one: {outbox.reason}"
+        group, half_at = named.producer_group, named.half_at
+        for one in answers:
+            if one.identity is not None and one.identity[:IDENTITY_CHARACTERS_MAX] == named.identity:
+                return NAMED_LACKS_ROW(producer_group=group, half_at=half_at, witness=one.witness, why=one.detail)
+        if outbox is not None and outbox.is_absent and group in self.producer_groups:
+            return NAMED_NOT_ASKED(producer_group=group, half_at=half_at, identity=named.identity, why=outbox.reason)
         return None
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from reconciler.clock import utc_text
+from reconciler.contract.facts import Fact
 from reconciler.contract.row_rules import DISMISSED_BY, FINISHED_REPAIRS, bounded_text
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState
@@ -45,7 +46,7 @@ class EffectFound:
     applied_at_ms: frozenset[int] | None = None
 
 
-def effect_found(inbox: Lookup[InboxRow], row: Recorded | None) -> EffectFound:
+def effect_found(inbox: Lookup[InboxRow], row: Recorded | None, english: Callable[[Fact], str]) -> EffectFound:
     """An answer of a group's inboxes, beside the outbox row that it is compared with."""
     at_ms = None if inbox.is_unknown and inbox.incomplete is None else effect_times_ms(inbox)
     if inbox.is_unknown:
@@ -54,7 +55,7 @@ def effect_found(inbox: Lookup[InboxRow], row: Recorded | None) -> EffectFound:
         return EffectFound(applied_at_ms=at_ms)
     other = other_content(inbox, row) or double_effect(inbox)
     if other is not None:
-        return EffectFound(told=f"its inbox has a row of it: {other}", applied_at_ms=at_ms)
+        return EffectFound(told=f"its inbox has a row of it: {english(other)}", applied_at_ms=at_ms)
     since = utc_text(inbox.records[0].applied_at_ms)
     told = f"it took effect at {since}, and a payment made by hand is a second one"
     return EffectFound(is_plain=True, told=told, applied_at_ms=at_ms)

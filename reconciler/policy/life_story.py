@@ -46,8 +46,8 @@ SILENT_BROKERS = Code("story.silent-brokers", copies=Field.NAMES, why=Field.TEXT
 
 # What comes next, a sentence a subscription.
 _OUTLOOK: Mapping[str, Field] = {"subscription": Field.NAME}
-TWO_EFFECTS = Code("story.two-effects", **_OUTLOOK, why=Field.TEXT)
-EFFECT_OF_ANOTHER = Code("story.effect-of-another", **_OUTLOOK, why=Field.TEXT)
+TWO_EFFECTS = Code("story.two-effects", **_OUTLOOK, why=Field.FACT)
+EFFECT_OF_ANOTHER = Code("story.effect-of-another", **_OUTLOOK, why=Field.FACT)
 INCOMPLETE = Code("story.incomplete", **_OUTLOOK, why=Field.TEXT, meaning=Field.FACT)
 EFFECT_AFTER_DISMISSAL = Code("story.effect-after-dismissal", **_OUTLOOK, dismissal=Field.FACT)
 DONE = Code("story.done", **_OUTLOOK)

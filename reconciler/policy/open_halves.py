@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from reconciler.clock import Clock, utc_text
+from reconciler.contract.facts import Fact
 from reconciler.contract.row_rules import FINISHED_REPAIRS
 from reconciler.contract.tables import CandidateState
 from reconciler.policy.dismissal import KeyAsSeen
@@ -97,14 +98,17 @@ class OpenHalves:
         inbox: InboxEvidence,
         readers: Callable[[str], Sequence[str] | None],
         clock: Clock,
+        english: Callable[[Fact], str],
     ) -> None:
-        """`readers`: the groups that the brokers know for a topic; None: a broker did not answer."""
+        """`readers`: the groups that the brokers know for a topic; None: a broker did not answer. `english` says why
+        a half must not be closed."""
         self._brokers = brokers
         self._sends = sends
         self._outbox = outbox
         self._inbox = inbox
         self._readers = readers
         self._clock = clock
+        self._english = english
 
     def look(
         self, topic: TopicPlan, unique_key: str, *, ledger: KeyAsSeen, dismissing: Collection[str] = ()
@@ -228,7 +232,7 @@ class OpenHalves:
             yield "the outbox has no committed row: nothing proves whose half it is, and its producer answers no COMMIT"
         two = contradiction(outbox)
         if two is not None:
-            yield two
+            yield self._english(two)
         for repair in ledger.repairs:
             if repair.state not in FINISHED_REPAIRS:
                 yield f"a repair of it is {repair.state}"
@@ -239,7 +243,8 @@ class OpenHalves:
             inbox = self._inbox.look_up(plan.subscription, [unique_key])[unique_key]
             other = other_content(inbox, message_of(outbox), topic=topic.topic) or double_effect(inbox)
             if not inbox.is_found or other is not None:
-                yield f"group {plan.group} has no effect of it and is not dismissed: {other or inbox.reason}"
+                why = inbox.reason if other is None else self._english(other)
+                yield f"group {plan.group} has no effect of it and is not dismissed: {why}"
         readers = self._readers(topic.topic)
         if readers is None:
             yield "a broker did not tell which groups read the topic"

@@ -111,8 +111,8 @@ class Settlement:
     unprovable: list[OutboxFact] = field(default_factory=list)
     #: With the group whose inbox has another content under the key.
     differing: list[tuple[OutboxFact, str]] = field(default_factory=list)
-    #: With the two inboxes of one group that have it.
-    doubled: list[tuple[OutboxFact, str]] = field(default_factory=list)
+    #: With the times at which it took effect, in several inboxes of one group.
+    doubled: list[tuple[OutboxFact, tuple[int, ...]]] = field(default_factory=list)
 
     def add(self, fact: OutboxFact, subscribed: Sequence[SweptSubscription], answers: InboxAnswers) -> None:
         """Sorts one row; `subscribed` are its topic's groups."""
@@ -122,9 +122,9 @@ class Settlement:
             return
         lookups = [answers[subscription].get(fact.unique_key) for subscription in wanting]
         known = [lookup for lookup in lookups if lookup is not None]
-        doubled = next(filter(None, map(double_effect, known)), None)
+        doubled = next((lookup for lookup in known if double_effect(lookup) is not None), None)
         if doubled is not None:
-            self.doubled.append((fact, doubled))
+            self.doubled.append((fact, tuple(row.applied_at_ms for row in doubled.records)))
         elif (other := _of_another_message(wanting, lookups, fact)) is not None:
             self.differing.append((fact, other))
         # An inbox that is away might have the key a second time, and a SETTLED row is looked at no more.

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from reconciler.contract.facts import Code, Fact, Field
+from reconciler.contract.stored_facts import reason_in
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.verdicts import Undecided
 from reconciler.policy.account import Link, passed
@@ -19,8 +20,8 @@ from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.judging.suspect import undecided_by
 from reconciler.policy.ports import Candidate, Candidates, UndecidedRows
 
-KEY = Code("undecided.key", unique_key=Field.NAME, at_ms=Field.TIME, why=Field.TEXT)
-KEYS = Code("undecided.keys", unique_key=Field.NAME, at_ms=Field.TIME, why=Field.TEXT, number=Field.NUMBER)
+KEY = Code("undecided.key", unique_key=Field.NAME, at_ms=Field.TIME, why=Field.FACT)
+KEYS = Code("undecided.keys", unique_key=Field.NAME, at_ms=Field.TIME, why=Field.FACT, number=Field.NUMBER)
 _BEYOND: Mapping[str, Field] = {"subscription": Field.NAME, "number": Field.NUMBER, "at_ms": Field.TIME}
 BEYOND_SET_UP = Code("undecided.beyond-set-up", **_BEYOND)
 BEYOND_SET_UP_AT_LEAST = Code("undecided.beyond-set-up-at-least", **_BEYOND)
@@ -117,7 +118,7 @@ def undecided_link(found: UndecidedKeys, *, asked_ms: int) -> Link:
     if found.held is None:
         return passed(asked_ms)
     row, others = found.held, found.held_count - 1
-    why = str(row.evidence.get("reason"))[:400]
+    why = reason_in(row.evidence)
     if others > 0:
         cause = KEYS(unique_key=row.unique_key, at_ms=row.first_seen_ms, why=why, number=others)
     else:

@@ -40,6 +40,7 @@ from reconciler.wiring.redis_safety import require_safe_redis
 from reconciler.wiring.shard_numbers import ShardNumbers
 from reconciler.wiring.subscriptions import subscription_of
 from reconciler.wiring.workers import workers_of
+from reconciler.words import said
 
 
 def broker_repairs(connections: Connections) -> BrokerRepairs:
@@ -197,6 +198,7 @@ class RoundAssembly:
                 inbox=witnesses.inbox,
                 repairs=ledger.repairs,
                 known_brokers=ledger.brokers,
+                english=said,
                 workers=self._workers,
                 rules=VerifyRules(
                     skew_margin_seconds=skew,
@@ -244,6 +246,7 @@ class RoundAssembly:
             clock=self._connections.clock,
             owner=self.owner,
             events=self.events,
+            english=said,
             workers=self._workers,
             rate_limit=self._connections.repair_rate,
         )

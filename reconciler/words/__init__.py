@@ -5,6 +5,8 @@ imports this room, so no decision can rest on a sentence.
 """
 
 from reconciler.words.catalogue import ENGLISH, LANGUAGES, sentences
-from reconciler.words.saying import Piece, counted, pieces, said, said_and_coded
+from reconciler.words.saying import TIMES, Piece, counted, pieces, said, said_and_coded, told
 
-__all__ = ["ENGLISH", "LANGUAGES", "Piece", "counted", "pieces", "said", "said_and_coded", "sentences"]
+__all__ = [
+    "ENGLISH", "LANGUAGES", "TIMES", "Piece", "counted", "pieces", "said", "said_and_coded", "sentences", "told",
+]  # fmt: skip

@@ -6,10 +6,19 @@ import string
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Literal
 
 from reconciler.clock import utc_text
 from reconciler.contract.facts import COUNTED_MAX, Fact, Field, FieldValue
+from reconciler.contract.stored_facts import FACTS, fact_in
 from reconciler.words.catalogue import ENGLISH, sentences
+
+#: Kinds of fields that are times -> how exactly they are shown.
+TIMES: Mapping[Field, Literal["seconds", "milliseconds"]] = {
+    Field.TIME: "seconds",
+    Field.EXACT_TIME: "milliseconds",
+    Field.EXACT_TIMES: "milliseconds",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +28,25 @@ class Piece:
     text: str
     #: The field that it fills. None: it is the catalogue's own text.
     field: Field | None = None
-    #: The value of a field of kind TIME.
+    #: The value of a field that is one of TIMES.
     at_ms: int | None = None
 
 
 def said(fact: Fact, language: str = ENGLISH) -> str:
     """The fact as plain text. Fields are as they came: who shows the text makes it visible."""
     return "".join(piece.text for piece in pieces(fact, language))
+
+
+def told(values: Mapping[str, object], language: str = ENGLISH) -> dict[str, object]:
+    """Values that were stored with facts, for people: each text that has a fact, in the language; no codes."""
+    found: dict[str, object] = {}
+    for name, value in values.items():
+        fact = fact_in(values, name)
+        if fact is not None:
+            found[name] = said(fact, language)
+        elif name != FACTS:
+            found[name] = told(value, language) if isinstance(value, Mapping) else value
+    return found
 
 
 def said_and_coded(
@@ -59,13 +80,17 @@ def _filled(kind: Field, value: FieldValue, language: str) -> Iterator[Piece]:
         for number, one in enumerate(value):
             if number:
                 yield Piece(sentences(language)[f"words.between-{kind}"])
-            yield from pieces(one, language) if isinstance(one, Fact) else (Piece(str(one), kind),)
-    elif isinstance(value, str):
-        yield Piece(value, kind)
-    elif kind is Field.TIME:
-        yield Piece(utc_text(value), kind, value)
+            yield from pieces(one, language) if isinstance(one, Fact) else (_piece(kind, one),)
+    elif kind is Field.COUNT and isinstance(value, int):
+        yield Piece(counted(value, language), kind)
     else:
-        yield Piece(counted(value, language) if kind is Field.COUNT else str(value), kind)
+        yield _piece(kind, value)
+
+
+def _piece(kind: Field, value: object) -> Piece:
+    if isinstance(value, int) and kind in TIMES:
+        return Piece(utc_text(value, timespec=TIMES[kind]), kind, value)
+    return Piece(str(value), kind)
 
 
 def counted(count: int, language: str = ENGLISH) -> str:

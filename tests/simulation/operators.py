@@ -21,6 +21,7 @@ from reconciler.policy.dismissal import (
     meaning_of,
 )
 from reconciler.policy.ports import Candidate, HeldTopic
+from reconciler.words import said
 from tests.simulation.kernel import Process
 from tests.simulation.reconciling import rounds_of
 from tests.simulation.tables_seen import InboxSeen
@@ -117,7 +118,7 @@ class Operator:
         for row in seen.candidates:
             key, owner = row.unique_key, row.subscription
             if owner.group in self._world.inboxes:
-                found[owner.group] = effect_found(self._inbox.look_up(owner, [key])[key], None)
+                found[owner.group] = effect_found(self._inbox.look_up(owner, [key])[key], None, said)
         return found
 
     def _tell(self, key: str, what: str) -> None:

@@ -25,6 +25,7 @@ from reconciler.shards.memory import RedisShardMemory
 from reconciler.shards.round_leases import RedisRoundLeases
 from reconciler.shards.sets import RedisCommitSets, RedisHalfSets
 from reconciler.testing.memory import MemoryLedger
+from reconciler.words import said
 from tests.simulation.bounds import bounds_of
 from tests.simulation.broker import Broker
 from tests.simulation.kernel import Link, Process
@@ -153,10 +154,12 @@ def rounds_of(world: World, process: Process) -> ReconcileRound:
             ),
         ),
         verifier=Verifier(
+            english=said,
             brokers=evidence, outbox=outbox, inbox=inbox, repairs=ledger.repairs, known_brokers=ledger.brokers,
             rules=VerifyRules(skew_margin_seconds=swarm.skew_margin),
         ),
         repairer=Repairer(
+            english=said,
             brokers=evidence, sends=SimulatedRepairs(process, world.cluster, evidence), outbox=outbox, inbox=inbox,
             candidates=ledger.candidates, repairs=ledger.repairs, hand_overs=ledger.hand_overs, holds=ledger.holds,
             rules=RepairRules(**bounds_of(swarm, "repair")), clock=process.clock, owner=process.name, events=events,

@@ -12,7 +12,9 @@ from checkback_consumers.effect import Inbox, SqlInbox
 from checkback_consumers.handler import DatabaseOf, KeyRecorder
 from checkback_consumers.message import ConsumedMessage
 from reconciler.contract.queue_proof import QueueProof
+from reconciler.contract.reasons import DAMAGED
 from reconciler.contract.row_rules import FINISHED_REPAIRS
+from reconciler.contract.stored_facts import reason_in
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, Rung
 from reconciler.contract.verdicts import VERDICTS_ON_THE_ROW, Verdict
@@ -454,7 +456,7 @@ class World:
         is_misled = row is not None and row.verdict is Verdict.REJECTED and self._is_withheld(key)
         if row is None or row.damage is not None or is_misled:
             return is_unreadable and self.damaged_rows_told > 0
-        is_quarantined = row.state is CandidateState.QUARANTINED and "damaged" in str(row.evidence.get("reason"))
+        is_quarantined = row.state is CandidateState.QUARANTINED and reason_in(row.evidence).code is DAMAGED
         return (is_unreadable or is_half_unreadable) and is_quarantined
 
     def _is_withheld(self, key: str) -> bool:

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from functools import partial
 
 from reconciler.contract.facts import Code, Fact, Field
+from reconciler.contract.stored_facts import is_double_effect
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
-from reconciler.policy.inquiry.delivery import DOUBLE_EFFECT
 from reconciler.policy.ports import Candidate, LedgerFilter, LedgerReports, VerdictCount, all_rows
 
 TWO_EFFECTS = Code("status.two-effects", subscription=Field.NAME, number=Field.NUMBER, unique_key=Field.NAME)
@@ -31,7 +31,7 @@ def double_effects(reports: LedgerReports, verdicts: Iterable[VerdictCount], env
     for row in all_rows(partial(reports.candidates, environment, only=only), limit=COLLISIONS_ASKED):
         if row.took_effect_dismissed:
             late.setdefault(row.subscription, []).append(row)
-        elif str(row.evidence.get("reason", "")).startswith(DOUBLE_EFFECT):
+        elif is_double_effect(row.evidence):
             doubled.setdefault(row.subscription, []).append(row)
     return [
         *(

@@ -8,7 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from reconciler.clock import utc_text
+from reconciler.contract.facts import Fact
+from reconciler.contract.reasons import (
+    DIGESTS_DIFFER,
+    DOUBLE_EFFECT,
+    FOREIGN_GROUP,
+    OFFSETS_AGAIN,
+    OFFSETS_UNKNOWN,
+    OTHER_DIGEST,
+    OTHER_EFFECT_DIGEST,
+    OTHER_GROUP,
+    OTHER_REAL_TOPIC,
+    OTHER_TAG,
+    OTHER_TOPIC,
+    SUSPECT_ROW,
+    TAGS_DIFFER,
+    UNREADABLE_QUEUE,
+)
 from reconciler.contract.tables import FORMER_NAMES_TOPIC
 from reconciler.contract.verdicts import VERDICTS_ON_THE_ROW, Verdict
 from reconciler.policy.evidence import (
@@ -31,15 +47,12 @@ DEAD_LETTER = "dead-letter"
 #: 5.0 also in the timer wheel's.
 DELAY_TOPICS = frozenset({"SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"})
 
-#: `status` shows verdicts whose reason begins so.
-DOUBLE_EFFECT = "several inboxes of the group have this key: a double effect"
-EFFECT_AFTER_DISMISSAL = "took effect after a person had dismissed it"
 #: Evidence of a key that was dismissed for what its inbox has: when each row of it was written. An effect at another
 #: time is news. Without it nothing is.
 EFFECTS_SEEN_MS = "effects_seen_ms"
 
 
-def difference(copy: StoredMessage, row: Recorded | None) -> str | None:
+def difference(copy: StoredMessage, row: Recorded | None) -> Fact | None:
     """Why a copy has another content than the outbox row; None: it has the same, or there is no row to compare with.
 
     Of a row without a digest only the tag can be compared.
@@ -47,9 +60,9 @@ def difference(copy: StoredMessage, row: Recorded | None) -> str | None:
     if row is None:
         return None
     if copy.tag != (row.tag or None):
-        return f"its tag is {copy.tag!r}, the outbox says {row.tag!r}"
+        return OTHER_TAG(seen=repr(copy.tag), expected=repr(row.tag))
     if row.content_digest is not None and copy.content_digest != row.content_digest:
-        return f"its digest is {shown(copy.content_digest)}, the outbox says {shown(row.content_digest)}"
+        return OTHER_DIGEST(seen=shown(copy.content_digest), expected=shown(row.content_digest))
     return None
 
 
@@ -63,7 +76,7 @@ def of_row(copies: Lookup[StoredMessage], row: Recorded | None) -> Lookup[Stored
     return copies.only(lambda copy: difference(copy, row) is None)
 
 
-def other_content(inbox: Lookup[InboxRow] | None, row: Recorded | None, *, topic: str | None = None) -> str | None:
+def other_content(inbox: Lookup[InboxRow] | None, row: Recorded | None, *, topic: str | None = None) -> Fact | None:
     """Why an effect is not that of the outbox row's message, or of a message of the topic, where one is named; None: it
     is, or nothing tells.
 
@@ -73,16 +86,16 @@ def other_content(inbox: Lookup[InboxRow] | None, row: Recorded | None, *, topic
         return None
     found, sent_to = inbox.records[0], topic if row is None else row.topic
     if sent_to is not None and found.topic not in (sent_to, FORMER_NAMES_TOPIC):
-        return f"topic {found.topic}, the message was sent to {sent_to}"
+        return OTHER_TOPIC(seen=found.topic, expected=sent_to)
     if row is None or row.content_digest is None:
         return None
     seen = found.content_digest
     if seen is None or seen == row.content_digest:
         return None
-    return f"digest {shown(seen)}, the outbox says {shown(row.content_digest)}"
+    return OTHER_EFFECT_DIGEST(seen=shown(seen), expected=shown(row.content_digest))
 
 
-def suspicion(row: Recorded | None, copies: Iterable[StoredMessage]) -> str | None:
+def suspicion(row: Recorded | None, copies: Iterable[StoredMessage]) -> Fact | None:
     """Why the outbox row itself is in doubt; None: it is not.
 
     All copies have one content, which is not the row's, and one of them was sent as a half by the row's own group:
@@ -91,21 +104,23 @@ def suspicion(row: Recorded | None, copies: Iterable[StoredMessage]) -> str | No
     found = list(copies)
     if row is None or all(copy.producer_group != row.producer_group for copy in found):
         return None
-    if any(difference(copy, row) is None for copy in found) or len({copy.content_digest for copy in found}) > 1:
+    differences = [difference(copy, row) for copy in found]
+    why = differences[-1]
+    if why is None or None in differences or len({copy.content_digest for copy in found}) > 1:
         return None
-    return f"all copies differ alike from the outbox row, whose digest is suspect: {difference(found[-1], row)}"
+    return SUSPECT_ROW(why=why)
 
 
-def disagreement(message: StoredMessage, *, topic: TopicPlan, row: Recorded | None) -> str | None:
+def disagreement(message: StoredMessage, *, topic: TopicPlan, row: Recorded | None) -> Fact | None:
     """Why a half or parked copy is not the message that the outbox row speaks of; None if it is."""
     if message.real_topic != topic.topic:
-        return f"REAL_TOPIC is {message.real_topic}, expected {topic.topic}"
+        return OTHER_REAL_TOPIC(seen=message.real_topic, expected=topic.topic)
     if row is None:
         if message.producer_group not in topic.evidence.producer_groups:
-            return f"PGROUP is {message.producer_group}, which is not configured for {topic.topic}"
+            return FOREIGN_GROUP(group=message.producer_group, topic=topic.topic)
         return None
     if message.producer_group != row.producer_group:
-        return f"PGROUP is {message.producer_group}, the outbox says {row.producer_group}"
+        return OTHER_GROUP(seen=message.producer_group, expected=row.producer_group)
     return difference(message, row)
 
 
@@ -152,20 +167,14 @@ def reach(positions: Sequence[QueuePosition] | None, copies: Sequence[StoredMess
     return Verdict.UNKNOWN if None in passed else None
 
 
-def why_unknown(positions: Sequence[QueuePosition] | None, copies: Sequence[StoredMessage]) -> str:
-    """Why reach() is UNKNOWN, for people."""
+def why_unknown(positions: Sequence[QueuePosition] | None, copies: Sequence[StoredMessage]) -> Fact:
+    """Why reach() is UNKNOWN."""
     if positions is None:
-        return "the group's offsets are not known: a broker did not answer"
+        return OFFSETS_UNKNOWN()
     place = next(copy for copy in copies if has_passed(positions, copy) is None)
-    if any((one.topic, one.broker, one.queue_id) == (place.topic, place.broker, place.queue_id) for one in positions):
-        return (
-            f"{place.topic} queue {place.queue_id} on {place.broker} has given offsets a second time (it lost its "
-            "tail, or was created again): the group's offset proves nothing about this copy"
-        )
-    return (
-        f"a copy lies in {place.topic} queue {place.queue_id} on {place.broker}, which is not among the route's "
-        "readable queues: no consumer gets it there"
-    )
+    seen = {(one.topic, one.broker, one.queue_id) for one in positions}
+    code = OFFSETS_AGAIN if (place.topic, place.broker, place.queue_id) in seen else UNREADABLE_QUEUE
+    return code(topic=place.topic, queue=place.queue_id, broker=place.broker)
 
 
 def group_position(
@@ -203,26 +212,22 @@ def message_of(outbox: Lookup[OutboxRow] | None) -> Recorded | None:
     return None if row is None else row.message
 
 
-def contradiction(outbox: Lookup[OutboxRow] | None) -> str | None:
+def contradiction(outbox: Lookup[OutboxRow] | None) -> Fact | None:
     """Why the committed rows of a key, of several databases, are not one message; None: nothing speaks against it."""
     rows = [row.commit for row in outbox.records if row.commit is not None] if outbox is not None else []
     digests = sorted({shown(row.content_digest) for row in rows if row.content_digest})
     tags = sorted({repr(row.tag or None) for row in rows})
     if len(digests) > 1:
-        what = f"digests {', '.join(digests)}"
-    elif len(tags) > 1:
-        what = f"tags {', '.join(tags)}"  # all that can be compared in a row without a digest
-    else:
-        return None
-    return f"outboxes have committed rows of this key with different contents: {what}"
+        return DIGESTS_DIFFER(digests=tuple(digests))
+    # Tags are all that can be compared in a row without a digest.
+    return TAGS_DIFFER(tags=tuple(tags)) if len(tags) > 1 else None
 
 
-def double_effect(inbox: Lookup[InboxRow]) -> str | None:
+def double_effect(inbox: Lookup[InboxRow]) -> Fact | None:
     """Why the rows of a key, of several databases, are more than the one effect there may be; None: they are not."""
     if len(inbox.records) < 2:
         return None
-    times = " and ".join(utc_text(row.applied_at_ms, timespec="milliseconds") for row in inbox.records)
-    return f"{DOUBLE_EFFECT}, applied at {times}"
+    return DOUBLE_EFFECT(applied=tuple(row.applied_at_ms for row in inbox.records))
 
 
 def late_effects_ms(row: Candidate, inbox: Lookup[InboxRow]) -> frozenset[int]:

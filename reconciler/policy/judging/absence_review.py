@@ -16,18 +16,20 @@ for a person again. It is not OPEN at any moment, so that nothing is sent for it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from zlib import crc32
 
-from reconciler.clock import Backoff, utc_text
+from reconciler.clock import Backoff
+from reconciler.contract.facts import Fact
+from reconciler.contract.reasons import APPLIED_AT, TOOK_EFFECT_DISMISSED
 from reconciler.contract.row_rules import ASK_AGAIN_MS_MAX
 from reconciler.contract.subscription import Shard
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
-from reconciler.policy.inquiry.delivery import EFFECT_AFTER_DISMISSAL, late_effects_ms
-from reconciler.policy.judging.judgement import ASK_AGAIN_SECONDS_MIN
+from reconciler.policy.inquiry.delivery import late_effects_ms
+from reconciler.policy.judging.judgement import ASK_AGAIN_SECONDS_MIN, incomplete_effect
 from reconciler.policy.judging.suspect import Suspect, evidence_of, taken_back
 from reconciler.policy.judging.verifier import Judgement, Verifier
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
@@ -55,7 +57,8 @@ def review_absences(
     """
     rows = candidates.to_ask_again(plan.subscription, limit=PAGE_KEYS)
     asked = list(zip(rows, verifier.ask_again(topic, plan, rows), strict=True))
-    late = [seen for row, suspect in asked if (seen := _late_effect(row, suspect, now_ms=now_ms)) is not None]
+    found_late = (_late_effect(row, suspect, verifier.english, now_ms=now_ms) for row, suspect in asked)
+    late = [seen for seen in found_late if seen is not None]
     woken = candidates.wake_dismissed(plan.subscription, late) if late else ()
     answered = [(row, suspect) for row, suspect in asked if row.unique_key not in woken]
     found = [row for row, suspect in answered if _is_settled_otherwise(row, suspect)]
@@ -78,7 +81,9 @@ def review_absences(
     ]
 
 
-def _late_effect(row: Candidate, suspect: Suspect, *, now_ms: int | None) -> Verification | None:
+def _late_effect(
+    row: Candidate, suspect: Suspect, english: Callable[[Fact], str], *, now_ms: int | None
+) -> Verification | None:
     """What is written of a dismissed key of which the inbox has an effect by now that nobody saw who dismissed it, half
     an effect included; None: it has none, or does not tell."""
     inbox = suspect.inbox
@@ -88,9 +93,15 @@ def _late_effect(row: Candidate, suspect: Suspect, *, now_ms: int | None) -> Ver
     if not late_ms:
         return None
     by, because = (str(row.evidence.get(name, "not noted")) for name in ("dismissed_by", "dismissed_because"))
-    applied = inbox.incomplete or f"applied at {utc_text(min(late_ms), timespec='milliseconds')}"
-    reason = f"{EFFECT_AFTER_DISMISSAL} as {row.verdict} (by {by}: {because}); {applied}"
-    seen = evidence_of(suspect, reason=reason) | taken_back(replace(suspect, now_ms=now_ms), Verdict.COLLISION)
+    halfway = inbox.incomplete
+    reason = TOOK_EFFECT_DISMISSED(
+        verdict=str(row.verdict),
+        by=by,
+        because=because,
+        applied=APPLIED_AT(at_ms=min(late_ms)) if halfway is None else incomplete_effect(halfway),
+    )
+    before = taken_back(replace(suspect, now_ms=now_ms), english, Verdict.COLLISION)
+    seen = evidence_of(suspect, english, reason=reason) | before
     return Verification(
         unique_key=row.unique_key,
         verdict=Verdict.COLLISION,

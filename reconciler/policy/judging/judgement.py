@@ -9,11 +9,58 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from reconciler.clock import Backoff, utc_text
+from reconciler.clock import Backoff
+from reconciler.contract.facts import Fact
+from reconciler.contract.reasons import (
+    BY_SQL92,
+    CHECK_BACK,
+    CONSUMED,
+    COPIES_UNKNOWN,
+    COPY_GONE,
+    DAMAGED,
+    DEAD_LETTERED,
+    FILTER_UNKNOWN,
+    GATE_SHUT,
+    GIVEN_BEFORE,
+    GIVEN_UP,
+    GROUP_UNKNOWN,
+    HALF_FOUND,
+    HALF_UNKNOWN,
+    INBOX_UNKNOWN,
+    INCOMPLETE,
+    KEPT_TOO_SHORT,
+    LAGGING,
+    MODE_UNKNOWN,
+    NO_COPY,
+    NO_OWN_COPY,
+    NO_ROW,
+    NOT_CHECKED,
+    NOT_COMPARED,
+    NOT_TAKEN,
+    OTHER_COPIES,
+    OTHER_EFFECT,
+    OUTBOX_NOT_ASKED,
+    OUTBOX_UNKNOWN,
+    PARKED,
+    PARKED_AND_HALF,
+    PARKED_UNKNOWN,
+    PASSED,
+    POPPED,
+    POPPED_WITHOUT_INBOX,
+    REPAIR_OVER,
+    REPAIR_OVER_SILENT,
+    ROLLED_BACK,
+    ROLLED_BACK_WRONGLY,
+    SEEN_LATE,
+    UNDER_REPAIR,
+    UNPROVED,
+    WITHOUT_INBOX,
+    YOUNG,
+)
 from reconciler.contract.row_rules import FINISHED_REPAIRS
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import LOSSES, QUARANTINING, SETTLING, WAITING, Undecided, Verdict
-from reconciler.policy.evidence import ConsumeMode, FilterKind, StoredMessage
+from reconciler.policy.evidence import ConsumeMode, FilterKind, Lookup, StoredMessage
 from reconciler.policy.inquiry.case_file import Question
 from reconciler.policy.inquiry.delivery import (
     contradiction,
@@ -56,7 +103,7 @@ class Ruling:
     """A verdict and why."""
 
     verdict: Verdict
-    reason: str
+    reason: Fact
     #: Known time until nothing can change; None: the usual back-off.
     wait_seconds: float | None = None
     #: UNKNOWN: what keeps it from being decided. None: nothing but time.
@@ -81,7 +128,7 @@ def judge(d: Suspect) -> Ruling | Question:
     return _after_repair(_beyond_inbox(_damaged(answer, d), d), d)
 
 
-def _unknown(reason: str, by: Undecided | None = None, *, wait_seconds: float | None = None) -> Ruling:
+def _unknown(reason: Fact, by: Undecided | None = None, *, wait_seconds: float | None = None) -> Ruling:
     return Ruling(verdict=Verdict.UNKNOWN, reason=reason, wait_seconds=wait_seconds, undecided_by=by)
 
 
@@ -93,9 +140,9 @@ def _effect(d: Suspect) -> Answer:
     if inbox is None:
         return Question.INBOX
     if (halfway := inbox.incomplete) is not None:
-        return Ruling(verdict=Verdict.INCOMPLETE, reason=halfway)
+        return Ruling(verdict=Verdict.INCOMPLETE, reason=incomplete_effect(halfway))
     if inbox.is_unknown:
-        return _unknown(f"inbox: {inbox.reason}", Undecided.WITNESS)
+        return _unknown(INBOX_UNKNOWN(why=inbox.reason), Undecided.WITNESS)
     if inbox.is_absent:
         return None
     if (doubled := double_effect(inbox)) is not None:
@@ -103,19 +150,25 @@ def _effect(d: Suspect) -> Answer:
     if d.has_outbox and d.outbox is None:
         return Question.OUTBOX
     if d.outbox is not None and d.has_outbox and d.outbox.is_unknown:
-        return _unknown(f"the effect cannot be compared with the outbox: {d.outbox.reason}", d.outbox.undecided_by)
+        return _unknown(NOT_COMPARED(why=d.outbox.reason), d.outbox.undecided_by)
     if (contradicted := _contradicted(d)) is not None:
         return contradicted
     if (other := other_content(inbox, d.message, topic=d.topic.topic)) is not None:
-        return Ruling(verdict=Verdict.COLLISION, reason=f"the inbox row is of another message: {other}")
-    return Ruling(verdict=Verdict.CONSUMED, reason="the inbox has the key")
+        return Ruling(verdict=Verdict.COLLISION, reason=OTHER_EFFECT(why=other))
+    return Ruling(verdict=Verdict.CONSUMED, reason=CONSUMED())
+
+
+def incomplete_effect(halfway: str) -> Fact:
+    """An inbox has the key with an effect that may be half."""
+    return INCOMPLETE(why=halfway)
 
 
 def _under_repair(d: Suspect) -> Answer:
     """A proved loss with an unfinished repair: the inbox has no effect yet, so the loss is still open."""
     if d.known is None or d.known.loss_verdict is None or d.repair is None or _is_finished(d.repair):
         return None
-    return Ruling(verdict=d.known.loss_verdict, reason=f"repair is {d.repair.state} on rung {d.repair.rung}")
+    reason = UNDER_REPAIR(state=str(d.repair.state), rung=str(d.repair.rung))
+    return Ruling(verdict=d.known.loss_verdict, reason=reason)
 
 
 def _wanted(d: Suspect) -> Answer:
@@ -142,7 +195,7 @@ def _contradicted(d: Suspect) -> Ruling | None:
 def _filtered(d: Suspect, tag: str | None) -> Ruling | None:
     if d.plan.accepts(tag):
         return None
-    return Ruling(verdict=Verdict.FILTERED, reason=f"the group does not take the tag {tag!r}")
+    return Ruling(verdict=Verdict.FILTERED, reason=NOT_TAKEN(tag=repr(tag)))
 
 
 def _gate(d: Suspect) -> Answer:
@@ -150,7 +203,7 @@ def _gate(d: Suspect) -> Answer:
     if d.gate_open:
         return None
     verdict = d.known.verdict if d.known is not None and d.known.verdict in WAITING else Verdict.UNKNOWN
-    return Ruling(verdict=verdict, reason="the group has not consumed up to the announcement: the gate is shut")
+    return Ruling(verdict=verdict, reason=GATE_SHUT())
 
 
 def _committed_copy(d: Suspect) -> Answer:
@@ -159,7 +212,7 @@ def _committed_copy(d: Suspect) -> Answer:
     if copies is None:
         return Question.COMMITTED_COPIES
     if copies.is_unknown:
-        return _unknown(f"committed copy: {copies.reason}", Undecided.WITNESS)
+        return _unknown(COPIES_UNKNOWN(why=copies.reason), Undecided.WITNESS)
     if copies.is_absent:
         return None
     filtered = _filtered(d, copies.records[-1].tag)
@@ -167,7 +220,7 @@ def _committed_copy(d: Suspect) -> Answer:
         return filtered
     match reach(d.group.positions, copies.records):
         case Verdict.LAGGING:
-            return Ruling(verdict=Verdict.LAGGING, reason="the group's offset has not reached the copy")
+            return Ruling(verdict=Verdict.LAGGING, reason=LAGGING())
         case Verdict.UNKNOWN:
             return _offset_in_doubt(d, copies.records)
     return _past_copies(d, copies.records)
@@ -179,7 +232,7 @@ def _offset_in_doubt(d: Suspect, copies: Sequence[StoredMessage]) -> Ruling | Qu
     if isinstance(verdict, Question):
         return verdict
     if verdict is Verdict.DEAD_LETTERED:
-        return Ruling(verdict=verdict, reason="the group's dead-letter topic has it, its inbox has no row")
+        return Ruling(verdict=verdict, reason=DEAD_LETTERED())
     return _unknown(why_unknown(d.group.positions, copies), Undecided.WITNESS)
 
 
@@ -194,32 +247,28 @@ def _past_copies(d: Suspect, copies: Sequence[StoredMessage]) -> Ruling | Questi
         return _before_since(d)
     if verdict is Verdict.DELIVERED_NOT_APPLIED:
         if not d.group.has_inbox:
-            return _unknown("delivered; without an inbox its effect cannot be proved", Undecided.SET_UP)
+            return _unknown(WITHOUT_INBOX(), Undecided.SET_UP)
         if d.copies_again is None:
             return Question.COPIES_AGAIN
         if not _are_all_there(copies, d.copies_again.records):
-            return _unknown("a committed copy has gone: a copy for the group's next try may have gone with it")
-    return Ruling(verdict=verdict, reason="the group's offset is behind the copy, its inbox has no row")
+            return _unknown(COPY_GONE())
+    return Ruling(verdict=verdict, reason=PASSED())
 
 
 def _before_since(d: Suspect) -> Ruling:
     """What is not sent for this group alone, nor called unapplied: it was given to groups before this one counts."""
-    given, since = (utc_text(at_ms or 0, timespec="milliseconds") for at_ms in (d.given_ms, d.plan.since_ms))
-    reason = f"given to groups at {given}; this one answers for messages since {since}, and its inbox has no row"
+    reason = GIVEN_BEFORE(given_ms=d.given_ms or 0, since_ms=d.plan.since_ms or 0)
     return Ruling(verdict=Verdict.BEFORE_SINCE, reason=reason)
 
 
-def _why_in_doubt(d: Suspect) -> str:
+def _why_in_doubt(d: Suspect) -> Fact:
     match d.group.consume_mode:
         case ConsumeMode.POP:
-            return (
-                "handed out, and the group pops: whether it was acknowledged no broker tells, so only an effect decides"
-                + ("" if d.group.has_inbox else "; without an inbox there is none to be seen")
-            )
+            return POPPED() if d.group.has_inbox else POPPED_WITHOUT_INBOX()
         case ConsumeMode.UNKNOWN:
-            return "the group's offset is behind the copy, but whether the group pulls or pops (5.x) is not known"
+            return MODE_UNKNOWN()
         case _:
-            return "the inbox, or the retry or dead-letter topic, did not answer"
+            return GROUP_UNKNOWN()
 
 
 def _by_in_doubt(d: Suspect) -> Undecided | None:
@@ -238,13 +287,14 @@ def _commit(d: Suspect) -> Answer:
     """The evidence of the commit, without which a copy would be compared with nothing."""
     if not d.has_outbox:
         return None
-    if d.outbox is None or d.outbox.is_unknown:
-        by = d.outbox.undecided_by if d.outbox is not None else Undecided.WITNESS
-        return _unknown(f"outbox: {d.outbox.reason if d.outbox else 'not asked'}", by)
+    if d.outbox is None:
+        return _unknown(OUTBOX_NOT_ASKED(), Undecided.WITNESS)
+    if d.outbox.is_unknown:
+        return _unknown(OUTBOX_UNKNOWN(why=d.outbox.reason), d.outbox.undecided_by)
     if d.commit is not None:
         return None
-    found = "has no row" if d.row is None else "says ROLLED_BACK"
-    return missed_commit(d) or Ruling(verdict=Verdict.REJECTED, reason=f"announced, but the outbox {found}")
+    reason = NO_ROW() if d.row is None else ROLLED_BACK()
+    return missed_commit(d) or Ruling(verdict=Verdict.REJECTED, reason=reason)
 
 
 def missed_commit(d: Suspect) -> Ruling | None:
@@ -262,7 +312,7 @@ def _trusted(d: Suspect) -> Answer:
     """No copy of it: without an outbox everything rests on the announcement from here on."""
     if d.has_outbox or d.topic.evidence.trusts_announcements:
         return None
-    return _unknown("no outbox is configured: the commit is unproved", Undecided.SET_UP)
+    return _unknown(UNPROVED(), Undecided.SET_UP)
 
 
 def _young(d: Suspect) -> Answer:
@@ -284,7 +334,7 @@ def _young(d: Suspect) -> Answer:
     left_ms = max(counted, default=0) + grace_ms - d.now_ms
     if left_ms <= 0:
         return None
-    return _unknown("committed after it was first announced: within the grace period", wait_seconds=left_ms / 1000)
+    return _unknown(YOUNG(), wait_seconds=left_ms / 1000)
 
 
 def _half(d: Suspect) -> Answer:
@@ -293,7 +343,7 @@ def _half(d: Suspect) -> Answer:
     if own is None:
         return Question.HALF_COPIES
     if own.is_unknown:
-        return _unknown(f"half: {own.reason}", Undecided.WITNESS)
+        return _unknown(HALF_UNKNOWN(why=own.reason), Undecided.WITNESS)
     if own.is_absent:
         return None
     if (filtered := _filtered(d, own.records[-1].tag)) is not None:
@@ -302,13 +352,12 @@ def _half(d: Suspect) -> Answer:
         return Question.CHECK_BACK
     left = d.check_back.wait_seconds - d.check_back.age_seconds
     if left > 0:
-        return _unknown("left to the broker's own check-back", wait_seconds=left)
+        return _unknown(CHECK_BACK(), wait_seconds=left)
     if d.check_back.looks_rolled_back(own.records):
         if d.check_back.is_past_check is False:
-            reason = "committed, no committed copy, and the broker's check service has not come to the half"
-            return Ruling(verdict=Verdict.LOST_CONFIRM, reason=reason)
+            return Ruling(verdict=Verdict.LOST_CONFIRM, reason=NOT_CHECKED())
         return _rolled_back_or_parked(d)
-    return Ruling(verdict=Verdict.LOST_CONFIRM, reason="committed, half found, no committed copy")
+    return Ruling(verdict=Verdict.LOST_CONFIRM, reason=HALF_FOUND())
 
 
 def _rolled_back_or_parked(d: Suspect) -> Ruling | Question:
@@ -316,12 +365,14 @@ def _rolled_back_or_parked(d: Suspect) -> Ruling | Question:
     if own is None:
         return Question.PARKED_COPIES
     if own.is_unknown:
-        return _unknown(f"parked copy: {own.reason}", Undecided.WITNESS)
+        return _parked_unknown(own)
     if own.is_found:
-        return Ruling(verdict=Verdict.LOST_CONFIRM, reason="committed, parked, and the half is still there")
-    return Ruling(
-        verdict=Verdict.ROLLED_BACK_WRONGLY, reason="committed, but the half was closed without a committed copy"
-    )
+        return Ruling(verdict=Verdict.LOST_CONFIRM, reason=PARKED_AND_HALF())
+    return Ruling(verdict=Verdict.ROLLED_BACK_WRONGLY, reason=ROLLED_BACK_WRONGLY())
+
+
+def _parked_unknown(parked: Lookup[StoredMessage]) -> Ruling:
+    return _unknown(PARKED_UNKNOWN(why=parked.reason), Undecided.WITNESS)
 
 
 def _parked(d: Suspect) -> Answer:
@@ -330,33 +381,30 @@ def _parked(d: Suspect) -> Answer:
     if own is None:
         return Question.PARKED_COPIES
     if own.is_unknown:
-        return _unknown(f"parked copy: {own.reason}", Undecided.WITNESS)
+        return _parked_unknown(own)
     if own.is_absent:
         return None
-    return _filtered(d, own.records[-1].tag) or Ruling(
-        verdict=Verdict.PARKED, reason="committed, and the broker parked the half"
-    )
+    return _filtered(d, own.records[-1].tag) or Ruling(verdict=Verdict.PARKED, reason=PARKED())
 
 
 def _everything_absent(d: Suspect) -> Ruling:
     """Rung 6: no broker has this message. If brokers have another one under its key, only a kept body can be sent."""
-    others = [
-        (what, copy)
-        for what, lookup in (("committed copy", d.copies), ("half", d.halves), ("parked copy", d.parked))
-        for copy in (lookup.records if lookup is not None else ())
-    ]
+    asked = (("committed", d.copies), ("half", d.halves), ("parked", d.parked))
+    others = [(kind, copy) for kind, lookup in asked for copy in (lookup.records if lookup is not None else ())]
+    found = [OTHER_COPIES[kind](why=why) for kind, copy in others if (why := _other(d, kind, copy)) is not None]
     if d.lies_before(d.plan) and not _was_proved(d):
         return _before_since(d)
-    if not others:
-        return Ruling(verdict=Verdict.EXPIRED, reason="committed, and no broker has a copy of any kind")
-    what, other = others[-1]
-    row = d.message
-    why = difference(other, row) if what == "committed copy" else disagreement(other, topic=d.topic, row=row)
-    said = f"a {what} with this key is another message: {why}"
-    suspect = suspicion(row, [copy for _, copy in others])
+    if not found:
+        return Ruling(verdict=Verdict.EXPIRED, reason=NO_COPY())
+    suspect = suspicion(d.message, [copy for _, copy in others])
     if suspect is not None or kept_message(d.commit) is None:
-        return Ruling(verdict=Verdict.COLLISION, reason=suspect or said)
-    return Ruling(verdict=Verdict.EXPIRED, reason=f"committed, and no broker has a copy of it: {said}")
+        return Ruling(verdict=Verdict.COLLISION, reason=suspect or found[-1])
+    return Ruling(verdict=Verdict.EXPIRED, reason=NO_OWN_COPY(other=found[-1]))
+
+
+def _other(d: Suspect, kind: str, copy: StoredMessage) -> Fact | None:
+    is_committed = kind == "committed"
+    return difference(copy, d.message) if is_committed else disagreement(copy, topic=d.topic, row=d.message)
 
 
 _RUNGS: tuple[Callable[[Suspect], Answer], ...] = (
@@ -379,12 +427,12 @@ def _beyond_inbox(answer: Ruling | Question, d: Suspect) -> Ruling | Question:
     if d.repair is not None or at_ms is None:
         return answer
     if not d.plan.inbox_reaches(at_ms, now_ms=d.now_ms):
-        why = "older than inbox_keep_days: its inbox row may have been deleted"
+        why = KEPT_TOO_SHORT()
     elif not (d.shows_first_half or d.tells_former_names(_no_later_ms(d, at_ms), now_ms=d.now_ms)):
-        why = "looked at late: its effect may be noted under an offset message id, which a plug-in up to 0.2.0 did"
+        why = SEEN_LATE()
     else:
         return answer
-    return Ruling(verdict=Verdict.QUARANTINED, reason=f"{answer.verdict}, but {why}")
+    return Ruling(verdict=Verdict.QUARANTINED, reason=GIVEN_UP(verdict=str(answer.verdict), why=why))
 
 
 def _no_later_ms(d: Suspect, written_at_ms: int) -> int:
@@ -415,10 +463,9 @@ def _unless_filtered(answer: Ruling | Question, d: Suspect) -> Ruling | Question
         case None:
             return Question.FILTER_KIND
         case FilterKind.SQL92:
-            reason = "the group filters by SQL92: whether it takes this message is not known here"
-            return _unknown(reason, Undecided.SET_UP, wait_seconds=SQL92_WAIT_SECONDS)
+            return _unknown(BY_SQL92(), Undecided.SET_UP, wait_seconds=SQL92_WAIT_SECONDS)
         case FilterKind.UNKNOWN:
-            return _unknown("no broker tells how the group filters", Undecided.WITNESS)
+            return _unknown(FILTER_UNKNOWN(), Undecided.WITNESS)
         case _:
             return answer
 
@@ -428,10 +475,7 @@ def _damaged(answer: Ruling | Question, d: Suspect) -> Ruling | Question:
     is_unknown = isinstance(answer, Ruling) and answer.verdict is Verdict.UNKNOWN
     if not is_unknown or d.damaged_looks < DAMAGED_LOOKS_MAX:
         return answer
-    return Ruling(
-        verdict=Verdict.QUARANTINED,
-        reason=f"damaged in {d.damaged_looks} looks, mend it and repair the key by hand: {d.damage}",
-    )
+    return Ruling(verdict=Verdict.QUARANTINED, reason=DAMAGED(looks=d.damaged_looks, damage=str(d.damage)))
 
 
 def _after_repair(answer: Ruling | Question, d: Suspect) -> Ruling | Question:
@@ -442,10 +486,9 @@ def _after_repair(answer: Ruling | Question, d: Suspect) -> Ruling | Question:
     if d.repair is None or d.repair.closed_unsent:
         return answer
     if isinstance(answer, Ruling) and answer.verdict in LOSSES and _is_finished(d.repair):
-        return Ruling(
-            verdict=Verdict.QUARANTINED,
-            reason=f"{answer.verdict}, and its repair is {d.repair.state}: {d.repair.answer or 'no answer noted'}",
-        )
+        of = {"verdict": str(answer.verdict), "state": str(d.repair.state)}
+        reason = REPAIR_OVER(**of, answer=d.repair.answer) if d.repair.answer else REPAIR_OVER_SILENT(**of)
+        return Ruling(verdict=Verdict.QUARANTINED, reason=reason)
     return answer
 
 

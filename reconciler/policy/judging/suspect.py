@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 
+from reconciler.contract.facts import Fact
+from reconciler.contract.reasons import EFFECT_NOT_COMPARED, OTHER_MESSAGE_AT, TAG_COMPARED
+from reconciler.contract.stored_facts import REASON, TEXT_CHARACTERS_MAX, reason_in, with_texts
 from reconciler.contract.tables import OutboxState
 from reconciler.contract.verdicts import QUARANTINING, SETTLING, Undecided, Verdict
 from reconciler.policy.commit_evidence import NamedOutbox, named_outboxes
@@ -26,8 +29,6 @@ NAMED_OUTBOX = "named_outbox"
 GIVEN_MS = "given_ms"
 #: Evidence: the producing span, where the message carries one.
 TRACEPARENT = "traceparent"
-#: Characters of one witness's answer that are kept.
-DETAIL_CHARACTERS_MAX = 400
 #: Characters of the reason that are kept: it may repeat what a half says.
 REASON_CHARACTERS_MAX = 2_000
 
@@ -113,9 +114,11 @@ def suspect_of(topic: TopicPlan, plan: SubscriptionPlan, row: Candidate) -> Susp
     )
 
 
-def evidence_of(suspect: Suspect, *, reason: str, undecided_by: Undecided | None = None) -> dict[str, object]:
+def evidence_of(
+    suspect: Suspect, english: Callable[[Fact], str], *, reason: Fact, undecided_by: Undecided | None = None
+) -> dict[str, object]:
     """JSON-ready: what each witness answered. Bounded."""
-    evidence: dict[str, object] = {"reason": reason[:REASON_CHARACTERS_MAX]}
+    evidence: dict[str, object] = {REASON: reason}
     if undecided_by is not None:
         evidence[UNDECIDED] = {"by": str(undecided_by), "since_ms": _undecided_since_ms(suspect, undecided_by)}
         for named in suspect.named_outboxes[-1:] if undecided_by is Undecided.CONTRADICTION else ():
@@ -133,14 +136,14 @@ def evidence_of(suspect: Suspect, *, reason: str, undecided_by: Undecided | None
     }
     for witness, lookup in asked.items():
         if lookup is not None:
-            evidence[witness] = {"presence": str(lookup.presence), "detail": lookup.reason[:DETAIL_CHARACTERS_MAX]}
+            evidence[witness] = {"presence": str(lookup.presence), "detail": lookup.reason[:TEXT_CHARACTERS_MAX]}
     row = suspect.row
     if row is not None:
         evidence["outbox_state"] = str(row.state)
         if row.message.content_digest is None:
-            evidence["compared"] = "the tag only: the outbox row has no digest"
+            evidence["compared"] = TAG_COMPARED()
         elif any(effect.content_digest is None for effect in (inbox.records if inbox is not None else ())):
-            evidence["compared"] = "not the effect: the inbox row has no digest"
+            evidence["compared"] = EFFECT_NOT_COMPARED()
     evidence |= _places(suspect, suspect.message)
     if (traceparent := suspect.traceparent) is not None:
         evidence[TRACEPARENT] = traceparent
@@ -148,7 +151,7 @@ def evidence_of(suspect: Suspect, *, reason: str, undecided_by: Undecided | None
         evidence[DAMAGED_LOOKS] = suspect.damaged_looks
     if suspect.check_back is not None:
         evidence["half_age_seconds"] = round(suspect.check_back.age_seconds, 3)
-    return evidence
+    return with_texts(evidence, english, characters_max=REASON_CHARACTERS_MAX)
 
 
 def undecided_by(evidence: Mapping[str, object]) -> tuple[Undecided | None, int | None]:
@@ -175,7 +178,7 @@ def lacked_commit(evidence: Mapping[str, object]) -> bool:
 def _places(suspect: Suspect, row: Recorded | None) -> dict[str, object]:
     """Where the newest copy of each kind lies, what is not this message, and when it was given to groups too early."""
     found: dict[str, object] = {GIVEN_MS: suspect.given_ms} if suspect.lies_before(suspect.plan) else {}
-    others: list[str] = []
+    others: list[Fact] = []
     copies = (("committed_at", suspect.copies), ("half_at", suspect.halves), ("parked_at", suspect.parked))
     for name, lookup in copies:
         for copy in lookup.records if lookup is not None else ():
@@ -183,18 +186,18 @@ def _places(suspect: Suspect, row: Recorded | None) -> dict[str, object]:
             if why is None:
                 found[name] = place
             else:
-                others.append(f"{copy.topic} on {place}: {why}")
+                others.append(OTHER_MESSAGE_AT(topic=copy.topic, place=place, why=why))
     if others:
-        found["other_messages"] = {"copies": len(others), "newest": others[-1][:DETAIL_CHARACTERS_MAX]}
+        found["other_messages"] = {"copies": len(others), "newest": others[-1]}
     return found
 
 
-def taken_back(suspect: Suspect, verdict: Verdict) -> dict[str, object]:
+def taken_back(suspect: Suspect, english: Callable[[Fact], str], verdict: Verdict) -> dict[str, object]:
     """Evidence beside a verdict: the last other one that had closed the key, why, and by what Redis TIME it fell."""
     known = suspect.known
     if known is None:
         return {}
     if known.verdict is verdict or known.verdict not in SETTLING | QUARANTINING:
         return {TAKEN_BACK: known.evidence[TAKEN_BACK]} if TAKEN_BACK in known.evidence else {}
-    reason = str(known.evidence.get("reason"))[:DETAIL_CHARACTERS_MAX]
-    return {TAKEN_BACK: {"verdict": str(known.verdict), "reason": reason, "at_ms": suspect.now_ms}}
+    before = {"verdict": str(known.verdict), REASON: reason_in(known.evidence), "at_ms": suspect.now_ms}
+    return {TAKEN_BACK: with_texts(before, english)}

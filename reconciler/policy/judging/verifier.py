@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from reconciler.contract.defaults import RETENTION_SECONDS, SKEW_MARGIN_SECONDS
+from reconciler.contract.facts import Fact
 from reconciler.contract.tables import EVERY_GROUP, CandidateState
 from reconciler.contract.verdicts import SETTLING, Verdict
 from reconciler.policy.evidence import Watermark
@@ -101,9 +102,11 @@ class Verifier:
         repairs: Repairs,
         known_brokers: KnownBrokers,
         rules: VerifyRules,
+        english: Callable[[Fact], str],
         workers: Workers | None = None,
     ) -> None:
-        """`workers` ask brokers about several keys at once; without them one key after the other."""
+        """`english` says what releases read that know no codes. `workers` ask brokers about several keys at once;
+        without them one key after the other."""
         self._witnesses = Witnesses(
             brokers=brokers,
             outbox=outbox,
@@ -117,6 +120,7 @@ class Verifier:
         self._inbox = inbox
         self._repairs = repairs
         self.rules = rules
+        self.english = english
 
     def is_weaker(self, topic: TopicPlan, plan: SubscriptionPlan) -> bool:
         """True if an outbox or inbox is missing by configuration."""
@@ -147,7 +151,9 @@ class Verifier:
         distinct = {
             s.unique_key: replace(self._opened(s), repair=repairs.get(s.unique_key), now_ms=now_ms) for s in suspects
         }
-        return [_judged(s, ruling) for s, ruling in self._witnesses.settle(list(distinct.values()), judge, snapshot)]
+        return [
+            self._judged(s, ruling) for s, ruling in self._witnesses.settle(list(distinct.values()), judge, snapshot)
+        ]
 
     def ask_again(self, topic: TopicPlan, plan: SubscriptionPlan, rows: Sequence[Candidate]) -> list[Suspect]:
         """What a closed row lacked, asked once more: its outbox row if it is REJECTED, else its effect. In order."""
@@ -161,7 +167,7 @@ class Verifier:
     def missed_commits(self, suspects: Sequence[Suspect], *, now_ms: int | None) -> list[Judgement]:
         """Of keys that no outbox has as committed: those whose half says where the row must be. A look-up each."""
         looked = self._witnesses.find_halves([replace(suspect, now_ms=now_ms) for suspect in suspects])
-        return [_judged(one, ruling) for one in looked if (ruling := missed_commit(one)) is not None]
+        return [self._judged(one, ruling) for one in looked if (ruling := missed_commit(one)) is not None]
 
     def _opened(self, suspect: Suspect) -> Suspect:
         """With the witnesses that are configured."""
@@ -179,23 +185,22 @@ class Verifier:
         rows = self._repairs.of_keys(topic.environment, topic.topic, unique_keys)
         return {key: row for key, found in rows.items() for row in found if row.scope == EVERY_GROUP}
 
-
-def _judged(suspect: Suspect, ruling: Ruling) -> Judgement:
-    attempts = suspect.known.attempts if suspect.known is not None else 0
-    grace = suspect.plan.grace_period_seconds
-    evidence = evidence_of(suspect, reason=ruling.reason, undecided_by=ruling.undecided_by)
-    by, since_ms = undecided_by(evidence)
-    return Judgement(
-        suspect=suspect,
-        verification=Verification(
-            unique_key=suspect.unique_key,
-            verdict=ruling.verdict,
-            evidence=evidence | taken_back(suspect, ruling.verdict),
-            first_seen_ms=suspect.first_seen_ms,
-            state=state_of(ruling.verdict),
-            wait_seconds=wait_seconds(ruling, attempts=attempts, grace_period_seconds=grace),
-            ask_again_seconds=ask_again_seconds(ruling, suspect),
-            undecided_by=by,
-            undecided_since_ms=None if by is None else (suspect.first_seen_ms if since_ms is None else since_ms),
-        ),
-    )
+    def _judged(self, suspect: Suspect, ruling: Ruling) -> Judgement:
+        attempts = suspect.known.attempts if suspect.known is not None else 0
+        grace = suspect.plan.grace_period_seconds
+        evidence = evidence_of(suspect, self.english, reason=ruling.reason, undecided_by=ruling.undecided_by)
+        by, since_ms = undecided_by(evidence)
+        return Judgement(
+            suspect=suspect,
+            verification=Verification(
+                unique_key=suspect.unique_key,
+                verdict=ruling.verdict,
+                evidence=evidence | taken_back(suspect, self.english, ruling.verdict),
+                first_seen_ms=suspect.first_seen_ms,
+                state=state_of(ruling.verdict),
+                wait_seconds=wait_seconds(ruling, attempts=attempts, grace_period_seconds=grace),
+                ask_again_seconds=ask_again_seconds(ruling, suspect),
+                undecided_by=by,
+                undecided_since_ms=None if by is None else (suspect.first_seen_ms if since_ms is None else since_ms),
+            ),
+        )

@@ -21,6 +21,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from reconciler.clock import Backoff
+from reconciler.contract.facts import Fact
+from reconciler.contract.reasons import OTHER_EFFECT_OF
 from reconciler.contract.row_rules import FINISHED_REPAIRS
 from reconciler.contract.tables import HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
@@ -70,7 +72,7 @@ class RepairStep:
     act: Act
     state: RepairState
     rung: Rung
-    reason: str
+    reason: Fact | str
     wait_seconds: float = 0.0
     message: StoredMessage | None = None
     halves: tuple[StoredMessage, ...] = ()
@@ -211,11 +213,11 @@ class RepairCase(CaseFile):
         return self.repair.state is RepairState.OPEN and bool(self.missing)
 
     @property
-    def other_content(self) -> str | None:
+    def other_content(self) -> Fact | None:
         """Why the effect of a group is that of another message; None: no such effect is known."""
         message, topic = self.message, self.topic.topic
         found = ((name, other_content(of.inbox, message, topic=topic)) for name, of in sorted(self.of_group.items()))
-        return next((f"the inbox of {group} has another content: {why}" for group, why in found if why), None)
+        return next((OTHER_EFFECT_OF(group=group, why=why) for group, why in found if why is not None), None)
 
     @property
     def waited_seconds(self) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from reconciler.contract.facts import Fact
 from reconciler.contract.row_rules import is_repair_due
 from reconciler.contract.tables import RepairState, Rung
 from reconciler.contract.unique_key import is_digits
@@ -49,8 +50,8 @@ def _unless_damaged(case: RepairCase, answer: Question | RepairStep) -> Question
     return _failed(case, f"damaged, mend it and repair the key by hand: {case.damage}")
 
 
-def _write(case: RepairCase, state: RepairState, reason: str, *, rung: Rung | None = None, wait_seconds: float = 0.0,
-           goes_on: bool = False) -> RepairStep:  # fmt: skip
+def _write(case: RepairCase, state: RepairState, reason: Fact | str, *, rung: Rung | None = None,
+           wait_seconds: float = 0.0, goes_on: bool = False) -> RepairStep:  # fmt: skip
     return RepairStep(
         act=Act.WRITE,
         state=state,
@@ -69,7 +70,7 @@ def _wait(case: RepairCase, reason: str, seconds: float | None = None) -> Repair
     return _write(case, case.repair.state, reason, wait_seconds=usual if seconds is None else seconds)
 
 
-def _failed(case: RepairCase, reason: str) -> RepairStep:
+def _failed(case: RepairCase, reason: Fact | str) -> RepairStep:
     return _write(case, RepairState.FAILED, reason)
 
 

@@ -6,7 +6,7 @@ happened, and the inbox makes a second copy harmless. A process whose claim on a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from reconciler.clock import Clock, Standstill
@@ -16,6 +16,7 @@ from reconciler.contract.defaults import (
     RETENTION_SECONDS,
     SKEW_MARGIN_SECONDS,
 )
+from reconciler.contract.facts import Fact
 from reconciler.contract.tables import EVERY_GROUP, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.brakes import REPAIRS_AT_ONCE, RateLimit
@@ -162,10 +163,12 @@ class Repairer:
         clock: Clock,
         owner: str,
         events: EventSink,
+        english: Callable[[Fact], str],
         workers: Workers | None = None,
         rate_limit: RateLimit | None = None,
     ) -> None:
-        """`workers` send requests to brokers for several keys at once. None: one key after the other.
+        """`english` says a fact that is an answer. `workers` send requests to brokers for several keys at once. None:
+        one key after the other.
 
         `rate_limit`: shared with the other Repairers of the process. None: one of its own, by the rules.
         """
@@ -183,6 +186,7 @@ class Repairer:
         self._clock = clock
         self._owner = owner
         self._events = events
+        self._english = english
         self._claims = 0
         self._standstill = Standstill(clock)
         self._rate_limit = rate_limit or RateLimit(rules.rate_per_second, burst=rules.burst, clock=clock)
@@ -223,7 +227,7 @@ class Repairer:
             case = self._cases(topic, [replace(found[0], lease_until_ms=None)])[0]
             planned = _Work(case=case, token="")
             self._decide(one_pass, [planned])
-            return outcome_of(found[0], planned.decision.reason, "planned")
+            return outcome_of(found[0], self._text(planned.decision), "planned")
         outcomes = self._work_batch(one_pass, found)
         return outcomes[0] if outcomes else None
 
@@ -395,7 +399,7 @@ class Repairer:
             if changed is None:
                 work.outcome = outcome_of(work.case.repair, "the claim ran out", "taken")
             elif not work.decision.goes_on:
-                work.outcome = outcome_of(changed, work.decision.reason, work.word or word_of(changed))
+                work.outcome = outcome_of(changed, self._text(work.decision), work.word or word_of(changed))
             else:
                 work.case = replace(work.case, repair=changed)
 
@@ -417,7 +421,7 @@ class Repairer:
                 rung=decision.rung,
                 counts_as_attempt=counts,
                 target=target_of(decision) if counts else None,
-                answer=decision.reason,
+                answer=self._text(decision),
                 wait_seconds=decision.wait_seconds,
                 releases=not counts and not decision.goes_on,
             )
@@ -427,6 +431,9 @@ class Repairer:
             if changed is not None:
                 self._emit_step(work, changed)
         return written
+
+    def _text(self, decision: RepairStep) -> str:
+        return self._english(decision.reason) if isinstance(decision.reason, Fact) else decision.reason
 
     def _emit_step(self, work: _Work, changed: Repair) -> None:
         repair = work.case.repair
@@ -441,7 +448,7 @@ class Repairer:
                     before=repair.state,
                     after=changed.state,
                     attempts=changed.attempts,
-                    answer=work.decision.reason,
+                    answer=self._text(work.decision),
                     took_seconds=_took_seconds(changed),
                     worked_seconds=self._clock.monotonic_seconds() - work.claimed_seconds,
                     traceparent=work.traceparent,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from markupsafe import Markup
 
 from reconciler.commands.explain import life_stories
+from reconciler.contract.facts import Fact
+from reconciler.contract.stored_facts import fact_in
 from reconciler.policy.life_story import LifeStory
 from reconciler.web.console.rendering import page
 from reconciler.web.console.saying import Moment
@@ -15,6 +17,7 @@ from reconciler.web.excerpts import shown
 from reconciler.web.exchange import WebRequest, WebResponse
 from reconciler.web.few_at_once import asks_everything
 from reconciler.web.services import WebServices
+from reconciler.words import told
 
 
 @asks_everything
@@ -58,12 +61,17 @@ def can_change(story: LifeStory) -> bool:
     return weight(story) != "good"
 
 
-def evidence(values: Mapping[str, object], moment: Moment) -> Iterator[tuple[str, Markup]]:
-    """Names and values behind an event; times as times, what lies deeper as JSON."""
-    for name, value in values.items():
+def evidence(
+    values: Mapping[str, object], moment: Moment, said: Callable[[Fact], Markup], language: str
+) -> Iterator[tuple[str, Markup]]:
+    """Names and values behind an event; facts and times as such, what lies deeper as JSON."""
+    for name, value in told(values, language).items():
         if value is None:
             continue
-        if name.endswith("_ms") and type(value) is int:
+        fact = fact_in(values, name)
+        if fact is not None:
+            yield name.replace("_", " "), said(fact)
+        elif name.endswith("_ms") and type(value) is int:
             yield name.removesuffix("_ms").replace("_", " "), moment(value)
         else:
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

@@ -9,10 +9,10 @@ from markupsafe import Markup
 from reconciler.contract.facts import Fact, Field
 from reconciler.web.console.catalogue import Catalogue, with_commands
 from reconciler.web.excerpts import isolated, shown
-from reconciler.words import ENGLISH, Piece, pieces
+from reconciler.words import ENGLISH, TIMES, Piece, pieces
 
-#: A time element of a time in milliseconds.
-Moment = Callable[[object], Markup]
+#: A time element of a time in milliseconds; `timespec`: how exactly it is shown.
+Moment = Callable[..., Markup]
 
 
 def on_page(said: Fact | str, words: Catalogue, moment: Moment) -> Markup:
@@ -26,8 +26,8 @@ def _marked(piece: Piece, language: str, moment: Moment) -> Markup:
     match piece.field:
         case None:
             return with_commands(piece.text)
-        case Field.TIME:
-            return moment(piece.at_ms)
+        case Field.TIME | Field.EXACT_TIME | Field.EXACT_TIMES:
+            return moment(piece.at_ms, timespec=TIMES[piece.field])
         case Field.TEXT:
             return _foreign(piece.text, language)
         case _:

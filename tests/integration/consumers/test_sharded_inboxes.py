@@ -21,10 +21,10 @@ from checkback_consumers.message import ConsumedMessage, HandedOverMessage
 from checkback_producers.announcer import AnnouncementRoute, Announcer
 from checkback_producers.outbox import SqlOutbox
 from checkback_producers.sweeper import OutboxSource, Sweeper
+from reconciler.contract.stored_facts import is_double_effect
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.evidence.inbox import SqlInboxEvidence
-from reconciler.policy.inquiry.delivery import DOUBLE_EFFECT
 from reconciler.policy.sweeping import SweepRules, SweptSubscription
 from reconciler.rocketmq.consumer.listener import ConsumeStatus
 from reconciler.sql.engines import database_now_ms, open_engine, reading
@@ -138,7 +138,7 @@ def test_instances_that_are_bound_to_different_databases_are_found_out(engines: 
     assert counts(engines, received.unique_key) == [1, 1]
     state, verdict, reason = verdict_of(world, received.unique_key)
     assert (state, verdict) == (CandidateState.QUARANTINED, Verdict.COLLISION)
-    assert reason.startswith(DOUBLE_EFFECT)
+    assert is_double_effect({"reason": reason})
 
 
 def test_no_effect_is_an_absence_only_while_both_databases_answer(engines: list[sa.Engine], tmp_path: Path) -> None:

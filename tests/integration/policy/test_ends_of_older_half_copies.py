@@ -18,6 +18,7 @@ from reconciler.evidence.repairs import RemotingBrokerRepairs
 from reconciler.policy.dismissal import KeyAsSeen
 from reconciler.policy.evidence import StoredMessage
 from reconciler.policy.open_halves import HalfState, OpenHalves
+from reconciler.words import said
 from tests.integration.policy.test_thin_thread import GROUP, Thread, build
 from tests.polling import eventually
 from tests.services.fixtures import SharedClusters
@@ -77,6 +78,7 @@ def test_a_message_that_was_delivered_late_and_parked_is_no_loss_and_is_not_sent
 
     eventually(lambda: verdict() is Verdict.LAGGING, within_seconds=60)
     seen = OpenHalves(
+        english=said,
         brokers=thread.evidence,
         sends=repairs,
         outbox=thread.outbox,

@@ -15,6 +15,7 @@ from reconciler.evidence.repairs import RemotingBrokerRepairs
 from reconciler.policy.dismissal import KeyAsSeen
 from reconciler.policy.open_halves import HalfState, OpenHalves
 from reconciler.rocketmq.wire.message import Message
+from reconciler.words import said
 from tests.integration.policy.test_thin_thread import GROUP, Thread, build, settled
 from tests.polling import eventually
 from tests.services.fixtures import ClusterFactory
@@ -83,6 +84,7 @@ def test_the_half_of_a_dismissed_message_that_it_never_came_to_is_open(thread: T
     after_ms = 1000 * (thread.evidence.rollback_evident_after_seconds(half) or 0)
     eventually(lambda: thread.horizon.at_ms[half.broker] > half.store_timestamp_ms + after_ms, within_seconds=60)
     halves = OpenHalves(
+        english=said,
         brokers=thread.evidence,
         sends=RemotingBrokerRepairs(thread.instance),
         outbox=thread.outbox,

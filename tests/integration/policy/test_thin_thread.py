@@ -50,6 +50,7 @@ from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.message import Message
 from reconciler.testing.memory import MemoryLedger
 from reconciler.testing.memory_shards import MemoryShards
+from reconciler.words import said
 from tests.polling import eventually
 from tests.services.clock_behind import ClockBehind
 from tests.services.fixtures import SharedClusters
@@ -217,6 +218,7 @@ def build(
             memory=shards, candidates=ledger.candidates, rules=SelectionRules(skew_margin_seconds=0.05)
         ),
         verifier=Verifier(
+            english=said,
             brokers=evidence,
             outbox=outbox,
             inbox=inbox,
@@ -225,6 +227,7 @@ def build(
             rules=VerifyRules(skew_margin_seconds=0.05),
         ),
         repairer=Repairer(
+            english=said,
             brokers=evidence,
             sends=RemotingBrokerRepairs(instance),
             outbox=outbox,
@@ -431,6 +434,7 @@ def test_the_half_of_a_dismissed_message_is_told_and_closed_and_no_other(thread:
     subscription = thread.plan.subscriptions[0].subscription
     ledger = KeyAsSeen(candidates=[_dismissed(subscription, dismissed)])
     halves = OpenHalves(
+        english=said,
         brokers=thread.evidence,
         sends=RemotingBrokerRepairs(thread.instance),
         outbox=thread.outbox,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from reconciler.contract.stored_facts import fact_in
 from reconciler.policy.ports import Verification
 from tests.unit.policy.world import World
 
@@ -14,4 +15,6 @@ def judged(world: World, unique_key: str, *, group: str = "billing") -> Verifica
 
 
 def reason(verification: Verification) -> str:
+    """The English text, which has a known code beside it."""
+    assert fact_in(verification.evidence, "reason") is not None
     return str(verification.evidence["reason"])

@@ -22,6 +22,7 @@ from reconciler.policy.dismissal import (
 from reconciler.policy.evidence import Lookup, Presence
 from reconciler.policy.inquiry.delivery import message_of
 from reconciler.policy.ports import RepairChange, Verification
+from reconciler.words import said
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
 
 REASON = "paid by hand, ticket 4711"
@@ -374,7 +375,7 @@ def test_a_group_that_lagged_while_a_repair_was_dismissed_is_repaired_by_a_perso
 def effects_of(world: World) -> dict[str, EffectFound]:
     """What the groups' inboxes say of the first key."""
     row = message_of(world.outbox.look_up(TOPIC, {key(1): 0})[key(1)])
-    return {s.group: effect_found(world.inbox.look_up(s, [key(1)])[key(1)], row) for s in world.subscriptions}
+    return {s.group: effect_found(world.inbox.look_up(s, [key(1)])[key(1)], row, said) for s in world.subscriptions}
 
 
 def dismiss_with(world: World, effects: dict[str, EffectFound]) -> dict[str, str]:
@@ -454,7 +455,7 @@ def test_an_inbox_that_shows_no_plain_effect_stops_no_dismissal_and_is_told(show
 def test_two_inboxes_that_have_the_key_stop_no_dismissal() -> None:
     world = given_up()
     row = world.inbox_row("billing", key(1))
-    twice = effect_found(Lookup(presence=Presence.FOUND, records=(row, row)), None)
+    twice = effect_found(Lookup(presence=Presence.FOUND, records=(row, row)), None, said)
     assert (twice.is_plain, "a double effect" in twice.told) == (False, True)
     assert dismiss_with(world, {"billing": twice}) == {"billing": "dismissed"}
 

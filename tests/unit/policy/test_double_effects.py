@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from reconciler.contract.stored_facts import is_double_effect
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.evidence import InboxRow, Lookup
-from reconciler.policy.inquiry.delivery import DOUBLE_EFFECT
 from tests.unit.policy.test_dismissal import dismiss
 from tests.unit.policy.world import World
 
@@ -45,7 +45,8 @@ def test_a_key_in_two_inboxes_is_a_collision_and_says_why() -> None:
     candidate = world.candidate(delivered)
     assert candidate is not None
     assert (candidate.state, candidate.verdict) == (CandidateState.QUARANTINED, Verdict.COLLISION)
-    assert str(candidate.evidence["reason"]).startswith(DOUBLE_EFFECT)
+    assert is_double_effect(candidate.evidence)
+    assert is_double_effect({"reason": candidate.evidence["reason"]}), "0.2.0 writes no code"
     assert world.pending() == []
 
 

@@ -15,6 +15,7 @@ from reconciler.policy.dismissal import KeyAsSeen
 from reconciler.policy.evidence import EndOutcome, HalfQuestions, Recorded, SendAnswer, StoredMessage
 from reconciler.policy.open_halves import HalfState, OpenHalf, OpenHalves
 from reconciler.policy.ports import Verification
+from reconciler.words import said
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
 
 GROUPS = ("billing", "shipping")
@@ -62,6 +63,7 @@ class Errand:
     def halves(self) -> OpenHalves:
         world = self.world
         return OpenHalves(
+            english=said,
             brokers=world.broker,
             sends=world.broker,
             outbox=world.outbox,

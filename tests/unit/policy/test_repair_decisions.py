@@ -184,7 +184,7 @@ def test_a_verdict_that_cannot_be_read_may_be_a_dismissal_and_nothing_is_sent(
     unread = verdict_on_billing(state=CandidateState.OPEN, verdict=Verdict.UNKNOWN, damage="state: DISMISST")
     one = case(now_ms=OPEN_ROW.created_at_ms + waited_ms, verdicts=unread)
     assert (decided(one).act, decided(one).state) == (Act.WRITE, state)
-    assert "state: DISMISST" in decided(one).reason
+    assert "state: DISMISST" in str(decided(one).reason)
     with_effect = replace(one, of_group={**one.of_group, "billing": GroupAnswers(inbox=EFFECT)})
     assert decided(with_effect).act is Act.END
 
@@ -421,7 +421,7 @@ def test_only_a_certain_answer_moves_a_send_on(one: RepairCase, answer: SendAnsw
     sending = replace(one, repair=replace(one.repair, state=RepairState.SENDING))
     decision = after_answer(sending, answer)
     require_legal(RepairState.SENDING, decision.state)
-    assert re.match(rf"{answer.outcome.name}\b", decision.reason), "people read it beside the repair"
+    assert re.match(rf"{answer.outcome.name}\b", str(decision.reason)), "people read it beside the repair"
     assert (decision.state is RepairState.SENT) == (answer.outcome is EndOutcome.DONE)
     if answer.outcome is EndOutcome.NO_ANSWER:
         assert decision.state is RepairState.SENDING

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from reconciler.contract.reasons import YOUNG
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.verdicts import Verdict
@@ -299,7 +300,7 @@ def test_waits_double_and_stay_bounded() -> None:
     from reconciler.policy.judging.judgement import Ruling
 
     def wait(verdict: Verdict, attempts: int) -> float:
-        return wait_seconds(Ruling(verdict=verdict, reason=""), attempts=attempts, grace_period_seconds=30.0)
+        return wait_seconds(Ruling(verdict=verdict, reason=YOUNG()), attempts=attempts, grace_period_seconds=30.0)
 
     assert [wait(Verdict.UNKNOWN, n) for n in (0, 1, 2, 9, 500)] == [5.0, 10.0, 20.0, 60.0, 60.0]
     assert [wait(Verdict.LAGGING, n) for n in (0, 1, 9)] == [30.0, 60.0, 300.0]

@@ -23,6 +23,7 @@ from reconciler.policy.round import ReconcileRound, RoundReport
 from reconciler.policy.shard_rounds import ShardRounds
 from reconciler.testing.memory import MemoryLedger
 from reconciler.testing.memory_shards import MemoryShards
+from reconciler.words import said
 from tests.simulation.outbox_table import TableRow
 from tests.unit.policy.fake_broker import FakeBroker
 from tests.unit.policy.fake_databases import FakeInbox, FakeOutbox
@@ -288,6 +289,7 @@ class World:
             memory=memory,
             selector=CandidateSelector(memory=memory, candidates=candidates, rules=self.selection),
             verifier=Verifier(
+                english=said,
                 brokers=broker,
                 outbox=outbox,
                 inbox=inbox,
@@ -297,6 +299,7 @@ class World:
                 workers=self.workers,
             ),
             repairer=Repairer(
+                english=said,
                 brokers=broker,
                 sends=broker,
                 outbox=outbox,

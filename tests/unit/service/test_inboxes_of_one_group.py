@@ -13,12 +13,13 @@ from reconciler.clock import ManualClock
 from reconciler.commands.doctor.inboxes import check_inbox_lists
 from reconciler.commands.status.double_effects import double_effects
 from reconciler.commands.status.report import StatusReport
+from reconciler.contract.reasons import DOUBLE_EFFECT
+from reconciler.contract.stored_facts import with_texts
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import ConfigurationError
 from reconciler.policy.evidence import InboxRow, Lookup, Presence
-from reconciler.policy.inquiry.delivery import DOUBLE_EFFECT
 from reconciler.policy.life_story import TWO_EFFECTS, life_story_of
 from reconciler.policy.ports import LedgerLife, Verification
 from reconciler.settings.file import load_settings
@@ -69,12 +70,12 @@ def test_a_plain_handler_is_not_run_in_whichever_inbox_comes_first() -> None:
 
 def test_status_names_a_double_effect_and_needs_a_person_for_it() -> None:
     ledger = MemoryLedger(ManualClock())
-    reasons = {new_key(): f"{DOUBLE_EFFECT}, applied at 1 and 2", new_key(): "the inbox row has another content"}
+    reasons = {new_key(): DOUBLE_EFFECT(applied=(1, 2)), new_key(): "the inbox row has another content"}
     for key, reason in reasons.items():
         verification = Verification(
             unique_key=key,
             verdict=Verdict.COLLISION,
-            evidence={"reason": reason},
+            evidence=with_texts({"reason": reason}, said),
             first_seen_ms=1,
             state=CandidateState.QUARANTINED,
             wait_seconds=0.0,

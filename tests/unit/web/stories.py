@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from reconciler.contract.reasons import DAMAGED
+from reconciler.contract.stored_facts import with_texts
 from reconciler.contract.tables import RepairState
 from reconciler.policy.evidence import InboxRow, Lookup, Presence, WitnessAnswer
 from reconciler.policy.life_story import LifeStory, life_story_of
 from reconciler.policy.ports import Intent, LedgerLife, OperatorAction
+from reconciler.words import said
 from tests.unit.service.test_life_story import BILLING, CANDIDATE, COPY, KEY, REPAIR, ROUND, ROW, SHIPPING, in_redis
 from tests.unit.web.console_world import HOSTILE
 from tests.unit.web.reports import facts_of
@@ -26,7 +29,9 @@ def _found(witness: str) -> tuple[WitnessAnswer, ...]:
 def story_of(key: str = KEY, *, silent: str = HOSTILE, away: tuple[str, ...] = (HOSTILE,)) -> LifeStory:
     """Lost, found and sent again; one inbox has nothing and one does not answer."""
     row = replace(ROW, tag=HOSTILE, business_id=HOSTILE, producer_group=HOSTILE)
-    candidate = replace(CANDIDATE, evidence={"reason": HOSTILE, HOSTILE: {"deep": HOSTILE}}, next_at_ms=NEXT_MS)
+    why = DAMAGED(looks=2, damage=HOSTILE)
+    evidence = with_texts({"reason": why, HOSTILE: {"deep": HOSTILE}, "taken_back": {"reason": why}}, said)
+    candidate = replace(CANDIDATE, evidence=evidence, next_at_ms=NEXT_MS)
     repair = replace(REPAIR, state=RepairState.SENT, done_at_ms=None, next_at_ms=NEXT_MS, answer=HOSTILE)
     by_hand = OperatorAction(
         action_id="a-1",

@@ -15,6 +15,7 @@ from reconciler.commands import explain
 from reconciler.commands.business_ids import BusinessMessages
 from reconciler.commands.explain import Explanation
 from reconciler.contract.facts import Fact
+from reconciler.contract.reasons import TAG_COMPARED
 from reconciler.contract.subscription import Subscription
 from reconciler.policy.evidence import Lookup
 from reconciler.policy.life_story import (
@@ -99,6 +100,14 @@ def test_hostile_values_of_every_witness_are_shown_and_not_obeyed(
     assert page.count("&lt;script&gt;alert(1)&lt;/script&gt;") > 10
 
 
+def test_the_reason_of_a_verdict_is_told_in_the_language_of_the_page(services: WebServices, explains: Asking) -> None:
+    explains(Explanation(stories=(story_of(),)))
+    of_page = {language: page_of(services, f"/messages/{KEY}", language) for language in LANGUAGES}
+    assert of_page["en"].count("damaged in") == of_page["zh"].count("次查看均损坏") == 2, "and of what it took back"
+    assert "damaged in" not in of_page["zh"]
+    assert not any("crc32" in page for page in of_page.values())
+
+
 def test_what_is_known_and_what_is_not_stand_side_by_side(services: WebServices, explains: Asking) -> None:
     explains(Explanation(stories=(story_of(),)))
     page = page_of(services, f"/messages/{KEY}")
@@ -145,7 +154,7 @@ def test_a_story_that_may_be_incomplete_does_not_look_complete(services: WebServ
     assert weight(story) == "notice"
     assert weight(replace(story, away=(), silent=(), upcoming=())) == "notice", "nobody has judged it for SHIPPING"
     assert weight(AT_REST) == "good"
-    assert weight(replace(story, outlook=(EFFECT_OF_ANOTHER(subscription="x", why="y"),))) == "warn"
+    assert weight(replace(story, outlook=(EFFECT_OF_ANOTHER(subscription="x", why=TAG_COMPARED()),))) == "warn"
     explains(Explanation(stories=(story,)))
     assert "Who gave no answer" in page_of(services, f"/messages/{KEY}")
     assert "every witness has answered" not in page_of(services, f"/messages/{KEY}")

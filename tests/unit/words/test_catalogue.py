@@ -182,7 +182,7 @@ def test_each_code_is_declared_once_and_has_one_entry_and_each_entry_has_a_code(
 
 def test_each_part_of_sentences_is_asked_for_and_there_is_one_for_each_kind_that_asks() -> None:
     asked = re.findall(r'"words\.([^"]+)"', Path(saying.__file__).read_text("utf-8"))
-    kinds = (facts.Field.NAMES, facts.Field.FACTS)
+    kinds = (facts.Field.NAMES, facts.Field.FACTS, facts.Field.EXACT_TIMES)
     wanted = {PARTS + form.format(kind=kind) for form in asked for kind in kinds}
     assert wanted == {name for name, _ in entries() if name.startswith(PARTS)}
 

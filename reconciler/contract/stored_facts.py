@@ -1,0 +1,120 @@
+"""Facts that are stored: the English text under its name, and code and fields under the same name in `facts` beside it.
+
+Whoever knows no code, as 0.2.0 does, reads the text and writes it. A fact counts only for the text that it was written
+with: 0.2.0 writes another one over it, and leaves what lies beside it. A code of a newer release is shown by its text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
+from typing import Any
+from zlib import crc32
+
+from reconciler.contract import reasons
+from reconciler.contract.facts import Code, Fact, Field
+from reconciler.contract.reasons import AS_WRITTEN, DOUBLE_EFFECT
+
+#: Name of the facts beside texts.
+FACTS = "facts"
+REASON = "reason"
+#: Characters of a text that are kept.
+TEXT_CHARACTERS_MAX = 400
+#: How 0.2.0, which stores no codes, begins the reason of a double effect. Until the release that refuses a ledger with
+#: rows of 0.2.0.
+_DOUBLE_EFFECT_OF_0_2_0 = "several inboxes of the group have this key: a double effect"
+_OF_TEXT = "crc32"
+
+
+def _codes(module: ModuleType) -> Iterator[Code]:
+    for value in vars(module).values():
+        several = value.values() if isinstance(value, Mapping) else (value,)
+        yield from (one for one in several if isinstance(one, Code))
+
+
+#: Name -> code, of those that are stored.
+CODES: Mapping[str, Code] = {code.name: code for code in _codes(reasons)}
+
+
+def with_texts(
+    values: Mapping[str, object], english: Callable[[Fact], str], *, characters_max: int = TEXT_CHARACTERS_MAX
+) -> dict[str, object]:
+    """The values, JSON-ready: each fact as its text, which is bounded, and as code and fields beside it."""
+    found: dict[str, object] = {}
+    facts: dict[str, object] = {}
+    for name, value in values.items():
+        if isinstance(value, Fact):
+            found[name] = text = english(value)[:characters_max]
+            facts[name] = {**_bounded(value.as_dict()), _OF_TEXT: _sum(text)}
+        else:
+            found[name] = with_texts(value, english) if isinstance(value, Mapping) else value
+    return found | ({FACTS: facts} if facts else {})
+
+
+def fact_in(values: Mapping[str, object], name: str) -> Fact | None:
+    """The fact beside a text; None: there is none, or this release does not know it."""
+    stored = _stored(values, name)
+    return None if stored is None else fact_of(stored)
+
+
+def reason_in(evidence: Mapping[str, object]) -> Fact:
+    """Why a key has its verdict."""
+    found = fact_in(evidence, REASON)
+    return AS_WRITTEN(text=str(evidence.get(REASON))[:TEXT_CHARACTERS_MAX]) if found is None else found
+
+
+def is_double_effect(evidence: Mapping[str, object]) -> bool:
+    """Whether a verdict was given for effects in several inboxes."""
+    stored = _stored(evidence, REASON)
+    if stored is None:
+        return str(evidence.get(REASON)).startswith(_DOUBLE_EFFECT_OF_0_2_0)
+    return stored.get("code") == DOUBLE_EFFECT.name
+
+
+def fact_of(plain: object) -> Fact | None:
+    """The fact of Fact.as_dict(); None: its code is not known here, or has other fields."""
+    match plain:
+        case {"code": str(name), "fields": Mapping() as fields} if name in CODES:
+            code = CODES[name]
+        case _:
+            return None
+    try:
+        return code(**{str(name): _value(code.fields.get(name), value) for name, value in fields.items()})
+    except (TypeError, RecursionError):
+        return None
+
+
+def _value(kind: Field | None, plain: Any) -> Any:
+    """Looked at by the code that it belongs to."""
+    if kind is Field.FACT:
+        return fact_of(plain)
+    if not isinstance(plain, list):
+        return plain
+    return tuple(fact_of(one) for one in plain) if kind is Field.FACTS else tuple(plain)
+
+
+def _stored(values: Mapping[str, object], name: str) -> Mapping[str, object] | None:
+    facts, text = values.get(FACTS), values.get(name)
+    stored = facts.get(name) if isinstance(facts, Mapping) else None
+    is_of_it = isinstance(stored, Mapping) and isinstance(text, str) and stored.get(_OF_TEXT) == _sum(text)
+    return stored if is_of_it else None
+
+
+def _sum(text: str) -> int:
+    return crc32(text.encode("utf-8", "surrogatepass"))
+
+
+def _bounded(plain: dict[str, object]) -> dict[str, object]:
+    return {name: _cut(value) for name, value in plain.items()}
+
+
+def _cut(value: object) -> object:
+    match value:
+        case str():
+            return value[:TEXT_CHARACTERS_MAX]
+        case dict():
+            return _bounded(value)
+        case list():
+            return [_cut(one) for one in value]
+        case _:
+            return value
