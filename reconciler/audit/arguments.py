@@ -44,10 +44,10 @@ def command_line() -> Arguments:
     verify.add_argument("--history", metavar="PATH", type=readable_place, help="where the history lies now")
     _output(verify)
     keygen = actions.add_parser("keygen", help="make a key pair: FILE and FILE.pub")
-    keygen.add_argument("file", metavar="FILE", type=local_path)
+    keygen.add_argument("file", metavar="FILE", type=local_path, help="the private key; FILE.pub is for others")
     _output(keygen)
     package = commands.add_parser("package", help="write the two files that spark-submit takes")
-    package.add_argument("folder", metavar="DIR", type=local_path)
+    package.add_argument("folder", metavar="DIR", type=local_path, help="where they are written")
     return parser
 
 

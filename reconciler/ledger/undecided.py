@@ -36,7 +36,7 @@ def undecided_rows(
     if since_before_ms is not None:
         rows = rows.where(c.undecided_since_ms < since_before_ms)
     # Not by the key besides: the index has that order, and MySQL and MariaDB would sort all rows for another one.
-    page = rows.order_by(c.first_seen_ms).limit(most).subquery("page")
+    page = rows.order_by(c.first_seen_ms).limit(most).subquery()
     wanted = sa.true() if by is not None else page.c.undecided_by.is_(None)
     count = connection.execute(sa.select(sa.func.count()).select_from(page).where(wanted)).scalar_one()
     oldest = sa.select(page.c.unique_key).where(wanted).order_by(page.c.first_seen_ms, page.c.unique_key).limit(1)

@@ -96,6 +96,35 @@ def test_a_word_of_a_closed_list_is_the_name_of_its_member() -> None:
     assert otherwise == TOLD_OTHERWISE
 
 
+def calls(name: str) -> Iterator[tuple[str, dict[str | None, ast.expr]]]:
+    """Place and keyword arguments of each call in the product of what has this name."""
+    for path in PRODUCT:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == name:
+                yield f"{path.relative_to(ROOT)}:{node.lineno}", {word.arg: word.value for word in node.keywords}
+
+
+def test_no_thread_keeps_a_process_from_its_end() -> None:
+    daemons = {place: ast.unparse(given["daemon"]) for place, given in calls("Thread") if "daemon" in given}
+    assert daemons == {place: "True" for place, _ in calls("Thread")}
+    assert daemons
+
+
+def test_every_option_of_a_program_says_what_it_is_for() -> None:
+    silent = [place for place, given in calls("add_argument") if "help" not in given]
+    assert not silent
+
+
+def test_no_pause_is_longer_at_first_than_it_may_ever_be() -> None:
+    pauses = [
+        (place, ast.literal_eval(given["first_seconds"]), ast.literal_eval(given["longest_seconds"]))
+        for place, given in calls("Backoff")
+        if given and all(isinstance(value, ast.Constant) for value in given.values())
+    ]
+    assert not [place for place, first, longest in pauses if first > longest]
+    assert len(pauses) > 5
+
+
 def test_redis_keys_are_built_in_one_place() -> None:
     keyspace = ROOT / "reconciler/contract/keyspace.py"
     key = re.compile(r"[\"']reconciler:(inbox:)?v1|f[\"'][^\"']*:(half|commit|pending|generation|epoch)[\"']")

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from reconciler.announcing.rules import AnnouncementRules, PulledAnnouncement
-from reconciler.announcing.source import READ_BYTES_MAX, announcement_of
+from reconciler.announcing.source import announcement_of
 from reconciler.policy.ports import AnnouncementQueue, RefusedAnnouncement
 from reconciler.rocketmq.wire.codes import SystemFlag
 from reconciler.rocketmq.wire.record import MessageRecord
@@ -58,7 +58,7 @@ def test_body_packed_with_a_package_that_is_not_installed_does_not_stop_the_queu
     ("body", "reason"),
     [
         (b"no zlib stream", "MALFORMED"),
-        (zlib.compress(b" " * (READ_BYTES_MAX + 1)), "MALFORMED"),
+        (zlib.compress(b" " * (1024 * 1024 + 1)), "MALFORMED"),
         (zlib.compress(b" " * 100_000), "SIZE"),
     ],
     ids=["damaged", "bomb", "oversized"],
