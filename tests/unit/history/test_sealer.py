@@ -34,6 +34,21 @@ def test_an_id_takes_no_more_than_20_bytes(tmp_path: Path) -> None:
     assert 16 <= size_bytes / ids <= 20, size_bytes / ids
 
 
+def test_every_folder_in_which_a_name_was_given_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power failure takes names away that were not written: a file of the manifest would be missing."""
+    house, synced = House(tmp_path), set()
+
+    def fsync(number: int) -> None:
+        synced.add(Path(f"/proc/self/fd/{number}").readlink())
+
+    monkeypatch.setattr("os.fsync", fsync)
+    house.round(0, announced=some_keys(30), consumed=some_keys(10), left=some_keys(4))
+    house.seal()
+    named = {path.parent for path in house.root.rglob("*") if path.is_file() or any(path.iterdir())}
+    assert len(named) > 10
+    assert named <= synced
+
+
 def test_files_lie_where_the_contract_says_and_hold_what_it_says(tmp_path: Path) -> None:
     house = House(tmp_path)
     house.round(0, announced=some_keys(30), consumed=some_keys(10), left=some_keys(4))

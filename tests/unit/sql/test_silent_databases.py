@@ -13,7 +13,7 @@ from reconciler.clock import Backoff, ManualClock
 from reconciler.errors import DatabaseAway, DatabaseSilent
 from reconciler.silence import NEVER, Silence
 from reconciler.sql.engines import open_engine, reading
-from reconciler.sql.silence import silence_of
+from reconciler.sql.silence import silence_of, slowness_of
 
 #: Pauses of these tests.
 BRIEF = Backoff(first_seconds=10, longest_seconds=40)
@@ -148,6 +148,14 @@ def test_an_engine_says_how_its_database_is_asked_again() -> None:
     with pytest.raises(DatabaseSilent, match="not asked again"), reading(engine):
         pytest.fail("it is not asked")
     engine.dispose()
+
+
+def test_a_slow_table_says_nothing_of_another_one_nor_of_its_name_in_another_database() -> None:
+    engines = [open_engine(f"postgresql://nobody@127.0.0.1:{port}/slow", statement_seconds=2) for port in (1, 2)]
+    silences = [silence_of(engine) for engine in engines]
+    silences += [slowness_of(engine, table) for engine in engines for table in ("inbox", "outbox")]
+    assert len({id(silence) for silence in silences}) == 6
+    assert slowness_of(engines[0], "inbox") is silences[2]
 
 
 @pytest.mark.parametrize(("statement_seconds", "connect_seconds"), [(None, 5), (10.0, 5), (3.5, 4), (0.5, 2)])
