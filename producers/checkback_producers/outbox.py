@@ -34,6 +34,7 @@ from reconciler.sql.engines import (
     close_engine,
     database_now_ms,
     driver_error,
+    lacks_schema,
     now_ms,
     now_ms_sql,
     open_engine,
@@ -149,10 +150,7 @@ class SqlOutbox:
             self._refuse(error, entry)
             raise
         if written != 1:
-            raise UnsafeConnection(
-                f"the connection is to another database than {shown(self.engine)}: outbox row and business would not "
-                "be one transaction; pass a connection of the business to the producer's own database"
-            )
+            raise self._is_another_database()
         if (silence := silence_of(self.engine)) is not None:
             silence.note_answered()  # the caller's connection has found out: the end of the block may be read at once
         if in_doubt:
@@ -351,10 +349,19 @@ class SqlOutbox:
                 ) from error
             if fact is not None:
                 raise KeyTaken(f"{unique_key}: the outbox has a row of another transaction under this key") from error
+        if lacks_schema(str(original)):
+            self.find(unique_key)  # raises where the outbox itself lacks a table or column
+            raise self._is_another_database() from error
         translated = translate_driver_error(original, self.engine)
         if translated is not None:
             self._require_fitting(original, entry.body or b"")
             raise translated from error
+
+    def _is_another_database(self) -> UnsafeConnection:
+        return UnsafeConnection(
+            f"the connection is to another database than {shown(self.engine)}: outbox row and business would not "
+            "be one transaction; pass a connection of the business to the producer's own database"
+        )
 
     def _require_fitting(self, error: Exception, body: bytes) -> None:
         """Raises InvalidValue if the server has closed the connection because of the body's length."""

@@ -236,6 +236,6 @@ def _text(content: bytes) -> str:
     if len(content) > SECRET_BYTES_MAX:
         raise UnreadableSecret(_TOO_LONG)
     try:
-        return content.decode("utf-8").strip()
+        return content.decode("utf-8-sig").strip()  # editors of Windows write the mark
     except UnicodeDecodeError:
         raise UnreadableSecret("gives no UTF-8 text") from None

@@ -97,7 +97,7 @@ def load_settings(
         settings = Settings.model_validate(document.values)
     except ValidationError as error:
         problems += [
-            f"{_variable(detail['loc'], document.variables)}{line}"
+            f"{_variable(detail, document.variables)}{line}"
             for detail in error.errors()
             if not _follows_from(document.unread, detail["loc"])
             for line in describe(detail)
@@ -140,13 +140,14 @@ def _holds(place: Any, part: int | str) -> bool:
     return part in place if isinstance(place, dict) else isinstance(place, list) and isinstance(part, int)
 
 
-def _variable(location: Sequence[int | str], variables: Mapping[tuple[str, ...], str]) -> str:
-    """The variable that a wrong value comes from, for the front of the line; empty: it comes from the file."""
-    path = tuple(map(str, location))
+def _variable(detail: Any, variables: Mapping[tuple[str, ...], str]) -> str:
+    """The variable that a wrong value or an unknown name comes from, as the front of the line; empty: the file."""
+    path = tuple(map(str, detail["loc"]))
     for end in range(len(path), 0, -1):
         if path[:end] in variables:
             return f"{variables[path[:end]]}: "
-    return ""
+    below = [name for place, name in variables.items() if place[: len(path)] == path]
+    return f"{', '.join(below)}: " if below and detail["type"] == "extra_forbidden" else ""
 
 
 def describe(detail: Any) -> list[str]:

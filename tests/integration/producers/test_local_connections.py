@@ -96,6 +96,7 @@ def test_a_table_that_is_missing_at_record_is_named(world: World) -> None:
         with world.engine.begin() as connection:
             connection.exec_driver_sql("DROP TABLE reconciler_outbox")
             connection.exec_driver_sql("DROP TABLE reconciler_outbox_identity")
+        with world.engine.begin() as connection:
             tx.record(connection)
 
 

@@ -139,6 +139,18 @@ def test_a_connection_to_another_database_is_refused(new_database_url: Callable[
         other.close()
 
 
+def test_a_connection_to_a_database_without_an_outbox_is_refused(new_database_url: Callable[[], str]) -> None:
+    world, other = World(new_database_url()), sa.create_engine(new_database_url())
+    try:
+        with pytest.raises(UnsafeConnection, match="another database"), world.producer().transaction(message()) as tx:
+            with other.begin() as connection:
+                tx.record(connection)
+        assert world.halves.ended == [(tx.unique_key, Outcome.ROLLBACK)]
+    finally:
+        world.close()
+        other.dispose()
+
+
 def test_a_swallowed_refusal_still_rolls_the_message_back(new_database_url: Callable[[], str]) -> None:
     world, other = World(new_database_url()), World(new_database_url())
     try:

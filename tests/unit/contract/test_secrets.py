@@ -160,8 +160,9 @@ def test_file_that_is_no_secret_is_told_without_its_content(tmp_path: Path) -> N
             read_secret_file(tmp_path / name)
     with pytest.raises(InvalidValue, match="No such file"):
         secret_from_file(tmp_path / "none")
-    (tmp_path / "secret").write_text(f" {MARK}\n")
-    assert secret_from_file(tmp_path / "secret").reveal() == MARK
+    for encoding in ("utf-8", "utf-8-sig"):
+        (tmp_path / "secret").write_text(f" {MARK}\n", encoding=encoding)
+        assert secret_from_file(tmp_path / "secret").reveal() == MARK
 
 
 def test_signature_of_either_secret_is_taken_while_they_change_and_the_first_one_signs() -> None:

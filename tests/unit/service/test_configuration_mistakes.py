@@ -80,6 +80,7 @@ IN_THE_ENVIRONMENT: list[tuple[str, str, str]] = [
     ),
     ("RECONCILER_ROUNDS__INTERVAL_SECONDS", "5s", "rounds.interval_seconds = '5s': Input should be a valid number"),
     ("RECONCILER_ROUNDS_INTERVAL_SECONDS", "5", "rounds_interval_seconds: unknown setting; remove it or correct"),
+    ("RECONCILER_LEGER__URL", "sqlite://", "RECONCILER_LEGER__URL: leger: unknown setting; remove it or correct"),
     ("RECONCILER_REPAIRS__ENABLED", "maybe", "repairs.enabled = 'maybe': Input should be a valid boolean"),
     (
         "RECONCILER_REDIS__URL_FILE",
