@@ -15,6 +15,7 @@ from reconciler.clock import utc_text
 from reconciler.commands.diagnosis import without_remedy
 from reconciler.commands.operator_actions import recorded
 from reconciler.commands.renamed_groups import LEASE_SECONDS, OnlyRename, only_rename, renames
+from reconciler.contract.kept_facts import RENAME, RENAME_UNDONE
 from reconciler.contract.row_rules import GROUP_RENAME
 from reconciler.contract.secret import Secret
 from reconciler.contract.subscription import Subscription
@@ -36,6 +37,7 @@ from reconciler.wiring.group_rename import (
     sections_of,
 )
 from reconciler.wiring.rights import lacks_right
+from reconciler.words import said
 
 _NEEDS = (
     "name each inbox by --url with a login that has SELECT and INSERT on reconciler_inbox: the owner's, or one that "
@@ -377,12 +379,17 @@ class _Renaming:
         the old name could send what people have closed.
         """
         old, new, preview = self.wanted.old, self.wanted.new, self.preview
-        with (
-            self._told_how_far(),
-            recorded(
-                self.connections, GROUP_RENAME, by=self.wanted.by, group=old, detail=f"{old} becomes {new}"
-            ) as outcome,
-        ):
+        fact, undone = RENAME(old=old, new=new), RENAME_UNDONE(old=old, new=new)
+        act = recorded(
+            self.connections,
+            GROUP_RENAME,
+            by=self.wanted.by,
+            group=old,
+            detail=said(fact),
+            fact=fact,
+            undone=undone,
+        )
+        with self._told_how_far(), act as outcome:
             made = self.group.make_group()
             for queue in preview.moved:
                 self.only.keep()

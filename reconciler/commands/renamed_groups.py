@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 
-from reconciler.commands.operator_actions import ENDED_BY
 from reconciler.contract.facts import Code, Fact, Field
+from reconciler.contract.kept_facts import RENAME_UNDONE
 from reconciler.contract.row_rules import GROUP_RENAME
 from reconciler.errors import ChangedMeanwhile, DatabaseAway, ReconcilerError
 from reconciler.policy.ports import KeyedRequest, KeyUse, LedgerFilter, OperatorAction, all_rows
@@ -89,7 +89,8 @@ class Renames:
 
 def _names(act: OperatorAction) -> tuple[str, str]:
     """Old and new."""
-    return act.intent.group or "", act.intent.detail.rpartition(" becomes ")[2]
+    known = {} if act.fact is None else act.fact.fields
+    return str(known.get("old", act.intent.group or "")), str(known.get("new", ""))
 
 
 def renames(connections: Connections) -> Renames:
@@ -99,7 +100,7 @@ def renames(connections: Connections) -> Renames:
     every = sorted(all_rows(listing, limit=RENAMES_MAX), key=lambda act: act.started_at_ms)
     newest = {act.intent.group: act for act in every if act.intent.group is not None}
     # One that an error has ended gave back what it had changed.
-    took = [act for act in every if not (act.result or "").startswith(ENDED_BY)]
+    took = [act for act in every if act.fact is None or act.fact.code is not RENAME_UNDONE]
     configured = {one.group for one in settings.subscriptions}
     return Renames(
         retired=frozenset(newest.keys() - configured),

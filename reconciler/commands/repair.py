@@ -222,8 +222,9 @@ def repair_key(
 
     Raises DatabaseAway, RedisAway.
     """
-    about = {"topic": subscription.topic, "group": subscription.group}
-    with recorded(connections, "repair", by=by, **about, unique_key=unique_key, detail=detail) as outcome:
+    topic, group = subscription.topic, subscription.group
+    act = recorded(connections, "repair", by=by, topic=topic, group=group, unique_key=unique_key, detail=detail)
+    with act as outcome:
         try:
             if is_changed:
                 raise _changed(connections, subscription, unique_key)
@@ -231,7 +232,13 @@ def repair_key(
         except ChangedMeanwhile as error:
             verdict = str(error.now.get("verdict", ""))
             line = RepairLine(
-                **about, unique_key=unique_key, verdict=verdict, outcome=CHANGED, rung="", reason=str(error)
+                topic=topic,
+                group=group,
+                unique_key=unique_key,
+                verdict=verdict,
+                outcome=CHANGED,
+                rung="",
+                reason=str(error),
             )
         outcome.result = line.summary
     return line

@@ -13,8 +13,6 @@ STATE_RANK = {CandidateState.OPEN: 0, CandidateState.QUARANTINED: 1, CandidateSt
 #: Repairs in these states are never claimed again.
 FINISHED_REPAIRS = frozenset({RepairState.DONE, RepairState.FAILED})
 
-#: The answer of a repair that a person dismissed begins so: retention keeps it.
-DISMISSED_BY = "dismissed by "
 #: The command of an act that gave a group another name: retention keeps it.
 GROUP_RENAME = "group rename"
 

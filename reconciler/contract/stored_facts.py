@@ -6,12 +6,14 @@ with: 0.2.0 writes another one over it, and leaves what lies beside it. A code o
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeGuard
 from zlib import crc32
 
-from reconciler.contract import reasons
+from reconciler.contract import kept_facts, reasons
+from reconciler.contract.earlier_words import tells_double_effect
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.reasons import AS_WRITTEN, DOUBLE_EFFECT
 
@@ -20,9 +22,6 @@ FACTS = "facts"
 REASON = "reason"
 #: Characters of a text that are kept.
 TEXT_CHARACTERS_MAX = 400
-#: How 0.2.0, which stores no codes, begins the reason of a double effect. Until the release that refuses a ledger with
-#: rows of 0.2.0.
-_DOUBLE_EFFECT_OF_0_2_0 = "several inboxes of the group have this key: a double effect"
 _OF_TEXT = "crc32"
 
 
@@ -33,7 +32,7 @@ def _codes(module: ModuleType) -> Iterator[Code]:
 
 
 #: Name -> code, of those that are stored.
-CODES: Mapping[str, Code] = {code.name: code for code in _codes(reasons)}
+CODES: Mapping[str, Code] = {code.name: code for module in (reasons, kept_facts) for code in _codes(module)}
 
 
 def with_texts(
@@ -45,10 +44,29 @@ def with_texts(
     for name, value in values.items():
         if isinstance(value, Fact):
             found[name] = text = english(value)[:characters_max]
-            facts[name] = {**_bounded(value.as_dict()), _OF_TEXT: _sum(text)}
+            facts[name] = _stored_with(text, value)
         else:
             found[name] = with_texts(value, english) if isinstance(value, Mapping) else value
     return found | ({FACTS: facts} if facts else {})
+
+
+def column_of(fact: Fact, text: str) -> str:
+    """The value of a column beside that of the text."""
+    return json.dumps(_stored_with(text, fact), separators=(",", ":"))
+
+
+def fact_of_column(value: object, text: str) -> Fact | None:
+    """The fact of such a column; None: it is no fact of this text, or this release does not know it."""
+    try:
+        stored = json.loads(value) if isinstance(value, str) else None
+    except (ValueError, RecursionError):
+        return None
+    return fact_of(stored) if _is_of(stored, text) else None
+
+
+def begins_column(code: Code) -> str:
+    """How a column with a fact of the code begins."""
+    return json.dumps({"code": code.name}, separators=(",", ":")).removesuffix("}") + ","
 
 
 def fact_in(values: Mapping[str, object], name: str) -> Fact | None:
@@ -67,7 +85,7 @@ def is_double_effect(evidence: Mapping[str, object]) -> bool:
     """Whether a verdict was given for effects in several inboxes."""
     stored = _stored(evidence, REASON)
     if stored is None:
-        return str(evidence.get(REASON)).startswith(_DOUBLE_EFFECT_OF_0_2_0)
+        return tells_double_effect(str(evidence.get(REASON)))
     return stored.get("code") == DOUBLE_EFFECT.name
 
 
@@ -96,8 +114,15 @@ def _value(kind: Field | None, plain: Any) -> Any:
 def _stored(values: Mapping[str, object], name: str) -> Mapping[str, object] | None:
     facts, text = values.get(FACTS), values.get(name)
     stored = facts.get(name) if isinstance(facts, Mapping) else None
-    is_of_it = isinstance(stored, Mapping) and isinstance(text, str) and stored.get(_OF_TEXT) == _sum(text)
-    return stored if is_of_it else None
+    return stored if isinstance(text, str) and _is_of(stored, text) else None
+
+
+def _stored_with(text: str, fact: Fact) -> dict[str, object]:
+    return {**_bounded(fact.as_dict()), _OF_TEXT: _sum(text)}
+
+
+def _is_of(stored: object, text: str) -> TypeGuard[Mapping[str, object]]:
+    return isinstance(stored, Mapping) and stored.get(_OF_TEXT) == _sum(text)
 
 
 def _sum(text: str) -> int:

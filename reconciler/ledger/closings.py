@@ -11,14 +11,13 @@ from collections.abc import Callable, Sequence
 
 import sqlalchemy as sa
 
-from reconciler.contract.row_rules import bounded_text
 from reconciler.contract.subscription import Shard
 from reconciler.contract.tables import EVERY_GROUP, RepairState, Rung
 from reconciler.ledger.candidates import CANDIDATE_COLUMNS, SqlCandidates, candidate_of
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.repairs import new_row
 from reconciler.policy.ports import Candidate, Closing, Repair
-from reconciler.sql.repair_claims import REPAIR_COLUMNS, repair_of
+from reconciler.sql.repair_claims import repair_of
 from reconciler.sql.tables import candidate, repair
 
 
@@ -53,7 +52,8 @@ class SqlClosings:
         """The first one by scope."""
         ours = _of_key(closing, repair) & repair.c.scope.in_(sorted(closing.scopes)) & self._is_claimed()
         with self._database.reading() as connection:
-            row = connection.execute(sa.select(*REPAIR_COLUMNS).where(ours).order_by(repair.c.scope)).first()
+            columns = self._database.answers.columns(connection)
+            row = connection.execute(sa.select(*columns).where(ours).order_by(repair.c.scope)).first()
         return None if row is None else repair_of(row)
 
     def _is_claimed(self) -> sa.ColumnElement[bool]:
@@ -86,7 +86,8 @@ class SqlClosings:
 
     def _end_dismissal(self, connection: sa.Connection, closing: Closing, row: Repair) -> None:
         this_row = _of_key(closing, repair) & (repair.c.scope == row.scope)
-        failed = {"state": RepairState.FAILED.value, "answer": bounded_text(closing.answer), "done_at_ms": None}
+        answer = self._database.answers.written(connection, closing.answer)
+        failed = {"state": RepairState.FAILED.value, "done_at_ms": None, **answer}
         is_new = row.is_made_by_dismissal
         connection.execute(
             sa.delete(repair).where(this_row) if is_new else sa.update(repair).where(this_row).values(failed)
@@ -98,18 +99,16 @@ class SqlClosings:
         return [candidate_of(row) for row in rows]
 
     def _locked_repairs(self, connection: sa.Connection, closing: Closing) -> Sequence[Repair]:
-        query = sa.select(*REPAIR_COLUMNS).where(_of_key(closing, repair)).order_by(repair.c.scope)
+        columns = self._database.answers.columns(connection)
+        query = sa.select(*columns).where(_of_key(closing, repair)).order_by(repair.c.scope)
         rows = connection.execute(query.with_for_update())
         return [repair_of(row) for row in rows]
 
     def _insert_missing(self, connection: sa.Connection, closing: Closing) -> None:
         """Rows that are DONE before they begin. One that another process has opened meanwhile stays, and is ended."""
         known = {row.scope for row in closing.repairs}
-        done = {
-            "state": RepairState.DONE.value,
-            "answer": bounded_text(closing.answer),
-            "done_at_ms": self._database.now(),
-        }
+        answer = self._database.answers.written(connection, closing.answer)
+        done = {"state": RepairState.DONE.value, "done_at_ms": self._database.now(), **answer}
         rows = [
             new_row(
                 self._database,
@@ -129,7 +128,7 @@ class SqlClosings:
             raise _Changed
         values = {
             "state": RepairState.DONE.value,
-            "answer": bounded_text(closing.answer),
+            **self._database.answers.written(connection, closing.answer),
             "message": None,
             "token": None,
             "lease_until_ms": None,

@@ -10,18 +10,26 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from reconciler.clock import Clock, SystemClock
+from reconciler.contract.facts import Fact
 from reconciler.contract.row_rules import aged_by_ms
+from reconciler.errors import InvariantViolation
+from reconciler.ledger.repair_answers import RepairAnswers
 from reconciler.sql.engines import asked_once, now_ms, reading, writing
 
 #: Rows a statement: SQLite allows 32 766 parameters, a candidate row has 14.
 ROWS_A_STATEMENT = 500
 
 
+def no_english(fact: Fact) -> str:
+    """Of a ledger that was opened to be read, or for tables without facts. Raises InvariantViolation."""
+    raise InvariantViolation(f"{fact.code.name}: this ledger was opened without the words for facts")
+
+
 class LedgerDatabase:
     """One engine and its clock. Shared by threads: the engine's pool gives each transaction a connection.
 
     `now` makes the SQL expression of database time for a dialect; the simulator puts its own clock there. `clock` is
-    the host's.
+    the host's. `english` says a fact for releases that read texts alone.
     """
 
     def __init__(
@@ -30,10 +38,14 @@ class LedgerDatabase:
         *,
         now: Callable[[str], sa.ColumnElement[int]] = now_ms,
         clock: Clock | None = None,
+        english: Callable[[Fact], str] = no_english,
     ) -> None:
         self.engine = engine
         self._now = now
         self.clock = clock or SystemClock()
+        self.english = english
+        #: One for all: what it knows of the table is asked, and told, once.
+        self.answers = RepairAnswers(english)
 
     @contextmanager
     def writing(self) -> Iterator[sa.Connection]:

@@ -11,6 +11,9 @@ from reconciler.sql.tables import column_names
 
 _log = logging.getLogger(__name__)
 
+#: What brings a ledger up to date.
+UPGRADE_LEDGER = "reconciler db upgrade ledger"
+
 
 class NewerColumn:
     """Whether the table has the column. Once it has, it stays. Thread-safe: two threads may ask at once, and learn the
@@ -33,10 +36,15 @@ class NewerColumn:
             found = self._column.name in names
             if not found and self._is_there is None:
                 _log.warning(
-                    "column_missing: %s has no column %s: %s: reconciler db upgrade ledger",
+                    "column_missing: %s has no column %s: %s: %s",
                     table,
                     self._column.name,
                     self._without,
+                    UPGRADE_LEDGER,
                 )
             self._is_there = found
         return self._is_there
+
+    def read(self, connection: sa.Connection) -> sa.ColumnElement[Any]:
+        """The column, or NULL under its name."""
+        return self._column if self.is_there(connection) else sa.null().label(self._column.name)

@@ -7,14 +7,20 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from reconciler.contract.facts import Fact
 from reconciler.contract.row_rules import NAME_CHARACTERS, bounded_text
 from reconciler.contract.row_values import RowReader
+from reconciler.contract.stored_facts import column_of, fact_of_column
 from reconciler.contract.tables import OPERATOR_ACTION
+from reconciler.errors import ConfigurationError
 from reconciler.ledger.database import LedgerDatabase
+from reconciler.ledger.newer_column import UPGRADE_LEDGER, NewerColumn
 from reconciler.policy.ports import Intent, OperatorAction
 from reconciler.sql.tables import operator_action
 
 _ROWS = RowReader(OPERATOR_ACTION)
+_FACT = operator_action.c.fact
+_LEAST = tuple(column for column in operator_action.c if column is not _FACT)
 
 
 class SqlOperatorActions:
@@ -22,11 +28,19 @@ class SqlOperatorActions:
 
     def __init__(self, database: LedgerDatabase) -> None:
         self._database = database
+        self._facts = NewerColumn(_FACT, without="a group cannot be renamed")
 
-    def begin(self, environment: str, intent: Intent) -> str:
+    def columns(self, connection: sa.Connection) -> tuple[sa.ColumnElement[Any], ...]:
+        """Of a row for action_of()."""
+        return (*_LEAST, self._facts.read(connection))
+
+    def begin(self, environment: str, intent: Intent, *, fact: Fact | None = None) -> str:
         """The row, without an end."""
         action_id = secrets.token_hex(16)
         with self._database.writing() as connection:
+            kept = _kept(fact)
+            if kept and not self._facts.is_there(connection):
+                raise ConfigurationError(f"{intent.command}: the ledger is an older release's: {UPGRADE_LEDGER}")
             connection.execute(
                 sa.insert(operator_action).values(
                     action_id=action_id,
@@ -38,18 +52,24 @@ class SqlOperatorActions:
                     unique_key=intent.unique_key,
                     detail=bounded_text(intent.detail),
                     started_at_ms=self._database.now(),
+                    **kept,
                 )
             )
         return action_id
 
-    def end(self, action_id: str, result: str) -> None:
+    def end(self, action_id: str, result: str, *, fact: Fact | None = None) -> None:
         """Its end."""
         with self._database.writing() as connection:
             connection.execute(
                 sa.update(operator_action)
                 .where(operator_action.c.action_id == action_id)
-                .values(ended_at_ms=self._database.now(), result=bounded_text(result))
+                .values(ended_at_ms=self._database.now(), result=bounded_text(result), **_kept(fact))
             )
+
+
+def _kept(fact: Fact | None) -> dict[str, str]:
+    """No text of another release takes the place of one of these: the fact stands alone."""
+    return {} if fact is None else {_FACT.name: column_of(fact, "")}
 
 
 def action_of(row: sa.Row[Any]) -> OperatorAction:
@@ -69,4 +89,5 @@ def action_of(row: sa.Row[Any]) -> OperatorAction:
         started_at_ms=values["started_at_ms"],
         ended_at_ms=values["ended_at_ms"],
         result=values["result"],
+        fact=fact_of_column(values["fact"], ""),
     )

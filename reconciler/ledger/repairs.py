@@ -12,14 +12,15 @@ import sqlalchemy as sa
 
 from reconciler.contract.announcement import SignatureSecret
 from reconciler.contract.defaults import CLAIM_LEASE_SECONDS, SKEW_MARGIN_SECONDS
+from reconciler.contract.facts import Fact
 from reconciler.contract.hand_over import encode_hand_over
-from reconciler.contract.row_rules import bounded_text, wait_ms
+from reconciler.contract.row_rules import wait_ms
 from reconciler.contract.tables import EVERY_GROUP, RepairState, Rung
 from reconciler.ledger.database import ROWS_A_STATEMENT, LedgerDatabase, chunks
 from reconciler.policy.evidence import StoredMessage
 from reconciler.policy.ports import Repair
 from reconciler.sql.key_probes import probe
-from reconciler.sql.repair_claims import REPAIR_COLUMNS, RepairClaims, repair_of
+from reconciler.sql.repair_claims import RepairClaims, repair_of
 from reconciler.sql.tables import repair as repair_table
 
 
@@ -69,10 +70,9 @@ class SqlRepairs(RepairClaims):
         found: dict[str, list[Repair]] = {}
         if not unique_keys:
             return found
-        query = sa.select(*REPAIR_COLUMNS).where(
-            repair_table.c.environment == environment, repair_table.c.topic == topic
-        )
+        of_topic = (repair_table.c.environment == environment) & (repair_table.c.topic == topic)
         with self._database.reading() as connection:
+            query = sa.select(*self._columns(connection)).where(of_topic)
             for chunk in chunks(sorted(set(unique_keys)), ROWS_A_STATEMENT):
                 for row in probe(connection, query, repair_table.c.unique_key, chunk):
                     found.setdefault(row.unique_key, []).append(repair_of(row))
@@ -97,15 +97,17 @@ class SqlRepairs(RepairClaims):
             as_read = (c.state == RepairState.FAILED.value) & (c.attempts == repair.attempts) & sent_as_read
         return self._update(repair, as_read, values) is not None
 
-    def dismiss(self, repair: Repair, *, answer: str) -> bool:
+    def dismiss(self, repair: Repair, *, answer: Fact | str) -> bool:
         """FAILED becomes DONE."""
-        values = {
-            "state": RepairState.DONE.value,
-            "answer": bounded_text(answer),
-            "message": None,
-            "done_at_ms": self._database.now(),
-        }
-        return self._update(repair, repair_table.c.state == RepairState.FAILED.value, values) is not None
+        values = {"state": RepairState.DONE.value, "message": None, "done_at_ms": self._database.now()}
+        is_failed = repair_table.c.state == RepairState.FAILED.value
+        return self._update(repair, is_failed, values, answer=answer) is not None
+
+    def _columns(self, connection: sa.Connection) -> Sequence[sa.ColumnElement[Any]]:
+        return self._database.answers.columns(connection)
+
+    def _answered(self, connection: sa.Connection, answer: Fact | str) -> Mapping[str, str | None]:
+        return self._database.answers.written(connection, answer)
 
 
 class SqlHandOvers:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -16,7 +17,7 @@ from reconciler.ledger.candidates import CANDIDATE_COLUMNS, candidate_of
 from reconciler.ledger.counts import repair_counts, verdict_counts
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.floors import SqlFloors
-from reconciler.ledger.operator_actions import action_of
+from reconciler.ledger.operator_actions import SqlOperatorActions, action_of
 from reconciler.ledger.outages import outage_of
 from reconciler.ledger.paging import Walk, done_by, equal, within
 from reconciler.ledger.rounds import newest_of_shards, round_of, rounds_of
@@ -42,7 +43,7 @@ from reconciler.policy.ports import (
     VerdictCount,
 )
 from reconciler.sql.engines import is_whole_number
-from reconciler.sql.repair_claims import REPAIR_COLUMNS, repair_of
+from reconciler.sql.repair_claims import repair_of
 from reconciler.sql.rights import is_refused
 from reconciler.sql.tables import (
     candidate,
@@ -66,9 +67,17 @@ _HOLDS = RowReader(HOLD, otherwise={"kind": HoldKind.HOLD})
 class SqlReports:
     """Reads in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
 
-    def __init__(self, database: LedgerDatabase, floors: SqlFloors, *, counted_max: int = COUNTED_MAX) -> None:
+    def __init__(
+        self,
+        database: LedgerDatabase,
+        floors: SqlFloors,
+        actions: SqlOperatorActions,
+        *,
+        counted_max: int = COUNTED_MAX,
+    ) -> None:
         self._database = database
         self._floors = floors
+        self._actions = actions
         self._counted_max = counted_max
 
     def candidates(
@@ -102,13 +111,13 @@ class SqlReports:
         """By created_at_ms."""
         c = repair.c
         walk = Walk(
-            query=sa.select(*REPAIR_COLUMNS),
+            query=sa.select(),
             order=(c.created_at_ms, c.topic, c.scope, c.unique_key),
             indexed=[*within(c.environment, environment, c.created_at_ms, only), *equal({c.state: only.repair_state})],
             sifted=equal({c.topic: only.topic, c.scope: only.scope, c.rung: only.rung}),
             keys=_keys(c.unique_key, only),
         )
-        return self._page(walk, repair_of, limit, after)
+        return self._page(walk, repair_of, limit, after, columns=self._database.answers.columns)
 
     def rounds(
         self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
@@ -154,14 +163,14 @@ class SqlReports:
         """By started_at_ms."""
         c = operator_action.c
         walk = Walk(
-            query=sa.select(operator_action),
+            query=sa.select(),
             order=(c.started_at_ms, c.action_id),
             indexed=within(c.environment, environment, c.started_at_ms, only),
             sifted=equal({c.topic: only.topic, c.consumer_group: only.group, c.command: only.command})
             + done_by(c.by, only.by),
             keys=_keys(c.unique_key, only),
         )
-        return self._page(walk, action_of, limit, after)
+        return self._page(walk, action_of, limit, after, columns=self._actions.columns)
 
     def refused_of(
         self, environment: str, queue: AnnouncementQueue, *, from_offset: int, limit: int
@@ -202,7 +211,7 @@ class SqlReports:
             repairs = [
                 repair_of(row)
                 for row in connection.execute(
-                    sa.select(*REPAIR_COLUMNS)
+                    sa.select(*self._database.answers.columns(connection))
                     .where(r.environment == environment, r.unique_key == unique_key)
                     .order_by(r.topic, r.scope)
                 )
@@ -222,7 +231,7 @@ class SqlReports:
                 for stored in (round_of(row),)
                 if stored is not None
             ]
-            done_by_hand = sa.select(operator_action).where(
+            done_by_hand = sa.select(*self._actions.columns(connection)).where(
                 operator_action.c.environment == environment, operator_action.c.unique_key == unique_key
             )
             actions = [action_of(row) for row in connection.execute(done_by_hand.order_by(*_in_time(operator_action)))]
@@ -285,8 +294,18 @@ class SqlReports:
         with self._database.reading() as connection:
             return connection.execute(query).all()
 
-    def _page(self, walk: Walk, value_of: Callable[[sa.Row[Any]], T], limit: int, after: Position | None) -> Page[T]:
+    def _page(
+        self,
+        walk: Walk,
+        value_of: Callable[[sa.Row[Any]], T],
+        limit: int,
+        after: Position | None,
+        *,
+        columns: Callable[[sa.Connection], Iterable[sa.ColumnElement[Any]]] = lambda _: (),
+    ) -> Page[T]:
+        """`columns`: of the rows, besides those of the walk."""
         with self._database.reading() as connection:
+            walk = replace(walk, query=walk.query.add_columns(*columns(connection)))
             rows, end = walk.page(connection, limit=limit, after=after)
         return Page(rows=[value_of(row) for row in rows], end=end)
 

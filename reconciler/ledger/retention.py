@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 from sqlalchemy.sql.selectable import NamedFromClause
 
-from reconciler.contract.row_rules import DISMISSED_BY, GROUP_RENAME
+from reconciler.contract.row_rules import GROUP_RENAME
 from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.verdicts import QUARANTINING
 from reconciler.ledger.database import LedgerDatabase
@@ -91,11 +91,11 @@ class SqlRetention:
         """One bounded pass over all tables. A crash in the middle leaves the rest for the next."""
         with self._database.reading() as connection:
             age_ms = self._database.read_age_ms(connection)
+            was_dismissed = self._database.answers.was_dismissed(connection)
         before = age_ms - self._keep_ms
         c, r = candidate.c, repair.c
-        # Only a dismissal settles a verdict of the quarantine. An answer may be NULL, and NOT NULL is no answer.
+        # Only a dismissal settles a verdict of the quarantine.
         is_dismissed = c.verdict.in_(sorted(QUARANTINING))
-        was_dismissed = sa.func.coalesce(r.answer, "").startswith(DISMISSED_BY)
         newer = round_row.alias("newer")
         # Rounds of an epoch that Redis has lost are not read any more once a later epoch has rounds.
         is_followed = _exists(

@@ -9,11 +9,12 @@ import sqlalchemy as sa
 from reconciler.clock import Clock
 from reconciler.contract.announcement import SignatureSecret
 from reconciler.contract.defaults import CLAIM_LEASE_SECONDS
+from reconciler.contract.facts import Fact
 from reconciler.ledger.activity import SqlActivities
 from reconciler.ledger.announcement_ledger import SqlAnnouncementLedger
 from reconciler.ledger.candidates import SqlCandidates
 from reconciler.ledger.closings import SqlClosings
-from reconciler.ledger.database import LedgerDatabase
+from reconciler.ledger.database import LedgerDatabase, no_english
 from reconciler.ledger.environment_uses import SqlEnvironmentUses
 from reconciler.ledger.floors import SqlFloors
 from reconciler.ledger.holds import SqlHolds
@@ -36,7 +37,7 @@ class SqlLedger:
 
     Shared by threads. `now` is for the simulator: it makes the SQL expression of database time for a dialect.
     `signature_secret` signs the messages of hand-overs. `claim_lease_seconds` is how long a claim on a repair is.
-    `clock` is the host's.
+    `clock` is the host's. `english` says the facts that it keeps, for releases that read texts alone.
     """
 
     def __init__(
@@ -47,8 +48,9 @@ class SqlLedger:
         signature_secret: SignatureSecret | None = None,
         claim_lease_seconds: float = CLAIM_LEASE_SECONDS,
         clock: Clock | None = None,
+        english: Callable[[Fact], str] = no_english,
     ) -> None:
-        self.database = LedgerDatabase(engine, now=now, clock=clock)
+        self.database = LedgerDatabase(engine, now=now, clock=clock, english=english)
         self.candidates = SqlCandidates(self.database)
         self.repairs = SqlRepairs(self.database, signature_secret=signature_secret, lease_seconds=claim_lease_seconds)
         self.hand_overs = SqlHandOvers(self.database, self.repairs)
@@ -66,5 +68,5 @@ class SqlLedger:
         self.jobs = SqlJobs(self.database)
         self.idempotency_keys = SqlIdempotencyKeys(self.database)
         self.notices = SqlNotices(self.database)
-        self.reports = SqlReports(self.database, floors)
+        self.reports = SqlReports(self.database, floors, self.actions)
         self.activities = SqlActivities(self.database)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from reconciler.clock import utc_text
 from reconciler.contract.facts import Fact
-from reconciler.contract.row_rules import DISMISSED_BY, FINISHED_REPAIRS, bounded_text
+from reconciler.contract.kept_facts import DISMISSAL_TAKEN_BACK, REPAIR_DISMISSED
+from reconciler.contract.row_rules import FINISHED_REPAIRS, bounded_text
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState
 from reconciler.contract.verdicts import LOSSES, VERDICTS_ON_THE_ROW, Undecided, Verdict
@@ -136,7 +137,7 @@ class Dismissals:
             repairs=seen.repairs,
             verdicts={rows[name].subscription: _before_dismissal(rows[name], by=by, reason=reason) for name in wanted},
             scopes=frozenset((EVERY_GROUP, *wanted)),
-            answer=f"the dismissal was taken back by {by}: {reason}",
+            answer=DISMISSAL_TAKEN_BACK(by=by, reason=bounded_text(reason)),
         )
         is_done = self._closings.take_back(closing)
         return outcomes if is_done else outcomes | dict.fromkeys(wanted, CHANGED)
@@ -199,7 +200,7 @@ class Dismissals:
                 if rows[name].state is not CandidateState.SETTLED
             },
             scopes=frozenset(scopes),
-            answer=f"{DISMISSED_BY}{by}: {reason}",
+            answer=REPAIR_DISMISSED(by=by, reason=bounded_text(reason)),
         )
 
     def _may_close_for_all(self, seen: KeyAsSeen, *, is_begun: bool) -> bool:

@@ -20,18 +20,23 @@ import sqlalchemy as sa
 from reconciler.clock import Clock
 from reconciler.contract.announcement import SignatureSecret
 from reconciler.contract.defaults import CLAIM_LEASE_SECONDS
+from reconciler.contract.earlier_words import answer_in
+from reconciler.contract.facts import Fact
 from reconciler.contract.hand_over import HandOverSigner, decode_hand_over
 from reconciler.contract.row_rules import FINISHED_REPAIRS, REPAIR_WAIT_MS_MAX, bounded_text, wait_ms
 from reconciler.contract.row_values import RowReader
+from reconciler.contract.stored_facts import fact_of_column
 from reconciler.contract.tables import REPAIR, RepairState, Rung
+from reconciler.errors import InvariantViolation
 from reconciler.policy.evidence import StoredMessage, TransactionState
 from reconciler.policy.ports import Repair, RepairChange
 from reconciler.sql.engines import asked_once, now_ms, reading, writing
 from reconciler.sql.stranded_leases import StrandedLeases
 from reconciler.sql.tables import repair as repair_table
 
-#: All columns but the message: a body is read for the one row that is handed over.
-REPAIR_COLUMNS = tuple(column for column in repair_table.c if column.name != "message")
+#: All columns but the message, since a body is read for the one row that is handed over, and what a ledger of an older
+#: release lacks.
+REPAIR_COLUMNS = tuple(column for column in repair_table.c if column.name not in ("message", "answer_fact"))
 
 _NAMES = tuple(column.name for column in REPAIR_COLUMNS)
 _ROWS = RowReader(REPAIR, _NAMES, otherwise={"state": RepairState.FAILED, "rung": Rung.END})
@@ -44,8 +49,6 @@ _TOKEN: sa.BindParameter[str] = sa.bindparam("p_token", type_=sa.String())
 _SEEN = ("p_seen_token", "p_seen_until_ms")
 _SEEN_TOKEN: sa.BindParameter[str | None] = sa.bindparam(_SEEN[0], type_=sa.String())
 _SEEN_UNTIL_MS: sa.BindParameter[int | None] = sa.bindparam(_SEEN[1], type_=sa.BigInteger())
-
-_BESIDES_THE_PLACE = tuple(column for column in REPAIR_COLUMNS if column not in set(_PLACE_COLUMNS))
 
 _Place: TypeAlias = tuple[str, str, str, str]
 
@@ -87,7 +90,7 @@ class RepairClaims:
         now = asked_once(self._now(), self._engine.dialect.name)
         is_stranded = self._is_stranded(now)
         rows = (
-            sa.select(*REPAIR_COLUMNS, is_stranded.label("is_stranded"))
+            sa.select(is_stranded.label("is_stranded"))
             .where(
                 repair_table.c.environment == environment,
                 repair_table.c.topic == topic,
@@ -99,8 +102,9 @@ class RepairClaims:
         )
         # Two ranges of the index: as one condition a database would read all that wait between them.
         has_come, is_too_far = self._due(now)
-        due, put_off = rows.where(has_come), rows.where(is_too_far)
         with reading(self._engine) as connection:
+            rows = rows.add_columns(*self._columns(connection))
+            due, put_off = rows.where(has_come), rows.where(is_too_far)
             found = self._page(connection, due, limit=limit)
             return found + self._page(connection, put_off, limit=limit - len(found)) if len(found) < limit else found
 
@@ -172,8 +176,9 @@ class RepairClaims:
             by_shape: dict[_ChangeShape, list[dict[str, Any]]] = {}
             for (repair, change, token), mine in zip(changes, is_mine, strict=True):
                 if mine:
-                    values = _parameters_of_place(repair, token) | _parameters_of_change(change)
-                    by_shape.setdefault(_ChangeShape.of(change), []).append(values)
+                    answer = {} if change.answer is None else self._answered(connection, change.answer)
+                    values = _parameters_of_place(repair, token) | _parameters_of_change(change, answer)
+                    by_shape.setdefault(_ChangeShape.of(change, answer), []).append(values)
             for shape, rows in by_shape.items():
                 connection.execute(shape.update(now), rows)
             mine_only = [repair for (repair, _, _), mine in zip(changes, is_mine, strict=True) if mine]
@@ -231,16 +236,38 @@ class RepairClaims:
         """Rows that these owners work on."""
         return sa.true()
 
-    def _update(self, repair: Repair, condition: sa.ColumnElement[bool], values: Mapping[str, Any]) -> Repair | None:
+    def _columns(self, connection: sa.Connection) -> Sequence[sa.ColumnElement[Any]]:
+        """What a row is read by. A worker decides by no answer."""
+        del connection
+        return REPAIR_COLUMNS
+
+    def _answered(self, connection: sa.Connection, answer: Fact | str) -> Mapping[str, str | None]:
+        """Column -> value of an answer, which is a worker's own words: its login may know a ledger of an older release,
+        and the fact of another text counts for nothing. Raises InvariantViolation for a fact."""
+        del connection
+        if isinstance(answer, Fact):
+            raise InvariantViolation(f"{answer.code.name}: the claims of a replay worker keep no facts")
+        return {"answer": bounded_text(answer)}
+
+    def _update(
+        self,
+        repair: Repair,
+        condition: sa.ColumnElement[bool],
+        values: Mapping[str, Any],
+        *,
+        answer: Fact | str | None = None,
+    ) -> Repair | None:
         with writing(self._engine) as connection:
-            update = sa.update(repair_table).where(_THIS_ROW, condition).values(values)
+            answered = {} if answer is None else self._answered(connection, answer)
+            update = sa.update(repair_table).where(_THIS_ROW, condition).values({**values, **answered})
             if connection.execute(update, _parameters_of_place(repair, None)).rowcount != 1:
                 return None
             return self._read_again(connection, [repair])[_place(repair)]
 
     def _read_again(self, connection: sa.Connection, repairs: Sequence[Repair]) -> dict[_Place, Repair]:
         """The rows, read in the transaction that has just written them."""
-        rows = self._rows_of(connection, repairs, *_BESIDES_THE_PLACE)
+        besides = [column for column in self._columns(connection) if column not in set(_PLACE_COLUMNS)]
+        rows = self._rows_of(connection, repairs, *besides)
         return {_place_of_row(row): repair_of(row) for row in rows}
 
     def _rows_of(
@@ -283,7 +310,7 @@ def _if_owned(row: Repair | None, token: str) -> Repair | None:
 
 
 def repair_of(row: sa.Row[Any]) -> Repair:
-    """The value of a row of reconciler_repair, of REPAIR_COLUMNS in any order.
+    """The value of a row of reconciler_repair, of REPAIR_COLUMNS in any order, and of answer_fact where it was read.
 
     A row with a damaged value is FAILED, and its answer names the damage: what was sent before is unknown, so nothing
     is sent, and a person must look.
@@ -292,7 +319,9 @@ def repair_of(row: sa.Row[Any]) -> Repair:
     values = read.values | {"state": RepairState(read.values["state"]), "rung": Rung(read.values["rung"])}
     if read.damage is not None:
         values |= {"state": RepairState.FAILED, "answer": f"damaged, mend the row: {read.damage}"}
-    return Repair(**values)
+    answer = values["answer"] or ""
+    fact = fact_of_column(getattr(row, "answer_fact", None), answer)
+    return Repair(**values, answer_fact=fact or answer_in(answer))
 
 
 def _place(repair: Repair) -> _Place:
@@ -310,18 +339,19 @@ class _ChangeShape:
     counts_as_attempt: bool
     takes_back_attempt: bool
     has_target: bool
-    has_answer: bool
+    #: Columns of the answer.
+    answers: tuple[str, ...]
     gives_up: bool
     is_done: bool
 
     @classmethod
-    def of(cls, change: RepairChange) -> _ChangeShape:
-        """The shape of a change."""
+    def of(cls, change: RepairChange, answer: Mapping[str, str | None]) -> _ChangeShape:
+        """The shape of a change that has these columns of an answer."""
         return cls(
             counts_as_attempt=change.counts_as_attempt,
             takes_back_attempt=change.takes_back_attempt,
             has_target=change.target is not None,
-            has_answer=change.answer is not None,
+            answers=tuple(answer),
             gives_up=change.releases or change.state in FINISHED_REPAIRS,
             is_done=change.state is RepairState.DONE,
         )
@@ -343,8 +373,7 @@ class _ChangeShape:
         }
         if self.has_target:
             values["target"] = sa.bindparam("p_target")
-        if self.has_answer:
-            values["answer"] = sa.bindparam("p_answer")
+        values |= {name: sa.bindparam(f"p_{name}", type_=columns[name].type) for name in self.answers}
         if self.gives_up:
             values |= {"token": None, "lease_until_ms": None}
         if self.is_done:
@@ -352,8 +381,8 @@ class _ChangeShape:
         return sa.update(repair_table).where(_THIS_ROW, columns.token == _TOKEN).ordered_values(*values.items())
 
 
-def _parameters_of_change(change: RepairChange) -> dict[str, Any]:
-    """Parameters of a change."""
+def _parameters_of_change(change: RepairChange, answer: Mapping[str, str | None]) -> dict[str, Any]:
+    """Parameters of a change, whose answer has these columns."""
     values: dict[str, Any] = {
         "p_state": change.state.value,
         "p_rung": change.rung.value,
@@ -361,9 +390,7 @@ def _parameters_of_change(change: RepairChange) -> dict[str, Any]:
     }
     if change.target is not None:
         values["p_target"] = json.dumps(dict(change.target), separators=(",", ":"))
-    if change.answer is not None:
-        values["p_answer"] = bounded_text(change.answer)
-    return values
+    return values | {f"p_{name}": value for name, value in answer.items()}
 
 
 def _parameters_of_place(repair: Repair, token: str | None) -> dict[str, Any]:

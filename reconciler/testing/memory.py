@@ -5,8 +5,17 @@ Database time is the clock's wall time; every call is one transaction. The Redis
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from reconciler.clock import Clock
-from reconciler.testing.memory_repairs import MemoryCandidates, MemoryClosings, MemoryHandOvers, MemoryRepairs
+from reconciler.contract.facts import Fact
+from reconciler.testing.memory_repairs import (
+    MemoryCandidates,
+    MemoryClosings,
+    MemoryHandOvers,
+    MemoryRepairs,
+    code_name,
+)
 from reconciler.testing.memory_reports import MemoryReports
 from reconciler.testing.memory_rounds import (
     MemoryAnnouncementLedger,
@@ -22,9 +31,12 @@ from reconciler.testing.memory_rounds import (
 class MemoryLedger:
     """ports.Ledger over dictionaries; shared by threads, one lock. What it holds is lost with it."""
 
-    def __init__(self, clock: Clock, *, host_clock: Clock | None = None) -> None:
-        """`clock` is the ledger's; `host_clock` that of those who claim repairs; None: they have none."""
-        self.rows = MemoryLedgerRows(clock, host_clock=host_clock)
+    def __init__(
+        self, clock: Clock, *, host_clock: Clock | None = None, english: Callable[[Fact], str] = code_name
+    ) -> None:
+        """`clock` is the ledger's; `host_clock` that of those who claim repairs; None: they have none. `english` says
+        the facts that are kept."""
+        self.rows = MemoryLedgerRows(clock, host_clock=host_clock, english=english)
         self.candidates = MemoryCandidates(self.rows)
         self.repairs = MemoryRepairs(self.rows)
         self.hand_overs = MemoryHandOvers(self.rows, self.repairs)

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from reconciler.clock import Clock, Standstill
 from reconciler.contract.defaults import CLAIM_LEASE_SECONDS, SKEW_MARGIN_SECONDS
+from reconciler.contract.facts import Fact
 from reconciler.contract.hand_over import decode_hand_over, encode_hand_over
 from reconciler.contract.row_rules import (
     FINISHED_REPAIRS,
@@ -30,18 +31,31 @@ RepairKey = tuple[str, str, str, str]
 _CLAIM_LEASE_MS = wait_ms(CLAIM_LEASE_SECONDS)
 
 
+def code_name(fact: Fact) -> str:
+    """For worlds in which nobody reads a sentence."""
+    return fact.code.name
+
+
 class MemoryRepairRows:
     """The rows of one in-memory ledger; a caller holds its lock while it uses them."""
 
-    def __init__(self, clock: Clock, *, host_clock: Clock | None = None) -> None:
+    def __init__(
+        self, clock: Clock, *, host_clock: Clock | None = None, english: Callable[[Fact], str] = code_name
+    ) -> None:
         self.clock = clock
         self.host_clock = host_clock
+        self.english = english
         self.lock = threading.RLock()
         self.candidates: dict[tuple[Subscription, str], Candidate] = {}
         #: What keeps an UNKNOWN one undecided, and since when.
         self.causes: dict[tuple[Subscription, str], tuple[Undecided, int]] = {}
         self.repairs: dict[RepairKey, Repair] = {}
         self.messages: dict[RepairKey, str] = {}
+
+    def answered(self, row: Repair, answer: Fact | str) -> Repair:
+        """The row with the answer; one in somebody else's words has no fact."""
+        text, fact = (answer, None) if isinstance(answer, str) else (self.english(answer), answer)
+        return replace(row, answer=bounded_text(text), answer_fact=fact)
 
 
 class MemoryCandidates:
@@ -336,9 +350,10 @@ class MemoryRepairs:
             gives_up = change.releases or is_finished
             if change.state is RepairState.DONE:
                 self._rows.messages.pop(_key(repair), None)
+            answered = row if change.answer is None else self._rows.answered(row, change.answer)
             return self._write(
                 replace(
-                    row,
+                    answered,
                     state=change.state,
                     rung=change.rung,
                     token=None if gives_up else token,
@@ -349,7 +364,6 @@ class MemoryRepairs:
                     done_at_ms=now_ms if change.state is RepairState.DONE else row.done_at_ms,
                     next_at_ms=now_ms + wait_ms(change.wait_seconds),
                     target=row.target if change.target is None else dict(change.target),
-                    answer=row.answer if change.answer is None else bounded_text(change.answer),
                 )
             )
 
@@ -393,14 +407,14 @@ class MemoryRepairs:
             self._write(replace(opened, state=RepairState.OPEN, rung=rung, next_at_ms=now_ms))
             return True
 
-    def dismiss(self, repair: Repair, *, answer: str) -> bool:
+    def dismiss(self, repair: Repair, *, answer: Fact | str) -> bool:
         """FAILED becomes DONE."""
         with self._rows.lock:
             row = self._rows.repairs.get(_key(repair))
             if row is None or row.state is not RepairState.FAILED:
                 return False
             now_ms = self._rows.clock.now_ms()
-            self._write(replace(row, state=RepairState.DONE, answer=bounded_text(answer), done_at_ms=now_ms))
+            self._write(replace(self._rows.answered(row, answer), state=RepairState.DONE, done_at_ms=now_ms))
             self._rows.messages.pop(_key(repair), None)
             return True
 
@@ -480,7 +494,7 @@ class MemoryClosings:
                 self._repairs.insert((*place, scope, key), Rung.END if scope == EVERY_GROUP else Rung.HAND_OVER)
                 row = self._rows.repairs[*place, scope, key]
                 if row.state is not RepairState.DONE:
-                    free = replace(row, token=None, lease_until_ms=None, answer=bounded_text(closing.answer))
+                    free = replace(self._rows.answered(row, closing.answer), token=None, lease_until_ms=None)
                     self._rows.repairs[_key(row)] = replace(free, state=RepairState.DONE, done_at_ms=now_ms)
                     self._rows.messages.pop(_key(row), None)
             for owner, verification in closing.verdicts.items():
@@ -499,8 +513,8 @@ class MemoryClosings:
                 if row.scope in closing.scopes and row.is_made_by_dismissal:
                     del self._rows.repairs[_key(row)]
                 elif row.scope in closing.scopes and row.is_dismissed:
-                    again = replace(row, state=RepairState.FAILED, answer=bounded_text(closing.answer), done_at_ms=None)
-                    self._rows.repairs[_key(row)] = again
+                    again = self._rows.answered(row, closing.answer)
+                    self._rows.repairs[_key(row)] = replace(again, state=RepairState.FAILED, done_at_ms=None)
             for owner, verification in closing.verdicts.items():
                 self._candidates.wake_dismissed(owner, [verification])
         return True

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from reconciler.clock import Clock
+from reconciler.contract.facts import Fact
 from reconciler.contract.keyspace import offsets_field
 from reconciler.contract.queue_proof import QueueProof, next_floor
 from reconciler.contract.row_rules import (
@@ -29,7 +30,7 @@ from reconciler.policy.ports import (
     RoundDone,
     StoredRound,
 )
-from reconciler.testing.memory_repairs import MemoryRepairRows
+from reconciler.testing.memory_repairs import MemoryRepairRows, code_name
 
 RoundKey = tuple[Shard, str, int]
 
@@ -37,8 +38,10 @@ RoundKey = tuple[Shard, str, int]
 class MemoryLedgerRows(MemoryRepairRows):
     """All rows of one in-memory ledger."""
 
-    def __init__(self, clock: Clock, *, host_clock: Clock | None = None) -> None:
-        super().__init__(clock, host_clock=host_clock)
+    def __init__(
+        self, clock: Clock, *, host_clock: Clock | None = None, english: Callable[[Fact], str] = code_name
+    ) -> None:
+        super().__init__(clock, host_clock=host_clock, english=english)
         self.rounds: dict[RoundKey, StoredRound] = {}
         #: Since when each subscription answers for messages.
         self.since_ms: dict[Subscription, int] = {}
@@ -270,21 +273,22 @@ class MemoryOperatorActions:
     def __init__(self, rows: MemoryLedgerRows) -> None:
         self._rows = rows
 
-    def begin(self, environment: str, intent: Intent) -> str:
+    def begin(self, environment: str, intent: Intent, *, fact: Fact | None = None) -> str:
         """The row, without an end."""
         kept = replace(intent, by=bounded_text(intent.by, NAME_CHARACTERS), detail=bounded_text(intent.detail))
         with self._rows.lock:
             action_id = f"{len(self._rows.actions):032x}"
             started_at_ms = self._rows.clock.now_ms()
-            action = OperatorAction(action_id=action_id, intent=kept, started_at_ms=started_at_ms)
+            action = OperatorAction(action_id=action_id, intent=kept, started_at_ms=started_at_ms, fact=fact)
             self._rows.actions[action_id] = (environment, action)
         return action_id
 
-    def end(self, action_id: str, result: str) -> None:
+    def end(self, action_id: str, result: str, *, fact: Fact | None = None) -> None:
         """Its end."""
         with self._rows.lock:
             environment, action = self._rows.actions[action_id]
             ended = replace(action, ended_at_ms=self._rows.clock.now_ms(), result=bounded_text(result))
+            ended = replace(ended, fact=fact or action.fact)
             self._rows.actions[action_id] = (environment, ended)
 
 

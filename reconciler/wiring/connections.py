@@ -24,6 +24,7 @@ from reconciler.shards.access import RedisClient, RedisSilences, open_client
 from reconciler.silence import NEVER, PAUSES
 from reconciler.sql.engines import close_engine, database_now_ms, open_engine, reading
 from reconciler.sql.time_outs import missing_time_out
+from reconciler.words import said
 
 #: Redis answers the announcement consumer and the commands within this, or counts as away.
 REDIS_TIMEOUT_SECONDS = 2.0
@@ -115,6 +116,7 @@ class Connections:
                     signature_secret=self.settings.unique_key_topic.signature_key,
                     claim_lease_seconds=self.settings.repairs.claim_lease_seconds,
                     clock=self.clock,
+                    english=said,
                 )
             return self._ledger
 

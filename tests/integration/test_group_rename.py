@@ -276,7 +276,7 @@ def test_a_rename_that_died_in_the_ledger_and_is_run_again_gives_back_what_was_c
     with monkeypatch.context() as patched:
         patched.setattr(SqlCandidates, "rename", dies)
         patched.setattr(group_rename, "_give_back", lambda *_: None)
-        patched.setattr(SqlOperatorActions, "end", lambda *_: None)
+        patched.setattr(SqlOperatorActions, "end", lambda *_, **__: None)
         with suppress(Killed):
             shop.rename(capsys, "--yes")
     assert set(ledger.candidates.of_keys(of(NEW), KEYS)) == {KEYS[0]}
@@ -396,7 +396,7 @@ def test_a_group_that_has_another_name_by_now_or_halfway_gets_no_third_one(
 ) -> None:
     """What people have closed went to the second name: a round of the third one would send it."""
     with monkeypatch.context() as patched:
-        patched.setattr(SqlOperatorActions, "end", lambda *_: None)
+        patched.setattr(SqlOperatorActions, "end", lambda *_, **__: None)
         assert shop.rename(capsys, "--yes")[0] == 0
     halfway = f"the rename of {OLD} to {NEW} has no end: run that again first"
     assert shop.rename(capsys, "--yes", new="receipts")[1]["refused"] == [halfway]
@@ -421,7 +421,7 @@ def test_a_rename_that_dies_leaves_offsets_by_which_the_new_name_repeats_nothing
 
     with monkeypatch.context() as patched:
         patched.setattr(RenamedRows, "copy", dies)
-        patched.setattr(SqlOperatorActions, "end", lambda *_: None)
+        patched.setattr(SqlOperatorActions, "end", lambda *_, **__: None)
         with suppress(Killed):
             shop.rename(capsys, "--yes")
     assert (shop.rows(NEW), shop.offset(NEW)) == ([0, 0], 3)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from reconciler.contract.facts import Fact
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intent:
@@ -31,15 +33,18 @@ class OperatorAction:
     ended_at_ms: int | None = None
     #: What was done, or the error.
     result: str | None = None
+    #: What later commands decide by: that of its end, else of its beginning. None: they do not, or a newer release's.
+    fact: Fact | None = None
 
 
 class OperatorActions(Protocol):
     """The book of what is done by hand. Raises DatabaseAway: what cannot be written down is not done."""
 
-    def begin(self, environment: str, intent: Intent) -> str:
-        """Writes the row before the act and returns its id. After a crash in the act the row has no end."""
+    def begin(self, environment: str, intent: Intent, *, fact: Fact | None = None) -> str:
+        """Writes the row before the act and returns its id. After a crash in the act the row has no end. Raises
+        ConfigurationError for a fact where the ledger is an older release's."""
         ...
 
-    def end(self, action_id: str, result: str) -> None:
-        """Adds the result."""
+    def end(self, action_id: str, result: str, *, fact: Fact | None = None) -> None:
+        """Adds the result. A fact takes the place of that of the beginning."""
         ...

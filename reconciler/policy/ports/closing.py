@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from reconciler.contract.facts import Fact
 from reconciler.contract.row_rules import FINISHED_REPAIRS
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, RepairState
@@ -56,7 +57,7 @@ class Closing:
     #: Scopes whose repair is DONE afterwards. One without a row gets it: nobody opens a repair of that scope later.
     scopes: frozenset[str] = frozenset()
     #: Of the repairs that are closed.
-    answer: str
+    answer: Fact
 
     def still_holds(self, candidates: Sequence[Candidate], repairs: Sequence[Repair]) -> bool:
         """Whether these rows, read under a lock, are what the person saw."""

@@ -8,7 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from reconciler.contract.row_rules import DISMISSED_BY
+from reconciler.contract.facts import Fact
+from reconciler.contract.kept_facts import REPAIR_DISMISSED
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import QUARANTINING, Undecided, Verdict
@@ -196,11 +197,14 @@ class Repair:
     done_at_ms: int | None
     #: Time of the first send; never changed. May be None for rows first sent by a release before v0002.
     first_sent_at_ms: int | None = None
+    #: What the answer says. None: somebody else's text, or a newer release's.
+    answer_fact: Fact | None = None
 
     @property
     def is_dismissed(self) -> bool:
         """True: closed by a person."""
-        return self.state is RepairState.DONE and (self.answer or "").startswith(DISMISSED_BY)
+        fact = self.answer_fact
+        return self.state is RepairState.DONE and fact is not None and fact.code is REPAIR_DISMISSED
 
     @property
     def is_made_by_dismissal(self) -> bool:
@@ -226,8 +230,8 @@ class RepairChange:
     takes_back_attempt: bool = False
     #: None keeps what is written.
     target: Mapping[str, object] | None = None
-    #: None keeps what is written.
-    answer: str | None = None
+    #: None keeps what is written. A text is somebody else's.
+    answer: Fact | str | None = None
     #: Not claimable again before, from database time.
     wait_seconds: float = 0.0
     #: True: token and lease are given up with this change; DONE and FAILED give them up always.
@@ -271,7 +275,7 @@ class Repairs(Protocol):
         """
         ...
 
-    def dismiss(self, repair: Repair, *, answer: str) -> bool:
+    def dismiss(self, repair: Repair, *, answer: Fact | str) -> bool:
         """A FAILED row is DONE, a hand-over's message emptied. False if it is not FAILED. What a person dismisses is
         closed by Closings."""
         ...

@@ -15,6 +15,7 @@ from reconciler.policy.ports import Ledger
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import ledger_metadata
 from reconciler.testing.memory import MemoryLedger
+from reconciler.words import said
 from tests.contract.ledger.rows import new_environment
 
 BACKENDS = [
@@ -80,7 +81,7 @@ def world(
     """The ledger of each backend in turn."""
     if request.param == "memory":
         clock = ManualClock()
-        return World(MemoryLedger(clock, host_clock=clock), clock, new_environment())
+        return World(MemoryLedger(clock, host_clock=clock, english=said), clock, new_environment())
     made = _in_database(request, engines, tmp_path_factory)
     return World(made.ledger, made.clock, made.environment)
 
@@ -98,4 +99,4 @@ def _in_database(
 ) -> DatabaseWorld:
     time = ClockTime()
     engine = _engine(request.param, engines, request, tmp_path_factory.mktemp("ledger"))
-    return DatabaseWorld(SqlLedger(engine, now=time, clock=time.clock), time.clock, new_environment())
+    return DatabaseWorld(SqlLedger(engine, now=time, clock=time.clock, english=said), time.clock, new_environment())

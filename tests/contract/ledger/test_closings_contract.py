@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from reconciler.contract.row_rules import DISMISSED_BY
+from reconciler.contract.kept_facts import DISMISSAL_TAKEN_BACK, REPAIR_DISMISSED
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.ports import Candidate, Closing, Repair, RepairChange, seen_of
@@ -15,7 +15,8 @@ from tests.contract.ledger.conftest import World
 from tests.contract.ledger.rows import key, message, shard, verification
 
 GROUPS = ("billing", "shipping")
-ANSWER = f"{DISMISSED_BY}anna: paid by hand"
+ANSWER = REPAIR_DISMISSED(by="anna", reason="paid by hand")
+TEXT = "dismissed by anna: paid by hand"
 SETTLED, QUARANTINED = CandidateState.SETTLED, CandidateState.QUARANTINED
 
 
@@ -70,8 +71,8 @@ def test_all_rows_of_a_key_are_closed_together_and_its_message_goes(world: World
     assert {row.state for row in candidates_of(world)} == {SETTLED}
     rows = repairs_of(world)
     assert {row.scope: (row.state, row.answer) for row in rows.values()} == {
-        EVERY_GROUP: (RepairState.DONE, ANSWER),
-        "billing": (RepairState.DONE, ANSWER),
+        EVERY_GROUP: (RepairState.DONE, TEXT),
+        "billing": (RepairState.DONE, TEXT),
     }
     assert rows["billing"].done_at_ms == world.clock.now_ms()
     assert world.ledger.hand_overs.message_of(rows["billing"]) is None
@@ -110,7 +111,7 @@ def taking_back(world: World, *groups: str) -> Closing:
         for of in closing.verdicts
         if of.group in groups
     }
-    return replace(closing, verdicts=verdicts, answer="taken back by ann")
+    return replace(closing, verdicts=verdicts, answer=DISMISSAL_TAKEN_BACK(by="ann", reason="no"))
 
 
 def test_a_dismissal_that_is_taken_back_leaves_what_was_there_before_it(world: World) -> None:
@@ -121,8 +122,8 @@ def test_a_dismissal_that_is_taken_back_leaves_what_was_there_before_it(world: W
     assert {row.ask_again_at_ms for row in candidates_of(world)} == {world.clock.now_ms() + 60_000}
     rows = repairs_of(world)
     assert {row.scope: (row.state, row.answer, row.done_at_ms) for row in rows.values()} == {
-        EVERY_GROUP: (RepairState.FAILED, "taken back by ann", None),
-        "billing": (RepairState.FAILED, "taken back by ann", None),
+        EVERY_GROUP: (RepairState.FAILED, "the dismissal was taken back by ann: no", None),
+        "billing": (RepairState.FAILED, "the dismissal was taken back by ann: no", None),
     }, "shipping had none, and may be handed the message again"
     world.ledger.hand_overs.insert(world.environment, message(1), groups=list(GROUPS))
     assert {repairs_of(world)[group].state for group in GROUPS} == {RepairState.OPEN}
@@ -235,8 +236,8 @@ def test_of_two_who_close_the_same_key_the_second_one_is_told(world: World) -> N
     given_up(world)
     first, second = closing_of(world, EVERY_GROUP), closing_of(world, EVERY_GROUP)
     assert world.ledger.closings.close(first)
-    assert not world.ledger.closings.close(replace(second, answer=f"{DISMISSED_BY}ben: refunded"))
-    assert repairs_of(world)[EVERY_GROUP].answer == ANSWER
+    assert not world.ledger.closings.close(replace(second, answer=REPAIR_DISMISSED(by="ben", reason="refunded")))
+    assert repairs_of(world)[EVERY_GROUP].answer == TEXT
 
 
 def test_other_keys_topics_and_environments_stay(world: World) -> None:

@@ -11,18 +11,19 @@ import pytest
 import sqlalchemy as sa
 
 from checkback_consumers.hand_over_rows import HandOverRows
-from reconciler.contract.row_rules import DISMISSED_BY
+from reconciler.contract.kept_facts import REPAIR_DISMISSED
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.ports import Closing, Repair, RepairChange
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import candidate, ledger_metadata, repair
+from reconciler.words import said
 from tests.contract.ledger.rows import key, message, shard, verification
 from tests.polling import eventually
 
 ENVIRONMENT = "races"
-ANSWER = f"{DISMISSED_BY}anna: paid by hand"
+ANSWER = REPAIR_DISMISSED(by="anna", reason="paid by hand")
 #: More than either side has, so that the last ones run one after the other.
 STATEMENTS = 12
 SETTLED, QUARANTINED = CandidateState.SETTLED, CandidateState.QUARANTINED
@@ -50,7 +51,7 @@ class Side:
 
     @property
     def ledger(self) -> SqlLedger:
-        return SqlLedger(self.engine)
+        return SqlLedger(self.engine, english=said)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from reconciler.contract.row_rules import DISMISSED_BY
+from reconciler.contract.earlier_words import DISMISSED_BY
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, HoldKind, JobKind, RepairState, Rung
 from reconciler.contract.verdicts import QUARANTINING, Verdict
 from reconciler.errors import ConfigurationError, DatabaseAway

@@ -168,6 +168,8 @@ def test_a_damaged_ledger_row_stops_no_reader(
     if column.name == "message":  # read for the one row that is handed over
         with pytest.raises(MalformedInput):
             ledger.repairs.message_of(repairs[BAD][0])
+    elif column.name == "answer_fact":  # the text beside it says all
+        assert (repairs[BAD][0].state, repairs[BAD][0].answer_fact) == (RepairState.OPEN, None)
     elif table.name == "reconciler_repair":
         assert repairs[BAD][0].state is RepairState.FAILED
         assert f"reconciler_repair.{column.name} " in (repairs[BAD][0].answer or "")

@@ -10,7 +10,8 @@ import pytest
 import sqlalchemy as sa
 
 from reconciler.clock import ManualClock
-from reconciler.contract.row_rules import DISMISSED_BY, GROUP_RENAME
+from reconciler.contract.earlier_words import DISMISSED_BY
+from reconciler.contract.row_rules import GROUP_RENAME
 from reconciler.contract.tables import CandidateState, JobState, PostState, RepairState
 from reconciler.contract.verdicts import Verdict
 from reconciler.ledger.database import LedgerDatabase

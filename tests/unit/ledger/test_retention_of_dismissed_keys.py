@@ -16,6 +16,7 @@ from reconciler.policy.dismissal import Dismissals, KeyAsSeen
 from reconciler.policy.ports import RepairChange
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import ledger_metadata
+from reconciler.words import said
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
 
 KEEP_DAYS = 90
@@ -27,7 +28,9 @@ def world(tmp_path: Path) -> Iterator[World]:
     made = World(shards=1)
     engine = open_engine(f"sqlite:///{tmp_path}/ledger.db")
     ledger_metadata.create_all(engine)
-    made.ledger = cast(Any, SqlLedger(engine, now=lambda _: sa.literal(made.clock.now_ms(), sa.BigInteger())))
+    made.ledger = cast(
+        Any, SqlLedger(engine, now=lambda _: sa.literal(made.clock.now_ms(), sa.BigInteger()), english=said)
+    )
     yield made
     engine.dispose()
 

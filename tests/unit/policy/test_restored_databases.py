@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from reconciler.contract.tables import RepairState
 from reconciler.testing.memory import MemoryLedger
+from reconciler.words import said
 from tests.unit.policy.world import World
 
 
@@ -14,7 +15,7 @@ def test_a_ledger_from_before_the_repair_sends_nothing_a_second_time() -> None:
     repair = world.repair(lost)
     assert repair is not None
     assert repair.state is RepairState.DONE
-    world.ledger = MemoryLedger(world.clock)
+    world.ledger = MemoryLedger(world.clock, english=said)
     world.announce(lost)
     world.rounds(world.process(), 10)
     assert len(world.broker.ends) == 1
@@ -28,7 +29,7 @@ def test_a_ledger_that_forgets_a_repair_under_way_waits_for_its_effect() -> None
     process = world.process()
     while not world.broker.ends:
         world.rounds(process, 1, consume=False)
-    world.ledger = MemoryLedger(world.clock)
+    world.ledger = MemoryLedger(world.clock, english=said)
     world.announce(lost)
     world.rounds(world.process(), 10)
     assert len(world.broker.ends) == 1

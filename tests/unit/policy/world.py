@@ -143,7 +143,7 @@ class World:
         self.outbox.configured = not trust_announcements
         self.inbox = FakeInbox()
         self.ledger_clock = WrongClock(self.clock)
-        self.ledger = MemoryLedger(self.ledger_clock)
+        self.ledger = MemoryLedger(self.ledger_clock, english=said)
         self.redis_clock = WrongClock(self.clock)
         self.shards = MemoryShards(self.redis_clock)
         self.events = Events()

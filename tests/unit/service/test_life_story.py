@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from reconciler.contract.facts import Code, Fact
+from reconciler.contract.kept_facts import REPAIR_DISMISSED
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, HoldKind, OutboxState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
@@ -309,7 +310,12 @@ DISMISSED = replace(
     verdict=Verdict.QUARANTINED,
     evidence={"dismissed_by": "operator anna", "dismissed_because": "paid by hand"},
 )
-CLOSED_UNSENT = replace(REPAIR, attempts=0, sent_at_ms=None, answer="dismissed by operator anna: paid by hand")
+CLOSED_UNSENT = replace(
+    REPAIR,
+    attempts=0,
+    sent_at_ms=None,
+    answer_fact=REPAIR_DISMISSED(by="operator anna", reason="paid by hand"),
+)
 
 
 def test_a_dismissed_key_is_told_with_who_closed_it_when_and_why_and_its_repair_is_not_called_verified() -> None:

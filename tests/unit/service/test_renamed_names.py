@@ -15,6 +15,7 @@ from reconciler.commands.doctor.producer_groups import check_producer_groups
 from reconciler.commands.renamed_groups import Renames, renames
 from reconciler.commands.status.standstill import before_since
 from reconciler.commands.status.unswept import unswept
+from reconciler.contract.kept_facts import RENAME, RENAME_UNDONE
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
@@ -56,7 +57,7 @@ group = "billing"
 
 
 def renamed(old: str, new: str) -> Intent:
-    return Intent(by="anna", command="group rename", group=old, detail=f"{old} becomes {new}")
+    return Intent(by="anna", command="group rename", group=old, detail="in words that nothing is decided by")
 
 
 @contextmanager
@@ -124,14 +125,19 @@ def test_a_rename_of_a_group_is_known_after_a_thousand_other_acts(tmp_path: Path
     schema.upgrade(url, "ledger")
     with Connections(load_settings(settings_of(tmp_path, "shop"), {})) as connections:
         actions = connections.ledger.actions
-        actions.end(actions.begin("test", renamed("shipping", "parcels")), "done")
-        actions.begin("test", renamed("billing", "invoices"))
+        done = actions.begin("test", renamed("shipping", "parcels"), fact=RENAME(old="shipping", new="parcels"))
+        actions.end(done, "done")
+        actions.begin("test", renamed("billing", "invoices"), fact=RENAME(old="billing", new="invoices"))
+        undone = RENAME_UNDONE(old="kiosk", new="stall")
+        actions.end(actions.begin("test", renamed("kiosk", "stall"), fact=RENAME(**undone.fields)), "", fact=undone)
         later = {"environment": "test", "by": "anna", "command": "repair", "detail": "", "started_at_ms": 2**42}
         with closing_engine(url) as engine, engine.begin() as connection:
             connection.execute(sa.insert(operator_action), [later | {"action_id": f"{n:032X}"} for n in range(1_010)])
         found = renames(connections)
         third_name = list(found.in_the_way_of("shipping", "boxes"))
-    assert found.retired == {"shipping"}
+        after_an_error = list(found.in_the_way_of("kiosk", "booth"))
+    assert found.retired == {"kiosk", "shipping"}
+    assert after_an_error == []
     assert found.unfinished == {"billing"}
     assert third_name == ["shipping is parcels by a rename: give that one another name, or rename it back first"]
 
@@ -218,8 +224,8 @@ def test_what_a_rename_closed_under_a_name_that_the_settings_lack_is_not_told_as
 def test_another_rename_of_a_name_is_in_the_way_and_the_same_one_is_not(
     old: str, new: str, ended_at_ms: int | None, told: str | None
 ) -> None:
-    intent = Intent(by="anna", command="group rename", topic=None, group="a", detail="a becomes b")
-    act = OperatorAction(action_id="1", intent=intent, started_at_ms=1, ended_at_ms=ended_at_ms)
+    fact = RENAME(old="a", new="b")
+    act = OperatorAction(action_id="1", intent=renamed("a", "b"), started_at_ms=1, ended_at_ms=ended_at_ms, fact=fact)
     known = Renames(retired=frozenset(), unfinished=frozenset(), newest={"a": act, "b": act})
     found = list(known.in_the_way_of(old, new))
     assert len(found) == (told is not None)

@@ -9,28 +9,36 @@ import sqlalchemy as sa
 from alembic import command
 
 from reconciler.clock import ManualClock
+from reconciler.contract.facts import Fact
+from reconciler.contract.kept_facts import RENAME, REPAIR_DISMISSED
 from reconciler.contract.queue_proof import QueueProof, QueueRecord
+from reconciler.contract.stored_facts import column_of
 from reconciler.contract.subscription import Shard, Subscription
-from reconciler.contract.tables import CandidateState
+from reconciler.contract.tables import CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Undecided, Verdict
+from reconciler.errors import ConfigurationError
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.floors import SqlFloors
+from reconciler.ledger.retention import SqlRetention
 from reconciler.ledger.rounds import SqlRounds
 from reconciler.ledger.since import ASK_AGAIN_SECONDS
 from reconciler.ledger.sql_ledger import SqlLedger
-from reconciler.policy.ports import AnnouncementQueue, Verification
+from reconciler.policy.ports import AnnouncementQueue, Intent, RepairChange, Verification
 from reconciler.policy.undecided_keys import read_undecided
 from reconciler.sql import schema
-from reconciler.sql.engines import open_engine, writing
+from reconciler.sql.engines import open_engine, reading, writing
+from reconciler.sql.tables import repair
+from reconciler.words import said
 
 OF = Subscription(environment="prod", topic="ORDERS", group="billing")
+RENAMING = Intent(by="anna", command="group rename", group="billing")
 QUEUE = AnnouncementQueue(unique_key_topic="RECONCILER_UNIQUE_KEY", broker="broker-a", queue_id=3)
 
 
 def ledger_at(url: str, revision: str) -> sa.Engine:
     """Its tables as they were before the revision that follows."""
     config, engine = schema._config("ledger"), open_engine(url)
-    with writing(engine) as connection:
+    with engine.connect() as connection:
         config.attributes["connection"] = connection
         command.upgrade(config, revision)
     return engine
@@ -115,4 +123,40 @@ def test_candidates_are_kept_in_a_ledger_that_was_not_upgraded_and_tell_their_ca
     with writing(engine) as connection:
         connection.execute(sa.text("UPDATE reconciler_candidate SET state = 'SETTLED', verdict = 'CONSUMED'"))
     assert read_undecided(ledger.candidates, OF, asked_ms=1_000, within_ms=100).held is None
+    engine.dispose()
+
+
+def test_dismissals_are_known_in_a_ledger_that_was_not_upgraded_and_have_their_fact_after_it(
+    database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And nothing by whose fact a later command decides is begun before it."""
+    engine = ledger_at(database_url, "0014_undecided")
+    ledger, keys = SqlLedger(engine, english=said), [f"{number:032X}" for number in range(3)]
+    answers: list[Fact | str] = [REPAIR_DISMISSED(by="anna", reason="paid"), "applied", "Dismissed by"]
+    for key, answer in zip(keys, answers, strict=True):
+        ledger.repairs.open("prod", "ORDERS", key, rung=Rung.END)
+        (row,) = ledger.repairs.of_keys("prod", "ORDERS", [key])[key]
+        assert ledger.repairs.claim(row, token="t", lease_seconds=60) is not None
+        done = RepairChange(state=RepairState.DONE, rung=Rung.END, answer=answer)
+        assert ledger.repairs.change(row, done, token="t") is not None
+    with pytest.raises(ConfigurationError, match="reconciler db upgrade ledger"):
+        ledger.actions.begin("prod", RENAMING, fact=RENAME(old="billing", new="invoices"))
+    ledger.actions.end(ledger.actions.begin("prod", RENAMING), "done")
+    assert [act.result for act in ledger.reports.actions("prod", limit=9).rows] == ["done"]
+
+    def dismissed() -> list[str]:
+        assert ledger.repairs.claimable("prod", "ORDERS", scope="*", limit=9) == []
+        return [row.unique_key for row in ledger.reports.repairs("prod", limit=9).rows if row.is_dismissed]
+
+    assert dismissed() == keys[:1]
+    assert caplog.text.count("has no column answer_fact") == 1
+    schema.upgrade(database_url, "ledger")
+    assert dismissed() == keys[:1]
+    with reading(engine) as connection:
+        kept = connection.execute(sa.select(repair.c.unique_key, repair.c.answer, repair.c.answer_fact)).all()
+    fact = REPAIR_DISMISSED(by="anna", reason="paid")
+    assert {key: text for key, _, text in kept if text} == {keys[0]: column_of(fact, "dismissed by anna: paid")}
+    assert SqlRetention(ledger.database, keep_days=-1).delete_old("prod").repairs == 2
+    assert dismissed() == keys[:1]
+    ledger.actions.begin("prod", RENAMING, fact=RENAME(old="billing", new="invoices"))
     engine.dispose()

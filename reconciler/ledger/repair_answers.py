@@ -1,0 +1,49 @@
+"""Answers of repairs in the ledger: the English text that every release reads, and the fact beside it.
+
+A ledger that was not upgraded yet has no column for facts: what 0.2.0 decides by words is known by words there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import sqlalchemy as sa
+
+from reconciler.contract.earlier_words import DISMISSED_BY
+from reconciler.contract.facts import Fact
+from reconciler.contract.kept_facts import REPAIR_DISMISSED
+from reconciler.contract.row_rules import bounded_text
+from reconciler.contract.stored_facts import begins_column, column_of
+from reconciler.ledger.newer_column import NewerColumn
+from reconciler.sql.repair_claims import REPAIR_COLUMNS
+from reconciler.sql.tables import repair
+
+_FACT = repair.c.answer_fact
+
+
+class RepairAnswers:
+    """How answers are read and written. Shared by threads."""
+
+    def __init__(self, english: Callable[[Fact], str]) -> None:
+        self._english = english
+        self._facts = NewerColumn(_FACT, without="answers of repairs are kept as text alone")
+
+    def columns(self, connection: sa.Connection) -> tuple[sa.ColumnElement[Any], ...]:
+        """Of a row for repair_of()."""
+        return (*REPAIR_COLUMNS, self._facts.read(connection))
+
+    def written(self, connection: sa.Connection, answer: Fact | str) -> dict[str, str | None]:
+        """Column -> value. An answer in somebody else's words has no fact."""
+        text = bounded_text(answer if isinstance(answer, str) else self._english(answer))
+        values: dict[str, str | None] = {"answer": text}
+        if self._facts.is_there(connection):
+            values[_FACT.name] = None if isinstance(answer, str) else column_of(answer, text)
+        return values
+
+    def was_dismissed(self, connection: sa.Connection) -> sa.ColumnElement[bool]:
+        """Of a repair that is DONE: by its words or its code, also where 0.2.0 has left that beside another text. An
+        answer may be NULL, and NOT NULL is no answer."""
+        in_words = sa.func.coalesce(repair.c.answer, "").startswith(DISMISSED_BY)
+        kept = sa.func.coalesce(self._facts.read(connection), "")
+        return in_words | kept.startswith(begins_column(REPAIR_DISMISSED), autoescape=True)
