@@ -292,6 +292,20 @@ _TLS_REMEDIES = tuple(
 )
 
 
+#: What a server says of a login, also inside a script, where redis-py has no class for it; the first that fits.
+_LOGIN_REMEDIES = tuple(
+    (re.compile(said), remedy)
+    for said, remedy in (
+        ("invalid username-password|WRONGPASS|AUTH <password> called", "correct user and password in its URL"),
+        ("Authentication required|NOAUTH|client already authenticated", "put user and password into its URL"),
+        (
+            "NOPERM|no permissions to|can't run this command|can't access at least one",
+            "grant it to the user: `reconciler rights redis` prints the line of each role",
+        ),
+    )
+)
+
+
 def translate(error: Exception) -> RedisAway | ConfigurationError | InvariantViolation:
     """What a redis-py error means here. Redis 6 wraps what fails inside a script, so texts are searched.
 
@@ -310,5 +324,5 @@ def translate(error: Exception) -> RedisAway | ConfigurationError | InvariantVio
         if "unknown command" in text.lower():
             return ConfigurationError(f"Redis is older than 6.2 or renames commands: {text}")
     # The class is named because redis-py cuts the server's word off where it has a class for it.
-    remedy = next((remedy for said, remedy in _TLS_REMEDIES if said.search(text)), "")
+    remedy = next((remedy for said, remedy in (*_TLS_REMEDIES, *_LOGIN_REMEDIES) if said.search(text)), "")
     return RedisAway(f"Redis: {type(error).__name__}: {text}".removesuffix(": "), remedy=remedy)

@@ -17,7 +17,7 @@ from reconciler.contract.least_rights import ANNOUNCER, BUSINESS, INBOX, RECONCI
 from reconciler.contract.queue_proof import QueueRecord
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import member_of
-from reconciler.errors import ReconcilerError
+from reconciler.errors import ReconcilerError, RedisAway
 from reconciler.policy.ports import AnnouncementQueue
 from reconciler.shards.access import RedisClient, open_client, translated_errors
 from reconciler.shards.checks import Severity, check_redis, require_safe
@@ -223,6 +223,34 @@ def test_a_login_without_the_right_to_proofs_is_advised_and_not_refused(redis_se
         (about,) = [one for one in findings if one.name == "permissions"]
         assert about.severity is Severity.ADVICE
         assert "HSET" in about.detail
+
+
+@pytest.mark.parametrize(
+    ("login", "rules", "remedy"),
+    [
+        ("someone:wrong@", ["~*", "+@all"], "correct user and password in its URL"),
+        (":wrong@", ["~*", "+@all"], "correct user and password in its URL"),
+        ("", ["~*", "+@all"], "put user and password into its URL"),
+        ("someone:pw@", ["~*", "-@all", "+ping"], "grant it to the user: `reconciler rights redis` prints the line"),
+        ("someone:pw@", ["~other", "+@all"], "grant it to the user: `reconciler rights redis` prints the line"),
+    ],
+)
+def test_a_login_that_is_refused_is_told_what_to_correct(
+    redis_server: RedisServer, login: str, rules: list[str], remedy: str
+) -> None:
+    with redis.Redis.from_url(redis_server.url) as admin:
+        admin.execute_command("ACL", "SETUSER", "someone", "reset", "on", ">pw", *rules)
+        admin.execute_command("ACL", "SETUSER", "default", ">of the server")
+        try:
+            with (
+                closing(open_client(redis_server.url.replace("://", f"://{login}"), timeout_seconds=5)) as client,
+                pytest.raises(RedisAway) as told,
+                translated_errors(),
+            ):
+                client.set("reconciler:v1:{test:0}:half", "1")
+        finally:
+            admin.execute_command("ACL", "SETUSER", "default", "nopass")
+    assert told.value.remedy.startswith(remedy)
 
 
 def test_the_announcer_reaches_neither_pending_nor_commit_sets(redis_server: RedisServer) -> None:
