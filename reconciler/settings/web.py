@@ -43,6 +43,11 @@ class WebSettings(Section):
     proxy_addresses: Annotated[list[Network], Field(max_length=100)] = Field(
         default=[], description="Addresses or networks of the proxies; with behind_proxy nobody else is served."
     )
+    probe_addresses: Annotated[list[Network], Field(max_length=100)] = Field(
+        default=[],
+        description="Addresses or networks of probes: 16 connections are kept for them and for this machine, however "
+        "many others connect.",
+    )
     hsts_seconds: Annotated[int, Field(ge=0, le=63_072_000)] = Field(
         default=0,
         description="How long a browser then asks this host name over TLS only, at every port (HSTS); 0: nothing is "

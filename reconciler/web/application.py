@@ -42,7 +42,7 @@ HEADERS_MAX = 100
 COOKIE_BYTES_MAX = 8_192
 #: A bulk selection of some ten thousand keys.
 BODY_BYTES_MAX = 1 << 20
-BODY_SECONDS_MAX = 30.0
+BODY_SECONDS_MAX = 10.0
 #: On every answer. Pages hold no inline script or style, and nothing of another host.
 HEADERS = {
     "Content-Security-Policy": (
@@ -116,7 +116,10 @@ class _Endpoint:
         except WebRefusal as refusal:
             answer = _unserved(self._services, wanted, refusal, route.surface)
         else:
-            answer = await run_in_threadpool(answer_of, self._services, route, wanted)
+            if route.is_instant:
+                answer = route.handler(self._services, wanted)
+            else:
+                answer = await run_in_threadpool(answer_of, self._services, route, wanted)
         await _framework_response(self._services, answer, wanted)(scope, receive, send)
 
 

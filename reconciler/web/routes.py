@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -47,6 +47,8 @@ class WebRoute:
     method: Literal["GET", "POST"] = "GET"
     #: What it takes and answers; None for pages.
     about: Description | None = None
+    #: Asks nobody and nothing, whoever wants to know: it waits for no thread.
+    is_instant: bool = False
 
     @property
     def is_health(self) -> bool:
@@ -151,7 +153,7 @@ ROUTES: Sequence[WebRoute] = (
     _form("/rebuilds", REBUILD, WebRole.ADMIN, since_and_word),
     _form("/jobs/{job_id}/cancel", CANCEL, WebRole.OPERATOR),
     _form("/messages/{unique_key}/body", OPEN_BODY, WebRole.OPERATOR),
-    _get("/livez", "livez", LIVE, WebRole.ANYBODY),
+    replace(_get("/livez", "livez", LIVE, WebRole.ANYBODY), is_instant=True),
     _get("/readyz", "readyz", READY, WebRole.ANYBODY),
     _get("/metrics", "metrics", METRICS),
     _get("/api/v1/openapi.json", "openapi", OPENAPI),

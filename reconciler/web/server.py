@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -21,6 +22,7 @@ from reconciler.settings.schema import Settings
 from reconciler.web.access.server_tls import ServerCertificate, server_certificate
 from reconciler.web.application import build_application
 from reconciler.web.audits.notices import audits_watch
+from reconciler.web.bounded_listener import BoundedListener
 from reconciler.web.measured import measured
 from reconciler.web.services import WebServices, build_services
 from reconciler.web.slow_clients import ImpatientProtocol
@@ -29,8 +31,6 @@ from reconciler.wiring.metrics import Metering
 
 logger = logging.getLogger(__name__)
 
-#: Connections at once; more are refused with 503.
-CONNECTIONS_MAX = 512
 #: An idle connection is kept for this long.
 KEEP_ALIVE_SECONDS = 30
 #: Answers under way are waited for at the stop.
@@ -75,8 +75,9 @@ def _telling(services: WebServices, *, is_alone: bool) -> AbstractContextManager
 def serving(services: WebServices, listen: str) -> Iterator[tuple[str, int]]:
     """Serves what the services have within the block; yields host and port. Raises as `serving_web`."""
     web = services.settings.web
-    server = uvicorn.Server(_configuration(build_application(services), server_certificate(web)))
-    with _bound(listen) as bound:
+    application, certificate = build_application(services), server_certificate(web)
+    with BoundedListener(_bound(listen), web, clock=services.clock) as bound:
+        server = uvicorn.Server(_configuration(application, certificate, bound))
         host, port = bound.getsockname()[:2]
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, name="web", daemon=True)
         thread.start()
@@ -90,7 +91,9 @@ def serving(services: WebServices, listen: str) -> Iterator[tuple[str, int]]:
             thread.join(2 * STOP_SECONDS_MAX)
 
 
-def _configuration(application: ASGIApp, certificate: ServerCertificate | None) -> uvicorn.Config:
+def _configuration(
+    application: ASGIApp, certificate: ServerCertificate | None, listener: BoundedListener
+) -> uvicorn.Config:
     found = uvicorn.Config(
         application,
         log_config=None,
@@ -101,9 +104,8 @@ def _configuration(application: ASGIApp, certificate: ServerCertificate | None) 
         proxy_headers=False,
         lifespan="off",
         loop="asyncio",
-        http=ImpatientProtocol,
+        http=partial(ImpatientProtocol, listener=listener),  # type: ignore[arg-type]  # it is called, and no more
         ws="none",
-        limit_concurrency=CONNECTIONS_MAX,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=STOP_SECONDS_MAX,
     )
@@ -115,12 +117,8 @@ def _configuration(application: ASGIApp, certificate: ServerCertificate | None) 
 def _bound(listen: str) -> socket.socket:
     host, port = host_and_port(listen)
     try:
-        bound = socket.create_server(
+        return socket.create_server(
             (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, reuse_port=False
         )
     except (OSError, OverflowError) as error:
         raise address_refused("web.listen", listen, error) from error
-    # asyncio sets it only where the protocol was named. Without it a kept connection waits 40 ms for each answer:
-    # headers and body are two writes, and the kernel holds the second back until the first is acknowledged.
-    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return bound

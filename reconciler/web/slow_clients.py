@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-#: From the connection, or from the first byte of a further request, to the end of its headers.
-HEADERS_SECONDS_MAX = 20.0
+from reconciler.web.bounded_listener import AcceptedConnection, BoundedListener
 
 
 class ImpatientProtocol(H11Protocol):
@@ -16,30 +16,23 @@ class ImpatientProtocol(H11Protocol):
     The body of a request is waited for by the application.
     """
 
-    _patience: asyncio.TimerHandle | None = None
+    #: From when the connection was made.
+    _place: AcceptedConnection
+
+    def __init__(self, *arguments: Any, listener: BoundedListener, **more: Any) -> None:
+        """`listener`: accepted the connection."""
+        super().__init__(*arguments, **more)
+        self._listener = listener
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        """Waits for the first request."""
+        """The wait for the first request began when the connection was accepted, before TLS."""
         super().connection_made(transport)
-        self._watch()
+        self._place = self._listener.place_of(transport.get_extra_info("socket"))
 
     def data_received(self, data: bytes) -> None:
         """A piece of a request; the last one of its headers ends the wait."""
         super().data_received(data)
-        self._watch()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Waits for nothing any more."""
-        super().connection_lost(exc)
-        self._end_wait()
-
-    def _watch(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:
-            self._end_wait()
-        elif self._patience is None:
-            self._patience = self.loop.call_later(HEADERS_SECONDS_MAX, self.transport.abort)
-
-    def _end_wait(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+            self._place.end_wait()
+        else:
+            self._place.wait()

@@ -13,15 +13,26 @@ _Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 IPV6_CUSTOMER_BITS = 64
 
 
-class TrustedProxies:
-    """Networks whose members are believed."""
+class Networks:
+    """Addresses and networks that settings name."""
 
     def __init__(self, networks: Sequence[str]) -> None:
         self._networks = [ipaddress.ip_network(one) for one in networks]
 
+    def has(self, address: str) -> bool:
+        """Whether an address is one of them."""
+        return self._has(_address(address))
+
+    def _has(self, address: _Address | None) -> bool:
+        return address is not None and any(address in network for network in self._networks)
+
+
+class TrustedProxies(Networks):
+    """Networks whose members are believed."""
+
     def sent(self, request: WebRequest) -> bool:
         """Whether the connection comes from one of them."""
-        return self._has(_address(request.peer))
+        return self.has(request.peer)
 
     def client_of(self, request: WebRequest) -> str:
         """Where a request comes from, for counting: the nearest address that is no proxy's, by X-Forwarded-For.
@@ -34,8 +45,10 @@ class TrustedProxies:
             found = before
         return _counted(found)
 
-    def _has(self, address: _Address | None) -> bool:
-        return address is not None and any(address in network for network in self._networks)
+
+def counted_address(text: str) -> str:
+    """Whose connections and attempts are counted together; empty: it is no address."""
+    return _counted(_address(text))
 
 
 def _address(text: str) -> _Address | None:

@@ -1,0 +1,126 @@
+"""The socket that the server listens on.
+
+A connection beyond the bounds is closed when it is accepted, before any byte of it is read; one that keeps the server
+waiting is closed later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections import Counter
+from contextlib import suppress
+from typing import Any
+
+from reconciler.clock import Clock
+from reconciler.settings.web import WebSettings
+from reconciler.web.access.addresses import Networks, counted_address
+
+logger = logging.getLogger(__name__)
+
+#: Connections at once. With sockets to everything else a process stays below 1,024, which many systems allow it.
+CONNECTIONS_MAX = 512
+#: Of them, for this machine and web.probe_addresses.
+KEPT_FOR_PROBES = 16
+#: Of one address, or of one /64 network of IPv6; a proxy is many people.
+OF_AN_ADDRESS_MAX = 64
+#: From the connection, or from the first byte of a further request, to the end of its headers; TLS included.
+REQUEST_SECONDS_MAX = 5.0
+#: A client that takes nothing of its answer for so long is cut off.
+UNREAD_SECONDS_MAX = 10.0
+#: What is on its way to a client, twice as much with what Linux adds.
+UNREAD_BYTES_MAX = 128 << 10
+#: The event loop does something else after so many.
+REFUSALS_AT_ONCE_MAX = 256
+TELL_SECONDS = 60.0
+THIS_MACHINE = ("127.0.0.1", "::1")
+
+
+class BoundedListener(socket.socket):
+    """Confined to the thread of the event loop once it listens."""
+
+    def __init__(self, bound: socket.socket, web: WebSettings, *, clock: Clock) -> None:
+        """Takes the socket over."""
+        super().__init__(bound.family, bound.type, bound.proto, fileno=bound.detach())
+        self._clock = clock
+        self._proxies = Networks(web.proxy_addresses)
+        self._probes = Networks([*THIS_MACHINE, *web.probe_addresses])
+        self._places: dict[int, AcceptedConnection] = {}
+        self._taken: Counter[str] = Counter()
+        self._told_at_seconds = -TELL_SECONDS
+        # Accepted connections inherit these. Without the first a kept connection waits 40 ms for each answer: headers
+        # and body are two writes, and the kernel holds the second back until the first is acknowledged.
+        self.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNREAD_BYTES_MAX)
+        self.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(UNREAD_SECONDS_MAX * 1_000))
+
+    def accept(self) -> tuple[AcceptedConnection, Any]:
+        """The next connection that has a place. Raises BlockingIOError: there is none now."""
+        for _ in range(REFUSALS_AT_ONCE_MAX):
+            connection, address = super().accept()
+            if self._has_room_for(address[0]):
+                place = AcceptedConnection(self, connection, address[0])
+                self._places[place.fileno()] = place
+                self._taken[place.counted] += 1
+                place.wait()
+                return place, address
+            connection.close()
+            self._tell(address[0])
+        raise BlockingIOError
+
+    def place_of(self, connection: socket.socket) -> AcceptedConnection:
+        """That of an accepted connection, by its descriptor."""
+        return self._places[connection.fileno()]
+
+    def give_back(self, place: AcceptedConnection) -> None:
+        """The connection is about to be closed."""
+        if self._places.pop(place.fileno(), None) is not None:
+            self._taken[place.counted] -= 1
+            if not self._taken[place.counted]:
+                del self._taken[place.counted]
+
+    def _has_room_for(self, address: str) -> bool:
+        is_proxy = self._proxies.has(address)
+        is_probe = self._probes.has(address) and not is_proxy
+        most = CONNECTIONS_MAX if is_probe else CONNECTIONS_MAX - KEPT_FOR_PROBES
+        has_room = is_proxy or self._taken[counted_address(address)] < OF_AN_ADDRESS_MAX
+        return has_room and len(self._places) < most
+
+    def _tell(self, address: str) -> None:
+        now = self._clock.monotonic_seconds()
+        if now - self._told_at_seconds >= TELL_SECONDS:
+            self._told_at_seconds = now
+            logger.warning("web_connection_refused", extra={"address": address, "connections": len(self._places)})
+
+
+class AcceptedConnection(socket.socket):
+    """An accepted connection, which has its place until it is closed."""
+
+    def __init__(self, listener: BoundedListener, connection: socket.socket, address: str) -> None:
+        """Takes the socket over."""
+        super().__init__(connection.family, connection.type, connection.proto, fileno=connection.detach())
+        self.counted = counted_address(address)
+        self._listener = listener
+        self._patience: asyncio.TimerHandle | None = None
+
+    def wait(self) -> None:
+        """A request has to come; to be told again changes nothing."""
+        if self._patience is None:
+            self._patience = asyncio.get_running_loop().call_later(REQUEST_SECONDS_MAX, self._give_up)
+
+    def end_wait(self) -> None:
+        """The request is here."""
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    def close(self) -> None:
+        """As every socket; the place is another one's then."""
+        self.end_wait()
+        self._listener.give_back(self)
+        super().close()
+
+    def _give_up(self) -> None:
+        with suppress(OSError):  # the client has gone
+            self.shutdown(socket.SHUT_RDWR)
