@@ -354,7 +354,7 @@ class Checkers:
             ]  # fmt: skip
             judgement.double += [
                 f"{key} had two effects in {group}, and nobody is told" for key in excused
-                if not world.is_double_told(group, key)
+                if not world.excuses.is_double_told(group, key)
             ]  # fmt: skip
             for effect in inbox.effects:
                 if not self._committed(effect.unique_key):
@@ -407,11 +407,11 @@ class Checkers:
         is_unreadable = key in world.troubles.unreadable or world.inboxes[group].has_unreadable_half(key)
         if world.business_queues.is_told(group, key):
             return
-        if not world.is_excused(group, key) and not is_unreadable:
+        if not world.excuses.is_excused(group, key) and not is_unreadable:
             said = "nothing" if row is None else f"{row.state} {row.verdict}: {row.evidence.get('reason')}"
             judgement.lost.append(f"{key} has no effect in {group}; the ledger says {said}")
             return
-        if not world.is_told(group, key):
+        if not world.excuses.is_told(group, key):
             judgement.unaccounted.append(f"{key} cannot take effect in {group}, and nobody is told")
 
     def _outboxes(self) -> None:
@@ -428,7 +428,9 @@ class Checkers:
                 if row is None or not row.is_committed:
                     self.judgement.other.append(f"{key} was committed, its outbox row says {row and row.state}")
                 elif row.state is OutboxState.SETTLED and not all(
-                    world.is_told(group, key) for group in self._lacking(key) if world.since_judged.is_owed(group, key)
+                    world.excuses.is_told(group, key)
+                    for group in self._lacking(key)
+                    if world.since_judged.is_owed(group, key)
                 ):
                     self.judgement.other.append(f"{key} is settled, and not every group that takes it has its effect")
 

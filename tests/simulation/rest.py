@@ -32,12 +32,12 @@ def _missing_effect(world: World) -> str:
                 not inbox.has_row(key)
                 and world.is_committed(key)
                 and world.owes(group, key)
-                and not world.is_told(group, key)
+                and not world.excuses.is_told(group, key)
                 and not (_is_open(world, group, key) and waits_for_a_clock(world, key))
             ):
                 return f"{key} has no effect in {group}"
         for key in inbox.doubled():
-            if not world.is_double_told(group, key):
+            if not world.excuses.is_double_told(group, key):
                 return f"{key} has two effects in {group}"
     return ""
 

@@ -12,18 +12,14 @@ from checkback_consumers.effect import Inbox, SqlInbox
 from checkback_consumers.handler import DatabaseOf, KeyRecorder
 from checkback_consumers.message import ConsumedMessage
 from reconciler.contract.queue_proof import QueueProof
-from reconciler.contract.reasons import DAMAGED
-from reconciler.contract.row_rules import FINISHED_REPAIRS
-from reconciler.contract.stored_facts import reason_in
 from reconciler.contract.subscription import Subscription
-from reconciler.contract.tables import EVERY_GROUP, CandidateState, Rung
-from reconciler.contract.verdicts import VERDICTS_ON_THE_ROW, Verdict
+from reconciler.contract.tables import Rung
 from reconciler.errors import BrokerUnavailable, RequestTimeout
 from reconciler.policy.plan import EVERY_MESSAGE_MS, SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import Candidate
 from reconciler.rocketmq.client.connection import ConnectionLost
 from reconciler.rocketmq.producer.ending import EndAnswer, EndStatus
-from reconciler.rocketmq.wire.codes import HALF_TOPIC, MQVersion
+from reconciler.rocketmq.wire.codes import MQVersion
 from reconciler.rocketmq.wire.record import MessageRecord
 from reconciler.testing.memory import MemoryLedger
 from tests.simulation.added_groups import SinceJudged
@@ -31,6 +27,7 @@ from tests.simulation.broker import Broker, BrokerSettings
 from tests.simulation.business_queues import BusinessQueues
 from tests.simulation.checkers import Checkers, Judgement
 from tests.simulation.consuming import ConsumingService, ShardRecorder
+from tests.simulation.excuses import Excuses
 from tests.simulation.faults import saw_at_rest, saw_round
 from tests.simulation.halfway import EndsHalves
 from tests.simulation.inbox_database import GroupInboxes, InboxDatabase, Inboxes
@@ -140,6 +137,7 @@ class World:
         self.wrongly_set: list[Process] = []
         self.cluster.groups_that_pop |= {group for group in groups if self.pops(group)}
         self.business_queues = BusinessQueues(self)
+        self.excuses = Excuses(self)
         self.checkers = Checkers(self)
         self.since_judged = SinceJudged(self, self.checkers.judgement.other)
         self._watch()
@@ -414,66 +412,6 @@ class World:
         """The business of the message has committed."""
         return any(key in database.orders for database in self.outboxes) or key in self.strangers_commits
 
-    def is_excused(self, group: str, key: str) -> bool:
-        """It could not be delivered: the handler never takes it, or every copy was deleted and no body was kept."""
-        order = self.orders[key]
-        acts, place = self.checkers.acts, (group, key)
-        is_ended_by_hand = any(place in of for of in (acts.dismissed, acts.taken_back, self.undone))
-        is_ended_by_hand |= key in acts.closed_for_all
-        if order.is_poison or is_ended_by_hand or self.inboxes[group].is_taken(key) or key in self.contradicted:
-            return True
-        if key in self.troubles.reset_over.get(group, ()) or self._is_handed_to_others(group, key):
-            return True
-        if self.swarm.keep_bodies or not (self.swarm.of("retention") or self.swarm.of("broker tail")):
-            return False
-        return not any(broker.has_copy(key, (TOPIC, HALF_TOPIC)) for broker in self.cluster.brokers.values())
-
-    def _is_handed_to_others(self, group: str, key: str) -> bool:
-        """Its repair was done by hand-overs while a setting left the group out: nothing is repaired a second time."""
-        repairs, topic = self.ledger.rows.repairs, (ENVIRONMENT, TOPIC)
-        repair = repairs.get((*topic, EVERY_GROUP, key))
-        is_done = repair is not None and repair.rung is Rung.HAND_OVER and repair.state in FINISHED_REPAIRS
-        return is_done and self.may_be_left_out(group) and (*topic, group, key) not in repairs
-
-    def is_told(self, group: str, key: str) -> bool:
-        """A person can see that a message has no effect: of one that could not be delivered by a closed ledger row; of
-        one whose outbox row cannot be read because it is damaged, by the ledger, or by the sweeper: before it could
-        be announced, and while a rejection waits to be asked again that a replica in disguise caused before; of half
-        an effect whose inbox row cannot be read, by the ledger."""
-        row, is_unreadable = self.candidate(group, key), key in self.troubles.unreadable
-        is_half_unreadable = self.inboxes[group].has_unreadable_half(key)
-        is_closed = row is not None and row.state is not CandidateState.OPEN and row.verdict is not Verdict.CONSUMED
-        is_undecided = (
-            row is not None and row.verdict is Verdict.UNKNOWN and key in self.troubles.reset_over.get(group, ())
-        )
-        if (is_closed or is_undecided) and self.is_excused(group, key):
-            return True
-        if self.business_queues.is_told(group, key):
-            return True
-        # A match in Redis hides it from rounds while the commit set has the key.
-        if row is None and self.inboxes[group].is_taken(key) and self.differing_told > 0:
-            return True
-        is_misled = row is not None and row.verdict is Verdict.REJECTED and self._is_withheld(key)
-        if row is None or row.damage is not None or is_misled:
-            return is_unreadable and self.damaged_rows_told > 0
-        is_quarantined = row.state is CandidateState.QUARANTINED and reason_in(row.evidence).code is DAMAGED
-        return (is_unreadable or is_half_unreadable) and is_quarantined
-
-    def _is_withheld(self, key: str) -> bool:
-        return any(key in database.reading.withheld for database in self.outboxes)
-
-    def is_double_told(self, group: str, key: str) -> bool:
-        """The ledger says that the message had two effects. Excused: rows that cannot be read, messages without an
-        outbox, those that a person has dismissed for an inbox row that is there, and those that were settled before
-        the last effect, as far as a sweeper that was stopped could know."""
-        row = self.candidate(group, key)
-        if row is not None and (row.verdict is Verdict.COLLISION or _was_dismissed_for_its_row(row)):
-            return True
-        if self.inboxes[group].is_damaged(key) or key in self.troubles.unreadable or key in self.strangers_commits:
-            return True
-        known_at = self.inboxes[group].doubled()[key] + (100.0 if self.swarm.of("pauses") else 10.0)
-        return any(database.settled.get(key, known_at) < known_at for database in self.outboxes)
-
     # ---- what brokers and networks do
 
     def send_end(
@@ -611,7 +549,3 @@ def run_history(swarm: Swarm, *, story: list[str] | None = None) -> Judgement:
 
 
 __all__ = ["NEVER", "World", "run_history"]
-
-
-def _was_dismissed_for_its_row(row: Candidate) -> bool:
-    return row.is_dismissed and row.verdict in VERDICTS_ON_THE_ROW
