@@ -181,9 +181,7 @@ class CircuitBreaker:
         if not ours or min(len(calm) for calm in ours) < CALM_ROUNDS_TO_CLOSE:
             return
         calm_seconds = self._clock.monotonic_seconds() - min(calm[0] for calm in ours)
-        if self._holds.lift(
-            subscription.environment, subscription.topic, HoldKind.BREAKER, calm_seconds=max(0.0, calm_seconds)
-        ):
+        if self._holds.lift(subscription.environment, subscription.topic, HoldKind.BREAKER, calm_seconds=calm_seconds):
             self._events.emit(BreakerClosed(environment=subscription.environment, topic=subscription.topic))
 
     def _count(self, subscription: Subscription, load: RoundLoad, *, began_seconds: float, has_shards: bool) -> None:

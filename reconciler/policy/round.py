@@ -457,7 +457,7 @@ class ReconcileRound:
         took_seconds: float,
     ) -> RoundFinished:
         done = [r.done for r in rounds if r.done is not None]
-        now_ms = max((r.now_ms for r in rounds), default=0)
+        now_ms = max(r.now_ms for r in rounds)
         oldest_ms = min((r.oldest_pending_ms for r in rounds if r.oldest_pending_ms is not None), default=now_ms)
         return RoundFinished(
             subscription=running.plan.subscription,
@@ -480,7 +480,7 @@ class ReconcileRound:
             repairs=repairs.counts,
             holds=tuple(str(kind) for kind in repairs.holds),
             weaker=self._verifier.is_weaker(running.topic, running.plan),
-            clock_behind_seconds=max((r.clock_behind_seconds for r in rounds), default=0.0),
+            clock_behind_seconds=max(r.clock_behind_seconds for r in rounds),
             clocks_apart_seconds=apart_seconds(
                 now_ms,
                 running.snapshot.broker_times_ms,

@@ -12,8 +12,10 @@ A *place* is one operand, choice or exit; it is seen if each of its outcomes was
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,10 +24,12 @@ from tests.simulation.mutants import ROOT
 
 #: Below reconciler/policy: what only pages, commands and figures run.
 LEFT_OUT = (
-    "account.py", "environment.py", "lag.py", "ledger_silence.py", "life_story.py", "notices.py", "open_halves.py",
-    "ports/", "undecided_keys.py",
+    "account.py", "environment.py", "lag.py", "ledger_silence.py", "life_events.py", "life_story.py", "notices.py",
+    "open_halves.py", "ports/", "undecided_keys.py",
 )  # fmt: skip
 TEXT_MAX = 90
+#: Outcomes that no history can see, by reason.
+REASONS = Path(__file__).parent / "unreached.toml"
 
 _PROBES = "_probes"
 
@@ -82,18 +86,44 @@ def probed(text: str, *, first: int = 0) -> Probed:
     return Probed(tree=ast.fix_missing_locations(tree), places=tuple(writer.places), end=writer.next)
 
 
+@cache
+def reasons() -> Mapping[str, str]:
+    """ "file: text: outcome" of what no history can see, with the reason."""
+    told = tomllib.loads(REASONS.read_text())
+    return {entry: one["why"] for one in told["reason"] for entry in one["outcomes"]}
+
+
+def entries(path: Path, place: Place, outcomes: Iterable[str]) -> list[str]:
+    """How the outcomes of a place are named there."""
+    return [f"{path.relative_to(ROOT)}: {place.text}: {outcome}" for outcome in outcomes]
+
+
+def is_explained(path: Path, place: Place, outcomes: Iterable[str]) -> bool:
+    """Each of them has a reason."""
+    return all(entry in reasons() for entry in entries(path, place, outcomes))
+
+
+def refuted(found: Mapping[Path, Probed], seen: Mapping[int, int]) -> list[str]:
+    """Entries of outcomes that histories saw, wherever the file has that text."""
+    unseen = {e for path, m in found.items() for place in m.places for e in entries(path, place, place.unseen(seen))}
+    return sorted(set(reasons()) - unseen)
+
+
 def table(found: Mapping[Path, Probed], seen: Mapping[int, int]) -> Iterator[str]:
-    """A line a file: its places, those that were seen, their share; then a line for each place that was not seen."""
+    """A line a file: its places, those that were seen, their share, those that none can see; then a line for each of
+    the others."""
     unseen = {path: [(one, one.unseen(seen)) for one in module.places] for path, module in found.items()}
-    yield "places   seen  share"
+    yield "places   seen  share  for a reason"
     for path, places in unseen.items():
         whole = sum(not outcomes for _, outcomes in places)
+        explained = sum(bool(outcomes) and is_explained(path, place, outcomes) for place, outcomes in places)
         if places:
-            yield f"{len(places):6d} {whole:6d} {whole / len(places):6.1%}  {path.relative_to(ROOT)}"
+            yield f"{len(places):6d} {whole:6d} {whole / len(places):6.1%} {explained:6d}  {path.relative_to(ROOT)}"
     for path, places in unseen.items():
         for place, outcomes in places:
-            if outcomes:
+            if outcomes and not is_explained(path, place, outcomes):
                 yield f"{path.relative_to(ROOT)}:{place.line}: {place.text}: {', '.join(outcomes)}"
+    yield from (f"NO REASON ANY MORE: {entry}" for entry in refuted(found, seen))
 
 
 class _Writer(ast.NodeTransformer):

@@ -34,9 +34,17 @@ class Excuses:
             return True
         if key in world.troubles.reset_over.get(group, ()) or self._is_handed_to_others(group, key):
             return True
+        if self._hides_a_dismissal(key):
+            return True
         if world.swarm.keep_bodies or not (world.swarm.of("retention") or world.swarm.of("broker tail")):
             return False
         return not any(broker.has_copy(key, (TOPIC, HALF_TOPIC)) for broker in world.cluster.brokers.values())
+
+    def _hides_a_dismissal(self, key: str) -> bool:
+        """A verdict on the message that nobody can read may say that a person has dismissed it."""
+        world = self._world
+        rows = world.ledger.rows.candidates.items() if world.swarm.of("ledger damage") else ()
+        return any(of == key and row.damage is not None for (_, of), row in rows)
 
     def _is_handed_to_others(self, group: str, key: str) -> bool:
         """Its repair was done by hand-overs while a setting left the group out: nothing is repaired a second time."""

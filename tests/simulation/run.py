@@ -25,7 +25,7 @@ from rich.progress import track
 from tests.simulation.ablation import try_all
 from tests.simulation.checkers import Judgement
 from tests.simulation.classic import run_classic
-from tests.simulation.conditions import all_probed, table
+from tests.simulation.conditions import all_probed, is_explained, table
 from tests.simulation.economies import in_turn, undisturbed
 from tests.simulation.faults import fired, too_rare
 from tests.simulation.mutants import mutants
@@ -168,6 +168,7 @@ def _run_mutants(options: argparse.Namespace, write: Callable[[str], None]) -> t
 def _run_conditions(options: argparse.Namespace, write: Callable[[str], None]) -> int:
     """What histories see of the product's conditions, in place of everything else."""
     seen: Counter[int] = Counter()
+    found = all_probed()  # as the histories have them: the files may change while these run
 
     def judgements() -> Iterator[Judgement]:
         for part, counted in watched(options.seed, options.histories, jobs=options.jobs):
@@ -175,11 +176,14 @@ def _run_conditions(options: argparse.Namespace, write: Callable[[str], None]) -
             yield from part
 
     sums, _ = add_up(judgements(), write=write)
-    found = all_probed()
     for line in table(found, seen):
         write(line)
     unseen = [bool(place.unseen(seen)) for module in found.values() for place in module.places]
-    answer = {"histories": sums["histories"], "places": len(unseen), "unseen": sum(unseen)}
+    explained = sum(
+        bool(outcomes) and is_explained(path, place, outcomes)
+        for path, module in found.items() for place in module.places for outcomes in [place.unseen(seen)]
+    )  # fmt: skip
+    answer = {"histories": sums["histories"], "places": len(unseen), "unseen": sum(unseen), "for_a_reason": explained}
     write(json.dumps(answer | {"seen_share": round(1 - sum(unseen) / len(unseen), 3)}))
     return int(bool(sums["failing_histories"]))
 

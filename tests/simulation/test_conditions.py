@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.simulation import probes
-from tests.simulation.conditions import Probed, all_probed, probed
+from tests.simulation.conditions import Probed, all_probed, entries, probed, reasons
 from tests.simulation.planting import plant
 from tests.simulation.swarm import draw
 from tests.simulation.world import run_history
@@ -91,6 +91,16 @@ def test_an_outcome_is_seen_where_it_decided(call: str, answer: Any, seen: set[s
     assert unseen <= left
     assert not seen & left
     assert seen <= _unseen("0")[1]  # nothing was seen before
+
+
+def test_each_reason_is_of_an_outcome_that_a_file_has() -> None:
+    had = {
+        entry
+        for path, module in all_probed().items()
+        for place in module.places
+        for entry in entries(path, place, place.outcomes)
+    }
+    assert set(reasons()) - had == set()
 
 
 @pytest.mark.slow
