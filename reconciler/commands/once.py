@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from reconciler.clock import Clock, SystemClock
+from reconciler.commands.safety import require_safe_redis
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import RepairState
 from reconciler.contract.verdicts import LOSSES
@@ -114,7 +115,7 @@ def run_once(settings: Settings, stop: threading.Event, *, wait_seconds: float =
         spans = stack.enter_context(tracing(settings, clock=clock))
         assembly = RoundAssembly(connections, history=sink, spans=spans)
         require_all_dependencies(connections)
-        assembly.require_safe_redis()
+        require_safe_redis(assembly)
         guard = environment_guard(connections)
         if not enter_environment(connections, guard, stop=stop):
             return report

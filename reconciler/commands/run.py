@@ -13,6 +13,7 @@ from reconciler.clock import Clock, SystemClock
 from reconciler.commands.job_worker import working_on_jobs
 from reconciler.commands.metrics import measuring, status_reading
 from reconciler.commands.notices import telling
+from reconciler.commands.safety import require_own_identities, require_safe_redis
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import ConfigurationError, RedisAway, TransientError
 from reconciler.policy.brakes import RateLimit
@@ -24,7 +25,6 @@ from reconciler.settings.schema import Settings
 from reconciler.wiring.announcements import build_announcement_consumer
 from reconciler.wiring.connections import Connections, repair_rate_of
 from reconciler.wiring.environment import enter_environment, environment_guard
-from reconciler.wiring.evidence import require_own_identities
 from reconciler.wiring.history import history_sink, writing_history
 from reconciler.wiring.metrics import Metering
 from reconciler.wiring.rounds import RoundAssembly
@@ -118,7 +118,7 @@ def _serve(
             ),
         ]
         require_own_identities(connections)
-        assembly.require_safe_redis()
+        require_safe_redis(assembly)
         assembly.ledger.holds.active(settings.environment)  # the ledger answers, and has its tables
         for topic in assembly.plans:  # those of the newest release, too: a round would be the first to miss them
             assembly.ledger.brokers.note(
@@ -207,7 +207,7 @@ def still_safe_redis(assembly: RoundAssembly) -> None:
     Raises RedisAway.
     """
     try:
-        assembly.require_safe_redis()
+        require_safe_redis(assembly)
     except ConfigurationError as error:
         environment, outages = assembly.settings.environment, assembly.ledger.outages
         outage = outages.current(environment)

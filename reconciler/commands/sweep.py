@@ -9,11 +9,11 @@ from contextlib import nullcontext
 from reconciler.clock import Clock, SystemClock
 from reconciler.commands.metrics import measuring
 from reconciler.commands.notices import telling
+from reconciler.commands.safety import require_own_identities
 from reconciler.errors import ConfigurationError
 from reconciler.settings.schema import Settings
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import commit_evidence
-from reconciler.wiring.evidence import require_own_identities
 from reconciler.wiring.metrics import Metering
 from reconciler.wiring.scheduler import Tick, TickRunner, serve_when_possible
 from reconciler.wiring.sweep import NOTHING_SWEPT, build_sweeper

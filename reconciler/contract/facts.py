@@ -21,7 +21,7 @@ from typing import TypeAlias
 COUNTED_MAX = 100_000
 
 #: The value of a field.
-FieldValue: TypeAlias = "str | int | Fact | tuple[str, ...] | tuple[int, ...] | tuple[Fact, ...]"
+FieldValue: TypeAlias = "str | int | float | Fact | tuple[str, ...] | tuple[int, ...] | tuple[Fact, ...]"
 
 
 class Field(StrEnum):
@@ -87,7 +87,9 @@ def _fits(kind: Field, value: FieldValue) -> bool:
     match kind:
         case Field.NAME | Field.TEXT:
             return isinstance(value, str)
-        case Field.NUMBER | Field.COUNT | Field.TIME | Field.EXACT_TIME:
+        case Field.NUMBER:
+            return type(value) in (int, float)
+        case Field.COUNT | Field.TIME | Field.EXACT_TIME:
             return type(value) is int
         case Field.EXACT_TIMES:
             return isinstance(value, tuple) and all(type(one) is int for one in value)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from reconciler.clock import Backoff
+from reconciler.contract.facts import Code, Fact, Field
 from reconciler.errors import BrokerRefused, BrokerUnavailable, ReconcilerError
 from reconciler.evidence.lookup import query_messages, records_at
 from reconciler.policy.judging.clock_reading import ClockReading
@@ -24,6 +25,12 @@ from reconciler.rocketmq.wire.codes import PROBE_TOPIC
 from reconciler.rocketmq.wire.message import Message
 from reconciler.rocketmq.wire.record import MessageRecord
 from reconciler.rocketmq.wire.unique_keys import UniqueKeyGenerator
+
+ROUTE_UNKNOWN = Code("evidence.route-unknown", why=Field.TEXT)
+NOT_TO_BE_SENT = Code("evidence.probe-not-to-be-sent", why=Field.TEXT)
+NOT_SENT = Code("evidence.probe-not-sent", why=Field.TEXT)
+NOT_LOOKED_UP = Code("evidence.probe-not-looked-up", why=Field.TEXT)
+NOT_INDEXED = Code("evidence.probe-not-indexed", seconds=Field.NUMBER)
 
 #: Producer group of probes.
 PROBE_GROUP = "RECONCILER_PROBE"
@@ -40,7 +47,8 @@ class ProbeAnswer:
 
     #: Store time of the probe that was found; None: unknown.
     at_ms: int | None
-    detail: str
+    #: None: it was found.
+    why: Fact | None = None
     #: The store time of the probe, between sending it and the answer. None: the broker did not show the probe.
     clock: ClockReading | None = None
 
@@ -58,13 +66,13 @@ class _SentProbe:
     #: None: not read yet.
     stored_ms: int | None = None
 
-    def answer(self, at_ms: int | None, detail: str) -> ProbeAnswer:
+    def answer(self, at_ms: int | None, why: Fact | None = None) -> ProbeAnswer:
         if self.stored_ms is None:
-            return ProbeAnswer(at_ms=at_ms, detail=detail)
+            return ProbeAnswer(at_ms=at_ms, why=why)
         clock = ClockReading(
             at_ms=self.stored_ms, asked_seconds=self.asked_seconds, answered_seconds=self.answered_seconds
         )
-        return ProbeAnswer(at_ms=at_ms, detail=detail, clock=clock)
+        return ProbeAnswer(at_ms=at_ms, why=why, clock=clock)
 
 
 class Probes:
@@ -97,18 +105,16 @@ class Probes:
         try:
             places = self._routes.whereabouts(topic)
         except (TopicNotFound, BrokerUnavailable) as error:
-            return {ROUTE: ProbeAnswer(at_ms=None, detail=str(error))}
+            return {ROUTE: ProbeAnswer(at_ms=None, why=ROUTE_UNKNOWN(why=str(error)))}
         for place in places:
-            if place.master is None:
-                answers[place.broker_name] = ProbeAnswer(at_ms=None, detail=place.detail)
-                continue
-            if place.doubt:  # one broker's index says nothing about another's
-                answers[place.broker_name] = ProbeAnswer(at_ms=None, detail=place.doubt)
+            if place.master is None or place.doubt:  # one broker's index says nothing about another's
+                why = NOT_TO_BE_SENT(why=place.detail if place.master is None else place.doubt)
+                answers[place.broker_name] = ProbeAnswer(at_ms=None, why=why)
                 continue
             try:
                 sent.append(self._send(place.broker_name, place.master))
             except ReconcilerError as error:
-                answers[place.broker_name] = ProbeAnswer(at_ms=None, detail=f"probe not sent: {error}")
+                answers[place.broker_name] = ProbeAnswer(at_ms=None, why=NOT_SENT(why=str(error)))
         answers.update(self._await(sent, within_seconds))
         return answers
 
@@ -143,7 +149,7 @@ class Probes:
             if not waiting:
                 break
             if clock.monotonic_seconds() >= deadline:
-                late = f"the index did not have the probe within {within_seconds} s"
+                late = NOT_INDEXED(seconds=within_seconds)
                 answers.update({probe.broker_name: probe.answer(None, late) for probe in waiting})
                 break
             clock.sleep(_LOOKS.pause_seconds(looks))
@@ -165,12 +171,12 @@ class Probes:
                 by_unique_key=True,
             )
         except ReconcilerError as error:
-            return probe.answer(None, f"probe not looked up: {error}")
+            return probe.answer(None, NOT_LOOKED_UP(why=str(error)))
         found_ms = self._time_in(hits, probe)
         if found_ms is None:
             return None
         probe.stored_ms = found_ms
-        return probe.answer(found_ms, "probe found")
+        return probe.answer(found_ms)
 
     def _stored_ms(self, probe: _SentProbe) -> int | None:
         """Reads the probe by its offset. None: it is not shown there, or not yet (transientStorePoolEnable)."""

@@ -7,24 +7,36 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
+from reconciler.contract.facts import Code, Fact, Field
 from reconciler.errors import ReconcilerError
 from reconciler.sql.engines import database_now_ms, reading
 from reconciler.sql.identity import SIGN_OF_LIFE_ID
 from reconciler.sql.products import THE_SERVER, Product, product_of
 from reconciler.sql.tables import inbox, is_view, outbox, outbox_identity
-from reconciler.sql.witness_database import HIDES_ROWS, NOT_PROVED, DatabaseRole, WitnessDatabase
+from reconciler.sql.witness_database import DatabaseRole, WitnessDatabase
 
-NO_SWEEP = "no sweep on record"
-SWEEP_RIGHT = "with the right to UPDATE reconciler_outbox_identity"
-A_VIEW = "a view: it may hide rows, or show those of another table"
+PRIMARY = Code("evidence.primary")
+REPLICA = Code("evidence.replica")
+NODE_BEHIND = Code("evidence.node-behind")
+UNREAD = Code("evidence.role-unread", unread=Field.TEXT)
+NOT_PRIMARY = Code("evidence.not-primary", kind=Field.FACT)
+NO_LIFE = Code("evidence.no-sign-of-life", kind=Field.FACT)
+OLD_LIFE = Code("evidence.old-sign-of-life", kind=Field.FACT, seconds=Field.NUMBER)
+LIFE_AHEAD = Code("evidence.sign-of-life-ahead", kind=Field.FACT, seconds=Field.NUMBER)
+NO_SWEEP = Code("evidence.no-sweep")
+A_VIEW = Code("evidence.view")
+HIDES_ROWS = Code("evidence.hides-rows")
+SHOW_EVERY_ROW = Code("evidence.show-every-row", tree=Field.NAME)
+INBOX_AT_PRIMARY = Code("evidence.inbox-at-primary")
+OUTBOX_AT_PRIMARY = Code("evidence.outbox-at-primary")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WitnessRole:
     """What one database of evidence is now."""
 
-    #: Whose outboxes or inboxes it has.
-    name: str
+    #: Which it is: whose outboxes or inboxes it has.
+    database: Fact
     #: outbox or inbox.
     tree: str
     role: DatabaseRole
@@ -34,7 +46,7 @@ class WitnessRole:
     #: Proofs of being a primary that the login may not read, each with its remedy.
     unread: tuple[str, ...] = ()
     #: What would make a primary of it, as far as one of its own variables says so.
-    remedies: tuple[str, ...] = ()
+    remedies: tuple[Fact, ...] = ()
     #: Another product than the protocol's own server.
     product: Product = THE_SERVER
     #: What is read is no table of its own.
@@ -60,55 +72,52 @@ class WitnessRole:
         return self.role.is_primary is False and (self.role.swept_at_ms is None or not self.is_swept(within_seconds))
 
     @property
-    def found(self) -> str:
-        """The role in words: a primary, or why that is not proved; and whether rows may be hidden."""
-        hidden = [A_VIEW] if self.is_view else []
-        return "; ".join((self._place, *hidden, *([HIDES_ROWS] if self.role.hides_rows else [])))
+    def found(self) -> tuple[Fact, ...]:
+        """The role: a primary, or why that is not proved; and whether rows may be hidden."""
+        found = [self._place]
+        if self.role.is_primary is not False and self.tree == "outbox" and self.swept_seconds is None:
+            found.append(no_sweep())
+        if self.is_view:
+            found.append(A_VIEW())
+        return (*found, HIDES_ROWS()) if self.role.hides_rows else tuple(found)
 
     @property
-    def _place(self) -> str:
+    def _place(self) -> Fact:
         if self.role.is_primary is not False:
-            primary = f"{NOT_PROVED}: {'; '.join(self.unread)}" if self.unread else "a primary"
-            return f"{primary}; {NO_SWEEP}" if self.tree == "outbox" and self.swept_seconds is None else primary
-        kind = self.role.kind
+            return UNREAD(unread="; ".join(self.unread)) if self.unread else PRIMARY()
+        kind = NODE_BEHIND() if self.role.is_node else REPLICA()
         if self.tree == "inbox":
-            return f"{NOT_PROVED}: {kind}"
+            return NOT_PRIMARY(kind=kind)
         if self.role.swept_at_ms is None or self.swept_seconds is None:
-            return f"{NOT_PROVED}: {kind}, no sign of life of a sweep has come to it"
-        where = "old" if self.swept_seconds >= 0 else "ahead of its clock"
-        seconds = f"{abs(self.swept_seconds):.0f} s"
-        return f"{NOT_PROVED}: {kind}, the last sign of life that has come to it is {seconds} {where}"
+            return NO_LIFE(kind=kind)
+        life = OLD_LIFE if self.swept_seconds >= 0 else LIFE_AHEAD
+        return life(kind=kind, seconds=round(abs(self.swept_seconds)))
 
     @property
-    def remedy(self) -> str:
+    def remedy(self) -> tuple[Fact, ...]:
         """What to do so that the database proves absences."""
         if self.role.hides_rows:
-            return (
-                "let the login see every row: ALTER ROLE ... BYPASSRLS, or CREATE POLICY ... ON reconciler_"
-                f"{self.tree} FOR SELECT TO ... USING (true)"
-            )
-        if self.tree == "inbox":
-            first = "point inbox_url at the primary: a missing effect is UNKNOWN until then, and nothing is repaired"
-        else:
-            first = (
-                "point outbox_url at the primary, or let the replica replicate and `reconciler sweep` run on the "
-                f"primary {SWEEP_RIGHT}: what it lacks is UNKNOWN until then"
-            )
-        return "; ".join((first, *self.remedies))
+            return (SHOW_EVERY_ROW(tree=self.tree),)
+        return (INBOX_AT_PRIMARY() if self.tree == "inbox" else OUTBOX_AT_PRIMARY(), *self.remedies)
 
 
-def read_role(engine: sa.Engine, *, name: str, tree: str) -> WitnessRole:
+def no_sweep() -> Fact:
+    """That an outbox has no sign of life: commits that nobody announced cannot be seen."""
+    return NO_SWEEP()
+
+
+def read_role(engine: sa.Engine, *, database: Fact, tree: str) -> WitnessRole:
     """Asks one database. Raises DatabaseAway, or ConfigurationError where the tables are missing."""
     is_outbox = tree == "outbox"
-    database = WitnessDatabase(engine, outbox if is_outbox else inbox, is_outbox=is_outbox)
-    role = database.role()
+    witness = WitnessDatabase(engine, outbox if is_outbox else inbox, is_outbox=is_outbox)
+    role = witness.role()
     return WitnessRole(
-        name=name,
+        database=database,
         tree=tree,
         role=role,
         swept_seconds=_swept_seconds(engine) if is_outbox else None,
-        unread=database.unread(),
-        remedies=() if role.is_primary is not False else database.remedies(is_node=role.is_node),
+        unread=witness.unread(),
+        remedies=() if role.is_primary is not False else witness.remedies(is_node=role.is_node),
         product=product_of(engine),
         is_view=_is_view(engine, (outbox if is_outbox else inbox).name),
     )

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from enum import Enum, auto
+from enum import Enum, StrEnum, auto
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -19,16 +19,45 @@ from redis.cluster import RedisCluster
 from redis.exceptions import AskError, RedisError, ResponseError
 from redis.sentinel import SentinelConnectionPool
 
+from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.keyspace import ShardKeys, meta_key
 from reconciler.contract.subscription import Shard, Subscription
-from reconciler.errors import ConfigurationError, RedisAway
+from reconciler.errors import RedisAway
 from reconciler.shards.access import RedisClient, translated_errors
 
 T = TypeVar("T")
 
+PRIMARY = Code("shards.primary")
+NO_PRIMARY = Code("shards.no-primary", role=Field.NAME)
+NAME_THE_PRIMARY = Code("shards.name-the-primary")
+VERSION = Code("shards.version", version=Field.NAME)
+OLD_VERSION = Code("shards.old-version", version=Field.NAME)
+UPGRADE_REDIS = Code("shards.upgrade-redis")
+NO_EVICTION = Code("shards.no-eviction")
+EVICTS = Code("shards.evicts", policy=Field.NAME)
+STOP_EVICTION = Code("shards.stop-eviction")
+NEARLY_FULL = Code("shards.nearly-full", used=Field.NUMBER, limit=Field.NUMBER)
+RAISE_MAXMEMORY = Code("shards.raise-maxmemory")
+APPEND_ONLY_FILE = Code("shards.append-only-file")
+SNAPSHOTS_ONLY = Code("shards.snapshots-only")
+NO_APPEND_ONLY_FILE = Code("shards.no-append-only-file")
+APPEND_TO_FILE = Code("shards.append-to-file")
+FREES_IN_PLACE = Code("shards.frees-in-place")
+FREE_LAZILY = Code("shards.free-lazily")
+ROLE_REFUSED = Code("shards.role-refused", why=Field.TEXT)
+VERSION_UNTOLD = Code("shards.version-untold")
+EVICTION_UNTOLD = Code("shards.eviction-untold")
+ALLOW_QUESTIONS = Code("shards.allow-questions")
+EVERY_COMMAND = Code("shards.every-command")
+COMMANDS_REFUSED = Code("shards.commands-refused", commands=Field.TEXT)
+PROOFS_REFUSED = Code("shards.proofs-refused", commands=Field.TEXT)
+ALLOW_COMMANDS = Code("shards.allow-commands")
+
 #: The first version with ZDIFFSTORE.
 VERSION_MIN = (6, 2)
 MEMORY_SHARE_MAX = 0.7
+#: Of what a server refuses.
+_SHOWN_CHARACTERS_MAX = 1_000
 
 
 class Severity(Enum):
@@ -41,16 +70,29 @@ class Severity(Enum):
     REFUSED = auto()
 
 
+class RedisQuality(StrEnum):
+    """What a node is looked at for."""
+
+    ROLE = "role"
+    VERSION = "version"
+    EVICTION = "eviction"
+    MEMORY = "memory"
+    PERSISTENCE = "persistence"
+    LAZY_FREE = "lazy-free"
+    PERMISSIONS = "permissions"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedisFinding:
     """One answer about one Redis node."""
 
-    #: role, version, eviction, memory, persistence, lazy-free or permissions; a cluster puts the node before it.
-    name: str
+    about: RedisQuality
     severity: Severity
-    detail: str
-    #: What to do; empty for OK.
-    remedy: str = ""
+    found: Fact
+    #: What to do; None for OK.
+    remedy: Fact | None = None
+    #: Of a cluster: which.
+    node: str = ""
 
 
 def check_redis(
@@ -77,7 +119,7 @@ def check_redis(
 
     def check(name: str, node: redis.Redis) -> list[RedisFinding]:
         found = _check_node(node, environment, accept_unverified=accept_unverified, is_named=True)
-        named = [replace(one, name=f"{name} {one.name}") for one in found]
+        named = [replace(one, node=name) for one in found]
         judge(named)
         return named
 
@@ -140,13 +182,6 @@ def _why_full(name: str, node: redis.Redis) -> str:
     return f"{name or 'it'} is full, {used} bytes of maxmemory {limit}: raise maxmemory, rounds will free what they can"
 
 
-def require_safe(findings: Sequence[RedisFinding]) -> None:
-    """Raises ConfigurationError with every refusal and its remedy."""
-    refused = [f for f in findings if f.severity is Severity.REFUSED]
-    if refused:
-        raise ConfigurationError("; ".join(f"Redis {f.name}: {f.detail} - {f.remedy}" for f in refused))
-
-
 def _check_node(
     client: redis.Redis, environment: str, *, accept_unverified: bool, is_named: bool
 ) -> Iterator[RedisFinding]:
@@ -164,10 +199,7 @@ def _check_node(
     yield from _persistence(info, settings)
     if settings.get("lazyfree-lazy-server-del") == "no":
         yield RedisFinding(
-            name="lazy-free",
-            severity=Severity.ADVICE,
-            detail="lazyfree-lazy-server-del is no: replacing a big set frees it in place",
-            remedy="CONFIG SET lazyfree-lazy-server-del yes",
+            about=RedisQuality.LAZY_FREE, severity=Severity.ADVICE, found=FREES_IN_PLACE(), remedy=FREE_LAZILY()
         )
     yield _permissions(client, environment)
 
@@ -192,18 +224,18 @@ def _role(client: redis.Redis, unverified: Severity, *, is_named: bool) -> Redis
         answer: Any = client.execute_command("ROLE")  # type: ignore[no-untyped-call]  # redis-py has no annotation
     except ResponseError as error:
         _leave(client)
-        return _unknown("role", f"ROLE is refused ({error})", unverified)
+        return _unknown(RedisQuality.ROLE, ROLE_REFUSED(why=str(error)), unverified)
     role = answer[0].decode() if isinstance(answer[0], bytes) else str(answer[0])
     if role == "master":
-        return RedisFinding(name="role", severity=Severity.OK, detail="primary")
+        return RedisFinding(about=RedisQuality.ROLE, severity=Severity.OK, found=PRIMARY())
     if is_named:  # by a node or Sentinel that has not seen a fail-over yet: it passes, and no setting is wrong
         _leave(client)  # Sentinels name the new primary to new connections only
         raise RedisAway(f"a server that is named as a primary is a {role}: a fail-over is not over yet")
     return RedisFinding(
-        name="role",
+        about=RedisQuality.ROLE,
         severity=Severity.REFUSED,
-        detail=f"this server is a {role}",
-        remedy="give the URL of the primary, or redis+sentinel://",
+        found=NO_PRIMARY(role=role),
+        remedy=NAME_THE_PRIMARY(),
     )
 
 
@@ -211,79 +243,69 @@ def _version(info: Mapping[str, Any], unverified: Severity) -> RedisFinding:
     text = str(info.get("redis_version") or "")
     numbers = tuple(int(part) for part in re.findall(r"\d+", text)[:2])
     if len(numbers) < 2:
-        return _unknown("version", "INFO does not tell the version", unverified)
+        return _unknown(RedisQuality.VERSION, VERSION_UNTOLD(), unverified)
     if numbers < VERSION_MIN:
         return RedisFinding(
-            name="version",
+            about=RedisQuality.VERSION,
             severity=Severity.REFUSED,
-            detail=f"{text} lacks ZDIFFSTORE",
-            remedy="upgrade to 6.2 or newer",
+            found=OLD_VERSION(version=text),
+            remedy=UPGRADE_REDIS(),
         )
-    return RedisFinding(name="version", severity=Severity.OK, detail=text)
+    return RedisFinding(about=RedisQuality.VERSION, severity=Severity.OK, found=VERSION(version=text))
 
 
 def _eviction(info: Mapping[str, Any], settings: Mapping[str, Any], unverified: Severity) -> RedisFinding:
     policy = settings.get("maxmemory-policy") or info.get("maxmemory_policy")
     if policy is None:
-        return _unknown("eviction", "neither CONFIG nor INFO tells maxmemory-policy", unverified)
+        return _unknown(RedisQuality.EVICTION, EVICTION_UNTOLD(), unverified)
     if policy != "noeviction":
         return RedisFinding(
-            name="eviction",
+            about=RedisQuality.EVICTION,
             severity=Severity.REFUSED,
-            detail=f"maxmemory-policy is {policy}: a whole set can vanish without an error",
-            remedy="CONFIG SET maxmemory-policy noeviction, and in redis.conf",
+            found=EVICTS(policy=str(policy)),
+            remedy=STOP_EVICTION(),
         )
-    return RedisFinding(name="eviction", severity=Severity.OK, detail="noeviction")
+    return RedisFinding(about=RedisQuality.EVICTION, severity=Severity.OK, found=NO_EVICTION())
 
 
 def _memory(info: Mapping[str, Any]) -> Iterator[RedisFinding]:
     used, limit = int(info.get("used_memory") or 0), int(info.get("maxmemory") or 0)
     if limit and used > limit * MEMORY_SHARE_MAX:
         yield RedisFinding(
-            name="memory",
+            about=RedisQuality.MEMORY,
             severity=Severity.ADVICE,
-            detail=f"{used} of {limit} bytes are used: when it is full, announcements suspend",
-            remedy="raise maxmemory",
+            found=NEARLY_FULL(used=used, limit=limit),
+            remedy=RAISE_MAXMEMORY(),
         )
 
 
 def _persistence(info: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator[RedisFinding]:
     if "aof_enabled" not in info:
         return
+    about = RedisQuality.PERSISTENCE
     if int(info["aof_enabled"]):
-        yield RedisFinding(name="persistence", severity=Severity.OK, detail="append-only file")
+        yield RedisFinding(about=about, severity=Severity.OK, found=APPEND_ONLY_FILE())
         return
-    detail = "snapshots only" if settings.get("save") else "no append-only file"
-    yield RedisFinding(
-        name="persistence",
-        severity=Severity.ADVICE,
-        detail=f"{detail}: a restart loses sets; nothing is lost by it but time (announcements rewind)",
-        remedy="appendonly yes, appendfsync everysec",
-    )
+    found = SNAPSHOTS_ONLY() if settings.get("save") else NO_APPEND_ONLY_FILE()
+    yield RedisFinding(about=about, severity=Severity.ADVICE, found=found, remedy=APPEND_TO_FILE())
 
 
-def _unknown(name: str, detail: str, unverified: Severity) -> RedisFinding:
-    remedy = "allow the user INFO, ROLE and CONFIG GET, or set redis.accept_unverified = true and check by hand"
-    return RedisFinding(name=name, severity=unverified, detail=detail, remedy=remedy)
+def _unknown(about: RedisQuality, found: Fact, unverified: Severity) -> RedisFinding:
+    return RedisFinding(about=about, severity=unverified, found=found, remedy=ALLOW_QUESTIONS())
 
 
 def _permissions(client: redis.Redis, environment: str) -> RedisFinding:
     """Queues every command that `run` needs under MULTI and throws them away: Redis checks when it queues."""
     probe = Subscription(environment=environment, topic="doctor", group="doctor")
     keys = ShardKeys(Shard(subscription=probe, number=0))
-    remedy = "give the user the commands and keys of its line in docs/reference/rights.md"
     refused = _refused(client, keys, _commands(keys))
-    if refused:
-        detail = "refused: " + ", ".join(refused)[:1_000]
-        return RedisFinding(name="permissions", severity=Severity.REFUSED, detail=detail, remedy=remedy)
-    without = _refused(client, keys, _commands_of_proofs(keys))
-    if without:
-        detail = (
-            "a broker that gives offsets again is not noticed after a restart, and announcements are read from the "
-            "earliest one once Redis has lost everything, refused: " + ", ".join(without)
-        )
-        return RedisFinding(name="permissions", severity=Severity.ADVICE, detail=detail[:1_000], remedy=remedy)
-    return RedisFinding(name="permissions", severity=Severity.OK, detail="every command is allowed")
+    without = [] if refused else _refused(client, keys, _commands_of_proofs(keys))
+    if not refused and not without:
+        return RedisFinding(about=RedisQuality.PERMISSIONS, severity=Severity.OK, found=EVERY_COMMAND())
+    severity = Severity.REFUSED if refused else Severity.ADVICE
+    lacking = COMMANDS_REFUSED if refused else PROOFS_REFUSED
+    found = lacking(commands=", ".join(refused or without)[:_SHOWN_CHARACTERS_MAX])
+    return RedisFinding(about=RedisQuality.PERMISSIONS, severity=severity, found=found, remedy=ALLOW_COMMANDS())
 
 
 def _refused(client: redis.Redis, keys: ShardKeys, commands: Sequence[tuple[Any, ...]]) -> list[str]:

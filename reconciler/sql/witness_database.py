@@ -18,6 +18,7 @@ from sqlalchemy.exc import DBAPIError
 
 from reconciler.clock import Clock, SystemClock, utc_text
 from reconciler.contract.defaults import SKEW_MARGIN_SECONDS
+from reconciler.contract.facts import Code, Fact
 from reconciler.errors import DatabaseSilent, ReconcilerError, StatementTooSlow
 from reconciler.policy.evidence import Presence, WitnessAnswer
 from reconciler.policy.ports import WHENEVER_COMMITTED_MS
@@ -32,9 +33,12 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+FORGET_REPLICATION = Code("sql.forget-replication")
+LET_IT_APPLY = Code("sql.let-it-apply")
+
 #: A table that lacks a newer column is asked for it again after this.
 UPGRADE_SECONDS = 60.0
-#: What every doubt about a database begins with, in reasons, `doctor` and `status`.
+#: What every doubt about a database begins with, in reasons.
 NOT_PROVED = "not proved to be a primary"
 #: How often the keys of a statement are halved that the database ended for its time, until the database is called away.
 HALVINGS_MAX = 2
@@ -116,7 +120,7 @@ class _Word:
     #: What lets a login read it.
     mend: str
     #: What makes it true of a primary of which it is false.
-    remedy: str = ""
+    remedy: Code | None = None
 
 
 _ANY_LOGIN = "every login of a real server may: is a proxy or another product in between?"
@@ -158,8 +162,7 @@ _MARIADB = (
         "(@@global.gtid_slave_pos = '' OR (@@global.log_bin <> 0 "
         "AND LOCATE(CONCAT('-', @@global.server_id, '-'), @@global.gtid_current_pos) > 0))",
         _ANY_LOGIN,
-        "if it was promoted and follows no server any more: SET GLOBAL gtid_slave_pos = '', or give it a binary log "
-        "(docs/reference/databases.md#replicas-and-splitting-proxies)",
+        remedy=FORGET_REPLICATION,
     ),
 )
 # Every node of Galera calls itself a primary, and applies what others have committed a moment, or much, later. It waits
@@ -168,7 +171,7 @@ _MARIADB = (
 _CAUGHT_UP = _Word(
     "(@@wsrep_on = 0 OR ((@@session.wsrep_sync_wait & 1) = 1 AND @@session.wsrep_dirty_reads = 0))",
     "let the login, or the proxy in between, SET SESSION wsrep_sync_wait",
-    "it did not apply in time what the cluster has committed: is its applier held, or the node desynced?",
+    remedy=LET_IT_APPLY,
 )
 _WAIT = "SET SESSION wsrep_sync_wait = 1, wsrep_dirty_reads = 0"
 _WAIT_NO_MORE = "SET SESSION wsrep_sync_wait = DEFAULT, wsrep_dirty_reads = DEFAULT"
@@ -372,15 +375,15 @@ class WitnessDatabase:
             role = ask(connection)
         return (self._after_a_wait(ask) or role) if self._may_wait(words, role) else role
 
-    def remedies(self, *, is_node: bool) -> tuple[str, ...]:
+    def remedies(self, *, is_node: bool) -> tuple[Fact, ...]:
         """What would make a primary of it, by the conditions that are false now. Raises DatabaseAway."""
-        words = [word for word in self._readable().conditions if word.remedy]
+        words = [word for word in self._readable().conditions if word.remedy is not None]
         words += [_CAUGHT_UP] if is_node else []
         if not words:
             return ()
         with reading(self.engine) as connection:
             values: Sequence[Any] = connection.execute(sa.select(*(sa.literal_column(w.sql) for w in words))).one()
-        return tuple(word.remedy for word, is_true in zip(words, values, strict=True) if not is_true)
+        return tuple(w.remedy() for w, is_true in zip(words, values, strict=True) if w.remedy and not is_true)
 
     def is_no_replica(self) -> sa.ColumnElement[bool]:
         """Condition of a statement that must not run on a replica; true if the role is unknown. Raises DatabaseAway."""

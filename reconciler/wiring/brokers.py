@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 
 from reconciler.announcing.source import PULL_GROUP
+from reconciler.contract.facts import Code, Fact, Field
 from reconciler.errors import BrokerUnavailable, ReconcilerError, known_remedy
 from reconciler.evidence.brokers import filter_kind_of
 from reconciler.evidence.queue_ends import QueueEnd, QueueEnds
 from reconciler.evidence.queue_scan import SCAN_GROUP
 from reconciler.policy.evidence import FilterKind
-from reconciler.rocketmq.client.demands import demand_behind, remedy_of
+from reconciler.rocketmq.client.demands import PeerDemand, demand_behind, remedy_of
 from reconciler.rocketmq.client.families import Families
 from reconciler.rocketmq.client.name_servers import NameServers
 from reconciler.rocketmq.wire.broker_facts import BrokerFacts
@@ -22,7 +23,9 @@ __all__ = [
     "BROKER_REMEDY",
     "OWN_GROUPS",
     "READER_GROUPS",
+    "PeerDemand",
     "QueueEnd",
+    "broker_fact",
     "broker_facts",
     "brokers_known_to",
     "demand_and_remedy",
@@ -33,11 +36,18 @@ __all__ = [
     "queue_ends",
 ]
 
+BROKER = Code("wiring.broker", name=Field.NAME)
+
 BROKER_REMEDY = "start RocketMQ, or correct rocketmq.name_servers"
 #: Consumer groups under which the reconciler reads; brokers with autoCreateSubscriptionGroup=false lack them.
 READER_GROUPS = (PULL_GROUP, SCAN_GROUP)
 #: Groups under which we and the brokers' tools read; their offsets mean nothing.
 OWN_GROUPS = ("RECONCILER_", "TOOLS_CONSUMER", "CID_RMQ_SYS_")
+
+
+def broker_fact(name: str) -> Fact:
+    """Which broker it is."""
+    return BROKER(name=name)
 
 
 def groups_reading(connections: Connections, topic: str) -> list[str] | None:
@@ -100,7 +110,7 @@ def group_filters(
         yield filter_kind_of(found), found.expression
 
 
-def demand_and_remedy(error: ReconcilerError, address: str) -> tuple[str, str] | None:
+def demand_and_remedy(error: ReconcilerError, address: str) -> tuple[PeerDemand, str] | None:
     """What a peer wants that this client does not give, and what to do; None: something else is the reason."""
     demand = demand_behind(error, address)
     return None if demand is None else (demand, remedy_of(demand, error))

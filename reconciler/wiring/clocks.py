@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
+from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.secret import Secret
 from reconciler.contract.subscription import Shard
@@ -15,12 +16,18 @@ from reconciler.evidence.horizon import PROBE_GROUP, ROUTE, ProbeAnswer, Probes
 from reconciler.policy.judging.clock_reading import ClockReading
 from reconciler.shards.access import translated_errors
 from reconciler.shards.values import time_ms_of
+from reconciler.wiring.brokers import broker_fact
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import configured_databases
 from reconciler.wiring.subscriptions import subscription_of
 
-#: Name of a broker, or of a topic whose route is not known, and what came of its probe.
-BrokerProbes: TypeAlias = Sequence[tuple[str, ProbeAnswer]]
+THE_DATABASE = Code("wiring.the-database", database=Field.FACT)
+BROKERS_OF = Code("wiring.brokers-of", topic=Field.NAME)
+
+T = TypeVar("T")
+
+#: A broker, or those of a topic whose route is not known, and what came of the probe.
+BrokerProbes: TypeAlias = Sequence[tuple[Fact, ProbeAnswer]]
 
 
 def redis_clock(connections: Connections) -> ClockReading:
@@ -30,18 +37,18 @@ def redis_clock(connections: Connections) -> ClockReading:
 
 def other_clocks(
     connections: Connections, probed: Callable[[], BrokerProbes]
-) -> Iterator[tuple[str, ClockReading | str]]:
-    """Databases and brokers by name, each with its clock; of a broker also the reason why it could not be read.
+) -> Iterator[tuple[Fact, ClockReading | Fact]]:
+    """Databases and brokers, each with its clock; of a broker also the reason why it could not be read.
 
     Databases that do not answer are left out. `probed`: probes of the brokers, whose copies carry their times.
     """
-    names: dict[Secret, str] = {}
+    databases: dict[Secret, Fact] = {}
     for database in configured_databases(connections.settings):
-        names.setdefault(database.url, f"the {database.name}")
-    for url, name in names.items():
+        databases.setdefault(database.url, THE_DATABASE(database=database.fact))
+    for url, fact in databases.items():
         with suppress(ReconcilerError):
-            yield name, _read(connections, partial(connections.database_now_ms, url))
-    yield from sorted(_brokers(probed()).items())
+            yield fact, _read(connections, partial(connections.database_now_ms, url))
+    yield from _by_name(_brokers(probed()))
 
 
 def _read(connections: Connections, clock_ms: Callable[[], int]) -> ClockReading:
@@ -58,17 +65,22 @@ def _redis_ms(connections: Connections) -> int:
         return time_ms_of(client, client, ShardKeys(Shard(subscription=subscription, number=0)))
 
 
-def missing_probes(probed: BrokerProbes) -> Mapping[str, str]:
+def missing_probes(probed: BrokerProbes) -> Iterator[tuple[Fact, Fact]]:
     """Brokers whose index does not show a probe that they have stored, or that take none, each with the reason."""
-    return {name: answer.detail for name, answer in probed if answer.at_ms is None}
+    return _by_name({broker: answer.why for broker, answer in probed if answer.why is not None})
 
 
-def _brokers(probed: BrokerProbes) -> Mapping[str, ClockReading | str]:
-    found: dict[str, ClockReading | str] = {}
-    for name, answer in probed:
-        if not isinstance(found.get(name), ClockReading):
-            found[name] = answer.clock or answer.detail
+def _brokers(probed: BrokerProbes) -> Mapping[Fact, ClockReading | Fact]:
+    found: dict[Fact, ClockReading | Fact] = {}
+    for broker, answer in probed:
+        known = answer.clock or answer.why
+        if known is not None and not isinstance(found.get(broker), ClockReading):
+            found[broker] = known
     return found
+
+
+def _by_name(found: Mapping[Fact, T]) -> Iterator[tuple[Fact, T]]:
+    yield from sorted(found.items(), key=lambda one: one[0].values)
 
 
 def probe_brokers(connections: Connections) -> BrokerProbes:
@@ -82,7 +94,7 @@ def probe_brokers(connections: Connections) -> BrokerProbes:
         probe_topic=connections.settings.rocketmq.probe_topic,
     )
     return [
-        (f"brokers of {topic}" if broker == ROUTE else f"broker {broker}", answer)
+        (BROKERS_OF(topic=topic) if broker == ROUTE else broker_fact(broker), answer)
         for topic in sorted({s.topic for s in connections.settings.subscriptions})
         for broker, answer in probes.probe(topic).items()
     ]

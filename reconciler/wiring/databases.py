@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.secret import Secret, SecretText, secret_text
 from reconciler.policy.commit_evidence import CommitEvidence, CommitSource, EffectEvidence, EffectSource
 from reconciler.settings.schema import Settings
@@ -21,12 +22,17 @@ __all__ = [
     "EvidenceDatabase",
     "commit_evidence",
     "configured_databases",
+    "database_fact",
     "effect_evidence",
     "inbox_databases",
     "named_database",
     "outbox_databases",
     "tables_as_sql",
 ]
+
+LEDGER = Code("wiring.ledger")
+OUTBOX = Code("wiring.outbox", owners=Field.NAME)
+INBOX = Code("wiring.inbox", owners=Field.NAME)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +45,18 @@ class EvidenceDatabase:
     url: SecretText = field(repr=False)
     #: Where the settings name it.
     setting: str
-    #: For people; of several databases of one group it says which.
-    name: str
+    #: Which of several databases of one group, for people.
+    which: str
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.tree} of {self.owner}{self.which}"
+
+    @property
+    def fact(self) -> Fact:
+        """Which database it is."""
+        return database_fact(self.tree, f"{self.owner}{self.which}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +67,18 @@ class ConfiguredDatabase:
     url: SecretText = field(repr=False)
     #: Where the settings name it first.
     setting: str
-    #: For people, with every owner.
-    name: str
+    #: Of every owner, for people; empty: of everybody.
+    owners: str
+
+    @property
+    def name(self) -> str:
+        """For people, in English."""
+        return f"{self.tree} of {self.owners}" if self.owners else self.tree
+
+    @property
+    def fact(self) -> Fact:
+        """Which database it is."""
+        return database_fact(self.tree, self.owners)
 
     def upgrade(self) -> str:
         """Creates or upgrades the tables; returns the revision."""
@@ -81,6 +107,16 @@ class ConfiguredDatabase:
     def missing_driver(self) -> str | None:
         """What to install to reach it; None: nothing."""
         return missing_driver(self.url)
+
+
+def database_fact(tree: str, owners: str) -> Fact:
+    """Which database it is, also of one that is not configured."""
+    match tree:
+        case "outbox":
+            return OUTBOX(owners=owners)
+        case "inbox":
+            return INBOX(owners=owners)
+    return LEDGER()
 
 
 def commit_evidence(settings: Settings) -> CommitEvidence:
@@ -118,24 +154,22 @@ def effect_evidence(settings: Settings) -> EffectEvidence:
 def configured_databases(settings: Settings) -> list[ConfiguredDatabase]:
     """Every database, once for each tree: the ledger first, then outboxes, then inboxes."""
     ledger_url = settings.ledger.url
-    found = {
-        ("ledger", ledger_url): ConfiguredDatabase(tree="ledger", url=ledger_url, setting="ledger.url", name="ledger")
-    }
+    found = {("ledger", ledger_url): ConfiguredDatabase(tree="ledger", url=ledger_url, setting="ledger.url", owners="")}
     for database in (*outbox_databases(settings), *inbox_databases(settings)):
         place = (database.tree, database.url)
-        owner = database.name.removeprefix(f"{database.tree} of ")
+        owner = f"{database.owner}{database.which}"
         if place in found:
-            found[place] = replace(found[place], name=f"{found[place].name}, {owner}")
+            found[place] = replace(found[place], owners=f"{found[place].owners}, {owner}")
         else:
             found[place] = ConfiguredDatabase(
-                tree=database.tree, url=database.url, setting=database.setting, name=database.name
+                tree=database.tree, url=database.url, setting=database.setting, owners=owner
             )
     return list(found.values())
 
 
 def named_database(url: Secret, tree: str) -> ConfiguredDatabase:
     """A database that a person names instead of the settings."""
-    return ConfiguredDatabase(tree=tree, url=secret_text(url), setting="--url", name=tree)
+    return ConfiguredDatabase(tree=tree, url=secret_text(url), setting="--url", owners="")
 
 
 def tables_as_sql(tree: str, dialect: str) -> str:
@@ -181,4 +215,4 @@ def _databases(
 def _of_owner(tree: Literal["outbox", "inbox"], owner: str, urls: dict[SecretText, str]) -> Iterator[EvidenceDatabase]:
     for number, (url, setting) in enumerate(urls.items(), start=1):
         which = f" ({number} of {len(urls)})" if len(urls) > 1 else ""
-        yield EvidenceDatabase(tree=tree, owner=owner, url=url, setting=setting, name=f"{tree} of {owner}{which}")
+        yield EvidenceDatabase(tree=tree, owner=owner, url=url, setting=setting, which=which)

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.secret import Secret
 from reconciler.contract.subscription import Subscription
-from reconciler.errors import ConfigurationError, ReconcilerError
+from reconciler.errors import ReconcilerError
 from reconciler.evidence.brokers import RemotingBrokerEvidence
 from reconciler.evidence.inbox import SqlInboxEvidence
 from reconciler.evidence.outbox import SqlOutboxReader
 from reconciler.evidence.outbox_inspection import ROWS_COUNTED_MAX, OtherGroup, OutboxInspector
 from reconciler.evidence.reused_offsets import ReusedOffsets
-from reconciler.evidence.witness_role import SWEEP_RIGHT, WitnessRole, read_role
+from reconciler.evidence.witness_role import WitnessRole, no_sweep, read_role
 from reconciler.policy.ports import BrokerEvidence, InboxEvidence, OutboxEvidence
 from reconciler.sql.identity import read_identity
 from reconciler.wiring.connections import Connections
@@ -21,7 +22,6 @@ from reconciler.wiring.databases import commit_evidence, configured_databases, e
 
 __all__ = [
     "ROWS_COUNTED_MAX",
-    "SWEEP_RIGHT",
     "OtherGroup",
     "WitnessAdapters",
     "WitnessRole",
@@ -29,10 +29,12 @@ __all__ = [
     "build_witnesses",
     "inbox_evidence",
     "inspect_outbox",
-    "require_own_identities",
+    "no_sweep",
     "shared_identity",
     "witness_roles",
 ]
+
+SHARED_IDENTITY = Code("wiring.shared-identity", one=Field.NAME, other=Field.NAME)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,12 +109,12 @@ def witness_roles(connections: Connections) -> Iterator[WitnessRole]:
             continue
         try:
             engine = connections.engine(database.url, read_only=True)
-            yield read_role(engine, name=database.name, tree=database.tree)
+            yield read_role(engine, database=database.fact, tree=database.tree)
         except ReconcilerError:
             continue
 
 
-def shared_identity(connections: Connections) -> str | None:
+def shared_identity(connections: Connections) -> Fact | None:
     """What is wrong where two outbox_urls lead to databases of one identity; None: nothing that could be seen.
 
     A copy has the identity of its original, so the two look the same. A database that does not answer, or whose
@@ -128,16 +130,5 @@ def shared_identity(connections: Connections) -> str | None:
             continue
         same = first.setdefault(identity, database.setting)
         if same != database.setting:
-            return (
-                f"{same} and {database.setting} lead to databases with one identity: "
-                "they are one database under two names (write the same URL in both), or one is a copy of the other "
-                "(delete the row of its reconciler_outbox_identity and run `reconciler db upgrade outbox`)"
-            )
+            return SHARED_IDENTITY(one=same, other=database.setting)
     return None
-
-
-def require_own_identities(connections: Connections) -> None:
-    """Raises ConfigurationError for two outboxes with one identity."""
-    problem = shared_identity(connections)
-    if problem is not None:
-        raise ConfigurationError(problem)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from reconciler.settings.schema import Settings
-from reconciler.shards.checks import RedisFinding, check_redis, require_safe
+from reconciler.shards.checks import RedisFinding, RedisQuality, Severity, check_redis
 from reconciler.shards.client import RoundRedis, open_redis
 from reconciler.wiring.connections import Connections
+
+__all__ = ["RedisFinding", "RedisQuality", "Severity", "judged_redis", "redis_findings"]
 
 #: `doctor` waits this long for one answer.
 _TIMEOUT_SECONDS = 3.0
@@ -18,20 +20,16 @@ def redis_findings(connections: Connections) -> Sequence[RedisFinding]:
     settings = connections.settings
     redis = open_redis(settings.redis.url, timeout_seconds=_TIMEOUT_SECONDS, silences=connections.redis_silences)
     try:
-        return _findings(redis, settings)
+        return judged_redis(redis, settings, lambda _: None)
     finally:
         redis.close()
 
 
-def require_safe_redis(redis: RoundRedis, settings: Settings) -> None:
-    """Raises ConfigurationError for a Redis that could lose what it acknowledged, also for a node of a cluster beside
-    one that is away; RedisAway."""
-    _findings(redis, settings, judge=require_safe)
-
-
-def _findings(
-    redis: RoundRedis, settings: Settings, *, judge: Callable[[Sequence[RedisFinding]], object] = lambda _: None
+def judged_redis(
+    redis: RoundRedis, settings: Settings, judge: Callable[[Sequence[RedisFinding]], object]
 ) -> Sequence[RedisFinding]:
+    """`judge` has the findings of each primary, also of a cluster's beside one that is away. Raises what it raises,
+    RedisAway."""
     return check_redis(
         redis.client,
         environment=settings.environment,

@@ -36,7 +36,6 @@ from reconciler.wiring.databases import commit_evidence, effect_evidence
 from reconciler.wiring.evidence import build_witnesses, inbox_evidence, reused_offsets
 from reconciler.wiring.history import SeveralSinks, history_generations
 from reconciler.wiring.metrics import Metering
-from reconciler.wiring.redis_safety import require_safe_redis
 from reconciler.wiring.shard_numbers import ShardNumbers
 from reconciler.wiring.subscriptions import subscription_of
 from reconciler.wiring.workers import workers_of
@@ -144,10 +143,6 @@ class RoundAssembly:
     def subscriptions(self) -> list[Subscription]:
         """All subscriptions, by topic."""
         return [plan.subscription for topic in self.plans for plan in topic.subscriptions]
-
-    def require_safe_redis(self) -> None:
-        """Raises ConfigurationError for a Redis that could lose what it acknowledged, RedisAway."""
-        require_safe_redis(self.redis, self.settings)
 
     def keep_shard_count(self, subscription: Subscription) -> str | None:
         """Writes the number of shards down where none is. Returns why the subscription gets no round; raises

@@ -90,7 +90,7 @@ def _filled(kind: Field, value: FieldValue, language: str) -> Iterator[Piece]:
 def _piece(kind: Field, value: object) -> Piece:
     if isinstance(value, int) and kind in TIMES:
         return Piece(utc_text(value, timespec=TIMES[kind]), kind, value)
-    return Piece(str(value), kind)
+    return Piece(f"{value:g}" if isinstance(value, float) else str(value), kind)
 
 
 def counted(count: int, language: str = ENGLISH) -> str:

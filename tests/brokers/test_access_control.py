@@ -59,7 +59,7 @@ def test_every_role_runs_with_exactly_its_rights_and_names_one_that_is_lost(vers
             for step in roles.steps().values():
                 step()
             with Connections(settings_of("doctor", cluster.name_servers, tmp_path)) as connections:
-                doctor = examine(connections)
+                doctor = [one.as_row() for one in examine(connections)]
         assert not told.lines
         of_brokers = [f for f in doctor if f.check.startswith(("broker", "rights", "topic", "group ", "name server"))]
         assert of_brokers

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.commands.safety import require_safe
 from reconciler.errors import RedisAway
 from reconciler.shards.access import RedisClient
-from reconciler.shards.checks import check_redis, require_safe
+from reconciler.shards.checks import check_redis
 from reconciler.shards.client import open_redis
 from tests.failover.accidents import cluster_or_sentinel
 from tests.polling import eventually

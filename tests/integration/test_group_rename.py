@@ -462,7 +462,11 @@ def test_a_ledger_from_before_the_rename_makes_doctor_ask_nobody_to_configure_th
 
     def told() -> list[str]:
         with closing(Connections(load_settings(shop.settings, {}))) as connections:
-            return [one.found for one in examine(connections) if one.check == f"group {TOPIC}/{OLD}"]
+            return [
+                one.found
+                for one in (each.as_row() for each in examine(connections))
+                if one.check == f"group {TOPIC}/{OLD}"
+            ]
 
     assert told() == ["was renamed, and brokers keep its offsets"]
     with ledger.database.engine.begin() as connection:

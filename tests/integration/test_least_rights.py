@@ -15,7 +15,7 @@ from checkback_consumers.hand_over_rows import HandOverRows
 from checkback_consumers.inbox import InboxEntry
 from checkback_producers.outbox import SqlOutbox
 from checkback_producers.ports import CheckedHalf, OutboxEntry
-from reconciler.commands.diagnosis import Diagnosis
+from reconciler.commands.diagnosis import DiagnosisRow
 from reconciler.commands.doctor.checks import examine
 from reconciler.commands.doctor.rights import diagnosis_of
 from reconciler.commands.rights import statements_of
@@ -447,7 +447,7 @@ def test_doctor_names_every_right_of_run_and_sweep_that_is_missing(server: Serve
         assert diagnosis_of(needed, refused_rights(engine, (*needed.run, *needed.sweep))).level == "ok"
         for right in rights:
             server.take(right)
-            found = diagnosis_of(needed, refused_rights(engine, (*needed.run, *needed.sweep)))
+            found = diagnosis_of(needed, refused_rights(engine, (*needed.run, *needed.sweep))).as_row()
             assert found.level == "note" if right.without_it else found.level in ("fail", "note"), right
             assert right.verb in found.remedy
             assert right.table in found.remedy
@@ -488,13 +488,13 @@ url = "http://127.0.0.1:1/"
     return load_settings(path, {})
 
 
-def examined(settings: Settings) -> list[Diagnosis]:
+def examined(settings: Settings) -> list[DiagnosisRow]:
     """What doctor finds."""
     with Connections(settings) as connections:
-        return examine(connections)
+        return [one.as_row() for one in examine(connections)]
 
 
-def of_databases(findings: list[Diagnosis]) -> list[Diagnosis]:
+def of_databases(findings: list[DiagnosisRow]) -> list[DiagnosisRow]:
     """What doctor found in databases besides the lines on the rights of `run` and `sweep`."""
     trees = ("ledger", "outbox", "inbox", "notifier")
     return [f for f in findings if any(t in f.check for t in trees) and not f.check.startswith("rights in")]

@@ -12,6 +12,7 @@ import redis
 
 from checkback_consumers.inbox import InboxAnswer, InboxEntry
 from checkback_consumers.redis_inbox import RedisInbox
+from reconciler.commands.safety import require_safe
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.least_rights import ANNOUNCER, BUSINESS, INBOX, RECONCILER, RedisUser
 from reconciler.contract.queue_proof import QueueRecord
@@ -20,7 +21,7 @@ from reconciler.contract.unique_key import member_of
 from reconciler.errors import ReconcilerError, RedisAway
 from reconciler.policy.ports import AnnouncementQueue
 from reconciler.shards.access import RedisClient, open_client, translated_errors
-from reconciler.shards.checks import Severity, check_redis, require_safe
+from reconciler.shards.checks import Severity, check_redis
 from reconciler.shards.client import open_redis
 from reconciler.shards.count import keep_shard_count
 from reconciler.shards.environment_uses import RedisEnvironmentUses
@@ -29,6 +30,7 @@ from reconciler.shards.memory import RedisShardMemory
 from reconciler.shards.round_capture import RedisRoundCapture
 from reconciler.shards.round_leases import RedisRoundLeases
 from reconciler.shards.sets import RedisCommitSets, RedisHalfSets
+from reconciler.words import said
 from tests.contract.ledger.rows import key
 from tests.services.redis_server import RedisServer
 
@@ -220,9 +222,9 @@ def test_a_login_without_the_right_to_proofs_is_advised_and_not_refused(redis_se
     with closing(open_redis(redis_server.url.replace("://", "://reconciler:pw@"), timeout_seconds=5)) as rounds:
         findings = check_redis(rounds.client, environment=ENVIRONMENT)
         require_safe(findings)
-        (about,) = [one for one in findings if one.name == "permissions"]
+        (about,) = [one for one in findings if one.about == "permissions"]
         assert about.severity is Severity.ADVICE
-        assert "HSET" in about.detail
+        assert "HSET" in said(about.found)
 
 
 @pytest.mark.parametrize(

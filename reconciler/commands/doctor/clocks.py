@@ -7,16 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from reconciler.commands.diagnosis import Diagnosis
+from reconciler.commands.diagnosis import Diagnosis, listed
+from reconciler.commands.doctor.areas import area
+from reconciler.contract.facts import Code, Fact, Field
 from reconciler.wiring.clocks import BrokerProbes, missing_probes, other_clocks, redis_clock
 from reconciler.wiring.connections import Connections
 
-_REMEDY = "set the clocks right (NTP); while they differ, what was lost is found later, or looked up for nothing"
-_UNMEASURED = "see to the reason, and compare the clock of that host by hand until then: while it is behind, what was \
-lost is found that much later"
-
-_NO_PROBE = "no loss can be proved while this is so: see to messageIndexEnable, the load of the broker, and the probe \
-topic (`reconciler topics create`)"
+CLOCK_OF = Code("doctor.clock-of", server=Field.FACT)
+UNMEASURED = Code("doctor.clock-unmeasured", why=Field.FACT)
+COMPARE_BY_HAND = Code("doctor.compare-clocks-by-hand")
+AHEAD = Code("doctor.clock-ahead", seconds=Field.NUMBER, margin=Field.NUMBER)
+BEHIND = Code("doctor.clock-behind", seconds=Field.NUMBER, margin=Field.NUMBER)
+SET_CLOCKS = Code("doctor.set-clocks")
+ALIKE = Code("doctor.clocks-alike", servers=Field.FACT, margin=Field.NUMBER)
+INDEX_OF = Code("doctor.index-of", broker=Field.FACT)
+NO_PROBE = Code("doctor.see-to-index")
 
 
 def check_clocks(connections: Connections, probed: Callable[[], BrokerProbes]) -> Sequence[Diagnosis]:
@@ -28,28 +33,29 @@ def check_clocks(connections: Connections, probed: Callable[[], BrokerProbes]) -
     """
     margin_seconds = connections.settings.rounds.skew_margin_seconds
     redis = redis_clock(connections)
-    compared: list[str] = []
+    compared: list[Fact] = []
     findings: list[Diagnosis] = []
     for server, found in other_clocks(connections, probed):
-        if isinstance(found, str):
-            unmeasured = f"not measured: {found}"
-            findings.append(Diagnosis(check=f"clock of {server}", level="note", found=unmeasured, remedy=_UNMEASURED))
+        check = CLOCK_OF(server=server)
+        if isinstance(found, Fact):
+            unmeasured = UNMEASURED(why=found)
+            findings.append(Diagnosis(check=check, level="note", found=unmeasured, remedy=COMPARE_BY_HAND()))
             continue
         compared.append(server)
         ahead_seconds = found.ahead_of(redis)
         if abs(ahead_seconds) > margin_seconds:
-            way = "ahead of" if ahead_seconds > 0 else "behind"
-            text = f"{abs(ahead_seconds):.1f} s {way} Redis, more than rounds.skew_margin_seconds = {margin_seconds:g}"
-            findings.append(Diagnosis(check=f"clock of {server}", level="fail", found=text, remedy=_REMEDY))
+            way = AHEAD if ahead_seconds > 0 else BEHIND
+            told = way(seconds=round(abs(ahead_seconds), 1), margin=margin_seconds)
+            findings.append(Diagnosis(check=check, level="fail", found=told, remedy=SET_CLOCKS()))
     if compared and all(finding.level == "note" for finding in findings):
-        text = f"Redis and {', '.join(compared)} differ by less than {margin_seconds:g} s"
-        findings.append(Diagnosis(check="clocks", level="ok", found=text))
+        alike = ALIKE(servers=listed(compared), margin=margin_seconds)
+        findings.append(Diagnosis(check=area("clocks"), level="ok", found=alike))
     return findings
 
 
 def check_indexes(probed: BrokerProbes) -> Sequence[Diagnosis]:
     """One line for each broker whose index does not come as far as a probe; nothing where all do."""
     return [
-        Diagnosis(check=f"index of {name}", level="fail", found=why, remedy=_NO_PROBE)
-        for name, why in sorted(missing_probes(probed).items())
+        Diagnosis(check=INDEX_OF(broker=broker), level="fail", found=why, remedy=NO_PROBE())
+        for broker, why in missing_probes(probed)
     ]

@@ -5,22 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from reconciler.commands.diagnosis import Diagnosis, failed
+from reconciler.commands.doctor.rights import grants
+from reconciler.contract.facts import Code, Field
 from reconciler.contract.tables import ENVIRONMENT
 from reconciler.errors import InvalidValue, ReconcilerError
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.environment import ask_environment
 from reconciler.wiring.rights import lacks_right
 
+CHECK = Code("doctor.environment-in", place=Field.NAME)
+UNREADABLE = Code("doctor.environment-unreadable", table=Field.NAME)
+
 
 def check_environment(connections: Connections) -> Iterator[Diagnosis]:
     """One failure for each place where another cluster is; nothing where there is none."""
     for place, ask in ask_environment(connections).items():
-        check = f"environment in {place}"
+        check = CHECK(place=place)
         try:
             ask()
         except InvalidValue as error:
-            yield failed(check, error, "")
+            yield failed(check, error)
         except ReconcilerError as error:
             if lacks_right(error):  # what is away, or lacks its tables, has a check of its own
-                found, remedy = f"{ENVIRONMENT.name} cannot be read", f"GRANT SELECT ON {ENVIRONMENT.name}"
-                yield Diagnosis(check=check, level="note", found=found, remedy=remedy)
+                found = UNREADABLE(table=ENVIRONMENT.name)
+                yield Diagnosis(check=check, level="note", found=found, remedy=grants({ENVIRONMENT.name: "SELECT"}))

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 
 from reconciler.commands.diagnosis import Diagnosis
+from reconciler.contract.facts import Code, Fact, Field
 from reconciler.errors import ReconcilerError
 from reconciler.policy.evidence import FilterKind
 from reconciler.settings.schema import SubscriptionSettings
@@ -16,6 +17,24 @@ from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import outbox_databases
 from reconciler.wiring.subscriptions import subscription_of
 from reconciler.wiring.sweep import settled_tags
+
+FILTER_OF = Code("doctor.filter-of", subscription=Field.NAME)
+BY_SQL92 = Code("doctor.filters-by-sql92")
+USE_TAGS = Code("doctor.use-tags")
+OTHER_FILTER = Code("doctor.other-filter", tags=Field.NAME, expressions=Field.NAME)
+SET_TAGS = Code("doctor.set-tags")
+SAME_FILTER = Code("doctor.same-filter", expressions=Field.NAME)
+NO_MEMBER = Code("doctor.filter-without-member", tags=Field.NAME)
+WHILE_IT_RUNS = Code("doctor.while-group-runs")
+TAGS_IN = Code("doctor.tags-in", subscription=Field.NAME, database=Field.FACT)
+NEVER_SWEPT = Code("doctor.tags-never-swept", tags=Field.NAME)
+SWEEP_FIRST = Code("doctor.sweep-first")
+AS_SETTLED = Code("doctor.tags-as-settled", tags=Field.FACT)
+LOOKED_AT_AGAIN = Code("doctor.rows-looked-at-again", settled=Field.FACT, tags=Field.NAME)
+SETTLED_BY_OTHERS = Code("doctor.settled-by-other-tags", tags=Field.NAME, settled=Field.FACT)
+TAGS = Code("doctor.tags", tags=Field.NAME)
+NO_TAGS = Code("doctor.no-tags")
+RESTART_SWEEPS = Code("doctor.restart-sweeps")
 
 
 def check_filters(connections: Connections) -> Sequence[Diagnosis]:
@@ -28,41 +47,27 @@ def check_filters(connections: Connections) -> Sequence[Diagnosis]:
         for address in addresses:
             with suppress(ReconcilerError):
                 found.update(group_filters(connections, address, group=configured.group, topic=configured.topic))
-        findings += compared(f"filter of {subscription_of(settings, configured)}", configured, found)
+        findings += compared(FILTER_OF(subscription=str(subscription_of(settings, configured))), configured, found)
     return findings
 
 
 def compared(
-    check: str, configured: SubscriptionSettings, found: Collection[tuple[FilterKind, str]]
+    check: Fact, configured: SubscriptionSettings, found: Collection[tuple[FilterKind, str]]
 ) -> Iterator[Diagnosis]:
     """`found`: kind and expression of each filter that brokers know of the group."""
     if any(kind is FilterKind.SQL92 for kind, _ in found):
-        yield Diagnosis(
-            check=check,
-            level="fail",
-            found="the group filters by SQL92, which the reconciler cannot evaluate",
-            remedy='what it passes without an effect stays UNKNOWN; use tags, or let the handler take "*" and skip',
-        )
+        yield Diagnosis(check=check, level="fail", found=BY_SQL92(), remedy=USE_TAGS())
         return
     subscribed = {split_tags(expression) for _, expression in found}
     expressions = ", ".join(sorted(repr(expression) for _, expression in found))
     if subscribed - {configured.tag_set}:
-        yield Diagnosis(
-            check=check,
-            level="fail",
-            found=f"tags = {configured.tags!r}, and the group subscribes to {expressions}",
-            remedy="a tag that is missing in the setting settles committed messages as not taken: set tags to what all "
-            "members subscribe to, and restart the members that subscribe to something else",
-        )
+        other = OTHER_FILTER(tags=repr(configured.tags), expressions=expressions)
+        yield Diagnosis(check=check, level="fail", found=other, remedy=SET_TAGS())
     elif subscribed:
-        yield Diagnosis(check=check, level="ok", found=f"as the group subscribes: {expressions}")
+        yield Diagnosis(check=check, level="ok", found=SAME_FILTER(expressions=expressions))
     elif configured.tag_set is not None:
-        yield Diagnosis(
-            check=check,
-            level="note",
-            found=f"tags = {configured.tags!r}, and no member of the group is connected: not compared",
-            remedy="ask again while the group runs",
-        )
+        uncompared = NO_MEMBER(tags=repr(configured.tags))
+        yield Diagnosis(check=check, level="note", found=uncompared, remedy=WHILE_IT_RUNS())
 
 
 def check_kept_tags(connections: Connections) -> list[Diagnosis]:
@@ -79,7 +84,7 @@ def check_kept_tags(connections: Connections) -> list[Diagnosis]:
             for configured in settings.subscriptions:
                 if configured.topic not in topics:
                     continue
-                check = f"tags of {subscription_of(settings, configured)} in the {database.name}"
+                check = TAGS_IN(subscription=str(subscription_of(settings, configured)), database=database.fact)
                 place = (configured.topic, configured.group)
                 if place in settled:
                     findings.append(compared_with_settled(check, configured, settled[place]))
@@ -88,27 +93,20 @@ def check_kept_tags(connections: Connections) -> list[Diagnosis]:
     return findings
 
 
-def never_swept(check: str, configured: SubscriptionSettings) -> Iterator[Diagnosis]:
+def never_swept(check: Fact, configured: SubscriptionSettings) -> Iterator[Diagnosis]:
     """A note that no sweep has written down the group's tags; none for a group that takes all tags."""
     if configured.tag_set is not None:
-        yield Diagnosis(
-            check=check,
-            level="note",
-            found=f"no sweep has seen tags = {configured.tags!r} yet: a correction of it would look at no row",
-            remedy="let one sweep run before you change it",
-        )
+        found = NEVER_SWEPT(tags=repr(configured.tags))
+        yield Diagnosis(check=check, level="note", found=found, remedy=SWEEP_FIRST())
 
 
-def compared_with_settled(check: str, configured: SubscriptionSettings, settled: frozenset[str] | None) -> Diagnosis:
+def compared_with_settled(check: Fact, configured: SubscriptionSettings, settled: frozenset[str] | None) -> Diagnosis:
     """`settled`: the tags of the group that the outbox' rows were settled by; None: all tags."""
-    remedy = "restart every `reconciler sweep` with these settings; `reviewing` in its log line says how far it is"
-    shown = "*" if settled is None else " || ".join(sorted(settled)) or "none"
+    shown = NO_TAGS() if settled == frozenset() else TAGS(tags="*" if settled is None else " || ".join(sorted(settled)))
     if settled == configured.tag_set:
-        return Diagnosis(check=check, level="ok", found=f"as rows were settled: {shown}")
+        return Diagnosis(check=check, level="ok", found=AS_SETTLED(tags=shown))
     if configured.tag_set is None or (settled is not None and settled < configured.tag_set):
-        found = (
-            f"rows were settled by the tags {shown}, and the group takes {configured.tags!r}: they are looked at again"
-        )
-        return Diagnosis(check=check, level="note", found=f"{found}, or no sweep has seen the setting", remedy=remedy)
-    found = f"no sweep has seen tags = {configured.tags!r}: rows are settled by the tags {shown}"
-    return Diagnosis(check=check, level="note", found=found, remedy=remedy)
+        found = LOOKED_AT_AGAIN(settled=shown, tags=repr(configured.tags))
+    else:
+        found = SETTLED_BY_OTHERS(tags=repr(configured.tags), settled=shown)
+    return Diagnosis(check=check, level="note", found=found, remedy=RESTART_SWEEPS())

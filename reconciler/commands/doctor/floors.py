@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reconciler.commands.diagnosis import Diagnosis
+from reconciler.contract.facts import Code, Field
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.subscriptions import subscription_of
 
-REMEDY = (
-    "`reconciler db upgrade ledger`, and for the user of `reconciler announcements` the key "
-    "~reconciler:v1:{ENV:*}:proofs (docs/reference/rights.md); restart it. Without, nothing is lost: what the brokers "
-    "keep is read and compared once more"
-)
+CHECK = Code("doctor.floors-of", subscription=Field.NAME)
+UNPROVED = Code("doctor.floors-unproved", number=Field.NUMBER, total=Field.NUMBER)
+KEEP_PROOFS = Code("doctor.keep-proofs")
 
 
 def check_floors(connections: Connections) -> Sequence[Diagnosis]:
@@ -25,11 +24,10 @@ def check_floors(connections: Connections) -> Sequence[Diagnosis]:
         if unproved:
             found.append(
                 Diagnosis(
-                    check=f"floors of {subscription}",
+                    check=CHECK(subscription=str(subscription)),
                     level="note",
-                    found=f"{unproved} of {len(floors)} have no proof: if Redis loses everything, these queues are "
-                    "read from the earliest announcement on",
-                    remedy=REMEDY,
+                    found=UNPROVED(number=unproved, total=len(floors)),
+                    remedy=KEEP_PROOFS(),
                 )
             )
     return found

@@ -7,36 +7,44 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from reconciler.commands.diagnosis import Diagnosis
+from reconciler.commands.diagnosis import Diagnosis, as_told
+from reconciler.commands.doctor.areas import area
+from reconciler.contract.facts import Code, Fact, Field
 from reconciler.settings.schema import Settings
 from reconciler.wiring.history import history_folders, read_overview
 from reconciler.wiring.subscriptions import subscription_of
 
+SPOOL = Code("doctor.history-spool")
+MANIFEST = Code("doctor.history-manifest")
+NOT_WRITTEN = Code("doctor.history-not-written")
+SET_PATH = Code("doctor.set-history-path")
+WRITABLE = Code("doctor.folder-writable", folder=Field.NAME)
+UNWRITABLE = Code("doctor.folder-unwritable", folder=Field.NAME, why=Field.TEXT)
+GIVE_FOLDER = Code("doctor.give-folder")
+ENTRIES = Code("doctor.history-entries", entries=Field.NUMBER, files=Field.NUMBER, rows=Field.NUMBER)
+KEEP_FOLDER = Code("doctor.keep-history-folder")
+
 
 def check_history_folders(settings: Settings) -> Sequence[Diagnosis]:
     """Whether the history can be written where it is configured, and what its manifest says of itself."""
+    check = area("history")
     if settings.history.path is None:
-        return [Diagnosis(check="history", level="note", found="none is written", remedy="set history.path for audits")]
+        return [Diagnosis(check=check, level="note", found=NOT_WRITTEN(), remedy=SET_PATH())]
     root, spool = history_folders(settings)
-    findings = [_folder("history", root), _folder("history spool", spool)]
+    findings = [_folder(check, root), _folder(SPOOL(), spool)]
     overview, problem = read_overview(settings, [subscription_of(settings, s) for s in settings.subscriptions])
     problems = [problem] if problem is not None else list(overview.problems if overview is not None else ())
+    manifest = MANIFEST()
     if problems:
-        findings.append(
-            Diagnosis(
-                check="history manifest",
-                level="fail",
-                found="; ".join(problems[:3]),
-                remedy="keep the folder as it is; docs/how-to/history.md says what the lines mean",
-            )
-        )
+        told = as_told("; ".join(problems[:3]))
+        findings.append(Diagnosis(check=manifest, level="fail", found=told, remedy=KEEP_FOLDER()))
     elif overview is not None:
-        found = f"{overview.entries} entries, {overview.files} files, {overview.rows} rows"
-        findings.append(Diagnosis(check="history manifest", level="ok", found=found))
+        entries = ENTRIES(entries=overview.entries, files=overview.files, rows=overview.rows)
+        findings.append(Diagnosis(check=manifest, level="ok", found=entries))
     return findings
 
 
-def _folder(check: str, folder: Path) -> Diagnosis:
+def _folder(check: Fact, folder: Path) -> Diagnosis:
     """Whether the folder can be written: tries it with two temporary files in the nearest folder that exists."""
     existing = next(f for f in (folder, *folder.parents) if f.exists())
     try:
@@ -45,10 +53,6 @@ def _folder(check: str, folder: Path) -> Diagnosis:
             os.link(file.name, other)
             other.unlink()
     except OSError as error:
-        return Diagnosis(
-            check=check,
-            level="fail",
-            found=f"{existing}: {error.strerror}",
-            remedy="give `run` a folder that it may write, on a file system with hard links",
-        )
-    return Diagnosis(check=check, level="ok", found=f"{folder} can be written")
+        found = UNWRITABLE(folder=str(existing), why=error.strerror or str(error))
+        return Diagnosis(check=check, level="fail", found=found, remedy=GIVE_FOLDER())
+    return Diagnosis(check=check, level="ok", found=WRITABLE(folder=str(folder)))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from reconciler.commands.diagnosis import Diagnosis
+from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import ReconcilerError
 from reconciler.policy.evidence import InboxRow
@@ -17,14 +18,25 @@ from reconciler.wiring.databases import effect_evidence
 from reconciler.wiring.evidence import inbox_evidence
 from reconciler.wiring.subscriptions import subscription_of
 
+CHECK = Code("doctor.inboxes-of", subscription=Field.NAME)
+NONE_IN_TWO = Code("doctor.none-in-two", looked=Field.FACT)
+ONE_DATABASE = Code("doctor.one-database-twice", looked=Field.FACT, number=Field.NUMBER, unique_key=Field.NAME)
+DOUBLE_EFFECTS = Code("doctor.double-effects", looked=Field.FACT, number=Field.NUMBER, unique_key=Field.NAME)
+LOOKED = Code("doctor.keys-looked-up", keys=Field.NUMBER, inboxes=Field.NUMBER)
+ONE_DATABASE_A_KEY = Code("doctor.one-database-a-key")
+READER = Code("doctor.group", group=Field.NAME)
+NOT_CONFIGURED = Code("doctor.reader-not-configured")
+ADD_SECTION = Code("doctor.add-section")
+ROWS_OF_ANOTHER = Code("doctor.reader-with-rows-of", group=Field.NAME)
+IF_RENAMED = Code("doctor.if-renamed")
+
 #: Keys of each inbox that are looked up in all of them.
 NEWEST_KEYS = 500
 
-_ONE_DATABASE = "the same rows: two URLs lead to one database, or one database is a copy of another"
-_REMEDY = (
-    "each key must belong to one database: write each database once, and give every instance of the group the same "
-    "@transactional_handler(database=...), a function of the message that never changes its answer"
-)
+
+def group_check(name: str) -> Fact:
+    """The check of a consumer group, by topic and group."""
+    return READER(group=name)
 
 
 def check_inbox_lists(connections: Connections) -> Sequence[Diagnosis]:
@@ -34,17 +46,16 @@ def check_inbox_lists(connections: Connections) -> Sequence[Diagnosis]:
 
 
 def _check(connections: Connections, subscription: Subscription, count: int) -> Diagnosis:
-    check = f"inboxes of {subscription}"
     inboxes = inbox_evidence(connections)
     found = inboxes.look_up(subscription, inboxes.newest_keys(subscription, limit=NEWEST_KEYS))
     doubled = {key: lookup.records for key, lookup in found.items() if double_effect(lookup) is not None}
-    looked = f"the newest {NEWEST_KEYS} keys of each of {count} inboxes"
+    check, looked = CHECK(subscription=str(subscription)), LOOKED(keys=NEWEST_KEYS, inboxes=count)
+    remedy = ONE_DATABASE_A_KEY()
     if not doubled:
-        text = f"{looked}: none is in two. That the handler's database is a function of the message cannot be proved"
-        return Diagnosis(check=check, level="note", found=text, remedy=_REMEDY)
-    why = _ONE_DATABASE if all(_are_one_row(rows) for rows in doubled.values()) else "double effects"
-    text = f"{looked}: {len(doubled)} are in two, for example {next(iter(doubled))}: {why}"
-    return Diagnosis(check=check, level="fail", found=text, remedy=_REMEDY)
+        return Diagnosis(check=check, level="note", found=NONE_IN_TWO(looked=looked), remedy=remedy)
+    why = ONE_DATABASE if all(_are_one_row(rows) for rows in doubled.values()) else DOUBLE_EFFECTS
+    told = why(looked=looked, number=len(doubled), unique_key=next(iter(doubled)))
+    return Diagnosis(check=check, level="fail", found=told, remedy=remedy)
 
 
 def check_stranger(connections: Connections, topic: str, group: str) -> Diagnosis:
@@ -53,16 +64,10 @@ def check_stranger(connections: Connections, topic: str, group: str) -> Diagnosi
     new = None
     with suppress(ReconcilerError):  # it has a line of its own, or no inbox is configured
         new = _has_rows_of(connections, topic, group)
-    found, remedy = "reads the topic and is not configured", "messages that it misses are never looked for"
+    check = group_check(f"{topic}/{group}")
     if new is None:
-        remedy = f"add a [[subscriptions]] section for it, or {remedy}"
-    else:
-        found = f"reads the topic, is not configured, and its newest inbox rows are those of {new}"
-        remedy = (
-            "if it was renamed, the ledger does not know it: add no section for it, never start it again, and see "
-            "docs/how-to/back-up-the-ledger.md for a ledger that was restored"
-        )
-    return Diagnosis(check=f"group {topic}/{group}", level="note", found=found, remedy=remedy)
+        return Diagnosis(check=check, level="note", found=NOT_CONFIGURED(), remedy=ADD_SECTION())
+    return Diagnosis(check=check, level="note", found=ROWS_OF_ANOTHER(group=new), remedy=IF_RENAMED())
 
 
 def _has_rows_of(connections: Connections, topic: str, group: str) -> str | None:

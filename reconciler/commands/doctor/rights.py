@@ -5,11 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from reconciler.commands.diagnosis import Diagnosis
+from reconciler.contract.facts import Code, Fact, Field
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.rights import NeededRights, RefusedRights, rights_refused, verbs_by_table
 
+CHECK = Code("doctor.rights-in", database=Field.FACT)
+MAY = Code("doctor.may", rights=Field.FACTS)
+MAY_ONLY = Code("doctor.may-only", rights=Field.FACTS)
+ON_TABLES = Code("doctor.on-tables", verbs=Field.NAME, tables=Field.NAMES)
+ON_MANY_TABLES = Code("doctor.on-many-tables", verbs=Field.NAME, number=Field.NUMBER)
+ENOUGH_FOR_RUN = Code("doctor.enough-for-run", grants=Field.FACT)
+WITHOUT_RIGHTS = Code("doctor.without-rights", rights=Field.NAMES, told=Field.TEXT)
+MAY_NOT = Code("doctor.may-not", command=Field.NAME, rights=Field.NAMES, why=Field.TEXT)
+BOTH_MAY_NOT = Code("doctor.both-may-not", rights=Field.NAMES, why=Field.TEXT)
+GRANTS = Code("doctor.grants", statements=Field.FACTS)
+GRANT = Code("doctor.grant", verbs=Field.NAME, table=Field.NAME)
+
 #: A result is one line: of tables with the same rights this many are named, more are counted.
 TABLES_NAMED = 3
+
+
+def grants(verbs_of: Mapping[str, str]) -> Fact:
+    """What to grant to a login. `verbs_of`: table -> verbs, as SQL has them."""
+    return GRANTS(statements=tuple(GRANT(verbs=verbs, table=table) for table, verbs in verbs_of.items()))
 
 
 def check_rights(connections: Connections, needed: NeededRights) -> Diagnosis:
@@ -19,35 +37,34 @@ def check_rights(connections: Connections, needed: NeededRights) -> Diagnosis:
 
 def diagnosis_of(needed: NeededRights, refused: RefusedRights) -> Diagnosis:
     """Whether the rights are enough, for which command, and what to grant."""
-    name = f"rights in the {needed.database.name}"
+    check = CHECK(database=needed.database.fact)
     may = _on_tables(verbs_by_table(right for right in (*needed.run, *needed.sweep) if right not in refused))
     if not refused:
-        return Diagnosis(check=name, level="ok", found=may)
-    grants = "; ".join(f"GRANT {verbs} ON {table}" for table, verbs in verbs_by_table(refused).items())
+        return Diagnosis(check=check, level="ok", found=MAY(rights=may))
+    lacking = grants(verbs_by_table(refused))
     writes = [right for right in needed.sweep if right.verb != "SELECT"]
     if writes and set(refused) <= set(needed.sweep) and set(writes) <= set(refused):
-        remedy = f"enough for `reconciler run`; a login for `reconciler sweep` needs {grants}"
-        return Diagnosis(check=name, level="note", found=f"may only {may}", remedy=remedy)
+        return Diagnosis(check=check, level="note", found=MAY_ONLY(rights=may), remedy=ENOUGH_FOR_RUN(grants=lacking))
+    rights = tuple(map(str, refused))
     if all(right.without_it for right in refused):
         told = ", ".join(dict.fromkeys(right.without_it for right in refused))
-        return Diagnosis(
-            check=name, level="note", found=f"without {', '.join(map(str, refused))} {told}", remedy=grants
-        )
-    commands = " and ".join(
-        command
-        for command, rights in (("run", needed.run), ("sweep", needed.sweep))
-        if any(right in refused for right in rights)
-    )
-    words = next(iter(refused.values()))
-    found = f"{commands} may not {', '.join(map(str, refused))}: {words}"
-    return Diagnosis(check=name, level="fail", found=found, remedy=grants)
+        return Diagnosis(check=check, level="note", found=WITHOUT_RIGHTS(rights=rights, told=told), remedy=lacking)
+    why = next(iter(refused.values()))
+    of_run, of_sweep = (any(right in refused for right in rights) for rights in (needed.run, needed.sweep))
+    if of_run and of_sweep:
+        found = BOTH_MAY_NOT(rights=rights, why=why)
+    else:
+        found = MAY_NOT(command="run" if of_run else "sweep", rights=rights, why=why)
+    return Diagnosis(check=check, level="fail", found=found, remedy=lacking)
 
 
-def _on_tables(verbs_of: Mapping[str, str]) -> str:
+def _on_tables(verbs_of: Mapping[str, str]) -> tuple[Fact, ...]:
     tables: dict[str, list[str]] = {}
     for table, verbs in verbs_of.items():
         tables.setdefault(verbs, []).append(table)
-    return "; ".join(
-        f"{verbs} on {', '.join(names)}" if len(names) <= TABLES_NAMED else f"{verbs} on {len(names)} tables"
+    return tuple(
+        ON_TABLES(verbs=verbs, tables=tuple(names))
+        if len(names) <= TABLES_NAMED
+        else ON_MANY_TABLES(verbs=verbs, number=len(names))
         for verbs, names in tables.items()
     )

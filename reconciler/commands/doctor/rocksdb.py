@@ -5,35 +5,41 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from reconciler.commands.diagnosis import Diagnosis
+from reconciler.contract.facts import Code, Fact, Field
+
+HALVES_IN_ROCKSDB = Code("doctor.halves-in-rocksdb")
+HALVES_LOOK_ALIKE = Code("doctor.halves-look-alike")
+NO_OTHER_INDEX = Code("doctor.no-other-index")
+READ_INDEX_FILES = Code("doctor.read-index-files")
+FOUND_TOO_SHORT = Code("doctor.found-too-short", hours=Field.NUMBER, days=Field.NUMBER)
+FIND_LONGER = Code("doctor.find-longer", days=Field.NUMBER)
 
 _HOURS_A_DAY = 24
 
 
-def check_rocksdb(check: str, config: Mapping[str, str]) -> Iterator[Diagnosis]:
+def check_rocksdb(check: Fact, config: Mapping[str, str]) -> Iterator[Diagnosis]:
     """Notes and failures for a broker's RocksDB settings; none where they are missing or have their defaults."""
     if config.get("transRocksDBEnable") == "true" and config.get("transWriteOriginTransHalfEnable") == "false":
         yield Diagnosis(
             check=check,
             level="note",
-            found="keeps halves in RocksDB (transRocksDBEnable=true, transWriteOriginTransHalfEnable=false)",
-            remedy="they are looked up there, too; but an open half and one that was rolled back look the same; one "
-            "that the broker gave up is not parked",
+            found=HALVES_IN_ROCKSDB(),
+            remedy=HALVES_LOOK_ALIKE(),
         )
     if config.get("indexFileReadEnable") == "false":
         yield from _index(check, config)
 
 
-def _index(check: str, config: Mapping[str, str]) -> Iterator[Diagnosis]:
+def _index(check: Fact, config: Mapping[str, str]) -> Iterator[Diagnosis]:
     """Without index files IndexRocksDBStore.queryOffset answers, for the last maxRocksDBIndexQueryDays only."""
     if config.get("indexRocksDBEnable") != "true":
-        found = "indexFileReadEnable=false, and there is no other index"
-        yield Diagnosis(check=check, level="fail", found=found, remedy="set it to true: nothing can be looked up")
+        yield Diagnosis(check=check, level="fail", found=NO_OTHER_INDEX(), remedy=READ_INDEX_FILES())
         return
     days, hours = config.get("maxRocksDBIndexQueryDays", ""), config.get("fileReservedTime", "")
     if days.isdecimal() and hours.isdecimal() and int(days) * _HOURS_A_DAY < int(hours):
         yield Diagnosis(
             check=check,
             level="fail",
-            found=f"keeps messages for {hours} h, finds those of the last {days} days (maxRocksDBIndexQueryDays)",
-            remedy=f"set maxRocksDBIndexQueryDays to {-(-int(hours) // _HOURS_A_DAY)}: older ones look lost",
+            found=FOUND_TOO_SHORT(hours=int(hours), days=int(days)),
+            remedy=FIND_LONGER(days=-(-int(hours) // _HOURS_A_DAY)),
         )

@@ -44,7 +44,7 @@ from reconciler.wiring.brokers import QueueEnd, queue_ends
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import commit_evidence, outbox_databases
 from reconciler.wiring.environment import is_used_in_redis
-from reconciler.wiring.evidence import inspect_outbox
+from reconciler.wiring.evidence import inspect_outbox, no_sweep
 
 OUTBOX_SILENT = Code("status.outbox-silent", database=Field.NAME, why=Field.TEXT)
 NO_TOPIC = Code("status.no-topic", topic=Field.NAME)
@@ -54,7 +54,6 @@ QUEUE_UNREADABLE = Code(
     "status.queue-unreadable", broker=Field.NAME, queue=Field.NUMBER, topic=Field.NAME, why=Field.TEXT
 )
 SHARD_STOPPED = Code("status.shard-stopped", shard=Field.NAME, why=Field.TEXT)
-NO_SWEEP = Code("status.no-sweep")
 
 
 class Accounting:
@@ -127,7 +126,7 @@ class Accounting:
     def weaker(self, topic: TopicPlan) -> Iterator[Fact]:
         """What the outboxes of a topic cannot prove."""
         if any(seen is not None and seen.swept_at_ms is None for _, seen, _ in self._outboxes(topic.topic)):
-            yield NO_SWEEP()
+            yield no_sweep()
 
     def _look_into_outboxes(self, topic: str) -> Sequence[tuple[SecretText, OutboxReading | None, Link]]:
         sweep = self._settings.sweep

@@ -47,7 +47,7 @@ from reconciler.words import counted, said, said_and_coded
 if TYPE_CHECKING:
     from reconciler.wiring.history import HistoryOverview
 
-UNPROVED = Code("status.unproved", name=Field.NAME, why=Field.TEXT)
+UNPROVED = Code("status.unproved", database=Field.FACT, why=Field.FACTS)
 OTHER_SHARDS = Code("status.other-shards", why=Field.TEXT)
 STANDING = Code("status.standing-check-service", broker=Field.NAME, state=Field.FACT)
 LATE = Code("status.late", subscription=Field.NAME, cause=Field.FACT)
@@ -368,7 +368,7 @@ def read_status(
         standing=_standing(connections) if sees_check_services else (),
         rejected=tuple(rejected(verdicts)),
         doubled=tuple(double_effects(reports, verdicts, settings.environment)),
-        unproved=tuple(UNPROVED(name=d.name, why=d.found) for d in doubted),
+        unproved=tuple(UNPROVED(database=d.database, why=d.found) for d in doubted),
         damaged=(
             *damaged_rows(verdicts, repairs),
             *(_on_its_way(connections, rounds, newest, now_ms=now_ms) if is_full else ()),

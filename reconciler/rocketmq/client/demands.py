@@ -8,38 +8,45 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
+from enum import StrEnum
 
 from reconciler.errors import AccessRefused, BrokerUnavailable, Lacking, ReconcilerError, RequestTimeout
 from reconciler.rocketmq.client.connection import ConnectionLost, PeerSilent
 from reconciler.rocketmq.client.tls_failures import DO_AS_SAID, SWITCH_TLS_ON, TlsFailure
 from reconciler.rocketmq.wire.address import parse_address
 
-WANTS_TLS = "wants TLS"
-FAILS_TLS = "TLS fails"
-WANTS_AUTHENTICATION = "wants authentication"
-REFUSES_ACCESS = "refuses access"
+
+class PeerDemand(StrEnum):
+    """What it wants, in the words of errors."""
+
+    WANTS_TLS = "wants TLS"
+    TLS_FAILS = "TLS fails"
+    WANTS_AUTHENTICATION = "wants authentication"
+    REFUSES_ACCESS = "refuses access"
+
+
 REMEDIES = {
-    WANTS_TLS: f"{SWITCH_TLS_ON} and, for an authority of your own, ca_file",
-    FAILS_TLS: DO_AS_SAID,
+    PeerDemand.WANTS_TLS: f"{SWITCH_TLS_ON} and, for an authority of your own, ca_file",
+    PeerDemand.TLS_FAILS: DO_AS_SAID,
 }
 _HANDSHAKE_SECONDS = 2.0
 
 
-def demand_behind(error: ReconcilerError, address: str) -> str | None:
-    """WANTS_TLS, FAILS_TLS, WANTS_AUTHENTICATION or REFUSES_ACCESS, where that is why it did not answer; else None.
+def demand_behind(error: ReconcilerError, address: str) -> PeerDemand | None:
+    """The demand, where that is why it did not answer; else None.
 
     Where a connection was closed it connects once more to find out. A server that stands still closes none.
     """
     if isinstance(error, AccessRefused):
-        return WANTS_AUTHENTICATION if error.lacking is Lacking.SIGNATURE else REFUSES_ACCESS
+        return PeerDemand.WANTS_AUTHENTICATION if error.lacking is Lacking.SIGNATURE else PeerDemand.REFUSES_ACCESS
     if _tells_of_tls(error):
-        return FAILS_TLS
+        return PeerDemand.TLS_FAILS
     # A server that enforces TLS closes a connection that begins without it (NettyRemotingServer.HandshakeHandler).
     is_closed = isinstance(error, BrokerUnavailable) and not _tells_of_silence(error)
-    return WANTS_TLS if is_closed and _speaks_tls(address) else None
+    return PeerDemand.WANTS_TLS if is_closed and _speaks_tls(address) else None
 
 
-def remedy_of(demand: str, error: ReconcilerError) -> str:
+def remedy_of(demand: PeerDemand, error: ReconcilerError) -> str:
     """What to do about the demand that was found behind an error."""
     return error.remedy if isinstance(error, AccessRefused) else REMEDIES[demand]
 

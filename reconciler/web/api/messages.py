@@ -21,6 +21,7 @@ from reconciler.web.api.description import (
     Parameter,
     coded,
     listed,
+    nullable,
     one_of,
     record,
     values_of,
@@ -105,7 +106,15 @@ def _doctor(services: WebServices, request: WebRequest) -> WebResponse:
     return json_response({"healthy": healthy, "findings": [one.as_dict() for one in findings]})
 
 
-_FINDING = record({"check": TEXT, "level": one_of(("ok", "note", "fail")), "found": TEXT, "remedy": TEXT})
+_FINDING = record(
+    {
+        "check": TEXT,
+        "level": one_of(("ok", "note", "fail")),
+        "found": TEXT,
+        "remedy": TEXT,
+        "facts": record({"check": FACT, "found": FACT, "remedy": nullable(FACT)}),
+    }
+)
 DOCTOR = ApiEndpoint(
     handler=_doctor,
     about=Description(

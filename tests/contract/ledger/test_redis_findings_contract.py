@@ -8,7 +8,8 @@ import pytest
 import redis
 
 from reconciler.errors import RedisAway
-from reconciler.shards.checks import Severity, check_redis, require_room
+from reconciler.shards.checks import RedisQuality, Severity, check_redis, require_room
+from reconciler.words import said
 from tests.services.redis_server import RedisServer
 
 pytestmark = pytest.mark.redis
@@ -21,23 +22,23 @@ def test_a_finding_about_a_good_redis_is_missing_or_says_otherwise(
     with redis.Redis.from_url(server.url) as client:
         client.config_set("lazyfree-lazy-server-del", "no")
         client.config_set("appendonly", "yes")
-        found = {one.name: (one.severity, one.detail) for one in check_redis(client, environment="findings")}
-        version = found.pop("version")
+        found = {one.about: (one.severity, said(one.found)) for one in check_redis(client, environment="findings")}
+        version = found.pop(RedisQuality.VERSION)
         assert version[0] is Severity.OK
         assert found == {
-            "role": (Severity.OK, "primary"),
-            "eviction": (Severity.OK, "noeviction"),
-            "persistence": (Severity.OK, "append-only file"),
-            "lazy-free": (
+            RedisQuality.ROLE: (Severity.OK, "primary"),
+            RedisQuality.EVICTION: (Severity.OK, "noeviction"),
+            RedisQuality.PERSISTENCE: (Severity.OK, "append-only file"),
+            RedisQuality.LAZY_FREE: (
                 Severity.ADVICE,
                 "lazyfree-lazy-server-del is no: replacing a big set frees it in place",
             ),
-            "permissions": (Severity.OK, "every command is allowed"),
+            RedisQuality.PERMISSIONS: (Severity.OK, "every command is allowed"),
         }
         client.config_set("lazyfree-lazy-server-del", "yes")
     with redis.Redis.from_url(server.url, max_connections=1) as client:  # each check gives its connection back
-        assert "lazy-free" not in {one.name for one in check_redis(client, environment="findings")}
-        assert "lazy-free" not in {one.name for one in check_redis(client, environment="findings")}
+        assert "lazy-free" not in {one.about for one in check_redis(client, environment="findings")}
+        assert "lazy-free" not in {one.about for one in check_redis(client, environment="findings")}
         require_room(client)
         client.config_set("maxmemory", 1)
         with pytest.raises(RedisAway, match=r"it is full, .* of maxmemory 1: raise maxmemory"):

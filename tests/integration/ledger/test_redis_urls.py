@@ -13,12 +13,13 @@ import pytest
 import redis
 from redis.cluster import RedisCluster
 
+from reconciler.commands.safety import require_safe
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.least_rights import RECONCILER
 from reconciler.contract.unique_key import member_of
 from reconciler.errors import ConfigurationError, RedisAway
 from reconciler.policy.ports import KeyPlaces
-from reconciler.shards.checks import RedisFinding, Severity, check_redis, require_room, require_safe
+from reconciler.shards.checks import RedisFinding, Severity, check_redis, require_room
 from reconciler.shards.client import RoundRedis, open_redis
 from reconciler.shards.key_places import places_of
 from reconciler.shards.memory import RedisShardMemory
@@ -69,7 +70,7 @@ def opened(url: str) -> Iterator[RoundRedis]:
 
 
 def by_name(findings: list[RedisFinding]) -> dict[str, Severity]:
-    return {finding.name: finding.severity for finding in findings}
+    return {finding.about: finding.severity for finding in findings}
 
 
 def test_a_unix_socket(new_redis_server: Start) -> None:
@@ -220,7 +221,7 @@ def test_a_cluster_runs_rounds_in_every_slot(cluster_url: str) -> None:
         assert len(nodes) == 3
         findings = check_redis(rounds.client, environment="cluster")
         assert {finding.severity for finding in findings} == {Severity.OK, Severity.ADVICE}
-        assert len({finding.name.split()[0] for finding in findings}) == 3
+        assert len({finding.node for finding in findings}) == 3
 
 
 def test_a_full_node_of_a_cluster_is_named(cluster_url: str) -> None:

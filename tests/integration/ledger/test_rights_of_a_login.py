@@ -91,9 +91,9 @@ ALL = "SELECT, INSERT, UPDATE (tags, version)"
 def test_login_that_cannot_open_a_repair_is_told_before_a_loss_is_proved(logins: Logins) -> None:
     everything = {table.name: "SELECT, INSERT, UPDATE, DELETE" for table in ledger_metadata.sorted_tables}
     owner, limited = logins(ledger_metadata, everything | {"reconciler_repair": "SELECT, UPDATE, DELETE"})
-    fine = diagnosis_of(LEDGER, refused_rights(owner, LEDGER.run))
+    fine = diagnosis_of(LEDGER, refused_rights(owner, LEDGER.run)).as_row()
     assert (fine.level, fine.found.partition(";")[0]) == ("ok", "SELECT, INSERT, UPDATE, DELETE on 10 tables")
-    found = diagnosis_of(LEDGER, refused_rights(limited, LEDGER.run))
+    found = diagnosis_of(LEDGER, refused_rights(limited, LEDGER.run)).as_row()
     assert (found.check, found.level) == ("rights in the ledger", "fail")
     assert found.found.startswith("run may not INSERT reconciler_repair: ")
     assert "denied" in found.found
@@ -123,7 +123,7 @@ def test_sweeper_that_cannot_mark_or_delete_is_told_and_a_login_for_run_alone_is
     tables = {"reconciler_outbox": outbox, "reconciler_outbox_identity": identity, "reconciler_outbox_filter": filters}
     tables = {name: verbs for name, verbs in tables.items() if verbs}
     _, limited = logins(outbox_metadata, tables)
-    found = diagnosis_of(OUTBOX, refused_rights(limited, (*OUTBOX.run, *OUTBOX.sweep)))
+    found = diagnosis_of(OUTBOX, refused_rights(limited, (*OUTBOX.run, *OUTBOX.sweep))).as_row()
     assert (found.check, found.level) == ("rights in the outbox of shop", level)
     assert found.found.startswith(says)
 

@@ -107,7 +107,7 @@ def test_doctor_names_what_a_database_wants(postgres_over_tls: str, tmp_path: Pa
         group = "billing"
     """)
     with Connections(load_settings(config, {})) as connections:
-        findings = {finding.check: finding for finding in examine(connections)}
+        findings = {finding.check: finding for finding in (one.as_row() for one in examine(connections))}
     assert findings["ledger"].level == "fail"
     assert findings["ledger"].remedy == f"the server takes TLS only: ask for it in ledger.url {SEE}"
     assert findings["redis"].remedy == REDIS_REMEDY

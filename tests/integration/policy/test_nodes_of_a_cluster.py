@@ -30,13 +30,14 @@ from reconciler.errors import DatabaseAway
 from reconciler.evidence.inbox import SqlInboxEvidence
 from reconciler.evidence.outbox import SqlOutboxReader
 from reconciler.evidence.outbox_inspection import OutboxInspector
-from reconciler.evidence.witness_role import read_role
+from reconciler.evidence.witness_role import NODE_BEHIND, NOT_PRIMARY, read_role
 from reconciler.policy.commit_evidence import CommitSource
 from reconciler.policy.evidence import Lookup, OutboxRow
 from reconciler.sql import tables
 from reconciler.sql.engines import open_engine, reading, writing
 from reconciler.sql.renamed_group import RenamedRows
-from reconciler.sql.witness_database import BEHIND, NOT_PROVED, WitnessDatabase
+from reconciler.sql.witness_database import BEHIND, LET_IT_APPLY, NOT_PROVED, WitnessDatabase
+from reconciler.wiring.databases import database_fact
 from tests.integration.policy.test_replicas_as_witnesses import Databases, Pair, judged, verdict_of, world_of
 from tests.polling import eventually
 from tests.services import galera
@@ -192,14 +193,14 @@ def test_a_node_is_told_as_a_primary_and_a_held_one_with_its_remedy(databases: D
     with closing(SqlOutbox(databases.replica_url)) as outbox:
         outbox.mark_swept()  # a node may be swept
     for tree in ("outbox", "inbox"):
-        assert read_role(databases.engine, name="n", tree=tree).role.is_primary is True
+        assert read_role(databases.engine, database=database_fact(tree, "n"), tree=tree).role.is_primary is True
     databases.replica.pause()
     engine = open_engine(databases.replica_url, read_only=True, statement_seconds=SECONDS)
-    role = read_role(engine, name="n", tree="inbox")
+    role = read_role(engine, database=database_fact("inbox", "n"), tree="inbox")
     assert role.is_doubted
     assert role.is_blind(60)
-    assert role.found == f"{NOT_PROVED}: {BEHIND}"
-    assert "is its applier held" in role.remedy
+    assert role.found == (NOT_PRIMARY(kind=NODE_BEHIND()),)
+    assert LET_IT_APPLY() in role.remedy
     assert role.product.name == "Galera"
     rows = OutboxInspector(engine).newest_of_business("order-1", limit=5)
     assert NOT_PROVED in rows.doubt

@@ -21,6 +21,8 @@ from reconciler.sql import schema, tables
 from reconciler.sql.engines import open_engine, reading, writing
 from reconciler.sql.identity import read_identity
 from reconciler.sql.witness_database import DatabaseRole, WitnessDatabase
+from reconciler.wiring.databases import database_fact
+from reconciler.words import said
 from tests.services import mariadb
 from tests.services.postgres import PostgresServer
 from tests.services.requirements import require
@@ -257,9 +259,9 @@ def without_a_binary_log(url: str, copy: mariadb.MariaDBReplica) -> tuple[str, s
     engine = open_engine(copy.url(str(sa.make_url(url).database)))
     group = World().subscriptions[0]
     (answer,) = SqlInboxEvidence({group: [engine]}).look_up(group, [KEY])[KEY].answers
-    role = read_role(engine, name="inbox", tree="inbox")
+    role = read_role(engine, database=database_fact("inbox", "ORDERS/billing"), tree="inbox")
     engine.dispose()
-    return str(answer.presence), f"{role.found}: {role.remedy}" if role.is_blind(60) else ""
+    return str(answer.presence), "; ".join(map(said, (*role.found, *role.remedy))) if role.is_blind(60) else ""
 
 
 @pytest.mark.sql("mariadb")

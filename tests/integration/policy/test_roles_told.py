@@ -12,13 +12,15 @@ import sqlalchemy as sa
 
 from checkback_producers.outbox import SqlOutbox
 from reconciler.commands.diagnosis import Level
-from reconciler.commands.status.primaries import check_primaries, unproved
+from reconciler.commands.doctor.roles import check_primaries
+from reconciler.commands.status.primaries import unproved
 from reconciler.settings.file import load_settings
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine, writing
 from reconciler.sql.tables import outbox_identity
 from reconciler.sql.witness_database import NOT_PROVED
 from reconciler.wiring.connections import Connections
+from reconciler.words import said
 from tests.integration.policy.test_proof_of_primaries import login_of
 from tests.services import postgres
 
@@ -35,8 +37,8 @@ def connections_to(outbox_url: str, inbox_url: str) -> Connections:
 def told(outbox_url: str, inbox_url: str) -> tuple[dict[str, tuple[Level, str]], dict[str, bool]]:
     """doctor: check -> level and what was found; status: database -> whether it blinds us."""
     with connections_to(outbox_url, inbox_url) as connections:
-        findings = {f.check: (f.level, f.found) for f in check_primaries(connections)}
-        return findings, {standing.name: standing.is_blind(300) for standing in unproved(connections)}
+        findings = {f.check: (f.level, f.found) for f in (one.as_row() for one in check_primaries(connections))}
+        return findings, {said(standing.database): standing.is_blind(300) for standing in unproved(connections)}
 
 
 @pytest.mark.sql("postgres")

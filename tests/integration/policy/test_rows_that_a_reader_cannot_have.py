@@ -17,14 +17,16 @@ from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Undecided, Verdict
 from reconciler.evidence.inbox import SqlInboxEvidence
 from reconciler.evidence.outbox import SqlOutboxReader
-from reconciler.evidence.witness_role import read_role
+from reconciler.evidence.witness_role import HIDES_ROWS, SHOW_EVERY_ROW, read_role
 from reconciler.policy.commit_evidence import CommitSource
 from reconciler.policy.judging.suspect import undecided_by
 from reconciler.policy.ports import WHENEVER_COMMITTED_MS
 from reconciler.sql import schema, tables
 from reconciler.sql.engines import open_engine, writing
 from reconciler.sql.identity import read_identity
-from reconciler.sql.witness_database import HIDES_ROWS, NOT_PROVED
+from reconciler.sql.witness_database import HIDES_ROWS as ROWS_HIDDEN
+from reconciler.sql.witness_database import NOT_PROVED
+from reconciler.wiring.databases import database_fact
 from tests.integration.policy.test_proof_of_primaries import login_of
 from tests.services import mariadb, postgres
 from tests.services.requirements import require
@@ -119,7 +121,7 @@ def test_a_commit_that_row_security_hides_is_no_rejection(postgres_url: str, pol
         assert verdict_of(world, key(1)) == (Verdict.UNKNOWN, CandidateState.OPEN)
         row = world.candidate(key(1))
         assert row is not None
-        assert HIDES_ROWS in str(row.evidence["reason"])
+        assert ROWS_HIDDEN in str(row.evidence["reason"])
         assert reader.look_up(TOPIC, {key(1): WHENEVER_COMMITTED_MS})[key(1)].is_unknown, "nor for a person"
 
         execute(postgres_url, f"ALTER ROLE {sa.make_url(url).username} BYPASSRLS")
@@ -144,18 +146,20 @@ def test_an_inbox_under_row_security_goes_on_being_repaired_by_and_is_told(postg
     engine = open_engine(url, read_only=True)
     found = SqlInboxEvidence({World().subscriptions[0]: [engine]}).look_up(World().subscriptions[0], [key(1)])
     assert found[key(1)].is_absent
-    inbox, outbox = (read_role(engine, name=tree, tree=tree) for tree in ("inbox", "outbox"))
-    assert (HIDES_ROWS in inbox.found, inbox.is_doubted, inbox.is_blind(300)) == (True, True, False)
-    assert HIDES_ROWS not in outbox.found
+    inbox, outbox = (
+        read_role(engine, database=database_fact(tree, "orders"), tree=tree) for tree in ("inbox", "outbox")
+    )
+    assert (HIDES_ROWS() in inbox.found, inbox.is_doubted, inbox.is_blind(300)) == (True, True, False)
+    assert HIDES_ROWS() not in outbox.found
     engine.dispose()
 
 
 @pytest.mark.sql("postgres")
 def test_an_outbox_under_row_security_blinds_us_and_is_told_with_what_mends_it(postgres_url: str) -> None:
     engine = open_engine(with_policy(postgres_url, HIDING[0]), read_only=True)
-    outbox = read_role(engine, name="outbox of orders", tree="outbox")
+    outbox = read_role(engine, database=database_fact("outbox", "orders"), tree="outbox")
     assert outbox.is_blind(300)
-    assert "BYPASSRLS" in outbox.remedy
+    assert outbox.remedy == (SHOW_EVERY_ROW(tree="outbox"),)
     engine.dispose()
 
 

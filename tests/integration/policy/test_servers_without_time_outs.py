@@ -72,7 +72,7 @@ def test_doctor_names_the_setting_and_what_it_means(refusing: mariadb.MariaDBSer
         }
     )
     with Connections(settings) as connections:
-        told = [one for one in examine(connections) if "max_execution_time" in one.found]
+        told = [one for one in (found.as_row() for found in examine(connections)) if "max_execution_time" in one.found]
     assert [(one.check, one.level) for one in told] == [("ledger", "note")]
     assert "SET max_execution_time" in told[0].remedy
 

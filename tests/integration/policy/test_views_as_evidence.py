@@ -10,6 +10,7 @@ from reconciler.contract.tables import VERSION_TABLES
 from reconciler.evidence.witness_role import A_VIEW
 from reconciler.sql import schema
 from reconciler.wiring.databases import configured_databases
+from reconciler.words import said
 from tests.integration.policy.test_roles_told import connections_to
 from tests.integration.policy.test_rows_that_a_reader_cannot_have import commit, execute, reader_of
 from tests.unit.policy.world import TOPIC, World, key
@@ -42,15 +43,15 @@ def views_url(request: pytest.FixtureRequest, database_url: str) -> str:
 def test_views_are_told_as_unproved_and_blind_nobody(views_url: str) -> None:
     with connections_to(views_url, views_url) as connections:
         doubted = unproved(connections)
-        assert [one.name for one in doubted] == ["outbox of orders", "inbox of ORDERS/billing"]
-        assert all(A_VIEW in one.found for one in doubted)
+        assert [said(one.database) for one in doubted] == ["outbox of orders", "inbox of ORDERS/billing"]
+        assert all(A_VIEW() in one.found for one in doubted)
         assert blind(doubted, within_seconds=300) == []
         databases = configured_databases(connections.settings)
         assert [one.has_tables(connections) for one in databases if one.tree != "ledger"] == [True, True]
-        told = examine(connections)
+        told = [one.as_row() for one in examine(connections)]
     for name in ("outbox of orders", "inbox of ORDERS/billing"):
         (role,) = (one for one in told if one.check == f"role of {name}")
-        assert (role.level, A_VIEW in role.found) == ("note", True)
+        assert (role.level, said(A_VIEW()) in role.found) == ("note", True)
         assert "fail" not in {one.level for one in told if name in one.check}, told
 
 
@@ -67,4 +68,4 @@ def test_an_outbox_that_is_a_table_is_none(database_url: str) -> None:
     for tree in ("outbox", "inbox"):
         schema.upgrade(database_url, tree)
     with connections_to(database_url, database_url) as connections:
-        assert all(A_VIEW not in one.found for one in unproved(connections))
+        assert all(A_VIEW() not in one.found for one in unproved(connections))

@@ -29,6 +29,7 @@ from reconciler.sql.engines import open_engine, reading, writing
 from reconciler.sql.single_statements import SingleStatements
 from reconciler.sql.tables import inbox, inbox_metadata, outbox
 from reconciler.wiring.connections import Connections
+from reconciler.words import said
 from tests.services.pgbouncer import SESSIONS, PgBouncer
 from tests.services.postgres import PostgresServer
 from tests.unit.producers.world import GROUP, TOPIC, MemoryAnnouncements, World, checked, new_key
@@ -143,7 +144,7 @@ def test_doctor_finds_the_databases_and_does_not_wait(pgbouncer_server: PgBounce
         }
     )
     with Connections(settings) as connections:
-        found = {finding.check: finding.level for finding in examine(connections)}
+        found = {said(finding.check): finding.level for finding in examine(connections)}
     assert [found[name] for name in ("ledger", f"outbox of {GROUP}", f"inbox of {TOPIC}/billing")] == ["ok"] * 3
     assert "ledger rights" not in found
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.commands.diagnosis import Diagnosis
+from reconciler.commands.diagnosis import DiagnosisRow
 from reconciler.commands.doctor.clocks import check_clocks
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.embedded.settings import BrokerSettings
@@ -56,7 +56,7 @@ def brokers() -> Iterator[tuple[EmbeddedBroker, EmbeddedBroker]]:
         yield both
 
 
-def findings(folder: Path, name_servers: str, redis: RedisServer) -> dict[str, Diagnosis]:
+def findings(folder: Path, name_servers: str, redis: RedisServer) -> dict[str, DiagnosisRow]:
     """What doctor says of clocks, by check."""
     path = folder / "reconciler.toml"
     path.write_text(f"""environment = "test"
@@ -75,7 +75,10 @@ grace_period_seconds = {3 * WAITED_SECONDS}
 """)
     schema.upgrade(f"sqlite:///{folder}/ledger.db", "ledger")
     with Connections(load_settings(path, {})) as connections:
-        return {one.check: one for one in check_clocks(connections, lambda: probe_brokers(connections))}
+        return {
+            one.check: one
+            for one in (told.as_row() for told in check_clocks(connections, lambda: probe_brokers(connections)))
+        }
 
 
 @pytest.mark.parametrize("index_lag_seconds", [0.0, 3_600.0], ids=["index", "no index"])

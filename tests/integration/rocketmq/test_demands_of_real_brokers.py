@@ -10,7 +10,7 @@ from reconciler.commands.doctor.checks import examine
 from reconciler.commands.status.report import read_status
 from reconciler.errors import AccessRefused, Lacking
 from reconciler.rocketmq.client import demands
-from reconciler.rocketmq.client.demands import REMEDIES, WANTS_AUTHENTICATION, WANTS_TLS
+from reconciler.rocketmq.client.demands import REMEDIES, PeerDemand
 from reconciler.settings.file import load_settings
 from reconciler.sql import schema
 from reconciler.wiring.connections import Connections
@@ -38,19 +38,21 @@ PLAIN_ACL = "accounts:\n  - accessKey: somebody\n    secretKey: somebodysSecret\
 @pytest.mark.parametrize(
     ("version", "wants"),
     [
-        pytest.param("4.9.7", WANTS_AUTHENTICATION, marks=marks("4.9.7")),
-        pytest.param("5.3.3", WANTS_AUTHENTICATION, marks=marks("5.3.3")),
-        pytest.param("5.3.3", WANTS_TLS, marks=marks("5.3.3")),
+        pytest.param("4.9.7", PeerDemand.WANTS_AUTHENTICATION, marks=marks("4.9.7")),
+        pytest.param("5.3.3", PeerDemand.WANTS_AUTHENTICATION, marks=marks("5.3.3")),
+        pytest.param("5.3.3", PeerDemand.WANTS_TLS, marks=marks("5.3.3")),
     ],
 )
 def test_broker_that_wants_more_than_this_client_gives_is_not_merely_away(
-    version: str, wants: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    version: str, wants: PeerDemand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(demands, "_HANDSHAKE_SECONDS", 30.0)
-    cluster = RocketMQCluster(version, properties=ACCESS_CONTROL[version] if wants == WANTS_AUTHENTICATION else None)
+    cluster = RocketMQCluster(
+        version, properties=ACCESS_CONTROL[version] if wants == PeerDemand.WANTS_AUTHENTICATION else None
+    )
     broker = cluster.broker()
     (broker.folder / "conf" / "plain_acl.yml").write_text(PLAIN_ACL)
-    if wants == WANTS_TLS:
+    if wants == PeerDemand.WANTS_TLS:
         broker.java_options = ("-Dtls.server.mode=enforcing",)
         cluster.name_server.java_options = ("-Dtls.server.mode=permissive",)  # such a broker speaks TLS to it
     with cluster:
@@ -72,10 +74,10 @@ def test_broker_that_wants_more_than_this_client_gives_is_not_merely_away(
         """)
         settings = load_settings(config, {})
         with Connections(settings) as connections:
-            (finding,) = (f for f in examine(connections) if f.check == "broker broker-1")
+            (finding,) = (f for f in (one.as_row() for one in examine(connections)) if f.check == "broker broker-1")
         assert (finding.level, finding.remedy) == (
             "fail",
-            _UNSIGNED.remedy if wants == WANTS_AUTHENTICATION else REMEDIES[wants],
+            _UNSIGNED.remedy if wants == PeerDemand.WANTS_AUTHENTICATION else REMEDIES[wants],
         )
         assert finding.found.startswith(f"{wants}: ")
         with Connections(settings) as connections:

@@ -11,7 +11,7 @@ from reconciler.commands.doctor.checks import examine
 from reconciler.commands.status.report import read_status
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.embedded.tls import ServerTls, TlsMode
-from reconciler.rocketmq.client.demands import FAILS_TLS, REMEDIES, WANTS_TLS
+from reconciler.rocketmq.client.demands import REMEDIES, PeerDemand
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
 from reconciler.sql import schema
@@ -59,20 +59,25 @@ def settings(folder: Path, broker: EmbeddedBroker, tls: str) -> Settings:
 @pytest.mark.parametrize(
     ("ca_file", "demand", "words"),
     [
-        (None, WANTS_TLS, "seems to demand TLS"),
-        ("stranger.pem", FAILS_TLS, "signed by no authority of"),
+        (None, PeerDemand.WANTS_TLS, "seems to demand TLS"),
+        ("stranger.pem", PeerDemand.TLS_FAILS, "signed by no authority of"),
         ("authority.pem", None, "knows embedded"),
     ],
 )
 def test_doctor_and_status_name_it(
-    tmp_path: Path, authority: Authority, broker: EmbeddedBroker, ca_file: str | None, demand: str | None, words: str
+    tmp_path: Path,
+    authority: Authority,
+    broker: EmbeddedBroker,
+    ca_file: str | None,
+    demand: PeerDemand | None,
+    words: str,
 ) -> None:
     tls = ""
     if ca_file is not None:
         tls = f'rocketmq.tls = {{ enabled = true, ca_file = "{authority.folder / ca_file}" }}'
     chosen = settings(tmp_path, broker, tls)
     with Connections(chosen) as connections:
-        (finding,) = (f for f in examine(connections) if f.check.startswith("name server"))
+        (finding,) = (f for f in (one.as_row() for one in examine(connections)) if f.check.startswith("name server"))
     assert words in finding.found
     if demand is None:
         assert finding.level == "ok"

@@ -168,7 +168,7 @@ def test_doctor_and_status_name_every_right_to_read_that_is_lacking(family: str,
                 Admin(client).create_topic(opened.address, topic, queues=1)
         settings = settings_of("run", opened.name_servers, tmp_path)
         with Connections(settings) as connections:
-            found = [f for f in examine(connections) if f.check == "rights at brokers"]
+            found = [f for f in (one.as_row() for one in examine(connections)) if f.check == "rights at brokers"]
         named = "\n".join(f.remedy for f in found)
         for resource in ("topic RMQ_SYS_TRANS_HALF_TOPIC", f"topic {TOPIC}", "topic RECONCILER_PROBE"):
             assert f" on {resource} at every broker" in named

@@ -8,6 +8,8 @@ import pytest
 
 from reconciler.evidence.witness_role import WitnessRole
 from reconciler.sql.witness_database import DatabaseRole
+from reconciler.wiring.databases import database_fact
+from reconciler.words import said
 
 WITHIN_SECONDS = 300.0
 
@@ -17,7 +19,9 @@ def witness(
 ) -> WitnessRole:
     swept_at_ms = None if swept_seconds is None else 1
     role = DatabaseRole(is_primary=is_primary, swept_at_ms=swept_at_ms)
-    return WitnessRole(name="orders", tree=tree, role=role, swept_seconds=swept_seconds, unread=unread)
+    return WitnessRole(
+        database=database_fact(tree, "orders"), tree=tree, role=role, swept_seconds=swept_seconds, unread=unread
+    )
 
 
 @pytest.mark.parametrize(
@@ -54,5 +58,5 @@ def test_a_database_that_may_lack_rows_is_doubted_and_one_that_proves_nothing_bl
     ],
 )
 def test_a_remedy_for_another_database(one: WitnessRole, found: str, remedy: str) -> None:
-    assert found in one.found
-    assert remedy in one.remedy
+    assert found in "; ".join(map(said, one.found))
+    assert remedy in "; ".join(map(said, one.remedy))

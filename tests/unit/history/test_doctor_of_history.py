@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.commands.doctor.history import check_history_folders
+from reconciler.commands.doctor.history import GIVE_FOLDER, check_history_folders
 from reconciler.settings.schema import Settings
 
 
@@ -25,7 +25,10 @@ def settings_with(history: dict[str, object]) -> Settings:
 
 
 def levels(history: dict[str, object]) -> dict[str, str]:
-    return {finding.check: finding.level for finding in check_history_folders(settings_with(history))}
+    return {
+        finding.check: finding.level
+        for finding in (one.as_row() for one in check_history_folders(settings_with(history)))
+    }
 
 
 def test_no_history_is_said_and_is_no_failure() -> None:
@@ -42,7 +45,7 @@ def test_a_file_where_the_folder_should_be_is_told_with_what_to_do(tmp_path: Pat
     findings = check_history_folders(settings_with({"path": str(tmp_path / "history")}))
     failed = [f for f in findings if f.level == "fail"]
     assert failed
-    assert "hard links" in failed[0].remedy
+    assert failed[0].remedy == GIVE_FOLDER()
 
 
 def test_an_altered_entry_of_the_manifest_is_told(tmp_path: Path) -> None:

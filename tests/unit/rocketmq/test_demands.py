@@ -13,8 +13,7 @@ from reconciler.errors import AccessRefused, BrokerRefused, BrokerUnavailable, R
 from reconciler.rocketmq.client import demands
 from reconciler.rocketmq.client.demands import (
     REMEDIES,
-    WANTS_AUTHENTICATION,
-    WANTS_TLS,
+    PeerDemand,
     demand_behind,
     explained,
     remedy_of,
@@ -63,8 +62,8 @@ def server(answer: bytes) -> Iterator[str]:
 def test_broker_with_access_control_is_told_from_one_that_fails(code: int, remark: str) -> None:
     error = access_refusal(Command(code=code, remark=remark), RequestCode.GET_MAX_OFFSET, {"topic": "T"}, NOWHERE)
     assert isinstance(error, AccessRefused)
-    assert demand_behind(error, NOWHERE) == WANTS_AUTHENTICATION
-    assert "rocketmq.acl" in remedy_of(WANTS_AUTHENTICATION, error)
+    assert demand_behind(error, NOWHERE) == PeerDemand.WANTS_AUTHENTICATION
+    assert "rocketmq.acl" in remedy_of(PeerDemand.WANTS_AUTHENTICATION, error)
     assert explained(error, NOWHERE) == f"wants authentication: {error}"
 
 
@@ -85,8 +84,8 @@ def test_what_fails_for_another_reason_keeps_its_own(error: ReconcilerError) -> 
 
 def test_peer_that_answers_tls_with_tls_wants_it() -> None:
     with server(ALERT) as address:
-        assert demand_behind(LOST, address) == WANTS_TLS
-    assert "[rocketmq.tls] enabled = true" in REMEDIES[WANTS_TLS]
+        assert demand_behind(LOST, address) == PeerDemand.WANTS_TLS
+    assert "[rocketmq.tls] enabled = true" in REMEDIES[PeerDemand.WANTS_TLS]
 
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])

@@ -11,7 +11,7 @@ from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import OutboxState
 from reconciler.evidence.broker_answer import MAXIMUM_HITS
 from reconciler.evidence.brokers import RemotingBrokerEvidence
-from reconciler.evidence.horizon import Probes
+from reconciler.evidence.horizon import NOT_INDEXED, Probes
 from reconciler.evidence.lookup import FEW_HITS, StoreTimeWindow
 from reconciler.policy.evidence import Lookup, OutboxRow, Presence, StoredMessage, TransactionState
 from reconciler.policy.ports import Horizon
@@ -21,6 +21,7 @@ from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.message_id import encode_offset_message_id
 from reconciler.rocketmq.wire.properties import decode_properties
 from reconciler.rocketmq.wire.record import encode_record
+from reconciler.words import said
 from tests.simulation.outbox_table import TableRow
 from tests.unit.rocketmq.missing_packages import without_package
 from tests.unit.rocketmq.records import record
@@ -298,7 +299,7 @@ def test_an_index_that_is_behind_proves_nothing() -> None:
         _indexes_probes(cluster.brokers[1])
         answers = _probes(cluster).probe("Orders", within_seconds=0.1)
         assert answers["broker-a"].at_ms is None
-        assert "did not have the probe" in answers["broker-a"].detail
+        assert answers["broker-a"].why == NOT_INDEXED(seconds=0.1)
         assert answers["broker-b"].at_ms == 50_000
 
 
@@ -310,7 +311,9 @@ def test_a_broker_that_takes_no_probe_proves_nothing() -> None:
         cluster.brokers[1].close()
         answers = _probes(cluster).probe("Orders")
         assert [answer.at_ms for answer in answers.values()] == [None, None]
-        assert "no such topic" in answers["broker-a"].detail
+        refused = answers["broker-a"].why
+        assert refused is not None
+        assert "no such topic" in said(refused)
         assert _probes(cluster).probe("Nothing")["route"].at_ms is None
 
 

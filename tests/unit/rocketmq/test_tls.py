@@ -21,7 +21,7 @@ from reconciler.embedded.tls import ServerTls, TlsMode
 from reconciler.errors import BrokerUnavailable, InvalidValue
 from reconciler.rocketmq.client import demands
 from reconciler.rocketmq.client.connection import ConnectionLimits, ConnectionLost
-from reconciler.rocketmq.client.demands import FAILS_TLS, WANTS_TLS, demand_behind
+from reconciler.rocketmq.client.demands import PeerDemand, demand_behind
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.client.tls import TlsSettings
 from reconciler.rocketmq.client.tls_context import TlsContext
@@ -99,7 +99,7 @@ def test_a_server_that_demands_tls_is_not_merely_away(authority: Authority) -> N
     with EmbeddedBroker(tls=server(authority)) as broker:
         error = failure(broker.address, None)
         assert "the port seems to demand TLS; set [rocketmq.tls] enabled = true" in str(error)
-        assert demand_behind(error, broker.address) == WANTS_TLS
+        assert demand_behind(error, broker.address) == PeerDemand.WANTS_TLS
 
 
 @pytest.mark.parametrize("mode", [None, TlsMode.DISABLED])
@@ -107,7 +107,7 @@ def test_a_server_without_tls_is_named(authority: Authority, mode: TlsMode | Non
     with EmbeddedBroker(tls=None if mode is None else server(authority, mode=mode)) as broker:
         error = failure(broker.address, client(authority))
         assert "the port does not speak TLS; set tls.server.mode there" in str(error)
-        assert demand_behind(error, broker.address) == FAILS_TLS
+        assert demand_behind(error, broker.address) == PeerDemand.TLS_FAILS
 
 
 @pytest.mark.parametrize("kind", [ssl.SSLEOFError, ssl.SSLZeroReturnError])
@@ -135,7 +135,7 @@ def test_a_certificate_that_is_not_good_enough_is_named_with_its_fault(
         error = failure(broker.address, ours)
         assert isinstance(error, TlsFailure)
         assert said in str(error)
-        assert demand_behind(error, broker.address) == FAILS_TLS
+        assert demand_behind(error, broker.address) == PeerDemand.TLS_FAILS
 
 
 @pytest.mark.parametrize("shown", [None, "stranger"])
@@ -144,7 +144,7 @@ def test_a_server_that_refuses_our_certificate_is_told_as_one_without_tls(
 ) -> None:
     with EmbeddedBroker(tls=mutual(authority)) as broker:
         error = failure(broker.address, client(authority, shown))
-        assert demand_behind(error, broker.address) == FAILS_TLS
+        assert demand_behind(error, broker.address) == PeerDemand.TLS_FAILS
 
 
 def test_without_the_host_name_check_the_authority_is_still_checked(authority: Authority) -> None:
@@ -176,7 +176,7 @@ def test_the_reason_stays_in_sight_while_the_client_pauses(authority: Authority)
         for _ in range(3):
             with pytest.raises(BrokerUnavailable, match="is expired") as caught:
                 remoting.request(broker.address, ASK)
-            assert demand_behind(caught.value, broker.address) == FAILS_TLS
+            assert demand_behind(caught.value, broker.address) == PeerDemand.TLS_FAILS
 
 
 def test_a_peer_that_never_shakes_hands_costs_the_time_for_connecting(authority: Authority) -> None:

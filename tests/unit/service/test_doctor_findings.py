@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from reconciler.commands.diagnosis import Diagnosis, run_checks
-from reconciler.commands.doctor.checks import check_packages, examine
+from reconciler.commands.doctor.areas import area
+from reconciler.commands.doctor.checks import START_BROKERS, START_REDIS, check_packages, examine
+from reconciler.commands.doctor.databases import REVISION
 from reconciler.errors import (
     AccessRefused,
     BrokerUnavailable,
@@ -17,19 +19,21 @@ from reconciler.errors import (
     ReconcilerError,
     RedisAway,
 )
-from reconciler.rocketmq.client.demands import FAILS_TLS, REMEDIES
+from reconciler.rocketmq.client.demands import REMEDIES, PeerDemand
 from reconciler.rocketmq.client.tls_failures import TlsFailure
 from reconciler.settings.file import load_settings
 from reconciler.sql.engines import open_engine
 from reconciler.sql.folded_names import FOLDED_REMEDY
 from reconciler.sql.tables import ledger_metadata
-from reconciler.wiring.availability import ask_brokers, require
+from reconciler.wiring.availability import REDIS_REMEDY, ask_brokers, require
+from reconciler.wiring.brokers import BROKER_REMEDY
 from reconciler.wiring.connections import Connections
+from reconciler.wiring.databases import database_fact
 from tests.unit.rocketmq.missing_packages import without_package
 
 
 def fine() -> Sequence[Diagnosis]:
-    return [Diagnosis(check="ledger", level="ok", found="revision 1")]
+    return [Diagnosis(check=database_fact("ledger", ""), level="ok", found=REVISION(revision="1"))]
 
 
 def caused(by: ReconcilerError) -> ReconcilerError:
@@ -45,17 +49,25 @@ def test_check_that_cannot_be_asked_is_a_failure_with_its_remedy() -> None:
     def unsuitable() -> Sequence[Diagnosis]:
         raise ConfigurationError("no such table: run reconciler db upgrade")
 
-    findings = run_checks([("brokers", "start RocketMQ", away), ("tables", "start it", unsuitable), ("x", "", fine)])
+    tables = database_fact("outbox", "shop")
+    findings = run_checks(
+        [(area("brokers"), START_BROKERS(), away), (tables, START_REDIS(), unsuitable), (tables, None, fine)]
+    )
     assert [f.as_row() for f in findings] == [
-        ("brokers", "fail", "connection refused", "start RocketMQ"),
-        ("tables", "fail", "no such table: run reconciler db upgrade", "do what the text says"),
+        ("brokers", "fail", "connection refused", BROKER_REMEDY),
+        ("outbox of shop", "fail", "no such table: run reconciler db upgrade", "do what the text says"),
         ("ledger", "ok", "revision 1", ""),
     ]
     assert findings[0].as_dict() == {
         "check": "brokers",
         "level": "fail",
         "found": "connection refused",
-        "remedy": "start RocketMQ",
+        "remedy": BROKER_REMEDY,
+        "facts": {
+            "check": {"code": "doctor.brokers", "fields": {}},
+            "found": {"code": "doctor.as-told", "fields": {"text": "connection refused"}},
+            "remedy": {"code": "doctor.start-rocketmq", "fields": {}},
+        },
     }
 
 
@@ -73,9 +85,9 @@ def test_check_that_cannot_be_asked_is_a_failure_with_its_remedy() -> None:
             "A refused: user ann lacks SUB on topic T [code 16: no]",
             "grant user ann SUB on topic T at every broker",
         ),
-        (TlsFailure("a:1: expired; renew it"), "a:1: expired; renew it", REMEDIES[FAILS_TLS]),
-        (caused(TlsFailure("a:1: expired; renew it")), "no name server answers", REMEDIES[FAILS_TLS]),
-        (RedisAway("Redis: refused"), "Redis: refused", "start Redis"),
+        (TlsFailure("a:1: expired; renew it"), "a:1: expired; renew it", REMEDIES[PeerDemand.TLS_FAILS]),
+        (caused(TlsFailure("a:1: expired; renew it")), "no name server answers", REMEDIES[PeerDemand.TLS_FAILS]),
+        (RedisAway("Redis: refused"), "Redis: refused", REDIS_REMEDY),
     ],
     ids=["a file of ours", "a right in a database", "a right at a broker", "TLS", "TLS behind another error", "away"],
 )
@@ -85,7 +97,7 @@ def test_what_to_do_is_said_once_and_by_the_error_where_it_knows(
     def check() -> Sequence[Diagnosis]:
         raise error
 
-    (finding,) = run_checks([("clocks", "start Redis", check)])
+    (finding,) = (one.as_row() for one in run_checks([(area("clocks"), START_REDIS(), check)]))
     assert finding.found.endswith(found)
     assert finding.remedy == remedy
     assert remedy not in finding.found
@@ -112,7 +124,7 @@ group = "billing"
                 require(ask_brokers(connections))
             assert "start" not in str(caught.value)
             return
-        of_brokers = [f for f in examine(connections) if "ca_file" in f.found]
+        of_brokers = [f for f in (one.as_row() for one in examine(connections)) if "ca_file" in f.found]
     assert {f.check for f in of_brokers} >= {"name server 127.0.0.1:1", "brokers", "topics", "groups"}
     assert {f.remedy for f in of_brokers} == {"correct rocketmq.tls.ca_file"}
 
@@ -122,7 +134,7 @@ def test_bug_in_a_check_is_not_dressed_up_as_a_finding() -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        run_checks([("brokers", "", broken)])
+        run_checks([(area("brokers"), None, broken)])
 
 
 def test_a_database_that_takes_names_for_one_another_fails_with_its_columns(tmp_path: Path) -> None:
@@ -135,7 +147,7 @@ def test_a_database_that_takes_names_for_one_another_fails_with_its_columns(tmp_
     engine.dispose()
     example = Path(__file__).parents[3] / "config" / "reconciler.toml"
     with Connections(load_settings(example, {"RECONCILER_LEDGER__URL": f"sqlite:///{tmp_path}/ledger.db"})) as made:
-        found = [one for one in examine(made) if one.check == "collations in the ledger"]
+        found = [one for one in (told.as_row() for told in examine(made)) if one.check == "collations in the ledger"]
     assert [(one.level, one.remedy) for one in found] == [("fail", FOLDED_REMEDY)]
     assert "reconciler_hold.topic (NOCASE)" in found[0].found
 
@@ -143,6 +155,6 @@ def test_a_database_that_takes_names_for_one_another_fails_with_its_columns(tmp_
 def test_a_compression_that_cannot_be_read_here_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not list(check_packages())
     without_package(monkeypatch, "zstandard")
-    (finding,) = check_packages()
+    (finding,) = (one.as_row() for one in check_packages())
     assert (finding.check, finding.level) == ("package zstandard", "note")
     assert "pip install zstandard" in finding.remedy

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from checkback_producers.outbox import SqlOutbox
-from reconciler.commands.doctor.filters import check_kept_tags, compared, compared_with_settled, never_swept
+from reconciler.commands.doctor.filters import FILTER_OF, check_kept_tags, compared, compared_with_settled, never_swept
 from reconciler.policy.evidence import FilterKind
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import SubscriptionSettings
@@ -14,6 +14,7 @@ from reconciler.sql import schema
 from reconciler.wiring.connections import Connections
 
 EXAMPLE = Path(__file__).parents[3] / "config" / "reconciler.toml"
+CHECK = FILTER_OF(subscription="ORDERS/billing")
 
 
 def by_tag(expression: str) -> tuple[FilterKind, str]:
@@ -42,7 +43,7 @@ def test_tags_that_are_not_what_the_group_subscribes_to_are_told_by_doctor(
     tags: str, found: list[tuple[FilterKind, str]], levels: list[str]
 ) -> None:
     configured = SubscriptionSettings(topic="ORDERS", group="billing", tags=tags)
-    findings = list(compared("filter", configured, found))
+    findings = list(compared(CHECK, configured, found))
     assert [finding.level for finding in findings] == levels
     assert all(finding.level == "ok" or finding.remedy for finding in findings)
 
@@ -67,12 +68,12 @@ def test_rows_that_were_settled_by_other_tags_than_the_setting_has_are_told_by_d
 ) -> None:
     configured = SubscriptionSettings(topic="ORDERS", group="billing", tags=tags)
     findings = (
-        list(never_swept("tags", configured))
+        list(never_swept(CHECK, configured))
         if kept is None
-        else [compared_with_settled("tags", configured, None if kept[0] is None else frozenset(kept[0]))]
+        else [compared_with_settled(CHECK, configured, None if kept[0] is None else frozenset(kept[0]))]
     )
     assert len(findings) == len(said)
-    assert all(words in finding.found for words, finding in zip(said, findings, strict=True))
+    assert all(words in finding.as_row().found for words, finding in zip(said, findings, strict=True))
     assert all(finding.level == "ok" or finding.remedy for finding in findings)
 
 
@@ -92,7 +93,7 @@ def test_each_outbox_is_asked_by_which_tags_its_rows_were_settled(tmp_path: Path
     )
     with Connections(settings) as connections:
         findings = check_kept_tags(connections)
-    assert [(finding.level, finding.check.partition(" in the ")[2]) for finding in findings] == [
+    assert [(finding.level, finding.as_row().check.partition(" in the ")[2]) for finding in findings] == [
         ("ok", "outbox of shop (1 of 3)"),
         ("note", "outbox of shop (2 of 3)"),
     ]

@@ -26,7 +26,7 @@ def test_floors_without_a_proof_are_told_and_those_of_queues_without_an_announce
         rounds.raise_floor(first, {"broker-a/0": 0})
         assert check_floors(connections) == []
         rounds.raise_floor(first, {"broker-a/1": 9, "broker-b/0": 9})
-        (told,) = check_floors(connections)
+        (told,) = (one.as_row() for one in check_floors(connections))
         assert (told.level, told.check) == ("note", f"floors of {first}")
         assert told.found.startswith("2 of 2 have no proof")
         proof = QueueProof(following=10, record=record)

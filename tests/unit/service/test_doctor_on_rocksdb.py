@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.commands.doctor.rocksdb import check_rocksdb
+from reconciler.commands.doctor.rocksdb import FIND_LONGER, check_rocksdb
+from reconciler.wiring.brokers import broker_fact
 
 RESERVED = {"fileReservedTime": "72", "maxRocksDBIndexQueryDays": "7"}
 INDEX = {"indexRocksDBEnable": "true", "indexFileReadEnable": "false"}
@@ -23,11 +24,11 @@ INDEX = {"indexRocksDBEnable": "true", "indexFileReadEnable": "false"}
     ],
 )
 def test_settings_under_which_messages_look_lost_are_told_by_doctor(config: dict[str, str], levels: list[str]) -> None:
-    findings = list(check_rocksdb("broker b", config))
+    findings = list(check_rocksdb(broker_fact("b"), config))
     assert [finding.level for finding in findings] == levels
     assert all(finding.found and finding.remedy for finding in findings)
 
 
 def test_doctor_says_how_many_days_are_enough() -> None:
-    (finding,) = check_rocksdb("broker b", {**INDEX, "fileReservedTime": "73", "maxRocksDBIndexQueryDays": "3"})
-    assert "to 4:" in finding.remedy
+    (finding,) = check_rocksdb(broker_fact("b"), {**INDEX, "fileReservedTime": "73", "maxRocksDBIndexQueryDays": "3"})
+    assert finding.remedy == FIND_LONGER(days=4)

@@ -120,7 +120,10 @@ def test_the_sweeper_opens_every_database_and_waits_only_if_all_are_away(tmp_pat
 def test_the_role_of_every_database_of_a_list_is_told(tmp_path: Path) -> None:
     urls = [outbox_at(tmp_path / "first.db"), outbox_at(tmp_path / "second.db")]
     with Connections(settings_with({"outbox_url": urls})) as connections:
-        assert [s.name for s in witness_roles(connections)] == ["outbox of shop (1 of 2)", "outbox of shop (2 of 2)"]
+        assert [said(s.database) for s in witness_roles(connections)] == [
+            "outbox of shop (1 of 2)",
+            "outbox of shop (2 of 2)",
+        ]
 
 
 def test_rights_and_commits_are_looked_at_in_every_database_of_a_list(tmp_path: Path) -> None:

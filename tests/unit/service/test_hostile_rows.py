@@ -16,7 +16,7 @@ import pytest
 
 from reconciler.cli.app import run
 from reconciler.cli.report_commands import Listing
-from reconciler.commands.diagnosis import Diagnosis
+from reconciler.commands.diagnosis import Diagnosis, as_told
 from reconciler.commands.dismiss import DismissalLine, DismissalReport
 from reconciler.commands.hold import LiftedHolds
 from reconciler.commands.repair import ManualRepairReport, RepairLine
@@ -198,7 +198,11 @@ def test_the_table_above_a_question_and_the_question_are_shown_and_not_obeyed(
         ("hold.place_hold", True, ["hold", HOSTILE]),
         ("hold.lift_hold", LiftedHolds(lifted=(), left=()), ["resume", HOSTILE]),
         ("topics.create_topics", [CreatedTopic(topic=HOSTILE, broker=HOSTILE, queues=1)], ["topics", "create"]),
-        ("doctor.checks.examine", [Diagnosis(check=HOSTILE, level="fail", found=HOSTILE, remedy=HOSTILE)], ["doctor"]),
+        (
+            "doctor.checks.examine",
+            [Diagnosis(check=as_told(HOSTILE), level="fail", found=as_told(HOSTILE), remedy=as_told(HOSTILE))],
+            ["doctor"],
+        ),
     ],
     ids=["repair", "dismiss", "hold", "resume", "topics", "doctor"],
 )

@@ -117,11 +117,11 @@ def test_doctor_finds_effects_in_two_inboxes_and_says_what_it_cannot_prove(tmp_p
     sound = inbox_at(tmp_path / "b.db", {keys[2]: 1})
     doubled = inbox_at(tmp_path / "c.db", {keys[0]: 9, both: 2})
     with Connections(settings_with(first, sound)) as connections:
-        (finding,) = check_inbox_lists(connections)
+        (finding,) = (one.as_row() for one in check_inbox_lists(connections))
     assert (finding.level, finding.check) == ("note", "inboxes of ORDERS/billing")
     assert "none is in two. That the handler's" in finding.found
     with Connections(settings_with(first, sound, doubled)) as connections:
-        (finding,) = check_inbox_lists(connections)
+        (finding,) = (one.as_row() for one in check_inbox_lists(connections))
     assert finding.level == "fail"
     assert f"1 are in two, for example {keys[0]}: double effects" in finding.found
     with Connections(settings_with(first)) as connections:
@@ -131,7 +131,7 @@ def test_doctor_finds_effects_in_two_inboxes_and_says_what_it_cannot_prove(tmp_p
 def test_doctor_tells_one_database_under_two_names_from_a_double_effect(tmp_path: Path) -> None:
     url = inbox_at(tmp_path / "a.db", {new_key(): 1, new_key(): 2})
     with Connections(settings_with(url, url.replace("sqlite:", "sqlite+pysqlite:"))) as connections:
-        (finding,) = check_inbox_lists(connections)
+        (finding,) = (one.as_row() for one in check_inbox_lists(connections))
     assert finding.level == "fail"
     assert "2 are in two" in finding.found
     assert "two URLs lead to one database" in finding.found

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.commands.diagnosis import Diagnosis
+from reconciler.commands.diagnosis import DiagnosisRow
 from reconciler.commands.doctor.checks import examine
 from reconciler.commands.status.report import StatusReport, read_status
 from reconciler.contract.announcement import UNIQUE_KEY_TOPIC_DEFAULT
@@ -85,8 +85,10 @@ def age_rounds(connections: Connections) -> None:
     engine.dispose()
 
 
-def group_line(connections: Connections, group: str) -> Diagnosis:
-    (line,) = [one for one in examine(connections) if one.check == f"group {TOPIC}/{group}"]
+def group_line(connections: Connections, group: str) -> DiagnosisRow:
+    (line,) = [
+        one for one in (found.as_row() for found in examine(connections)) if one.check == f"group {TOPIC}/{group}"
+    ]
     return line
 
 

@@ -68,7 +68,7 @@ def test_doctor_names_a_secret_that_cannot_sign_and_does_not_send(world: NoticeW
     with receiving() as receiver:
         settings = settings_with(tmp_path, section("on-call", receiver.url, 'secret = "SHORT"'))
         with Connections(settings) as connections:
-            (found,) = check_notifiers(connections)
+            (found,) = (one.as_row() for one in check_notifiers(connections))
         assert receiver.received == []
     assert (found.check, found.level) == ("notifier on-call", "fail")
     assert "openssl rand" in found.found
@@ -86,7 +86,7 @@ def test_doctor_shows_why_messages_wait(world: NoticeWorld, tmp_path: Path) -> N
             world.lose(1)
             world.turn(service)
             world.turn(service, seconds=5)
-            (found,) = check_notifiers(connections)
+            (found,) = (one.as_row() for one in check_notifiers(connections))
     assert (found.level, found.found) == (
         "fail",
         "webhook: 1 message(s) wait: on-call: answers 403; correct its secret or token, or let this host in",

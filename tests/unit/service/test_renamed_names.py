@@ -95,7 +95,7 @@ def test_rows_that_no_sweep_looks_at_since_their_group_was_renamed_are_told(
             assert bool(found.facts) is (group == "shop"), "a sweep looks at the rows of its own group alone"
     with Connections(load_settings(settings_of(tmp_path, *groups), {})) as connections:
         told, in_status = check_producer_groups(connections), list(unswept(connections))
-    assert [("shop has committed messages to ORDERS" in one.found, one.level) for one in told] == (
+    assert [("shop has committed messages to ORDERS" in said(one.found), one.level) for one in told] == (
         [(True, "note")] if is_told else []
     )
     assert ["1 commits of shop to ORDERS wait since" in said(line) for line in in_status] == ([True] if is_told else [])

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.commands.diagnosis import Diagnosis
-from reconciler.commands.doctor.checks import check_check_services
+from reconciler.commands.diagnosis import DiagnosisRow
+from reconciler.commands.doctor.brokers import check_check_services
 from reconciler.commands.metrics import status_reading
 from reconciler.commands.status.report import read_status
 from reconciler.embedded.access_control import BrokerUser
@@ -69,10 +69,10 @@ group = "billing"
     return load_settings(path, {})
 
 
-def notes(settings: Settings, *, later_seconds: float) -> list[Diagnosis]:
+def notes(settings: Settings, *, later_seconds: float) -> list[DiagnosisRow]:
     """What doctor finds so much later."""
     with Connections(settings, clock=ClockBehind(-later_seconds)) as connections:
-        return list(check_check_services(connections))
+        return [one.as_row() for one in check_check_services(connections)]
 
 
 def test_a_service_that_meets_the_same_half_each_round_is_told_once_it_must_have_passed_it(

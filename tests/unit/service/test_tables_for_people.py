@@ -14,7 +14,7 @@ from reconciler.cli.app import run
 from reconciler.cli.output import print_table
 from reconciler.cli.report_commands import Listing
 from reconciler.clock import ManualClock
-from reconciler.commands.diagnosis import Diagnosis
+from reconciler.commands.diagnosis import Diagnosis, as_told
 from reconciler.commands.explain import Explanation
 from reconciler.commands.list import LISTINGS, OTHER_TOPIC, LedgerListing, list_rows
 from reconciler.commands.status.report import StatusReport, SubscriptionStatus
@@ -144,7 +144,7 @@ def test_a_hundred_repairs_of_long_ago_do_not_hide_one_that_failed() -> None:
 
 def test_failed_checks_come_before_those_that_are_well(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     found = [
-        Diagnosis(check=f"check {level}", level=level, found="so", remedy="do")
+        Diagnosis(check=as_told(f"check {level}"), level=level, found=as_told("so"), remedy=as_told("do"))
         for level in ("ok", "note", "fail", "ok")
     ]
     monkeypatch.setattr(setup_commands, "read_settings", lambda _config: None)

@@ -10,7 +10,7 @@ import pytest
 
 from reconciler.cli.app import run
 from reconciler.commands.db import upgrade_database
-from reconciler.commands.doctor.checks import check_revision
+from reconciler.commands.doctor.databases import check_revision
 from reconciler.contract.tables import VERSION_TABLES
 from reconciler.settings.file import load_settings
 from reconciler.sql import schema
@@ -59,7 +59,7 @@ def test_a_ledger_from_before_0_2_0_is_refused_with_its_revision_and_the_way_by_
     assert capsys.readouterr().err == f"reconciler: {url}: its ledger {first}: upgrade to 0.2.0 first\n"
     settings = load_settings(EXAMPLE, dict(os.environ))
     with Connections(settings) as connections:
-        told = check_revision(connections, configured_databases(settings)[0])
+        told = check_revision(connections, configured_databases(settings)[0]).as_row()
     assert (told.check, told.level, told.remedy) == ("ledger", "fail", "upgrade to 0.2.0 first")
 
 

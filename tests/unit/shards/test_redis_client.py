@@ -10,9 +10,10 @@ import pytest
 import redis
 from fakeredis import TcpFakeServer
 
+from reconciler.commands.safety import require_safe
 from reconciler.contract.row_rules import bounded_text
 from reconciler.errors import ConfigurationError
-from reconciler.shards.checks import Severity, check_redis, require_safe
+from reconciler.shards.checks import Severity, check_redis
 from reconciler.shards.client import open_redis
 from reconciler.shards.memory import RedisShardMemory
 from tests.contract.ledger.rows import shard
@@ -55,8 +56,8 @@ def test_the_fake_server_is_refused_unless_unverified_is_accepted_and_then_works
         require_safe(check_redis(rounds.client, environment="demo"))
     findings = check_redis(rounds.client, environment="demo", accept_unverified=True)
     require_safe(findings)
-    assert [one.name for one in findings] == ["role", "version", "eviction", "permissions"]
-    assert {one.name for one in findings if one.severity is Severity.ADVICE} >= {"eviction", "version"}
+    assert [one.about for one in findings] == ["role", "version", "eviction", "permissions"]
+    assert {one.about for one in findings if one.severity is Severity.ADVICE} >= {"eviction", "version"}
     memory, of = RedisShardMemory(rounds), shard("demo")
     done = memory.take_round(of, epoch=memory.begin_epoch(of))
     assert done is not None

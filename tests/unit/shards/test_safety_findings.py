@@ -6,18 +6,23 @@ from collections.abc import Mapping
 
 import pytest
 
+from reconciler.commands.safety import require_safe
 from reconciler.errors import ConfigurationError, InvariantViolation
 from reconciler.shards.checks import (
     MEMORY_SHARE_MAX,
+    NO_PRIMARY,
+    RAISE_MAXMEMORY,
+    UPGRADE_REDIS,
     RedisFinding,
+    RedisQuality,
     Severity,
     _eviction,
     _memory,
     _persistence,
     _version,
-    require_safe,
 )
 from reconciler.shards.values import GENERATION_MAX, generation_of, pairs_of, round_time_of, seen_ms_of
+from reconciler.words import said
 from tests.unit.history.house import shard
 
 OK, ADVICE, REFUSED = Severity.OK, Severity.ADVICE, Severity.REFUSED
@@ -37,7 +42,7 @@ OK, ADVICE, REFUSED = Severity.OK, Severity.ADVICE, Severity.REFUSED
 )
 def test_a_redis_without_zdiffstore_runs_a_round(version: str, severity: Severity) -> None:
     finding = _version({"redis_version": version} if version else {}, ADVICE)
-    assert (finding.name, finding.severity) == ("version", severity)
+    assert (finding.about, finding.severity) == ("version", severity)
 
 
 @pytest.mark.parametrize(
@@ -53,8 +58,8 @@ def test_a_whole_set_is_evicted_without_an_error(
     info: Mapping[str, str], settings: Mapping[str, str], severity: Severity
 ) -> None:
     finding = _eviction(info, settings, ADVICE)
-    assert (finding.name, finding.severity) == ("eviction", severity)
-    assert (severity is REFUSED) == ("noeviction" in finding.remedy)
+    assert (finding.about, finding.severity) == ("eviction", severity)
+    assert (severity is REFUSED) == (finding.remedy is not None and "noeviction" in said(finding.remedy))
 
 
 def test_memory_that_runs_full_is_found_when_it_is_full() -> None:
@@ -62,7 +67,7 @@ def test_memory_that_runs_full_is_found_when_it_is_full() -> None:
     used = int(limit * MEMORY_SHARE_MAX)
     assert [*_memory({"used_memory": used, "maxmemory": limit}), *_memory({"used_memory": used, "maxmemory": 0})] == []
     [finding] = _memory({"used_memory": used + 1, "maxmemory": limit})
-    assert (finding.name, finding.severity, finding.remedy) == ("memory", ADVICE, "raise maxmemory")
+    assert (finding.about, finding.severity, finding.remedy) == ("memory", ADVICE, RAISE_MAXMEMORY())
 
 
 @pytest.mark.parametrize(
@@ -78,19 +83,24 @@ def test_sets_that_a_restart_loses_are_called_persistent(
     aof: int | None, save: str, found: list[tuple[Severity, str]]
 ) -> None:
     findings = list(_persistence({} if aof is None else {"aof_enabled": aof}, {"save": save}))
-    assert [(one.name, one.severity, one.detail.partition(":")[0]) for one in findings] == [
+    assert [(one.about, one.severity, said(one.found).partition(":")[0]) for one in findings] == [
         ("persistence", *one) for one in found
     ]
 
 
 def test_only_the_first_refusal_is_named_and_advice_stops_a_start() -> None:
-    def finding(name: str, severity: Severity) -> RedisFinding:
-        return RedisFinding(name=name, severity=severity, detail=f"why {name}", remedy=f"mend {name}")
+    def finding(about: RedisQuality, severity: Severity, node: str = "") -> RedisFinding:
+        found, remedy = NO_PRIMARY(role=f"why {about}"), UPGRADE_REDIS()
+        return RedisFinding(about=about, severity=severity, found=found, remedy=remedy, node=node)
 
-    require_safe([finding("memory", ADVICE), finding("role", OK)])
+    role, version, memory = RedisQuality.ROLE, RedisQuality.VERSION, RedisQuality.MEMORY
+    require_safe([finding(memory, ADVICE), finding(role, OK)])
     with pytest.raises(ConfigurationError) as raised:
-        require_safe([finding("role", REFUSED), finding("memory", ADVICE), finding("version", REFUSED)])
-    assert str(raised.value) == "Redis role: why role - mend role; Redis version: why version - mend version"
+        require_safe([finding(role, REFUSED), finding(memory, ADVICE), finding(version, REFUSED, "a:1")])
+    assert str(raised.value) == (
+        "Redis role: this server is a why role - upgrade to 6.2 or newer; "
+        "Redis a:1 version: this server is a why version - upgrade to 6.2 or newer"
+    )
 
 
 @pytest.mark.parametrize(

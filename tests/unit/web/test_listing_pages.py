@@ -12,19 +12,23 @@ import pytest
 
 from reconciler.clock import ManualClock
 from reconciler.commands.diagnosis import Diagnosis
+from reconciler.commands.doctor.areas import area
+from reconciler.commands.doctor.roles import ROLE
 from reconciler.commands.list import LISTINGS
 from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.verdicts import Verdict
+from reconciler.evidence.witness_role import PRIMARY
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import ledger_metadata
 from reconciler.web.console.catalogue import catalogue_of
 from reconciler.web.console.listings import AGES, LISTING_PAGES, LOSS_PAGE, LOSSES, ListingPage, filter_of
 from reconciler.web.console.navigation import NAVIGATION
 from reconciler.web.services import WebServices
+from reconciler.wiring.databases import database_fact
 from reconciler.words import LANGUAGES
 from tests.unit.web.console_world import HOSTILE, PREFIX, asked, page_of, route_of, services_of, settings_of
 from tests.unit.web.ledger_of_cases import NEWEST_MS
-from tests.unit.web.reports import HELD, OPEN, facts_of, report_of, status_of
+from tests.unit.web.reports import HELD, OPEN, fact_of, facts_of, report_of, status_of
 
 PAGES = [path for path, _ in NAVIGATION if path not in ("/", "/jobs")]
 of_each_listing = pytest.mark.parametrize("of", LISTING_PAGES, ids=lambda of: of.what)
@@ -52,7 +56,10 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WebServic
 def _given(services: WebServices, monkeypatch: pytest.MonkeyPatch) -> None:
     """Status and health without anything to ask."""
     report = report_of(status_of(weaker=facts_of(HOSTILE)), holds=(HELD, OPEN))
-    found = [Diagnosis(check="redis", level="ok", found="fine"), Diagnosis(check="b", level="fail", found=HOSTILE)]
+    found = [
+        Diagnosis(check=area("roles"), level="ok", found=ROLE(found=(PRIMARY(),))),
+        Diagnosis(check=database_fact("inbox", HOSTILE), level="fail", found=fact_of(HOSTILE)),
+    ]
     monkeypatch.setattr(WebServices, "newest_status", lambda _services: report)
     answers = {id(services.status): report, id(services.health): found}
     monkeypatch.setattr(type(services.status), "get", lambda reading: answers.get(id(reading)))
@@ -212,9 +219,12 @@ def test_every_word_that_a_row_can_have_has_a_text_and_no_text_is_left() -> None
         assert found == set(map(str, words))
 
 
-def test_what_is_away_stands_above_what_is_well(services: WebServices) -> None:
+def test_what_is_away_stands_above_what_is_well_in_the_language_of_the_page(services: WebServices) -> None:
     page = page_of(services, "/health")
-    assert page.index("Checks that failed: 1") < page.index('lang="en">b</td>') < page.index('lang="en">redis</td>')
+    assert page.index("Checks that failed: 1") < page.index("inbox of ") < page.index("roles of databases")
+    chinese = page_of(services, "/health?part=findings", "zh")
+    assert chinese.index("的收件箱") < chinese.index("数据库的角色") < chinese.index("主库")
+    assert chinese.count('lang="en"') == 1, "only what somebody else said is left as it is"
 
 
 def test_health_that_is_not_known_yet_is_not_told_as_well(

@@ -1,0 +1,31 @@
+"""What is checked as a whole: the name of a check that could not be asked, or that says one thing of all."""
+
+from __future__ import annotations
+
+from reconciler.contract.facts import Code, Fact
+
+_AREAS = {
+    "redis": Code("doctor.redis"),
+    "identities": Code("doctor.outbox-identities"),
+    "producers": Code("doctor.producer-groups"),
+    "inboxes": Code("doctor.inboxes"),
+    "tags": Code("doctor.tags-of-settled-rows"),
+    "roles": Code("doctor.roles-of-databases"),
+    "name servers": Code("doctor.name-servers"),
+    "brokers": Code("doctor.brokers"),
+    "environment": Code("doctor.environment"),
+    "rights": Code("doctor.rights-at-brokers"),
+    "check services": Code("doctor.check-services"),
+    "topics": Code("doctor.topics"),
+    "groups": Code("doctor.groups"),
+    "clocks": Code("doctor.clocks"),
+    "indexes": Code("doctor.indexes-of-brokers"),
+    "floors": Code("doctor.floors"),
+    "history": Code("doctor.history"),
+    "notifiers": Code("doctor.notifiers"),
+}
+
+
+def area(name: str) -> Fact:
+    """The check of that area."""
+    return _AREAS[name]()

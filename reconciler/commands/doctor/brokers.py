@@ -1,0 +1,188 @@
+"""What `reconciler doctor` says of name servers, brokers and topics: who answers, and how each is set up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from reconciler.commands.diagnosis import Diagnosis, as_told, failed, listed, without_remedy
+from reconciler.commands.doctor.areas import area
+from reconciler.commands.doctor.rocksdb import check_rocksdb
+from reconciler.contract.facts import Code, Fact, Field
+from reconciler.errors import ConfigurationError, ReconcilerError, TopicNotFound
+from reconciler.wiring.broker_rights import refusals
+from reconciler.wiring.brokers import (
+    READER_GROUPS,
+    PeerDemand,
+    broker_fact,
+    broker_facts,
+    brokers_known_to,
+    demand_and_remedy,
+)
+from reconciler.wiring.check_services import check_services
+from reconciler.wiring.connections import Connections
+
+NAME_SERVER = Code("doctor.name-server", address=Field.NAME)
+KNOWS = Code("doctor.knows-brokers", brokers=Field.NAMES)
+KNOWS_NONE = Code("doctor.knows-no-broker")
+START_BROKER = Code("doctor.start-broker")
+START_NAME_SERVER = Code("doctor.start-name-server")
+NO_MASTER = Code("doctor.no-master")
+START_MASTER = Code("doctor.start-master")
+START_OR_LOG = Code("doctor.start-or-look-at-log")
+WITH_CHECK_BACK = Code("doctor.broker-with-check-back", address=Field.NAME, family=Field.NAME)
+WITHOUT_CHECK_BACK = Code("doctor.broker-without-check-back", address=Field.NAME, family=Field.NAME)
+WRONG_PROPERTY = Code("doctor.wrong-property", name=Field.NAME, value=Field.NAME)
+LACKS_GROUPS = Code("doctor.lacks-groups", groups=Field.NAMES)
+CREATE = Code("doctor.create-topics")
+CREATE_BUSINESS = Code("doctor.create-business-topics")
+TOPIC = Code("doctor.topic", topic=Field.NAME)
+NO_TOPIC = Code("doctor.no-such-topic")
+QUEUES = Code("doctor.queues", on_brokers=Field.FACT)
+QUEUES_ON = Code("doctor.queues-on", number=Field.NUMBER, broker=Field.NAME)
+NO_QUEUES = Code("doctor.no-queues")
+OTHER_QUEUES = Code("doctor.other-queues", queues=Field.FACT, number=Field.NUMBER)
+MISSING_ON = Code("doctor.queues-missing", queues=Field.FACT, number=Field.NUMBER, brokers=Field.NAMES)
+CHECK_SERVICE = Code("doctor.check-service-of", broker=Field.NAME)
+UNREADABLE = Code("doctor.check-service-unreadable", why=Field.TEXT)
+LOOK_INTO_BROKER_LOG = Code("doctor.look-into-broker-log")
+
+_DEMANDS = {
+    PeerDemand.WANTS_TLS: Code("doctor.wants-tls", why=Field.TEXT),
+    PeerDemand.TLS_FAILS: Code("doctor.tls-fails", why=Field.TEXT),
+    PeerDemand.WANTS_AUTHENTICATION: Code("doctor.wants-authentication", why=Field.TEXT),
+    PeerDemand.REFUSES_ACCESS: Code("doctor.refuses-access", why=Field.TEXT),
+}
+#: Property -> the value that does not work.
+_WRONG = {"messageIndexEnable": "false", "rejectTransactionMessage": "true", "rejectPullConsumerEnable": "true"}
+_SETTINGS = {
+    "messageIndexEnable": Code("doctor.set-message-index"),
+    "rejectTransactionMessage": Code("doctor.set-transactions"),
+    "rejectPullConsumerEnable": Code("doctor.set-pull-consumers"),
+}
+
+
+def check_name_servers(connections: Connections) -> Iterator[Diagnosis]:
+    """Each by itself: who knows no broker sends nobody to one."""
+    for address in connections.settings.rocketmq.name_servers.split(";"):
+        check = NAME_SERVER(address=address)
+        try:
+            brokers = brokers_known_to(connections, address)
+        except ReconcilerError as error:
+            yield _silent(check, error, address, START_NAME_SERVER())
+            continue
+        if brokers:
+            yield Diagnosis(check=check, level="ok", found=KNOWS(brokers=tuple(brokers)))
+        else:
+            yield Diagnosis(check=check, level="fail", found=KNOWS_NONE(), remedy=START_BROKER())
+
+
+def check_brokers(connections: Connections) -> Iterator[Diagnosis]:
+    """Every master, and how it is set up."""
+    for name, addresses in sorted(connections.rocketmq.routes.brokers().items()):
+        check = broker_fact(name)
+        if addresses.master is None:
+            yield Diagnosis(check=check, level="fail", found=NO_MASTER(), remedy=START_MASTER())
+            continue
+        try:
+            yield from _broker(connections, check, addresses.master)
+        except ReconcilerError as error:
+            yield _silent(check, error, addresses.master, START_OR_LOG())
+
+
+def _broker(connections: Connections, check: Fact, address: str) -> Iterator[Diagnosis]:
+    admin = connections.admin
+    facts = broker_facts(connections, address)
+    config: dict[str, str] = {}
+    try:
+        config = admin.broker_config(address)
+    except ReconcilerError as error:  # refusing its configuration is its right, refusing every request is not
+        wanted = demand_and_remedy(error, address)
+        if wanted is not None:
+            yield _wanting(check, error, wanted)
+            return
+    family = WITH_CHECK_BACK if facts.has_check_back else WITHOUT_CHECK_BACK
+    yield Diagnosis(check=check, level="ok", found=family(address=address, family=str(facts.family)))
+    for name, wrong in _WRONG.items():
+        if config.get(name) == wrong:
+            found = WRONG_PROPERTY(name=name, value=wrong)
+            yield Diagnosis(check=check, level="fail", found=found, remedy=_SETTINGS[name]())
+    yield from check_rocksdb(check, config)
+    if config.get("autoCreateSubscriptionGroup") == "false":
+        missing = sorted(set(READER_GROUPS) - set(admin.groups(address)))
+        if missing:
+            found = LACKS_GROUPS(groups=tuple(missing))
+            yield Diagnosis(check=check, level="fail", found=found, remedy=_create())
+
+
+def check_broker_rights(connections: Connections) -> Iterator[Diagnosis]:
+    """One line for each right that a broker refuses to our user; nothing where it refuses none."""
+    return (failed(area("rights"), error) for error in refusals(connections))
+
+
+def check_check_services(connections: Connections) -> Iterator[Diagnosis]:
+    """A note for each broker whose check service stands still, or cannot be seen."""
+    for one in check_services(connections):
+        check = CHECK_SERVICE(broker=one.broker)
+        if one.stands is not None:
+            yield Diagnosis(check=check, level="note", found=one.stands, remedy=LOOK_INTO_BROKER_LOG())
+        elif one.refusal is not None:
+            found = UNREADABLE(why=without_remedy(str(one.refusal), one.refusal.remedy))
+            yield Diagnosis(check=check, level="note", found=found, remedy=as_told(one.refusal.remedy))
+
+
+def check_topics(connections: Connections) -> Iterator[Diagnosis]:
+    """Topics of our own on every master with the queues of the settings; those of the services at all."""
+    settings = connections.settings
+    topics = dict.fromkeys(s.topic for s in settings.subscriptions)
+    for name in dict.fromkeys(map(settings.unique_key_topic.name_for, topics)):
+        yield _topic(connections, name, settings.unique_key_topic.queues)
+    yield _topic(connections, settings.rocketmq.probe_topic, 1)
+    for topic in topics:
+        yield _topic(connections, topic, None)
+
+
+def _topic(connections: Connections, topic: str, queues: int | None) -> Diagnosis:
+    check, routes = TOPIC(topic=topic), connections.rocketmq.routes
+    try:
+        route = routes.refresh(topic)
+    except TopicNotFound:
+        create = CREATE_BUSINESS() if queues is None else _create()
+        return Diagnosis(check=check, level="fail", found=NO_TOPIC(), remedy=create)
+    counts = {name: sum(q.broker_name == name for q in route.readable_queues) for name in route.broker_names}
+    found = _counted(counts)
+    if queues is None:
+        return Diagnosis(check=check, level="ok", found=found)
+    missing = sorted({n for n, a in routes.brokers().items() if a.master is not None} - counts.keys())
+    if missing:
+        found = MISSING_ON(queues=found, number=queues, brokers=tuple(missing))
+    elif any(count != queues for count in counts.values()):
+        found = OTHER_QUEUES(queues=found, number=queues)
+    else:
+        return Diagnosis(check=check, level="ok", found=found)
+    return Diagnosis(check=check, level="fail", found=found, remedy=_create())
+
+
+def _counted(queues: Mapping[str, int]) -> Fact:
+    if not queues:
+        return NO_QUEUES()
+    return QUEUES(on_brokers=listed(QUEUES_ON(number=count, broker=broker) for broker, count in sorted(queues.items())))
+
+
+def _create() -> Fact:
+    return CREATE()
+
+
+def _silent(check: Fact, error: ReconcilerError, address: str, remedy: Fact) -> Diagnosis:
+    """A peer that does not answer, or refuses: what it wants, where that is the reason."""
+    if isinstance(error, ConfigurationError):
+        return failed(check, error)
+    wanted = demand_and_remedy(error, address)
+    if wanted is not None:
+        return _wanting(check, error, wanted)
+    return Diagnosis(check=check, level="fail", found=as_told(str(error)), remedy=remedy)
+
+
+def _wanting(check: Fact, error: ReconcilerError, wanted: tuple[PeerDemand, str]) -> Diagnosis:
+    demand, remedy = wanted
+    found = _DEMANDS[demand](why=without_remedy(str(error), remedy))
+    return Diagnosis(check=check, level="fail", found=found, remedy=as_told(remedy))

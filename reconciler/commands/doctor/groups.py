@@ -1,0 +1,112 @@
+"""What `reconciler doctor` says of groups: consumers of the settings, those that are not configured, and producers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import cache
+
+from reconciler.commands.diagnosis import Diagnosis, Level
+from reconciler.commands.doctor.filters import check_filters
+from reconciler.commands.doctor.inboxes import check_stranger, group_check
+from reconciler.commands.renamed_groups import renames
+from reconciler.contract.facts import Code, Field
+from reconciler.contract.subscription import Subscription
+from reconciler.errors import DatabaseAway, ReconcilerError
+from reconciler.policy.evidence import WatermarkState
+from reconciler.policy.ports import BrokerEvidence, StoredRound
+from reconciler.wiring.brokers import OWN_GROUPS
+from reconciler.wiring.connections import Connections
+from reconciler.wiring.evidence import broker_evidence
+from reconciler.wiring.subscriptions import subscription_of
+
+WATERMARK = Code("doctor.watermark", detail=Field.TEXT)
+STORE_OFFSETS = Code("doctor.store-offsets")
+UNKNOWN_GROUP = Code("doctor.unknown-group")
+MAKE_GROUP = Code("doctor.make-group")
+RENAMED = Code("doctor.group-renamed")
+DELETE_GROUP = Code("doctor.delete-group")
+PRODUCERS = Code("doctor.producer-group", group=Field.NAME)
+CONNECTED = Code("doctor.producers-connected", number=Field.NUMBER)
+NO_PRODUCER = Code("doctor.no-producer")
+
+
+class GroupChecks:
+    """Groups at the brokers. Used by one thread."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._settings = connections.settings
+        # Asked once each: every subscription of a topic, and those that are not configured, need the same answers.
+        self._groups = cache(lambda address: connections.admin.groups(address))
+        self._readers = cache(lambda address, topic: connections.admin.groups_of_topic(address, topic))
+
+    def check(self) -> Iterator[Diagnosis]:
+        """Every group."""
+        brokers = broker_evidence(self._connections)
+        for configured in self._settings.subscriptions:
+            yield self._of_group(brokers, subscription_of(self._settings, configured))
+        yield from check_filters(self._connections)
+        yield from self._strangers()
+        yield from self._producers()
+
+    def _of_group(self, brokers: BrokerEvidence, subscription: Subscription) -> Diagnosis:
+        check = group_check(str(subscription))
+        if self._is_nobody(subscription):
+            # A group may be younger than its section: brokers hear of it with its first member.
+            rounds: Sequence[StoredRound] = ()
+            with suppress(DatabaseAway):  # it has a line of its own
+                rounds = self._connections.ledger.reports.last_rounds(subscription)
+            has_worked = any(stored.done.generation > 1 for stored in rounds)
+            level: Level = "fail" if has_worked else "note"
+            return Diagnosis(check=check, level=level, found=UNKNOWN_GROUP(), remedy=MAKE_GROUP())
+        watermark = brokers.watermark(subscription)
+        found = WATERMARK(detail=watermark.detail)
+        if watermark.state is WatermarkState.UNKNOWN:
+            return Diagnosis(check=check, level="note", found=found, remedy=STORE_OFFSETS())
+        return Diagnosis(check=check, level="ok", found=found)
+
+    def _is_nobody(self, subscription: Subscription) -> bool:
+        """Whether every broker says that it has neither a configuration nor an offset nor a member of the group; one
+        that does not answer, or refuses, may know it."""
+        addresses = self._connections.rocketmq.cluster_addresses()
+        try:
+            return bool(addresses) and not any(
+                subscription.group in (*self._groups(address), *self._readers(address, subscription.topic))
+                for address in addresses
+            )
+        except ReconcilerError:
+            return False
+
+    def _strangers(self) -> Iterator[Diagnosis]:
+        """Groups that read a configured topic and have no [[subscriptions]] section."""
+        addresses = sorted(self._connections.rocketmq.cluster_addresses())
+        retired: frozenset[str] = frozenset()
+        with suppress(DatabaseAway):
+            retired = renames(self._connections).retired
+        for topic in dict.fromkeys(s.topic for s in self._settings.subscriptions):
+            seen: set[str] = set()
+            for address in addresses:
+                with suppress(ReconcilerError):
+                    seen.update(self._readers(address, topic))
+            configured = {s.group for s in self._settings.subscriptions if s.topic == topic}
+            for group in sorted(g for g in seen - configured if not g.startswith(OWN_GROUPS)):
+                if group in retired:
+                    check = group_check(f"{topic}/{group}")
+                    yield Diagnosis(check=check, level="note", found=RENAMED(), remedy=DELETE_GROUP())
+                else:
+                    yield check_stranger(self._connections, topic, group)
+
+    def _producers(self) -> Iterator[Diagnosis]:
+        admin = self._connections.admin
+        addresses = sorted(self._connections.rocketmq.cluster_addresses())
+        for producer in self._settings.producers:
+            count = 0
+            for address in addresses:
+                with suppress(ReconcilerError):
+                    count += len(admin.producer_connections(address, producer.group))
+            check, found = PRODUCERS(group=producer.group), CONNECTED(number=count)
+            if count:
+                yield Diagnosis(check=check, level="ok", found=found)
+            else:
+                yield Diagnosis(check=check, level="note", found=found, remedy=NO_PRODUCER())
