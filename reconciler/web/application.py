@@ -23,6 +23,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from reconciler.errors import ReconcilerError
+from reconciler.web.access.roles import WebRole
 from reconciler.web.console.login import to_login
 from reconciler.web.console.trouble import trouble_page
 from reconciler.web.exchange import WebRefusal, WebRequest, WebResponse, see_other
@@ -42,6 +43,8 @@ HEADERS_MAX = 100
 COOKIE_BYTES_MAX = 8_192
 #: A bulk selection of some ten thousand keys.
 BODY_BYTES_MAX = 1 << 20
+#: Of whoever has not logged in, for example a login: everybody may send that.
+STRANGERS_BODY_BYTES_MAX = 32 << 10
 BODY_SECONDS_MAX = 10.0
 #: On every answer. Pages hold no inline script or style, and nothing of another host.
 HEADERS = {
@@ -112,7 +115,9 @@ class _Endpoint:
         try:
             if refused is not None:
                 raise refused
-            wanted = replace(wanted, body=await _body_of(request))
+            is_for_all = route.role is WebRole.ANYBODY
+            body = await _body_of(request, STRANGERS_BODY_BYTES_MAX if is_for_all else BODY_BYTES_MAX)
+            wanted = replace(wanted, body=body)
         except WebRefusal as refusal:
             answer = _unserved(self._services, wanted, refusal, route.surface)
         else:
@@ -123,15 +128,15 @@ class _Endpoint:
         await _framework_response(self._services, answer, wanted)(scope, receive, send)
 
 
-async def _body_of(request: Request) -> bytes:
+async def _body_of(request: Request, bytes_max: int) -> bytes:
     """Raises WebRefusal: it is too large, takes too long, or breaks off."""
     body = bytearray()
     try:
         async with asyncio.timeout(BODY_SECONDS_MAX):
             async for chunk in request.stream():
                 body += chunk
-                if len(body) > BODY_BYTES_MAX:
-                    detail = f"the body has more than {BODY_BYTES_MAX} bytes"
+                if len(body) > bytes_max:
+                    detail = f"the body has more than {bytes_max} bytes"
                     raise WebRefusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
     except TimeoutError:
         detail = f"the body was not there after {BODY_SECONDS_MAX:g} seconds"

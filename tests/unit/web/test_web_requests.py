@@ -47,11 +47,13 @@ class Server:
         self.port = port
 
     def get(
-        self, path: str, *, method: str = "GET", host: str = "", headers: dict[str, str] | None = None
+        self, path: str, *, method: str = "GET", host: str = "", headers: dict[str, str] | None = None, body: str = ""
     ) -> tuple[int, dict[str, str], str]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
-            connection.request(method, path, headers={"Host": host or f"127.0.0.1:{self.port}", **(headers or {})})
+            connection.request(
+                method, path, body or None, headers={"Host": host or f"127.0.0.1:{self.port}", **(headers or {})}
+            )
             answer = connection.getresponse()
             told = {name.lower(): value for name, value in answer.getheaders()}
             return answer.status, told, answer.read().decode()
@@ -168,6 +170,13 @@ def test_a_request_without_bounds_is_refused_before_anything_of_it_is_read(
     assert "content-security-policy" in told
     at_the_bound = "?" + "&".join(f"a{n}" for n in range(500))
     assert server.get(prefix + "/livez" + at_the_bound)[0] == 200
+
+
+def test_a_stranger_has_no_long_body_read(server: Server, prefix: str) -> None:
+    for path, bytes_max in {"/login": 32 << 10, "/repairs": 1 << 20}.items():
+        for size in (bytes_max, bytes_max + 1):
+            is_refused = server.get(prefix + path, method="POST", body="a" * size)[0] == 413
+            assert is_refused is (size > bytes_max), path
 
 
 def test_what_is_not_there_is_told_in_the_form_of_the_surface(server: Server, prefix: str) -> None:
