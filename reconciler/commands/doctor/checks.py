@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cache, partial
 from importlib.metadata import packages_distributions
 
-from reconciler.commands.diagnosis import Diagnosis, Level, run_checks
+from reconciler.commands.diagnosis import Diagnosis, Level, failed, run_checks
 from reconciler.commands.doctor.areas import area
 from reconciler.commands.doctor.brokers import (
     check_broker_rights,
@@ -26,13 +26,18 @@ from reconciler.commands.doctor.inboxes import check_inbox_lists
 from reconciler.commands.doctor.producer_groups import check_producer_groups
 from reconciler.commands.doctor.roles import check_primaries
 from reconciler.commands.notify import check_notifiers
-from reconciler.contract.facts import Code, Field
+from reconciler.contract.facts import Code, Fact, Field
+from reconciler.errors import MissingDependency
+from reconciler.settings.schema import Settings
 from reconciler.wiring.availability import ask_brokers, ask_databases, ask_ledger, ask_redis, results_of
 from reconciler.wiring.brokers import brokers_known_to, missing_compressions
 from reconciler.wiring.clocks import probe_brokers
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.evidence import shared_identity
+from reconciler.wiring.history import require_pyarrow
+from reconciler.wiring.metrics import require_prometheus_client
 from reconciler.wiring.redis_safety import RedisQuality, Severity, redis_findings
+from reconciler.wiring.tracing import require_opentelemetry
 
 START_REDIS = Code("doctor.start-redis")
 START_BROKERS = Code("doctor.start-rocketmq")
@@ -85,7 +90,7 @@ def examine(connections: Connections) -> list[Diagnosis]:
         (area("history"), None, lambda: check_history_folders(connections.settings)),
         (area("notifiers"), ledger, lambda: check_notifiers(connections)),
     ]
-    return [*check_packages(), *run_checks(checks)]
+    return [*check_packages(connections.settings), *run_checks(checks)]
 
 
 def _find_what_stands_still(connections: Connections) -> None:
@@ -117,10 +122,25 @@ def check_identities(connections: Connections) -> Iterator[Diagnosis]:
         yield Diagnosis(check=area("identities"), level="fail", found=problem, remedy=OWN_IDENTITIES())
 
 
-def check_packages() -> Iterator[Diagnosis]:
-    """A note where one package hides another, and for each compression of bodies that cannot be read here."""
+def check_packages(settings: Settings) -> list[Diagnosis]:
+    """A failure for each package that `run` will need and lacks; a note where one package hides another, and for each
+    compression of bodies that cannot be read here."""
     owners = sorted(set(packages_distributions().get("rocketmq", [])))
-    found = [("rocketmq", TWO_PACKAGES(packages=tuple(owners)), KEEP_ONE())] if len(owners) > 1 else []
-    found += [(name, NO_PACKAGE(compression=kind), INSTALL(package=name)) for name, kind in missing_compressions()]
-    for package, what, remedy in found:
-        yield Diagnosis(check=PACKAGE(package=package), level="note", found=what, remedy=remedy)
+    noted = [("rocketmq", TWO_PACKAGES(packages=tuple(owners)), KEEP_ONE())] if len(owners) > 1 else []
+    noted += [(name, NO_PACKAGE(compression=kind), INSTALL(package=name)) for name, kind in missing_compressions()]
+    findings = [Diagnosis(check=_package(name), level="note", found=what, remedy=to_do) for name, what, to_do in noted]
+    for name, is_needed, require in (
+        ("pyarrow", settings.history.path, require_pyarrow),
+        ("prometheus-client", settings.metrics.listen, require_prometheus_client),
+        ("opentelemetry", settings.tracing.enabled, require_opentelemetry),
+    ):
+        try:
+            if is_needed:
+                require()
+        except MissingDependency as error:
+            findings.append(failed(_package(name), error))
+    return findings
+
+
+def _package(name: str) -> Fact:
+    return PACKAGE(package=name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from collections.abc import Sequence
@@ -21,8 +22,13 @@ SET_PATH = Code("doctor.set-history-path")
 WRITABLE = Code("doctor.folder-writable", folder=Field.NAME)
 UNWRITABLE = Code("doctor.folder-unwritable", folder=Field.NAME, why=Field.TEXT)
 GIVE_FOLDER = Code("doctor.give-folder")
+MAKE_ROOM = Code("doctor.make-room")
 ENTRIES = Code("doctor.history-entries", entries=Field.NUMBER, files=Field.NUMBER, rows=Field.NUMBER)
 KEEP_FOLDER = Code("doctor.keep-history-folder")
+
+#: What is written to see whether there is room: a few rounds.
+ROOM_BYTES = 1024**2
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def check_history_folders(settings: Settings) -> Sequence[Diagnosis]:
@@ -45,14 +51,19 @@ def check_history_folders(settings: Settings) -> Sequence[Diagnosis]:
 
 
 def _folder(check: Fact, folder: Path) -> Diagnosis:
-    """Whether the folder can be written: tries it with two temporary files in the nearest folder that exists."""
+    """Whether the folder can be written, and has room: tries it with a temporary file of two names, in the nearest
+    folder that exists."""
     existing = next(f for f in (folder, *folder.parents) if f.exists())
     try:
         with tempfile.NamedTemporaryFile(dir=existing, prefix=".doctor-") as file:
             other = Path(f"{file.name}.link")
             os.link(file.name, other)
             other.unlink()
+            file.write(os.urandom(ROOM_BYTES))  # zeros may take no room
+            file.flush()
+            os.fsync(file.fileno())
     except OSError as error:
         found = UNWRITABLE(folder=str(existing), why=error.strerror or str(error))
-        return Diagnosis(check=check, level="fail", found=found, remedy=GIVE_FOLDER())
+        remedy = MAKE_ROOM() if error.errno in _NO_ROOM else GIVE_FOLDER()
+        return Diagnosis(check=check, level="fail", found=found, remedy=remedy)
     return Diagnosis(check=check, level="ok", found=WRITABLE(folder=str(folder)))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import pytest
 
-from reconciler.commands.doctor.history import GIVE_FOLDER, check_history_folders
+from reconciler.commands.doctor.history import GIVE_FOLDER, MAKE_ROOM, check_history_folders
 from reconciler.settings.schema import Settings
 
 
@@ -46,6 +47,17 @@ def test_a_file_where_the_folder_should_be_is_told_with_what_to_do(tmp_path: Pat
     failed = [f for f in findings if f.level == "fail"]
     assert failed
     assert failed[0].remedy == GIVE_FOLDER()
+
+
+def test_a_disk_that_takes_files_and_no_bytes_is_told(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        findings = check_history_folders(settings_with({"path": str(tmp_path), "spool_path": str(tmp_path / "spool")}))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [(one.level, one.remedy) for one in findings[:2]] == [("fail", MAKE_ROOM())] * 2
+    assert list(tmp_path.iterdir()) == []  # nothing is left
 
 
 def test_an_altered_entry_of_the_manifest_is_told(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Doctor runs to its end: what is away is a failed check with its remedy, and the next check still runs."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -30,6 +31,8 @@ from reconciler.wiring.brokers import BROKER_REMEDY
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import database_fact
 from tests.unit.rocketmq.missing_packages import without_package
+
+EXAMPLE = Path(__file__).parents[3] / "config" / "reconciler.toml"
 
 
 def fine() -> Sequence[Diagnosis]:
@@ -145,16 +148,34 @@ def test_a_database_that_takes_names_for_one_another_fails_with_its_columns(tmp_
         connection.exec_driver_sql("DROP TABLE reconciler_hold")
         connection.exec_driver_sql(ddl.replace("topic VARCHAR(160)", "topic VARCHAR(160) COLLATE NOCASE"))
     engine.dispose()
-    example = Path(__file__).parents[3] / "config" / "reconciler.toml"
-    with Connections(load_settings(example, {"RECONCILER_LEDGER__URL": f"sqlite:///{tmp_path}/ledger.db"})) as made:
+    with Connections(load_settings(EXAMPLE, {"RECONCILER_LEDGER__URL": f"sqlite:///{tmp_path}/ledger.db"})) as made:
         found = [one for one in (told.as_row() for told in examine(made)) if one.check == "collations in the ledger"]
     assert [(one.level, one.remedy) for one in found] == [("fail", FOLDED_REMEDY)]
     assert "reconciler_hold.topic (NOCASE)" in found[0].found
 
 
 def test_a_compression_that_cannot_be_read_here_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not list(check_packages())
+    settings = load_settings(EXAMPLE, {})
+    assert not list(check_packages(settings))
     without_package(monkeypatch, "zstandard")
-    (finding,) = (one.as_row() for one in check_packages())
+    (finding,) = (one.as_row() for one in check_packages(settings))
     assert (finding.check, finding.level) == ("package zstandard", "note")
     assert "pip install zstandard" in finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "package", "module"),
+    [
+        ("HISTORY__PATH", "/srv/history", "pyarrow", "pyarrow"),
+        ("METRICS__LISTEN", "127.0.0.1:9378", "prometheus-client", "prometheus_client"),
+        ("TRACING__ENABLED", "true", "opentelemetry", "opentelemetry.sdk.trace"),
+    ],
+)
+def test_a_package_that_run_will_need_with_these_settings_and_not_without_fails(
+    monkeypatch: pytest.MonkeyPatch, setting: str, value: str, package: str, module: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    assert not list(check_packages(load_settings(EXAMPLE, {})))
+    (finding,) = (one.as_row() for one in check_packages(load_settings(EXAMPLE, {f"RECONCILER_{setting}": value})))
+    assert (finding.check, finding.level) == (f"package {package}", "fail")
+    assert "not installed" in finding.found
