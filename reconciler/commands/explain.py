@@ -8,6 +8,7 @@ from functools import cache
 from typing import Literal
 
 from reconciler.commands.business_ids import BusinessMessages, key_shaped, messages_of, other_case_note, require_name
+from reconciler.contract.answers import NO_TOPIC
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.subscription import Subscription
 from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, StoredMessage
@@ -171,7 +172,7 @@ class _Witnesses:
         settings, asked = self._connections.settings, self._asked
         ledger = self._connections.ledger.reports.life(settings.environment, unique_key)
         topics = dict.fromkeys(c.subscription.topic for c in ledger.candidates)
-        outbox: Lookup[OutboxRow] = Lookup.unknown("outbox", "no topic is configured")
+        outbox: Lookup[OutboxRow] = Lookup.unknown("outbox", NO_TOPIC())
         for topic in [*topics, *(plan.topic for plan in self.plans if plan.topic not in topics)]:
             outbox = asked.outbox.look_up(topic, {unique_key: WHENEVER_COMMITTED_MS})[unique_key]
             if outbox.is_found:

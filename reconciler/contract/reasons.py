@@ -10,7 +10,7 @@ from reconciler.contract.facts import Code, Field
 AS_WRITTEN = Code("reason.as-written", text=Field.TEXT)
 
 # ---- of effects
-_WITNESS: Mapping[str, Field] = {"why": Field.TEXT}
+_WITNESS: Mapping[str, Field] = {"why": Field.FACT}
 INCOMPLETE = Code("reason.incomplete", **_WITNESS)
 INBOX_UNKNOWN = Code("reason.inbox-unknown", **_WITNESS)
 NOT_COMPARED = Code("reason.not-compared", **_WITNESS)
@@ -82,9 +82,15 @@ SUSPECT_ROW = Code("reason.suspect-row", why=Field.FACT)
 GIVEN_UP = Code("reason.given-up", verdict=Field.NAME, why=Field.FACT)
 KEPT_TOO_SHORT = Code("reason.kept-too-short")
 SEEN_LATE = Code("reason.seen-late")
-DAMAGED = Code("reason.damaged", looks=Field.NUMBER, damage=Field.TEXT)
+DAMAGED = Code("reason.damaged", looks=Field.NUMBER, damage=Field.FACT)
 REPAIR_OVER = Code("reason.repair-over", verdict=Field.NAME, state=Field.NAME, answer=Field.TEXT)
 REPAIR_OVER_SILENT = Code("reason.repair-over-silent", verdict=Field.NAME, state=Field.NAME)
+
+# ---- of a repair that waits
+MEND = Code("reason.mend", damage=Field.FACT)
+HALVES_UNKNOWN = Code("reason.halves-unknown", **_WITNESS)
+EFFECT_UNKNOWN = Code("reason.effect-unknown", **_WITNESS)
+NO_READABLE_COPY = Code("reason.no-readable-copy", **_WITNESS)
 
 # ---- why a copy, or an effect, is that of another message
 _SEEN: Mapping[str, Field] = {"seen": Field.NAME, "expected": Field.NAME}

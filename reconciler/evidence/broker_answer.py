@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from reconciler.contract.answers import BOTH, MAY_BE_MORE, NO_BROKER, NO_HIT, OTHER_HITS, RECORDS
+from reconciler.contract.facts import Fact
 from reconciler.errors import MissingDependency, ProtocolViolation, ReconcilerError
 from reconciler.evidence.stored_message import stored_message
-from reconciler.policy.evidence import Lookup, Presence, StoredMessage, WitnessAnswer
+from reconciler.policy.evidence import Lookup, Presence, StoredMessage, WitnessAnswer, as_foreign
 from reconciler.rocketmq.wire.record import MessageRecord
 
 #: Hits asked for; brokers give at most 64 (maxMsgsNumBatch).
@@ -23,7 +25,7 @@ class BrokerAnswer:
 
     broker_name: str
     presence: Presence
-    detail: str
+    detail: Fact | str
     records: tuple[StoredMessage, ...] = ()
     #: True: the broker has an unreadable record of this key.
     is_damaged: bool = False
@@ -35,10 +37,14 @@ class BrokerAnswer:
         presence = next(
             p for p in (Presence.FOUND, Presence.UNKNOWN, Presence.ABSENT) if p in (self.presence, other.presence)
         )
-        detail = self.detail if self.detail == other.detail else f"{self.detail}; {other.detail}"
+        detail = self.detail if self.detail == other.detail else BOTH(one=self._fact, other=other._fact)
         is_damaged = self.is_damaged or other.is_damaged
         is_partial = any(one.is_partial or one.presence is Presence.UNKNOWN for one in (self, other))
         return BrokerAnswer(self.broker_name, presence, detail, self.records + other.records, is_damaged, is_partial)
+
+    @property
+    def _fact(self) -> Fact:
+        return as_foreign(self.detail) if isinstance(self.detail, str) else self.detail
 
     def doubted(self, doubt: str) -> BrokerAnswer:
         """UNKNOWN instead of ABSENT where another broker may have answered; "" is no doubt."""
@@ -60,10 +66,11 @@ def answer_of_hits(
         if not records:
             return BrokerAnswer(broker_name, Presence.UNKNOWN, str(faults[0]), is_damaged=is_damaged)
         is_partial = bool(faults) or len(hits) >= maximum
-        return BrokerAnswer(broker_name, Presence.FOUND, f"{len(records)} records", records, is_damaged, is_partial)
+        number = RECORDS(number=len(records))
+        return BrokerAnswer(broker_name, Presence.FOUND, number, records, is_damaged, is_partial)
     if len(hits) >= maximum:
-        return BrokerAnswer(broker_name, Presence.UNKNOWN, f"{len(hits)} hits, all of other keys: there may be more")
-    return BrokerAnswer(broker_name, Presence.ABSENT, f"{len(hits)} hits of other messages" if hits else "no hit")
+        return BrokerAnswer(broker_name, Presence.UNKNOWN, MAY_BE_MORE(number=len(hits)))
+    return BrokerAnswer(broker_name, Presence.ABSENT, OTHER_HITS(number=len(hits)) if hits else NO_HIT())
 
 
 def _read(hits: Iterable[MessageRecord]) -> tuple[tuple[StoredMessage, ...], list[ReconcilerError]]:
@@ -96,7 +103,7 @@ def merge_answers(of_brokers: list[BrokerAnswer]) -> Lookup[StoredMessage]:
     if records:
         return Lookup(presence=Presence.FOUND, records=tuple(records), answers=answers)
     if not of_brokers:
-        return Lookup.unknown("route", "no broker in it")
+        return Lookup.unknown("route", NO_BROKER())
     if presences == {Presence.ABSENT}:
         return Lookup(presence=Presence.ABSENT, answers=answers)
     return Lookup(presence=Presence.UNKNOWN, answers=answers)

@@ -11,6 +11,8 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
+from reconciler.contract.answers import INDEX_BEHIND, INDEX_WITHOUT_PROBE, LEFT_THE_ROUTE, NOT_INDEXING
+from reconciler.contract.facts import Fact
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import ReconcilerError
 from reconciler.evidence.broker_configs import BrokerConfigs
@@ -188,7 +190,7 @@ class RemotingBrokerEvidence:
         if all(answer.witness != broker_name for answer in found.answers):
             if broker_name in self._retired_brokers:
                 return found
-            gone = Lookup[StoredMessage].unknown(broker_name, "the half's broker is in no route of the topic")
+            gone = Lookup[StoredMessage].unknown(broker_name, LEFT_THE_ROUTE())
             return _merge([found, gone])
         facts = self._facts(topic, broker_name)
         if facts is None or facts.has_half_topic or offset is None:
@@ -235,14 +237,14 @@ class RemotingBrokerEvidence:
             "dead-letter": _unless(_proved(named(dead), horizon, 0), blind),
         }
 
-    def _not_indexing(self, topic: str) -> str | None:
+    def _not_indexing(self, topic: str) -> Fact | str | None:
         """3.2.6 indexes no record with the bits of a committed transaction, so no retry of one either."""
         try:
             masters = self._routes.masters(topic)
             blind = sorted(name for name, at in masters.items() if not self._families.facts(at).indexes_committed)
         except ReconcilerError as error:
             return str(error)
-        return f"{', '.join(blind)} indexes no copies of committed transactions" if blind else None
+        return NOT_INDEXING(brokers=tuple(blind)) if blind else None
 
     def check_back_wait_seconds(self, half: StoredMessage) -> float:
         """How long to leave a half to the broker's own check-back; 0 up to 4.2 or if no producer could answer it.
@@ -400,14 +402,12 @@ def _unproved(answer: WitnessAnswer, horizon: Horizon, not_before_ms: int) -> Wi
     return replace(answer, presence=Presence.UNKNOWN, detail=_short_of(horizon, answer, not_before_ms))
 
 
-def _short_of(horizon: Horizon, answer: WitnessAnswer, not_before_ms: int) -> str:
+def _short_of(horizon: Horizon, answer: WitnessAnswer, not_before_ms: int) -> Fact:
     """Why that broker's "absent" proves nothing."""
     at_ms = horizon.at_ms.get(answer.witness)
     if at_ms is None:
-        missing = "it did not show the probe"
-    else:
-        missing = f"by its own clock {(not_before_ms - at_ms) / 1000:.1f} s are missing"
-    return f"{answer.detail}, but its index is not proved to be so far: {missing}"
+        return INDEX_WITHOUT_PROBE(detail=answer.fact)
+    return INDEX_BEHIND(detail=answer.fact, seconds=f"{(not_before_ms - at_ms) / 1000:.1f}")
 
 
 def filter_kind_of(found: GroupFilter | None) -> FilterKind:
@@ -424,7 +424,7 @@ def _merge(lookups: Iterable[Lookup[StoredMessage]]) -> Lookup[StoredMessage]:
     return _of(tuple(ordered), tuple(answer for lookup in parts for answer in lookup.answers))
 
 
-def _unless(lookup: Lookup[StoredMessage], blind: str | None) -> Lookup[StoredMessage]:
+def _unless(lookup: Lookup[StoredMessage], blind: Fact | str | None) -> Lookup[StoredMessage]:
     """ABSENT means nothing where such copies are not indexed, and there may be more than what is found."""
     return lookup if blind is None or lookup.is_unknown else _merge([lookup, Lookup.unknown("index", blind)])
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from reconciler.clock import utc_text
+from reconciler.contract.answers import EFFECT, HALF_EFFECT, NO_INBOX
 from reconciler.contract.row_values import ReadRow, RowReader
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import INBOX
@@ -57,7 +57,8 @@ class SqlInboxEvidence:
         UNKNOWN, and the answer says so; so is one of another group or key that the database takes for the same.
         """
         if not self.is_configured(subscription):
-            return {key: Lookup.unknown("inbox", "no inbox_url is configured") for key in unique_keys}
+            none = NO_INBOX()
+            return {key: Lookup.unknown("inbox", none) for key in unique_keys}
         answers = [_ask(database, subscription, unique_keys) for database in self._databases[subscription]]
         return {key: _combine([one[key] for one in answers]) for key in unique_keys}
 
@@ -222,17 +223,15 @@ def _answer(witness: str, read: ReadRow | None, role: DatabaseRole) -> Lookup[In
         return Lookup(presence=Presence.UNKNOWN, answers=(answer,))
     row = _row(read)
     if row.incomplete is not None:
-        since = utc_text(row.applied_at_ms, timespec="milliseconds")
-        detail = f"incomplete: the handler of {row.source} ended its transaction halfway, at {since} or later"
         answer = WitnessAnswer(
             witness=witness,
             presence=Presence.UNKNOWN,
-            detail=detail,
+            detail=HALF_EFFECT(source=row.source, at_ms=row.applied_at_ms),
             is_incomplete=True,
             applied_at_ms=row.applied_at_ms,
         )
         return Lookup(presence=Presence.UNKNOWN, answers=(answer,))
-    detail = f"{row.source}, applied at {utc_text(row.applied_at_ms, timespec='milliseconds')}"
+    detail = EFFECT(source=row.source, at_ms=row.applied_at_ms)
     answer = WitnessAnswer(witness=witness, presence=Presence.FOUND, detail=detail, applied_at_ms=row.applied_at_ms)
     return Lookup(presence=Presence.FOUND, records=(row,), answers=(answer,))
 

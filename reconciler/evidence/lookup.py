@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
+from reconciler.contract.answers import NO_MASTER, NOTHING_AT, SCANNED
 from reconciler.errors import BrokerUnavailable, ReconcilerError
 from reconciler.evidence.broker_answer import MAXIMUM_HITS, Accepts, BrokerAnswer, answer_of_hits, merge_answers
 from reconciler.evidence.queue_scan import copies_of_prepared
@@ -188,11 +189,11 @@ class Lookups:
             return places
         place = next((place for place in places if place.broker_name == broker_name), None)
         if place is None or place.master is None:
-            return Lookup.unknown(broker_name, "the broker has no master in the route")
+            return Lookup.unknown(broker_name, NO_MASTER())
         try:
             records = records_at(self._client, place.master, commit_log_offset, broker_name=broker_name)
             if not records:
-                nothing = BrokerAnswer(broker_name, Presence.ABSENT, f"nothing at {commit_log_offset}")
+                nothing = BrokerAnswer(broker_name, Presence.ABSENT, NOTHING_AT(offset=commit_log_offset))
                 return merge_answers([nothing.doubted(place.doubt)])
             heard = answer_of_hits(broker_name, records, lambda record: record.unique_key == unique_key, maximum=2)
         except ReconcilerError as error:
@@ -319,7 +320,7 @@ class Lookups:
             queue = MessageQueue(topic=topic, broker_name=broker_name, queue_id=queue_id)
             found += copies_of_prepared(self._client, address, queue, prepared_offset=offset, stored_at_ms=stored_at_ms)
         if not found:
-            return BrokerAnswer(broker_name, Presence.ABSENT, f"{len(prepared)} queues scanned, no committed copy")
+            return BrokerAnswer(broker_name, Presence.ABSENT, SCANNED(number=len(prepared)))
         return answer_of_hits(broker_name, found, lambda record: record.unique_key == scans.unique_key)
 
 

@@ -9,7 +9,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from reconciler.clock import Backoff, Clock
+from reconciler.contract.answers import NO_OUTBOX, OUTBOX_ROW
 from reconciler.contract.defaults import SKEW_MARGIN_SECONDS, STATEMENT_SECONDS
+from reconciler.contract.facts import Fact
 from reconciler.contract.row_values import RowReader
 from reconciler.contract.secret import Secret
 from reconciler.contract.tables import OUTBOX
@@ -44,7 +46,7 @@ class _OutboxAnswer:
     role: DatabaseRole | None = None
     #: Its URL as people may see it.
     database: str = ""
-    problem: str = ""
+    problem: Fact | str = ""
     is_by_set_up: bool = False
 
 
@@ -122,7 +124,7 @@ class SqlOutboxReader:
 
     def _ask(self, url: Secret | None, topic: str, keys: Sequence[str], now_ms: int | None) -> _OutboxAnswer:
         if url is None:
-            return _OutboxAnswer(problem="no outbox is configured", is_by_set_up=True)
+            return _OutboxAnswer(problem=NO_OUTBOX(), is_by_set_up=True)
         # By key alone: a row with an unreadable topic is no absence.
         try:
             role, found = self._databases[url].probe(sa.select(outbox), outbox.c.unique_key, keys, now_ms=now_ms)
@@ -145,8 +147,8 @@ def _answer(witness: str, row: OutboxRow | Damage | None, answer: _OutboxAnswer,
         )
     if row is None:
         absent = absence(witness, answer.role, not_before_ms)
-        return replace(absent, detail=f"{answer.database}: {absent.detail}")
-    return WitnessAnswer(witness=witness, presence=Presence.FOUND, detail=row.state.value)
+        return replace(absent, detail=replace(absent, witness=answer.database).said)
+    return WitnessAnswer(witness=witness, presence=Presence.FOUND, detail=OUTBOX_ROW(state=row.state.value))
 
 
 def _combine(rows: Sequence[OutboxRow], answers: Sequence[WitnessAnswer]) -> Lookup[OutboxRow]:

@@ -5,7 +5,10 @@ Each sends at most one request that can have an effect, and never raises for a b
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from reconciler.contract.content_digest import content_keys
+from reconciler.contract.facts import Fact
 from reconciler.contract.properties import user_properties
 from reconciler.errors import (
     BrokerRefused,
@@ -30,8 +33,10 @@ REPUBLISH_GROUP = "RECONCILER_REPUBLISH"
 class RemotingBrokerRepairs:
     """Thread-safe, holds no state."""
 
-    def __init__(self, instance: ClientInstance) -> None:
+    def __init__(self, instance: ClientInstance, *, english: Callable[[Fact], str]) -> None:
+        """`english` says what a broker showed instead of the half."""
         self._instance = instance
+        self._english = english
         self._lookups = Lookups(instance.client, instance.routes, instance.families)
         self._sender = instance.sender(REPUBLISH_GROUP)
 
@@ -48,9 +53,9 @@ class RemotingBrokerRepairs:
             return SendAnswer(outcome=EndOutcome.REFUSED_FOR_NOW, detail=str(error))
         again = self._lookups.at_offset(half.real_topic, half.broker, half.commit_log_offset, half.unique_key)
         if again.is_unknown:
-            return SendAnswer(outcome=EndOutcome.REFUSED_FOR_NOW, detail=again.reason)
+            return SendAnswer(outcome=EndOutcome.REFUSED_FOR_NOW, detail=self._english(again.reason))
         if again.is_absent:
-            return SendAnswer(outcome=EndOutcome.MISMATCH, detail=f"read again: {again.reason}")
+            return SendAnswer(outcome=EndOutcome.MISMATCH, detail=f"read again: {self._english(again.reason)}")
         now = again.records[0]
         guard = _objection(now, half, expected, has_half_topic=has_half_topic)
         if guard is not None:

@@ -97,7 +97,7 @@ class CommitEvidence:
         group, half_at = named.producer_group, named.half_at
         for one in answers:
             if one.identity is not None and one.identity[:IDENTITY_CHARACTERS_MAX] == named.identity:
-                return NAMED_LACKS_ROW(producer_group=group, half_at=half_at, witness=one.witness, why=one.detail)
+                return NAMED_LACKS_ROW(producer_group=group, half_at=half_at, witness=one.witness, why=one.fact)
         if outbox is not None and outbox.is_absent and group in self.producer_groups:
             return NAMED_NOT_ASKED(producer_group=group, half_at=half_at, identity=named.identity, why=outbox.reason)
         return None

@@ -51,7 +51,7 @@ def effect_found(inbox: Lookup[InboxRow], row: Recorded | None, english: Callabl
     """An answer of a group's inboxes, beside the outbox row that it is compared with."""
     at_ms = None if inbox.is_unknown and inbox.incomplete is None else effect_times_ms(inbox)
     if inbox.is_unknown:
-        return EffectFound(told=f"whether it took effect is not known: {inbox.reason}", applied_at_ms=at_ms)
+        return EffectFound(told=f"whether it took effect is not known: {english(inbox.reason)}", applied_at_ms=at_ms)
     if not inbox.is_found:
         return EffectFound(applied_at_ms=at_ms)
     other = other_content(inbox, row) or double_effect(inbox)

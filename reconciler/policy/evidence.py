@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any, Generic, Self, TypeVar
 
+from reconciler.contract.answers import ANSWER, ANSWERS, FOREIGN, OF_ANOTHER_MESSAGE, SAYS
 from reconciler.contract.content_digest import digest_of_message
+from reconciler.contract.facts import Fact
 from reconciler.contract.tables import OutboxState
 from reconciler.contract.verdicts import Undecided
 
@@ -26,14 +28,19 @@ class Presence(StrEnum):
     UNKNOWN = "UNKNOWN"
 
 
+def as_foreign(text: str) -> Fact:
+    """What somebody else said, such as a driver."""
+    return FOREIGN(detail=text)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WitnessAnswer:
     """The answer of one broker or database, kept as evidence."""
 
     witness: str
     presence: Presence
-    #: The broker's code and remark, the number of hits, or why the answer does not count.
-    detail: str
+    #: What it has, or why the answer does not count. A text is somebody else's, such as a driver's error.
+    detail: Fact | str
     #: True: the witness has an unreadable value under this key; waiting does not mend it.
     is_damaged: bool = False
     #: True: an inbox has the key, and not whether its effect is whole: neither FOUND nor ABSENT until a person ends it.
@@ -46,6 +53,16 @@ class WitnessAnswer:
     is_by_set_up: bool = False
     #: Of an outbox without a row: its name, which halves carry as their mark. None: not known.
     identity: str | None = None
+
+    @property
+    def fact(self) -> Fact:
+        """The detail; what somebody else said as it is."""
+        return as_foreign(self.detail) if isinstance(self.detail, str) else self.detail
+
+    @property
+    def said(self) -> Fact:
+        """The witness and its detail."""
+        return SAYS(witness=self.witness, detail=self.fact)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,21 +107,22 @@ class Lookup(Generic[T]):
         return Undecided.SET_UP if is_by_set_up else Undecided.WITNESS
 
     @property
-    def reason(self) -> str:
+    def reason(self) -> Fact:
         """The answers in one line."""
-        return "; ".join(f"{a.witness}: {a.presence} ({a.detail})" for a in self.answers)
+        return _all(ANSWER(witness=a.witness, presence=str(a.presence), detail=a.fact) for a in self.answers)
 
     @property
-    def damage(self) -> str | None:
+    def damage(self) -> Fact | None:
         """The unreadable values, where they alone keep the answer UNKNOWN. None: another reason, or no UNKNOWN."""
-        damaged = "; ".join(f"{a.witness}: {a.detail}" for a in self.answers if a.is_damaged)
+        damaged = [a.said for a in self.answers if a.is_damaged]
         others = any(a.presence is Presence.UNKNOWN and not a.is_damaged for a in self.answers)
-        return damaged if self.is_unknown and damaged and not others else None
+        return _all(damaged) if self.is_unknown and damaged and not others else None
 
     @property
-    def incomplete(self) -> str | None:
+    def incomplete(self) -> Fact | None:
         """The inboxes that have the key with an effect that may be half. None: there is none."""
-        return "; ".join(f"{a.witness}: {a.detail}" for a in self.answers if a.is_incomplete) or None
+        halves = [a.said for a in self.answers if a.is_incomplete]
+        return _all(halves) if halves else None
 
     def only(self, counts: Callable[[T], bool]) -> Lookup[T]:
         """The answer with only the records that `counts` accepts: ABSENT only if no witness may have more."""
@@ -115,7 +133,7 @@ class Lookup(Generic[T]):
             replace(
                 answer,
                 presence=Presence.UNKNOWN if answer.is_partial else Presence.ABSENT,
-                detail=f"{answer.detail}, of another message",
+                detail=OF_ANOTHER_MESSAGE(detail=answer.fact),
             )
             if answer.presence is Presence.FOUND
             else answer
@@ -129,12 +147,16 @@ class Lookup(Generic[T]):
         return Lookup(presence=self.presence, records=tuple(map(convert, self.records)), answers=self.answers)
 
     @classmethod
-    def unknown(cls, witness: str, detail: str) -> Lookup[T]:
+    def unknown(cls, witness: str, detail: Fact | str) -> Lookup[T]:
         """One witness that did not answer."""
         return cls(
             presence=Presence.UNKNOWN,
             answers=(WitnessAnswer(witness=witness, presence=Presence.UNKNOWN, detail=detail),),
         )
+
+
+def _all(answers: Iterable[Fact]) -> Fact:
+    return ANSWERS(each=tuple(answers))
 
 
 class TransactionState(StrEnum):

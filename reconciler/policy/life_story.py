@@ -11,7 +11,16 @@ from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState
 from reconciler.contract.verdicts import LOSSES, MEANINGS, Verdict
-from reconciler.policy.evidence import Commit, InboxRow, Lookup, OutboxRow, Presence, Recorded, StoredMessage
+from reconciler.policy.evidence import (
+    Commit,
+    InboxRow,
+    Lookup,
+    OutboxRow,
+    Presence,
+    Recorded,
+    StoredMessage,
+    as_foreign,
+)
 from reconciler.policy.inquiry.delivery import double_effect, late_effects_ms, message_of, other_content
 from reconciler.policy.judging.suspect import TAKEN_BACK
 from reconciler.policy.life_events import (
@@ -28,7 +37,6 @@ from reconciler.policy.ports import DISMISSED_AT_MS, Candidate, HeldTopic, KeyPl
 
 # What witnesses say.
 SAYS = Code("story.says", lines=Field.FACTS)
-ANSWERS = Code("story.answers", why=Field.TEXT)
 NO_ANNOUNCEMENT = Code("story.no-announcement")
 NOTED_BY_OUTBOX = Code("story.noted-by-outbox")
 WAITS_IN_REDIS = Code("story.waits-in-redis")
@@ -41,14 +49,14 @@ PENDING_SINCE = Code("story.pending-since", at_ms=Field.TIME)
 CONSUMPTION_RECORDED = Code("story.consumption-recorded")
 LEDGER_PENDING = Code("story.ledger-pending", number=Field.NUMBER)
 LEDGER_LEFT = Code("story.ledger-left", state=Field.NAME)
-SILENT = Code("story.silent", witness=Field.NAME, why=Field.TEXT)
-SILENT_BROKERS = Code("story.silent-brokers", copies=Field.NAMES, why=Field.TEXT)
+SILENT = Code("story.silent", witness=Field.NAME, why=Field.FACT)
+SILENT_BROKERS = Code("story.silent-brokers", copies=Field.NAMES, why=Field.FACT)
 
 # What comes next, a sentence a subscription.
 _OUTLOOK: Mapping[str, Field] = {"subscription": Field.NAME}
 TWO_EFFECTS = Code("story.two-effects", **_OUTLOOK, why=Field.FACT)
 EFFECT_OF_ANOTHER = Code("story.effect-of-another", **_OUTLOOK, why=Field.FACT)
-INCOMPLETE = Code("story.incomplete", **_OUTLOOK, why=Field.TEXT, meaning=Field.FACT)
+INCOMPLETE = Code("story.incomplete", **_OUTLOOK, why=Field.FACT, meaning=Field.FACT)
 EFFECT_AFTER_DISMISSAL = Code("story.effect-after-dismissal", **_OUTLOOK, dismissal=Field.FACT)
 DONE = Code("story.done", **_OUTLOOK)
 ROLLED_BACK = Code("story.rolled-back", **_OUTLOOK)
@@ -202,15 +210,15 @@ def life_story_of(
         *(action_event(action) for action in ledger.actions),
     ]
     silent = [_silent("outbox", outbox.reason)] if outbox.is_unknown else []
-    unknown: dict[str, list[str]] = {}  # one reason, name servers that are away, may keep back every kind of copy
+    unknown: dict[Fact, list[str]] = {}  # one reason, name servers that are away, may keep back every kind of copy
     for name, lookup in copies.items():
         if lookup.is_unknown:
             unknown.setdefault(lookup.reason, []).append(name)
     silent += [SILENT_BROKERS(copies=tuple(names), why=reason) for reason, names in unknown.items()]
     silent += [_silent(f"inbox of {s}", lookup.reason) for s, lookup in inboxes.items() if _is_silent(lookup)]
     of_redis = dict.fromkeys(lookup.reason for lookup in (places or {}).values() if lookup.is_unknown)
-    silent += map(_answer, of_redis)
-    silent += [_silent("history", problem) for problem in history_problems]
+    silent += of_redis
+    silent += [_silent("history", as_foreign(problem)) for problem in history_problems]
     return LifeStory(
         unique_key=unique_key,
         events=tuple(sorted(events, key=lambda event: event.at_ms)),
@@ -230,16 +238,12 @@ def life_story_of(
     )
 
 
-def _silent(witness: str, why: str) -> Fact:
+def _silent(witness: str, why: Fact) -> Fact:
     return SILENT(witness=witness, why=why)
 
 
 def _says(lines: Sequence[Fact]) -> Fact:
     return SAYS(lines=tuple(lines))
-
-
-def _answer(why: str) -> Fact:
-    return ANSWERS(why=why)
 
 
 def _is_silent(inbox: Lookup[InboxRow]) -> bool:
@@ -255,7 +259,7 @@ def _testimonies(
     ledger: LedgerLife,
     places: Mapping[Subscription, Lookup[KeyPlaces]],
 ) -> Iterator[Testimony]:
-    yield Testimony(witness="outbox", about="", presence=outbox.presence, detail=_answer(outbox.reason))
+    yield Testimony(witness="outbox", about="", presence=outbox.presence, detail=outbox.reason)
     # Announcements are not looked up: nothing proves that there was none.
     told = list(_told_of_announcement(outbox, ledger, places))
     yield Testimony(
@@ -268,10 +272,9 @@ def _testimonies(
     for subscription in inboxes:
         yield _of_redis(subscription, places.get(subscription), candidates.get(subscription))
     for name, copy in copies.items():
-        yield Testimony(witness="broker", about=name, presence=copy.presence, detail=_answer(copy.reason))
+        yield Testimony(witness="broker", about=name, presence=copy.presence, detail=copy.reason)
     for subscription, inbox in inboxes.items():
-        detail = _answer(inbox.reason)
-        yield Testimony(witness="inbox", about=str(subscription), presence=inbox.presence, detail=detail)
+        yield Testimony(witness="inbox", about=str(subscription), presence=inbox.presence, detail=inbox.reason)
     if not inboxes:
         why = TOPIC_NOT_CONFIGURED()
         yield from (Testimony(witness=w, about="", presence=Presence.UNKNOWN, detail=why) for w in _OF_SUBSCRIPTIONS)
@@ -297,7 +300,7 @@ def _of_redis(subscription: Subscription, places: Lookup[KeyPlaces] | None, cand
     """What Redis has, and beside it what the ledger has of the same key: after an outage they differ."""
     presence, told = Presence.UNKNOWN, [NOT_ASKED()]
     if places is not None:
-        presence, told = places.presence, [_answer(places.reason)]
+        presence, told = places.presence, [places.reason]
     if presence is Presence.ABSENT:
         told = [NOT_IN_REDIS()]
     for place in places.records if places is not None else ():

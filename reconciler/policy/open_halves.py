@@ -160,7 +160,7 @@ class OpenHalves:
         asked = brokers.half_copies(topic.topic, unique_key, horizon=horizon, not_before_ms=since_ms, outbox=row)
         halves = own_halves(asked, topic=topic, row=message)
         if halves.is_unknown:
-            return _simple(HalfState.UNKNOWN, f"whether its half is open is not known: {halves.reason}")
+            return _simple(HalfState.UNKNOWN, f"whether its half is open is not known: {self._english(halves.reason)}")
         if halves.is_absent:
             return _simple(HalfState.NONE, "no broker has a half of it")
         committed = of_row(
@@ -169,7 +169,9 @@ class OpenHalves:
         if committed.is_found:
             return _simple(HalfState.COMMITTED, "its half was committed: the message is in its topic")
         if committed.is_unknown:
-            return _simple(HalfState.UNKNOWN, f"whether its half was committed is not known: {committed.reason}")
+            return _simple(
+                HalfState.UNKNOWN, f"whether its half was committed is not known: {self._english(committed.reason)}"
+            )
         parked = brokers.parked_copies(topic.topic, unique_key, horizon=horizon, not_before_ms=since_ms)
         return self._age(halves, newest_per_broker(own_halves(parked, topic=topic, row=message).records))
 
@@ -227,7 +229,7 @@ class OpenHalves:
         """Why END ROLLBACK could take the message from somebody, the first reason first."""
         row = row_of(outbox)
         if outbox.is_unknown:
-            yield f"the outbox is not known: {outbox.reason}"
+            yield f"the outbox is not known: {self._english(outbox.reason)}"
         if row is None or row.commit is None:
             yield "the outbox has no committed row: nothing proves whose half it is, and its producer answers no COMMIT"
         two = contradiction(outbox)
@@ -243,7 +245,7 @@ class OpenHalves:
             inbox = self._inbox.look_up(plan.subscription, [unique_key])[unique_key]
             other = other_content(inbox, message_of(outbox), topic=topic.topic) or double_effect(inbox)
             if not inbox.is_found or other is not None:
-                why = inbox.reason if other is None else self._english(other)
+                why = self._english(other or inbox.reason)
                 yield f"group {plan.group} has no effect of it and is not dismissed: {why}"
         readers = self._readers(topic.topic)
         if readers is None:

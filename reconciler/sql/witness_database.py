@@ -16,7 +16,21 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
-from reconciler.clock import Clock, SystemClock, utc_text
+from reconciler.clock import Clock, SystemClock
+from reconciler.contract.answers import (
+    FORMER,
+    LIFE,
+    LIFE_AHEAD,
+    NO_LIFE,
+    NO_ROW,
+    NO_ROW_DOUBTED,
+    NODE,
+    NODE_NOT_PROVED,
+    NOT_A_PRIMARY,
+    PRIMARY_NOT_PROVED,
+    REPLICA,
+    ROWS_HIDDEN,
+)
 from reconciler.contract.defaults import SKEW_MARGIN_SECONDS
 from reconciler.contract.facts import Code, Fact
 from reconciler.errors import DatabaseSilent, ReconcilerError, StatementTooSlow
@@ -97,19 +111,25 @@ class DatabaseRole:
 def absence(witness: str, role: DatabaseRole, not_before_ms: int | None = None) -> WitnessAnswer:
     """What it means that a database has no row of a key: ABSENT if it proves it, else UNKNOWN."""
     if role.proves_absence(not_before_ms):
-        return WitnessAnswer(witness=witness, presence=Presence.ABSENT, detail="no row", identity=role.identity)
-    return WitnessAnswer(witness=witness, presence=Presence.UNKNOWN, detail=f"no row, {_doubt(role, not_before_ms)}")
+        return WitnessAnswer(witness=witness, presence=Presence.ABSENT, detail=NO_ROW(), identity=role.identity)
+    doubted = NO_ROW_DOUBTED(doubt=_doubt(role, not_before_ms))
+    return WitnessAnswer(witness=witness, presence=Presence.UNKNOWN, detail=doubted)
 
 
-def _doubt(role: DatabaseRole, not_before_ms: int | None) -> str:
+def _doubt(role: DatabaseRole, not_before_ms: int | None) -> Fact:
     if not_before_ms is None:
-        return f"{NOT_PROVED}: {role.kind}" if role.is_node else NOT_PROVED
+        return NODE_NOT_PROVED() if role.is_node else NOT_A_PRIMARY()
     if role.hides_rows:
-        return HIDES_ROWS
-    what = role.kind if role.is_primary is False else "it may be a former one"
-    life = f"its last sign of life is of {utc_text(role.swept_at_ms)}" if role.swept_at_ms else "without a sign of life"
-    ahead = ", which lies ahead of the clocks here" if role.is_life_ahead else ""
-    return f"{NOT_PROVED}: {what}, {life}{ahead}"
+        return ROWS_HIDDEN()
+    what = FORMER() if role.is_primary is not False else NODE() if role.is_node else REPLICA()
+    return PRIMARY_NOT_PROVED(what=what, life=_life(role))
+
+
+def _life(role: DatabaseRole) -> Fact:
+    if not role.swept_at_ms:
+        return NO_LIFE()
+    code = LIFE_AHEAD if role.is_life_ahead else LIFE
+    return code(at_ms=role.swept_at_ms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ from reconciler.words import said
 
 def broker_repairs(connections: Connections) -> BrokerRepairs:
     """What may be sent to brokers about a message."""
-    return RemotingBrokerRepairs(connections.rocketmq)
+    return RemotingBrokerRepairs(connections.rocketmq, english=said)
 
 
 def topic_plans(settings: Settings) -> list[TopicPlan]:

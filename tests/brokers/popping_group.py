@@ -11,6 +11,7 @@ import pytest
 from reconciler.contract.verdicts import Verdict
 from reconciler.evidence.repairs import RemotingBrokerRepairs
 from reconciler.policy.evidence import ConsumeMode
+from reconciler.words import said
 from tests.integration.policy.test_thin_thread import GROUP, Thread
 from tests.services.rocketmq import RealBroker, marks
 from tests.unit.policy.world import TOPIC, World
@@ -71,7 +72,9 @@ class PoppingGroup:
         """A message that was committed."""
         thread, key = self.thread, self.thread.lose_end()
         row = thread.outbox.rows[key].seen.message
-        answer = RemotingBrokerRepairs(thread.instance).end_transaction(thread.half(key), expected=row, commit=True)
+        answer = RemotingBrokerRepairs(thread.instance, english=said).end_transaction(
+            thread.half(key), expected=row, commit=True
+        )
         assert answer.outcome == "DONE", answer
         return key
 

@@ -23,6 +23,7 @@ from reconciler.rocketmq.producer.ending import EndStatus
 from reconciler.rocketmq.wire.codes import RequestCode
 from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.received_message import ReceivedMessage
+from reconciler.words import said
 from tests.conformance.steps import Steps
 from tests.conformance.targets import Target, expectation
 from tests.polling import eventually
@@ -118,7 +119,7 @@ def test_a_lost_end_is_found_and_repaired_over_tls(version: str, authority: Auth
         lookup = steps.lookups.view_message(topic, half.unique_key)
         assert lookup.presence is Presence.FOUND, lookup.reason
         assert steps.end(half, from_check=True).status is EndStatus.DONE
-        repairs = RemotingBrokerRepairs(steps.instance)
+        repairs = RemotingBrokerRepairs(steps.instance, english=said)
         big = replace(lookup.records[0], body=BODY)
         assert repairs.republish(big).outcome is EndOutcome.DONE
         bodies: list[bytes] = []
@@ -165,7 +166,7 @@ def test_an_answer_that_4_9_7_cuts_off_over_tls_is_unknown_never_absent(version:
         (copy,) = steps.until_delivered(topic, 1)
         (found,) = steps.until_indexed(topic, half.unique_key)
         assert found.physical_offset == copy.physical_offset
-        again = RemotingBrokerRepairs(steps.instance).republish(stored_message(found))
+        again = RemotingBrokerRepairs(steps.instance, english=said).republish(stored_message(found))
         assert again.outcome is EndOutcome.DONE
         steps.until_delivered(topic, 2)
 

@@ -35,6 +35,7 @@ from reconciler.wiring.check_services import check_services
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.evidence import broker_evidence
 from reconciler.wiring.group_rename import GroupOnBrokers
+from reconciler.words import said
 from tests.polling import eventually
 from tests.services.patient_instance import patient_instance
 
@@ -169,7 +170,7 @@ class SecuredRoles:
         with Connections(settings) as connections:
             assert not refusals(connections)
             half = self._witnessed(connections)
-            repairs = RemotingBrokerRepairs(connections.rocketmq)
+            repairs = RemotingBrokerRepairs(connections.rocketmq, english=said)
             assert repairs.end_transaction(half, expected=_row_of(half), commit=True).outcome is EndOutcome.DONE
             assert repairs.republish(half).outcome is EndOutcome.DONE
 

@@ -6,6 +6,7 @@ import pytest
 
 from reconciler.contract.tables import OutboxState
 from reconciler.policy.evidence import Lookup, Presence, WitnessAnswer
+from reconciler.words import said
 from tests.simulation.outbox_table import TableRow
 
 
@@ -13,7 +14,7 @@ def test_a_witness_that_did_not_answer_is_neither_found_nor_absent_and_is_named(
     lookup: Lookup[int] = Lookup.unknown("broker-a", "timed out")
     assert (lookup.is_unknown, lookup.is_found, lookup.is_absent) == (True, False, False)
     assert lookup.records == ()
-    assert lookup.reason == "broker-a: UNKNOWN (timed out)"
+    assert said(lookup.reason) == "broker-a: UNKNOWN (timed out)"
 
 
 @pytest.mark.parametrize("presence", list(Presence))
@@ -26,7 +27,7 @@ def test_conversion_of_records_changes_no_answer(presence: Presence) -> None:
     converted = lookup.map(str)
     assert converted.records == (("1", "2") if presence is Presence.FOUND else ())
     assert (converted.presence, converted.answers) == (presence, answers)
-    assert converted.reason == f"broker-a: {presence} (2 hits); broker-b: ABSENT (code 22)"
+    assert said(converted.reason) == f"broker-a: {presence} (2 hits); broker-b: ABSENT (code 22)"
 
 
 @pytest.mark.parametrize("state", list(OutboxState))

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from reconciler.contract.defaults import RETENTION_SECONDS, SKEW_MARGIN_SECONDS
+from reconciler.contract.facts import Fact
 from reconciler.contract.trace_context import traceparent_of
 from reconciler.contract.unique_key import is_digits
 from reconciler.contract.verdicts import Verdict
@@ -319,7 +320,7 @@ class CaseFile(ABC):
         return replace(self, of_group=of_group)
 
     @property
-    def damage(self) -> str | None:
+    def damage(self) -> Fact | None:
         """An unreadable value of a witness, where nothing else keeps an answer from being known; else None."""
         groups = self.of_group.values()
         asked: tuple[Lookup[InboxRow] | Lookup[OutboxRow] | Lookup[StoredMessage] | None, ...] = (

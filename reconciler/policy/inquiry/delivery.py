@@ -10,9 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from reconciler.contract.facts import Fact
 from reconciler.contract.reasons import (
+    COPIES_UNKNOWN,
     DIGESTS_DIFFER,
     DOUBLE_EFFECT,
     FOREIGN_GROUP,
+    HALF_UNKNOWN,
     OFFSETS_AGAIN,
     OFFSETS_UNKNOWN,
     OTHER_DIGEST,
@@ -21,6 +23,7 @@ from reconciler.contract.reasons import (
     OTHER_REAL_TOPIC,
     OTHER_TAG,
     OTHER_TOPIC,
+    OUTBOX_UNKNOWN,
     SUSPECT_ROW,
     TAGS_DIFFER,
     UNREADABLE_QUEUE,
@@ -127,6 +130,21 @@ def disagreement(message: StoredMessage, *, topic: TopicPlan, row: Recorded | No
 def own_halves(halves: Lookup[StoredMessage], *, topic: TopicPlan, row: Recorded | None) -> Lookup[StoredMessage]:
     """The answer about halves or parked copies that are the outbox row's message; others count for nothing."""
     return halves.only(lambda half: disagreement(half, topic=topic, row=row) is None)
+
+
+def copies_unknown(copies: Lookup[StoredMessage]) -> Fact:
+    """What is not known of committed copies."""
+    return COPIES_UNKNOWN(why=copies.reason)
+
+
+def half_unknown(halves: Lookup[StoredMessage]) -> Fact:
+    """What is not known of halves."""
+    return HALF_UNKNOWN(why=halves.reason)
+
+
+def outbox_unknown(outbox: Lookup[OutboxRow]) -> Fact:
+    """What is not known of the commit."""
+    return OUTBOX_UNKNOWN(why=outbox.reason)
 
 
 def newest_per_broker(copies: Iterable[StoredMessage]) -> dict[str, StoredMessage]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
+from reconciler.contract.answers import MISSING
 from reconciler.contract.tables import EVERY_GROUP, is_former_name_of_another
 from reconciler.policy.evidence import InboxRow, Lookup, QueuePosition, StoredMessage
 from reconciler.policy.inquiry.case_file import CaseFile, F, HalfAge, Question
@@ -18,7 +19,8 @@ from reconciler.policy.plan import SubscriptionPlan
 from reconciler.policy.ports import BrokerEvidence, Horizon, InboxEvidence, OneByOne, OutboxEvidence, Repairs, Workers
 
 A = TypeVar("A")
-_MISSING = Lookup[InboxRow].unknown("inbox", "the key is missing in the answer")
+_NO_ANSWER = MISSING()
+_MISSING = Lookup[InboxRow].unknown("inbox", _NO_ANSWER)
 
 
 class BrokerSnapshot:
@@ -153,10 +155,7 @@ class Witnesses:
         not_before_ms = {file.unique_key: file.not_before_ms(Question.OUTBOX) for file in files}
         now_ms = next((file.redis_now_ms for file in files), None)
         read = self._outbox.look_up(files[0].topic.topic, not_before_ms, now_ms=now_ms) if files else {}
-        return [
-            replace(f, outbox=read.get(f.unique_key) or Lookup.unknown("outbox", "the key is missing in the answer"))
-            for f in files
-        ]
+        return [replace(f, outbox=read.get(f.unique_key) or Lookup.unknown("outbox", _NO_ANSWER)) for f in files]
 
     def find_halves(self, files: Sequence[F]) -> list[F]:
         """With the halves that brokers show, and no proof of their index: that none is shown proves nothing."""

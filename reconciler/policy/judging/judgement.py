@@ -15,7 +15,6 @@ from reconciler.contract.reasons import (
     BY_SQL92,
     CHECK_BACK,
     CONSUMED,
-    COPIES_UNKNOWN,
     COPY_GONE,
     DAMAGED,
     DEAD_LETTERED,
@@ -25,7 +24,6 @@ from reconciler.contract.reasons import (
     GIVEN_UP,
     GROUP_UNKNOWN,
     HALF_FOUND,
-    HALF_UNKNOWN,
     INBOX_UNKNOWN,
     INCOMPLETE,
     KEPT_TOO_SHORT,
@@ -40,7 +38,6 @@ from reconciler.contract.reasons import (
     OTHER_COPIES,
     OTHER_EFFECT,
     OUTBOX_NOT_ASKED,
-    OUTBOX_UNKNOWN,
     PARKED,
     PARKED_AND_HALF,
     PARKED_UNKNOWN,
@@ -64,11 +61,14 @@ from reconciler.policy.evidence import ConsumeMode, FilterKind, Lookup, StoredMe
 from reconciler.policy.inquiry.case_file import Question
 from reconciler.policy.inquiry.delivery import (
     contradiction,
+    copies_unknown,
     difference,
     disagreement,
     double_effect,
+    half_unknown,
     kept_message,
     other_content,
+    outbox_unknown,
     reach,
     suspicion,
     why_unknown,
@@ -158,7 +158,7 @@ def _effect(d: Suspect) -> Answer:
     return Ruling(verdict=Verdict.CONSUMED, reason=CONSUMED())
 
 
-def incomplete_effect(halfway: str) -> Fact:
+def incomplete_effect(halfway: Fact) -> Fact:
     """An inbox has the key with an effect that may be half."""
     return INCOMPLETE(why=halfway)
 
@@ -212,7 +212,7 @@ def _committed_copy(d: Suspect) -> Answer:
     if copies is None:
         return Question.COMMITTED_COPIES
     if copies.is_unknown:
-        return _unknown(COPIES_UNKNOWN(why=copies.reason), Undecided.WITNESS)
+        return _unknown(copies_unknown(copies), Undecided.WITNESS)
     if copies.is_absent:
         return None
     filtered = _filtered(d, copies.records[-1].tag)
@@ -290,7 +290,7 @@ def _commit(d: Suspect) -> Answer:
     if d.outbox is None:
         return _unknown(OUTBOX_NOT_ASKED(), Undecided.WITNESS)
     if d.outbox.is_unknown:
-        return _unknown(OUTBOX_UNKNOWN(why=d.outbox.reason), d.outbox.undecided_by)
+        return _unknown(outbox_unknown(d.outbox), d.outbox.undecided_by)
     if d.commit is not None:
         return None
     reason = NO_ROW() if d.row is None else ROLLED_BACK()
@@ -343,7 +343,7 @@ def _half(d: Suspect) -> Answer:
     if own is None:
         return Question.HALF_COPIES
     if own.is_unknown:
-        return _unknown(HALF_UNKNOWN(why=own.reason), Undecided.WITNESS)
+        return _unknown(half_unknown(own), Undecided.WITNESS)
     if own.is_absent:
         return None
     if (filtered := _filtered(d, own.records[-1].tag)) is not None:
@@ -473,9 +473,10 @@ def _unless_filtered(answer: Ruling | Question, d: Suspect) -> Ruling | Question
 def _damaged(answer: Ruling | Question, d: Suspect) -> Ruling | Question:
     """UNKNOWN for nothing but an unreadable value would never end: the key leaves pending and waits for a person."""
     is_unknown = isinstance(answer, Ruling) and answer.verdict is Verdict.UNKNOWN
-    if not is_unknown or d.damaged_looks < DAMAGED_LOOKS_MAX:
+    damage = d.damage
+    if not is_unknown or damage is None or d.damaged_looks < DAMAGED_LOOKS_MAX:
         return answer
-    return Ruling(verdict=Verdict.QUARANTINED, reason=DAMAGED(looks=d.damaged_looks, damage=str(d.damage)))
+    return Ruling(verdict=Verdict.QUARANTINED, reason=DAMAGED(looks=d.damaged_looks, damage=damage))
 
 
 def _after_repair(answer: Ruling | Question, d: Suspect) -> Ruling | Question:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 from reconciler.contract.facts import Fact
 from reconciler.contract.reasons import EFFECT_NOT_COMPARED, OTHER_MESSAGE_AT, TAG_COMPARED
-from reconciler.contract.stored_facts import REASON, TEXT_CHARACTERS_MAX, reason_in, with_texts
+from reconciler.contract.stored_facts import REASON, reason_in, with_texts
 from reconciler.contract.tables import OutboxState
 from reconciler.contract.verdicts import QUARANTINING, SETTLING, Undecided, Verdict
 from reconciler.policy.commit_evidence import NamedOutbox, named_outboxes
@@ -136,7 +136,7 @@ def evidence_of(
     }
     for witness, lookup in asked.items():
         if lookup is not None:
-            evidence[witness] = {"presence": str(lookup.presence), "detail": lookup.reason[:TEXT_CHARACTERS_MAX]}
+            evidence[witness] = {"presence": str(lookup.presence), "detail": lookup.reason}
     row = suspect.row
     if row is not None:
         evidence["outbox_state"] = str(row.state)

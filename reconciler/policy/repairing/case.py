@@ -29,7 +29,7 @@ from reconciler.contract.verdicts import Verdict
 from reconciler.errors import InvariantViolation
 from reconciler.policy.evidence import Commit, StoredMessage
 from reconciler.policy.inquiry.case_file import CaseFile, Question
-from reconciler.policy.inquiry.delivery import other_content
+from reconciler.policy.inquiry.delivery import other_content, outbox_unknown
 from reconciler.policy.plan import SubscriptionPlan
 from reconciler.policy.ports import Candidate, Repair
 from reconciler.policy.repairing.rungs import RUNGS, Act, RungTraits
@@ -181,10 +181,10 @@ class RepairCase(CaseFile):
         return RUNGS[self.repair.rung]
 
     @property
-    def outbox_unknown(self) -> str | None:
+    def outbox_unknown(self) -> Fact | None:
         """Why the outbox is silent about the commit; None: it answered."""
         lookup = self.outbox
-        return f"outbox: {lookup.reason}" if lookup is not None and lookup.is_unknown else None
+        return outbox_unknown(lookup) if lookup is not None and lookup.is_unknown else None
 
     @property
     def has_damaged_outbox(self) -> bool:
@@ -201,7 +201,7 @@ class RepairCase(CaseFile):
         return tuple(row for row in self.hand_overs or () if row.scope in served and row.state not in FINISHED_REPAIRS)
 
     @property
-    def effect_unknown(self) -> str | None:
+    def effect_unknown(self) -> Fact | None:
         """Why no group is known to lack the effect. None: a group is known to lack it, or has no inbox configured."""
         lookups = [self.of_group[plan.group].inbox for plan in self.missing]
         unknown = [lookup.reason for lookup in lookups if lookup is not None and lookup.is_unknown]
@@ -235,7 +235,7 @@ def waits_since_ms(repair: Repair) -> int:
     return repair.created_at_ms if repair.sent_at_ms is None else repair.sent_at_ms
 
 
-def stay(case: RepairCase, reason: str, wait_seconds: float) -> RepairStep:
+def stay(case: RepairCase, reason: Fact | str, wait_seconds: float) -> RepairStep:
     """The decision to leave a repair as it is for a while."""
     return RepairStep(
         act=Act.WRITE, state=case.repair.state, rung=case.repair.rung, reason=reason, wait_seconds=wait_seconds

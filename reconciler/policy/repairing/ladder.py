@@ -6,13 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from reconciler.contract.facts import Fact
+from reconciler.contract.reasons import EFFECT_UNKNOWN, HALVES_UNKNOWN, MEND, NO_READABLE_COPY
 from reconciler.contract.row_rules import is_repair_due
 from reconciler.contract.tables import RepairState, Rung
 from reconciler.contract.unique_key import is_digits
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.evidence import EndOutcome, SendAnswer, StoredMessage
 from reconciler.policy.inquiry.case_file import Question
-from reconciler.policy.inquiry.delivery import contradiction, kept_message, newest_per_broker
+from reconciler.policy.inquiry.delivery import (
+    contradiction,
+    copies_unknown,
+    half_unknown,
+    kept_message,
+    newest_per_broker,
+)
 from reconciler.policy.ports import Repair
 from reconciler.policy.repairing.case import (
     ATTEMPTS_MAX,
@@ -47,7 +54,7 @@ def _unless_damaged(case: RepairCase, answer: Question | RepairStep) -> Question
         return answer
     if case.damage is None or case.waited_seconds < DAMAGED_SECONDS_MAX:
         return answer
-    return _failed(case, f"damaged, mend it and repair the key by hand: {case.damage}")
+    return _failed(case, MEND(damage=case.damage))
 
 
 def _write(case: RepairCase, state: RepairState, reason: Fact | str, *, rung: Rung | None = None,
@@ -62,7 +69,7 @@ def _write(case: RepairCase, state: RepairState, reason: Fact | str, *, rung: Ru
     )
 
 
-def _wait(case: RepairCase, reason: str, seconds: float | None = None) -> RepairStep:
+def _wait(case: RepairCase, reason: Fact | str, seconds: float | None = None) -> RepairStep:
     usual = min(max(1.0, case.topic.grace_period_seconds / 2), 30.0)
     if case.repair.state is RepairState.SENT:
         # A group that consumes nothing for hours keeps every repair SENT: looked at ever more rarely, never dropped.
@@ -103,7 +110,7 @@ def _finish(case: RepairCase) -> Question | RepairStep:
         return Question.HALF_COPIES
     unknown = [lookup.reason for lookup in (case.own_copies, case.own_halves) if lookup.is_unknown]
     if unknown:
-        return _wait(case, f"the effect is there; open halves are not known: {unknown[0]}")
+        return _wait(case, HALVES_UNKNOWN(why=unknown[0]))
     still_open = open_halves(case)
     if still_open:
         done = _done(case, "the effect is there; newer half copies are closed")
@@ -139,7 +146,7 @@ def _open(case: RepairCase) -> Question | RepairStep:
     if case.own_copies is None:
         return Question.COMMITTED_COPIES
     if case.own_copies.is_unknown:
-        return _wait(case, f"committed copy: {case.own_copies.reason}")
+        return _wait(case, copies_unknown(case.own_copies))
     if case.own_copies.is_found:
         settled = _copy_found(case)
         if settled is not None:
@@ -198,7 +205,7 @@ def _effect_unknown(case: RepairCase) -> RepairStep | None:
     """The loss was proved some time ago: a group may have got its effect by another way since."""
     if case.effect_unknown is None:
         return None
-    return _wait(case, f"no group is known to lack the effect: {case.effect_unknown}")
+    return _wait(case, EFFECT_UNKNOWN(why=case.effect_unknown))
 
 
 def _copy_found(case: RepairCase) -> Question | RepairStep | None:
@@ -219,7 +226,7 @@ def _end(case: RepairCase) -> Question | RepairStep:
     if case.own_halves is None:
         return Question.HALF_COPIES
     if case.own_halves.is_unknown:
-        return _wait(case, f"half: {case.own_halves.reason}")
+        return _wait(case, half_unknown(case.own_halves))
     newest = newest_per_broker(case.own_halves.records)
     if not newest:
         return _climb(case, "there is no half to end")
@@ -243,7 +250,7 @@ def _send_again(case: RepairCase) -> Question | RepairStep:
     if source is None:
         unknown = [lookup for lookup in (case.own_halves, case.own_parked) if lookup is not None and lookup.is_unknown]
         if unknown:
-            return _wait(case, f"no readable copy: {unknown[0].reason}")
+            return _wait(case, NO_READABLE_COPY(why=unknown[0].reason))
         return _failed(case, "no half, no parked copy and no outbox body of this message is left to send again")
     return _beyond_inbox(case, source) or RepairStep(
         act=case.rung.act,
@@ -282,7 +289,7 @@ def _once_by_every_name(case: RepairCase, answer: Question | RepairStep) -> Ques
     if case.own_copies is None:
         return Question.COMMITTED_COPIES
     if case.own_copies.is_unknown:
-        return _wait(case, f"committed copy: {case.own_copies.reason}")
+        return _wait(case, copies_unknown(case.own_copies))
     if case.own_copies.is_absent:
         return _beyond_names(case) or answer
     positions = case.group_positions()
@@ -337,7 +344,7 @@ def _sending(case: RepairCase) -> Question | RepairStep:
     if case.own_copies is None:
         return Question.COMMITTED_COPIES
     if case.own_copies.is_unknown:
-        return _wait(case, f"committed copy: {case.own_copies.reason}")
+        return _wait(case, copies_unknown(case.own_copies))
     if case.rung.proof is Question.HAND_OVERS:
         # Inserting the rows again is harmless, and there is no other way to see whether they are there.
         return _too_often(case) or _commit_unproved(case) or _send_again(case)
@@ -382,7 +389,7 @@ def _sent(case: RepairCase) -> Question | RepairStep:
     if case.own_copies is None:
         return Question.COMMITTED_COPIES
     if case.own_copies.is_unknown:
-        return _wait(case, f"committed copy: {case.own_copies.reason}")
+        return _wait(case, copies_unknown(case.own_copies))
     if case.own_copies.is_absent:
         return _write(case, RepairState.OPEN, "the copy is gone before it was consumed", goes_on=True)
     positions = case.group_positions()

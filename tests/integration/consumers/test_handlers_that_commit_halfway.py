@@ -32,6 +32,7 @@ from reconciler.rocketmq.consumer.listener import ConsumeStatus, FailedAt
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import inbox
+from reconciler.words import said
 from tests.integration.consumers.test_inbox_databases import driver_connection, pay_plainly
 from tests.polling import eventually
 from tests.unit.consumers.messages import KeptRecorder, business, effect_count, message, new_key
@@ -119,7 +120,8 @@ def test_a_handler_that_ends_its_transaction_is_refused_for_good_and_is_no_evide
     evidence = SqlInboxEvidence({SUBSCRIPTION: [engine]})
     found = evidence.look_up(SUBSCRIPTION, [received.unique_key])[received.unique_key]
     assert found.presence is Presence.UNKNOWN, "neither an effect nor an absence"
-    assert "incomplete" in str(found.incomplete)
+    assert found.incomplete is not None
+    assert "incomplete" in said(found.incomplete)
     (scanned,) = evidence.applied_since(SUBSCRIPTION, since_ms=0, after=None, limit=10)
     assert scanned.incomplete is not None
 

@@ -24,6 +24,7 @@ from reconciler.sql.key_probes import has_key
 from reconciler.sql.renamed_group import RenamedRows
 from reconciler.sql.tables import inbox
 from reconciler.sql.tables import outbox as outbox_table
+from reconciler.words import said
 from tests.integration.producers.test_texts_that_are_changed import entry_of_key
 from tests.unit.consumers.messages import (
     KeptRecorder,
@@ -121,7 +122,7 @@ def test_the_row_of_another_name_is_neither_the_effect_nor_its_absence(engine: s
     assert evidence.look_up(LOWER, [asked])[asked].is_found
     of_other = evidence.look_up(UPPER, [asked])[asked]
     assert (of_other.is_unknown, of_other.damage is not None) == (True, True)
-    assert "consumer_group billing" in of_other.reason
+    assert "consumer_group billing" in said(of_other.reason)
     answers = evidence.look_up(LOWER, [swapped, go.unique_key, new_key()])
     assert [one.is_unknown for one in answers.values()] == [True, False, False]
     assert answers[go.unique_key].is_found

@@ -26,6 +26,7 @@ from reconciler.policy.round import ReconcileRound
 from reconciler.sql import schema, tables
 from reconciler.sql.engines import database_now_ms, open_engine, reading, writing
 from reconciler.sql.witness_database import NOT_PROVED, WitnessDatabase
+from reconciler.words import said
 from tests.services import mariadb, postgres
 from tests.services.requirements import require
 from tests.simulation.outbox_table import TableRow
@@ -230,7 +231,7 @@ def test_a_replica_whose_sign_of_life_is_an_hour_ahead_denies_a_commit_that_it_l
     with closing(reader_of(databases.replica_url, clock)) as reader:
         denied = reader.look_up(TOPIC, {key(1): now_ms + 10_000}, now_ms=now_ms)[key(1)]
         assert denied.is_unknown
-        assert "ahead of the clocks here" in str(denied.reason)
+        assert "ahead of the clocks here" in said(denied.reason)
         clock.advance(2 * 3_600)
         later_ms = clock.now_ms()
         found = reader.look_up(TOPIC, {key(1): now_ms + HOUR_MS // 2, key(2): now_ms - 1_000}, now_ms=later_ms)

@@ -86,7 +86,7 @@ def test_the_half_of_a_dismissed_message_that_it_never_came_to_is_open(thread: T
     halves = OpenHalves(
         english=said,
         brokers=thread.evidence,
-        sends=RemotingBrokerRepairs(thread.instance),
+        sends=RemotingBrokerRepairs(thread.instance, english=said),
         outbox=thread.outbox,
         inbox=thread.inbox,
         readers=lambda _: [GROUP],

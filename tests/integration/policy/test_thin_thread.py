@@ -229,7 +229,7 @@ def build(
         repairer=Repairer(
             english=said,
             brokers=evidence,
-            sends=RemotingBrokerRepairs(instance),
+            sends=RemotingBrokerRepairs(instance, english=said),
             outbox=outbox,
             inbox=inbox,
             candidates=ledger.candidates,
@@ -395,7 +395,7 @@ def test_guards_refuse_a_committed_copy(thread: Thread) -> None:
     key = thread.lose_end()
     thread.consume_until(key, RepairState.SENT)
     (copy,) = thread.copies(key)
-    repairs = RemotingBrokerRepairs(thread.instance)
+    repairs = RemotingBrokerRepairs(thread.instance, english=said)
     answer = repairs.end_transaction(copy, expected=thread.outbox.rows[key].seen.message, commit=True)
     assert answer.outcome == "NOT_SENT"
     thread.use_key(key, body=b"theirs", tags="paid")  # what the index holds before this is all there is
@@ -406,7 +406,7 @@ def test_guards_refuse_a_committed_copy(thread: Thread) -> None:
 @over((Rung.END,), "4.4", "4.9", "5.x", "4.9.7", "5.3.3", check_interval_seconds=0.2)
 def test_half_that_was_rolled_back_is_told_from_an_open_one(thread: Thread) -> None:
     rolled_back, still_open = thread.lose_end(), thread.lose_end()
-    repairs = RemotingBrokerRepairs(thread.instance)
+    repairs = RemotingBrokerRepairs(thread.instance, english=said)
     answer = repairs.end_transaction(
         thread.half(rolled_back), expected=thread.outbox.rows[rolled_back].seen.message, commit=False
     )
@@ -436,7 +436,7 @@ def test_the_half_of_a_dismissed_message_is_told_and_closed_and_no_other(thread:
     halves = OpenHalves(
         english=said,
         brokers=thread.evidence,
-        sends=RemotingBrokerRepairs(thread.instance),
+        sends=RemotingBrokerRepairs(thread.instance, english=said),
         outbox=thread.outbox,
         inbox=thread.inbox,
         readers=lambda _: [GROUP],

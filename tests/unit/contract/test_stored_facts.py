@@ -9,6 +9,7 @@ import pytest
 
 from reconciler.contract.reasons import AS_WRITTEN, DAMAGED, DOUBLE_EFFECT, NO_OWN_COPY, OTHER_COPIES, OTHER_TAG
 from reconciler.contract.stored_facts import TEXT_CHARACTERS_MAX, fact_in, is_double_effect, reason_in, with_texts
+from reconciler.policy.evidence import as_foreign
 from reconciler.words import said, told
 
 WHY = NO_OWN_COPY(other=OTHER_COPIES["half"](why=OTHER_TAG(seen="'a'", expected="None")))
@@ -68,6 +69,6 @@ def test_a_double_effect_is_known_by_its_code_also_where_its_fields_are_new() ->
 
 
 def test_texts_from_outside_are_bounded() -> None:
-    row = stored({"reason": DAMAGED(looks=1, damage="x" * 5_000)})
+    row = stored({"reason": DAMAGED(looks=1, damage=as_foreign("x" * 5_000))})
     assert len(row["reason"]) == TEXT_CHARACTERS_MAX
-    assert reason_in(row) == DAMAGED(looks=1, damage="x" * TEXT_CHARACTERS_MAX)
+    assert reason_in(row) == DAMAGED(looks=1, damage=as_foreign("x" * TEXT_CHARACTERS_MAX))

@@ -145,7 +145,7 @@ def test_a_refusal_is_neither_absence_nor_end_nor_an_empty_list(family: str) -> 
                 lookups.at_offset(TOPIC, "embedded", 0, KEY),
             ):
                 assert found.is_unknown
-                assert "does not know user stranger" in found.reason
+                assert "does not know user stranger" in said(found.reason)
             with pytest.raises(AccessRefused):  # code 1 means "no producer is connected" otherwise
                 Admin(instance.client).producer_connections(opened.address, "order-service")
             end = EndRequest(

@@ -14,6 +14,7 @@ from reconciler.contract.urls import shown_url
 from reconciler.evidence.outbox import KEYS_MAX, SqlOutboxReader
 from reconciler.policy.commit_evidence import CommitSource
 from reconciler.policy.evidence import Presence
+from reconciler.words import said
 from tests.unit.producers.world import GROUP, TOPIC, World, message, new_key
 
 
@@ -73,12 +74,12 @@ def test_absent_needs_an_answer_of_every_outbox(world: World, tmp_path: Path) ->
     found = reader.look_up(TOPIC, at(present, missing))
     assert found[present].is_found
     assert found[missing].is_unknown
-    assert "gone.db" in found[missing].reason
+    assert "gone.db" in said(found[missing].reason)
     reader.close()
     alone = reader_of(world.url)
     absent = alone.look_up(TOPIC, at(missing))[missing]
     assert absent.is_absent
-    assert [answer.detail for answer in absent.answers] == [f"{shown_url(world.url)}: no row"]
+    assert [said(answer.fact) for answer in absent.answers] == [f"{shown_url(world.url)}: no row"]
     alone.close()
 
 
@@ -185,7 +186,7 @@ def test_a_missing_table_is_unknown_and_named(tmp_path: Path) -> None:
     key = new_key()
     lookup = reader.look_up(TOPIC, at(key))[key]
     assert lookup.is_unknown
-    assert "run reconciler db upgrade" in lookup.reason
+    assert "run reconciler db upgrade" in said(lookup.reason)
     reader.close()
 
 

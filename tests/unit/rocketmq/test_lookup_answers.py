@@ -41,7 +41,7 @@ def test_a_hash_collision_is_not_the_message() -> None:
         cluster.broker.answers_queries({"Orders": [record(key=OTHER), record(topic="Aa", key=KEY)]})
         answer = cluster.lookups.committed_copies("Orders", KEY)
         assert answer.is_absent
-        assert "2 hits of other messages" in answer.reason
+        assert "2 hits of other messages" in said(answer.reason)
 
 
 def test_as_many_collisions_as_fit_hide_the_message() -> None:
@@ -124,7 +124,7 @@ def test_an_error_of_a_broker_is_no_absence(code: int) -> None:
             cluster.lookups.find("Orders", KEY),
         ):
             assert answer.is_unknown
-            assert "why" in answer.reason
+            assert "why" in said(answer.reason)
 
 
 def test_silence_and_damaged_records_are_no_absence() -> None:
@@ -151,7 +151,7 @@ def test_a_copy_that_lacks_only_a_package_here_is_unknown_and_never_damage(
         cluster.broker.answers_queries({"Orders": [packed], HALF_TOPIC: [replace(packed, topic=HALF_TOPIC)]})
         for answer in (cluster.lookups.committed_copies("Orders", KEY), cluster.lookups.find("Orders", KEY)):
             assert answer.is_unknown
-            assert f"pip install {module}" in answer.reason
+            assert f"pip install {module}" in said(answer.reason)
             assert answer.damage is None  # what is damaged is quarantined: no round would ask for it again
         spoiled = replace(record(physical_offset=2_000), body=b"other")
         cluster.broker.answers_queries({"Orders": [spoiled, packed]})
@@ -342,7 +342,7 @@ def test_absent_counts_only_where_the_index_has_passed_the_moment() -> None:
                 (ask(broker_a=10_001), "did not show the probe"),
             ):
                 assert unproved.is_unknown
-                assert [why in answer.detail for answer in unproved.answers] == [False, True]
+                assert [why in said(answer.fact) for answer in unproved.answers] == [False, True]
             parked = evidence.parked_copies("Orders", KEY, horizon=Horizon(at_ms={}), not_before_ms=0)
             assert parked.is_unknown
 
@@ -432,7 +432,7 @@ def test_a_half_whose_broker_left_every_route_is_not_absent() -> None:
             horizon = Horizon(at_ms={"broker-a": 5_000})
             found = evidence.half_copies("Orders", KEY, horizon=horizon, not_before_ms=1, outbox=row)
             assert found.is_unknown
-            assert "broker-z" in found.reason
+            assert "broker-z" in said(found.reason)
             # Whoever says that it never comes back waits for its answer no longer: the kept body can be sent.
             retired = RemotingBrokerEvidence(instance, skew_margin_seconds=1.0, retired_brokers=["broker-z"])
             assert retired.half_copies("Orders", KEY, horizon=horizon, not_before_ms=1, outbox=row).is_absent

@@ -27,6 +27,7 @@ from reconciler.rocketmq.wire.frame import Command, reply_to
 from reconciler.rocketmq.wire.message_id import encode_offset_message_id
 from reconciler.rocketmq.wire.properties import decode_properties
 from reconciler.rocketmq.wire.record import MessageRecord, encode_record
+from reconciler.words import said
 from tests.unit.rocketmq.records import record
 from tests.unit.rocketmq.scripted import Handler, ScriptedBroker, ScriptedCluster
 
@@ -85,7 +86,9 @@ def test_the_expected_half_is_ended_with_its_own_offsets(
     cluster: ScriptedCluster, instance: ClientInstance, *, commit: bool, decision: str
 ) -> None:
     _at_offset(cluster.broker, HALF)
-    answer = RemotingBrokerRepairs(instance).end_transaction(_half(), expected=_row(_half()), commit=commit)
+    answer = RemotingBrokerRepairs(instance, english=said).end_transaction(
+        _half(), expected=_row(_half()), commit=commit
+    )
     assert answer.outcome is EndOutcome.DONE
     (end,) = _ends(cluster.broker)
     assert end.fields == {
@@ -102,7 +105,9 @@ def test_the_expected_half_is_ended_with_its_own_offsets(
 def test_a_half_in_rocksdb_is_not_refused_as_no_half(cluster: ScriptedCluster, instance: ClientInstance) -> None:
     half = replace(HALF, topic=ROCKSDB_HALF_TOPIC)
     _at_offset(cluster.broker, half)
-    answer = RemotingBrokerRepairs(instance).end_transaction(_half(half), expected=_row(_half(half)), commit=True)
+    answer = RemotingBrokerRepairs(instance, english=said).end_transaction(
+        _half(half), expected=_row(_half(half)), commit=True
+    )
     assert answer.outcome is EndOutcome.DONE
 
 
@@ -122,7 +127,7 @@ def test_an_end_is_aimed_at_nothing_else(
     cluster: ScriptedCluster, instance: ClientInstance, found: MessageRecord
 ) -> None:
     _at_offset(cluster.broker, found)
-    answer = RemotingBrokerRepairs(instance).end_transaction(_half(), expected=_row(_half()), commit=True)
+    answer = RemotingBrokerRepairs(instance, english=said).end_transaction(_half(), expected=_row(_half()), commit=True)
     assert answer.outcome in (EndOutcome.NOT_SENT, EndOutcome.MISMATCH)
     assert answer.detail
     assert not _ends(cluster.broker)
@@ -134,7 +139,7 @@ def test_up_to_4_2_the_half_is_the_prepared_record_and_its_number_is_zero(
     cluster.broker.version = 253
     prepared = replace(HALF, topic="Orders", system_flag=int(SystemFlag.PREPARED), queue_offset=0)
     _at_offset(cluster.broker, prepared)
-    repairs = RemotingBrokerRepairs(instance)
+    repairs = RemotingBrokerRepairs(instance, english=said)
     half = _half(prepared)
     assert repairs.end_transaction(half, expected=_row(half), commit=True).outcome is EndOutcome.DONE
     assert _ends(cluster.broker)[0].fields["tranStateTableOffset"] == "0"
@@ -143,7 +148,7 @@ def test_up_to_4_2_the_half_is_the_prepared_record_and_its_number_is_zero(
 
 
 def test_what_is_not_there_or_cannot_be_read_is_not_ended(cluster: ScriptedCluster, instance: ClientInstance) -> None:
-    repairs = RemotingBrokerRepairs(instance)
+    repairs = RemotingBrokerRepairs(instance, english=said)
     broker = cluster.broker
     for remark, outcome in (
         ("can not find message by the offset, 4711", EndOutcome.MISMATCH),
@@ -165,7 +170,7 @@ def test_a_republish_carries_the_content_and_nothing_of_the_transaction(
     cluster: ScriptedCluster, instance: ClientInstance
 ) -> None:
     _takes_sends(cluster.broker)
-    answer = RemotingBrokerRepairs(instance).republish(_half())
+    answer = RemotingBrokerRepairs(instance, english=said).republish(_half())
     assert (answer.outcome, answer.code) == (EndOutcome.DONE, 0)
     sent = next(request for request in cluster.broker.asked if request.code == RequestCode.SEND_MESSAGE_V2)
     assert decode_properties(sent.fields["i"]) == {
@@ -203,7 +208,7 @@ def test_answers_to_a_republish(
         RequestCode.SEND_MESSAGE_V2,
         lambda request: None if code is None else replace(broker.success(request, fields), code=code),
     )
-    answer = RemotingBrokerRepairs(instance).republish(_half())
+    answer = RemotingBrokerRepairs(instance, english=said).republish(_half())
     assert (answer.outcome, answer.code) == (outcome, None if code == ResponseCode.SYSTEM_BUSY else code)
     assert detail in answer.detail
     assert sum(request.code == RequestCode.SEND_MESSAGE_V2 for request in broker.asked) == 1
@@ -229,7 +234,7 @@ def test_a_republish_whose_answer_says_nothing_may_have_been_stored_and_is_not_r
     cluster: ScriptedCluster, instance: ClientInstance, reply: Handler, detail: str
 ) -> None:
     cluster.broker.on(RequestCode.SEND_MESSAGE_V2, reply)
-    answer = RemotingBrokerRepairs(instance).republish(_half())
+    answer = RemotingBrokerRepairs(instance, english=said).republish(_half())
     assert (answer.outcome, detail in answer.detail) == (EndOutcome.NO_ANSWER, True), answer.detail
     assert sum(request.code == RequestCode.SEND_MESSAGE_V2 for request in cluster.broker.asked) == 1
 
@@ -241,13 +246,13 @@ def test_a_republish_keeps_a_key_that_is_no_upper_case_digits(
     _takes_sends(cluster.broker)
     half = _half()
     of_another_client = replace(half, unique_key=key, properties={**half.properties, "UNIQ_KEY": key})
-    assert RemotingBrokerRepairs(instance).republish(of_another_client).outcome is EndOutcome.DONE
+    assert RemotingBrokerRepairs(instance, english=said).republish(of_another_client).outcome is EndOutcome.DONE
     sent = next(request for request in cluster.broker.asked if request.code == RequestCode.SEND_MESSAGE_V2)
     assert decode_properties(sent.fields["i"])["UNIQ_KEY"] == key
 
 
 def test_a_message_that_no_broker_would_take_is_not_sent(cluster: ScriptedCluster, instance: ClientInstance) -> None:
-    answer = RemotingBrokerRepairs(instance).republish(replace(_half(), body=b"x" * (5 * 1024 * 1024)))
+    answer = RemotingBrokerRepairs(instance, english=said).republish(replace(_half(), body=b"x" * (5 * 1024 * 1024)))
     assert answer.outcome is EndOutcome.NOT_SENT
     assert "body" in answer.detail
     assert all(request.code != RequestCode.SEND_MESSAGE_V2 for request in cluster.broker.asked)

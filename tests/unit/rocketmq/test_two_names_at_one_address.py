@@ -17,6 +17,7 @@ from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.message_id import encode_offset_message_id
 from reconciler.rocketmq.wire.properties import decode_properties
 from reconciler.rocketmq.wire.record import encode_record
+from reconciler.words import said
 from tests.unit.rocketmq.records import record
 from tests.unit.rocketmq.scripted import ScriptedCluster
 
@@ -67,7 +68,7 @@ def test_what_a_broker_lacks_is_not_absent_at_another_with_its_address(cluster: 
     ):
         assert lookup.is_unknown
     lookup = cluster.lookups.committed_copies("Orders", KEY)
-    assert "broker-a and dead-z are both said to be at" in lookup.reason
+    assert "broker-a and dead-z are both said to be at" in said(lookup.reason)
     cluster.broker.on(
         RequestCode.VIEW_MESSAGE_BY_ID,
         lambda request: cluster.broker.refuse(request, 1, "can not find message by the offset, 1000"),

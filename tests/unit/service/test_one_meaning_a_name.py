@@ -54,7 +54,7 @@ def test_milliseconds_in_evidence_are_times_for_people_however_deep_they_lie() -
     shown = _evidence({"first_seen_ms": 1_000, "taken_back": {"at_ms": 2_000, "attempts": 3}, "answer": None})
     assert shown == 'first_seen 1970-01-01T00:00:01.000Z, taken_back {"at": "1970-01-01T00:00:02.000Z", "attempts": 3}'
     replica = absence("outbox of shop", DatabaseRole(is_primary=False, swept_at_ms=3_000), 4_000)
-    assert "of 1970-01-01T00:00:03Z" in replica.detail
+    assert "of 1970-01-01T00:00:03Z" in said(replica.fact)
 
 
 @pytest.mark.parametrize("at_ms", [2**63 - 1, -(2**63), 10**18])
@@ -93,4 +93,4 @@ def test_the_evidence_of_an_inbox_names_its_database_as_it_is_in_the_settings(tm
     answer = SqlInboxEvidence({subscription: [reading]}).look_up(subscription, [KEY])[KEY]
     reading.dispose()
     assert [one.witness for one in answer.answers] == [f"inbox {url}"]
-    assert not re.search(r"%2F|mode=|pysqlite", answer.reason)
+    assert not re.search(r"%2F|mode=|pysqlite", said(answer.reason))

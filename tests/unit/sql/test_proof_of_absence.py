@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from reconciler.contract.answers import NO_ROW
 from reconciler.policy.evidence import Presence
 from reconciler.policy.ports import WHENEVER_COMMITTED_MS
 from reconciler.sql.witness_database import NOT_PROVED, DatabaseRole, absence
+from reconciler.words import said
 
 PRIMARY, UNREADABLE = DatabaseRole(is_primary=True), DatabaseRole(is_primary=None)
 REPLICA, LIVELY = DatabaseRole(is_primary=False), DatabaseRole(is_primary=False, swept_at_ms=1_000)
@@ -42,5 +44,5 @@ def test_absence_needs_a_primary_a_later_sign_of_life_where_there_is_one_and_eve
 ) -> None:
     answer = absence("outbox", role, not_before_ms)
     assert answer.presence is (Presence.ABSENT if is_proved else Presence.UNKNOWN)
-    assert (answer.detail == "no row") is is_proved
-    assert (NOT_PROVED in answer.detail) is not (is_proved or role.hides_rows)
+    assert (answer.fact.code is NO_ROW) is is_proved
+    assert (NOT_PROVED in said(answer.fact)) is not (is_proved or role.hides_rows)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from reconciler.contract.answers import NO_ROW
 from reconciler.contract.reasons import DAMAGED
 from reconciler.contract.stored_facts import with_texts
 from reconciler.contract.tables import RepairState
-from reconciler.policy.evidence import InboxRow, Lookup, Presence, WitnessAnswer
+from reconciler.policy.evidence import InboxRow, Lookup, Presence, WitnessAnswer, as_foreign
 from reconciler.policy.life_story import LifeStory, life_story_of
 from reconciler.policy.ports import Intent, LedgerLife, OperatorAction
 from reconciler.words import said
@@ -19,7 +20,8 @@ NEXT_MS = 1_700_000_060_000
 
 
 def _absent(witness: str) -> tuple[WitnessAnswer, ...]:
-    return (WitnessAnswer(witness=witness, presence=Presence.ABSENT, detail=f"no row {HOSTILE}"),)
+    answer = WitnessAnswer(witness=witness, presence=Presence.ABSENT, detail=f"no row {HOSTILE}")
+    return answer, replace(answer, detail=NO_ROW())
 
 
 def _found(witness: str) -> tuple[WitnessAnswer, ...]:
@@ -29,7 +31,7 @@ def _found(witness: str) -> tuple[WitnessAnswer, ...]:
 def story_of(key: str = KEY, *, silent: str = HOSTILE, away: tuple[str, ...] = (HOSTILE,)) -> LifeStory:
     """Lost, found and sent again; one inbox has nothing and one does not answer."""
     row = replace(ROW, tag=HOSTILE, business_id=HOSTILE, producer_group=HOSTILE)
-    why = DAMAGED(looks=2, damage=HOSTILE)
+    why = DAMAGED(looks=2, damage=as_foreign(HOSTILE))
     evidence = with_texts({"reason": why, HOSTILE: {"deep": HOSTILE}, "taken_back": {"reason": why}}, said)
     candidate = replace(CANDIDATE, evidence=evidence, next_at_ms=NEXT_MS)
     repair = replace(REPAIR, state=RepairState.SENT, done_at_ms=None, next_at_ms=NEXT_MS, answer=HOSTILE)

@@ -38,7 +38,7 @@ from reconciler.web.exchange import WebRequest
 from reconciler.web.services import WebServices
 from reconciler.wiring import rounds
 from reconciler.wiring.connections import Connections
-from reconciler.words import LANGUAGES
+from reconciler.words import LANGUAGES, said
 from tests.unit.service.test_life_story import BILLING, JUDGED, KEY, SHIPPING
 from tests.unit.web.console_world import HOSTILE, PREFIX, page_of, route_of, services_of, settings_of
 from tests.unit.web.reports import facts_of
@@ -100,11 +100,13 @@ def test_hostile_values_of_every_witness_are_shown_and_not_obeyed(
     assert page.count("&lt;script&gt;alert(1)&lt;/script&gt;") > 10
 
 
-def test_the_reason_of_a_verdict_is_told_in_the_language_of_the_page(services: WebServices, explains: Asking) -> None:
+def test_reasons_and_answers_are_told_in_the_language_of_the_page(services: WebServices, explains: Asking) -> None:
     explains(Explanation(stories=(story_of(),)))
     of_page = {language: page_of(services, f"/messages/{KEY}", language) for language in LANGUAGES}
     assert of_page["en"].count("damaged in") == of_page["zh"].count("次查看均损坏") == 2, "and of what it took back"
     assert "damaged in" not in of_page["zh"]
+    assert of_page["en"].count("(no row)") == of_page["zh"].count("没有记录") == 2, "and what witnesses answer"
+    assert "(no row)" not in of_page["zh"]
     assert not any("crc32" in page for page in of_page.values())
 
 
@@ -320,7 +322,7 @@ def test_a_redis_that_is_away_is_waited_for_again_and_again(tmp_path: Path, monk
         for subscription in (BILLING, SHIPPING):
             found = witnesses._places(subscription, KEY)
             assert found.is_unknown
-            assert "redis" in found.reason.lower()
+            assert "redis" in said(found.reason).lower()
     assert asked_about == [KEY]
 
 

@@ -1,0 +1,54 @@
+"""What witnesses answer about a key: the codes that verdicts and stories keep.
+
+A text of somebody else, such as a driver's error, is the field of FOREIGN, shown as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from reconciler.contract.facts import Code, Field
+
+FOREIGN = Code("answer.foreign", detail=Field.TEXT)
+#: What one witness answers, and what all of them do.
+ANSWER = Code("answer.answer", witness=Field.NAME, presence=Field.NAME, detail=Field.FACT)
+SAYS = Code("answer.says", witness=Field.NAME, detail=Field.FACT)
+ANSWERS = Code("answer.answers", each=Field.FACTS)
+OF_ANOTHER_MESSAGE = Code("answer.of-another-message", detail=Field.FACT)
+BOTH = Code("answer.both", one=Field.FACT, other=Field.FACT)
+MISSING = Code("answer.missing")
+
+# ---- databases
+NO_ROW = Code("answer.no-row")
+NO_ROW_DOUBTED = Code("answer.no-row-doubted", doubt=Field.FACT)
+NOT_A_PRIMARY = Code("answer.not-proved")
+NODE_NOT_PROVED = Code("answer.node-not-proved")
+ROWS_HIDDEN = Code("answer.rows-hidden")
+PRIMARY_NOT_PROVED = Code("answer.primary-not-proved", what=Field.FACT, life=Field.FACT)
+REPLICA = Code("answer.replica")
+NODE = Code("answer.node")
+FORMER = Code("answer.former")
+NO_LIFE = Code("answer.no-life")
+LIFE = Code("answer.life", at_ms=Field.TIME)
+LIFE_AHEAD = Code("answer.life-ahead", at_ms=Field.TIME)
+NO_TOPIC = Code("answer.no-topic")
+NO_OUTBOX = Code("answer.no-outbox")
+OUTBOX_ROW = Code("answer.outbox-row", state=Field.NAME)
+NO_INBOX = Code("answer.no-inbox")
+EFFECT = Code("answer.effect", source=Field.NAME, at_ms=Field.EXACT_TIME)
+HALF_EFFECT = Code("answer.half-effect", source=Field.NAME, at_ms=Field.EXACT_TIME)
+
+# ---- brokers
+RECORDS = Code("answer.records", number=Field.NUMBER)
+OTHER_HITS = Code("answer.other-hits", number=Field.NUMBER)
+NO_HIT = Code("answer.no-hit")
+MAY_BE_MORE = Code("answer.may-be-more", number=Field.NUMBER)
+SCANNED = Code("answer.scanned", number=Field.NUMBER)
+NOTHING_AT = Code("answer.nothing-at", offset=Field.NUMBER)
+NO_MASTER = Code("answer.no-master")
+NO_BROKER = Code("answer.no-broker")
+LEFT_THE_ROUTE = Code("answer.left-the-route")
+NOT_INDEXING = Code("answer.not-indexing", brokers=Field.NAMES)
+_INDEX: Mapping[str, Field] = {"detail": Field.FACT}
+INDEX_WITHOUT_PROBE = Code("answer.index-without-probe", **_INDEX)
+INDEX_BEHIND = Code("answer.index-behind", **_INDEX, seconds=Field.NAME)
