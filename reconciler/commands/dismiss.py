@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 
 from reconciler.commands.business_ids import HINTS_MAX, other_case_note
 from reconciler.commands.dismissed_halves import DismissedHalves, HalfLine, not_looked_for
 from reconciler.commands.operator_actions import recorded
+from reconciler.contract.facts import Fact
+from reconciler.contract.outcomes import IS_TAKEN_BACK, IS_TAKEN_BACK_NEVER_SENT
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.verdicts import NEVER_REPAIRED, Verdict
 from reconciler.errors import ChangedMeanwhile, InvalidValue
@@ -38,15 +40,6 @@ from reconciler.words import said
 #: Keys of one command whose halves are told although nobody asked: each costs several questions to every broker.
 HALVES_TOLD_MAX = 20
 
-_AFTER_TAKE_BACK = (
-    "it waits for a person again, and nothing is sent by itself: `reconciler repair {key}` looks, and sends it if it "
-    "is still lost"
-)
-_NEVER_SENT_AFTER_TAKE_BACK = (
-    "it waits for a person again, and nothing is sent: what is {verdict} is never repaired. Once the group has its "
-    "effect, `reconciler repair {key}` settles it"
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DismissalLine:
@@ -58,15 +51,24 @@ class DismissalLine:
     #: dismissed, SETTLED, changed, "has its effect", "taken back", "not dismissed", or the state of what the reconciler
     #: still works on.
     outcome: str
-    #: For people: what the outcome means and what can be done, in one sentence; empty: it says all itself.
-    told: str = ""
+    #: What the outcome means and what can be done; None: it says all itself.
+    told: Fact | None = None
     #: Of a key that is not what the person saw: what the ledger holds now.
     now: Mapping[str, object] | None = None
 
     @property
     def sentence(self) -> str:
         """Whose line it is, and what is told; of a key that has changed without more, what it is now."""
-        return f"{self.unique_key} of {self.topic}, {self.group}: {self.told or self._changed_to or self.outcome}"
+        return f"{self.unique_key} of {self.topic}, {self.group}: {self._told or self._changed_to or self.outcome}"
+
+    @property
+    def _told(self) -> str:
+        return "" if self.told is None else said(self.told)
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain data for JSON."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return values | {"told": self._told, "fact": None if self.told is None else self.told.as_dict()}
 
     @property
     def _changed_to(self) -> str:
@@ -126,8 +128,8 @@ class DismissalReport:
         """Plain data for JSON."""
         return {
             "dry_run": self.dry_run,
-            "keys": [asdict(line) for line in self.keys],
-            "halves": [asdict(half) for half in self.halves],
+            "keys": [line.as_dict() for line in self.keys],
+            "halves": [half.as_dict() for half in self.halves],
             "seen": dict(self.seen),
         }
 
@@ -206,7 +208,7 @@ def take_back_dismissals(
                     group=of_group,
                     unique_key=key,
                     outcome=what,
-                    told=_after_take_back(key, verdicts[of_group]) if what == TAKEN_BACK else "",
+                    told=_after_take_back(key, verdicts[of_group]) if what == TAKEN_BACK else None,
                     now=now if what == CHANGED else None,
                 )
                 for of_group, what in outcomes.items()
@@ -214,9 +216,10 @@ def take_back_dismissals(
     return DismissalReport(keys=tuple(lines))
 
 
-def _after_take_back(unique_key: str, verdict: Verdict) -> str:
-    told = _NEVER_SENT_AFTER_TAKE_BACK if verdict in NEVER_REPAIRED else _AFTER_TAKE_BACK
-    return told.format(key=unique_key, verdict=verdict)
+def _after_take_back(unique_key: str, verdict: Verdict) -> Fact:
+    if verdict in NEVER_REPAIRED:
+        return IS_TAKEN_BACK_NEVER_SENT(verdict=str(verdict), unique_key=unique_key)
+    return IS_TAKEN_BACK(unique_key=unique_key)
 
 
 def _known(
@@ -351,7 +354,7 @@ def _effects(
         there = {key: WHENEVER_COMMITTED_MS for key in keys if inbox[key].is_found}
         outbox = witnesses.outbox.look_up(subscription.topic, there) if there else {}
         for key in keys:
-            found = effect_found(inbox[key], message_of(outbox.get(key)), said)
+            found = effect_found(inbox[key], message_of(outbox.get(key)))
             effects.setdefault((subscription.topic, key), {})[subscription.group] = found
     return effects
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from reconciler.clock import utc_text
 from reconciler.commands.operator_actions import recorded
+from reconciler.contract.facts import Fact
+from reconciler.contract.outcomes import END_UNKNOWN, MUST_STAY, NOT_LOOKED_AT, NOT_LOOKED_FOR
 from reconciler.errors import ReconcilerError
 from reconciler.policy.dismissal import KeyAsSeen
 from reconciler.policy.open_halves import HalfState, OpenHalves
@@ -30,8 +32,7 @@ class HalfLine:
     topic: str
     unique_key: str
     state: HalfState
-    #: For people.
-    told: str
+    told: Fact
     #: About when its broker gives it up, UTC; None: it is not open, or nobody knows.
     until: str | None = None
     #: END ROLLBACK may be asked for, as far as the look goes: it is looked at again before.
@@ -43,7 +44,12 @@ class HalfLine:
     def sentence(self) -> str:
         """In one line, with what may be done."""
         offer = f"; {_OFFER}" if self.can_be_closed else ""
-        return f"{self.unique_key} of {self.topic}: {self.told}{offer}"
+        return f"{self.unique_key} of {self.topic}: {said(self.told)}{offer}"
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain data for JSON."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return values | {"told": said(self.told), "fact": self.told.as_dict()}
 
     @property
     def is_left(self) -> bool:
@@ -64,7 +70,6 @@ class DismissedHalves:
             inbox=witnesses.inbox,
             readers=lambda topic: groups_reading(connections, topic),
             clock=connections.clock,
-            english=said,
         )
 
     def look(self, topic: TopicPlan, unique_key: str, *, ledger: KeyAsSeen, dismissing: Collection[str]) -> HalfLine:
@@ -72,14 +77,16 @@ class DismissedHalves:
         try:
             found = self._halves.look(topic, unique_key, ledger=ledger, dismissing=dismissing)
         except ReconcilerError as error:
-            return _unknown(topic.topic, unique_key, f"its half was not looked at: {error}")
+            return _unknown(topic.topic, unique_key, NOT_LOOKED_AT(error=str(error)))
         is_open = found.state is HalfState.OPEN
-        why = f"; it must not be closed: {found.objection}" if is_open and found.objection is not None else ""
+        told = found.told
+        if is_open and found.objection is not None:
+            told = MUST_STAY(half=told, why=found.objection)
         return HalfLine(
             topic=topic.topic,
             unique_key=unique_key,
             state=found.state,
-            told=f"{found.told}{why}",
+            told=told,
             until=None if found.until_ms is None else utc_text(found.until_ms),
             can_be_closed=is_open and found.objection is None,
         )
@@ -93,9 +100,9 @@ class DismissedHalves:
                 self._connections, "roll-back", by=by, topic=topic.topic, unique_key=unique_key, detail=reason
             ) as outcome:
                 ended = self._halves.close(topic, unique_key, read_ledger=read_ledger)
-                outcome.result = ended.told
+                outcome.result = said(ended.told)
         except ReconcilerError as error:
-            return _unknown(topic.topic, unique_key, f"whether its half was closed is not known: {error}")
+            return _unknown(topic.topic, unique_key, END_UNKNOWN(error=str(error)))
         return HalfLine(
             topic=topic.topic, unique_key=unique_key, state=ended.state, told=ended.told, closed=ended.is_closed
         )
@@ -103,8 +110,8 @@ class DismissedHalves:
 
 def not_looked_for(topic: str, unique_key: str) -> HalfLine:
     """Of a topic that is not configured any more."""
-    return _unknown(topic, unique_key, "no [[subscriptions]] section has its topic: its half is not looked for")
+    return _unknown(topic, unique_key, NOT_LOOKED_FOR())
 
 
-def _unknown(topic: str, unique_key: str, told: str) -> HalfLine:
+def _unknown(topic: str, unique_key: str, told: Fact) -> HalfLine:
     return HalfLine(topic=topic, unique_key=unique_key, state=HalfState.UNKNOWN, told=told)

@@ -40,6 +40,7 @@ GROUP_UNKNOWN = Code("reason.group-unknown")
 WITHOUT_INBOX = Code("reason.without-inbox")
 PASSED = Code("reason.passed")
 GIVEN_BEFORE = Code("reason.given-before", given_ms=Field.EXACT_TIME, since_ms=Field.EXACT_TIME)
+RENAMED = Code("reason.renamed", group=Field.NAME, verdict=Field.NAME)
 BY_SQL92 = Code("reason.by-sql92")
 FILTER_UNKNOWN = Code("reason.filter-unknown")
 

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any, TypeGuard
 from zlib import crc32
 
-from reconciler.contract import answers, kept_facts, reasons
+from reconciler.contract import answers, kept_facts, outcomes, reasons
 from reconciler.contract.earlier_words import tells_double_effect
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.reasons import AS_WRITTEN, DOUBLE_EFFECT
@@ -32,7 +32,9 @@ def _codes(module: ModuleType) -> Iterator[Code]:
 
 
 #: Name -> code, of those that are stored.
-CODES: Mapping[str, Code] = {code.name: code for room in (answers, kept_facts, reasons) for code in _codes(room)}
+CODES: Mapping[str, Code] = {
+    code.name: code for room in (answers, kept_facts, outcomes, reasons) for code in _codes(room)
+}
 
 
 def with_texts(

@@ -8,8 +8,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from reconciler.contract.reasons import RENAMED
 from reconciler.contract.row_rules import ASK_AGAIN_MS_MAX, STATE_RANK, USUAL_WAIT_MS, wait_ms
 from reconciler.contract.row_values import RowReader
+from reconciler.contract.stored_facts import REASON, with_texts
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CANDIDATE, CandidateState
 from reconciler.contract.verdicts import LOSSES, QUARANTINING, Undecided, Verdict
@@ -104,10 +106,26 @@ class SqlCandidates:
                     if row["unique_key"] in there and _is_dismissed(row):
                         moved += connection.execute(_dismissal_of(new, row)).rowcount
                     elif row["unique_key"] in there:
-                        connection.execute(_renamed(old, new, row))
+                        connection.execute(self._renamed(old, new, row))
             if len(keys) < ROWS_A_STATEMENT:
                 return moved
             after = keys[-1]
+
+    def _renamed(self, old: Subscription, new: Subscription, row: sa.RowMapping) -> sa.Update:
+        """Closes a row that waits, as it was read, for the same key has one under the new name."""
+        reason = RENAMED(group=new.group, verdict=str(row["verdict"]))
+        c = candidate.c
+        as_read = (c.unique_key == row["unique_key"]) & (c.state == row["state"]) & (c.state.in_(_WAITING_STATES))
+        return (
+            sa.update(candidate)
+            .where(_of(old), as_read)
+            .values(
+                state=CandidateState.SETTLED.value,
+                verdict=Verdict.BEFORE_SINCE.value,
+                evidence=json.dumps(with_texts({REASON: reason}, self._database.english), separators=(",", ":")),
+                ask_again_at_ms=None,
+            )
+        )
 
     def record(self, shard: Shard, verifications: Sequence[Verification]) -> None:
         """Inserts missing rows, then writes each verdict unless the row has a higher state: no read in between."""
@@ -370,23 +388,6 @@ def _dismissal_of(new: Subscription, row: sa.RowMapping) -> sa.Update:
     is_open = (candidate.c.state != CandidateState.SETTLED.value) | _IS_BEFORE_SINCE
     same = sa.update(candidate).where(_of(new), candidate.c.unique_key == row["unique_key"], is_open)
     return same.values({column.name: row[column.name] for column in _DISMISSAL if column is not candidate.c.unique_key})
-
-
-def _renamed(old: Subscription, new: Subscription, row: sa.RowMapping) -> sa.Update:
-    """Closes a row that waits, as it was read, for the same key has one under the new name."""
-    reason = f"the group is {new.group} now, which has a verdict of its own; here it was {row['verdict']}"
-    c = candidate.c
-    as_read = (c.unique_key == row["unique_key"]) & (c.state == row["state"]) & (c.state.in_(_WAITING_STATES))
-    return (
-        sa.update(candidate)
-        .where(_of(old), as_read)
-        .values(
-            state=CandidateState.SETTLED.value,
-            verdict=Verdict.BEFORE_SINCE.value,
-            evidence=json.dumps({"reason": reason}, separators=(",", ":")),
-            ask_again_at_ms=None,
-        )
-    )
 
 
 def _columns(rows: sa.FromClause) -> sa.Select[Any]:

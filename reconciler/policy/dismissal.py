@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from reconciler.clock import utc_text
 from reconciler.contract.facts import Fact
 from reconciler.contract.kept_facts import DISMISSAL_TAKEN_BACK, REPAIR_DISMISSED
+from reconciler.contract.outcomes import (
+    DISMISSED_BEFORE,
+    EFFECT_IS_THERE,
+    EFFECT_MAY_COME,
+    EFFECT_UNKNOWN,
+    IS_OPEN,
+    LOSS_IS_OPEN,
+    OTHER_ROW,
+    TOOK_EFFECT,
+    WITH_EFFECT,
+)
 from reconciler.contract.row_rules import FINISHED_REPAIRS, bounded_text
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState
@@ -41,24 +52,23 @@ class EffectFound:
 
     #: The message took effect once, whole, and with the content of its outbox row, as far as that one is known.
     is_plain: bool = False
-    #: For people, in one clause; empty: no inbox has a row of it.
-    told: str = ""
+    #: None: no inbox has a row of it.
+    told: Fact | None = None
     #: When its rows were written, whole or incomplete; None: not known.
     applied_at_ms: frozenset[int] | None = None
 
 
-def effect_found(inbox: Lookup[InboxRow], row: Recorded | None, english: Callable[[Fact], str]) -> EffectFound:
+def effect_found(inbox: Lookup[InboxRow], row: Recorded | None) -> EffectFound:
     """An answer of a group's inboxes, beside the outbox row that it is compared with."""
     at_ms = None if inbox.is_unknown and inbox.incomplete is None else effect_times_ms(inbox)
     if inbox.is_unknown:
-        return EffectFound(told=f"whether it took effect is not known: {english(inbox.reason)}", applied_at_ms=at_ms)
+        return EffectFound(told=EFFECT_UNKNOWN(why=inbox.reason), applied_at_ms=at_ms)
     if not inbox.is_found:
         return EffectFound(applied_at_ms=at_ms)
     other = other_content(inbox, row) or double_effect(inbox)
     if other is not None:
-        return EffectFound(told=f"its inbox has a row of it: {english(other)}", applied_at_ms=at_ms)
-    since = utc_text(inbox.records[0].applied_at_ms)
-    told = f"it took effect at {since}, and a payment made by hand is a second one"
+        return EffectFound(told=OTHER_ROW(why=other), applied_at_ms=at_ms)
+    told = TOOK_EFFECT(at_ms=inbox.records[0].applied_at_ms)
     return EffectFound(is_plain=True, told=told, applied_at_ms=at_ms)
 
 
@@ -229,29 +239,27 @@ class Dismissals:
         return None
 
 
-def meaning_of(outcome: str, row: Candidate, effect: EffectFound) -> str:
-    """What the outcome of one group means and what can be done, in one sentence; empty: it says all itself."""
-    topic, key = row.subscription.topic, row.unique_key
-    if outcome == HAS_EFFECT:
-        return f"{effect.told}; it is not dismissed: `reconciler repair {key}` settles it"
+def meaning_of(outcome: str, row: Candidate, effect: EffectFound) -> Fact | None:
+    """What the outcome of one group means and what can be done; None: it says all itself."""
+    if outcome == HAS_EFFECT and effect.told is not None:
+        return EFFECT_IS_THERE(effect=effect.told, unique_key=row.unique_key)
     if outcome == DISMISSED or (outcome in CLOSED and effect.is_plain):
-        before = "it was dismissed before, and " if outcome != DISMISSED and row.is_dismissed else ""
-        return f"{before}{effect.told}" if effect.told else ""
+        is_older = outcome != DISMISSED and row.is_dismissed
+        return DISMISSED_BEFORE(effect=effect.told) if is_older and effect.told is not None else effect.told
     if outcome in (*CLOSED, CHANGED):
-        return ""
-    found = f"{effect.told}; " if effect.is_plain else ""
+        return None
+    may_come = _may_come(outcome, row)
+    if not effect.is_plain or effect.told is None:
+        return may_come
+    return WITH_EFFECT(effect=effect.told, but=may_come)
+
+
+def _may_come(outcome: str, row: Candidate) -> Fact:
     if outcome != CandidateState.OPEN:
-        return f"{found}the {outcome}, so its effect may still come: wait until it is DONE or FAILED, then look again"
+        return EFFECT_MAY_COME(outcome=outcome)
     if row.verdict in LOSSES:
-        return (
-            f"{found}it is OPEN as {row.verdict}, so its effect may still come. `reconciler hold {topic}` stops its "
-            "repair before you act by hand, and its broker's check-back goes on. It can be dismissed once it is "
-            "QUARANTINED, not while it is OPEN: keep the hold until then"
-        )
-    return (
-        f"{found}it is OPEN as {row.verdict}, so its effect may still come: wait for its verdict, and do nothing by "
-        "hand before. It can be dismissed once it is QUARANTINED"
-    )
+        return LOSS_IS_OPEN(verdict=str(row.verdict), topic=row.subscription.topic)
+    return IS_OPEN(verdict=str(row.verdict))
 
 
 def _needs_a_person(repair: Repair, scopes: Collection[str]) -> bool:

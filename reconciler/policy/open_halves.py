@@ -13,12 +13,40 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from reconciler.clock import Clock, utc_text
+from reconciler.clock import Clock
 from reconciler.contract.facts import Fact
+from reconciler.contract.outcomes import (
+    AND_ANSWERED,
+    ANSWER_UNKNOWN,
+    ANSWERS_COMMIT,
+    ANSWERS_NO_COMMIT,
+    ASKED_UNTIL,
+    CLOSED,
+    COMMITTED,
+    COMMITTED_UNKNOWN,
+    END_FAILED,
+    END_REFUSED,
+    GIVEN_UP,
+    GROUP_NEEDS_IT,
+    HALF_UNKNOWN,
+    LEFT_OPEN,
+    NEVER_ASKED,
+    NO_HALF,
+    NOT_PROVED,
+    OPEN_NOBODY_KNOWS,
+    OPEN_UNTIL,
+    OPEN_UNTIL_OR_LATER,
+    OUTBOX_SILENT,
+    PUT_BACK,
+    READERS_UNKNOWN,
+    ROLLED_BACK,
+    STRANGE_READER,
+    UNDER_REPAIR,
+)
 from reconciler.contract.row_rules import FINISHED_REPAIRS
 from reconciler.contract.tables import CandidateState
 from reconciler.policy.dismissal import KeyAsSeen
-from reconciler.policy.evidence import Commit, EndOutcome, HalfQuestions, Lookup, OutboxRow, StoredMessage
+from reconciler.policy.evidence import Commit, EndOutcome, HalfQuestions, Lookup, OutboxRow, SendAnswer, StoredMessage
 from reconciler.policy.inquiry.case_file import HalfAge
 from reconciler.policy.inquiry.delivery import (
     contradiction,
@@ -63,10 +91,9 @@ class OpenHalf:
     """What a person is told of a key's half."""
 
     state: HalfState
-    #: For people, in one sentence.
-    told: str
+    told: Fact
     #: Why it must not be closed; None: it is open and may be.
-    objection: str | None
+    objection: Fact | None
     #: The newest copy on each broker.
     copies: tuple[StoredMessage, ...] = ()
     #: What an END is compared with.
@@ -82,8 +109,7 @@ class ClosedHalf:
     #: Every broker that has it has answered its END ROLLBACK.
     is_closed: bool
     state: HalfState
-    #: For people.
-    told: str
+    told: Fact
 
 
 class OpenHalves:
@@ -98,17 +124,14 @@ class OpenHalves:
         inbox: InboxEvidence,
         readers: Callable[[str], Sequence[str] | None],
         clock: Clock,
-        english: Callable[[Fact], str],
     ) -> None:
-        """`readers`: the groups that the brokers know for a topic; None: a broker did not answer. `english` says why
-        a half must not be closed."""
+        """`readers`: the groups that the brokers know for a topic; None: a broker did not answer."""
         self._brokers = brokers
         self._sends = sends
         self._outbox = outbox
         self._inbox = inbox
         self._readers = readers
         self._clock = clock
-        self._english = english
 
     def look(
         self, topic: TopicPlan, unique_key: str, *, ledger: KeyAsSeen, dismissing: Collection[str] = ()
@@ -122,7 +145,7 @@ class OpenHalves:
         doubts = self._doubts(topic, unique_key, outbox, ledger, dismissing)
         return OpenHalf(
             state=found.state,
-            told=f"{found.told}; {_answered(outbox, row)}",
+            told=AND_ANSWERED(half=found.told, answer=_answered(outbox, row)),
             objection=next(doubts, None),
             copies=found.copies,
             commit=row.commit if row is not None else None,
@@ -138,20 +161,17 @@ class OpenHalves:
             found = self.look(topic, unique_key, ledger=read_ledger())
             left = [half for half in found.copies if closed.get(half.broker) != half.commit_log_offset]
             if closed and (found.state is not HalfState.OPEN or not left):
-                return ClosedHalf(
-                    is_closed=True, state=HalfState.ENDED, told=f"closed: END ROLLBACK on {_places(closed)}"
-                )
+                return ClosedHalf(is_closed=True, state=HalfState.ENDED, told=CLOSED(places=_places(closed)))
             if found.state is not HalfState.OPEN or found.commit is None or found.objection is not None:
-                told = found.told if found.state is not HalfState.OPEN else f"left open: {found.objection}"
+                told = found.told if found.state is not HalfState.OPEN else LEFT_OPEN(why=found.objection or found.told)
                 return ClosedHalf(is_closed=False, state=found.state, told=told)
             for half in left:
                 answer = self._sends.end_transaction(half, expected=found.commit, commit=False)
                 if answer.outcome is not EndOutcome.DONE:
-                    told = f"END ROLLBACK on {half.broker}: {answer.outcome} {answer.detail}".rstrip()
+                    told = _refused(half.broker, answer)
                     return ClosedHalf(is_closed=False, state=HalfState.OPEN, told=told)
                 closed[half.broker] = half.commit_log_offset
-        told = f"END ROLLBACK on {_places(closed)}, and its broker puts copies back: look again"
-        return ClosedHalf(is_closed=False, state=HalfState.OPEN, told=told)
+        return ClosedHalf(is_closed=False, state=HalfState.OPEN, told=PUT_BACK(places=_places(closed)))
 
     def _state(self, topic: TopicPlan, unique_key: str, row: OutboxRow | None) -> OpenHalf:
         brokers, message = self._brokers, row.message if row is not None else None
@@ -160,18 +180,16 @@ class OpenHalves:
         asked = brokers.half_copies(topic.topic, unique_key, horizon=horizon, not_before_ms=since_ms, outbox=row)
         halves = own_halves(asked, topic=topic, row=message)
         if halves.is_unknown:
-            return _simple(HalfState.UNKNOWN, f"whether its half is open is not known: {self._english(halves.reason)}")
+            return _simple(HalfState.UNKNOWN, HALF_UNKNOWN(why=halves.reason))
         if halves.is_absent:
-            return _simple(HalfState.NONE, "no broker has a half of it")
+            return _simple(HalfState.NONE, NO_HALF())
         committed = of_row(
             brokers.committed_copies(topic.topic, unique_key, horizon=horizon, not_before_ms=since_ms), message
         )
         if committed.is_found:
-            return _simple(HalfState.COMMITTED, "its half was committed: the message is in its topic")
+            return _simple(HalfState.COMMITTED, COMMITTED())
         if committed.is_unknown:
-            return _simple(
-                HalfState.UNKNOWN, f"whether its half was committed is not known: {self._english(committed.reason)}"
-            )
+            return _simple(HalfState.UNKNOWN, COMMITTED_UNKNOWN(why=committed.reason))
         parked = brokers.parked_copies(topic.topic, unique_key, horizon=horizon, not_before_ms=since_ms)
         return self._age(halves, newest_per_broker(own_halves(parked, topic=topic, row=message).records))
 
@@ -183,31 +201,28 @@ class OpenHalves:
             if broker not in parked or half.commit_log_offset > parked[broker].commit_log_offset
         )
         if not newest:
-            return _simple(HalfState.ENDED, "its broker has given the half up: it asks no more")
-        places = f"its half is open on {', '.join(half.broker for half in newest)}"
+            return _simple(HalfState.ENDED, GIVEN_UP())
+        brokers = tuple(half.broker for half in newest)
         now_ms = self._clock.now_ms()
         ends: list[HalfQuestions] = []
         for half in newest:
             check_back = self._brokers.check_back_of(half)
             if check_back is None:
-                told = f"{places}; until when {half.broker} may deliver it is not known: its settings were not read"
+                told = OPEN_NOBODY_KNOWS(brokers=brokers, broker=half.broker)
                 return OpenHalf(state=HalfState.OPEN, told=told, objection=None, copies=newest)
             ends.append(check_back)
         if not any(one.is_asked for one in ends):
-            return _simple(
-                HalfState.ENDED, "its broker never asks about a half: only an END of its producer delivers it"
-            )
+            return _simple(HalfState.ENDED, NEVER_ASKED())
         until_ms, never_ms = max(one.until_ms for one in ends), max(one.never_after_ms for one in ends)
         if now_ms > until_ms and any(self._brokers.is_past_check(half) is False for half in newest):
             until_ms = never_ms  # it stands still before the half, and asks when it goes on
         if now_ms > until_ms:
-            return _simple(
-                HalfState.ENDED, f"its broker asked about the half until {_time(until_ms)}, and asks no more"
-            )
+            return _simple(HalfState.ENDED, ASKED_UNTIL(until_ms=until_ms))
         if self._was_rolled_back(halves.records, now_ms):
-            return _simple(HalfState.ENDED, "its half was rolled back")
-        limit = f", and if it stands still, until {_time(never_ms)}" if never_ms > until_ms else ""
-        told = f"{places}, which may deliver it until about {_time(until_ms)}{limit}"
+            return _simple(HalfState.ENDED, ROLLED_BACK())
+        told = OPEN_UNTIL(brokers=brokers, until_ms=until_ms)
+        if never_ms > until_ms:
+            told = OPEN_UNTIL_OR_LATER(brokers=brokers, until_ms=until_ms, never_ms=never_ms)
         return OpenHalf(state=HalfState.OPEN, told=told, objection=None, copies=newest, until_ms=until_ms)
 
     def _was_rolled_back(self, halves: Sequence[StoredMessage], now_ms: int) -> bool:
@@ -225,19 +240,19 @@ class OpenHalves:
         outbox: Lookup[OutboxRow],
         ledger: KeyAsSeen,
         dismissing: Collection[str],
-    ) -> Iterator[str]:
+    ) -> Iterator[Fact]:
         """Why END ROLLBACK could take the message from somebody, the first reason first."""
         row = row_of(outbox)
         if outbox.is_unknown:
-            yield f"the outbox is not known: {self._english(outbox.reason)}"
+            yield OUTBOX_SILENT(why=outbox.reason)
         if row is None or row.commit is None:
-            yield "the outbox has no committed row: nothing proves whose half it is, and its producer answers no COMMIT"
+            yield NOT_PROVED()
         two = contradiction(outbox)
         if two is not None:
-            yield self._english(two)
+            yield two
         for repair in ledger.repairs:
             if repair.state not in FINISHED_REPAIRS:
-                yield f"a repair of it is {repair.state}"
+                yield UNDER_REPAIR(state=str(repair.state))
         rows = {one.subscription.group: one for one in ledger.candidates}
         for plan in topic.subscriptions:
             if plan.group in dismissing or _is_dismissed(rows.get(plan.group)):
@@ -245,39 +260,38 @@ class OpenHalves:
             inbox = self._inbox.look_up(plan.subscription, [unique_key])[unique_key]
             other = other_content(inbox, message_of(outbox), topic=topic.topic) or double_effect(inbox)
             if not inbox.is_found or other is not None:
-                why = self._english(other or inbox.reason)
-                yield f"group {plan.group} has no effect of it and is not dismissed: {why}"
+                yield GROUP_NEEDS_IT(group=plan.group, why=other or inbox.reason)
         readers = self._readers(topic.topic)
         if readers is None:
-            yield "a broker did not tell which groups read the topic"
+            yield READERS_UNKNOWN()
         configured = {plan.group for plan in topic.subscriptions}
         for group in sorted(set(readers or ()) - configured):
-            yield (
-                f"group {group} reads the topic and is not configured: nobody knows whether it needs the message; if "
-                "it is retired, delete it on the brokers (mqadmin deleteSubGroup)"
-            )
+            yield STRANGE_READER(group=group)
 
 
 def _is_dismissed(row: Candidate | None) -> bool:
     return row is not None and row.state is CandidateState.SETTLED and "dismissed_by" in row.evidence
 
 
-def _answered(outbox: Lookup[OutboxRow], row: OutboxRow | None) -> str:
+def _answered(outbox: Lookup[OutboxRow], row: OutboxRow | None) -> Fact:
     """What the producer's plug-in answers to a check-back: it reads the same row."""
     if outbox.is_unknown:
-        return "what its producer answers is not known"
+        return ANSWER_UNKNOWN()
     if row is None or row.commit is None:
-        return "its outbox row is not committed, so that its producer answers no COMMIT"
-    return "its outbox row is committed, so that its producer answers COMMIT"
+        return ANSWERS_NO_COMMIT()
+    return ANSWERS_COMMIT()
 
 
-def _simple(state: HalfState, told: str) -> OpenHalf:
+def _refused(broker: str, answer: SendAnswer) -> Fact:
+    outcome = str(answer.outcome)
+    if not answer.detail:
+        return END_REFUSED(broker=broker, outcome=outcome)
+    return END_FAILED(broker=broker, outcome=outcome, detail=answer.detail)
+
+
+def _simple(state: HalfState, told: Fact) -> OpenHalf:
     return OpenHalf(state=state, told=told, objection=told)
 
 
-def _places(closed: dict[str, int]) -> str:
-    return ", ".join(f"{broker}@{offset}" for broker, offset in sorted(closed.items()))
-
-
-def _time(at_ms: int) -> str:
-    return utc_text(at_ms)
+def _places(closed: dict[str, int]) -> tuple[str, ...]:
+    return tuple(f"{broker}@{offset}" for broker, offset in sorted(closed.items()))

@@ -156,7 +156,7 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
 @pytest.fixture
 def ledger(shop: Shop) -> Iterator[SqlLedger]:
     engine = open_engine(shop.ledger_url)
-    yield SqlLedger(engine)
+    yield SqlLedger(engine, english=said)
     engine.dispose()
 
 

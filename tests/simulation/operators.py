@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from reconciler.contract.facts import Fact
 from reconciler.contract.tables import CandidateState, HoldKind, RepairState
 from reconciler.errors import ChangedMeanwhile, TransientError
 from reconciler.policy.dismissal import (
@@ -21,7 +22,6 @@ from reconciler.policy.dismissal import (
     meaning_of,
 )
 from reconciler.policy.ports import Candidate, HeldTopic
-from reconciler.words import said
 from tests.simulation.kernel import Process
 from tests.simulation.reconciling import rounds_of
 from tests.simulation.tables_seen import InboxSeen
@@ -118,12 +118,12 @@ class Operator:
         for row in seen.candidates:
             key, owner = row.unique_key, row.subscription
             if owner.group in self._world.inboxes:
-                found[owner.group] = effect_found(self._inbox.look_up(owner, [key])[key], None, said)
+                found[owner.group] = effect_found(self._inbox.look_up(owner, [key])[key], None)
         return found
 
-    def _tell(self, key: str, what: str) -> None:
-        if what:
-            self._world.kernel.saw("operator is told what an act on a message came to", f"{key[-4:]}: {what}")
+    def _tell(self, key: str, what: Fact | None) -> None:
+        if what is not None:
+            self._world.kernel.saw("operator is told what an act on a message came to", f"{key[-4:]}: {what.code.name}")
 
     def _take_back(self) -> None:
         dismissed = sorted({key for _, key in self._world.checkers.acts.dismissed})

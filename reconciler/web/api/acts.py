@@ -19,6 +19,7 @@ from reconciler.web.acts.jobs import CANCEL, REBUILD
 from reconciler.web.acts.once import done_once
 from reconciler.web.acts.repairing import DISMISS, REPAIR
 from reconciler.web.api.description import (
+    FACT,
     FLAG,
     LINES,
     NUMBER,
@@ -79,7 +80,7 @@ _ANSWERS: Mapping[str, tuple[Schema, Mapping[int, str]]] = {
                 "keys": listed(
                     record(
                         dict.fromkeys(("topic", "group", "unique_key", "outcome", "told"), TEXT)
-                        | {"now": nullable({"type": "object"})}
+                        | {"fact": nullable(FACT), "now": nullable({"type": "object"})}
                     )
                 ),
                 "dry_run": FLAG,
@@ -90,6 +91,7 @@ _ANSWERS: Mapping[str, tuple[Schema, Mapping[int, str]]] = {
                             "unique_key": TEXT,
                             "state": one_of(HalfState),
                             "told": TEXT,
+                            "fact": FACT,
                             "until": nullable(TEXT),
                             "can_be_closed": FLAG,
                             "closed": FLAG,

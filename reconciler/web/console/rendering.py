@@ -19,7 +19,7 @@ from reconciler.web.console.catalogue import catalogue_of
 from reconciler.web.console.moments import duration, moment
 from reconciler.web.console.navigation import NAVIGATION
 from reconciler.web.console.offer import offer_to
-from reconciler.web.console.saying import on_page
+from reconciler.web.console.saying import kept_on_page, on_page
 from reconciler.web.console.view import view_of
 from reconciler.web.excerpts import shown
 from reconciler.web.exchange import HTML, WebRequest, WebResponse
@@ -77,6 +77,8 @@ def _about(services: WebServices, request: WebRequest) -> dict[str, object]:
         "duration": partial(duration, words=words),
         # said(fact): its sentence; a line of a command that is no fact is shown as it is.
         "said": partial(on_page, words=words, moment=partial(moment, zone=view.zone_info)),
+        # told_by(line): what a line of a kept answer tells.
+        "told_by": partial(kept_on_page, words=words, moment=partial(moment, zone=view.zone_info)),
         # counted(number): a number of ledger rows, which are counted up to a limit.
         "counted": partial(counted, language=words.language),
         "now_ms": services.clock.now_ms(),

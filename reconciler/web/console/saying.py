@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from markupsafe import Markup
 
 from reconciler.contract.facts import Fact, Field
+from reconciler.contract.stored_facts import fact_of
 from reconciler.web.console.catalogue import Catalogue, with_commands
 from reconciler.web.excerpts import isolated, shown
 from reconciler.words import ENGLISH, TIMES, Piece, pieces
@@ -20,6 +21,11 @@ def on_page(said: Fact | str, words: Catalogue, moment: Moment) -> Markup:
     if isinstance(said, str):
         return _foreign(said, words.language)
     return Markup("").join(_marked(piece, words.language, moment) for piece in pieces(said, words.language))
+
+
+def kept_on_page(line: Mapping[str, object], words: Catalogue, moment: Moment) -> Markup:
+    """What a line of a kept answer tells: its fact; of another release its text."""
+    return on_page(fact_of(line.get("fact")) or str(line["told"]), words, moment)
 
 
 def _marked(piece: Piece, language: str, moment: Moment) -> Markup:

@@ -78,7 +78,6 @@ def test_a_message_that_was_delivered_late_and_parked_is_no_loss_and_is_not_sent
 
     eventually(lambda: verdict() is Verdict.LAGGING, within_seconds=60)
     seen = OpenHalves(
-        english=said,
         brokers=thread.evidence,
         sends=repairs,
         outbox=thread.outbox,

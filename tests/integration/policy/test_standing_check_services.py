@@ -84,7 +84,6 @@ def test_the_half_of_a_dismissed_message_that_it_never_came_to_is_open(thread: T
     after_ms = 1000 * (thread.evidence.rollback_evident_after_seconds(half) or 0)
     eventually(lambda: thread.horizon.at_ms[half.broker] > half.store_timestamp_ms + after_ms, within_seconds=60)
     halves = OpenHalves(
-        english=said,
         brokers=thread.evidence,
         sends=RemotingBrokerRepairs(thread.instance, english=said),
         outbox=thread.outbox,

@@ -434,7 +434,6 @@ def test_the_half_of_a_dismissed_message_is_told_and_closed_and_no_other(thread:
     subscription = thread.plan.subscriptions[0].subscription
     ledger = KeyAsSeen(candidates=[_dismissed(subscription, dismissed)])
     halves = OpenHalves(
-        english=said,
         brokers=thread.evidence,
         sends=RemotingBrokerRepairs(thread.instance, english=said),
         outbox=thread.outbox,
@@ -450,7 +449,7 @@ def test_the_half_of_a_dismissed_message_is_told_and_closed_and_no_other(thread:
     eventually(lambda: state(other, KeyAsSeen()) is HalfState.OPEN, within_seconds=60)
     assert halves.look(thread.plan, dismissed, ledger=ledger).until_ms is not None
     refused = halves.close(thread.plan, other, read_ledger=KeyAsSeen)
-    assert (refused.is_closed, f"group {GROUP} has no effect" in refused.told) == (False, True)
+    assert (refused.is_closed, f"group {GROUP} has no effect" in said(refused.told)) == (False, True)
 
     def closed() -> bool:
         """Checks come every moment here: a copy that one has put back may not be in the index at the second look."""

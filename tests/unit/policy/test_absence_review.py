@@ -309,7 +309,7 @@ def dismissed(world: World, number: int = 1, *, asks_inboxes: bool = True) -> Ca
     closing = Dismissals(closings=world.ledger.closings, configured=world.subscriptions)
     seen = KeyAsSeen(candidates=life.candidates, repairs=life.repairs)
     found = {s.group: world.inbox.look_up(s, [key(number)])[key(number)] for s in world.subscriptions}
-    effects = {group: effect_found(lookup, None, said) for group, lookup in found.items()} if asks_inboxes else None
+    effects = {group: effect_found(lookup, None) for group, lookup in found.items()} if asks_inboxes else None
     outcomes = closing.dismiss(seen, group=None, by="ann", reason="paid by hand", effects=effects)
     assert set(outcomes.values()) == {"dismissed"}
     return row_of(world, number)

@@ -8,6 +8,8 @@ from dataclasses import replace
 import pytest
 
 from reconciler.clock import utc_text
+from reconciler.contract.outcomes import OTHER_ROW
+from reconciler.contract.reasons import DOUBLE_EFFECT
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import REPAIR_ORDER_DEFAULT, CandidateState, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
@@ -21,7 +23,7 @@ from reconciler.policy.dismissal import (
 )
 from reconciler.policy.evidence import Lookup, Presence
 from reconciler.policy.inquiry.delivery import message_of
-from reconciler.policy.ports import RepairChange, Verification
+from reconciler.policy.ports import Candidate, RepairChange, Verification
 from reconciler.words import said
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
 
@@ -372,10 +374,15 @@ def test_a_group_that_lagged_while_a_repair_was_dismissed_is_repaired_by_a_perso
     assert world.broker.copies == []
 
 
+def text_of(outcome: str, row: Candidate, effect: EffectFound) -> str:
+    meaning = meaning_of(outcome, row, effect)
+    return "" if meaning is None else said(meaning)
+
+
 def effects_of(world: World) -> dict[str, EffectFound]:
     """What the groups' inboxes say of the first key."""
     row = message_of(world.outbox.look_up(TOPIC, {key(1): 0})[key(1)])
-    return {s.group: effect_found(world.inbox.look_up(s, [key(1)])[key(1)], row, said) for s in world.subscriptions}
+    return {s.group: effect_found(world.inbox.look_up(s, [key(1)])[key(1)], row) for s in world.subscriptions}
 
 
 def dismiss_with(world: World, effects: dict[str, EffectFound]) -> dict[str, str]:
@@ -397,7 +404,7 @@ def test_a_group_that_has_its_effect_is_not_dismissed_and_nothing_is_written_for
     assert world.repair(key(1), "billing") is None
     row = before[0]
     assert row is not None
-    told = meaning_of(HAS_EFFECT, row, effects["billing"])
+    told = text_of(HAS_EFFECT, row, effects["billing"])
     assert told.startswith("it took effect at 20")
     assert "a payment made by hand is a second one" in told
     assert f"`reconciler repair {key(1)}` settles it" in told
@@ -449,14 +456,14 @@ def test_an_inbox_that_shows_no_plain_effect_stops_no_dismissal_and_is_told(show
     row = world.candidate(key(1))
     assert row is not None
     assert dismiss_with(world, effects) == {"billing": "dismissed"}
-    assert meaning_of("dismissed", row, effects["billing"]).startswith(told)
+    assert text_of("dismissed", row, effects["billing"]).startswith(told)
 
 
 def test_two_inboxes_that_have_the_key_stop_no_dismissal() -> None:
     world = given_up()
     row = world.inbox_row("billing", key(1))
-    twice = effect_found(Lookup(presence=Presence.FOUND, records=(row, row)), None, said)
-    assert (twice.is_plain, "a double effect" in twice.told) == (False, True)
+    twice = effect_found(Lookup(presence=Presence.FOUND, records=(row, row)), None)
+    assert (twice.is_plain, twice.told) == (False, OTHER_ROW(why=DOUBLE_EFFECT(applied=(row.applied_at_ms,) * 2)))
     assert dismiss_with(world, {"billing": twice}) == {"billing": "dismissed"}
 
 
@@ -469,7 +476,7 @@ def test_a_group_that_was_consumed_does_not_keep_another_one_from_being_dismisse
     assert not needs_a_person(world), "the failed repair for every group is closed with the last one"
     row = world.candidate(key(1), "billing")
     assert row is not None
-    assert meaning_of("SETTLED", row, effects["billing"]).startswith("it took effect at")
+    assert text_of("SETTLED", row, effects["billing"]).startswith("it took effect at")
 
 
 def test_who_dismisses_once_more_what_took_effect_meanwhile_is_told() -> None:
@@ -479,7 +486,7 @@ def test_who_dismisses_once_more_what_took_effect_meanwhile_is_told() -> None:
     row, effects = world.candidate(key(1)), effects_of(world)
     assert row is not None
     assert dismiss_with(world, effects) == {"billing": "SETTLED"}
-    assert meaning_of("SETTLED", row, effects["billing"]).startswith("it was dismissed before, and it took effect at")
+    assert text_of("SETTLED", row, effects["billing"]).startswith("it was dismissed before, and it took effect at")
 
 
 def test_an_open_key_is_told_with_what_a_person_can_do() -> None:
@@ -489,12 +496,12 @@ def test_an_open_key_is_told_with_what_a_person_can_do() -> None:
     world.rounds(world.process(), 5)
     row = world.candidate(key(1))
     assert row is not None
-    told = meaning_of("OPEN", row, EffectFound())
+    told = text_of("OPEN", row, EffectFound())
     assert f"`reconciler hold {TOPIC}` stops its repair before you act by hand" in told
     assert "dismissed once it is QUARANTINED" in told
-    assert "wait for its verdict" in meaning_of("OPEN", replace(row, verdict=Verdict.LAGGING), EffectFound())
-    assert "wait until it is DONE or FAILED" in meaning_of("repair is SENT", row, EffectFound())
-    assert [meaning_of(outcome, row, EffectFound()) for outcome in ("SETTLED", "changed", "dismissed")] == ["", "", ""]
+    assert "wait for its verdict" in text_of("OPEN", replace(row, verdict=Verdict.LAGGING), EffectFound())
+    assert "wait until it is DONE or FAILED" in text_of("repair is SENT", row, EffectFound())
+    assert [text_of(outcome, row, EffectFound()) for outcome in ("SETTLED", "changed", "dismissed")] == ["", "", ""]
 
 
 # ---- taken back

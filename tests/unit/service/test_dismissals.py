@@ -13,16 +13,20 @@ import sqlalchemy as sa
 from reconciler.cli.app import run
 from reconciler.commands.dismiss import DismissalLine, DismissalReport, dismiss_keys, take_back_dismissals
 from reconciler.commands.dismissed_halves import HalfLine
+from reconciler.contract import outcomes
+from reconciler.contract.outcomes import EFFECT_IS_THERE, NO_HALF
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import QUARANTINING, Verdict
 from reconciler.errors import InvalidValue
+from reconciler.policy.evidence import as_foreign
 from reconciler.policy.open_halves import HalfState
 from reconciler.policy.ports import Verification
 from reconciler.settings.file import load_settings
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import inbox, ledger_metadata
 from reconciler.wiring.connections import Connections
+from reconciler.words import said
 from tests.unit.consumers.messages import inbox_engine
 
 EXAMPLE = Path(__file__).parents[3] / "config" / "reconciler.toml"
@@ -114,7 +118,8 @@ def test_a_key_that_has_its_effect_is_not_dismissed_and_the_command_says_so(
         assert [line.outcome for line in report.keys] == ["has its effect", "has its effect"]
         assert report.exit_code == 5
         assert all(
-            line.told.startswith("it took effect at 2023-11-14T22:13:20Z, and a payment") for line in report.keys
+            line.told == EFFECT_IS_THERE(effect=outcomes.TOOK_EFFECT(at_ms=TOOK_EFFECT), unique_key=line.unique_key)
+            for line in report.keys
         )
         assert all(line.now is not None for line in report.keys)
     assert set(states(connections).values()) == {CandidateState.QUARANTINED}
@@ -150,8 +155,9 @@ def test_an_inbox_that_is_away_is_told_and_stops_no_dismissal(connections: Conne
     report = dismiss(connections)
     assert (report.exit_code, states(connections)["billing"]) == (0, CandidateState.SETTLED)
     told = {line.group: line.told for line in report.keys}
-    assert told["billing"].startswith("whether it took effect is not known: inbox")
-    assert told["shipping"] == ""
+    assert told["billing"] is not None
+    assert said(told["billing"]).startswith("whether it took effect is not known: inbox")
+    assert told["shipping"] is None
 
 
 def test_brokers_that_are_away_are_told_once_and_stop_no_dismissal(connections: Connections) -> None:
@@ -175,7 +181,7 @@ def test_an_open_key_is_told_with_what_a_person_can_do(connections: Connections)
     give_up(connections, state=CandidateState.OPEN)
     report = dismiss(connections)
     assert (report.exit_code, [line.outcome for line in report.keys]) == (4, ["OPEN", "OPEN"])
-    assert all("`reconciler hold ORDERS` stops its repair" in line.told for line in report.keys)
+    assert all("`reconciler hold ORDERS` stops its repair" in line.sentence for line in report.keys)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +198,7 @@ def test_a_half_that_was_to_be_closed_and_is_not_makes_the_exit_code(
     state: HalfState, is_to_be_closed: bool, code: int
 ) -> None:
     line = DismissalLine(topic="ORDERS", group="billing", unique_key=KEYS[0], outcome="dismissed")
-    half = HalfLine(topic="ORDERS", unique_key=KEYS[0], state=state, told="")
+    half = HalfLine(topic="ORDERS", unique_key=KEYS[0], state=state, told=NO_HALF())
     assert DismissalReport(keys=(line,), halves=(half,), roll_back_half=is_to_be_closed).exit_code == code
 
 
@@ -200,7 +206,9 @@ def test_what_a_line_means_is_printed_above_the_table_and_is_bounded(
     capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = [
-        DismissalLine(topic="ORDERS", group=f"group-{n}", unique_key=KEYS[0], outcome="OPEN", told=f"sentence {n}")
+        DismissalLine(
+            topic="ORDERS", group=f"group-{n}", unique_key=KEYS[0], outcome="OPEN", told=as_foreign(f"sentence {n}")
+        )
         for n in range(25)
     ]
     report = DismissalReport(keys=tuple(lines))
@@ -252,7 +260,8 @@ def test_after_a_dismissal_of_what_is_never_repaired_is_taken_back_no_repair_is_
         connections, KEYS[:1], topic=None, group="billing", reason="not paid", by="operator bert"
     )
     (line,) = report.keys
-    assert line.told == (
+    assert line.told is not None
+    assert said(line.told) == (
         f"it waits for a person again, and nothing is sent: what is {verdict} is never repaired. Once the group has "
         f"its effect, `reconciler repair {KEYS[0]}` settles it"
     )

@@ -13,13 +13,16 @@ from urllib.parse import parse_qsl, urlencode
 
 import pytest
 
+from reconciler.commands.dismissed_halves import HalfLine
 from reconciler.commands.explain import Explanation
 from reconciler.commands.jobs import cancel_job, find_job, place_repair
 from reconciler.commands.repair import ManualRepairReport
+from reconciler.contract.outcomes import NOT_LOOKED_AT
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, HoldKind, JobState
 from reconciler.contract.verdicts import Verdict
 from reconciler.instrumentation.metrics.reading import LatestReading
+from reconciler.policy.open_halves import HalfState
 from reconciler.policy.ports import Intent, JobChange, KeyedRequest, LedgerFilter, Verification
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import idempotency_key, ledger_metadata
@@ -47,6 +50,7 @@ class Browser:
         self.world = world
         self.cookie = world.cookie_of(name)
         self.token = world.csrf_token(self.cookie)
+        self.language = "en"
 
     def post(self, path: str, form: Form, *, key: str = "k1", **parts: str) -> WebResponse:
         """`path` as in the table of routes."""
@@ -70,7 +74,7 @@ class Browser:
         request = WebRequest(
             method=method,
             path=path.replace(":path}", "}").format(**parts),
-            headers={"host": HOST} | headers,
+            headers={"host": HOST, "accept-language": self.language} | headers,
             request_id="r1",
             peer="127.0.0.1",
             parts=parts,
@@ -456,12 +460,23 @@ def test_the_preview_of_a_dismissal_offers_to_close_a_half_where_it_may(browser:
     assert "dry_run" not in confirming
 
 
+def test_what_came_of_a_dismissal_is_told_in_the_language_of_the_page(browser: Browser) -> None:
+    half = HalfLine(topic="ORDERS", unique_key=KEYS[0], state=HalfState.NONE, told=NOT_LOOKED_AT(error=HOSTILE))
+    kept = dismissal(half.as_dict(), dry_run=True)
+    keep(browser, DISMISS, kept)
+    browser.language = "zh"
+    page = browser.get("/acts/{act}/{key}", act="dismiss", key="k1").body.decode()
+    assert "未查看其半消息" in page
+    assert "its half was not looked at" not in page
+    assert "<script>alert" not in page
+
+
 def test_a_preview_of_what_has_its_effect_says_so_and_offers_no_dismissal(browser: Browser) -> None:
     document = dismissal({"state": "committed", "can_be_closed": False, "closed": False}, dry_run=True)
     line = {"topic": "ORDERS", "group": "billing", "unique_key": KEYS[0], "outcome": "has its effect"}
     keep(browser, DISMISS, document | {"keys": [line | {"told": f"it took effect {HOSTILE}"}], "exit_code": 5})
     told = browser.get("/acts/{act}/{key}", act="dismiss", key="k1").body.decode()
-    assert "has its effect: it took effect" in told
+    assert "has its effect</span>: it took effect" in told
     assert "<script>alert" not in told
     assert 'action="/dismissals"' not in told
 

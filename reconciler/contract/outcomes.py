@@ -1,0 +1,60 @@
+"""What a person is told of a key that is dismissed, and of its half: the codes of answers that are kept for a day."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from reconciler.contract.facts import Code, Field
+
+# ---- the half
+NO_HALF = Code("half.none")
+HALF_UNKNOWN = Code("half.unknown", why=Field.FACT)
+COMMITTED = Code("half.committed")
+COMMITTED_UNKNOWN = Code("half.committed-unknown", why=Field.FACT)
+GIVEN_UP = Code("half.given-up")
+NEVER_ASKED = Code("half.never-asked")
+ASKED_UNTIL = Code("half.asked-until", until_ms=Field.TIME)
+ROLLED_BACK = Code("half.rolled-back")
+_OPEN: Mapping[str, Field] = {"brokers": Field.NAMES}
+OPEN_NOBODY_KNOWS = Code("half.open-nobody-knows", **_OPEN, broker=Field.NAME)
+OPEN_UNTIL = Code("half.open-until", **_OPEN, until_ms=Field.TIME)
+OPEN_UNTIL_OR_LATER = Code("half.open-until-or-later", **_OPEN, until_ms=Field.TIME, never_ms=Field.TIME)
+AND_ANSWERED = Code("half.and-answered", half=Field.FACT, answer=Field.FACT)
+ANSWER_UNKNOWN = Code("half.answer-unknown")
+ANSWERS_NO_COMMIT = Code("half.answers-no-commit")
+ANSWERS_COMMIT = Code("half.answers-commit")
+MUST_STAY = Code("half.must-stay", half=Field.FACT, why=Field.FACT)
+NOT_LOOKED_AT = Code("half.not-looked-at", error=Field.TEXT)
+NOT_LOOKED_FOR = Code("half.not-looked-for")
+
+# ---- why it must not be closed
+OUTBOX_SILENT = Code("half.outbox-silent", why=Field.FACT)
+NOT_PROVED = Code("half.not-proved")
+UNDER_REPAIR = Code("half.under-repair", state=Field.NAME)
+GROUP_NEEDS_IT = Code("half.group-needs-it", group=Field.NAME, why=Field.FACT)
+READERS_UNKNOWN = Code("half.readers-unknown")
+STRANGE_READER = Code("half.strange-reader", group=Field.NAME)
+
+# ---- its end
+CLOSED = Code("half.closed", places=Field.NAMES)
+LEFT_OPEN = Code("half.left-open", why=Field.FACT)
+END_REFUSED = Code("half.end-refused", broker=Field.NAME, outcome=Field.NAME)
+END_FAILED = Code("half.end-failed", broker=Field.NAME, outcome=Field.NAME, detail=Field.TEXT)
+PUT_BACK = Code("half.put-back", places=Field.NAMES)
+END_UNKNOWN = Code("half.end-unknown", error=Field.TEXT)
+
+# ---- the effect
+EFFECT_UNKNOWN = Code("dismissal.effect-unknown", why=Field.FACT)
+OTHER_ROW = Code("dismissal.other-row", why=Field.FACT)
+TOOK_EFFECT = Code("dismissal.took-effect", at_ms=Field.TIME)
+
+# ---- what the outcome means
+_FOUND: Mapping[str, Field] = {"effect": Field.FACT}
+EFFECT_IS_THERE = Code("dismissal.has-effect", **_FOUND, unique_key=Field.NAME)
+DISMISSED_BEFORE = Code("dismissal.dismissed-before", **_FOUND)
+WITH_EFFECT = Code("dismissal.with-effect", **_FOUND, but=Field.FACT)
+EFFECT_MAY_COME = Code("dismissal.effect-may-come", outcome=Field.NAME)
+LOSS_IS_OPEN = Code("dismissal.loss-is-open", verdict=Field.NAME, topic=Field.NAME)
+IS_OPEN = Code("dismissal.is-open", verdict=Field.NAME)
+IS_TAKEN_BACK = Code("dismissal.taken-back", unique_key=Field.NAME)
+IS_TAKEN_BACK_NEVER_SENT = Code("dismissal.taken-back-never-sent", verdict=Field.NAME, unique_key=Field.NAME)
