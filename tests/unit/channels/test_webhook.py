@@ -13,6 +13,7 @@ import pytest
 from reconciler.channels.http_post import HttpPost
 from reconciler.channels.webhook import WebhookChannel, encode_notice, example_lines
 from reconciler.contract.secret import SecretText
+from reconciler.contract.secret_sources import KeptSecret
 from reconciler.contract.tables import NoticeKind
 from reconciler.errors import ChannelRefused
 from reconciler.policy.ports import Notice
@@ -44,8 +45,8 @@ BODY = (
 )
 
 
-def channel(url: str, secrets: Sequence[str], *, console_url: str | None = None) -> WebhookChannel:
-    hidden = [SecretText(secret) for secret in secrets]
+def channel(url: str, secrets: Sequence[str | SecretText], *, console_url: str | None = None) -> WebhookChannel:
+    hidden = [SecretText(secret) if isinstance(secret, str) else secret for secret in secrets]
     return WebhookChannel(
         name="on-call", url=SecretText(url), secrets=hidden, console_url=console_url, post=HttpPost(name="on-call")
     )
@@ -56,9 +57,19 @@ def test_the_body_is_what_the_reference_says() -> None:
     assert json.loads(encode_notice(LOSS, console_url=None))["data"]["console_url"] is None
 
 
-def test_each_secret_signs_so_that_a_receiver_can_change_over() -> None:
+@pytest.mark.parametrize(
+    "secrets",
+    [
+        pytest.param([SECRET, OTHER], id="two-secrets"),
+        pytest.param(
+            [SecretText(SECRET, KeptSecret(f"{SECRET}\n{OTHER}".strip, name="secret", keep_seconds=60.0))],
+            id="two-lines-of-a-file",
+        ),
+    ],
+)
+def test_each_secret_signs_so_that_a_receiver_can_change_over(secrets: Sequence[str | SecretText]) -> None:
     with receiving() as receiver:
-        channel(receiver.url, [SECRET, OTHER], console_url="https://console.example/r").send(LOSS, at_ms=AT_MS)
+        channel(receiver.url, secrets, console_url="https://console.example/r").send(LOSS, at_ms=AT_MS)
     (got,) = receiver.received
     assert got.body == BODY
     assert (got.headers["webhook-id"], got.headers["webhook-timestamp"]) == (LOSS.notice_id, "1764000000")

@@ -34,6 +34,13 @@ class Changing(Sweeping):
             self.rules = SweepRules(settle_after_seconds=60.0, **rules)
         return self.sweeper()
 
+    def with_both(self, billing: str, shipping: str, **rules: int) -> Sweeper:
+        """A sweeper that starts with a tag of each group."""
+        tags = {BILLING: frozenset({billing}), SHIPPING: frozenset({shipping})}
+        self.subscriptions = tuple(SweptSubscription(subscription=group, tags=taken) for group, taken in tags.items())
+        self.rules = SweepRules(settle_after_seconds=60.0, **rules)
+        return self.sweeper()
+
     def settled_tags(self) -> frozenset[str] | None:
         return self.world.outbox().settled_tags(GROUP)[KEY].tags
 
@@ -158,6 +165,37 @@ def test_inbox_that_is_away_holds_the_look_back_and_floods_nobody(world: World) 
     assert report.reviewing == (f"{BILLING} takes more tags than before: an inbox is away",)
     changing.inboxes.away = set()
     assert sweeper.sweep_once().reopened == 1
+    assert changing.announcements.keys == [lost]
+
+
+def test_the_inbox_of_one_of_two_groups_that_is_away_holds_the_look_back_of_both(world: World) -> None:
+    changing = Changing(world)
+    lost = changing.announced(hours_ago=2)
+    changing.inboxes.applied[BILLING] = {lost}
+    assert changing.with_both("refund", "refund").sweep_once().settled == 1
+    changing.inboxes.away = {SHIPPING}
+    sweeper = changing.with_both("paid", "paid")
+    away = [f"{group} takes more tags than before: an inbox is away" for group in (BILLING, SHIPPING)]
+    assert list(sweeper.sweep_once().reviewing) == away
+    changing.inboxes.away = set()
+    assert sweeper.sweep_once().reopened == 1
+    assert changing.announcements.keys == [lost]
+
+
+def test_a_second_group_whose_tags_change_during_the_look_has_the_oldest_rows_looked_at_once_more(
+    world: World,
+) -> None:
+    changing = Changing(world)
+    keys = [changing.announced(hours_ago=2) for _ in range(3)]
+    changing.inboxes.applied = {BILLING: set(keys), SHIPPING: set(keys)}
+    assert changing.with_both("refund", "paid").sweep_once().settled == 3
+    looking = changing.with_both("paid", "paid", page_rows=2, pages_maximum=1)
+    assert len(looking.sweep_once().reviewing) == 1, "two of three rows"
+    lost = changing.announced(hours_ago=3)
+    changing.inboxes.applied[BILLING].add(lost)
+    assert changing.with_both("refund", "refund").sweep_once().settled == 1, "of a process with the former settings"
+    reports = [looking.sweep_once() for _ in range(4)]
+    assert sum(report.reopened for report in reports) == 1
     assert changing.announcements.keys == [lost]
 
 

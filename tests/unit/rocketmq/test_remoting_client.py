@@ -4,7 +4,7 @@ import os
 import socket
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
@@ -148,8 +148,9 @@ def _swallowing(connected: socket.socket) -> None:
             connected.sendall(encode_frame(echo(request)))
 
 
+@pytest.mark.parametrize("moment", ["while it is answered", "while others are written to"])
 def test_a_heartbeat_that_is_answered_after_its_broker_was_doubted_is_sent_again(
-    monkeypatch: pytest.MonkeyPatch,
+    moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broker forgets a client with its connection: what it took before that is no registration any more."""
     monkeypatch.setattr(heartbeat, "LOOK_SECONDS", 0.02)
@@ -157,12 +158,23 @@ def test_a_heartbeat_that_is_answered_after_its_broker_was_doubted_is_sent_again
 
     def take(request: Command) -> Command:
         beats.append(request)
-        if len(beats) == 1:
+        if len(beats) == 1 and moment == "while it is answered":
             service.doubt(peer.address)
         return reply_to(request, 0)
 
     with Peer(answering(take)) as peer, RemotingClient() as client:
         service = heartbeat.HeartbeatService(client, client_id="a", clock=client.clock, interval_seconds=3_600)
+        submit_soon = client.submit_soon
+
+        def submit(address: str, command: Command, timeout_seconds: float | None = None) -> Future[Command]:
+            is_first = not beats
+            sent = submit_soon(address, command, timeout_seconds)
+            if is_first and moment == "while others are written to":
+                sent.result(60)
+                service.doubt(address)
+            return sent
+
+        monkeypatch.setattr(client, "submit_soon", submit)
         service.join_producer("PG", lambda: [peer.address])
         try:
             eventually(lambda: len(beats) == 2, within_seconds=60)

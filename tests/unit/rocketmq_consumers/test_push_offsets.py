@@ -208,16 +208,28 @@ def _watched(cluster: ScriptedCluster) -> tuple[GroupOffsets, Watched]:
     return GroupOffsets(watched, cluster.routes, group="CG", settings=settings), watched
 
 
-def test_the_first_offset_of_a_topic_is_stored_alone_since_brokers_lose_one_of_two(cluster: ScriptedCluster) -> None:
+@pytest.mark.parametrize("topics", [{"Orders": (0, 1, 2)}, {"Orders": (0, 1, 2), "Returns": (3, 4, 5)}], ids=len)
+def test_the_first_offset_of_a_topic_is_stored_alone_since_brokers_lose_one_of_two(
+    cluster: ScriptedCluster, topics: dict[str, tuple[int, ...]]
+) -> None:
     """ConsumerOffsetManager.commitOffset: each thread that finds no table of the topic and group makes one."""
-    _kept(cluster, dict.fromkeys(range(3), (0, 9)))
+    kept = _kept(cluster, dict.fromkeys(range(6), (0, 9)))
+    cluster.name_server.place("Returns", cluster.broker, queues=len(kept.bounds))
     member, watched = _watched(cluster)
-    positions = [(_queue(number), 1) for number in range(3)]
-    assert member.commit(positions, is_last=True) == 3
-    assert watched.seen == ["sent 0", "answered 0", "sent 1", "sent 2", "answered 1", "answered 2"]
+    positions = [
+        (MessageQueue(topic=topic, broker_name="broker-a", queue_id=number), 1)
+        for topic, numbers in topics.items()
+        for number in numbers
+    ]
+    firsts = {numbers[0] for numbers in topics.values()}
+    others = [number for numbers in topics.values() for number in numbers[1:]]
+    assert member.commit(positions, is_last=True) == len(positions)
+    assert set(watched.seen[: 2 * len(firsts)]) == {f"{what} {n}" for n in firsts for what in ("sent", "answered")}
+    assert watched.seen[2 * len(firsts) :] == [f"{what} {n}" for what in ("sent", "answered") for n in others]
     watched.seen.clear()
-    assert member.commit(positions, is_last=True) == 3
-    assert watched.seen[:3] == ["sent 0", "sent 1", "sent 2"], "the broker has a table now"
+    assert member.commit(positions, is_last=True) == len(positions)
+    sent = [f"sent {queue.queue_id}" for queue, _ in positions]
+    assert watched.seen[: len(sent)] == sent, "the broker has a table now"
 
 
 @pytest.mark.parametrize("known", [None, 0], ids=["up from 5.0", "up to 4.9: 0 of groups never heard of"])

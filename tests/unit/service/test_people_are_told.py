@@ -83,8 +83,11 @@ def test_two_processes_that_see_the_same_tell_it_once(world: NoticeWorld) -> Non
     assert sorted(one["kind"] for one in told(receiver)) == ["BREAKER_OPEN", "LOSS_PROVED"]
 
 
-def test_a_receiver_that_was_away_gets_one_message_with_what_is_there_now(world: NoticeWorld) -> None:
-    answers = [Reply(status=503)]
+@pytest.mark.parametrize("headers", [{}, {"Retry-After": "0"}], ids=["says nothing", "asks for no pause"])
+def test_a_receiver_that_was_away_gets_one_message_with_what_is_there_now(
+    world: NoticeWorld, headers: dict[str, str]
+) -> None:
+    answers = [Reply(status=503, headers=headers)]
     with receiving(lambda _: answers[-1]) as receiver:
         service = world.service(listener(webhook(receiver.url)))
         begun(world, service)
@@ -102,6 +105,21 @@ def test_a_receiver_that_was_away_gets_one_message_with_what_is_there_now(world:
         assert loss["count"] == 60
         assert not service.untold_since_ms.get("on-call")
     assert service.outcomes["on-call", "failed"] == tries
+
+
+def test_each_of_two_notifiers_counts_what_it_has_not_told_itself(world: NoticeWorld) -> None:
+    with receiving() as chat, receiving() as receiver:
+        service = world.service(listener(webhook(chat.url), name="chat"), listener(webhook(receiver.url)))
+        begun(world, service)
+        world.lose(1)
+        for _ in range(20):
+            world.turn(service, seconds=60)
+        world.lose(2)
+        for _ in range(2):
+            world.turn(service, seconds=60)
+        service.send("chat")
+    assert [one["count"] for one in told(receiver)] == [1, 1]
+    assert [one["count"] for one in told(chat)] == [2]
 
 
 def test_a_receiver_that_asks_to_wait_is_left_alone_for_so_long(world: NoticeWorld) -> None:
