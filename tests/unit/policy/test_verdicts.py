@@ -11,6 +11,7 @@ from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.brakes import BreakerRules
+from reconciler.policy.evidence import QueuePosition
 from reconciler.policy.judging.judgement import state_of, wait_seconds
 from reconciler.policy.ports import Horizon
 from tests.unit.policy.judging import judged, reason
@@ -222,6 +223,31 @@ def test_retention_that_passes_between_two_look_ups_is_no_acknowledgement(monkey
     monkeypatch.setattr(world.broker, "group_copies", deleted_meanwhile)
     assert judged(world, lost).verdict is Verdict.UNKNOWN
     assert judged(world, lost).verdict is Verdict.EXPIRED, "which is repaired, if a body was kept"
+
+
+def test_of_two_brokers_with_copies_at_one_offset_each_has_to_have_its_own_to_the_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    lost = world.deliver(1)
+    world.consume(effects=False)
+    (copy,) = world.broker.copies
+    twin = replace(copy, broker="broker-b")
+    world.broker.copies.append(twin)
+    positions, group_copies = world.broker.positions, world.broker.group_copies
+
+    def on_both(subscription: Subscription) -> list[QueuePosition]:
+        found = positions(subscription) or ()
+        return [*found, *(replace(one, broker=twin.broker) for one in found)]
+
+    def deleted_meanwhile(subscription: Subscription, unique_key: str, *, horizon: Horizon) -> object:
+        world.broker.copies.remove(twin)
+        return group_copies(subscription, unique_key, horizon=horizon)
+
+    monkeypatch.setattr(world.broker, "positions", on_both)
+    assert judged(world, lost).verdict is Verdict.DELIVERED_NOT_APPLIED
+    monkeypatch.setattr(world.broker, "group_copies", deleted_meanwhile)
+    assert judged(world, lost).verdict is Verdict.UNKNOWN, "a copy for the next try may have gone with it"
 
 
 def test_dead_letter_is_quarantined() -> None:

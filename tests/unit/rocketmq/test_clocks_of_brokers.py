@@ -35,6 +35,8 @@ class Stamping:
     is_indexing: bool = True
     #: Reads by offset that find the end of the log unwritten, as with transientStorePoolEnable; None: all are refused.
     unwritten: int | None = 0
+    #: Between storing a probe and the answer to its sender.
+    answer_seconds: float = 0.0
     stored: dict[int, MessageRecord] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -59,6 +61,7 @@ class Stamping:
             topic=PROBE_TOPIC, key=key, physical_offset=offset, store_timestamp_ms=self.now_ms + 999
         )
         fields = {"msgId": encode_offset_message_id("127.0.0.1", 1, offset), "queueId": "0", "queueOffset": "0"}
+        self.clock.sleep(self.answer_seconds)
         return self.broker.success(request, fields)
 
     def _query(self, request: Command) -> Command:
@@ -106,13 +109,15 @@ def test_a_probe_that_cannot_be_read_by_its_offset_is_found_by_its_key(unwritten
 def test_the_clock_of_a_broker_is_measured_by_index_or_by_offset(is_indexing: bool, unwritten: int | None) -> None:
     clock = ManualClock(NOW_MS)
     with ScriptedCluster(versions=(479, 479), clock=clock) as cluster:
-        broker = Stamping(cluster.brokers[0], clock, -601, is_indexing=is_indexing, unwritten=unwritten)
+        broker = Stamping(
+            cluster.brokers[0], clock, -601, is_indexing=is_indexing, unwritten=unwritten, answer_seconds=2.0
+        )
         stored_at_ms = broker.now_ms + 999
         Stamping(cluster.brokers[1], clock, 0)
         answers = probes(cluster).probe("Orders", within_seconds=1.0)
         assert (answers["broker-a"].at_ms is not None) is is_indexing
         # Between sending and the answer, however long the index was waited for.
-        assert answers["broker-a"].clock == ClockReading(at_ms=stored_at_ms, asked_seconds=0.0, answered_seconds=0.0)
+        assert answers["broker-a"].clock == ClockReading(at_ms=stored_at_ms, asked_seconds=0.0, answered_seconds=2.0)
 
 
 def test_a_broker_that_shows_no_probe_has_no_known_clock() -> None:

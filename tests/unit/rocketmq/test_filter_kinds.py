@@ -73,21 +73,32 @@ def test_of_what_two_brokers_say_the_one_counts_that_settles_less(
 
 @pytest.mark.parametrize(
     ("codes", "is_deserted"),
-    [((206, 206), True), ((206, 0), False), ((0, 206), False), ((206, 16), False), ((206, None), False)],
+    [
+        ((206, 206), True),
+        ((206, 0), False),
+        ((0, 206), False),
+        ((206, 16), False),
+        ((206, None), False),
+        ((206, "no master"), False),
+        (("no master", 206), False),
+    ],
 )
 def test_a_group_is_deserted_only_where_every_broker_says_that_nobody_is_connected(
-    codes: tuple[int | None, ...], is_deserted: bool
+    codes: tuple[int | str | None, ...], is_deserted: bool
 ) -> None:
-    def connected(broker: ScriptedBroker, code: int | None) -> Handler:
+    def connected(broker: ScriptedBroker, code: int | str | None) -> Handler:
         members = {"connectionSet": [{"clientId": "c", "clientAddr": "127.0.0.1:1", "language": "JAVA", "version": 1}]}
         return lambda request: (
             broker.success(request, body=json.dumps(members).encode())
             if code == 0
-            else broker.refuse(request, code or 0, "said so")
+            else broker.refuse(request, int(code or 0), "said so")
         )
 
     with ScriptedCluster(versions=(MQVersion.V4_9_8,) * 2) as two:
         for broker, code in zip(two.brokers, codes, strict=True):
+            if code == "no master":
+                two.name_server.routes[OF.topic][broker.name] = ({1: broker.address}, 1, 1, 6)
+                continue
             broker.on(RequestCode.GET_CONSUMER_CONNECTION_LIST, connected(broker, code))
             if code is None:
                 broker.close()

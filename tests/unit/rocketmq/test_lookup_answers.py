@@ -366,14 +366,17 @@ def test_a_delayed_retry_of_another_group_is_nobodys_retry_here() -> None:
             assert found["dead-letter"].is_absent
 
 
-def test_a_copy_that_waits_in_the_retry_topic_of_its_group_is_missed() -> None:
+@pytest.mark.parametrize("brokers", [["broker-a"], ["broker-a", "broker-b"]], ids=["one broker", "one offset on two"])
+def test_a_copy_that_waits_in_the_retry_topic_of_its_group_is_missed(brokers: list[str]) -> None:
     subscription = Subscription(environment="test", topic="Orders", group="CG")
     given_back = record(topic="%RETRY%CG", properties={"RETRY_TOPIC": "Orders"})
-    with ScriptedCluster() as cluster:
-        cluster.broker.answers_queries({"%RETRY%CG": [given_back]})
+    with ScriptedCluster(versions=(479,) * len(brokers)) as cluster:
+        for broker in cluster.brokers:
+            broker.answers_queries({"%RETRY%CG": [given_back]})
         with ClientInstance(cluster.name_server.address, clock=cluster.clock) as instance:
-            found = _evidence(cluster, instance).group_copies(subscription, KEY, horizon=Horizon(at_ms={"broker-a": 1}))
-    assert [copy.real_topic for copy in found["retry"].records] == ["Orders"]
+            horizon = Horizon(at_ms=dict.fromkeys(brokers, 1))
+            found = _evidence(cluster, instance).group_copies(subscription, KEY, horizon=horizon)
+    assert [(copy.broker, copy.real_topic) for copy in found["retry"].records] == [(name, "Orders") for name in brokers]
     assert found["dead-letter"].is_absent
 
 
