@@ -38,7 +38,9 @@ UNIQUE_KEY_PROPERTY = "UNIQ_KEY"
 DIGITS_BYTES_MIN, DIGITS_BYTES_MAX = 16, 32
 TEXT_BYTES_MIN, TEXT_BYTES_MAX = 33, 1 + UNIQUE_KEY_CHARACTERS_MAX
 
-_SHAPE = re.compile(r"[0-9A-Za-z_-]{16,64}")
+#: The same for programs; of the whole text.
+UNIQUE_KEY_PATTERN = "[0-9A-Za-z_-]{16,64}"
+_SHAPE = re.compile(UNIQUE_KEY_PATTERN)
 _KEY_BYTES = frozenset(b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_-")
 _HEXADECIMAL = frozenset(b"0123456789ABCDEFabcdef")
 #: Before the digits of a member that no key has, and no character of a key.

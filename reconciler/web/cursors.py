@@ -13,6 +13,8 @@ from reconciler.policy.ports import Position
 VERSION = 1
 #: A position has at most three names of 160 characters, of four bytes each in UTF-8.
 CURSOR_CHARACTERS_MAX = 4_096
+#: Base64 for addresses (RFC 4648, 5), without what fills it up.
+CURSOR_PATTERN = "^[A-Za-z0-9_-]*$"
 
 
 def cursor_of(listing: str, end: Position | None) -> str | None:

@@ -22,7 +22,10 @@ class BodyFields(ActFields):
     """Why it is opened; the key is in the path."""
 
     reason: str = Field(
-        min_length=1, max_length=REASON_CHARACTERS_MAX, description="Why; kept with the name of who opened it."
+        min_length=1,
+        max_length=REASON_CHARACTERS_MAX,
+        description="Why; kept with the name of who opened it.",
+        json_schema_extra={"pattern": r"\S"},
     )
 
 

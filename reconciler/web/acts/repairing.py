@@ -7,7 +7,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from reconciler.commands.dismiss import dismiss_keys, take_back_dismissals
 from reconciler.commands.jobs import REASON_CHARACTERS_MAX, job_document, place_repair
@@ -41,6 +41,19 @@ SEEN: Any = Field(
 class RepairFields(Reasoned):
     """What is repaired."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "if": {"properties": {"all": {"const": True}}, "required": ["all"]},
+            "then": {"properties": {"keys": {"maxItems": 0}}},
+            "else": {
+                "properties": {"keys": {"minItems": 1}},
+                "required": ["keys"],
+                "if": {"properties": {"dry_run": {"const": True}}, "required": ["dry_run"]},
+                "then": {"properties": {"keys": {"maxItems": PREVIEWED_MAX}}},
+            },
+        }
+    )
+
     keys: list[str] = Field(
         default=[],
         max_length=REPAIR_KEYS_MAX,
@@ -55,6 +68,19 @@ class RepairFields(Reasoned):
 
 class DismissalFields(ActFields):
     """What is closed unsent."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "if": {"properties": {"dry_run": {"const": True}}, "required": ["dry_run"]},
+            "then": {"properties": {"take_back": {"const": False}, "keys": {"maxItems": PREVIEWED_MAX}}},
+            "else": {
+                "properties": {"reason": {"pattern": r"\S"}},
+                "required": ["reason"],
+                "if": {"properties": {"roll_back_half": {"const": True}}, "required": ["roll_back_half"]},
+                "then": {"properties": {"take_back": {"const": False}, "keys": {"maxItems": PREVIEWED_MAX}}},
+            },
+        }
+    )
 
     keys: list[str] = Field(min_length=1, max_length=DISMISSED_MAX, description="Unique keys.")
     reason: str = Field(

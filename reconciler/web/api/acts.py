@@ -11,12 +11,13 @@ from typing import Any
 from reconciler.commands.message_body import FOUND_IN
 from reconciler.commands.repair import RepairLine
 from reconciler.contract.tables import HoldKind
+from reconciler.contract.unique_key import UNIQUE_KEY_PATTERN
 from reconciler.policy.open_halves import HalfState
 from reconciler.web.acts.act import WebAct
 from reconciler.web.acts.bodies import OPEN_BODY, SHOWN_BYTES_MAX
 from reconciler.web.acts.brakes import HOLD, LIFT
 from reconciler.web.acts.jobs import CANCEL, REBUILD
-from reconciler.web.acts.once import done_once
+from reconciler.web.acts.once import KEY_CHARACTERS_MAX, done_once
 from reconciler.web.acts.repairing import DISMISS, REPAIR
 from reconciler.web.api.description import (
     FACT,
@@ -44,10 +45,16 @@ _KEY = Parameter(
     name=KEY_HEADER,
     doc="1 to 255 visible ASCII characters, new for each request, for example a UUID. The same request again gets the "
     f"first one's answer, and `{REPLAYED_HEADER}: true`.",
-    schema={"type": "string", "minLength": 1, "maxLength": 255},
+    schema={"type": "string", "minLength": 1, "maxLength": KEY_CHARACTERS_MAX, "pattern": "^[!-~]+$"},
     where="header",
     is_required=True,
 )
+#: What stands in the places of paths.
+_PLACES: Mapping[str, Schema] = {
+    "topic": {"type": "string", "pattern": "^[%|a-zA-Z0-9_-]{1,127}$"},
+    "job_id": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
+    "unique_key": {"type": "string", "pattern": f"^{UNIQUE_KEY_PATTERN}$"},
+}
 _REFUSED = {
     400: f"{KEY_HEADER} is missing, or the body is no JSON",
     403: "the visitor may not do this",
@@ -128,7 +135,10 @@ _ANSWERS: Mapping[str, tuple[Schema, Mapping[int, str]]] = {
 
 def description_of(act: WebAct[Any], path: str) -> Description:
     """Of the route of an act."""
-    places = (Parameter(name=name, doc="Of the path.", where="path", is_required=True) for name in _PLACE.findall(path))
+    places = (
+        Parameter(name=name, doc="Of the path.", schema=_PLACES[name], where="path", is_required=True)
+        for name in _PLACE.findall(path)
+    )
     answer, statuses = _ANSWERS[act.name]
     return Description(
         summary=act.summary.rstrip("."),

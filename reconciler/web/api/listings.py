@@ -36,7 +36,7 @@ from reconciler.web.api.description import (
     since_and_before,
     values_of,
 )
-from reconciler.web.cursors import CURSOR_CHARACTERS_MAX, cursor_of, position_of
+from reconciler.web.cursors import CURSOR_CHARACTERS_MAX, CURSOR_PATTERN, cursor_of, position_of
 from reconciler.web.exchange import WebRequest, WebResponse, json_response
 from reconciler.web.problems import job_of_the_path
 from reconciler.web.services import WebServices
@@ -55,7 +55,7 @@ PAGED = (
     Parameter(
         name="cursor",
         doc="next_cursor of the page before, with the same filters. Without it the newest rows come.",
-        schema={"type": "string", "maxLength": CURSOR_CHARACTERS_MAX},
+        schema={"type": "string", "maxLength": CURSOR_CHARACTERS_MAX, "pattern": CURSOR_PATTERN},
     ),
 )
 NEXT_CURSOR: Schema = {

@@ -156,29 +156,63 @@ def test_the_longest_key_that_is_promised_is_taken(post: Post) -> None:
     assert post("holds", {"topic": "ORDERS"}, key="~" * 255).status is HTTPStatus.OK
 
 
-@pytest.mark.parametrize(
-    ("path", "document", "field"),
-    [
-        ("repairs", {"keys": [KEYS[0]], "dryrun": True}, "dryrun"),
-        ("repairs", {"keys": [KEYS[0]], "dry_run": "yes"}, "dry_run"),
-        ("repairs", {"keys": [KEYS[0]], "dry_run": 1}, "dry_run"),
-        ("repairs", {"keys": KEYS[0]}, "keys"),
-        ("repairs", {"keys": [7]}, "keys.0"),
-        ("repairs", {}, "keys"),
-        ("repairs", {"keys": [KEYS[0]], "all": True}, "keys"),
-        ("repairs", {"keys": [*KEYS[:6], "order-7"]}, "unique_keys"),
-        ("repairs", {"keys": KEYS[:6], "topic": "ODERS"}, "topic"),
-        ("repairs", {"keys": KEYS[:6], "reason": "x" * 501}, "reason"),
-        ("holds", {}, "topic"),
-        ("holds", {"topic": "ODERS"}, "topic"),
-        ("dismissals", {"keys": [], "reason": "done"}, "keys"),
-        ("dismissals", {"keys": [KEYS[0]], "reason": " "}, "reason"),
-        ("dismissals", {"keys": [KEYS[0]]}, "reason"),
-        ("dismissals", {"keys": [KEYS[0]], "reason": "no verdict has it"}, "KEYS"),
-        ("rebuilds", {"since_ms": -1}, "since_ms"),
-        ("rebuilds", {"since_ms": 1.5}, "since_ms"),
-    ],
-)
+#: What no description tells: which keys are business ids, and what the ledger has.
+UNDESCRIBED = {"unique_keys", "KEYS"}
+WRONG: list[tuple[str, dict[str, Any], str]] = [
+    ("repairs", {"keys": [KEYS[0]], "dryrun": True}, "dryrun"),
+    ("repairs", {"keys": [KEYS[0]], "dry_run": "yes"}, "dry_run"),
+    ("repairs", {"keys": [KEYS[0]], "dry_run": 1}, "dry_run"),
+    ("repairs", {"keys": KEYS[0]}, "keys"),
+    ("repairs", {"keys": [7]}, "keys.0"),
+    ("repairs", {}, "keys"),
+    ("repairs", {"keys": [KEYS[0]], "all": True}, "keys"),
+    ("repairs", {"keys": [*KEYS[:6], "order-7"]}, "unique_keys"),
+    ("repairs", {"keys": KEYS[:6], "topic": "ODERS"}, "topic"),
+    ("repairs", {"keys": KEYS[:6], "reason": "x" * 501}, "reason"),
+    ("holds", {}, "topic"),
+    ("holds", {"topic": "ODERS"}, "topic"),
+    ("dismissals", {"keys": [], "reason": "done"}, "keys"),
+    ("dismissals", {"keys": [KEYS[0]], "reason": " "}, "reason"),
+    ("dismissals", {"keys": [KEYS[0]]}, "reason"),
+    ("dismissals", {"keys": [KEYS[0]], "reason": "no verdict has it"}, "KEYS"),
+    ("dismissals", {"keys": [KEYS[0]], "reason": "x", "take_back": True, "roll_back_half": True}, "take_back"),
+    ("dismissals", {"keys": [KEYS[0]], "take_back": True, "dry_run": True}, "take_back"),
+    ("dismissals", {"keys": [KEYS[0]] * 101, "dry_run": True}, "keys"),
+    ("repairs", {"keys": [KEYS[0]] * 101, "dry_run": True}, "keys"),
+    ("rebuilds", {"since_ms": -1}, "since_ms"),
+    ("rebuilds", {"since_ms": 1.5}, "since_ms"),
+]
+RIGHT: list[tuple[str, dict[str, Any]]] = [
+    ("repairs", {"keys": [KEYS[0]]}),
+    ("repairs", {"keys": [KEYS[0]], "all": False, "dry_run": True, "topic": None}),
+    ("repairs", {"all": True, "keys": [], "group": "billing"}),
+    ("repairs", {"all": True, "dry_run": True}),
+    ("dismissals", {"keys": [KEYS[0]], "reason": "done"}),
+    ("dismissals", {"keys": [KEYS[0]], "reason": "done", "roll_back_half": True, "take_back": False}),
+    ("dismissals", {"keys": [KEYS[0]], "dry_run": True, "roll_back_half": True}),
+    ("dismissals", {"keys": [KEYS[0]], "reason": "no", "take_back": True}),
+    ("messages/{unique_key}/body", {"reason": "call 7"}),
+]
+
+
+def described(path: str) -> Draft202012Validator:
+    """The schema of the body of an act."""
+    about = next(route.about for route in ROUTES if (route.path, route.method) == (f"/api/v1/{path}", "POST"))
+    assert about is not None
+    assert about.body is not None
+    return Draft202012Validator(dict(about.body))
+
+
+def test_the_description_takes_what_is_refused_or_refuses_what_is_taken() -> None:
+    for path, document in RIGHT:
+        described(path).validate(document)
+    taken = [(path, field) for path, document, field in WRONG if described(path).is_valid(document)]
+    assert [one for one in taken if one[1] not in UNDESCRIBED] == [("repairs", "topic"), ("holds", "topic")]
+    for blank in ({}, {"reason": ""}, {"reason": "  "}):
+        assert not described("messages/{unique_key}/body").is_valid(blank)
+
+
+@pytest.mark.parametrize(("path", "document", "field"), WRONG)
 def test_a_wrong_field_is_passed_over_and_something_is_done(
     post: Post, services: WebServices, path: str, document: object, field: str
 ) -> None:

@@ -161,7 +161,7 @@ def schemas_in(node: object, *, is_schema: bool = False) -> Iterator[Mapping[str
 
 
 def test_a_reader_of_the_document_understands_every_word_of_its_schemas() -> None:
-    known = {*Draft202012Validator.VALIDATORS, "description", "title", "default", "examples"}
+    known = {*Draft202012Validator.VALIDATORS, "then", "else", "description", "title", "default", "examples"}
     found = [{*schema} for schema in schemas_in(document())]
     assert len(found) > 100
     assert set().union(*found) <= known
