@@ -17,7 +17,9 @@ def main() -> None:
             raise
         if sys.argv[1:2] in (["audit"], ["statement"]):  # with the extra `audit` alone: what the command line starts
             os.execv(sys.executable, [sys.executable, "-P", "-m", "reconciler.audit", *sys.argv[1:]])  # noqa: S606
-        remark(f"reconciler: the package {error.name} is missing: pip install 'checkback-reconciler[daemon]'")
+        remark(
+            f"reconciler: the package {error.name} is missing: install the extra daemon (docs/how-to/install.md#extras)"
+        )
         sys.exit(2)
     from reconciler.cli.streams import StandardStreams
 

@@ -17,7 +17,8 @@ def run() -> int:
         from reconciler.audit.command import main
     except ModuleNotFoundError as error:
         return _refused(
-            "configuration", f"the package {error.name} is missing: pip install 'checkback-reconciler[audit]'"
+            "configuration",
+            f"the package {error.name} is missing: install the extra audit (docs/how-to/install.md#extras)",
         )
     except Exception as error:  # noqa: BLE001 - a broken installation must not look like violations
         remark(traceback.format_exc())

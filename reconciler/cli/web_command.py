@@ -186,7 +186,8 @@ def _extra_needed() -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         raise MissingDependency(
-            f"console and API need {error.name}, which is not installed: pip install 'checkback-reconciler[web]'"
+            f"console and API need {error.name}, which is not installed: "
+            "install the extra web (docs/how-to/install.md#extras)"
         ) from error
 
 

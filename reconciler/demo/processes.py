@@ -138,7 +138,7 @@ def start_redis(children: Children) -> tuple[Child, str, bool]:
         if find_spec("fakeredis") is None:
             raise MissingDependency(
                 "redis-server is not on PATH and fakeredis is missing: install redis-server, name one with "
-                "--redis-url, or pip install 'checkback-reconciler[demo]'"
+                "--redis-url, or install the extra demo (docs/how-to/install.md#extras)"
             )
         child = children.start_module("redis", "reconciler.demo.fake_redis", str(port))
     else:

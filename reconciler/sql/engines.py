@@ -193,7 +193,7 @@ def missing_driver(url: Secret) -> str | None:
     _, package, extra = DATABASE_DRIVERS[scheme]
     if find_spec(package) is not None:
         return None
-    return f"{scheme}:// needs {package}: pip install 'checkback-reconciler[{extra}]'"
+    return f"{scheme}:// needs {package}: install the extra {extra} (docs/how-to/install.md#extras)"
 
 
 def shown(engine: sa.Engine) -> str:

@@ -202,7 +202,9 @@ def _config(tree: str) -> Config:
     try:
         from alembic.config import Config
     except ModuleNotFoundError as error:
-        raise MissingDependency("migrations need alembic: pip install 'checkback-reconciler[daemon]'") from error
+        raise MissingDependency(
+            "migrations need alembic: install the extra daemon (docs/how-to/install.md#extras)"
+        ) from error
     config = Config()
     # Alembic reads % as interpolation, and paths may hold one.
     config.set_main_option("script_location", str(_FOLDER / tree).replace("%", "%%"))

@@ -103,7 +103,7 @@ def require_pyarrow() -> None:
     except ImportError as error:
         raise MissingDependency(
             "history.path is set, and pyarrow, which writes the history, is not installed: "
-            "pip install 'checkback-reconciler[daemon]', or remove history.path"
+            "install the extra daemon (docs/how-to/install.md#extras), or remove history.path"
         ) from error
 
 

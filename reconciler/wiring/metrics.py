@@ -136,7 +136,7 @@ def require_prometheus_client() -> None:
     except ImportError as error:
         raise MissingDependency(
             "metrics.listen is set, and prometheus-client, which writes them, is not installed: "
-            "pip install 'checkback-reconciler[metrics]', or remove metrics.listen"
+            "install the extra metrics (docs/how-to/install.md#extras), or remove metrics.listen"
         ) from error
 
 

@@ -64,5 +64,5 @@ def require_opentelemetry() -> None:
     except ImportError as error:
         raise MissingDependency(
             "tracing.enabled is set, and the OpenTelemetry SDK with its OTLP exporter, which sends spans, is not "
-            "installed: pip install 'checkback-reconciler[otel]', or remove tracing.enabled"
+            "installed: install the extra otel (docs/how-to/install.md#extras), or remove tracing.enabled"
         ) from error

@@ -194,7 +194,7 @@ def test_a_command_without_its_extra_says_in_one_line_what_to_install(python: Pa
     ran = run(python.parent / "reconciler", "status")
     assert ran.returncode == 2
     assert ran.stderr.splitlines() == [
-        "reconciler: the package typer is missing: pip install 'checkback-reconciler[daemon]'"
+        "reconciler: the package typer is missing: install the extra daemon (docs/how-to/install.md#extras)"
     ]
 
 
@@ -202,7 +202,7 @@ def test_a_command_without_its_extra_says_in_one_line_what_to_install(python: Pa
 def test_an_auditor_needs_no_service_to_be_installed(python: Path, command: str) -> None:
     ran = run(python.parent / "reconciler", command, "--help")
     assert ran.returncode == 2
-    assert "pip install 'checkback-reconciler[audit]'" in ran.stderr
+    assert "install the extra audit (docs/how-to/install.md#extras)" in ran.stderr
     assert "daemon" not in ran.stderr
 
 

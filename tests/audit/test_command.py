@@ -186,7 +186,7 @@ def test_a_missing_package_names_the_extra(package: str) -> None:
     ended = run([sys.executable, "-c", code])
     assert ended.exit_code == 2, ended.stderr
     assert (ended.document["verdict"], ended.document["reason"]) == ("no answer", "configuration")
-    assert "checkback-reconciler[audit]" in ended.document["message"]
+    assert "the extra audit" in ended.document["message"]
 
 
 def test_reconciler_audit_is_the_same_command(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_name_servers_that_never_answer_cost_neither_the_send_nor_the_exit(tmp_p
 def test_the_wheel_is_told_apart_from_a_library_with_transactions(tmp_path: Path) -> None:
     (missing,) = run("no_transactions", "127.0.0.1:9876", "ORDERS", home=tmp_path).of("missing")
     assert "0.4.4 has no transactions" in missing["text"]
-    assert "checkback-reconciler[native]" in missing["text"]
+    assert "the extra native" in missing["text"]
     assert "rocketmq-client-cpp 2.x" in missing["text"]
 
 

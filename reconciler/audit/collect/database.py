@@ -105,7 +105,9 @@ def _engine(source: Source) -> sa.Engine:
             execution_options={"postgresql_readonly": True} if backend == "postgresql" else {},
         )
     except ModuleNotFoundError as error:
-        message = f"{source}: the package {package} is missing: pip install 'checkback-reconciler[{extra}]'"
+        message = (
+            f"{source}: the package {package} is missing: install the extra {extra} (docs/how-to/install.md#extras)"
+        )
         raise AuditError("configuration", message) from error
     if backend == "postgresql":
         event.listen(engine, "connect", read_text, insert=True)  # SQLAlchemy's own asks for the server's release

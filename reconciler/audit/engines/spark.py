@@ -52,7 +52,8 @@ def require_pyspark() -> None:
     if importlib.util.find_spec("pyspark") is None:
         raise AuditError(
             "configuration",
-            "the package pyspark is missing: pip install 'checkback-reconciler[audit]', or judge without Spark: "
+            "the package pyspark is missing: "
+            "install the extra audit (docs/how-to/install.md#extras), or judge without Spark: "
             "--engine here",
         )
 

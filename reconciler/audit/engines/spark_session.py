@@ -40,7 +40,9 @@ def open_session(master: str | None, settings: Mapping[str, str] | None = None) 
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
     except ImportError as error:
-        raise AuditError("configuration", "PySpark is missing: pip install 'checkback-reconciler[audit]'") from error
+        raise AuditError(
+            "configuration", "PySpark is missing: install the extra audit (docs/how-to/install.md#extras)"
+        ) from error
     builder = SparkSession.builder.appName("reconciler audit")
     if master is not None:
         builder = builder.master(master)

@@ -45,7 +45,7 @@ SHUTDOWN_TIMEOUT_SECONDS = 30.0
 EXIT_SECONDS = 5
 
 _INSTALL = (
-    "install the extra native (pip install 'checkback-reconciler[native]') and librocketmq 2.x, the package of Apache "
+    "install the extra native (docs/how-to/install.md#extras) and librocketmq 2.x, the package of Apache "
     "RocketMQ's C++ client (rocketmq-client-cpp 2.x), which no Python registry carries"
 )
 _numbers = itertools.count(1)

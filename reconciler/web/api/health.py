@@ -38,7 +38,8 @@ def _metrics(services: WebServices, request: WebRequest) -> WebResponse:
     if services.metrics is None:
         raise WebRefusal(
             HTTPStatus.NOT_FOUND,
-            "prometheus-client, which writes metrics, is not installed: pip install 'checkback-reconciler[metrics]'",
+            "prometheus-client, which writes metrics, is not installed: "
+            "install the extra metrics (docs/how-to/install.md#extras)",
         )
     body, content_type = services.metrics(request.headers.get("accept", ""))
     return WebResponse(content_type=content_type, body=body)

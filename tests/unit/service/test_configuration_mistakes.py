@@ -203,5 +203,6 @@ def test_a_driver_that_is_not_installed_is_named_with_the_extra_that_brings_it(
     monkeypatch.setattr(engines, "find_spec", find_spec)
     monkeypatch.setenv("RECONCILER_SUBSCRIPTIONS__0__INBOX_URL", "mysql://h/billing")
     told = check(EXAMPLE, capfd)
-    assert "producers[0].outbox_url: postgresql:// needs psycopg: pip install 'checkback-reconciler[postgres]'" in told
-    assert "subscriptions[0].inbox_url: mysql:// needs pymysql: pip install 'checkback-reconciler[mysql]'" in told
+    page = "(docs/how-to/install.md#extras)"
+    assert f"producers[0].outbox_url: postgresql:// needs psycopg: install the extra postgres {page}" in told
+    assert f"subscriptions[0].inbox_url: mysql:// needs pymysql: install the extra mysql {page}" in told

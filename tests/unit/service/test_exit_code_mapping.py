@@ -158,7 +158,7 @@ def test_missing_extra_is_2_and_named() -> None:
         check=False,
     )
     assert ended.returncode == 2
-    assert "is missing: pip install 'checkback-reconciler[daemon]'" in ended.stderr
+    assert "is missing: install the extra daemon (docs/how-to/install.md#extras)" in ended.stderr
     assert "Traceback" not in ended.stderr
 
 

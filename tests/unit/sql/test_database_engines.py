@@ -365,7 +365,7 @@ def test_a_driver_that_is_missing_is_named_with_the_extra_that_brings_it(
     monkeypatch.setattr("reconciler.sql.engines.find_spec", lambda _package: None)
     told = missing_driver(f"{scheme}://u:p@h/db")
     assert told is not None
-    assert told.endswith(f"pip install 'checkback-reconciler[{extra}]'")
+    assert told.endswith(f"install the extra {extra} (docs/how-to/install.md#extras)")
     offered = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert extra in offered
 
