@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from types import ModuleType
 from typing import Any, TypeGuard
 from zlib import crc32
@@ -45,11 +46,17 @@ def with_texts(
     facts: dict[str, object] = {}
     for name, value in values.items():
         if isinstance(value, Fact):
-            found[name] = text = english(value)[:characters_max]
-            facts[name] = _stored_with(text, value)
+            found[name], facts[name] = _told(value, english, characters_max)
         else:
             found[name] = with_texts(value, english) if isinstance(value, Mapping) else value
     return found | ({FACTS: facts} if facts else {})
+
+
+@lru_cache(maxsize=1_000)
+def _told(fact: Fact, english: Callable[[Fact], str], characters_max: int) -> tuple[str, Mapping[str, object]]:
+    """Text and what lies beside it. Most keys of a page have the same answers."""
+    text = english(fact)[:characters_max]
+    return text, _stored_with(text, fact)
 
 
 def column_of(fact: Fact, text: str) -> str:
