@@ -75,6 +75,18 @@ def test_a_waiting_pull_times_out_with_not_found(client: RawClient) -> None:
     assert (answer.code, answer.fields["nextBeginOffset"]) == (19, "1")
 
 
+def test_a_waiting_pull_is_told_and_goes_with_its_connection(broker: EmbeddedBroker, client: RawClient) -> None:
+    def held() -> object:
+        return body_of(client.call(28))["table"]["heldPulls"]
+
+    assert held() == "0"
+    with RawClient(broker.address) as consumer:
+        consumer.send_message()
+        start_pull(consumer, 1, **WAITING)
+        eventually(lambda: held() == "1", within_seconds=30)
+    eventually(lambda: held() == "0", within_seconds=15)  # the pull itself waits for 20 s
+
+
 def test_a_waiting_pull_ignores_other_tags_until_the_scan(client: RawClient) -> None:
     client.send_message(TAGS="A")
     opaque = start_pull(client, 1, **WAITING | {"subscription": "A || B"})

@@ -224,9 +224,9 @@ def test_a_service_that_was_idle_for_two_months_deletes_what_another_writer_is_a
     assert retention.clean(now_ms=idle_from_ms) == DeletedFiles(removed=0, orphans=1)
 
 
-@pytest.mark.parametrize("is_ours", [True, False])
+@pytest.mark.parametrize("whose", ["ours", "another writer's", "nobody's"])
 def test_an_entry_whose_link_was_answered_twice_is_ours_and_its_files_stay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_ours: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whose: str
 ) -> None:
     """link(2), BUGS: over NFS the request is sent again, and the second answer is EEXIST."""
     house = filled(tmp_path)
@@ -236,9 +236,9 @@ def test_an_entry_whose_link_was_answered_twice_is_ours_and_its_files_stay(
     def link(source: Path, target: Path) -> None:
         if left.pop():
             left.append(False)
-            if is_ours:
+            if whose == "ours":
                 real(source, target)
-            else:
+            elif whose == "another writer's":
                 other = ManifestChain(house.root, ENVIRONMENT, writer="other", clock=house.clock)
                 monkeypatch.undo()
                 other.append("seal")

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from reconciler.cli.app import run
+from reconciler.cli.output import print_json
 from reconciler.cli.report_commands import Listing
 from reconciler.commands.diagnosis import Diagnosis, as_told
 from reconciler.commands.dismiss import DismissalLine, DismissalReport
@@ -283,6 +284,19 @@ def test_a_letter_that_one_cannot_see_is_a_number_and_the_same_value_in_json(let
     assert document.isprintable()
     assert json.loads(document) == [f"a{letter}b", "支付"]
     assert "支付" in document
+
+
+@pytest.mark.parametrize(
+    ("encoding", "shown"),
+    [("utf-8", "支付"), ("UTF-16", "支付"), ("ascii", r"\u652f\u4ed8"), ("latin-1", r"\u652f\u4ed8")],
+)
+def test_json_has_an_escape_for_what_its_stream_cannot_show_and_for_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, encoding: str, shown: str
+) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding=encoding, write_through=True))
+    print_json({"topic": "支付"})
+    assert f'"topic": "{shown}"' in written.getvalue().decode(encoding)
 
 
 def test_letters_of_the_world_stay_and_a_line_stays_one() -> None:

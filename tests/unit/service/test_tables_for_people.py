@@ -16,6 +16,7 @@ from reconciler.cli.report_commands import Listing
 from reconciler.clock import ManualClock
 from reconciler.commands.diagnosis import Diagnosis, as_told
 from reconciler.commands.explain import Explanation
+from reconciler.commands.group_rename import RenamedInbox, RenameReport
 from reconciler.commands.list import LISTINGS, OTHER_TOPIC, LedgerListing, list_rows
 from reconciler.commands.status.report import StatusReport, SubscriptionStatus
 from reconciler.contract.subscription import Subscription
@@ -25,6 +26,7 @@ from reconciler.policy.life_events import HALF_STORED, LifeEvent
 from reconciler.policy.life_story import LifeStory
 from reconciler.policy.ports import LedgerFilter, RepairChange
 from reconciler.testing.memory import MemoryLedger
+from reconciler.wiring.group_rename import GroupQueue
 from tests.unit.web.reports import facts_of
 
 KEYS = ["C00002023B4E6944B7BD75A9469BC272", "C00002023B4E6944B7BD75A9469BC273"]
@@ -92,6 +94,21 @@ def test_wide_letters_do_not_run_over_the_edge(capsys: Captured, monkeypatch: py
 def test_a_listing_without_rows_says_so(capsys: Captured) -> None:
     print_table("Repairs", COLUMNS, [])
     assert printed(capsys) == ["Repairs: none"]
+
+
+def test_a_rename_tells_of_each_database_and_queue_what_is_there_and_what_becomes_of_it() -> None:
+    queue = GroupQueue(topic="ORDERS", broker="a", queue_id=1, offset=7, offset_before=3, waiting=2)
+    inboxes = (
+        RenamedInbox(database="a.db", rows=5, missing=4),
+        RenamedInbox(database="b.db", rows=9, missing=9, copied=9),
+    )
+    report = RenameReport(old="billing", new="invoices", topics=("ORDERS",), inboxes=inboxes, queues=(queue,))
+    assert report.rows() == [
+        ("inbox rows", "a.db", "5 of billing, 4 missing", "4 to be copied"),
+        ("inbox rows", "b.db", "9 of billing, 9 missing", "9 copied"),
+        ("offset", "ORDERS queue 1 on a", 3, 7),
+    ]
+    assert {len(row) for row in report.rows()} == {len(report.columns)}
 
 
 def value(name: str) -> object:
