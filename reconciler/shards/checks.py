@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 
 import redis
 from redis.cluster import RedisCluster
-from redis.exceptions import AskError, RedisError, ResponseError
+from redis.exceptions import AskError, ResponseError
 from redis.sentinel import SentinelConnectionPool
 
 from reconciler.contract.facts import Code, Fact, Field
@@ -323,12 +323,9 @@ def _refused(client: redis.Redis, keys: ShardKeys, commands: Sequence[tuple[Any,
                 refused.append(f"{command[0]} ({error})")
                 if command[0] == "MULTI":
                     break  # what follows would not be queued but run
-    except RedisError:
-        connection.disconnect()
-        raise
-    finally:
+    finally:  # any other error has closed the connection
         if refused:
-            connection.disconnect()  # what the connection still watches or queues goes with it
+            connection.disconnect()  # what it still watches or queues goes with it
         client.connection_pool.release(connection)
     return refused
 
