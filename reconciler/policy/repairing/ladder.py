@@ -442,7 +442,11 @@ def _by_group_positions(case: RepairCase, positions: Mapping[str, Verdict]) -> R
 
 
 def _dead_lettered(case: RepairCase, positions: Mapping[str, Verdict]) -> RepairStep | None:
-    """Another copy would be refused, too; one that a person sends again brings its effect, which ends the repair."""
-    if not all(verdict is Verdict.DEAD_LETTERED for verdict in positions.values()):
+    """Another copy would be refused, too; one that a person sends again brings its effect, which ends the repair.
+
+    A group without an inbox that is past the copy tells nothing more, however long it is waited for.
+    """
+    told = {g: v for g, v in positions.items() if v is not Verdict.UNKNOWN or case.of_group[g].has_inbox}
+    if not told or any(verdict is not Verdict.DEAD_LETTERED for verdict in told.values()):
         return None
-    return _failed(case, f"dead-lettered by {', '.join(sorted(positions))}")
+    return _failed(case, f"dead-lettered by {', '.join(sorted(told))}")

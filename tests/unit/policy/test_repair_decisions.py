@@ -271,6 +271,17 @@ def test_a_dead_letter_of_one_group_ends_no_repair_that_another_group_waits_for(
 
 
 @pytest.mark.parametrize(
+    ("shipping", "state"), [(Verdict.UNKNOWN, RepairState.FAILED), (Verdict.LAGGING, RepairState.SENT)]
+)
+def test_a_dead_letter_ends_a_repair_of_which_a_group_without_an_inbox_tells_nothing(
+    shipping: Verdict, state: RepairState
+) -> None:
+    late = {"attempts": 1, "sent_at_ms": NOW - 50_000, "copies": found(COPY), "inboxes": {"billing": ABSENT}}
+    verdicts = {"billing": Verdict.DEAD_LETTERED, "shipping": shipping}
+    assert decided(case(state=RepairState.SENT, group_positions=verdicts, **late)).state is state
+
+
+@pytest.mark.parametrize(
     ("waited_seconds", "wait_seconds"), [(8, 5.0), (40, 10.0), (239, 59.75), (240, 60.0), (36_000, 60.0)]
 )
 def test_repair_of_a_group_that_stands_still_is_looked_at_less_and_less_often(
