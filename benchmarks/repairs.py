@@ -121,7 +121,7 @@ def make_bench(instance: ClientInstance, folder: Path, concurrency: int) -> Benc
     )
     engine = open_engine(f"sqlite:///{folder}/ledger-{concurrency}.db")
     ledger_metadata.create_all(engine)
-    ledger = SqlLedger(engine)
+    ledger = SqlLedger(engine, english=said)
     subscription = World().subscriptions[0]
     outbox = CommitSource(producer_group=PRODUCERS, topics=frozenset({TOPIC}), url="sqlite://")
     plan = TopicPlan(

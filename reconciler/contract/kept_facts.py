@@ -11,6 +11,12 @@ from reconciler.contract.facts import Code, Field
 #: A person closed the repair: it is done by hand, or not at all. `by` has the prefix of its kind of name (tables.py).
 REPAIR_DISMISSED = Code("repair.dismissed", by=Field.NAME, reason=Field.TEXT)
 DISMISSAL_TAKEN_BACK = Code("repair.dismissal-taken-back", by=Field.NAME, reason=Field.TEXT)
+#: The ends of repairs, and of hand-overs that were taken from their workers.
+EFFECT_SEEN = Code("repair.effect-seen")
+HALVES_CLOSED = Code("repair.halves-closed")
+HEALED = Code("repair.healed")
+CAME_LATER = Code("repair.came-later")
+HAND_OVER_WITHDRAWN = Code("repair.withdrawn")
 
 RENAME = Code("act.group-rename", old=Field.NAME, new=Field.NAME)
 #: An error has ended it, and what it had changed was given back.

@@ -59,6 +59,11 @@ def _told(fact: Fact, english: Callable[[Fact], str], characters_max: int) -> tu
     return text, _stored_with(text, fact)
 
 
+def beside(name: str, text: str, fact: Fact) -> dict[str, object]:
+    """What lies beside the text of that name."""
+    return {FACTS: {name: _stored_with(text, fact)}}
+
+
 def column_of(fact: Fact, text: str) -> str:
     """The value of a column beside that of the text."""
     return json.dumps(_stored_with(text, fact), separators=(",", ":"))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from reconciler.contract.facts import Code, Fact, Field
+from reconciler.contract.stored_facts import beside
 from reconciler.contract.tables import EVERY_GROUP
 from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, Recorded, StoredMessage
 from reconciler.policy.inquiry.delivery import difference, other_content
@@ -164,6 +165,8 @@ def _repair_events(repair: Repair) -> Iterator[LifeEvent]:
     """The outcome, or the present state, is shown with the last event of the repair."""
     reach = _reach(repair.scope)
     present: dict[str, object] = {"state": repair.state.value, "attempts": repair.attempts, "answer": repair.answer}
+    if repair.answer_fact is not None:
+        present |= beside("answer", repair.answer or "", repair.answer_fact)
     sent = {"rung": repair.rung.value, "target": repair.target}
     is_sent, is_done = repair.sent_at_ms is not None, repair.done_at_ms is not None
     if not repair.is_made_by_dismissal:

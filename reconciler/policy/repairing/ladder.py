@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from reconciler.contract.facts import Fact
+from reconciler.contract.kept_facts import EFFECT_SEEN, HALVES_CLOSED, HEALED
 from reconciler.contract.reasons import EFFECT_UNKNOWN, HALVES_UNKNOWN, MEND, NO_READABLE_COPY
 from reconciler.contract.row_rules import is_repair_due
 from reconciler.contract.tables import RepairState, Rung
@@ -32,6 +33,7 @@ from reconciler.policy.repairing.case import (
 )
 from reconciler.policy.repairing.rungs import Act, next_rung
 
+_EFFECT_SEEN = EFFECT_SEEN()
 _SENDS = frozenset({Act.END, Act.REPUBLISH, Act.HAND_OVER})
 
 
@@ -86,9 +88,9 @@ def _failed(case: RepairCase, reason: Fact | str) -> RepairStep:
 
 def _every_effect_seen(case: RepairCase) -> Question | RepairStep:
     if case.repair.state is not RepairState.SENT:
-        return _write(case, RepairState.SENT, "the effect is there", goes_on=True)
+        return _write(case, RepairState.SENT, _EFFECT_SEEN, goes_on=True)
     if case.repair.attempts == 0:
-        return _done(case, "healed without a repair")
+        return _done(case, HEALED())
     if case.rung.proof is Question.HAND_OVERS:
         # The effect is committed before its row: a worker may still hold it, and a failed one is for a person. A row
         # that was not run is withdrawn: its worker may run it when the effect's inbox row has been deleted.
@@ -113,12 +115,12 @@ def _finish(case: RepairCase) -> Question | RepairStep:
         return _wait(case, HALVES_UNKNOWN(why=unknown[0]))
     still_open = open_halves(case)
     if still_open:
-        done = _done(case, "the effect is there; newer half copies are closed")
+        done = _done(case, HALVES_CLOSED())
         return replace(done, act=Act.CLOSE, halves=still_open)
-    return _done(case, "the effect is there")
+    return _done(case, _EFFECT_SEEN)
 
 
-def _done(case: RepairCase, reason: str) -> RepairStep:
+def _done(case: RepairCase, reason: Fact) -> RepairStep:
     """Nothing is left to be sent, but the effect of another message is not this one's."""
     other = case.other_content
     return _write(case, RepairState.DONE, reason) if other is None else _failed(case, other)

@@ -17,6 +17,7 @@ from reconciler.contract.defaults import (
     SKEW_MARGIN_SECONDS,
 )
 from reconciler.contract.facts import Fact
+from reconciler.contract.kept_facts import CAME_LATER, HAND_OVER_WITHDRAWN
 from reconciler.contract.tables import EVERY_GROUP, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.brakes import REPAIRS_AT_ONCE, RateLimit
@@ -63,10 +64,8 @@ TURNS = 4
 _UNDECIDED = RepairStep(act=Act.WRITE, state=RepairState.OPEN, rung=Rung.END, reason="not decided")
 #: Decisions on one row in one pass; the longest way is SENT, climb, ask, send, written.
 STEPS_MAX = 24
-#: Answer of a FAILED repair whose effects came by another way.
-CAME_LATER = "the effect came later"
 #: Answer of a hand-over row that was withdrawn from its worker.
-WITHDRAWN = "withdrawn: the effect is there"
+WITHDRAWN = HAND_OVER_WITHDRAWN()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,7 +239,7 @@ class Repairer:
         for case in self._cases(topic, failed):
             of_key = [row for row in rows.get(case.repair.unique_key, ()) if row.state is RepairState.FAILED]
             if not case.missing and of_key == [case.repair]:
-                self._repairs.dismiss(case.repair, answer=CAME_LATER)
+                self._repairs.dismiss(case.repair, answer=CAME_LATER())
 
     def _pass(self, topic: TopicPlan) -> RepairPass:
         snapshot = BrokerSnapshot(self._brokers, topic.topic, topic.subscriptions)
@@ -421,7 +420,7 @@ class Repairer:
                 rung=decision.rung,
                 counts_as_attempt=counts,
                 target=target_of(decision) if counts else None,
-                answer=self._text(decision),
+                answer=decision.reason,
                 wait_seconds=decision.wait_seconds,
                 releases=not counts and not decision.goes_on,
             )

@@ -21,6 +21,7 @@ from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine
 from reconciler.sql.silence import silence_of
+from reconciler.words import said
 from tests.integration.policy.conftest import Server
 from tests.polling import PATIENCE, eventually
 from tests.unit.policy.world import World
@@ -60,7 +61,7 @@ def test_nothing_is_sent_whose_attempt_is_in_doubt_and_it_is_sent_once_when_the_
     schema.upgrade(url, "ledger")
     engine = open_engine(url, statement_seconds=STATEMENT_SECONDS)
     world = World()
-    ledger: Any = SqlLedger(engine, now=lambda _: sa.literal(world.clock.now_ms(), sa.BigInteger()))
+    ledger: Any = SqlLedger(engine, now=lambda _: sa.literal(world.clock.now_ms(), sa.BigInteger()), english=said)
     world.ledger = ledger
     lost = world.lose(1)
     world.clock.advance(60)

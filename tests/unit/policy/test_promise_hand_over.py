@@ -70,7 +70,7 @@ def test_the_row_of_a_worker_that_died_after_its_effect_is_ended_by_the_repair()
     assert row(world, lost).state is RepairState.SENT
     world.rounds(world.process(), 12)
     assert row(world, lost).state is RepairState.DONE
-    assert {row(world, lost, group).answer for group in ("billing", "shipping")} == {WITHDRAWN}
+    assert {row(world, lost, group).answer_fact for group in ("billing", "shipping")} == {WITHDRAWN}
 
 
 def test_what_no_worker_has_run_is_not_run_after_the_effect_came_another_way_and_its_inbox_row_was_deleted() -> None:
@@ -92,7 +92,7 @@ def test_the_row_of_a_group_that_has_its_effect_is_withdrawn_while_another_group
     world, lost = handed_over()
     apply(world, lost, "billing")
     world.rounds(world.process(), 12)
-    assert (row(world, lost, "billing").state, row(world, lost, "billing").answer) == (RepairState.DONE, WITHDRAWN)
+    assert (row(world, lost, "billing").state, row(world, lost, "billing").answer_fact) == (RepairState.DONE, WITHDRAWN)
     assert (row(world, lost).state, row(world, lost, "shipping").state) == (RepairState.SENT, RepairState.OPEN)
     world.run_replay_workers()
     world.rounds(world.process(), 12)
@@ -107,7 +107,7 @@ def test_a_row_is_withdrawn_before_the_failure_of_another_ends_the_repair() -> N
     world.ledger.rows.repairs[ENVIRONMENT, TOPIC, "shipping", lost] = failed
     apply(world, lost, "billing")
     world.rounds(world.process(), 12)
-    assert (row(world, lost).state, row(world, lost, "billing").answer) == (RepairState.FAILED, WITHDRAWN)
+    assert (row(world, lost).state, row(world, lost, "billing").answer_fact) == (RepairState.FAILED, WITHDRAWN)
 
 
 def test_the_row_of_a_group_that_is_not_configured_any_more_is_left_to_its_worker() -> None:
@@ -117,7 +117,7 @@ def test_the_row_of_a_group_that_is_not_configured_any_more_is_left_to_its_worke
     world.topic, world.subscriptions = one_group, world.subscriptions[:1]
     apply(world, lost, "billing")
     world.rounds(world.process(), 12)
-    assert row(world, lost, "billing").answer == WITHDRAWN
+    assert row(world, lost, "billing").answer_fact == WITHDRAWN
     assert (row(world, lost).state, row(world, lost, "shipping").state) == (RepairState.SENT, RepairState.OPEN)
 
 
@@ -135,7 +135,7 @@ def test_a_worker_that_takes_its_row_while_the_repair_withdraws_it_keeps_it() ->
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(world.ledger.repairs, "claim_all", slower)
         world.rounds(world.process(), 8)
-    assert (row(world, lost).state, row(world, lost, "shipping").answer) == (RepairState.SENT, WITHDRAWN)
+    assert (row(world, lost).state, row(world, lost, "shipping").answer_fact) == (RepairState.SENT, WITHDRAWN)
     assert row(world, lost, "billing").token == "worker"
     assert world.ledger.hand_overs.finish(taken[0], token="worker", answer="applied") is not None
     world.rounds(world.process(), 12)
@@ -148,7 +148,7 @@ def test_a_hold_does_not_keep_a_row_alive_whose_effect_is_there() -> None:
         apply(world, lost, group)
     world.ledger.holds.place(ENVIRONMENT, TOPIC, HoldKind.HOLD, by="anna", reason="a release")
     world.rounds(world.process(), 12)
-    assert {row(world, lost, group).answer for group in ("billing", "shipping")} == {WITHDRAWN}
+    assert {row(world, lost, group).answer_fact for group in ("billing", "shipping")} == {WITHDRAWN}
 
 
 def test_a_group_whose_hand_over_failed_is_shown_although_the_effect_came_another_way() -> None:

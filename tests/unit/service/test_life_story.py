@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reconciler.contract.facts import Code, Fact
-from reconciler.contract.kept_facts import REPAIR_DISMISSED
+from reconciler.contract.kept_facts import EFFECT_SEEN, REPAIR_DISMISSED
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, HoldKind, OutboxState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
@@ -38,6 +38,7 @@ from reconciler.policy.ports import (
 )
 from reconciler.wiring.availability import AWAY as IS_AWAY
 from reconciler.words import said
+from reconciler.words import told as in_language
 from tests.simulation.outbox_table import TableRow
 
 Row = tuple[str, dict[str, Any]]
@@ -505,3 +506,12 @@ def test_a_redis_that_does_not_answer_is_named_once_and_the_story_is_not_called_
     )
     assert [said(line) for line in story.silent] == ["redis: UNKNOWN (no answer)"]
     assert not story.is_at_rest
+
+
+def test_the_answer_of_a_repair_is_shown_as_a_fact_and_another_ones_words_as_they_are() -> None:
+    verified = replace(REPAIR, answer="the effect is there", answer_fact=EFFECT_SEEN())
+    for repair, chinese in ((verified, "已生效"), (replace(REPAIR, answer="applied"), "applied")):
+        told = story(inboxes={BILLING: ABSENT}, ledger=LedgerLife(candidates=(), repairs=(repair,), rounds=()))
+        (answer,) = [event.evidence for event in told.events if "answer" in event.evidence]
+        assert answer["answer"] == repair.answer, "as 0.2.0 shows it"
+        assert in_language(answer, "zh")["answer"] == chinese
