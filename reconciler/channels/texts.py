@@ -19,7 +19,7 @@ from reconciler.contract.tables import NoticeKind
 from reconciler.contract.visible_text import visible
 from reconciler.policy.notices import COUNTED_TROUBLES_MAX, STANDING_TROUBLES_MAX
 from reconciler.policy.ports import Notice
-from reconciler.words import sentences
+from reconciler.words import said, sentences
 
 #: RocketMQ's own bounds, TopicValidator and Validators; nothing longer is a name.
 TOPIC_CHARACTERS_MAX = 127
@@ -117,10 +117,11 @@ class NoticeTexts:
             yield self._fact(until, self._moment(notice.until_ms))
         if notice.kind is NoticeKind.OUTAGE and notice.count > 1:
             yield self._fact("notice.label.outages", self._count(notice))
+        detail = notice.detail if notice.cause is None else said(notice.cause, self._language)
         for label, value, longest in (
             ("notice.label.topic", notice.topic or "", TOPIC_CHARACTERS_MAX),
             ("notice.label.group", notice.group or "", GROUP_CHARACTERS_MAX),
-            (f"notice.detail.{notice.kind}", notice.detail, DETAIL_CHARACTERS_MAX),
+            (f"notice.detail.{notice.kind}", detail, DETAIL_CHARACTERS_MAX),
         ):
             if shown := self._shown(value, longest):
                 yield self._fact(label, shown)

@@ -109,6 +109,7 @@ def late_accounts(report: StatusReport, *, now_ms: int) -> Sequence[StandingTrou
             since_ms=now_ms if one.accounted.until_ms is None else one.accounted.until_ms,
             until_ms=one.accounted.until_ms,
             detail=said(one.accounted.late[0]),
+            cause=one.accounted.late[0],
         )
         for one in report.subscriptions
         if one.accounted is not None and one.accounted.late

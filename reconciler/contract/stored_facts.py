@@ -26,16 +26,19 @@ TEXT_CHARACTERS_MAX = 400
 _OF_TEXT = "crc32"
 
 
+def codes_of(*modules: ModuleType) -> Mapping[str, Code]:
+    """Name -> code, of those that these files declare."""
+    return {code.name: code for module in modules for code in _codes(module)}
+
+
 def _codes(module: ModuleType) -> Iterator[Code]:
     for value in vars(module).values():
         several = value.values() if isinstance(value, Mapping) else (value,)
         yield from (one for one in several if isinstance(one, Code))
 
 
-#: Name -> code, of those that are stored.
-CODES: Mapping[str, Code] = {
-    code.name: code for room in (answers, kept_facts, outcomes, reasons) for code in _codes(room)
-}
+#: Name -> code, of those that the ledger keeps with verdicts, repairs and acts.
+CODES = codes_of(answers, kept_facts, outcomes, reasons)
 
 
 def with_texts(
@@ -83,10 +86,10 @@ def begins_column(code: Code) -> str:
     return json.dumps({"code": code.name}, separators=(",", ":")).removesuffix("}") + ","
 
 
-def fact_in(values: Mapping[str, object], name: str) -> Fact | None:
+def fact_in(values: Mapping[str, object], name: str, codes: Mapping[str, Code] = CODES) -> Fact | None:
     """The fact beside a text; None: there is none, or this release does not know it."""
     stored = _stored(values, name)
-    return None if stored is None else fact_of(stored)
+    return None if stored is None else fact_of(stored, codes)
 
 
 def reason_in(evidence: Mapping[str, object]) -> Fact:
@@ -103,26 +106,26 @@ def is_double_effect(evidence: Mapping[str, object]) -> bool:
     return stored.get("code") == DOUBLE_EFFECT.name
 
 
-def fact_of(plain: object) -> Fact | None:
+def fact_of(plain: object, codes: Mapping[str, Code] = CODES) -> Fact | None:
     """The fact of Fact.as_dict(); None: its code is not known here, or has other fields."""
     match plain:
-        case {"code": str(name), "fields": Mapping() as fields} if name in CODES:
-            code = CODES[name]
+        case {"code": str(name), "fields": Mapping() as fields} if name in codes:
+            code = codes[name]
         case _:
             return None
     try:
-        return code(**{str(name): _value(code.fields.get(name), value) for name, value in fields.items()})
+        return code(**{str(name): _value(code.fields.get(name), value, codes) for name, value in fields.items()})
     except (TypeError, RecursionError):
         return None
 
 
-def _value(kind: Field | None, plain: Any) -> Any:
+def _value(kind: Field | None, plain: Any, codes: Mapping[str, Code]) -> Any:
     """Looked at by the code that it belongs to."""
     if kind is Field.FACT:
-        return fact_of(plain)
+        return fact_of(plain, codes)
     if not isinstance(plain, list):
         return plain
-    return tuple(fact_of(one) for one in plain) if kind is Field.FACTS else tuple(plain)
+    return tuple(fact_of(one, codes) for one in plain) if kind is Field.FACTS else tuple(plain)
 
 
 def _stored(values: Mapping[str, object], name: str) -> Mapping[str, object] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -17,6 +17,7 @@ import sqlalchemy as sa
 
 from reconciler.contract.row_rules import bounded_text, wait_ms
 from reconciler.contract.row_values import RowReader
+from reconciler.contract.stored_facts import codes_of, fact_in, with_texts
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import (
     EVERY_GROUP,
@@ -27,6 +28,7 @@ from reconciler.contract.tables import (
     RepairState,
 )
 from reconciler.ledger.database import LedgerDatabase
+from reconciler.policy import account
 from reconciler.policy.notices import (
     COUNTED_TROUBLES_MAX,
     LATE_COMMIT_MS,
@@ -373,11 +375,10 @@ def _values(conversation: Conversation) -> dict[str, Any]:
     waiting = conversation.waiting
     document = None
     if waiting is not None:
-        about = asdict(waiting.notice)
-        of_row = ("environment", "kind", "topic", "group", "is_test")
-        members = {name: value for name, value in about.items() if name not in of_row}
-        members["detail"] = bounded_text(waiting.notice.detail)
-        members |= {name: getattr(waiting, name) for name in _MARKS}
+        told = waiting.notice
+        detail = bounded_text(told.detail)
+        members = {name: getattr(told, name) for name in _MEMBERS} | {name: getattr(waiting, name) for name in _MARKS}
+        members |= with_texts({"detail": told.cause or detail}, lambda _: detail, characters_max=len(detail))
         document = json.dumps(members, separators=(",", ":"))
     return {
         "is_open": int(conversation.is_open),
@@ -424,6 +425,8 @@ _MEMBERS: dict[str, tuple[type, ...]] = {
     "detail": (str,),
     "written_at_ms": (int,),
 }
+#: What a detail can be, besides text of others.
+_CAUSES = codes_of(account)
 _MARKS: dict[str, tuple[type, ...]] = {
     "mark_ms": (int,),
     "mark_count": (int,),
@@ -436,6 +439,7 @@ def _waiting_of(document: Mapping[str, Any], about: Mapping[str, Any]) -> Waitin
     with suppress(KeyError):
         given = {name: document[name] for name in (*_MEMBERS, *_MARKS)}
         if all(type(given[name]) in kinds for name, kinds in (_MEMBERS | _MARKS).items()):
-            told = Notice(**about, **{name: given[name] for name in _MEMBERS})
+            cause = fact_in(document, "detail", _CAUSES)
+            told = Notice(**about, **{name: given[name] for name in _MEMBERS}, cause=cause)
             return WaitingNotice(notice=told, **{name: given[name] for name in _MARKS})
     return None

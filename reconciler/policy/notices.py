@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
+from reconciler.contract.facts import Fact
 from reconciler.contract.tables import NoticeKind
 from reconciler.policy.ports import Conversation, Notice, PastTroubles, Place, StandingTrouble, WaitingNotice
 
@@ -66,6 +67,7 @@ class _Seen:
     #: What counts as told once this was told.
     mark_ms: int
     mark_count: int
+    cause: Fact | None = None
 
 
 def new_conversation(environment: str, notifier: str, place: Place, *, born_ms: int) -> Conversation:
@@ -130,6 +132,7 @@ def after_standing(
             since_ms=trouble.since_ms,
             until_ms=trouble.until_ms,
             detail=trouble.detail,
+            cause=trouble.cause,
             mark_ms=trouble.newest_ms,
             mark_count=trouble.count,
         )
@@ -235,6 +238,7 @@ def _refreshed(
             since_ms=min(old.since_ms, seen.since_ms),
             count=max(seen.count, old.count),
             detail=seen.detail or old.detail,
+            cause=seen.cause or old.cause,
         )
     elif not seen.is_open:
         return None
@@ -274,6 +278,7 @@ def _waiting(
         since_ms=since_ms,
         until_ms=seen.until_ms,
         detail=seen.detail,
+        cause=seen.cause,
         written_at_ms=now_ms,
     )
     return WaitingNotice(

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from reconciler.contract.facts import Fact
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import NoticeKind
 
@@ -40,6 +41,8 @@ class Notice:
     detail: str
     #: When it was decided to tell it.
     written_at_ms: int
+    #: `detail` as a fact, for receivers in another language. None: it is no sentence of this product.
+    cause: Fact | None = None
     #: True: sent by a person who wants to see whether the channel works; nothing has happened.
     is_test: bool = False
 
@@ -135,6 +138,8 @@ class StandingTrouble:
     #: Of ACCOUNTED_UNTIL_STALE: the accounted-until time.
     until_ms: int | None = None
     detail: str = ""
+    #: As in Notice.
+    cause: Fact | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

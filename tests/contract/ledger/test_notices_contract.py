@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from dataclasses import replace
 
@@ -13,8 +14,16 @@ from reconciler.contract.verdicts import Verdict
 from reconciler.ledger import notices as ledger_notices
 from reconciler.ledger.candidates import SqlCandidates
 from reconciler.ledger.database import LedgerDatabase
-from reconciler.policy.notices import LATE_COMMIT_MS, LEASE_SECONDS_MAX, Pace, after_past, new_conversation
-from reconciler.policy.ports import Conversation, PastTroubles, Place, RepairChange, Verification
+from reconciler.policy.account import LAST_ROUND, MORE_SHARDS
+from reconciler.policy.notices import (
+    LATE_COMMIT_MS,
+    LEASE_SECONDS_MAX,
+    Pace,
+    after_past,
+    after_standing,
+    new_conversation,
+)
+from reconciler.policy.ports import Conversation, PastTroubles, Place, RepairChange, StandingTrouble, Verification
 from reconciler.sql.tables import candidate
 from reconciler.sql.tables import notice as notice_table
 from tests.contract.ledger.conftest import DatabaseWorld
@@ -104,6 +113,34 @@ def test_a_writer_that_commits_after_a_later_one_is_counted_at_the_next_look(dat
         thread.join()
         sa.event.remove(engine, "commit", hold_back)
     assert past(world, before.recent_ms).count - before.recent_count == 1
+
+
+def test_a_cause_waits_with_its_message_and_ends_with_the_text_that_it_belongs_to(
+    database_world: DatabaseWorld,
+) -> None:
+    world, now_ms = database_world, database_world.clock.now_ms()
+    place: Place = (NoticeKind.ACCOUNTED_UNTIL_STALE, "ORDERS", "billing")
+    cause = MORE_SHARDS(cause=LAST_ROUND(shard=3, at_ms=now_ms), number=2)
+    late = StandingTrouble(
+        kind=place[0], topic="ORDERS", group="billing", since_ms=now_ms, detail="shard 3, and more", cause=cause
+    )
+    born = new_conversation(world.environment, "on-call", place, born_ms=now_ms)
+    decided = after_standing(born, late, pace=PACE, now_ms=now_ms, new_id=lambda: key(1))
+    assert decided is not None
+    assert world.ledger.notices.write(decided)
+
+    def told() -> tuple[str, object]:
+        message = conversation(world, place).waiting
+        assert message is not None
+        return message.notice.detail, message.notice.cause
+
+    assert told() == ("shard 3, and more", cause)
+    with world.ledger.database.writing() as connection:
+        mine = notice_table.c.environment == world.environment
+        (document,) = connection.execute(sa.select(notice_table.c.notice).where(mine)).scalars()
+        other = json.dumps(json.loads(document) | {"detail": "shard 4"})
+        connection.execute(sa.update(notice_table).where(mine).values(notice=other))
+    assert told() == ("shard 4", None)
 
 
 def test_only_what_stands_is_told_as_standing(database_world: DatabaseWorld) -> None:

@@ -17,6 +17,7 @@ from reconciler.channels.texts import (
     NoticeTexts,
 )
 from reconciler.contract.tables import NoticeKind
+from reconciler.policy.account import SHARDS_WITHOUT_ROUND
 from reconciler.words import LANGUAGES
 from tests.examples import examples
 from tests.unit.channels.hostile import hostile_texts
@@ -130,6 +131,14 @@ def test_a_test_never_looks_like_an_alarm() -> None:
 def test_what_is_not_known_makes_no_empty_line() -> None:
     bare = replace(notice(NoticeKind.ACCOUNTED_UNTIL_STALE), topic=None, group="", detail=" \t", until_ms=None)
     assert [fact.partition(":")[0] for fact in ENGLISH.of(bare).facts] == ["Since"]
+
+
+def test_a_cause_is_told_in_the_language_of_the_notifier() -> None:
+    cause = SHARDS_WITHOUT_ROUND(shards=("3",))
+    late = replace(notice(NoticeKind.ACCOUNTED_UNTIL_STALE, detail="no round"), cause=cause)
+    told = {language: NoticeTexts(language).of(late).facts[-1] for language in LANGUAGES}
+    assert told["en"].startswith("Held back by: shards 3 never had a round")
+    assert told["zh"].startswith("卡在：分片 3 从未有过对账轮")  # noqa: RUF001  (Chinese punctuation)
 
 
 def test_a_long_reason_is_cut_where_everybody_sees_it() -> None:

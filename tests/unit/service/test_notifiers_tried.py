@@ -16,6 +16,7 @@ from reconciler.commands.notices import late_accounts, pinging, proves_calm
 from reconciler.commands.notify import check_notifiers, send_tests
 from reconciler.errors import InvalidValue
 from reconciler.wiring.connections import Connections
+from reconciler.words import said
 from tests.polling import eventually
 from tests.services.certificates import Authority
 from tests.services.mail_server import MailServer
@@ -137,6 +138,8 @@ def test_each_subscription_whose_time_stands_still_is_told_with_that_time() -> N
     (late,) = late_accounts(report_of(status_of(late=("nobody reads it", "no sweep"))), now_ms=NOW_MS)
     assert (late.topic, late.group, late.until_ms) == ("ORDERS", "billing", NOW_MS - 1_000)
     assert late.detail == "nobody reads it"
+    assert late.cause is not None
+    assert said(late.cause) == late.detail
     assert not late_accounts(report_of(), now_ms=NOW_MS)
 
 
