@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from reconciler.contract.kept_facts import REPAIR_DISMISSED
 from reconciler.contract.tables import EVERY_GROUP, RepairState, Rung
 from reconciler.errors import MalformedInput
 from reconciler.policy.ports import Repair, RepairChange
@@ -255,7 +256,7 @@ def test_a_repair_that_a_person_dismissed_is_not_one_that_was_closed_unsent_and_
     repairs = world.ledger.repairs
     mine = claimed(world)
     repairs.change(mine, RepairChange(state=RepairState.FAILED, rung=Rung.END), token="mine")
-    assert repairs.dismiss(mine, answer="dismissed by anna: refunded")
+    assert repairs.dismiss(mine, answer=REPAIR_DISMISSED(by="anna", reason="refunded"))
     dismissed = repairs.of_keys(world.environment, "ORDERS", [key(1)])[key(1)][0]
     assert (dismissed.closed_unsent, dismissed.is_dismissed) == (False, True)
     assert claimable(world) == []
