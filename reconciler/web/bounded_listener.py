@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import sys
 from collections import Counter
 from contextlib import suppress
 from typing import Any
@@ -53,7 +54,8 @@ class BoundedListener(socket.socket):
         # and body are two writes, and the kernel holds the second back until the first is acknowledged.
         self.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNREAD_BYTES_MAX)
-        self.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(UNREAD_SECONDS_MAX * 1_000))
+        if sys.platform == "linux":  # elsewhere a client that reads nothing keeps its place
+            self.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(UNREAD_SECONDS_MAX * 1_000))
 
     def accept(self) -> tuple[AcceptedConnection, Any]:
         """The next connection that has a place. Raises BlockingIOError: there is none now."""
