@@ -53,7 +53,7 @@ def forgetful() -> Any:
 
 def test_a_package_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native_client, "import_module", _raising(ModuleNotFoundError("no", name="rocketmq")))
-    with pytest.raises(MissingDependency, match=r"checkback-reconciler\[native\].*librocketmq 2\.x"):
+    with pytest.raises(MissingDependency, match=r"install the extra native.*librocketmq 2\.x"):
         load_library(transactions=True)
 
 

@@ -16,6 +16,6 @@ def test_machine_without_any_redis_is_told_what_to_install(monkeypatch: pytest.M
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(processes, "find_spec", lambda _name: None)
     children = processes.Children(files=DemoFiles(tmp_path), clock=SystemClock())
-    with pytest.raises(MissingDependency, match="checkback-reconciler\\[demo\\]") as caught:
+    with pytest.raises(MissingDependency, match="install the extra demo") as caught:
         processes.start_redis(children)
     assert caught.value.exit_code == 2

@@ -113,6 +113,6 @@ def test_metrics_of_a_process_that_counts_are_not_those_of_metrics_listen(servic
 
 def test_a_page_without_prometheus_client_is_a_bug(services: WebServices, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    with measured(services, None) as known, pytest.raises(WebRefusal, match="pip install") as refused:
+    with measured(services, None) as known, pytest.raises(WebRefusal, match="install the extra metrics") as refused:
         told(known, "/metrics")
     assert refused.value.status is HTTPStatus.NOT_FOUND
