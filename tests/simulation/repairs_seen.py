@@ -14,6 +14,7 @@ from reconciler.rocketmq.client.connection import ConnectionLost
 from reconciler.rocketmq.producer.ending import EndAnswer, EndDecision, EndRequest, EndStatus
 from reconciler.rocketmq.wire.message import Message
 from reconciler.rocketmq.wire.record import MessageRecord
+from reconciler.words import said
 from tests.simulation.broker import GONE
 from tests.simulation.kernel import Process
 from tests.simulation.witnesses import ClientSeen, Cluster, FamiliesSeen, RoutesSeen, SimulatedEvidence, ask
@@ -35,6 +36,7 @@ class SimulatedRepairs(RemotingBrokerRepairs):
                 "_instance": _InstanceSeen(process, cluster, evidence.routes),
                 "_lookups": evidence.lookups,
                 "_sender": _SenderSeen(process, cluster),
+                "_english": said,
             }
         )
 

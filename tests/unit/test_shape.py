@@ -265,3 +265,32 @@ def test_a_commit_is_made_of_an_outbox_row_or_of_a_trusted_announcement_and_nowh
         "reconciler/policy/commit_evidence.py: Commit.of_copy",
         "reconciler/policy/repairing/case.py: self.topic.evidence.commit_of_copy",
     }
+
+
+def test_a_simulated_class_has_each_value_that_its_product_class_is_made_with() -> None:
+    """Two of them take no constructor of the product, which would connect: what is new there would be missed late."""
+    made = {"RemotingBrokerEvidence": "evidence/brokers.py", "RemotingBrokerRepairs": "evidence/repairs.py"}
+    filled: set[str] = set()
+    for path in (ROOT / "tests" / "simulation").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            bases = {ast.unparse(base) for base in node.bases} if isinstance(node, ast.ClassDef) else set()
+            for base in bases & made.keys():
+                texts = {one.value for one in ast.walk(node) if isinstance(one, ast.Constant)}
+                wanted = set(_values_of(ROOT / "reconciler" / made[base], base))
+                assert wanted
+                assert wanted <= texts, f"{path.name}: {wanted - texts}"
+                filled.add(base)
+    assert filled == made.keys()
+
+
+def _values_of(path: Path, name: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            (init,) = (one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "__init__")
+            yield from (
+                one.attr
+                for one in ast.walk(init)
+                if isinstance(one, ast.Attribute)
+                and isinstance(one.ctx, ast.Store)
+                and ast.unparse(one.value) == "self"
+            )
