@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from reconciler.contract.extras import install
 from reconciler.instrumentation.console import remark
 
 
@@ -17,9 +18,7 @@ def main() -> None:
             raise
         if sys.argv[1:2] in (["audit"], ["statement"]):  # with the extra `audit` alone: what the command line starts
             os.execv(sys.executable, [sys.executable, "-P", "-m", "reconciler.audit", *sys.argv[1:]])  # noqa: S606
-        remark(
-            f"reconciler: the package {error.name} is missing: install the extra daemon (docs/how-to/install.md#extras)"
-        )
+        remark(f"reconciler: the package {error.name} is missing: {install('daemon')}")
         sys.exit(2)
     from reconciler.cli.streams import StandardStreams
 

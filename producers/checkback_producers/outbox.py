@@ -150,7 +150,7 @@ class SqlOutbox:
             self._refuse(error, entry)
             raise
         if written != 1:
-            raise self._is_another_database()
+            raise self._another_database()
         if (silence := silence_of(self.engine)) is not None:
             silence.note_answered()  # the caller's connection has found out: the end of the block may be read at once
         if in_doubt:
@@ -351,13 +351,13 @@ class SqlOutbox:
                 raise KeyTaken(f"{unique_key}: the outbox has a row of another transaction under this key") from error
         if lacks_schema(str(original)):
             self.find(unique_key)  # raises where the outbox itself lacks a table or column
-            raise self._is_another_database() from error
+            raise self._another_database() from error
         translated = translate_driver_error(original, self.engine)
         if translated is not None:
             self._require_fitting(original, entry.body or b"")
             raise translated from error
 
-    def _is_another_database(self) -> UnsafeConnection:
+    def _another_database(self) -> UnsafeConnection:
         return UnsafeConnection(
             f"the connection is to another database than {shown(self.engine)}: outbox row and business would not "
             "be one transaction; pass a connection of the business to the producer's own database"

@@ -6,6 +6,7 @@ import sys
 import traceback
 
 from reconciler.audit.streams import answer, json_line, no_answer, remark
+from reconciler.contract.extras import install
 
 
 def run() -> int:
@@ -18,7 +19,7 @@ def run() -> int:
     except ModuleNotFoundError as error:
         return _refused(
             "configuration",
-            f"the package {error.name} is missing: install the extra audit (docs/how-to/install.md#extras)",
+            f"the package {error.name} is missing: {install('audit')}",
         )
     except Exception as error:  # noqa: BLE001 - a broken installation must not look like violations
         remark(traceback.format_exc())

@@ -12,6 +12,7 @@ import typer
 
 from reconciler.cli.options import ConfigOption, OutputOption, settings_of, start_service
 from reconciler.cli.output import Output, print_json, print_table, time_text
+from reconciler.contract.extras import install
 from reconciler.contract.secret_sources import UnreadableSecret, read_secret_file
 from reconciler.errors import ConfigurationError, InvalidValue, MissingDependency, UsageError
 from reconciler.instrumentation.console import ask_secret, remark, say
@@ -186,8 +187,7 @@ def _extra_needed() -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         raise MissingDependency(
-            f"console and API need {error.name}, which is not installed: "
-            "install the extra web (docs/how-to/install.md#extras)"
+            f"console and API need {error.name}, which is not installed: {install('web')}"
         ) from error
 
 

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from reconciler.clock import Clock
+from reconciler.contract.extras import install
 from reconciler.demo.truth import DemoFiles
 from reconciler.errors import DependencyAway, MissingDependency, ReconcilerError
 
@@ -138,7 +139,7 @@ def start_redis(children: Children) -> tuple[Child, str, bool]:
         if find_spec("fakeredis") is None:
             raise MissingDependency(
                 "redis-server is not on PATH and fakeredis is missing: install redis-server, name one with "
-                "--redis-url, or install the extra demo (docs/how-to/install.md#extras)"
+                f"--redis-url, or {install('demo')}"
             )
         child = children.start_module("redis", "reconciler.demo.fake_redis", str(port))
     else:

@@ -26,6 +26,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from reconciler.clock import Backoff
+from reconciler.contract.extras import install
 from reconciler.contract.row_values import text_or_bytes
 from reconciler.contract.secret import Secret, SecretText, revealed
 from reconciler.contract.tables import INBOX_TABLES, LEDGER_TABLES, OUTBOX_TABLES
@@ -193,7 +194,7 @@ def missing_driver(url: Secret) -> str | None:
     _, package, extra = DATABASE_DRIVERS[scheme]
     if find_spec(package) is not None:
         return None
-    return f"{scheme}:// needs {package}: install the extra {extra} (docs/how-to/install.md#extras)"
+    return f"{scheme}:// needs {package}: {install(extra)}"
 
 
 def shown(engine: sa.Engine) -> str:

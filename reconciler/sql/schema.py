@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from reconciler.contract.defaults import STATEMENT_SECONDS
+from reconciler.contract.extras import install
 from reconciler.contract.secret import Secret
 from reconciler.contract.tables import INBOX, LATER_TABLES, OUTBOX, VERSION_TABLES
 from reconciler.errors import ConfigurationError, InvalidValue, MissingDependency
@@ -202,9 +203,7 @@ def _config(tree: str) -> Config:
     try:
         from alembic.config import Config
     except ModuleNotFoundError as error:
-        raise MissingDependency(
-            "migrations need alembic: install the extra daemon (docs/how-to/install.md#extras)"
-        ) from error
+        raise MissingDependency(f"migrations need alembic: {install('daemon')}") from error
     config = Config()
     # Alembic reads % as interpolation, and paths may hold one.
     config.set_main_option("script_location", str(_FOLDER / tree).replace("%", "%%"))

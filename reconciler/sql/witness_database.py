@@ -58,8 +58,6 @@ NOT_PROVED = "not proved to be a primary"
 HALVINGS_MAX = 2
 #: What is said of a node of a cluster that may lack what others have committed.
 BEHIND = "a node of a cluster that has not shown that it is up to date"
-#: What is said of a login that may not see every row.
-HIDES_ROWS = "row security may hide rows from this login"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

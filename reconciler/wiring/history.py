@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ulid import ULID
 
 from reconciler.clock import Clock
+from reconciler.contract.extras import install
 from reconciler.contract.keyspace import HISTORY_GENERATIONS_MAX
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import member_of
@@ -103,7 +104,7 @@ def require_pyarrow() -> None:
     except ImportError as error:
         raise MissingDependency(
             "history.path is set, and pyarrow, which writes the history, is not installed: "
-            "install the extra daemon (docs/how-to/install.md#extras), or remove history.path"
+            f"{install('daemon')}, or remove history.path"
         ) from error
 
 

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Protocol
 
 from reconciler.clock import Clock
+from reconciler.contract.extras import install
 from reconciler.errors import MissingDependency
 from reconciler.instrumentation.metrics import catalogue as c
 from reconciler.instrumentation.metrics.catalogue import Sample
@@ -136,7 +137,7 @@ def require_prometheus_client() -> None:
     except ImportError as error:
         raise MissingDependency(
             "metrics.listen is set, and prometheus-client, which writes them, is not installed: "
-            "install the extra metrics (docs/how-to/install.md#extras), or remove metrics.listen"
+            f"{install('metrics')}, or remove metrics.listen"
         ) from error
 
 

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from reconciler.clock import Clock
+from reconciler.contract.extras import install
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import MissingDependency
 from reconciler.instrumentation.release import release
@@ -64,5 +65,5 @@ def require_opentelemetry() -> None:
     except ImportError as error:
         raise MissingDependency(
             "tracing.enabled is set, and the OpenTelemetry SDK with its OTLP exporter, which sends spans, is not "
-            "installed: install the extra otel (docs/how-to/install.md#extras), or remove tracing.enabled"
+            f"installed: {install('otel')}, or remove tracing.enabled"
         ) from error

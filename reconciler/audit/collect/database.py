@@ -20,6 +20,7 @@ from sqlalchemy.pool import NullPool
 
 from reconciler.audit.collect.sources import Source
 from reconciler.audit.errors import AuditError
+from reconciler.contract.extras import install
 from reconciler.contract.urls import DATABASE_DRIVERS, blotted, read_database_url
 
 #: Rows in memory at once, beside those that wait to be written.
@@ -105,9 +106,7 @@ def _engine(source: Source) -> sa.Engine:
             execution_options={"postgresql_readonly": True} if backend == "postgresql" else {},
         )
     except ModuleNotFoundError as error:
-        message = (
-            f"{source}: the package {package} is missing: install the extra {extra} (docs/how-to/install.md#extras)"
-        )
+        message = f"{source}: the package {package} is missing: {install(extra)}"
         raise AuditError("configuration", message) from error
     if backend == "postgresql":
         event.listen(engine, "connect", read_text, insert=True)  # SQLAlchemy's own asks for the server's release

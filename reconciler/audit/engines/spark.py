@@ -29,6 +29,7 @@ from reconciler.audit.engines.spark_progress import is_connect
 from reconciler.audit.engines.spark_session import open_session
 from reconciler.audit.errors import AuditError
 from reconciler.audit.streams import remark
+from reconciler.contract.extras import install
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,9 +53,7 @@ def require_pyspark() -> None:
     if importlib.util.find_spec("pyspark") is None:
         raise AuditError(
             "configuration",
-            "the package pyspark is missing: "
-            "install the extra audit (docs/how-to/install.md#extras), or judge without Spark: "
-            "--engine here",
+            f"the package pyspark is missing: {install('audit')}, or judge without Spark: --engine here",
         )
 
 

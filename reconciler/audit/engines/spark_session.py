@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.audit.engines.spark_errors import cause_line
 from reconciler.audit.errors import AuditError
+from reconciler.contract.extras import install
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,9 +41,7 @@ def open_session(master: str | None, settings: Mapping[str, str] | None = None) 
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
     except ImportError as error:
-        raise AuditError(
-            "configuration", "PySpark is missing: install the extra audit (docs/how-to/install.md#extras)"
-        ) from error
+        raise AuditError("configuration", f"PySpark is missing: {install('audit')}") from error
     builder = SparkSession.builder.appName("reconciler audit")
     if master is not None:
         builder = builder.master(master)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
+from reconciler.contract.extras import install
 from reconciler.instrumentation.metrics.readiness import readiness_answer
 from reconciler.web.access.roles import WebRole
 from reconciler.web.api.description import (
@@ -38,8 +39,7 @@ def _metrics(services: WebServices, request: WebRequest) -> WebResponse:
     if services.metrics is None:
         raise WebRefusal(
             HTTPStatus.NOT_FOUND,
-            "prometheus-client, which writes metrics, is not installed: "
-            "install the extra metrics (docs/how-to/install.md#extras)",
+            f"prometheus-client, which writes metrics, is not installed: {install('metrics')}",
         )
     body, content_type = services.metrics(request.headers.get("accept", ""))
     return WebResponse(content_type=content_type, body=body)

@@ -12,6 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from checkback_producers.outbox import SqlOutbox
+from reconciler.contract.answers import ROWS_HIDDEN
 from reconciler.contract.properties import OUTBOX_MARK
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Undecided, Verdict
@@ -24,9 +25,9 @@ from reconciler.policy.ports import WHENEVER_COMMITTED_MS
 from reconciler.sql import schema, tables
 from reconciler.sql.engines import open_engine, writing
 from reconciler.sql.identity import read_identity
-from reconciler.sql.witness_database import HIDES_ROWS as ROWS_HIDDEN
 from reconciler.sql.witness_database import NOT_PROVED
 from reconciler.wiring.databases import database_fact
+from reconciler.words import said
 from tests.integration.policy.test_proof_of_primaries import login_of
 from tests.services import mariadb, postgres
 from tests.services.requirements import require
@@ -121,7 +122,7 @@ def test_a_commit_that_row_security_hides_is_no_rejection(postgres_url: str, pol
         assert verdict_of(world, key(1)) == (Verdict.UNKNOWN, CandidateState.OPEN)
         row = world.candidate(key(1))
         assert row is not None
-        assert ROWS_HIDDEN in str(row.evidence["reason"])
+        assert said(ROWS_HIDDEN()) in str(row.evidence["reason"])
         assert reader.look_up(TOPIC, {key(1): WHENEVER_COMMITTED_MS})[key(1)].is_unknown, "nor for a person"
 
         execute(postgres_url, f"ALTER ROLE {sa.make_url(url).username} BYPASSRLS")
