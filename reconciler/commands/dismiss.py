@@ -10,7 +10,7 @@ from reconciler.commands.business_ids import HINTS_MAX, other_case_note
 from reconciler.commands.dismissed_halves import DismissedHalves, HalfLine, not_looked_for
 from reconciler.commands.operator_actions import recorded
 from reconciler.contract.facts import Fact
-from reconciler.contract.outcomes import IS_TAKEN_BACK, IS_TAKEN_BACK_NEVER_SENT
+from reconciler.contract.outcomes import DISMISSAL_TAKEN_BACK, TAKEN_BACK_NEVER_SENT
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.verdicts import NEVER_REPAIRED, Verdict
 from reconciler.errors import ChangedMeanwhile, InvalidValue
@@ -218,8 +218,8 @@ def take_back_dismissals(
 
 def _after_take_back(unique_key: str, verdict: Verdict) -> Fact:
     if verdict in NEVER_REPAIRED:
-        return IS_TAKEN_BACK_NEVER_SENT(verdict=str(verdict), unique_key=unique_key)
-    return IS_TAKEN_BACK(unique_key=unique_key)
+        return TAKEN_BACK_NEVER_SENT(verdict=str(verdict), unique_key=unique_key)
+    return DISMISSAL_TAKEN_BACK(unique_key=unique_key)
 
 
 def _known(

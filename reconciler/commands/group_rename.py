@@ -15,7 +15,7 @@ from reconciler.clock import utc_text
 from reconciler.commands.diagnosis import without_remedy
 from reconciler.commands.operator_actions import recorded
 from reconciler.commands.renamed_groups import LEASE_SECONDS, OnlyRename, only_rename, renames
-from reconciler.contract.kept_facts import RENAME, RENAME_UNDONE
+from reconciler.contract.kept_facts import ACT_GROUP_RENAME, ACT_GROUP_RENAME_UNDONE
 from reconciler.contract.row_rules import GROUP_RENAME
 from reconciler.contract.secret import Secret
 from reconciler.contract.subscription import Subscription
@@ -379,7 +379,7 @@ class _Renaming:
         the old name could send what people have closed.
         """
         old, new, preview = self.wanted.old, self.wanted.new, self.preview
-        fact, undone = RENAME(old=old, new=new), RENAME_UNDONE(old=old, new=new)
+        fact, undone = ACT_GROUP_RENAME(old=old, new=new), ACT_GROUP_RENAME_UNDONE(old=old, new=new)
         act = recorded(
             self.connections,
             GROUP_RENAME,

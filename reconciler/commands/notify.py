@@ -18,13 +18,13 @@ from reconciler.settings.schema import Settings
 from reconciler.wiring.channels import make_channel, make_ping, notifier_problem
 from reconciler.wiring.connections import Connections
 
-CHECK = Code("doctor.notifier", notifier=Field.NAME)
-UNUSABLE = Code("doctor.notifier-unusable", kind=Field.NAME, why=Field.TEXT)
+NOTIFIER = Code("doctor.notifier", notifier=Field.NAME)
+NOTIFIER_UNUSABLE = Code("doctor.notifier-unusable", kind=Field.NAME, why=Field.TEXT)
 CORRECT_SECTION = Code("doctor.correct-section")
 MESSAGES_WAIT = Code("doctor.messages-wait", kind=Field.NAME, number=Field.NUMBER, why=Field.TEXT)
-TRY_BY_HAND = Code("doctor.mend-and-notify", notifier=Field.NAME)
+MEND_AND_NOTIFY = Code("doctor.mend-and-notify", notifier=Field.NAME)
 TRIED_AGAIN = Code("doctor.tried-again")
-NO_MESSAGE = Code("doctor.no-message-so-far", kind=Field.NAME)
+NO_MESSAGE_SO_FAR = Code("doctor.no-message-so-far", kind=Field.NAME)
 LAST_MESSAGE = Code("doctor.last-message", kind=Field.NAME, at_ms=Field.TIME)
 ONLY_PINGS = Code("doctor.only-pings", kind=Field.NAME)
 
@@ -113,22 +113,22 @@ def check_notifiers(connections: Connections) -> Sequence[Diagnosis]:
 
 
 def _diagnosis(notifier: NotifierSettings, conversations: Sequence[Conversation]) -> Diagnosis:
-    check, kind = CHECK(notifier=notifier.name), notifier.kind.value
+    check, kind = NOTIFIER(notifier=notifier.name), notifier.kind.value
     problem = notifier_problem(notifier)
     if problem is not None:
         known = known_remedy(problem)
         remedy = as_told(known) if known else CORRECT_SECTION()
-        return Diagnosis(check=check, level="fail", found=UNUSABLE(kind=kind, why=str(problem)), remedy=remedy)
+        return Diagnosis(check=check, level="fail", found=NOTIFIER_UNUSABLE(kind=kind, why=str(problem)), remedy=remedy)
     failing = [one for one in conversations if one.error is not None]
     if failing:
         worst = max(failing, key=lambda one: one.is_refused)
         waits = sum(one.waiting is not None for one in conversations)
         found = MESSAGES_WAIT(kind=kind, number=waits, why=str(worst.error))
         if worst.is_refused:
-            return Diagnosis(check=check, level="fail", found=found, remedy=TRY_BY_HAND(notifier=notifier.name))
+            return Diagnosis(check=check, level="fail", found=found, remedy=MEND_AND_NOTIFY(notifier=notifier.name))
         return Diagnosis(check=check, level="note", found=found, remedy=TRIED_AGAIN())
     told_ms = max((one.told_at_ms for one in conversations if one.told_at_ms is not None), default=None)
     if not _carries_messages(notifier):
         return Diagnosis(check=check, level="ok", found=ONLY_PINGS(kind=kind))
-    last = NO_MESSAGE(kind=kind) if told_ms is None else LAST_MESSAGE(kind=kind, at_ms=told_ms)
+    last = NO_MESSAGE_SO_FAR(kind=kind) if told_ms is None else LAST_MESSAGE(kind=kind, at_ms=told_ms)
     return Diagnosis(check=check, level="ok", found=last)

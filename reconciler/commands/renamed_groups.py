@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from reconciler.contract.facts import Code, Fact, Field
-from reconciler.contract.kept_facts import RENAME_UNDONE
+from reconciler.contract.kept_facts import ACT_GROUP_RENAME_UNDONE
 from reconciler.contract.row_rules import GROUP_RENAME
 from reconciler.errors import ChangedMeanwhile, DatabaseAway, ReconcilerError
 from reconciler.policy.ports import KeyedRequest, KeyUse, LedgerFilter, OperatorAction, all_rows
@@ -100,7 +100,7 @@ def renames(connections: Connections) -> Renames:
     every = sorted(all_rows(listing, limit=RENAMES_MAX), key=lambda act: act.started_at_ms)
     newest = {act.intent.group: act for act in every if act.intent.group is not None}
     # One that an error has ended gave back what it had changed.
-    took = [act for act in every if act.fact is None or act.fact.code is not RENAME_UNDONE]
+    took = [act for act in every if act.fact is None or act.fact.code is not ACT_GROUP_RENAME_UNDONE]
     configured = {one.group for one in settings.subscriptions}
     return Renames(
         retired=frozenset(newest.keys() - configured),

@@ -21,7 +21,7 @@ MISSING = Code("answer.missing")
 # ---- databases
 NO_ROW = Code("answer.no-row")
 NO_ROW_DOUBTED = Code("answer.no-row-doubted", doubt=Field.FACT)
-NOT_A_PRIMARY = Code("answer.not-proved")
+ANSWER_NOT_PROVED = Code("answer.not-proved")
 NODE_NOT_PROVED = Code("answer.node-not-proved")
 ROWS_HIDDEN = Code("answer.rows-hidden")
 PRIMARY_NOT_PROVED = Code("answer.primary-not-proved", what=Field.FACT, life=Field.FACT)

@@ -16,8 +16,8 @@ EFFECT_SEEN = Code("repair.effect-seen")
 HALVES_CLOSED = Code("repair.halves-closed")
 HEALED = Code("repair.healed")
 CAME_LATER = Code("repair.came-later")
-HAND_OVER_WITHDRAWN = Code("repair.withdrawn")
+REPAIR_WITHDRAWN = Code("repair.withdrawn")
 
-RENAME = Code("act.group-rename", old=Field.NAME, new=Field.NAME)
+ACT_GROUP_RENAME = Code("act.group-rename", old=Field.NAME, new=Field.NAME)
 #: An error has ended it, and what it had changed was given back.
-RENAME_UNDONE = Code("act.group-rename-undone", old=Field.NAME, new=Field.NAME)
+ACT_GROUP_RENAME_UNDONE = Code("act.group-rename-undone", old=Field.NAME, new=Field.NAME)

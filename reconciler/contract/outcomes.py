@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from reconciler.contract.facts import Code, Field
 
 # ---- the half
-NO_HALF = Code("half.none")
+HALF_NONE = Code("half.none")
 HALF_UNKNOWN = Code("half.unknown", why=Field.FACT)
 COMMITTED = Code("half.committed")
 COMMITTED_UNKNOWN = Code("half.committed-unknown", why=Field.FACT)
@@ -50,11 +50,11 @@ TOOK_EFFECT = Code("dismissal.took-effect", at_ms=Field.TIME)
 
 # ---- what the outcome means
 _FOUND: Mapping[str, Field] = {"effect": Field.FACT}
-EFFECT_IS_THERE = Code("dismissal.has-effect", **_FOUND, unique_key=Field.NAME)
+DISMISSAL_HAS_EFFECT = Code("dismissal.has-effect", **_FOUND, unique_key=Field.NAME)
 DISMISSED_BEFORE = Code("dismissal.dismissed-before", **_FOUND)
 WITH_EFFECT = Code("dismissal.with-effect", **_FOUND, but=Field.FACT)
 EFFECT_MAY_COME = Code("dismissal.effect-may-come", outcome=Field.NAME)
 LOSS_IS_OPEN = Code("dismissal.loss-is-open", verdict=Field.NAME, topic=Field.NAME)
 IS_OPEN = Code("dismissal.is-open", verdict=Field.NAME)
-IS_TAKEN_BACK = Code("dismissal.taken-back", unique_key=Field.NAME)
-IS_TAKEN_BACK_NEVER_SENT = Code("dismissal.taken-back-never-sent", verdict=Field.NAME, unique_key=Field.NAME)
+DISMISSAL_TAKEN_BACK = Code("dismissal.taken-back", unique_key=Field.NAME)
+TAKEN_BACK_NEVER_SENT = Code("dismissal.taken-back-never-sent", verdict=Field.NAME, unique_key=Field.NAME)

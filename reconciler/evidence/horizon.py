@@ -27,10 +27,10 @@ from reconciler.rocketmq.wire.record import MessageRecord
 from reconciler.rocketmq.wire.unique_keys import UniqueKeyGenerator
 
 ROUTE_UNKNOWN = Code("evidence.route-unknown", why=Field.TEXT)
-NOT_TO_BE_SENT = Code("evidence.probe-not-to-be-sent", why=Field.TEXT)
-NOT_SENT = Code("evidence.probe-not-sent", why=Field.TEXT)
-NOT_LOOKED_UP = Code("evidence.probe-not-looked-up", why=Field.TEXT)
-NOT_INDEXED = Code("evidence.probe-not-indexed", seconds=Field.NUMBER)
+PROBE_NOT_TO_BE_SENT = Code("evidence.probe-not-to-be-sent", why=Field.TEXT)
+PROBE_NOT_SENT = Code("evidence.probe-not-sent", why=Field.TEXT)
+PROBE_NOT_LOOKED_UP = Code("evidence.probe-not-looked-up", why=Field.TEXT)
+PROBE_NOT_INDEXED = Code("evidence.probe-not-indexed", seconds=Field.NUMBER)
 
 #: Producer group of probes.
 PROBE_GROUP = "RECONCILER_PROBE"
@@ -108,13 +108,13 @@ class Probes:
             return {ROUTE: ProbeAnswer(at_ms=None, why=ROUTE_UNKNOWN(why=str(error)))}
         for place in places:
             if place.master is None or place.doubt:  # one broker's index says nothing about another's
-                why = NOT_TO_BE_SENT(why=place.detail if place.master is None else place.doubt)
+                why = PROBE_NOT_TO_BE_SENT(why=place.detail if place.master is None else place.doubt)
                 answers[place.broker_name] = ProbeAnswer(at_ms=None, why=why)
                 continue
             try:
                 sent.append(self._send(place.broker_name, place.master))
             except ReconcilerError as error:
-                answers[place.broker_name] = ProbeAnswer(at_ms=None, why=NOT_SENT(why=str(error)))
+                answers[place.broker_name] = ProbeAnswer(at_ms=None, why=PROBE_NOT_SENT(why=str(error)))
         answers.update(self._await(sent, within_seconds))
         return answers
 
@@ -149,7 +149,7 @@ class Probes:
             if not waiting:
                 break
             if clock.monotonic_seconds() >= deadline:
-                late = NOT_INDEXED(seconds=within_seconds)
+                late = PROBE_NOT_INDEXED(seconds=within_seconds)
                 answers.update({probe.broker_name: probe.answer(None, late) for probe in waiting})
                 break
             clock.sleep(_LOOKS.pause_seconds(looks))
@@ -171,7 +171,7 @@ class Probes:
                 by_unique_key=True,
             )
         except ReconcilerError as error:
-            return probe.answer(None, NOT_LOOKED_UP(why=str(error)))
+            return probe.answer(None, PROBE_NOT_LOOKED_UP(why=str(error)))
         found_ms = self._time_in(hits, probe)
         if found_ms is None:
             return None

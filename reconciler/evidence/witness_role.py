@@ -18,13 +18,13 @@ from reconciler.sql.witness_database import DatabaseRole, WitnessDatabase
 PRIMARY = Code("evidence.primary")
 REPLICA = Code("evidence.replica")
 NODE_BEHIND = Code("evidence.node-behind")
-UNREAD = Code("evidence.role-unread", unread=Field.TEXT)
+ROLE_UNREAD = Code("evidence.role-unread", unread=Field.TEXT)
 NOT_PRIMARY = Code("evidence.not-primary", kind=Field.FACT)
-NO_LIFE = Code("evidence.no-sign-of-life", kind=Field.FACT)
-OLD_LIFE = Code("evidence.old-sign-of-life", kind=Field.FACT, seconds=Field.NUMBER)
-LIFE_AHEAD = Code("evidence.sign-of-life-ahead", kind=Field.FACT, seconds=Field.NUMBER)
+NO_SIGN_OF_LIFE = Code("evidence.no-sign-of-life", kind=Field.FACT)
+OLD_SIGN_OF_LIFE = Code("evidence.old-sign-of-life", kind=Field.FACT, seconds=Field.NUMBER)
+SIGN_OF_LIFE_AHEAD = Code("evidence.sign-of-life-ahead", kind=Field.FACT, seconds=Field.NUMBER)
 NO_SWEEP = Code("evidence.no-sweep")
-A_VIEW = Code("evidence.view")
+VIEW = Code("evidence.view")
 HIDES_ROWS = Code("evidence.hides-rows")
 SHOW_EVERY_ROW = Code("evidence.show-every-row", tree=Field.NAME)
 INBOX_AT_PRIMARY = Code("evidence.inbox-at-primary")
@@ -78,19 +78,19 @@ class WitnessRole:
         if self.role.is_primary is not False and self.tree == "outbox" and self.swept_seconds is None:
             found.append(no_sweep())
         if self.is_view:
-            found.append(A_VIEW())
+            found.append(VIEW())
         return (*found, HIDES_ROWS()) if self.role.hides_rows else tuple(found)
 
     @property
     def _place(self) -> Fact:
         if self.role.is_primary is not False:
-            return UNREAD(unread="; ".join(self.unread)) if self.unread else PRIMARY()
+            return ROLE_UNREAD(unread="; ".join(self.unread)) if self.unread else PRIMARY()
         kind = NODE_BEHIND() if self.role.is_node else REPLICA()
         if self.tree == "inbox":
             return NOT_PRIMARY(kind=kind)
         if self.role.swept_at_ms is None or self.swept_seconds is None:
-            return NO_LIFE(kind=kind)
-        life = OLD_LIFE if self.swept_seconds >= 0 else LIFE_AHEAD
+            return NO_SIGN_OF_LIFE(kind=kind)
+        life = OLD_SIGN_OF_LIFE if self.swept_seconds >= 0 else SIGN_OF_LIFE_AHEAD
         return life(kind=kind, seconds=round(abs(self.swept_seconds)))
 
     @property

@@ -50,7 +50,7 @@ QUEUE_NOT_TAKEN = Code("account.queue-not-taken", **_QUEUE)
 QUEUE_CUT = Code("account.queue-cut", **_QUEUE, end=Field.NUMBER, taken=Field.NUMBER)
 QUEUE_EXPIRED = Code("account.queue-expired", **_QUEUE, first=Field.NUMBER, last=Field.NUMBER)
 QUEUE_WAITS = Code("account.queue-waits", **_QUEUE, offset=Field.NUMBER, number=Field.NUMBER)
-NO_CONSUMER = Code("account.no-announcement-consumer")
+NO_ANNOUNCEMENT_CONSUMER = Code("account.no-announcement-consumer")
 NO_READER = Code("account.no-reader")
 
 NO_ROUND = Code("account.no-round")
@@ -228,7 +228,7 @@ def queue_link(seen: QueueReading, *, asked_ms: int) -> Link:
         "broker": seen.queue.broker,
         "queue": seen.queue.queue_id,
         "topic": seen.queue.unique_key_topic,
-        "remedy": NO_READER() if seen.is_extra else NO_CONSUMER(),
+        "remedy": NO_READER() if seen.is_extra else NO_ANNOUNCEMENT_CONSUMER(),
     }
     # The clock of a broker may be ahead: what it has stored may have waited for as long.
     waiting_ms = None if seen.waiting_since_ms is None else _mirrored(seen.waiting_since_ms, asked_ms)

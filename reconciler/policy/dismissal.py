@@ -9,8 +9,8 @@ from reconciler.clock import utc_text
 from reconciler.contract.facts import Fact
 from reconciler.contract.kept_facts import DISMISSAL_TAKEN_BACK, REPAIR_DISMISSED
 from reconciler.contract.outcomes import (
+    DISMISSAL_HAS_EFFECT,
     DISMISSED_BEFORE,
-    EFFECT_IS_THERE,
     EFFECT_MAY_COME,
     EFFECT_UNKNOWN,
     IS_OPEN,
@@ -242,7 +242,7 @@ class Dismissals:
 def meaning_of(outcome: str, row: Candidate, effect: EffectFound) -> Fact | None:
     """What the outcome of one group means and what can be done; None: it says all itself."""
     if outcome == HAS_EFFECT and effect.told is not None:
-        return EFFECT_IS_THERE(effect=effect.told, unique_key=row.unique_key)
+        return DISMISSAL_HAS_EFFECT(effect=effect.told, unique_key=row.unique_key)
     if outcome == DISMISSED or (outcome in CLOSED and effect.is_plain):
         is_older = outcome != DISMISSED and row.is_dismissed
         return DISMISSED_BEFORE(effect=effect.told) if is_older and effect.told is not None else effect.told

@@ -35,7 +35,7 @@ REPAIR_SENT = Code("story.repair-sent", reach=Field.FACT, rung=Field.NAME)
 REPAIR_VERIFIED = Code("story.repair-verified", reach=Field.FACT)
 REPAIR_DISMISSED = Code("story.repair-dismissed", reach=Field.FACT)
 REPAIR_CHANGED = Code("story.repair-changed", reach=Field.FACT, rung=Field.NAME, before=Field.NAME, after=Field.NAME)
-EVERY = Code("story.every-group")
+STORY_EVERY_GROUP = Code("story.every-group")
 ONE_GROUP = Code("story.one-group", group=Field.NAME)
 BY_HAND = Code("story.by-hand", command=Field.NAME, result=Field.TEXT)
 BY_HAND_WITHOUT_END = Code("story.by-hand-without-end", command=Field.NAME)
@@ -158,7 +158,7 @@ def _judged(subscription: str, verdict: str) -> Fact:
 
 
 def _reach(scope: str) -> Fact:
-    return EVERY() if scope == EVERY_GROUP else ONE_GROUP(group=scope)
+    return STORY_EVERY_GROUP() if scope == EVERY_GROUP else ONE_GROUP(group=scope)
 
 
 def _repair_events(repair: Repair) -> Iterator[LifeEvent]:

@@ -28,10 +28,10 @@ from reconciler.contract.outcomes import (
     END_REFUSED,
     GIVEN_UP,
     GROUP_NEEDS_IT,
+    HALF_NONE,
     HALF_UNKNOWN,
     LEFT_OPEN,
     NEVER_ASKED,
-    NO_HALF,
     NOT_PROVED,
     OPEN_NOBODY_KNOWS,
     OPEN_UNTIL,
@@ -182,7 +182,7 @@ class OpenHalves:
         if halves.is_unknown:
             return _simple(HalfState.UNKNOWN, HALF_UNKNOWN(why=halves.reason))
         if halves.is_absent:
-            return _simple(HalfState.NONE, NO_HALF())
+            return _simple(HalfState.NONE, HALF_NONE())
         committed = of_row(
             brokers.committed_copies(topic.topic, unique_key, horizon=horizon, not_before_ms=since_ms), message
         )

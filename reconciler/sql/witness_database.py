@@ -18,6 +18,7 @@ from sqlalchemy.exc import DBAPIError
 
 from reconciler.clock import Clock, SystemClock
 from reconciler.contract.answers import (
+    ANSWER_NOT_PROVED,
     FORMER,
     LIFE,
     LIFE_AHEAD,
@@ -26,7 +27,6 @@ from reconciler.contract.answers import (
     NO_ROW_DOUBTED,
     NODE,
     NODE_NOT_PROVED,
-    NOT_A_PRIMARY,
     PRIMARY_NOT_PROVED,
     REPLICA,
     ROWS_HIDDEN,
@@ -116,7 +116,7 @@ def absence(witness: str, role: DatabaseRole, not_before_ms: int | None = None) 
 
 def _doubt(role: DatabaseRole, not_before_ms: int | None) -> Fact:
     if not_before_ms is None:
-        return NODE_NOT_PROVED() if role.is_node else NOT_A_PRIMARY()
+        return NODE_NOT_PROVED() if role.is_node else ANSWER_NOT_PROVED()
     if role.hides_rows:
         return ROWS_HIDDEN()
     what = FORMER() if role.is_primary is not False else NODE() if role.is_node else REPLICA()

@@ -20,7 +20,7 @@ from reconciler.rocketmq.wire.codes import CHECK_GROUP, HALF_TOPIC
 from reconciler.wiring.brokers import masters
 from reconciler.wiring.connections import Connections
 
-STANDS = Code("wiring.check-service-stands", minutes=Field.NUMBER)
+CHECK_SERVICE_STANDS = Code("wiring.check-service-stands", minutes=Field.NUMBER)
 
 #: TransactionalMessageServiceImpl.MAX_PROCESS_TIME_LIMIT: how long a round may take, which saves its offset at its end.
 LONGEST_ROUND_SECONDS = 60.0
@@ -55,7 +55,7 @@ def check_services(connections: Connections) -> Iterator[CheckServiceFinding]:
             continue
         else:
             if waited is not None:
-                yield CheckServiceFinding(broker=broker, stands=STANDS(minutes=round(waited / 60)))
+                yield CheckServiceFinding(broker=broker, stands=CHECK_SERVICE_STANDS(minutes=round(waited / 60)))
 
 
 def _overdue_seconds(connections: Connections, broker: str, address: str) -> float | None:

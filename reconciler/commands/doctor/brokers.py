@@ -22,28 +22,28 @@ from reconciler.wiring.check_services import check_services
 from reconciler.wiring.connections import Connections
 
 NAME_SERVER = Code("doctor.name-server", address=Field.NAME)
-KNOWS = Code("doctor.knows-brokers", brokers=Field.NAMES)
-KNOWS_NONE = Code("doctor.knows-no-broker")
+KNOWS_BROKERS = Code("doctor.knows-brokers", brokers=Field.NAMES)
+KNOWS_NO_BROKER = Code("doctor.knows-no-broker")
 START_BROKER = Code("doctor.start-broker")
 START_NAME_SERVER = Code("doctor.start-name-server")
 NO_MASTER = Code("doctor.no-master")
 START_MASTER = Code("doctor.start-master")
-START_OR_LOG = Code("doctor.start-or-look-at-log")
-WITH_CHECK_BACK = Code("doctor.broker-with-check-back", address=Field.NAME, family=Field.NAME)
-WITHOUT_CHECK_BACK = Code("doctor.broker-without-check-back", address=Field.NAME, family=Field.NAME)
+START_OR_LOOK_AT_LOG = Code("doctor.start-or-look-at-log")
+BROKER_WITH_CHECK_BACK = Code("doctor.broker-with-check-back", address=Field.NAME, family=Field.NAME)
+BROKER_WITHOUT_CHECK_BACK = Code("doctor.broker-without-check-back", address=Field.NAME, family=Field.NAME)
 WRONG_PROPERTY = Code("doctor.wrong-property", name=Field.NAME, value=Field.NAME)
 LACKS_GROUPS = Code("doctor.lacks-groups", groups=Field.NAMES)
-CREATE = Code("doctor.create-topics")
-CREATE_BUSINESS = Code("doctor.create-business-topics")
+CREATE_TOPICS = Code("doctor.create-topics")
+CREATE_BUSINESS_TOPICS = Code("doctor.create-business-topics")
 TOPIC = Code("doctor.topic", topic=Field.NAME)
-NO_TOPIC = Code("doctor.no-such-topic")
+NO_SUCH_TOPIC = Code("doctor.no-such-topic")
 QUEUES = Code("doctor.queues", on_brokers=Field.FACT)
 QUEUES_ON = Code("doctor.queues-on", number=Field.NUMBER, broker=Field.NAME)
 NO_QUEUES = Code("doctor.no-queues")
 OTHER_QUEUES = Code("doctor.other-queues", queues=Field.FACT, number=Field.NUMBER)
-MISSING_ON = Code("doctor.queues-missing", queues=Field.FACT, number=Field.NUMBER, brokers=Field.NAMES)
-CHECK_SERVICE = Code("doctor.check-service-of", broker=Field.NAME)
-UNREADABLE = Code("doctor.check-service-unreadable", why=Field.TEXT)
+QUEUES_MISSING = Code("doctor.queues-missing", queues=Field.FACT, number=Field.NUMBER, brokers=Field.NAMES)
+CHECK_SERVICE_OF = Code("doctor.check-service-of", broker=Field.NAME)
+CHECK_SERVICE_UNREADABLE = Code("doctor.check-service-unreadable", why=Field.TEXT)
 LOOK_INTO_BROKER_LOG = Code("doctor.look-into-broker-log")
 
 _DEMANDS = {
@@ -71,9 +71,9 @@ def check_name_servers(connections: Connections) -> Iterator[Diagnosis]:
             yield _silent(check, error, address, START_NAME_SERVER())
             continue
         if brokers:
-            yield Diagnosis(check=check, level="ok", found=KNOWS(brokers=tuple(brokers)))
+            yield Diagnosis(check=check, level="ok", found=KNOWS_BROKERS(brokers=tuple(brokers)))
         else:
-            yield Diagnosis(check=check, level="fail", found=KNOWS_NONE(), remedy=START_BROKER())
+            yield Diagnosis(check=check, level="fail", found=KNOWS_NO_BROKER(), remedy=START_BROKER())
 
 
 def check_brokers(connections: Connections) -> Iterator[Diagnosis]:
@@ -86,7 +86,7 @@ def check_brokers(connections: Connections) -> Iterator[Diagnosis]:
         try:
             yield from _broker(connections, check, addresses.master)
         except ReconcilerError as error:
-            yield _silent(check, error, addresses.master, START_OR_LOG())
+            yield _silent(check, error, addresses.master, START_OR_LOOK_AT_LOG())
 
 
 def _broker(connections: Connections, check: Fact, address: str) -> Iterator[Diagnosis]:
@@ -100,7 +100,7 @@ def _broker(connections: Connections, check: Fact, address: str) -> Iterator[Dia
         if wanted is not None:
             yield _wanting(check, error, wanted)
             return
-    family = WITH_CHECK_BACK if facts.has_check_back else WITHOUT_CHECK_BACK
+    family = BROKER_WITH_CHECK_BACK if facts.has_check_back else BROKER_WITHOUT_CHECK_BACK
     yield Diagnosis(check=check, level="ok", found=family(address=address, family=str(facts.family)))
     for name, wrong in _WRONG.items():
         if config.get(name) == wrong:
@@ -122,11 +122,11 @@ def check_broker_rights(connections: Connections) -> Iterator[Diagnosis]:
 def check_check_services(connections: Connections) -> Iterator[Diagnosis]:
     """A note for each broker whose check service stands still, or cannot be seen."""
     for one in check_services(connections):
-        check = CHECK_SERVICE(broker=one.broker)
+        check = CHECK_SERVICE_OF(broker=one.broker)
         if one.stands is not None:
             yield Diagnosis(check=check, level="note", found=one.stands, remedy=LOOK_INTO_BROKER_LOG())
         elif one.refusal is not None:
-            found = UNREADABLE(why=without_remedy(str(one.refusal), one.refusal.remedy))
+            found = CHECK_SERVICE_UNREADABLE(why=without_remedy(str(one.refusal), one.refusal.remedy))
             yield Diagnosis(check=check, level="note", found=found, remedy=as_told(one.refusal.remedy))
 
 
@@ -146,15 +146,15 @@ def _topic(connections: Connections, topic: str, queues: int | None) -> Diagnosi
     try:
         route = routes.refresh(topic)
     except TopicNotFound:
-        create = CREATE_BUSINESS() if queues is None else _create()
-        return Diagnosis(check=check, level="fail", found=NO_TOPIC(), remedy=create)
+        create = CREATE_BUSINESS_TOPICS() if queues is None else _create()
+        return Diagnosis(check=check, level="fail", found=NO_SUCH_TOPIC(), remedy=create)
     counts = {name: sum(q.broker_name == name for q in route.readable_queues) for name in route.broker_names}
     found = _counted(counts)
     if queues is None:
         return Diagnosis(check=check, level="ok", found=found)
     missing = sorted({n for n, a in routes.brokers().items() if a.master is not None} - counts.keys())
     if missing:
-        found = MISSING_ON(queues=found, number=queues, brokers=tuple(missing))
+        found = QUEUES_MISSING(queues=found, number=queues, brokers=tuple(missing))
     elif any(count != queues for count in counts.values()):
         found = OTHER_QUEUES(queues=found, number=queues)
     else:
@@ -169,7 +169,7 @@ def _counted(queues: Mapping[str, int]) -> Fact:
 
 
 def _create() -> Fact:
-    return CREATE()
+    return CREATE_TOPICS()
 
 
 def _silent(check: Fact, error: ReconcilerError, address: str, remedy: Fact) -> Diagnosis:

@@ -40,18 +40,18 @@ from reconciler.wiring.redis_safety import RedisQuality, Severity, redis_finding
 from reconciler.wiring.tracing import require_opentelemetry
 
 START_REDIS = Code("doctor.start-redis")
-START_BROKERS = Code("doctor.start-rocketmq")
+START_ROCKETMQ = Code("doctor.start-rocketmq")
 START_LEDGER = Code("doctor.start-ledger")
 START_INBOX = Code("doctor.start-inbox")
 PACKAGE = Code("doctor.package", package=Field.NAME)
-TWO_PACKAGES = Code("doctor.installed-twice", packages=Field.NAMES)
-KEEP_ONE = Code("doctor.keep-one-package")
-NO_PACKAGE = Code("doctor.not-installed", compression=Field.NAME)
-INSTALL = Code("doctor.install-package", package=Field.NAME)
+INSTALLED_TWICE = Code("doctor.installed-twice", packages=Field.NAMES)
+KEEP_ONE_PACKAGE = Code("doctor.keep-one-package")
+NOT_INSTALLED = Code("doctor.not-installed", compression=Field.NAME)
+INSTALL_PACKAGE = Code("doctor.install-package", package=Field.NAME)
 OWN_IDENTITIES = Code("doctor.own-identities")
 
-REDIS = Code("doctor.redis-quality", quality=Field.FACT)
-REDIS_NODE = Code("doctor.redis-node-quality", node=Field.NAME, quality=Field.FACT)
+REDIS_QUALITY = Code("doctor.redis-quality", quality=Field.FACT)
+REDIS_NODE_QUALITY = Code("doctor.redis-node-quality", node=Field.NAME, quality=Field.FACT)
 _QUALITIES = {
     RedisQuality.ROLE: Code("doctor.redis-role"),
     RedisQuality.VERSION: Code("doctor.redis-version"),
@@ -68,7 +68,7 @@ def examine(connections: Connections) -> list[Diagnosis]:
     """Runs every check; never raises for a dependency that is away."""
     _find_what_stands_still(connections)
     probed = cache(lambda: probe_brokers(connections))  # clocks and indexes are told by the same probes
-    redis, brokers, ledger = START_REDIS(), START_BROKERS(), START_LEDGER()
+    redis, brokers, ledger = START_REDIS(), START_ROCKETMQ(), START_LEDGER()
     checks = [
         (area("redis"), redis, lambda: check_redis(connections)),
         *database_checks(connections),
@@ -111,7 +111,7 @@ def check_redis(connections: Connections) -> Iterator[Diagnosis]:
     """Whether it is safe to keep the sets. Raises RedisAway."""
     for one in redis_findings(connections):
         quality = _QUALITIES[one.about]()
-        check = REDIS_NODE(node=one.node, quality=quality) if one.node else REDIS(quality=quality)
+        check = REDIS_NODE_QUALITY(node=one.node, quality=quality) if one.node else REDIS_QUALITY(quality=quality)
         yield Diagnosis(check=check, level=_LEVELS[one.severity], found=one.found, remedy=one.remedy)
 
 
@@ -126,8 +126,10 @@ def check_packages(settings: Settings) -> list[Diagnosis]:
     """A failure for each package that `run` will need and lacks; a note where one package hides another, and for each
     compression of bodies that cannot be read here."""
     owners = sorted(set(packages_distributions().get("rocketmq", [])))
-    noted = [("rocketmq", TWO_PACKAGES(packages=tuple(owners)), KEEP_ONE())] if len(owners) > 1 else []
-    noted += [(name, NO_PACKAGE(compression=kind), INSTALL(package=name)) for name, kind in missing_compressions()]
+    noted = [("rocketmq", INSTALLED_TWICE(packages=tuple(owners)), KEEP_ONE_PACKAGE())] if len(owners) > 1 else []
+    noted += [
+        (name, NOT_INSTALLED(compression=kind), INSTALL_PACKAGE(package=name)) for name, kind in missing_compressions()
+    ]
     findings = [Diagnosis(check=_package(name), level="note", found=what, remedy=to_do) for name, what, to_do in noted]
     for name, is_needed, require in (
         ("pyarrow", settings.history.path, require_pyarrow),

@@ -14,14 +14,14 @@ from reconciler.wiring.clocks import BrokerProbes, missing_probes, other_clocks,
 from reconciler.wiring.connections import Connections
 
 CLOCK_OF = Code("doctor.clock-of", server=Field.FACT)
-UNMEASURED = Code("doctor.clock-unmeasured", why=Field.FACT)
-COMPARE_BY_HAND = Code("doctor.compare-clocks-by-hand")
-AHEAD = Code("doctor.clock-ahead", seconds=Field.NUMBER, margin=Field.NUMBER)
-BEHIND = Code("doctor.clock-behind", seconds=Field.NUMBER, margin=Field.NUMBER)
+CLOCK_UNMEASURED = Code("doctor.clock-unmeasured", why=Field.FACT)
+COMPARE_CLOCKS_BY_HAND = Code("doctor.compare-clocks-by-hand")
+CLOCK_AHEAD = Code("doctor.clock-ahead", seconds=Field.NUMBER, margin=Field.NUMBER)
+CLOCK_BEHIND = Code("doctor.clock-behind", seconds=Field.NUMBER, margin=Field.NUMBER)
 SET_CLOCKS = Code("doctor.set-clocks")
-ALIKE = Code("doctor.clocks-alike", servers=Field.FACT, margin=Field.NUMBER)
+CLOCKS_ALIKE = Code("doctor.clocks-alike", servers=Field.FACT, margin=Field.NUMBER)
 INDEX_OF = Code("doctor.index-of", broker=Field.FACT)
-NO_PROBE = Code("doctor.see-to-index")
+SEE_TO_INDEX = Code("doctor.see-to-index")
 
 
 def check_clocks(connections: Connections, probed: Callable[[], BrokerProbes]) -> Sequence[Diagnosis]:
@@ -38,17 +38,17 @@ def check_clocks(connections: Connections, probed: Callable[[], BrokerProbes]) -
     for server, found in other_clocks(connections, probed):
         check = CLOCK_OF(server=server)
         if isinstance(found, Fact):
-            unmeasured = UNMEASURED(why=found)
-            findings.append(Diagnosis(check=check, level="note", found=unmeasured, remedy=COMPARE_BY_HAND()))
+            unmeasured = CLOCK_UNMEASURED(why=found)
+            findings.append(Diagnosis(check=check, level="note", found=unmeasured, remedy=COMPARE_CLOCKS_BY_HAND()))
             continue
         compared.append(server)
         ahead_seconds = found.ahead_of(redis)
         if abs(ahead_seconds) > margin_seconds:
-            way = AHEAD if ahead_seconds > 0 else BEHIND
+            way = CLOCK_AHEAD if ahead_seconds > 0 else CLOCK_BEHIND
             told = way(seconds=round(abs(ahead_seconds), 1), margin=margin_seconds)
             findings.append(Diagnosis(check=check, level="fail", found=told, remedy=SET_CLOCKS()))
     if compared and all(finding.level == "note" for finding in findings):
-        alike = ALIKE(servers=listed(compared), margin=margin_seconds)
+        alike = CLOCKS_ALIKE(servers=listed(compared), margin=margin_seconds)
         findings.append(Diagnosis(check=area("clocks"), level="ok", found=alike))
     return findings
 
@@ -56,6 +56,6 @@ def check_clocks(connections: Connections, probed: Callable[[], BrokerProbes]) -
 def check_indexes(probed: BrokerProbes) -> Sequence[Diagnosis]:
     """One line for each broker whose index does not come as far as a probe; nothing where all do."""
     return [
-        Diagnosis(check=INDEX_OF(broker=broker), level="fail", found=why, remedy=NO_PROBE())
+        Diagnosis(check=INDEX_OF(broker=broker), level="fail", found=why, remedy=SEE_TO_INDEX())
         for broker, why in missing_probes(probed)
     ]

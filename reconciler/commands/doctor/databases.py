@@ -19,20 +19,20 @@ WEAKER = Code("doctor.weaker", setting=Field.NAME)
 CONFIGURE = Code("doctor.configure", setting=Field.NAME)
 START_DATABASE = Code("doctor.start-database", setting=Field.NAME)
 NO_TABLES = Code("doctor.no-tables")
-UPGRADE = Code("doctor.upgrade-database", tree=Field.NAME)
-COLLATIONS = Code("doctor.collations-in", database=Field.FACT)
-FOLDS = Code("doctor.names-folded", columns=Field.NAME)
+UPGRADE_DATABASE = Code("doctor.upgrade-database", tree=Field.NAME)
+COLLATIONS_IN = Code("doctor.collations-in", database=Field.FACT)
+NAMES_FOLDED = Code("doctor.names-folded", columns=Field.NAME)
 GIVE_COLLATIONS = Code("doctor.give-collations")
 NO_TIME_OUT = Code("doctor.no-time-out", name=Field.NAME)
 LET_SET = Code("doctor.let-set", name=Field.NAME)
-UNREADABLE = Code("doctor.revision-unreadable")
+REVISION_UNREADABLE = Code("doctor.revision-unreadable")
 REVISION = Code("doctor.revision", revision=Field.NAME)
 OWN_REVISION = Code("doctor.own-revision")
-NEWER = Code("doctor.newer-revision", found=Field.NAME, newest=Field.NAME)
+NEWER_REVISION = Code("doctor.newer-revision", found=Field.NAME, newest=Field.NAME)
 INSTALL_NEWER = Code("doctor.install-newer")
-TOO_OLD = Code("doctor.revision-too-old", found=Field.NAME, oldest=Field.NAME)
-UPGRADE_BEFORE = Code("doctor.upgrade-to-earlier-release")
-OLDER = Code("doctor.older-revision", found=Field.NAME, newest=Field.NAME)
+REVISION_TOO_OLD = Code("doctor.revision-too-old", found=Field.NAME, oldest=Field.NAME)
+UPGRADE_TO_EARLIER_RELEASE = Code("doctor.upgrade-to-earlier-release")
+OLDER_REVISION = Code("doctor.older-revision", found=Field.NAME, newest=Field.NAME)
 
 
 def database_checks(connections: Connections) -> Iterator[NamedCheck]:
@@ -79,7 +79,7 @@ def _collations(connections: Connections, database: ConfiguredDatabase) -> Itera
     """Nothing where names and keys compare byte for byte: that is what is expected of every table."""
     folded = database.folded_names(connections)
     if folded:
-        check, found = COLLATIONS(database=database.fact), FOLDS(columns=", ".join(folded))
+        check, found = COLLATIONS_IN(database=database.fact), NAMES_FOLDED(columns=", ".join(folded))
         yield Diagnosis(check=check, level="fail", found=found, remedy=GIVE_COLLATIONS())
 
 
@@ -99,20 +99,22 @@ def check_revision(connections: Connections, database: ConfiguredDatabase) -> Di
     except DatabaseAway as error:
         if not lacks_right(error):
             raise
-        return Diagnosis(check=check, level="note", found=UNREADABLE(), remedy=grants({VERSION_TABLES[tree]: "SELECT"}))
+        return Diagnosis(
+            check=check, level="note", found=REVISION_UNREADABLE(), remedy=grants({VERSION_TABLES[tree]: "SELECT"})
+        )
     if found is None:
         return Diagnosis(check=check, level="ok", found=OWN_REVISION())
     if found > newest:  # revisions are numbered
-        newer = NEWER(found=found, newest=newest)
+        newer = NEWER_REVISION(found=found, newest=newest)
         return Diagnosis(check=check, level="note", found=newer, remedy=INSTALL_NEWER())
     if found < (oldest := database.oldest_revision()):
-        too_old = TOO_OLD(found=found, oldest=oldest)
-        return Diagnosis(check=check, level="fail", found=too_old, remedy=UPGRADE_BEFORE())
+        too_old = REVISION_TOO_OLD(found=found, oldest=oldest)
+        return Diagnosis(check=check, level="fail", found=too_old, remedy=UPGRADE_TO_EARLIER_RELEASE())
     if found != newest:
-        older = OLDER(found=found, newest=newest)
+        older = OLDER_REVISION(found=found, newest=newest)
         return Diagnosis(check=check, level="note", found=older, remedy=_upgrade(database))
     return Diagnosis(check=check, level="ok", found=REVISION(revision=found))
 
 
 def _upgrade(database: ConfiguredDatabase) -> Fact:
-    return UPGRADE(tree=database.tree)
+    return UPGRADE_DATABASE(tree=database.tree)

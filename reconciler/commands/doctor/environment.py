@@ -13,19 +13,19 @@ from reconciler.wiring.connections import Connections
 from reconciler.wiring.environment import ask_environment
 from reconciler.wiring.rights import lacks_right
 
-CHECK = Code("doctor.environment-in", place=Field.NAME)
-UNREADABLE = Code("doctor.environment-unreadable", table=Field.NAME)
+ENVIRONMENT_IN = Code("doctor.environment-in", place=Field.NAME)
+ENVIRONMENT_UNREADABLE = Code("doctor.environment-unreadable", table=Field.NAME)
 
 
 def check_environment(connections: Connections) -> Iterator[Diagnosis]:
     """One failure for each place where another cluster is; nothing where there is none."""
     for place, ask in ask_environment(connections).items():
-        check = CHECK(place=place)
+        check = ENVIRONMENT_IN(place=place)
         try:
             ask()
         except InvalidValue as error:
             yield failed(check, error)
         except ReconcilerError as error:
             if lacks_right(error):  # what is away, or lacks its tables, has a check of its own
-                found = UNREADABLE(table=ENVIRONMENT.name)
+                found = ENVIRONMENT_UNREADABLE(table=ENVIRONMENT.name)
                 yield Diagnosis(check=check, level="note", found=found, remedy=grants({ENVIRONMENT.name: "SELECT"}))

@@ -19,19 +19,19 @@ from reconciler.wiring.subscriptions import subscription_of
 from reconciler.wiring.sweep import settled_tags
 
 FILTER_OF = Code("doctor.filter-of", subscription=Field.NAME)
-BY_SQL92 = Code("doctor.filters-by-sql92")
+FILTERS_BY_SQL92 = Code("doctor.filters-by-sql92")
 USE_TAGS = Code("doctor.use-tags")
 OTHER_FILTER = Code("doctor.other-filter", tags=Field.NAME, expressions=Field.NAME)
 SET_TAGS = Code("doctor.set-tags")
 SAME_FILTER = Code("doctor.same-filter", expressions=Field.NAME)
-NO_MEMBER = Code("doctor.filter-without-member", tags=Field.NAME)
-WHILE_IT_RUNS = Code("doctor.while-group-runs")
+FILTER_WITHOUT_MEMBER = Code("doctor.filter-without-member", tags=Field.NAME)
+WHILE_GROUP_RUNS = Code("doctor.while-group-runs")
 TAGS_IN = Code("doctor.tags-in", subscription=Field.NAME, database=Field.FACT)
-NEVER_SWEPT = Code("doctor.tags-never-swept", tags=Field.NAME)
+TAGS_NEVER_SWEPT = Code("doctor.tags-never-swept", tags=Field.NAME)
 SWEEP_FIRST = Code("doctor.sweep-first")
-AS_SETTLED = Code("doctor.tags-as-settled", tags=Field.FACT)
-LOOKED_AT_AGAIN = Code("doctor.rows-looked-at-again", settled=Field.FACT, tags=Field.NAME)
-SETTLED_BY_OTHERS = Code("doctor.settled-by-other-tags", tags=Field.NAME, settled=Field.FACT)
+TAGS_AS_SETTLED = Code("doctor.tags-as-settled", tags=Field.FACT)
+ROWS_LOOKED_AT_AGAIN = Code("doctor.rows-looked-at-again", settled=Field.FACT, tags=Field.NAME)
+SETTLED_BY_OTHER_TAGS = Code("doctor.settled-by-other-tags", tags=Field.NAME, settled=Field.FACT)
 TAGS = Code("doctor.tags", tags=Field.NAME)
 NO_TAGS = Code("doctor.no-tags")
 RESTART_SWEEPS = Code("doctor.restart-sweeps")
@@ -56,7 +56,7 @@ def compared(
 ) -> Iterator[Diagnosis]:
     """`found`: kind and expression of each filter that brokers know of the group."""
     if any(kind is FilterKind.SQL92 for kind, _ in found):
-        yield Diagnosis(check=check, level="fail", found=BY_SQL92(), remedy=USE_TAGS())
+        yield Diagnosis(check=check, level="fail", found=FILTERS_BY_SQL92(), remedy=USE_TAGS())
         return
     subscribed = {split_tags(expression) for _, expression in found}
     expressions = ", ".join(sorted(repr(expression) for _, expression in found))
@@ -66,8 +66,8 @@ def compared(
     elif subscribed:
         yield Diagnosis(check=check, level="ok", found=SAME_FILTER(expressions=expressions))
     elif configured.tag_set is not None:
-        uncompared = NO_MEMBER(tags=repr(configured.tags))
-        yield Diagnosis(check=check, level="note", found=uncompared, remedy=WHILE_IT_RUNS())
+        uncompared = FILTER_WITHOUT_MEMBER(tags=repr(configured.tags))
+        yield Diagnosis(check=check, level="note", found=uncompared, remedy=WHILE_GROUP_RUNS())
 
 
 def check_kept_tags(connections: Connections) -> list[Diagnosis]:
@@ -96,7 +96,7 @@ def check_kept_tags(connections: Connections) -> list[Diagnosis]:
 def never_swept(check: Fact, configured: SubscriptionSettings) -> Iterator[Diagnosis]:
     """A note that no sweep has written down the group's tags; none for a group that takes all tags."""
     if configured.tag_set is not None:
-        found = NEVER_SWEPT(tags=repr(configured.tags))
+        found = TAGS_NEVER_SWEPT(tags=repr(configured.tags))
         yield Diagnosis(check=check, level="note", found=found, remedy=SWEEP_FIRST())
 
 
@@ -104,9 +104,9 @@ def compared_with_settled(check: Fact, configured: SubscriptionSettings, settled
     """`settled`: the tags of the group that the outbox' rows were settled by; None: all tags."""
     shown = NO_TAGS() if settled == frozenset() else TAGS(tags="*" if settled is None else " || ".join(sorted(settled)))
     if settled == configured.tag_set:
-        return Diagnosis(check=check, level="ok", found=AS_SETTLED(tags=shown))
+        return Diagnosis(check=check, level="ok", found=TAGS_AS_SETTLED(tags=shown))
     if configured.tag_set is None or (settled is not None and settled < configured.tag_set):
-        found = LOOKED_AT_AGAIN(settled=shown, tags=repr(configured.tags))
+        found = ROWS_LOOKED_AT_AGAIN(settled=shown, tags=repr(configured.tags))
     else:
-        found = SETTLED_BY_OTHERS(tags=repr(configured.tags), settled=shown)
+        found = SETTLED_BY_OTHER_TAGS(tags=repr(configured.tags), settled=shown)
     return Diagnosis(check=check, level="note", found=found, remedy=RESTART_SWEEPS())

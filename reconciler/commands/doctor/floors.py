@@ -9,8 +9,8 @@ from reconciler.contract.facts import Code, Field
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.subscriptions import subscription_of
 
-CHECK = Code("doctor.floors-of", subscription=Field.NAME)
-UNPROVED = Code("doctor.floors-unproved", number=Field.NUMBER, total=Field.NUMBER)
+FLOORS_OF = Code("doctor.floors-of", subscription=Field.NAME)
+FLOORS_UNPROVED = Code("doctor.floors-unproved", number=Field.NUMBER, total=Field.NUMBER)
 KEEP_PROOFS = Code("doctor.keep-proofs")
 
 
@@ -24,9 +24,9 @@ def check_floors(connections: Connections) -> Sequence[Diagnosis]:
         if unproved:
             found.append(
                 Diagnosis(
-                    check=CHECK(subscription=str(subscription)),
+                    check=FLOORS_OF(subscription=str(subscription)),
                     level="note",
-                    found=UNPROVED(number=unproved, total=len(floors)),
+                    found=FLOORS_UNPROVED(number=unproved, total=len(floors)),
                     remedy=KEEP_PROOFS(),
                 )
             )

@@ -24,10 +24,10 @@ WATERMARK = Code("doctor.watermark", detail=Field.TEXT)
 STORE_OFFSETS = Code("doctor.store-offsets")
 UNKNOWN_GROUP = Code("doctor.unknown-group")
 MAKE_GROUP = Code("doctor.make-group")
-RENAMED = Code("doctor.group-renamed")
+GROUP_RENAMED = Code("doctor.group-renamed")
 DELETE_GROUP = Code("doctor.delete-group")
-PRODUCERS = Code("doctor.producer-group", group=Field.NAME)
-CONNECTED = Code("doctor.producers-connected", number=Field.NUMBER)
+PRODUCER_GROUP = Code("doctor.producer-group", group=Field.NAME)
+PRODUCERS_CONNECTED = Code("doctor.producers-connected", number=Field.NUMBER)
 NO_PRODUCER = Code("doctor.no-producer")
 
 
@@ -93,7 +93,7 @@ class GroupChecks:
             for group in sorted(g for g in seen - configured if not g.startswith(OWN_GROUPS)):
                 if group in retired:
                     check = group_check(f"{topic}/{group}")
-                    yield Diagnosis(check=check, level="note", found=RENAMED(), remedy=DELETE_GROUP())
+                    yield Diagnosis(check=check, level="note", found=GROUP_RENAMED(), remedy=DELETE_GROUP())
                 else:
                     yield check_stranger(self._connections, topic, group)
 
@@ -105,7 +105,7 @@ class GroupChecks:
             for address in addresses:
                 with suppress(ReconcilerError):
                     count += len(admin.producer_connections(address, producer.group))
-            check, found = PRODUCERS(group=producer.group), CONNECTED(number=count)
+            check, found = PRODUCER_GROUP(group=producer.group), PRODUCERS_CONNECTED(number=count)
             if count:
                 yield Diagnosis(check=check, level="ok", found=found)
             else:

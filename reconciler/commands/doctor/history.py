@@ -15,16 +15,16 @@ from reconciler.settings.schema import Settings
 from reconciler.wiring.history import history_folders, read_overview
 from reconciler.wiring.subscriptions import subscription_of
 
-SPOOL = Code("doctor.history-spool")
-MANIFEST = Code("doctor.history-manifest")
-NOT_WRITTEN = Code("doctor.history-not-written")
-SET_PATH = Code("doctor.set-history-path")
-WRITABLE = Code("doctor.folder-writable", folder=Field.NAME)
-UNWRITABLE = Code("doctor.folder-unwritable", folder=Field.NAME, why=Field.TEXT)
+HISTORY_SPOOL = Code("doctor.history-spool")
+HISTORY_MANIFEST = Code("doctor.history-manifest")
+HISTORY_NOT_WRITTEN = Code("doctor.history-not-written")
+SET_HISTORY_PATH = Code("doctor.set-history-path")
+FOLDER_WRITABLE = Code("doctor.folder-writable", folder=Field.NAME)
+FOLDER_UNWRITABLE = Code("doctor.folder-unwritable", folder=Field.NAME, why=Field.TEXT)
 GIVE_FOLDER = Code("doctor.give-folder")
 MAKE_ROOM = Code("doctor.make-room")
-ENTRIES = Code("doctor.history-entries", entries=Field.NUMBER, files=Field.NUMBER, rows=Field.NUMBER)
-KEEP_FOLDER = Code("doctor.keep-history-folder")
+HISTORY_ENTRIES = Code("doctor.history-entries", entries=Field.NUMBER, files=Field.NUMBER, rows=Field.NUMBER)
+KEEP_HISTORY_FOLDER = Code("doctor.keep-history-folder")
 
 #: What is written to see whether there is room: a few rounds.
 ROOM_BYTES = 1024**2
@@ -35,17 +35,17 @@ def check_history_folders(settings: Settings) -> Sequence[Diagnosis]:
     """Whether the history can be written where it is configured, and what its manifest says of itself."""
     check = area("history")
     if settings.history.path is None:
-        return [Diagnosis(check=check, level="note", found=NOT_WRITTEN(), remedy=SET_PATH())]
+        return [Diagnosis(check=check, level="note", found=HISTORY_NOT_WRITTEN(), remedy=SET_HISTORY_PATH())]
     root, spool = history_folders(settings)
-    findings = [_folder(check, root), _folder(SPOOL(), spool)]
+    findings = [_folder(check, root), _folder(HISTORY_SPOOL(), spool)]
     overview, problem = read_overview(settings, [subscription_of(settings, s) for s in settings.subscriptions])
     problems = [problem] if problem is not None else list(overview.problems if overview is not None else ())
-    manifest = MANIFEST()
+    manifest = HISTORY_MANIFEST()
     if problems:
         told = as_told("; ".join(problems[:3]))
-        findings.append(Diagnosis(check=manifest, level="fail", found=told, remedy=KEEP_FOLDER()))
+        findings.append(Diagnosis(check=manifest, level="fail", found=told, remedy=KEEP_HISTORY_FOLDER()))
     elif overview is not None:
-        entries = ENTRIES(entries=overview.entries, files=overview.files, rows=overview.rows)
+        entries = HISTORY_ENTRIES(entries=overview.entries, files=overview.files, rows=overview.rows)
         findings.append(Diagnosis(check=manifest, level="ok", found=entries))
     return findings
 
@@ -63,7 +63,7 @@ def _folder(check: Fact, folder: Path) -> Diagnosis:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        found = UNWRITABLE(folder=str(existing), why=error.strerror or str(error))
+        found = FOLDER_UNWRITABLE(folder=str(existing), why=error.strerror or str(error))
         remedy = MAKE_ROOM() if error.errno in _NO_ROOM else GIVE_FOLDER()
         return Diagnosis(check=check, level="fail", found=found, remedy=remedy)
-    return Diagnosis(check=check, level="ok", found=WRITABLE(folder=str(folder)))
+    return Diagnosis(check=check, level="ok", found=FOLDER_WRITABLE(folder=str(folder)))

@@ -18,16 +18,16 @@ from reconciler.wiring.databases import effect_evidence
 from reconciler.wiring.evidence import inbox_evidence
 from reconciler.wiring.subscriptions import subscription_of
 
-CHECK = Code("doctor.inboxes-of", subscription=Field.NAME)
+INBOXES_OF = Code("doctor.inboxes-of", subscription=Field.NAME)
 NONE_IN_TWO = Code("doctor.none-in-two", looked=Field.FACT)
-ONE_DATABASE = Code("doctor.one-database-twice", looked=Field.FACT, number=Field.NUMBER, unique_key=Field.NAME)
+ONE_DATABASE_TWICE = Code("doctor.one-database-twice", looked=Field.FACT, number=Field.NUMBER, unique_key=Field.NAME)
 DOUBLE_EFFECTS = Code("doctor.double-effects", looked=Field.FACT, number=Field.NUMBER, unique_key=Field.NAME)
-LOOKED = Code("doctor.keys-looked-up", keys=Field.NUMBER, inboxes=Field.NUMBER)
+KEYS_LOOKED_UP = Code("doctor.keys-looked-up", keys=Field.NUMBER, inboxes=Field.NUMBER)
 ONE_DATABASE_A_KEY = Code("doctor.one-database-a-key")
-READER = Code("doctor.group", group=Field.NAME)
-NOT_CONFIGURED = Code("doctor.reader-not-configured")
+DOCTOR_GROUP = Code("doctor.group", group=Field.NAME)
+READER_NOT_CONFIGURED = Code("doctor.reader-not-configured")
 ADD_SECTION = Code("doctor.add-section")
-ROWS_OF_ANOTHER = Code("doctor.reader-with-rows-of", group=Field.NAME)
+READER_WITH_ROWS_OF = Code("doctor.reader-with-rows-of", group=Field.NAME)
 IF_RENAMED = Code("doctor.if-renamed")
 
 #: Keys of each inbox that are looked up in all of them.
@@ -36,7 +36,7 @@ NEWEST_KEYS = 500
 
 def group_check(name: str) -> Fact:
     """The check of a consumer group, by topic and group."""
-    return READER(group=name)
+    return DOCTOR_GROUP(group=name)
 
 
 def check_inbox_lists(connections: Connections) -> Sequence[Diagnosis]:
@@ -49,11 +49,11 @@ def _check(connections: Connections, subscription: Subscription, count: int) -> 
     inboxes = inbox_evidence(connections)
     found = inboxes.look_up(subscription, inboxes.newest_keys(subscription, limit=NEWEST_KEYS))
     doubled = {key: lookup.records for key, lookup in found.items() if double_effect(lookup) is not None}
-    check, looked = CHECK(subscription=str(subscription)), LOOKED(keys=NEWEST_KEYS, inboxes=count)
+    check, looked = INBOXES_OF(subscription=str(subscription)), KEYS_LOOKED_UP(keys=NEWEST_KEYS, inboxes=count)
     remedy = ONE_DATABASE_A_KEY()
     if not doubled:
         return Diagnosis(check=check, level="note", found=NONE_IN_TWO(looked=looked), remedy=remedy)
-    why = ONE_DATABASE if all(_are_one_row(rows) for rows in doubled.values()) else DOUBLE_EFFECTS
+    why = ONE_DATABASE_TWICE if all(_are_one_row(rows) for rows in doubled.values()) else DOUBLE_EFFECTS
     told = why(looked=looked, number=len(doubled), unique_key=next(iter(doubled)))
     return Diagnosis(check=check, level="fail", found=told, remedy=remedy)
 
@@ -66,8 +66,8 @@ def check_stranger(connections: Connections, topic: str, group: str) -> Diagnosi
         new = _has_rows_of(connections, topic, group)
     check = group_check(f"{topic}/{group}")
     if new is None:
-        return Diagnosis(check=check, level="note", found=NOT_CONFIGURED(), remedy=ADD_SECTION())
-    return Diagnosis(check=check, level="note", found=ROWS_OF_ANOTHER(group=new), remedy=IF_RENAMED())
+        return Diagnosis(check=check, level="note", found=READER_NOT_CONFIGURED(), remedy=ADD_SECTION())
+    return Diagnosis(check=check, level="note", found=READER_WITH_ROWS_OF(group=new), remedy=IF_RENAMED())
 
 
 def _has_rows_of(connections: Connections, topic: str, group: str) -> str | None:

@@ -9,7 +9,7 @@ from reconciler.commands.status.unswept import groups_of_nobody
 from reconciler.contract.facts import Code, Field
 from reconciler.wiring.connections import Connections
 
-CHECK = Code("doctor.producer-groups-of", outbox=Field.NAMES)
+PRODUCER_GROUPS_OF = Code("doctor.producer-groups-of", outbox=Field.NAMES)
 UNSWEPT = Code("doctor.unswept", group=Field.NAME, topic=Field.NAME, at_ms=Field.TIME)
 ADD_OLD_NAME = Code("doctor.add-old-name")
 
@@ -18,7 +18,7 @@ def check_producer_groups(connections: Connections) -> Sequence[Diagnosis]:
     """One finding for each such group and topic; an outbox that is away has a check of its own."""
     return [
         Diagnosis(
-            check=CHECK(outbox=tuple(groups)),
+            check=PRODUCER_GROUPS_OF(outbox=tuple(groups)),
             level="note",
             found=UNSWEPT(group=other.producer_group, topic=other.topic, at_ms=other.since_ms),
             remedy=ADD_OLD_NAME(),

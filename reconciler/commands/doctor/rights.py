@@ -9,7 +9,7 @@ from reconciler.contract.facts import Code, Fact, Field
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.rights import NeededRights, RefusedRights, rights_refused, verbs_by_table
 
-CHECK = Code("doctor.rights-in", database=Field.FACT)
+RIGHTS_IN = Code("doctor.rights-in", database=Field.FACT)
 MAY = Code("doctor.may", rights=Field.FACTS)
 MAY_ONLY = Code("doctor.may-only", rights=Field.FACTS)
 ON_TABLES = Code("doctor.on-tables", verbs=Field.NAME, tables=Field.NAMES)
@@ -37,7 +37,7 @@ def check_rights(connections: Connections, needed: NeededRights) -> Diagnosis:
 
 def diagnosis_of(needed: NeededRights, refused: RefusedRights) -> Diagnosis:
     """Whether the rights are enough, for which command, and what to grant."""
-    check = CHECK(database=needed.database.fact)
+    check = RIGHTS_IN(database=needed.database.fact)
     may = _on_tables(verbs_by_table(right for right in (*needed.run, *needed.sweep) if right not in refused))
     if not refused:
         return Diagnosis(check=check, level="ok", found=MAY(rights=may))

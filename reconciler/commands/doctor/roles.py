@@ -10,12 +10,12 @@ from reconciler.contract.facts import Code, Field
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.evidence import WitnessRole, witness_roles
 
-CHECK = Code("doctor.role-of", database=Field.FACT)
+ROLE_OF = Code("doctor.role-of", database=Field.FACT)
 ROLE = Code("doctor.role", found=Field.FACTS)
-OF_PRODUCT = Code("doctor.role-of-product", found=Field.FACTS, product=Field.NAME)
-NO_LIFE = Code("doctor.no-life-shown", seconds=Field.NUMBER)
+ROLE_OF_PRODUCT = Code("doctor.role-of-product", found=Field.FACTS, product=Field.NAME)
+NO_LIFE_SHOWN = Code("doctor.no-life-shown", seconds=Field.NUMBER)
 MAKE_PRIMARY = Code("doctor.make-primary", remedy=Field.FACTS)
-MAY_HIDE = Code("doctor.effects-may-be-hidden", remedy=Field.FACTS)
+EFFECTS_MAY_BE_HIDDEN = Code("doctor.effects-may-be-hidden", remedy=Field.FACTS)
 LEAD_TO_TABLE = Code("doctor.lead-to-table", tree=Field.NAME)
 NO_REPLICA = Code("doctor.no-replica")
 LET_SWEEP_RUN = Code("doctor.let-sweep-run")
@@ -29,18 +29,18 @@ def check_primaries(connections: Connections) -> Sequence[Diagnosis]:
 
 
 def _diagnosis(witness: WitnessRole, within_seconds: float) -> Diagnosis:
-    check, facts = CHECK(database=witness.database), witness.found
+    check, facts = ROLE_OF(database=witness.database), witness.found
     if witness.product.name:
-        facts = (OF_PRODUCT(found=facts, product=witness.product.name),)
+        facts = (ROLE_OF_PRODUCT(found=facts, product=witness.product.name),)
     is_unswept = witness.tree == "outbox" and not witness.is_swept(within_seconds)
     is_proved = not (witness.role.hides_rows or witness.is_view or witness.unread or witness.is_blind(within_seconds))
     if is_proved and is_unswept and witness.swept_seconds is not None:
-        facts = (*facts, NO_LIFE(seconds=round(within_seconds)))
+        facts = (*facts, NO_LIFE_SHOWN(seconds=round(within_seconds)))
     found = ROLE(found=facts)
     if witness.is_blind(within_seconds):
         return Diagnosis(check=check, level="fail", found=found, remedy=MAKE_PRIMARY(remedy=witness.remedy))
     if witness.role.hides_rows:
-        return Diagnosis(check=check, level="note", found=found, remedy=MAY_HIDE(remedy=witness.remedy))
+        return Diagnosis(check=check, level="note", found=found, remedy=EFFECTS_MAY_BE_HIDDEN(remedy=witness.remedy))
     if witness.is_view:
         return Diagnosis(check=check, level="note", found=found, remedy=LEAD_TO_TABLE(tree=witness.tree))
     if witness.unread:

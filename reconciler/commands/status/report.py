@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 UNPROVED = Code("status.unproved", database=Field.FACT, why=Field.FACTS)
 OTHER_SHARDS = Code("status.other-shards", why=Field.TEXT)
-STANDING = Code("status.standing-check-service", broker=Field.NAME, state=Field.FACT)
+STANDING_CHECK_SERVICE = Code("status.standing-check-service", broker=Field.NAME, state=Field.FACT)
 LATE = Code("status.late", subscription=Field.NAME, cause=Field.FACT)
 CLASSIC = Code("status.classic")
 #: Without it, commits that were never announced cannot be seen.
@@ -378,7 +378,9 @@ def read_status(
 
 def _standing(connections: Connections) -> tuple[Fact, ...]:
     return tuple(
-        STANDING(broker=one.broker, state=one.stands) for one in check_services(connections) if one.stands is not None
+        STANDING_CHECK_SERVICE(broker=one.broker, state=one.stands)
+        for one in check_services(connections)
+        if one.stands is not None
     )
 
 

@@ -17,7 +17,7 @@ from reconciler.contract.defaults import (
     SKEW_MARGIN_SECONDS,
 )
 from reconciler.contract.facts import Fact
-from reconciler.contract.kept_facts import CAME_LATER, HAND_OVER_WITHDRAWN
+from reconciler.contract.kept_facts import CAME_LATER, REPAIR_WITHDRAWN
 from reconciler.contract.tables import EVERY_GROUP, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.brakes import REPAIRS_AT_ONCE, RateLimit
@@ -65,7 +65,7 @@ _UNDECIDED = RepairStep(act=Act.WRITE, state=RepairState.OPEN, rung=Rung.END, re
 #: Decisions on one row in one pass; the longest way is SENT, climb, ask, send, written.
 STEPS_MAX = 24
 #: Answer of a hand-over row that was withdrawn from its worker.
-WITHDRAWN = HAND_OVER_WITHDRAWN()
+WITHDRAWN = REPAIR_WITHDRAWN()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

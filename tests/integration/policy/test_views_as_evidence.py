@@ -7,7 +7,7 @@ import pytest
 from reconciler.commands.doctor.checks import examine
 from reconciler.commands.status.primaries import blind, unproved
 from reconciler.contract.tables import VERSION_TABLES
-from reconciler.evidence.witness_role import A_VIEW
+from reconciler.evidence.witness_role import VIEW
 from reconciler.sql import schema
 from reconciler.wiring.databases import configured_databases
 from reconciler.words import said
@@ -44,14 +44,14 @@ def test_views_are_told_as_unproved_and_blind_nobody(views_url: str) -> None:
     with connections_to(views_url, views_url) as connections:
         doubted = unproved(connections)
         assert [said(one.database) for one in doubted] == ["outbox of orders", "inbox of ORDERS/billing"]
-        assert all(A_VIEW() in one.found for one in doubted)
+        assert all(VIEW() in one.found for one in doubted)
         assert blind(doubted, within_seconds=300) == []
         databases = configured_databases(connections.settings)
         assert [one.has_tables(connections) for one in databases if one.tree != "ledger"] == [True, True]
         told = [one.as_row() for one in examine(connections)]
     for name in ("outbox of orders", "inbox of ORDERS/billing"):
         (role,) = (one for one in told if one.check == f"role of {name}")
-        assert (role.level, said(A_VIEW()) in role.found) == ("note", True)
+        assert (role.level, said(VIEW()) in role.found) == ("note", True)
         assert "fail" not in {one.level for one in told if name in one.check}, told
 
 
@@ -68,4 +68,4 @@ def test_an_outbox_that_is_a_table_is_none(database_url: str) -> None:
     for tree in ("outbox", "inbox"):
         schema.upgrade(database_url, tree)
     with connections_to(database_url, database_url) as connections:
-        assert all(A_VIEW() not in one.found for one in unproved(connections))
+        assert all(VIEW() not in one.found for one in unproved(connections))

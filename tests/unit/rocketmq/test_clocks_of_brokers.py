@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from reconciler.clock import ManualClock
-from reconciler.evidence.horizon import NOT_INDEXED, NOT_SENT, Probes
+from reconciler.evidence.horizon import PROBE_NOT_INDEXED, PROBE_NOT_SENT, Probes
 from reconciler.policy.judging.clock_reading import ClockReading
 from reconciler.policy.ports import Horizon
 from reconciler.rocketmq.wire.codes import PROBE_TOPIC, RequestCode, ResponseCode
@@ -126,7 +126,7 @@ def test_a_broker_that_shows_no_probe_has_no_known_clock() -> None:
         Stamping(cluster.brokers[0], clock, 0, is_indexing=False, unwritten=None)
         answers = probes(cluster).probe("Orders", within_seconds=0.5)
         assert [answer.clock for answer in answers.values()] == [None, None]
-        assert answers["broker-a"].why == NOT_INDEXED(seconds=0.5)
+        assert answers["broker-a"].why == PROBE_NOT_INDEXED(seconds=0.5)
         refused = answers["broker-b"].why
         assert refused is not None
-        assert refused.code is NOT_SENT
+        assert refused.code is PROBE_NOT_SENT

@@ -11,7 +11,7 @@ from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import OutboxState
 from reconciler.evidence.broker_answer import MAXIMUM_HITS
 from reconciler.evidence.brokers import RemotingBrokerEvidence
-from reconciler.evidence.horizon import NOT_INDEXED, Probes
+from reconciler.evidence.horizon import PROBE_NOT_INDEXED, Probes
 from reconciler.evidence.lookup import FEW_HITS, StoreTimeWindow
 from reconciler.policy.evidence import Lookup, OutboxRow, Presence, StoredMessage, TransactionState
 from reconciler.policy.ports import Horizon
@@ -299,7 +299,7 @@ def test_an_index_that_is_behind_proves_nothing() -> None:
         _indexes_probes(cluster.brokers[1])
         answers = _probes(cluster).probe("Orders", within_seconds=0.1)
         assert answers["broker-a"].at_ms is None
-        assert answers["broker-a"].why == NOT_INDEXED(seconds=0.1)
+        assert answers["broker-a"].why == PROBE_NOT_INDEXED(seconds=0.1)
         assert answers["broker-b"].at_ms == 50_000
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from reconciler.contract.subscription import Subscription
 from reconciler.evidence.brokers import RemotingBrokerEvidence
-from reconciler.evidence.horizon import NOT_TO_BE_SENT, PROBE_GROUP, Probes
+from reconciler.evidence.horizon import PROBE_GROUP, PROBE_NOT_TO_BE_SENT, Probes
 from reconciler.evidence.queue_ends import QueueEnd, QueueEnds
 from reconciler.policy.evidence import WatermarkState
 from reconciler.rocketmq.client.client_instance import ClientInstance
@@ -50,7 +50,7 @@ def cluster() -> Iterator[ScriptedCluster]:
 def test_the_index_of_one_broker_does_not_stand_for_that_of_another_with_its_address(cluster: ScriptedCluster) -> None:
     sender = cluster.sender(PROBE_GROUP)
     answers = Probes(cluster.client, cluster.routes, sender, cluster.unique_keys).probe("Orders")
-    expected = NOT_TO_BE_SENT(why=f"broker-a and dead-z are both said to be at {cluster.broker.address}")
+    expected = PROBE_NOT_TO_BE_SENT(why=f"broker-a and dead-z are both said to be at {cluster.broker.address}")
     assert {name: (answer.at_ms, answer.why) for name, answer in answers.items()} == {
         "broker-a": (None, expected),
         "dead-z": (None, expected),

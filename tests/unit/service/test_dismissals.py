@@ -14,7 +14,7 @@ from reconciler.cli.app import run
 from reconciler.commands.dismiss import DismissalLine, DismissalReport, dismiss_keys, take_back_dismissals
 from reconciler.commands.dismissed_halves import HalfLine
 from reconciler.contract import outcomes
-from reconciler.contract.outcomes import EFFECT_IS_THERE, NO_HALF
+from reconciler.contract.outcomes import DISMISSAL_HAS_EFFECT, HALF_NONE
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import QUARANTINING, Verdict
@@ -118,7 +118,8 @@ def test_a_key_that_has_its_effect_is_not_dismissed_and_the_command_says_so(
         assert [line.outcome for line in report.keys] == ["has its effect", "has its effect"]
         assert report.exit_code == 5
         assert all(
-            line.told == EFFECT_IS_THERE(effect=outcomes.TOOK_EFFECT(at_ms=TOOK_EFFECT), unique_key=line.unique_key)
+            line.told
+            == DISMISSAL_HAS_EFFECT(effect=outcomes.TOOK_EFFECT(at_ms=TOOK_EFFECT), unique_key=line.unique_key)
             for line in report.keys
         )
         assert all(line.now is not None for line in report.keys)
@@ -198,7 +199,7 @@ def test_a_half_that_was_to_be_closed_and_is_not_makes_the_exit_code(
     state: HalfState, is_to_be_closed: bool, code: int
 ) -> None:
     line = DismissalLine(topic="ORDERS", group="billing", unique_key=KEYS[0], outcome="dismissed")
-    half = HalfLine(topic="ORDERS", unique_key=KEYS[0], state=state, told=NO_HALF())
+    half = HalfLine(topic="ORDERS", unique_key=KEYS[0], state=state, told=HALF_NONE())
     assert DismissalReport(keys=(line,), halves=(half,), roll_back_half=is_to_be_closed).exit_code == code
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from reconciler.commands.diagnosis import Diagnosis, run_checks
 from reconciler.commands.doctor.areas import area
-from reconciler.commands.doctor.checks import START_BROKERS, START_REDIS, check_packages, examine
+from reconciler.commands.doctor.checks import START_REDIS, START_ROCKETMQ, check_packages, examine
 from reconciler.commands.doctor.databases import REVISION
 from reconciler.errors import (
     AccessRefused,
@@ -54,7 +54,7 @@ def test_check_that_cannot_be_asked_is_a_failure_with_its_remedy() -> None:
 
     tables = database_fact("outbox", "shop")
     findings = run_checks(
-        [(area("brokers"), START_BROKERS(), away), (tables, START_REDIS(), unsuitable), (tables, None, fine)]
+        [(area("brokers"), START_ROCKETMQ(), away), (tables, START_REDIS(), unsuitable), (tables, None, fine)]
     )
     assert [f.as_row() for f in findings] == [
         ("brokers", "fail", "connection refused", BROKER_REMEDY),

@@ -15,7 +15,7 @@ from reconciler.commands.doctor.producer_groups import check_producer_groups
 from reconciler.commands.renamed_groups import Renames, renames
 from reconciler.commands.status.standstill import before_since
 from reconciler.commands.status.unswept import unswept
-from reconciler.contract.kept_facts import RENAME, RENAME_UNDONE
+from reconciler.contract.kept_facts import ACT_GROUP_RENAME, ACT_GROUP_RENAME_UNDONE
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
@@ -125,11 +125,15 @@ def test_a_rename_of_a_group_is_known_after_a_thousand_other_acts(tmp_path: Path
     schema.upgrade(url, "ledger")
     with Connections(load_settings(settings_of(tmp_path, "shop"), {})) as connections:
         actions = connections.ledger.actions
-        done = actions.begin("test", renamed("shipping", "parcels"), fact=RENAME(old="shipping", new="parcels"))
+        done = actions.begin(
+            "test", renamed("shipping", "parcels"), fact=ACT_GROUP_RENAME(old="shipping", new="parcels")
+        )
         actions.end(done, "done")
-        actions.begin("test", renamed("billing", "invoices"), fact=RENAME(old="billing", new="invoices"))
-        undone = RENAME_UNDONE(old="kiosk", new="stall")
-        actions.end(actions.begin("test", renamed("kiosk", "stall"), fact=RENAME(**undone.fields)), "", fact=undone)
+        actions.begin("test", renamed("billing", "invoices"), fact=ACT_GROUP_RENAME(old="billing", new="invoices"))
+        undone = ACT_GROUP_RENAME_UNDONE(old="kiosk", new="stall")
+        actions.end(
+            actions.begin("test", renamed("kiosk", "stall"), fact=ACT_GROUP_RENAME(**undone.fields)), "", fact=undone
+        )
         later = {"environment": "test", "by": "anna", "command": "repair", "detail": "", "started_at_ms": 2**42}
         with closing_engine(url) as engine, engine.begin() as connection:
             connection.execute(sa.insert(operator_action), [later | {"action_id": f"{n:032X}"} for n in range(1_010)])
@@ -224,7 +228,7 @@ def test_what_a_rename_closed_under_a_name_that_the_settings_lack_is_not_told_as
 def test_another_rename_of_a_name_is_in_the_way_and_the_same_one_is_not(
     old: str, new: str, ended_at_ms: int | None, told: str | None
 ) -> None:
-    fact = RENAME(old="a", new="b")
+    fact = ACT_GROUP_RENAME(old="a", new="b")
     act = OperatorAction(action_id="1", intent=renamed("a", "b"), started_at_ms=1, ended_at_ms=ended_at_ms, fact=fact)
     known = Renames(retired=frozenset(), unfinished=frozenset(), newest={"a": act, "b": act})
     found = list(known.in_the_way_of(old, new))

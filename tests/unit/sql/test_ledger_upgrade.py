@@ -10,7 +10,7 @@ from alembic import command
 
 from reconciler.clock import ManualClock
 from reconciler.contract.facts import Fact
-from reconciler.contract.kept_facts import RENAME, REPAIR_DISMISSED
+from reconciler.contract.kept_facts import ACT_GROUP_RENAME, REPAIR_DISMISSED
 from reconciler.contract.queue_proof import QueueProof, QueueRecord
 from reconciler.contract.stored_facts import column_of
 from reconciler.contract.subscription import Shard, Subscription
@@ -140,7 +140,7 @@ def test_dismissals_are_known_in_a_ledger_that_was_not_upgraded_and_have_their_f
         done = RepairChange(state=RepairState.DONE, rung=Rung.END, answer=answer)
         assert ledger.repairs.change(row, done, token="t") is not None
     with pytest.raises(ConfigurationError, match="reconciler db upgrade ledger"):
-        ledger.actions.begin("prod", RENAMING, fact=RENAME(old="billing", new="invoices"))
+        ledger.actions.begin("prod", RENAMING, fact=ACT_GROUP_RENAME(old="billing", new="invoices"))
     ledger.actions.end(ledger.actions.begin("prod", RENAMING), "done")
     assert [act.result for act in ledger.reports.actions("prod", limit=9).rows] == ["done"]
 
@@ -158,5 +158,5 @@ def test_dismissals_are_known_in_a_ledger_that_was_not_upgraded_and_have_their_f
     assert {key: text for key, _, text in kept if text} == {keys[0]: column_of(fact, "dismissed by anna: paid")}
     assert SqlRetention(ledger.database, keep_days=-1).delete_old("prod").repairs == 2
     assert dismissed() == keys[:1]
-    ledger.actions.begin("prod", RENAMING, fact=RENAME(old="billing", new="invoices"))
+    ledger.actions.begin("prod", RENAMING, fact=ACT_GROUP_RENAME(old="billing", new="invoices"))
     engine.dispose()

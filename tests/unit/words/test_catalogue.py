@@ -225,6 +225,20 @@ def test_each_sentence_stands_whole_on_one_line() -> None:
 # ----------------------------------------------------------------- where facts are made
 
 
+def test_a_constant_bears_the_words_of_its_code() -> None:
+    """With or without its room: one search for the words finds declaration, maker and sentences."""
+    odd = {
+        f"{module.name}.{constant}": code
+        for module in modules().values()
+        for constant, codes in module.constants.items()
+        for code in codes
+        if len(codes) == 1
+        and (words := re.sub(r"[-. ]", "_", code).upper()) != constant
+        and words.partition("_")[2] != constant
+    }
+    assert odd == {}
+
+
 @cache
 def calls() -> Mapping[Constant, list[str]]:
     """Constant -> the places that make its facts."""
