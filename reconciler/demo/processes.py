@@ -18,8 +18,10 @@ from reconciler.contract.extras import install
 from reconciler.demo.truth import DemoFiles
 from reconciler.errors import DependencyAway, MissingDependency, ReconcilerError
 
-#: How long a child may take to stop after SIGTERM before it is killed.
-STOP_SECONDS = 20.0
+#: How long a child whose end is judged may take after SIGTERM: what deploy/ gives `run`, which ends its turns and seals.
+STOP_SECONDS = 90.0
+#: How long all that is left may take in the end, when nothing is judged any more.
+LEFT_SECONDS = 20.0
 #: Stopped last: everything else needs them.
 INFRASTRUCTURE = frozenset({"broker", "redis"})
 
@@ -115,7 +117,7 @@ class Children:
         for child in children:
             if child.exit_code is None:
                 child.process.terminate()
-        deadline = self.clock.monotonic_seconds() + STOP_SECONDS
+        deadline = self.clock.monotonic_seconds() + LEFT_SECONDS
         for child in children:
             try:
                 child.process.wait(max(0.1, deadline - self.clock.monotonic_seconds()))

@@ -31,11 +31,11 @@ class Address:
 
 @pytest.fixture(
     scope="module",
-    params=["embedded", pytest.param(REAL, marks=marks(REAL))],
+    params=["embedded", pytest.param(REAL, marks=[*marks(REAL), pytest.mark.nightly])],
     name="address",
 )
 def address_fixture(request: pytest.FixtureRequest, shared_clusters: SharedClusters) -> Iterator[Address]:
-    """The embedded broker, then the real one: what fails on both is the test's own fault."""
+    """The embedded broker, and by night the real one: what fails on both is the test's own fault."""
     if request.param == "embedded":
         with EmbeddedBroker() as embedded:
             yield Address(name="embedded", name_servers=embedded.name_servers, broker_port=embedded.port)
