@@ -35,7 +35,7 @@ def demo(
         str | None, typer.Option("--redis-url", help="A real Redis, or @FILE that holds its URL; else a private one.")
     ] = None,
     family: Annotated[str, typer.Option("--family", help="Family of the embedded broker.")] = "5.x",
-    audit: Annotated[bool, typer.Option(help="Ends with the Spark audit, where it is installed.")] = True,
+    audit: Annotated[bool, typer.Option(help="Ends with the audit: on Spark, where it and Java are installed.")] = True,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Lose messages on purpose, find them, repair them, and count: exit code 0 if every count holds."""

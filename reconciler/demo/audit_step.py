@@ -1,12 +1,12 @@
 """The demo's last step: the audit, a process of its own, judges the whole run from databases and history.
 
-It is skipped, with one line on standard error, where the extra `audit` or Java is missing.
+Where the extra `audit` or Java is missing it judges without Spark, and one line on standard error says why.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,7 +26,7 @@ _ANSWERED = (0, 1)
 class AuditAnswer:
     """What the audit answered."""
 
-    #: clean or violations; None: skipped.
+    #: clean or violations; None: it was not asked for.
     verdict: str | None
     #: Keys by class over both groups; classes without keys are left out.
     classes: dict[str, int]
@@ -60,13 +60,10 @@ def audit(
     query = "SELECT key, count(*) FROM effects GROUP BY key"
     for group in (REFERENCE, LAGGING):
         arguments += ["--effects", f"{job.topic}/{job.consumer_group(group)}=sqlite:///{files.inbox(group)}#{query}"]
-    child = children.start_module("audit", "reconciler", *arguments)
-    wait(lambda: child.exit_code is not None, "the audit has ended")
-    children.forget(child)
-    answer = _answer(child)
+    child, answer = _answered(children, arguments, wait)
     if answer.get("reason") == "configuration":
-        remark(f"audit step skipped: {answer.get('message')}")
-        return AuditAnswer(verdict=None, classes={})
+        remark(f"the audit judges without Spark: {answer.get('message')}")
+        child, answer = _answered(children, [*arguments, "--engine", "here"], wait)
     if child.exit_code not in _ANSWERED:
         raise DemoFailed(f"the audit ended with {child.exit_code}:\n{child.tail()}")
     return AuditAnswer(
@@ -74,9 +71,13 @@ def audit(
     )
 
 
-def _answer(child: Child) -> dict[str, Any]:
+def _answered(
+    children: Children, arguments: Sequence[str | Path], wait: Callable[[Callable[[], bool], str], None]
+) -> tuple[Child, dict[str, Any]]:
+    child = children.start_module("audit", "reconciler", *arguments)
+    wait(lambda: child.exit_code is not None, "the audit has ended")
+    children.forget(child)
     for line in reversed(child.tail().splitlines()):
         if line.startswith("{"):
-            found: dict[str, Any] = json.loads(line)
-            return found
-    return {}
+            return child, json.loads(line)
+    return child, {}

@@ -65,6 +65,9 @@ def plan_messages(messages: int, lose: int, seed: int) -> list[PlannedMessage]:
     fates += [MessageFate.DELIVER] * (messages - lose)
     fates += [MessageFate.ROLL_BACK] * max(1, messages // 20)
     dice.shuffle(fates)
+    # Who watches sees a loss early: of a producer that lives, whose announcement comes at once.
+    early = fates.index(MessageFate.END_DROPPED)
+    fates[0], fates[early] = fates[early], fates[0]
     return [
         PlannedMessage(
             number=number,

@@ -18,7 +18,7 @@ from reconciler.contract.extras import install
 from reconciler.demo.truth import DemoFiles
 from reconciler.errors import DependencyAway, MissingDependency, ReconcilerError
 
-#: How long a child whose end is judged may take after SIGTERM: what deploy/ gives `run`, which ends its turns and seals.
+#: How long a child whose end is judged may take after SIGTERM: what deploy/ gives `run`, which ends turns and seals.
 STOP_SECONDS = 90.0
 #: How long all that is left may take in the end, when nothing is judged any more.
 LEFT_SECONDS = 20.0

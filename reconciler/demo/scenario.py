@@ -5,12 +5,14 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from reconciler.clock import Clock
+from reconciler.commands.hold import lift_hold, place_hold
+from reconciler.commands.topics import create_topics
 from reconciler.contract.tables import Rung
 from reconciler.demo.audit_step import AuditAnswer, audit, is_closed, window_of
 from reconciler.demo.broker_view import BrokerView
@@ -31,13 +33,23 @@ from reconciler.demo.truth import (
     set_mark,
     write_copies,
 )
+from reconciler.errors import ChangedMeanwhile
 from reconciler.instrumentation.console import people, remark
+from reconciler.settings.file import load_settings
+from reconciler.settings.schema import Settings
 from reconciler.sql import schema
+from reconciler.wiring.connections import Connections
 
 #: What a slow machine may take to start Spark, on top of that.
 AUDIT_SECONDS = 480.0
 #: Consumers of the reference group.
 CONSUMERS = 2
+#: Who is on record for the demo's holds.
+DEMO = "demo"
+_FIRST_LOSS = (
+    "SELECT unique_key, loss_verdict FROM reconciler_candidate WHERE loss_verdict IS NOT NULL"
+    " ORDER BY first_seen_ms, unique_key LIMIT 1"
+)
 
 
 class Scenario:
@@ -53,6 +65,7 @@ class Scenario:
         self._consumers: dict[str, Child] = {}
         #: The daemon and the sweeper.
         self._services: list[Child] = []
+        self._has_told_first = False
         console = people()
         columns = (TextColumn("{task.description:36}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         self._progress = Progress(*columns, console=console, disable=not console.is_terminal)
@@ -87,8 +100,10 @@ class Scenario:
             create_effects(files.inbox(group))
             schema.upgrade(f"sqlite:///{files.inbox(group)}", "inbox")
         broker.create_business_topic()
-        self._reconciler("topics", "create", "--config", str(files.settings))
-        self._reconciler("hold", self._job.topic, "--reason", "demo: load", "--config", str(files.settings))
+        settings = self._settings()
+        create_topics(settings)
+        with Connections.for_one_answer(settings) as connections:
+            place_hold(connections, self._job.topic, reason="demo: load", by=DEMO)
         self._count(task, 1)
 
     def _load(self) -> None:
@@ -100,9 +115,6 @@ class Scenario:
         for number in range(CONSUMERS):
             self._start_consumer(REFERENCE, number)
         self._start_consumer(LAGGING, 0)
-        if Rung.HAND_OVER.value in self._job.repair_order:
-            for group in (REFERENCE, LAGGING):
-                self._start_replay(group)
         self._wait(self._has_begun, "the reconciler has had its first rounds")
         producers = {number: self._start_producer(number) for number in range(PRODUCERS + 1)}
         self._wait(lambda: self._tend_producers(producers, task), "producers have finished")
@@ -136,6 +148,7 @@ class Scenario:
         def found() -> bool:
             self._tend_consumers()
             self._children.require_alive()
+            self._tell_first()
             sql = "SELECT count(DISTINCT unique_key) FROM reconciler_candidate WHERE loss_verdict IS NOT NULL"
             number = self._ledger(sql)
             self._count(task, number)
@@ -145,6 +158,9 @@ class Scenario:
 
     def _repair(self) -> None:
         task = self._act("lost messages repaired", self._job.lose)
+        if Rung.HAND_OVER.value in self._job.repair_order:
+            for group in (REFERENCE, LAGGING):
+                self._start_replay(group)
         self._resume()
         before = self._job.messages - self._job.lose
 
@@ -160,7 +176,9 @@ class Scenario:
         self._wait(repaired, "every lost message has taken effect in the reference group")
 
     def _resume(self) -> None:
-        self._reconciler("resume", self._job.topic, "--breaker", "--config", str(self._files.settings))
+        # A breaker that opens in between stays, and is found by the next look.
+        with Connections.for_one_answer(self._settings()) as connections, suppress(ChangedMeanwhile):
+            lift_hold(connections, self._job.topic, breaker=True, by=DEMO)
 
     def _release_lagging(self, broker: BrokerView) -> None:
         expected = self._job.messages - (0 if self._job.repair_order else self._job.lose)
@@ -223,6 +241,7 @@ class Scenario:
         with closing(connect(self._files.truth)) as db:
             (attempts,) = db.execute("SELECT count(*) FROM attempts").fetchone()
         self._count(task, attempts)
+        self._tell_first()
         return not producers
 
     def _start_consumer(self, group: str, number: int) -> None:
@@ -249,15 +268,26 @@ class Scenario:
             *("--group", self._job.consumer_group(group), "--config", self._files.settings),
         )
 
-    def _reconciler(self, *arguments: str) -> None:
-        name = arguments[0]
-        child = self._children.start_module(name, "reconciler", *arguments)
-        self._wait(lambda: child.exit_code is not None, f"reconciler {' '.join(arguments[:3])} has ended")
-        self._children.forget(child)
-        if child.exit_code != 0:
-            raise DemoFailed(f"reconciler {' '.join(arguments)} ended with {child.exit_code}:\n{child.tail()}")
-
     # ----------------------------------------------------------------- looking
+
+    def _settings(self) -> Settings:
+        return load_settings(self._files.settings, {})
+
+    def _tell_first(self) -> None:
+        """Says once which message is the first that is proved to be lost, and what follows."""
+        if self._has_told_first:
+            return
+        with closing(connect(self._files.ledger)) as db:
+            row = db.execute(_FIRST_LOSS).fetchone()
+        if row is None:
+            return
+        self._has_told_first = True
+        key, verdict = row
+        line = f"the first loss is proved: {key} is {verdict}; all are repaired when the load has ended"
+        if self._progress.console.is_terminal:
+            self._progress.console.print(line)
+        else:
+            remark(line)
 
     def _effects(self, group: str) -> int:
         with closing(connect(self._files.inbox(group))) as db:

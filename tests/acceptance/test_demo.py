@@ -104,6 +104,7 @@ def test_every_lost_message_takes_effect_once_and_lagging_ones_are_not_repaired(
     ended = demo(messages=messages, lose=lose, seed=seed, keep=folder)
     assert ended.exit_code == 0, ended.stderr
     require_promise(ended.document, messages=messages, lose=lose)
+    assert ended.stderr.count("the first loss is proved: ") == 1
     assert {name: ended.document[name] for name in COUNTS} == recomputed(folder)
     repaired = keys(folder, "ledger.db", "SELECT DISTINCT unique_key FROM reconciler_repair ORDER BY 1")
     found = "SELECT DISTINCT unique_key FROM reconciler_candidate WHERE loss_verdict IS NOT NULL ORDER BY 1"

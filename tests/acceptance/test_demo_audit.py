@@ -74,9 +74,9 @@ def test_without_repairs_the_audit_finds_exactly_the_injected_losses(tmp_path: P
 
 
 @pytest.mark.nightly
-def test_without_java_the_step_is_skipped_with_one_line(tmp_path: Path) -> None:
+def test_without_java_the_audit_judges_without_spark_and_says_why(tmp_path: Path) -> None:
     environment = {"PATH": str(tmp_path), "HOME": os.environ.get("HOME", str(tmp_path))}
     ended = demo(tmp_path / "demo", environment=environment)
     assert ended.exit_code == 0, ended.stderr
-    assert ended.document["audit"] == {"verdict": "skipped", "classes": {}}
-    assert [line for line in ended.stderr.splitlines() if line.startswith("audit step skipped: Java is missing")]
+    assert ended.document["audit"]["verdict"] == "clean"
+    assert [line for line in ended.stderr.splitlines() if "judges without Spark: Java is missing" in line]

@@ -27,6 +27,11 @@ def test_as_many_get_lost_as_were_asked_for(size: tuple[int, int], seed: int) ->
 
 
 @given(sizes, st.integers(0, 1 << 32))
+def test_the_first_message_is_a_loss_of_a_producer_that_lives(size: tuple[int, int], seed: int) -> None:
+    assert plan_messages(*size, seed)[0].fate is MessageFate.END_DROPPED
+
+
+@given(sizes, st.integers(0, 1 << 32))
 def test_only_the_dead_groups_process_sends_what_its_death_loses(size: tuple[int, int], seed: int) -> None:
     for one in plan_messages(*size, seed):
         assert (one.producer == PRODUCERS) == (one.fate is MessageFate.GROUP_DEAD)
