@@ -30,6 +30,7 @@ class Assignment:
         locks: BrokerQueueLocks | None,
         on_gained: Callable[[ProcessQueue], None],
         on_lost: Callable[[ProcessQueue], None],
+        is_busy: Callable[[MessageQueue], bool],
     ) -> None:
         self._routes = routes
         self._offsets = offsets
@@ -39,6 +40,7 @@ class Assignment:
         self._locks = locks
         self._on_gained = on_gained
         self._on_lost = on_lost
+        self._is_busy = is_busy
         self._lock = threading.Lock()
         self._held: dict[MessageQueue, ProcessQueue] = {}
 
@@ -111,8 +113,9 @@ class Assignment:
 
     def _take_over(self, mine: list[MessageQueue]) -> bool:
         wanted = [queue for queue in mine if self.find(queue) is None]
-        granted = set(wanted) if self._locks is None or not wanted else self._locks.lock(wanted)
-        locked = [queue for queue in wanted if queue in granted]
+        free = [queue for queue in wanted if not self._is_busy(queue)]
+        granted = set(free) if self._locks is None or not free else self._locks.lock(free)
+        locked = [queue for queue in free if queue in granted]
         is_complete = len(locked) == len(wanted)
         for queue in locked:
             try:

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.client.step_thread import StepThread
 from reconciler.rocketmq.client.worker_pool import WorkerPool
 from reconciler.rocketmq.consumer.listener import MessageListener, call_listener
@@ -54,14 +55,18 @@ class ConcurrentConsumption:
     def release(self, queue: ProcessQueue) -> None:
         """The queue is lost or the consumer stops: nothing to give up here, results of a revoked queue don't count."""
 
+    def is_busy(self, _queue: MessageQueue) -> bool:
+        """Never in the way: batches of a queue run beside each other anyway."""
+        return False
+
     def _submit(self, queue: ProcessQueue, messages: Sequence[ReceivedMessage], era: int) -> None:
         self._pool.submit(lambda: self._consume(queue, messages, era))
 
     def _consume(self, queue: ProcessQueue, messages: Sequence[ReceivedMessage], era: int) -> None:
-        if queue.is_revoked or queue.era != era:
+        if queue.is_void(era):
             return
         done, failed, behind = call_listener(self._listener, messages).split(messages)
-        if (failed or behind) and (queue.is_revoked or queue.era != era):
+        if (failed or behind) and queue.is_void(era):
             failed = behind = ()  # the new owner gets them anyway; a copy sent back would be one more
         if behind:  # sent back, each would use up one of its retries for another message's failure
             self._submit(queue, behind, era)

@@ -75,6 +75,8 @@ class OrderlyConsumption:
         self._suspend_seconds = suspend_seconds
         self._max_reconsume_times = max_reconsume_times
         self._lanes: dict[ProcessQueue, _Lane] = {}
+        #: Released while a batch ran, and not unlocked yet.
+        self._leaving: set[MessageQueue] = set()
         self._lock = threading.Lock()
 
     def take(self, queue: ProcessQueue, messages: Sequence[ReceivedMessage], *, era: int) -> None:
@@ -98,8 +100,16 @@ class OrderlyConsumption:
             lane.is_released = True
             lane.waiting.clear()
             is_served = lane.is_served
+            if is_served:
+                with self._lock:
+                    self._leaving.add(queue.queue)
         if not is_served:
             self._locks.unlock(queue.queue)
+
+    def is_busy(self, queue: MessageQueue) -> bool:
+        """Until the batch in hand has ended: another one beside it would be out of order, and lose its lock."""
+        with self._lock:
+            return queue in self._leaving
 
     def _lane(self, queue: ProcessQueue) -> _Lane:
         with self._lock:
@@ -142,12 +152,14 @@ class OrderlyConsumption:
             is_released = lane.is_released
         if is_released:
             self._locks.unlock(queue.queue)
+            with self._lock:
+                self._leaving.discard(queue.queue)
         return era, []
 
     def _consume(self, queue: ProcessQueue, lane: _Lane, era: int, batch: list[ReceivedMessage]) -> bool:
         """Runs the listener; False: what failed (as far as it is not given up) comes again after a pause."""
         done, failed, behind = call_listener(self._listener, batch).split(batch)
-        given_up = self._given_up(queue, failed)
+        given_up = self._given_up(queue, era, failed)
         finished = [*done, *given_up]
         if finished and queue.done(finished, era=era):
             self._resume(queue)
@@ -162,9 +174,9 @@ class OrderlyConsumption:
                 lane.waiting.extendleft((era, message) for message in reversed([*again, *behind]))
         return not again
 
-    def _given_up(self, queue: ProcessQueue, batch: Sequence[ReceivedMessage]) -> list[ReceivedMessage]:
+    def _given_up(self, queue: ProcessQueue, era: int, batch: Sequence[ReceivedMessage]) -> list[ReceivedMessage]:
         """Messages that failed too often and that the broker has taken (into the dead letters)."""
-        if self._max_reconsume_times < 0 or queue.is_revoked:
+        if self._max_reconsume_times < 0 or queue.is_void(era):
             return []
         return [
             message

@@ -83,6 +83,10 @@ class ProcessQueue:
         """Compare it with the one a message was accepted in: another one means that a seek came between."""
         return self._era
 
+    def is_void(self, era: int) -> bool:
+        """Lost, or sought since that era: what was accepted in it comes again anyway, here or elsewhere."""
+        return self._is_revoked or era != self._era
+
     def begin_pull(self) -> tuple[int, int] | None:
         """(offset to pull, era); None if a pull is under way, the queue is full (done() tells when to try again)
         or was revoked."""

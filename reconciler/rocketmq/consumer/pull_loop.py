@@ -41,6 +41,10 @@ class Consumption(Protocol):
         """The queue is no longer this member's."""
         ...
 
+    def is_busy(self, queue: MessageQueue) -> bool:
+        """Whether a batch of it still runs although it was released: it must not be taken over again yet."""
+        ...
+
 
 class PullLoop:
     """Pulls every assigned queue until it is revoked. Confined to the step thread but for `pull_soon`."""
@@ -103,19 +107,15 @@ class PullLoop:
         offset, era = permit
         try:
             result = read_pull_answer(future.result(), queue.queue)
-            if result.status is PullStatus.OFFSET_MOVED:
-                self._moved(queue, era, result)
-            else:
-                fresh = queue.accept(self._wanted(queue, result), result.next_offset, era=era)
-                if fresh:
-                    self._consumption.take(queue, fresh, era=era)
+            if not queue.is_void(era):
+                self._take(queue, era, result)
         except ReconcilerError as error:
             self._failed(queue, era, address, error)
             return
         except Exception as error:  # e.g. no memory: a queue that is no longer pulled would look like a quiet one
             logger.exception("pull_failed: pull of %s failed", queue.queue)
             committable = queue.committable()
-            if committable is not None and queue.era == era:
+            if committable is not None and not queue.is_void(era):
                 queue.seek(committable)  # what was accepted may not have been handed over: it comes again
             self._failed(queue, era, address, BrokerUnavailable(f"{type(error).__name__}: {error}"))
             return
@@ -124,6 +124,14 @@ class PullLoop:
             self._steps.later(pause, lambda: self._pull(queue))
         else:
             self._pull(queue)
+
+    def _take(self, queue: ProcessQueue, era: int, result: PullResult) -> None:
+        if result.status is PullStatus.OFFSET_MOVED:
+            self._moved(queue, result)
+            return
+        fresh = queue.accept(self._wanted(queue, result), result.next_offset, era=era)
+        if fresh:
+            self._consumption.take(queue, fresh, era=era)
 
     def _pause_after(self, result: PullResult, *, has_progressed: bool) -> float:
         if result.status is PullStatus.FOUND:
@@ -155,9 +163,7 @@ class PullLoop:
         if not self._give_back(record):
             raise BrokerUnavailable(f"message {key} cannot be read, and {record.broker_name} does not take it back")
 
-    def _moved(self, queue: ProcessQueue, era: int, result: PullResult) -> None:
-        if queue.is_revoked or queue.era != era:
-            return
+    def _moved(self, queue: ProcessQueue, result: PullResult) -> None:
         logger.warning(
             "offset_illegal: offset of %s in %s is outside %d..%d, going on at %d",
             self._group, queue.queue, result.min_offset, result.max_offset, result.next_offset,

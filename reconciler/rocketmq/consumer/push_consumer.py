@@ -164,6 +164,7 @@ class _Running:
             f"rocketmq-listen-{group}", clock, threads_max=settings.threads
         )  # bounded by the queues' limits
         self._rebalance_waits = threading.Event()
+        self._tries_again = False  # of the upkeep thread
         client, routes = instance.client, instance.routes
         maximum = settings.max_reconsume_times
         retry = RetryRoute(
@@ -195,6 +196,7 @@ class _Running:
             locks=locks if is_orderly else None,
             on_gained=self._pulling.pull_soon,
             on_lost=self._consumption.release,
+            is_busy=self._consumption.is_busy,
         )
         self._admin = AdminAnswers(
             self.assignment,
@@ -283,5 +285,11 @@ class _Running:
 
     def _rebalance(self) -> None:
         self._rebalance_waits.clear()
-        if not self.assignment.rebalance(self._subscriptions):
-            self._upkeep_steps.later(REBALANCE_AGAIN_SECONDS, self._rebalance_soon)
+        is_complete = self.assignment.rebalance(self._subscriptions)
+        if not is_complete and not self._tries_again:  # one at a time: else each regular one would begin one more
+            self._tries_again = True
+            self._upkeep_steps.later(REBALANCE_AGAIN_SECONDS, self._rebalance_again)
+
+    def _rebalance_again(self) -> None:
+        self._tries_again = False
+        self._rebalance_soon()

@@ -1,4 +1,4 @@
-"""Answers that come after something else has happened to their queue: of brokers to pulls, of listeners to messages."""
+"""Answers of brokers to pulls that come after something else has happened to their queue."""
 
 from __future__ import annotations
 
@@ -8,25 +8,22 @@ from typing import Any, cast
 
 import pytest
 
-from reconciler.clock import ManualClock
+from reconciler.errors import BrokerUnavailable, RequestTimeout
+from reconciler.rocketmq.client.connection import ConnectionLost
 from reconciler.rocketmq.client.name_servers import BrokerAddresses, MessageQueue, TopicRoute
 from reconciler.rocketmq.client.topic_subscription import EVERY_TAG, subscribe_to
-from reconciler.rocketmq.consumer.concurrent import ConcurrentConsumption
-from reconciler.rocketmq.consumer.listener import ConsumeStatus
-from reconciler.rocketmq.consumer.orderly import OrderlyConsumption
 from reconciler.rocketmq.consumer.process_queue import ProcessQueue
 from reconciler.rocketmq.consumer.pull_loop import PullLoop
 from reconciler.rocketmq.consumer.settings import PushSettings
-from reconciler.rocketmq.wire.codes import ResponseCode
+from reconciler.rocketmq.wire.codes import ResponseCode, SystemFlag
 from reconciler.rocketmq.wire.frame import Command
-from reconciler.rocketmq.wire.received_message import ReceivedMessage, received
-from reconciler.rocketmq.wire.record import encode_record
+from reconciler.rocketmq.wire.received_message import ReceivedMessage
+from reconciler.rocketmq.wire.record import MessageRecord, encode_record
 from tests.unit.rocketmq.records import record
 
 QUEUE = MessageQueue(topic="T", broker_name="b", queue_id=0)
-ROUTE = TopicRoute(
-    topic="T", queues=(), brokers={"b": BrokerAddresses(broker_name="b", cluster="", addresses={0: "127.0.0.1:1"})}
-)
+MASTER, SLAVE = "127.0.0.1:1", "127.0.0.1:2"
+Taken = Callable[[ProcessQueue, Sequence[ReceivedMessage], int], object]
 
 
 class Broker:
@@ -35,15 +32,32 @@ class Broker:
     request_timeout_seconds = 1.0
 
     def __init__(self) -> None:
-        self.pulls: list[tuple[int, Future[Command]]] = []
-        self.on_take: Callable[[ProcessQueue], None] = lambda _queue: None
+        self.pulls: list[tuple[str, Command, Future[Command]]] = []
+        self.addresses = {0: MASTER}
+        self.looks_without_a_route = 0
+        self.on_take: Taken = lambda _queue, _messages, _era: None
+        self.takes_back = True
+        self.given_back: list[int] = []
+        self.doubted: list[str] = []
+        self.moved: list[ProcessQueue] = []
 
-    def submit_soon(self, _address: str, command: Command, _timeout_seconds: float) -> Future[Command]:
-        self.pulls.append((int(command.fields["queueOffset"]), Future()))
-        return self.pulls[-1][1]
+    def submit_soon(self, address: str, command: Command, _timeout_seconds: float) -> Future[Command]:
+        self.pulls.append((address, command, Future()))
+        return self.pulls[-1][2]
 
-    def route(self, _topic: str) -> TopicRoute:
-        return ROUTE
+    def answer(self, number: int, answer: Command | Exception) -> None:
+        future = self.pulls[number][2]
+        if isinstance(answer, Exception):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)
+
+    def route(self, topic: str) -> TopicRoute:
+        if self.looks_without_a_route:
+            self.looks_without_a_route -= 1
+            raise BrokerUnavailable("no route")
+        broker = BrokerAddresses(broker_name="b", cluster="", addresses=self.addresses)
+        return TopicRoute(topic=topic, queues=(), brokers={"b": broker})
 
     def soon(self, step: Callable[[], object]) -> None:
         step()
@@ -52,154 +66,186 @@ class Broker:
         step()
 
     def take(self, queue: ProcessQueue, messages: Sequence[ReceivedMessage], *, era: int) -> None:
-        self.on_take(queue)
+        self.on_take(queue, messages, era)
+
+    def give_back(self, unread: MessageRecord) -> bool:
+        self.given_back.append(unread.queue_offset)
+        return self.takes_back
 
     @property
     def offsets(self) -> list[int]:
-        return [offset for offset, _ in self.pulls]
+        return [int(command.fields["queueOffset"]) for _, command, _ in self.pulls]
 
 
-def loop_of(broker: Broker, moved: list[ProcessQueue] | None = None) -> PullLoop:
+def loop_of(broker: Broker) -> PullLoop:
     every_part = cast("Any", broker)
     return PullLoop(
         every_part,
         every_part,
         group="CG",
         settings=PushSettings(),
-        subscriptions={"T": subscribe_to("T", EVERY_TAG, version=1)},
+        subscriptions={"S": subscribe_to("S", "blue", version=1), "T": subscribe_to("T", EVERY_TAG, version=2)},
         steps=every_part,
         consumption=every_part,
-        on_doubt=lambda _: None,
-        on_offset_moved=([] if moved is None else moved).append,
-        give_back=lambda _: True,
+        on_doubt=broker.doubted.append,
+        on_offset_moved=broker.moved.append,
+        give_back=broker.give_back,
     )
 
 
-@pytest.mark.parametrize(("reset_to", "goes_on_at"), [(None, 50), (5, 5)], ids=["no reset", "reset meanwhile"])
-def test_an_offset_that_a_broker_corrects_undoes_no_reset_that_came_meanwhile(
-    reset_to: int | None, goes_on_at: int
-) -> None:
-    broker, moved = Broker(), list[ProcessQueue]()
-    loop = loop_of(broker, moved)
-    queue = ProcessQueue(QUEUE, start_offset=100)
-    loop.pull_soon(queue)
-    if reset_to is not None:
-        queue.seek(reset_to)
-    fields = {"nextBeginOffset": "50", "minOffset": "0", "maxOffset": "50"}
-    broker.pulls[0][1].set_result(Command(code=ResponseCode.PULL_OFFSET_MOVED, fields=fields))
-    assert broker.offsets == [100, goes_on_at]
-    assert queue.committable() == goes_on_at
-    assert moved == ([queue] if reset_to is None else [])
+def found(*records: MessageRecord) -> Command:
+    following = str(records[-1].queue_offset + 1)
+    fields = {"nextBeginOffset": following, "minOffset": "0", "maxOffset": following}
+    return Command(code=ResponseCode.SUCCESS, fields=fields, body=b"".join(map(encode_record, records)))
+
+
+def message(offset: int, *, topic: str = "T", tags: str = "red") -> MessageRecord:
+    return record(topic=topic, queue_offset=offset, properties={"TAGS": tags})
+
+
+def unreadable(offset: int) -> MessageRecord:
+    return record(topic="T", queue_offset=offset, system_flag=int(SystemFlag.COMPRESSED), body=b"no zlib")
+
+
+def without_messages(code: ResponseCode, following: int) -> Command:
+    fields = {"nextBeginOffset": str(following), "minOffset": "0", "maxOffset": str(following)}
+    return Command(code=code, fields=fields)
 
 
 @pytest.mark.parametrize(
-    ("reset_to", "pulls"), [(None, [100, 100]), (5, [100, 5])], ids=["no reset", "reset meanwhile"]
+    ("meanwhile", "pulls", "moved"),
+    [
+        (lambda _: None, [100, 50], True),
+        (lambda queue: queue.seek(5), [100, 5], False),
+        (ProcessQueue.revoke, [100], False),
+    ],
+    ids=["nothing", "reset", "lost"],
+)
+def test_an_offset_that_a_broker_corrects_undoes_no_reset_that_came_meanwhile(
+    meanwhile: Callable[[ProcessQueue], object], pulls: list[int], *, moved: bool
+) -> None:
+    broker = Broker()
+    queue = ProcessQueue(QUEUE, start_offset=100)
+    loop_of(broker).pull_soon(queue)
+    meanwhile(queue)
+    broker.answer(0, without_messages(ResponseCode.PULL_OFFSET_MOVED, 50))
+    assert broker.offsets == pulls
+    assert queue.state().committable == pulls[-1]
+    assert broker.moved == ([queue] if moved else [])
+
+
+@pytest.mark.parametrize(
+    ("in_hand", "reset_to", "pulls"),
+    [([], None, [100, 100]), ([], 5, [100, 5]), ([99], None, [99, 100, 99])],
+    ids=["nothing", "reset meanwhile", "another one in hand"],
 )
 def test_messages_that_nobody_could_take_come_again_and_undo_no_reset_that_came_meanwhile(
-    reset_to: int | None, pulls: list[int]
+    in_hand: list[int], reset_to: int | None, pulls: list[int]
 ) -> None:
     broker = Broker()
     loop = loop_of(broker)
-    queue = ProcessQueue(QUEUE, start_offset=100)
+    queue = ProcessQueue(QUEUE, start_offset=pulls[0])
+    loop.pull_soon(queue)
+    for number, offset in enumerate(in_hand):
+        broker.answer(number, found(message(offset)))
 
-    def no_memory(queue: ProcessQueue) -> None:
+    def no_memory(queue: ProcessQueue, _messages: Sequence[ReceivedMessage], _era: int) -> None:
         if reset_to is not None:
             queue.seek(reset_to)
             loop.pull_soon(queue)
         raise MemoryError
 
     broker.on_take = no_memory
-    loop.pull_soon(queue)
-    body = encode_record(record(topic="T", queue_offset=100))
-    fields = {"nextBeginOffset": "101", "minOffset": "0", "maxOffset": "101"}
-    broker.pulls[0][1].set_result(Command(code=ResponseCode.SUCCESS, fields=fields, body=body))
+    broker.answer(len(in_hand), found(message(100)))
     assert broker.offsets == pulls, "a pull that is under way after the reset is not void"
     assert queue.committable() == pulls[-1]
 
 
-class Member:
-    """Pool, thread and locks of a consumption in one: tasks run at once, later steps when a test runs them."""
-
-    def __init__(self) -> None:
-        self.has_lock = True
-        self.steps: list[Callable[[], object]] = []
-
-    def submit(self, task: Callable[[], object]) -> bool:
-        task()
-        return True
-
-    def later(self, _delay_seconds: float, step: Callable[[], object]) -> None:
-        self.steps.append(step)
-
-    def holds(self, _queue: MessageQueue) -> bool:
-        return self.has_lock
+LATE: dict[str, Command | Exception] = {
+    "messages": found(message(100)),
+    "one that cannot be read": found(unreadable(100)),
+    "nothing new": without_messages(ResponseCode.PULL_NOT_FOUND, 100),
+    "nothing for this group": without_messages(ResponseCode.PULL_RETRY_IMMEDIATELY, 120),
+    "another offset": without_messages(ResponseCode.PULL_OFFSET_MOVED, 50),
+    "an unknown group": Command(code=ResponseCode.SUBSCRIPTION_NOT_EXIST),
+    "a broken connection": ConnectionLost("closed"),
+    "no answer": RequestTimeout("no answer in time"),
+}
 
 
-def taken(*offsets: int) -> tuple[ProcessQueue, list[ReceivedMessage]]:
-    """A queue that has these messages in hand."""
-    queue = ProcessQueue(QUEUE, start_offset=offsets[0])
-    messages = [received(record(topic="T", queue_offset=offset)) for offset in offsets]
-    queue.accept(messages, offsets[-1] + 1, era=queue.era)
-    return queue, messages
+@pytest.mark.parametrize("late", LATE)
+@pytest.mark.parametrize("event", ["reset", "lost"])
+def test_an_answer_to_a_pull_before_a_reset_or_a_loss_changes_nothing_any_more(event: str, late: str) -> None:
+    broker, taken = Broker(), list[int]()
+    broker.on_take = lambda _queue, messages, _era: taken.extend(one.queue_offset for one in messages)
+    loop = loop_of(broker)
+    queue = ProcessQueue(QUEUE, start_offset=100)
+    loop.pull_soon(queue)
+    if event == "lost":
+        queue.revoke()
+    else:
+        queue.seek(5)
+        loop.pull_soon(queue)
+    broker.answer(0, LATE[late])
+    assert broker.offsets == ([100] if event == "lost" else [100, 5]), "one pull of a queue at a time"
+    assert (taken, broker.moved) == ([], [])
+    assert broker.given_back == [], "it comes again anyway"
+    fails = late in ("an unknown group", "a broken connection", "no answer")
+    assert broker.doubted == ([MASTER] if event == "reset" and fails else [])
 
 
-@pytest.mark.parametrize(
-    ("meanwhile", "sent_back"),
-    [(lambda _queue: None, [7]), (ProcessQueue.revoke, []), (lambda queue: queue.seek(5), [])],
-    ids=["nothing", "lost", "reset"],
-)
-def test_a_message_that_fails_goes_back_unless_it_comes_again_anyway(
-    meanwhile: Callable[[ProcessQueue], object], sent_back: list[int]
+def test_a_queue_is_reset_between_its_answer_and_its_handing_over() -> None:
+    class Reset(ProcessQueue):
+        def accept(self, *args: Any, **kwargs: Any) -> Any:
+            fresh = super().accept(*args, **kwargs)
+            self.seek(5)
+            return fresh
+
+    broker, eras = Broker(), list[int]()
+    broker.on_take = lambda _queue, _messages, era: eras.append(era)
+    queue = Reset(QUEUE, start_offset=100)
+    loop_of(broker).pull_soon(queue)
+    broker.answer(0, found(message(100)))
+    assert (eras, queue.era) == ([0], 1), "what was pulled before the reset is void for who consumes it"
+
+
+@pytest.mark.parametrize(("takes_back", "next_pull"), [(True, 102), (False, 100)])
+def test_a_message_that_cannot_be_read_is_passed_over_once_a_broker_has_taken_it_back(
+    next_pull: int, *, takes_back: bool
 ) -> None:
-    queue, messages = taken(7)
-    back: list[int] = []
+    broker = Broker()
+    broker.takes_back = takes_back
+    queue = ProcessQueue(QUEUE, start_offset=100)
+    loop_of(broker).pull_soon(queue)
+    broker.answer(0, found(unreadable(100), unreadable(101)))
+    assert broker.offsets == [100, next_pull]
+    assert queue.committable() == next_pull
 
-    def listener(_messages: Sequence[ReceivedMessage]) -> ConsumeStatus:
-        meanwhile(queue)
-        return ConsumeStatus.RECONSUME_LATER
 
-    def send_back(message: ReceivedMessage) -> bool:
-        back.append(message.queue_offset)
-        return True
-
-    member = cast("Any", Member())
-    consumption = ConcurrentConsumption(
-        listener,
-        pool=member,
-        steps=member,
-        send_back=send_back,
-        resume=lambda _queue: None,
-        batch_size=1,
-        local_retry_seconds=1.0,
+def test_each_topic_of_a_group_has_its_own_tags_and_version_of_the_subscription() -> None:
+    broker, taken = Broker(), list[tuple[str, int]]()
+    broker.on_take = lambda queue, messages, _era: taken.extend(
+        (queue.queue.topic, one.queue_offset) for one in messages
     )
-    consumption.take(queue, messages, era=0)
-    assert back == sent_back
+    loop = loop_of(broker)
+    for number, topic in enumerate("ST"):
+        loop.pull_soon(ProcessQueue(MessageQueue(topic=topic, broker_name="b", queue_id=0), start_offset=0))
+        assert broker.pulls[-1][1].fields["subVersion"] == str(number + 1)
+        broker.answer(-1, found(message(0, topic=topic), message(1, topic=topic, tags="blue")))
+    assert taken == [("S", 1), ("T", 0), ("T", 1)]
 
 
-def test_a_lock_that_runs_out_during_a_turn_holds_the_batches_behind_it_until_it_is_back() -> None:
-    queue, messages = taken(7, 8)
-    member, consumed = Member(), list[int]()
+@pytest.mark.parametrize(("addresses", "asked"), [({0: MASTER, 1: SLAVE}, MASTER), ({1: SLAVE}, SLAVE)])
+def test_the_master_is_asked_and_a_slave_while_there_is_none(addresses: dict[int, str], asked: str) -> None:
+    broker = Broker()
+    broker.addresses = addresses
+    loop_of(broker).pull_soon(ProcessQueue(QUEUE, start_offset=0))
+    assert [address for address, _, _ in broker.pulls] == [asked]
 
-    def listener(batch: Sequence[ReceivedMessage]) -> ConsumeStatus:
-        consumed.extend(message.queue_offset for message in batch)
-        member.has_lock = False
-        return ConsumeStatus.CONSUME_SUCCESS
 
-    every_part = cast("Any", member)
-    orderly = OrderlyConsumption(
-        listener,
-        pool=every_part,
-        steps=every_part,
-        locks=every_part,
-        send_back=lambda _message: False,
-        resume=lambda _queue: None,
-        clock=ManualClock(),
-        batch_size=1,
-        suspend_seconds=1.0,
-        max_reconsume_times=-1,
-    )
-    orderly.take(queue, messages, era=0)
-    assert consumed == [7], "another member may have the queue now"
-    member.has_lock = True
-    member.steps.pop()()
-    assert consumed == [7, 8]
+def test_a_broker_that_leaves_the_route_for_a_moment_is_pulled_from_again() -> None:
+    broker = Broker()
+    broker.looks_without_a_route = 2
+    loop_of(broker).pull_soon(ProcessQueue(QUEUE, start_offset=7))
+    assert broker.offsets == [7]
+    assert broker.doubted == [], "it was not asked"

@@ -80,6 +80,7 @@ def test_what_one_topic_or_queue_waits_for_keeps_no_other_one_waiting() -> None:
         locks=None,
         on_gained=lambda _held: None,
         on_lost=lambda _held: None,
+        is_busy=lambda _queue: False,
     )
     assert not assignment.rebalance(["A", "B", "C"]), "to be tried again soon"
     held = [(one.queue.topic, one.queue.queue_id) for one in assignment.queues()]
