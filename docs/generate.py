@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import re
 import runpy
 import sys
+import textwrap
 import tomllib
 from collections.abc import Iterator
 from functools import partial
@@ -467,20 +469,30 @@ PAGES = {
 }
 
 
+_SHOWN = re.compile(r"<!-- (docs/examples/\S+) (\S+) -->\n.*?<!-- /\1 \2 -->", re.DOTALL)
+
+
 def readme(text: str) -> str:
-    """README.md with the code of docs/examples as it is."""
-    for example in ("docs/examples/order_service.py", "docs/examples/billing_service.py"):
-        code = (FOLDER.parents[1] / example).read_text(encoding="utf-8")
-        before, rest = text.split(f"<!-- {example} -->", 1)
-        _, after = rest.split(f"<!-- /{example} -->", 1)
-        text = f"{before}<!-- {example} -->\n```python\n{code}```\n<!-- /{example} -->{after}"
-    return text
+    """README.md with functions of docs/examples as they are."""
+    return _SHOWN.sub(lambda found: _shown(found[1], found[2]), text)
+
+
+def _shown(example: str, name: str) -> str:
+    """A function within others is named by all of them, from the outermost on."""
+    source = (FOLDER.parents[1] / example).read_text(encoding="utf-8")
+    node: ast.AST = ast.parse(source)
+    for part in name.split("."):
+        node = next(one for one in ast.iter_child_nodes(node) if isinstance(one, ast.FunctionDef) and one.name == part)
+    assert isinstance(node, ast.FunctionDef)
+    first = min(one.lineno for one in (node, *node.decorator_list))
+    code = textwrap.dedent("\n".join(source.splitlines()[first - 1 : node.end_lineno]))
+    return f"<!-- {example} {name} -->\n```python\n{code}\n```\n<!-- /{example} {name} -->"
 
 
 def main() -> int:
     """Writes every page."""
-    page = FOLDER.parents[1] / "README.md"
-    page.write_text(readme(page.read_text(encoding="utf-8")), encoding="utf-8")
+    for readme_page in (FOLDER.parents[1] / name for name in ("README.md", "README.zh-CN.md")):
+        readme_page.write_text(readme(readme_page.read_text(encoding="utf-8")), encoding="utf-8")
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name, page in PAGES.items():
         (FOLDER / name).write_text(page(), encoding="utf-8")
