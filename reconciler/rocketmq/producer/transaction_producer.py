@@ -149,15 +149,28 @@ class TransactionMQProducer:
                 raise UsageError(f"producer {self.group} is started already")
             self._is_started = True
             self._topics.update(topics)
-        check_back = self.instance.shared(CheckBack)
-        if self._listener is not None:
-            check_back.register(
-                self.group, self._check, threads_max=self._check_threads_max, queue_capacity=self._check_queue
-            )
-        self.instance.heartbeats.join_producer(self.group, self._addresses)
+        try:
+            self._join()
+        except UsageError:
+            with self._lock:
+                self._is_started = False  # else its shutdown would unregister the group of the one that has it
+            raise
         if topics:
             self.instance.heartbeats.beat()
         return self
+
+    def _join(self) -> None:
+        check_back, heartbeats = self.instance.shared(CheckBack), self.instance.heartbeats
+        heartbeats.join_producer(self.group, self._addresses)
+        if self._listener is None:
+            return
+        try:
+            check_back.register(
+                self.group, self._check, threads_max=self._check_threads_max, queue_capacity=self._check_queue
+            )
+        except UsageError:  # the one that has left still waits for a check in hand
+            heartbeats.leave_producer(self.group)
+            raise
 
     def shutdown(self) -> None:
         """Unregisters the group and waits for checks in hand; closes the client instance if it is its own."""
@@ -298,8 +311,18 @@ class TransactionMQProducer:
         if everywhere:
             now = self.instance.clock.monotonic_seconds()
             if cluster is None or now - cluster[0] >= _CLUSTER_SECONDS:
-                cluster = (now, self.instance.cluster_addresses())
-                with self._lock:
-                    self._cluster = cluster
-            found |= cluster[1]
+                cluster = self._cluster_since(now) or cluster
+            if cluster is not None:
+                found |= cluster[1]
         return found
+
+    def _cluster_since(self, now: float) -> tuple[float, set[str]] | None:
+        """None while name servers are away: the brokers that are known must not forget the group meanwhile."""
+        try:
+            cluster = (now, self.instance.cluster_addresses())
+        except ReconcilerError as error:
+            logger.warning("cluster_unknown: group %s is registered at known brokers only: %s", self.group, error)
+            return None
+        with self._lock:
+            self._cluster = cluster
+        return cluster
