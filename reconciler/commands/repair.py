@@ -106,10 +106,12 @@ def repair_now(
     dry_run: bool,
     by: str,
     reason: str = "",
+    verdict: Verdict | None = None,
     judged_max: int | None = None,
     seen: Mapping[str, str] | None = None,
 ) -> ManualRepairReport:
-    """Verifies and repairs messages (none named: every open loss) through the brakes of the reconciler.
+    """Verifies and repairs messages (none named: every open loss, of the verdict if given) through the brakes of the
+    reconciler.
 
     A name is a unique key, or the business id of one message: of several, only a dry run looks at all. `judged_max`: a
     dry run looks at no more lines, and notes how many there are. `seen`: what was shown of keys (ports.seen_of): one
@@ -122,7 +124,7 @@ def repair_now(
     require_all_dependencies(connections)
     named = [_named(connections, name, topic=topic, dry_run=dry_run) for name in dict.fromkeys(names)]
     unique_keys = [key for one in named for key in one.unique_keys]
-    work = list(keys_by_subscription(connections, assembly, unique_keys, topic=topic, group=group))
+    work = list(keys_by_subscription(connections, assembly, unique_keys, topic=topic, group=group, verdict=verdict))
     unheard = sorted(set(unique_keys).difference(*(keys for _, _, keys in work)))
     if unheard:
         why = (
@@ -196,13 +198,14 @@ def keys_by_subscription(
     *,
     topic: str | None,
     group: str | None,
+    verdict: Verdict | None = None,
 ) -> Iterator[tuple[TopicPlan, Subscription, list[str]]]:
     """Keys (none named: every open loss) that an outbox or the ledger knows, in the order of the settings."""
     for plan in assembly.plans:
         for subscription in (p.subscription for p in plan.subscriptions):
             if topic in (None, subscription.topic) and group in (None, subscription.group):
                 of = {"topic": subscription.topic, "group": subscription.group}
-                wanted = unique_keys or open_loss_keys(connections, **of, limit=REPAIR_KEYS_MAX)
+                wanted = unique_keys or open_loss_keys(connections, **of, verdict=verdict, limit=REPAIR_KEYS_MAX)
                 known = _known(assembly, subscription, wanted)
                 yield plan, subscription, [key for key in dict.fromkeys(wanted) if key in known]
 
@@ -284,13 +287,16 @@ def _repair(
     )
 
 
-def open_loss_keys(connections: Connections, *, topic: str | None, group: str | None, limit: int) -> list[str]:
-    """Keys of open losses; one that is lost for several groups stands there as often.
+def open_loss_keys(
+    connections: Connections, *, topic: str | None, group: str | None, verdict: Verdict | None = None, limit: int
+) -> list[str]:
+    """Keys of open losses, of those with a verdict now, or of all; one that is lost for several groups stands there as
+    often.
 
     Raises InvalidValue for a topic or group that is not configured, DatabaseAway.
     """
     require_subscription(connections.settings, topic, group)
-    only = LedgerFilter(topic=topic, group=group, candidate_state=CandidateState.OPEN, is_loss=True)
+    only = LedgerFilter(topic=topic, group=group, verdict=verdict, candidate_state=CandidateState.OPEN, is_loss=True)
     newest_first = partial(connections.ledger.reports.candidates, connections.settings.environment, only=only)
     return [row.unique_key for row in all_rows(newest_first, limit=limit)]
 

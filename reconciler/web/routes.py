@@ -11,6 +11,7 @@ from reconciler.web.access.roles import WebRole
 from reconciler.web.acts.act import WebAct
 from reconciler.web.acts.bodies import OPEN_BODY
 from reconciler.web.acts.brakes import HOLD, LIFT
+from reconciler.web.acts.incident import ACKNOWLEDGE
 from reconciler.web.acts.jobs import CANCEL, REBUILD
 from reconciler.web.acts.repairing import DISMISS, REPAIR
 from reconciler.web.api import listings, status
@@ -150,6 +151,7 @@ ROUTES: Sequence[WebRoute] = (
     _form("/holds", HOLD, WebRole.OPERATOR),
     _form("/holds/{topic}/lift", LIFT, WebRole.OPERATOR),
     _form("/dismissals", DISMISS, WebRole.OPERATOR),
+    _form("/acknowledgements", ACKNOWLEDGE, WebRole.OPERATOR),
     _form("/rebuilds", REBUILD, WebRole.ADMIN, since_and_word),
     _form("/jobs/{job_id}/cancel", CANCEL, WebRole.OPERATOR),
     _form("/messages/{unique_key}/body", OPEN_BODY, WebRole.OPERATOR),
@@ -175,6 +177,7 @@ ROUTES: Sequence[WebRoute] = (
     _post("/api/v1/holds", HOLD, WebRole.OPERATOR),
     _post("/api/v1/holds/{topic}/lift", LIFT, WebRole.OPERATOR),
     _post("/api/v1/dismissals", DISMISS, WebRole.OPERATOR),
+    _post("/api/v1/acknowledgements", ACKNOWLEDGE, WebRole.OPERATOR),
     _post("/api/v1/rebuilds", REBUILD, WebRole.ADMIN),
     _post("/api/v1/jobs/{job_id}/cancel", CANCEL, WebRole.OPERATOR),
     _post("/api/v1/messages/{unique_key}/body", OPEN_BODY, WebRole.OPERATOR),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from reconciler.commands.acknowledgement import acknowledged
 from reconciler.commands.list import outage_row, text_of
 from reconciler.commands.renamed_groups import told_of_renames
 from reconciler.commands.status.accounting import Accounting
@@ -108,6 +109,8 @@ class StatusReport:
     unproved: tuple[Fact, ...] = ()
     #: Damaged values, refused announcements, and recorders that write no keys, one line each.
     damaged: tuple[Fact, ...] = ()
+    #: Who has what is lost, one line; it silences nothing.
+    acknowledged: tuple[Fact, ...] = ()
     #: The ledger's time before the first question; 0: not asked.
     asked_ms: int = 0
 
@@ -155,6 +158,7 @@ class StatusReport:
             "undecidable": self.undecidable,
             "unswept": self.unswept,
             "standing": self.standing,
+            "acknowledged": self.acknowledged,
         }
 
     @property
@@ -352,6 +356,7 @@ def read_status(
         late += history_behind(settings, of, newest[of], captured.captured_ms, within_seconds=rounds_within_seconds)
     verdicts = tuple(reports.verdict_counts(settings.environment))
     repairs = tuple(reports.repair_counts(settings.environment))
+    who = acknowledged(connections, now_ms=now_ms) if any(v.is_open_loss for v in verdicts) else None
     return StatusReport(
         asked_ms=now_ms,
         subscriptions=tuple(statuses),
@@ -373,6 +378,7 @@ def read_status(
             *damaged_rows(verdicts, repairs),
             *(_on_its_way(connections, rounds, newest, now_ms=now_ms) if is_full else ()),
         ),
+        acknowledged=() if who is None else (who,),
     )
 
 

@@ -13,7 +13,7 @@ class Intent:
     """An action that is about to begin. None: all topics, all groups, no single message."""
 
     by: str
-    #: hold, resume, repair, dismiss, rebuild, job (one is asked for), cancel or body (one is opened).
+    #: hold, resume, repair, dismiss, rebuild, job (one is asked for), cancel, body (one is opened) or acknowledge.
     command: str
     topic: str | None = None
     group: str | None = None

@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Field
 from reconciler.commands.dismiss import dismiss_keys, take_back_dismissals
 from reconciler.commands.jobs import REASON_CHARACTERS_MAX, job_document, place_repair
 from reconciler.commands.repair import REPAIR_KEYS_MAX, open_loss_keys, repair_now
+from reconciler.contract.verdicts import Verdict
 from reconciler.errors import ChangedMeanwhile, InvalidValue
 from reconciler.policy.dismissal import CHANGED
 from reconciler.web.access.roles import WebRole
@@ -46,7 +47,7 @@ class RepairFields(Reasoned):
             "if": {"properties": {"all": {"const": True}}, "required": ["all"]},
             "then": {"properties": {"keys": {"maxItems": 0}}},
             "else": {
-                "properties": {"keys": {"minItems": 1}},
+                "properties": {"keys": {"minItems": 1}, "verdict": {"type": "null"}},
                 "required": ["keys"],
                 "if": {"properties": {"dry_run": {"const": True}}, "required": ["dry_run"]},
                 "then": {"properties": {"keys": {"maxItems": PREVIEWED_MAX}}},
@@ -62,6 +63,11 @@ class RepairFields(Reasoned):
     all: bool = Field(default=False, description="Instead of keys: every open loss, of the topic and group if given.")
     topic: str | None = Field(default=None, description="Only this topic.")
     group: str | None = Field(default=None, description="Only this consumer group.")
+    verdict: str | None = Field(
+        default=None,
+        pattern=f"^({'|'.join(Verdict)})$",
+        description="With all: only losses that have this verdict now.",
+    )
     dry_run: bool = Field(default=False, description="Judge and tell, change nothing.")
     seen: dict[str, str] = SEEN
 
@@ -107,6 +113,8 @@ class DismissalFields(ActFields):
 def _repair(services: WebServices, asked: ActRequest, fields: RepairFields) -> ActResult:
     if bool(fields.keys) is fields.all:
         raise InvalidValue("keys", len(fields.keys), "name messages, or set all, not both")
+    if fields.verdict and not fields.all:
+        raise InvalidValue("verdict", fields.verdict, "it narrows what all takes: named messages are judged anew")
     if fields.dry_run:
         if len(fields.keys) > PREVIEWED_MAX:
             raise InvalidValue("keys", len(fields.keys), f"a dry run takes {PREVIEWED_MAX} keys at most")
@@ -136,6 +144,7 @@ def _repaired(services: WebServices, asked: ActRequest, fields: RepairFields) ->
         dry_run=fields.dry_run,
         by=asked.by,
         reason=fields.reason,
+        verdict=Verdict(fields.verdict) if fields.verdict else None,
         judged_max=PREVIEWED_MAX if fields.all else None,
         seen=fields.seen or None,
     )
@@ -143,7 +152,7 @@ def _repaired(services: WebServices, asked: ActRequest, fields: RepairFields) ->
     if changed and len(changed) == len(report.keys):  # nothing was done, and the key of the request is free again
         told = _few([f"{line.unique_key} for {line.group} is {line.verdict}" for line in changed])
         raise ChangedMeanwhile("what was to be repaired", now=report.as_dict(), told=told)
-    chosen = {"all": fields.all, "topic": fields.topic, "group": fields.group}
+    chosen = {"all": fields.all, "topic": fields.topic, "group": fields.group, "verdict": fields.verdict}
     more = {"chosen": chosen, "lines": report.lines, "exit_code": report.exit_code}
     return ActResult(document=report.as_dict() | more)
 
@@ -157,15 +166,21 @@ def _few(lines: Sequence[str]) -> str:
 def _bulk_keys(services: WebServices, asked: ActRequest, fields: RepairFields) -> list[str]:
     """What is to be repaired; none named: all open losses, also those that come until the job begins.
 
-    Where they are so few that nobody needs a higher role, they are named. Raises WebRefusal.
+    Where they are so few that nobody needs a higher role, and of a single verdict, they are named. Raises WebRefusal.
     """
     few, keys = services.settings.web.bulk_admin_above, fields.keys
     if fields.all:
-        keys = open_loss_keys(services.connections, topic=fields.topic, group=fields.group, limit=few + 1)
+        keys = open_loss_keys(
+            services.connections,
+            topic=fields.topic,
+            group=fields.group,
+            verdict=Verdict(fields.verdict) if fields.verdict else None,
+            limit=REPAIR_KEYS_MAX if fields.verdict else few + 1,
+        )
         if not keys:
             raise WebRefusal(HTTPStatus.CONFLICT, "no loss is open: there is nothing to repair", kind="not-now")
     require_bulk_role(services, asked, len(keys))
-    return [] if fields.all and len(keys) > few else keys
+    return [] if fields.all and not fields.verdict and len(keys) > few else keys
 
 
 def require_bulk_role(services: WebServices, asked: ActRequest, count: int) -> None:

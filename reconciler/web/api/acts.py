@@ -16,6 +16,7 @@ from reconciler.policy.open_halves import HalfState
 from reconciler.web.acts.act import WebAct
 from reconciler.web.acts.bodies import OPEN_BODY, SHOWN_BYTES_MAX
 from reconciler.web.acts.brakes import HOLD, LIFT
+from reconciler.web.acts.incident import ACKNOWLEDGE
 from reconciler.web.acts.jobs import CANCEL, REBUILD
 from reconciler.web.acts.once import KEY_CHARACTERS_MAX, done_once
 from reconciler.web.acts.repairing import DISMISS, REPAIR
@@ -71,7 +72,7 @@ _REPORT = record(
         "dry_run": FLAG,
         "keys": listed(_LINE),
         "notes": LINES,
-        "chosen": record({"all": FLAG, "topic": nullable(TEXT), "group": nullable(TEXT)}),
+        "chosen": record({"all": FLAG} | dict.fromkeys(("topic", "group", "verdict"), nullable(TEXT))),
         "seen": {"type": "object", "additionalProperties": TEXT},
         "lines": {**NUMBER, "description": "Lines that there would be, had a dry run no bound."},
         "exit_code": _EXIT_CODE,
@@ -112,6 +113,7 @@ _ANSWERS: Mapping[str, tuple[Schema, Mapping[int, str]]] = {
         ),
         _DONE,
     ),
+    ACKNOWLEDGE.name: (record({"by": TEXT}), _DONE),
     HOLD.name: (record({"topic": TEXT, "held": FLAG, "changed": FLAG}), _DONE),
     LIFT.name: (record({"topic": TEXT, "held": FLAG, "lifted": _KINDS, "left": _KINDS}), _DONE),
     REBUILD.name: (_OF_JOB, _PLACED),

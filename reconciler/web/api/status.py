@@ -31,7 +31,7 @@ _OUTAGE = {column.name: of_column(column) for column in tables.OUTAGE.columns}
 _COUNT = {**NUMBER, "description": f"Counted up to {COUNTED_MAX}; {COUNTED_MAX + 1}: more than that."}
 _REMARKS = (
     "away", "late", "undecided", "rejected", "before_since", "lagging", "undecidable", "unswept", "standing", "doubled",
-    "unproved", "damaged",
+    "unproved", "damaged", "acknowledged",
 )  # fmt: skip
 #: What `reconciler status --output json` says.
 STATUS = {

@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from reconciler.errors import InvalidValue
 from reconciler.web.acts.act import ActResult, WebAct
+from reconciler.web.acts.incident import ACKNOWLEDGE
 from reconciler.web.acts.once import UNDER_WAY, done_once
 from reconciler.web.console.offer import CONFIRMED_ABOVE
 from reconciler.web.console.rendering import page
@@ -26,7 +27,7 @@ KEY_FIELD = "act_key"
 #: What a person types who means it.
 CONFIRMATION_FIELD = "confirmation"
 REBUILD_WORD = "rebuild"
-_NUMBER = re.compile("[0-9]{1,9}")
+_NUMBER = re.compile("[0-9]{1,16}")
 
 Form = Mapping[str, Sequence[str]]
 #: Adds to a document what a form says in a way of its own; raises WebRefusal, InvalidValue.
@@ -66,6 +67,8 @@ def document_of(act: WebAct[Any], form: Form) -> dict[str, Any]:
             continue
         if field.annotation is bool:
             found[name] = values[-1] == "true"
+        elif field.annotation in (int, int | None):
+            found[name] = int(values[-1]) if _NUMBER.fullmatch(values[-1]) else values[-1]
         elif field.annotation == list[str]:
             found[name] = values
         elif field.annotation == dict[str, str]:  # KEY=VALUE, as often as there are keys
@@ -115,4 +118,6 @@ def _place_of(act: WebAct[Any], key: str, result: ActResult) -> str:
 
 
 def _outcome_path(act: WebAct[Any], key: str) -> str:
+    if act is ACKNOWLEDGE:
+        return "/"  # what it says is there
     return f"/acts/{act.name}/{quote(key, safe='')}"

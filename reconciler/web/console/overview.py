@@ -9,12 +9,13 @@ from typing import Any
 from reconciler.commands.activity import WIDTHS_MINUTES
 from reconciler.commands.status.report import StatusReport, SubscriptionStatus
 from reconciler.commands.status.standstill import NeedKind
+from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import InvalidValue
 from reconciler.policy.account import SummaryKind
 from reconciler.policy.evidence import WatermarkState
-from reconciler.policy.ports import Activity
+from reconciler.policy.ports import Activity, HeldTopic, VerdictCount
 from reconciler.web.console.next_steps import next_steps
 from reconciler.web.console.rendering import page
 from reconciler.web.exchange import WebRequest, WebResponse, json_response
@@ -64,6 +65,35 @@ class Figures:
     stopped: Sequence[str]
     #: The subscription that is furthest behind. None: it is not known.
     accounted_until_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """Open losses of one subscription with one verdict."""
+
+    subscription: Subscription
+    verdict: Verdict
+    count: int
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incident:
+    """What is lost now, for who is called to it."""
+
+    #: The most first.
+    causes: Sequence[Cause]
+    #: Of topics that have losses.
+    holds: Sequence[HeldTopic]
+    #: Whose rounds stand still: nothing of them is repaired by itself.
+    still: Sequence[Subscription]
+    #: repairs.enabled is false.
+    is_shadow: bool
+
+    @property
+    def severity(self) -> str:
+        """A class of the style."""
+        return "warn" if self.holds or self.still or self.is_shadow else "notice"
 
 
 def show(services: WebServices, request: WebRequest) -> WebResponse:
@@ -128,15 +158,48 @@ def _now(services: WebServices) -> dict[str, Any]:
     # One line that the sentence tells is not told twice.
     said = report.summed_up
     told = {"late"} if len(report.late_lines) == 1 and not report.late else set()
+    told.add("acknowledged")  # the card of what is lost has it
     told |= {said.kind.value} if said is not None and said.kind in (SummaryKind.LAGGING, SummaryKind.UNSWEPT) else set()
     return {
         "report": report,
         "severity": severity(report),
         "steps": tuple(next_steps(report)),
+        "incident": incident_of(report, is_shadow=not services.settings.repairs.enabled),
         "figures": _figures(report, sorted(stopped)),
         "cards": _cards(report, stopped),
         "remarks": {name: lines for name, lines in report.remarks.items() if lines and name not in told},
     }
+
+
+def incident_of(report: StatusReport, *, is_shadow: bool) -> Incident | None:
+    """None: nothing is lost."""
+    found: dict[tuple[Subscription, Verdict], list[VerdictCount]] = {}
+    for one in report.verdicts:
+        if one.is_open_loss:
+            found.setdefault((one.subscription, one.verdict), []).append(one)
+    if not found:
+        return None
+    causes = [
+        Cause(
+            subscription=of,
+            verdict=verdict,
+            count=sum(one.count for one in counts),
+            since_ms=min(one.oldest_ms for one in counts),
+        )
+        for (of, verdict), counts in found.items()
+    ]
+    lost = {of for of, _ in found}
+    topics = {of.topic for of in lost}
+    return Incident(
+        causes=sorted(causes, key=lambda cause: -cause.count),
+        holds=[hold for hold in report.holds if hold.topic in topics],
+        still=[
+            one.subscription
+            for one in report.subscriptions
+            if one.subscription in lost and one.accounted is not None and one.accounted.is_late_by_rounds
+        ],
+        is_shadow=is_shadow,
+    )
 
 
 def _figures(report: StatusReport, stopped: Sequence[str]) -> Figures:

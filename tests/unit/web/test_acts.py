@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from http import HTTPStatus
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from jsonschema import Draft202012Validator
 
 from reconciler.clock import SystemClock
 from reconciler.commands import repair
+from reconciler.commands.acknowledgement import acknowledged
 from reconciler.commands.jobs import RepairRequest, find_job
 from reconciler.commands.repair import RepairLine, keys_changed
 from reconciler.contract.subscription import Shard, Subscription
@@ -34,6 +36,8 @@ from reconciler.web.problems import refusal_of
 from reconciler.web.routes import ROUTES
 from reconciler.web.services import WebServices, build_services
 from reconciler.wiring.connections import Connections
+from reconciler.words import said
+from tests.polling import eventually
 from tests.unit.consumers.messages import inbox_engine
 
 ROOT = Path(__file__).parents[3]
@@ -165,6 +169,9 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("repairs", {"keys": KEYS[0]}, "keys"),
     ("repairs", {"keys": [7]}, "keys.0"),
     ("repairs", {}, "keys"),
+    ("repairs", {"keys": [KEYS[0]], "verdict": "PARKED"}, "verdict"),
+    ("repairs", {"all": True, "verdict": "GONE"}, "verdict"),
+    ("acknowledgements", {"seen_ms": "now"}, "seen_ms"),
     ("repairs", {"keys": [KEYS[0]], "all": True}, "keys"),
     ("repairs", {"keys": [*KEYS[:6], "order-7"]}, "unique_keys"),
     ("repairs", {"keys": KEYS[:6], "topic": "ODERS"}, "topic"),
@@ -186,7 +193,8 @@ RIGHT: list[tuple[str, dict[str, Any]]] = [
     ("repairs", {"keys": [KEYS[0]]}),
     ("repairs", {"keys": [KEYS[0]], "all": False, "dry_run": True, "topic": None}),
     ("repairs", {"all": True, "keys": [], "group": "billing"}),
-    ("repairs", {"all": True, "dry_run": True}),
+    ("repairs", {"all": True, "dry_run": True, "verdict": "PARKED"}),
+    ("acknowledgements", {"seen_ms": None}),
     ("dismissals", {"keys": [KEYS[0]], "reason": "done"}),
     ("dismissals", {"keys": [KEYS[0]], "reason": "done", "roll_back_half": True, "take_back": False}),
     ("dismissals", {"keys": [KEYS[0]], "dry_run": True, "roll_back_half": True}),
@@ -287,6 +295,46 @@ def test_what_has_changed_is_refused_only_where_nothing_else_was_repaired(
         return
     answer = told(post("repairs", document))
     assert ([line["outcome"] for line in answer["keys"]], answer["exit_code"]) == (["changed", "sent"], 5)
+
+
+def test_all_losses_of_one_verdict_are_a_job_of_their_keys(post: Post, services: WebServices) -> None:
+    prove_losses(services, 8)
+    document = {"all": True, "group": "billing", "verdict": "LOST_CONFIRM"}
+    assert told(post("repairs", document))["job"]["request"]["named_keys"] == 8
+    with pytest.raises(WebRefusal, match="no loss is open"):
+        post("repairs", {"all": True, "group": "billing", "verdict": "PARKED"})
+
+
+def test_who_has_an_incident_is_seen_until_more_is_lost_or_two_hours_are_over(
+    post: Post, services: WebServices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connections = services.connections
+    lost = SimpleNamespace(lost=1)
+    monkeypatch.setattr(WebServices, "newest_status", lambda _: lost)
+
+    def who(*, minutes: int = 0) -> str:
+        found = acknowledged(connections, now_ms=connections.ledger_now_ms() + minutes * 60_000)
+        return "" if found is None else said(found)
+
+    assert not who()
+    prove_losses(services, 1)
+    saw_ms = connections.ledger_now_ms()
+    eventually(lambda: connections.ledger_now_ms() > saw_ms, within_seconds=10)
+    assert told(post("acknowledgements", {"seen_ms": saw_ms})) == {"by": "web:anna"}
+    assert actions(services) == [("web:anna", "acknowledge", None, "", "acknowledged")]
+    assert who().startswith("anna has it since ")
+    assert who(minutes=119)
+    assert not who(minutes=121)
+    eventually(lambda: connections.ledger_now_ms() > saw_ms + 1, within_seconds=10)
+    prove_losses(services, 2)
+    assert not who()
+    with pytest.raises(ChangedMeanwhile, match="more is lost"):
+        post("acknowledgements", {"seen_ms": saw_ms})
+    post("acknowledgements", {}, by=ADA)
+    assert who().startswith("ada has it since ")
+    lost.lost = 0
+    with pytest.raises(WebRefusal, match="no loss is open"):
+        post("acknowledgements", {})
 
 
 def test_a_rebuild_is_a_job_of_an_admin(post: Post, services: WebServices) -> None:

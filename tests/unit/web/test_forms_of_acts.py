@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -35,6 +36,7 @@ from reconciler.web.console import messages
 from reconciler.web.console.listings import ROWS_A_PAGE
 from reconciler.web.exchange import FORM, WebRequest, WebResponse
 from reconciler.web.routes import ROUTES
+from reconciler.web.services import WebServices
 from tests.unit.web.stories import story_of
 from tests.unit.web.web_world import HOST, WebWorld, with_three_users
 
@@ -141,6 +143,13 @@ def test_what_a_person_did_in_the_console_is_hidden_from_who_types_the_bare_name
     for path in ("/actions", "/jobs"):
         page = browser.get(path, query={"by": [who]}).body.decode()
         assert {by for by in everybody if f"<bdi>{by}</bdi>" in page} == found, path
+
+
+def test_who_takes_an_incident_is_led_back_to_it(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(WebServices, "newest_status", lambda _: SimpleNamespace(lost=1))
+    assert location(browser.post("/acknowledgements", {"seen_ms": "1700000000000"})) == "/"
+    assert actions(browser.world) == [("web:operator", "acknowledge")]
+    assert browser.post("/acknowledgements", {"seen_ms": "x"}, key="k2").status is HTTPStatus.UNPROCESSABLE_ENTITY
 
 
 def test_an_act_without_a_key_of_its_form_is_done(browser: Browser) -> None:

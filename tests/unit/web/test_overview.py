@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from reconciler.commands.acknowledgement import ACKNOWLEDGED
 from reconciler.commands.status.report import StatusReport
 from reconciler.contract.subscription import Subscription
+from reconciler.contract.verdicts import Verdict
 from reconciler.policy.account import Link, account_of, rounds_link, verdicts_link
 from reconciler.policy.ports import Activity, ActivityBucket, PendingKey
 from reconciler.web.console.next_steps import NextStep, next_steps
@@ -79,7 +81,7 @@ def test_rows_that_were_not_all_counted_are_told_by_an_exact_number(shown: Shown
     report = REPORTS["a person is needed for more than are counted"]
     shown.status(report)
     text = re.sub(r"<[^>]+>", "", shown.page(language=language))
-    assert len(re.findall(rf"{more}(?!\d)", text)) == 11, "two needs, four figures, three steps, two of the card"
+    assert len(re.findall(rf"{more}(?!\d)", text)) == 13, "the incident and its cause, too"
     assert not re.search(r"10000[1-9]", text)
     rows = {title: [list(map(str, row)) for row in rows] for title, _, rows in report.tables()}
     assert all("more than 100000" in row for row in rows["Verdicts"])
@@ -88,7 +90,7 @@ def test_rows_that_were_not_all_counted_are_told_by_an_exact_number(shown: Shown
 
 def sentence_on(page: str) -> str:
     """The text of the first line, each time as it is in the datetime attribute, commands as status marks them."""
-    (found,) = re.findall(r'<h1 id="sentence">(.*?)</h1>', page, re.DOTALL)
+    (found,) = re.findall(r'<h[12] id="sentence">(.*?)</h[12]>', page, re.DOTALL)
     times = re.sub(r'<time datetime="([^"]+)">[^<]+</time>', r"\1", found)
     return html.unescape(re.sub(r"</?span[^>]*>", "", re.sub(r"</?code>", "`", times)))
 
@@ -256,6 +258,66 @@ def test_the_figures_say_how_much_is_missing_since_when_and_what_stands_still(sh
     assert told.startswith("Lost, not arrived 7 since 2023-11-14 20:13:20Z , 2 h ago Wait for a person 5 ")
     assert "3 quarantined · 2 repairs failed" in told
     assert "Topics without repairs 1 ORDERS" in told
+
+
+def incident_on(page: str) -> str:
+    """The text of the card, which stands before everything else; empty: there is none."""
+    card = re.search(r'<section class="verdict incident.*?</section>', page, re.DOTALL)
+    if card is None:
+        return ""
+    assert page.index("<h1") == page.index('<h1 id="incident">')
+    return " ".join(html.unescape(re.sub(r"<[^>]+>|\s+", " ", card[0])).split())
+
+
+def test_what_is_lost_is_told_before_what_may_be_and_by_cause_and_group(shown: Shown) -> None:
+    other = Subscription(environment="production", topic="ORDERS", group="warehouse")
+    parked = replace(LOST, verdict=Verdict.PARKED, subscription=other, count=30, oldest_ms=NOW_MS - 7_200_000)
+    late = status_of(Subscription(environment="production", topic="PAYMENTS", group="ledger"), late=("no sweep",))
+    shown.status(report_of(status_of(), late, verdicts=(LOST, replace(LOST, loss_verdict=Verdict.EXPIRED), parked)))
+    told = incident_on(shown.page())
+    assert told.startswith("36 messages are lost since 2023-11-14 20:13:20Z , 2 h ago Nobody has it yet. I have it")
+    assert "Nothing: what is lost is repaired by itself" in told
+    causes = told.partition("By cause and group")[2]
+    assert re.findall(r"→ (\w+) (\d+ messages) : ([a-z ]+) ([A-Z_]+) since", causes) == [
+        ("warehouse", "30 messages", "the broker gave up asking", "PARKED"),
+        ("billing", "6 messages", "the confirmation was lost", "LOST_CONFIRM"),
+    ]
+    shown.status(report_of(verdicts=(replace(LOST, count=1), REPAIRED)))
+    assert incident_on(shown.page()).startswith("1 message is lost")
+    shown.status(report_of(late, verdicts=(REPAIRED, QUARANTINED)))
+    assert not incident_on(shown.page())
+
+
+def test_what_holds_repairs_back_is_told_of_topics_that_have_losses(shown: Shown) -> None:
+    holds = (OPEN, HELD, replace(HELD, topic="PAYMENTS", reason="another"))
+    never = account_of(
+        ORDERS, [rounds_link([], shards=1, asked_ms=NOW_MS)], asked_ms=NOW_MS, within_ms=1, is_given=True
+    )
+    shown.status(report_of(status_of(accounted=never), verdicts=(LOST,), holds=holds))
+    told = incident_on(shown.page())
+    assert "ORDERS : Held by a person · ann, since 2023-11-14 22:13:20Z · release" in told
+    assert "ORDERS : The circuit breaker is open" in told
+    assert "ORDERS → billing : rounds stand still" in told
+    assert "another" not in told
+    assert "Nothing: " not in told
+
+
+def test_the_act_of_a_cause_begins_with_a_preview_of_it_alone(shown: Shown) -> None:
+    shown.status(report_of(verdicts=(LOST,)))
+    form = shown.page().partition('action="/reconciler/repairs"')[2].partition("</form>")[0]
+    sent = dict(re.findall(r'name="(\w+)" value="([^"]*)"', form))
+    sent = {name: value for name, value in sent.items() if name not in ("csrf_token", "act_key")}
+    asked_for = {"topic": "ORDERS", "group": "billing", "verdict": "LOST_CONFIRM"}
+    assert sent == {"all": "true", "dry_run": "true", **asked_for}
+
+
+def test_who_has_it_is_told_once_and_in_place_of_nobody(shown: Shown) -> None:
+    who = ACKNOWLEDGED(by="olga", at_ms=NOW_MS, until_ms=NOW_MS + 7_200_000)
+    shown.status(report_of(verdicts=(LOST,), acknowledged=(who,)))
+    page = shown.page()
+    assert "olga has it since 2023-11-14 22:13:20Z" in incident_on(page)
+    assert "Nobody has it" not in page
+    assert page.count("has it since") == 1
 
 
 def test_a_loss_whose_topic_is_stopped_is_not_called_on_its_way_back(shown: Shown) -> None:

@@ -41,6 +41,7 @@ POST /api/v1/repairs  OPERATOR
 POST /api/v1/holds    OPERATOR
 POST /api/v1/holds/{topic}/lift  OPERATOR
 POST /api/v1/dismissals  OPERATOR
+POST /api/v1/acknowledgements  OPERATOR
 POST /api/v1/rebuilds    ADMIN
 POST /api/v1/jobs/{job_id}/cancel  OPERATOR
 POST /api/v1/messages/{unique_key}/body  OPERATOR
@@ -48,6 +49,7 @@ POST /repairs            OPERATOR
 POST /holds              OPERATOR
 POST /holds/{topic}/lift  OPERATOR
 POST /dismissals         OPERATOR
+POST /acknowledgements   OPERATOR
 POST /rebuilds           ADMIN
 POST /jobs/{job_id}/cancel  OPERATOR
 POST /messages/{unique_key}/body  OPERATOR

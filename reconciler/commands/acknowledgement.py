@@ -1,0 +1,51 @@
+"""Who has the incident: a person says so, and everybody reads it in `status`. It silences nothing.
+
+It is a row of the book of acts. It ends with the next loss that is proved, or after two hours.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from reconciler.commands.operator_actions import recorded
+from reconciler.contract.facts import Code, Fact, Field
+from reconciler.contract.tables import WEB_USER_PREFIX, NoticeKind
+from reconciler.errors import ChangedMeanwhile
+from reconciler.policy.ports import LedgerFilter, all_rows
+from reconciler.wiring.connections import Connections
+
+ACKNOWLEDGED = Code("status.acknowledged", by=Field.NAME, at_ms=Field.TIME, until_ms=Field.TIME)
+
+#: Of the act, in the book.
+COMMAND = "acknowledge"
+LASTS_MS = 2 * 3_600_000
+
+
+def acknowledge(connections: Connections, *, by: str, seen_ms: int | None = None) -> None:
+    """Writes down that `by` has the losses that are open.
+
+    `seen_ms`: the ledger's time of what was seen; None: of now. Raises ChangedMeanwhile if a loss was proved after it.
+    """
+    if seen_ms is not None and _is_more_lost(connections, seen_ms):
+        raise ChangedMeanwhile("what is lost", now={}, told="more is lost")
+    with recorded(connections, COMMAND, by=by) as outcome:
+        outcome.result = "acknowledged"
+
+
+def acknowledged(connections: Connections, *, now_ms: int) -> Fact | None:
+    """Who has what is lost, by the newest row; None: nobody, or not any more. Raises DatabaseAway."""
+    reports, environment = connections.ledger.reports, connections.settings.environment
+    only = LedgerFilter(command=COMMAND, since_ms=now_ms - LASTS_MS)
+    for act in all_rows(partial(reports.actions, environment, only=only), limit=1):
+        if not _is_more_lost(connections, act.started_at_ms):
+            until_ms = act.started_at_ms + LASTS_MS
+            return ACKNOWLEDGED(
+                by=act.intent.by.removeprefix(WEB_USER_PREFIX), at_ms=act.started_at_ms, until_ms=until_ms
+            )
+    return None
+
+
+def _is_more_lost(connections: Connections, since_ms: int) -> bool:
+    settings = connections.settings
+    marks = [((NoticeKind.LOSS_PROVED, one.topic, one.group), since_ms) for one in settings.subscriptions]
+    return any(found.count for found in connections.ledger.notices.past(settings.environment, marks).values())
