@@ -22,6 +22,8 @@ from reconciler.web.exchange import WebRequest, WebResponse, json_response
 from reconciler.web.services import WebServices
 
 HOURS_DEFAULT = 4
+#: Causes, holds and subscriptions of the card of what is lost; its link leads to all.
+INCIDENT_LINES_MAX = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +83,10 @@ class Cause:
 class Incident:
     """What is lost now, for who is called to it."""
 
-    #: The most first.
+    #: The most first, INCIDENT_LINES_MAX at most, as the others.
     causes: Sequence[Cause]
+    #: Messages of causes that are left out.
+    left_out: int
     #: Of topics that have losses.
     holds: Sequence[HeldTopic]
     #: Whose rounds stand still: nothing of them is repaired by itself.
@@ -188,16 +192,18 @@ def incident_of(report: StatusReport, *, is_shadow: bool) -> Incident | None:
         )
         for (of, verdict), counts in found.items()
     ]
+    causes.sort(key=lambda cause: -cause.count)
     lost = {of for of, _ in found}
     topics = {of.topic for of in lost}
     return Incident(
-        causes=sorted(causes, key=lambda cause: -cause.count),
-        holds=[hold for hold in report.holds if hold.topic in topics],
+        causes=causes[:INCIDENT_LINES_MAX],
+        left_out=sum(cause.count for cause in causes[INCIDENT_LINES_MAX:]),
+        holds=[hold for hold in report.holds if hold.topic in topics][:INCIDENT_LINES_MAX],
         still=[
             one.subscription
             for one in report.subscriptions
             if one.subscription in lost and one.accounted is not None and one.accounted.is_late_by_rounds
-        ],
+        ][:INCIDENT_LINES_MAX],
         is_shadow=is_shadow,
     )
 

@@ -18,7 +18,7 @@ from reconciler.contract.verdicts import Verdict
 from reconciler.policy.account import Link, account_of, rounds_link, verdicts_link
 from reconciler.policy.ports import Activity, ActivityBucket, PendingKey
 from reconciler.web.console.next_steps import NextStep, next_steps
-from reconciler.web.console.overview import activity_document, severity
+from reconciler.web.console.overview import INCIDENT_LINES_MAX, activity_document, severity
 from reconciler.web.services import WebServices
 from reconciler.words import LANGUAGES, said
 from tests.unit.web.console_world import HOSTILE, asked, page_of, services_of, settings_of
@@ -286,6 +286,17 @@ def test_what_is_lost_is_told_before_what_may_be_and_by_cause_and_group(shown: S
     assert incident_on(shown.page()).startswith("1 message is lost")
     shown.status(report_of(late, verdicts=(REPAIRED, QUARANTINED)))
     assert not incident_on(shown.page())
+
+
+def test_of_many_causes_the_greatest_are_shown_and_the_others_counted(shown: Shown) -> None:
+    many = [
+        replace(LOST, count=number, subscription=replace(ORDERS, group=f"g{number}"))
+        for number in range(1, INCIDENT_LINES_MAX + 4)
+    ]
+    shown.status(report_of(verdicts=tuple(many)))
+    told = incident_on(shown.page())
+    assert told.count("messages :") == INCIDENT_LINES_MAX
+    assert told.endswith(f"Of other causes and groups: {1 + 2 + 3}")
 
 
 def test_what_holds_repairs_back_is_told_of_topics_that_have_losses(shown: Shown) -> None:
