@@ -32,17 +32,16 @@ def acknowledge(connections: Connections, *, by: str, seen_ms: int | None = None
         outcome.result = "acknowledged"
 
 
-def acknowledged(connections: Connections, *, now_ms: int) -> Fact | None:
-    """Who has what is lost, by the newest row; None: nobody, or not any more. Raises DatabaseAway."""
+def acknowledged(connections: Connections, *, now_ms: int) -> tuple[Fact, ...]:
+    """Who has what is lost, by the newest row; empty: nobody, or not any more. Raises DatabaseAway."""
     reports, environment = connections.ledger.reports, connections.settings.environment
     only = LedgerFilter(command=COMMAND, since_ms=now_ms - LASTS_MS)
     for act in all_rows(partial(reports.actions, environment, only=only), limit=1):
         if not _is_more_lost(connections, act.started_at_ms):
             until_ms = act.started_at_ms + LASTS_MS
-            return ACKNOWLEDGED(
-                by=act.intent.by.removeprefix(WEB_USER_PREFIX), at_ms=act.started_at_ms, until_ms=until_ms
-            )
-    return None
+            by = act.intent.by.removeprefix(WEB_USER_PREFIX)
+            return (ACKNOWLEDGED(by=by, at_ms=act.started_at_ms, until_ms=until_ms),)
+    return ()
 
 
 def _is_more_lost(connections: Connections, since_ms: int) -> bool:

@@ -356,7 +356,6 @@ def read_status(
         late += history_behind(settings, of, newest[of], captured.captured_ms, within_seconds=rounds_within_seconds)
     verdicts = tuple(reports.verdict_counts(settings.environment))
     repairs = tuple(reports.repair_counts(settings.environment))
-    who = acknowledged(connections, now_ms=now_ms) if any(v.is_open_loss for v in verdicts) else None
     return StatusReport(
         asked_ms=now_ms,
         subscriptions=tuple(statuses),
@@ -378,7 +377,7 @@ def read_status(
             *damaged_rows(verdicts, repairs),
             *(_on_its_way(connections, rounds, newest, now_ms=now_ms) if is_full else ()),
         ),
-        acknowledged=() if who is None else (who,),
+        acknowledged=acknowledged(connections, now_ms=now_ms) if any(v.is_open_loss for v in verdicts) else (),
     )
 
 

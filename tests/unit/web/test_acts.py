@@ -313,8 +313,7 @@ def test_who_has_an_incident_is_seen_until_more_is_lost_or_two_hours_are_over(
     monkeypatch.setattr(WebServices, "newest_status", lambda _: lost)
 
     def who(*, minutes: int = 0) -> str:
-        found = acknowledged(connections, now_ms=connections.ledger_now_ms() + minutes * 60_000)
-        return "" if found is None else said(found)
+        return "".join(map(said, acknowledged(connections, now_ms=connections.ledger_now_ms() + minutes * 60_000)))
 
     assert not who()
     prove_losses(services, 1)
