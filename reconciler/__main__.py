@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import sys
 
+from reconciler.commands import docs
 from reconciler.contract.extras import install
-from reconciler.instrumentation.console import remark
+from reconciler.errors import UsageError
+from reconciler.instrumentation.console import remark, say
 
 
 def main() -> None:
-    """Runs the command line; without the extra `daemon` only the audit, else says what to install and exits with 2."""
+    """Runs the command line; without the extra `daemon` only docs and the audit, else says what to install: exit 2."""
     try:
         from reconciler.cli.app import run  # the plug-ins install this command without its libraries
     except ModuleNotFoundError as error:
@@ -18,12 +20,24 @@ def main() -> None:
             raise
         if sys.argv[1:2] in (["audit"], ["statement"]):  # with the extra `audit` alone: what the command line starts
             os.execv(sys.executable, [sys.executable, "-P", "-m", "reconciler.audit", *sys.argv[1:]])  # noqa: S606
-        remark(f"reconciler: the package {error.name} is missing: {install('daemon')}")
+        if sys.argv[1:2] == ["docs"] and not any(word.startswith("-") for word in sys.argv):
+            sys.exit(_show(*sys.argv[2:3]))
+        missing = f"reconciler: the package {error.name} is missing: {install('daemon')}"
+        remark(missing, *docs.ways_to([missing]))
         sys.exit(2)
     from reconciler.cli.streams import StandardStreams
 
     streams = StandardStreams()
     sys.exit(streams.exit_code(run(sys.argv[1:])))
+
+
+def _show(page: str = docs.INDEX) -> int:
+    try:
+        say(*docs.find(page).splitlines())
+    except UsageError as error:
+        remark(f"reconciler: {error}")
+        return error.exit_code
+    return 0
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from reconciler.cli import (
     setup_commands,
     web_command,
 )
+from reconciler.commands.docs import ways_to
 from reconciler.errors import ReconcilerError
 from reconciler.instrumentation.console import remark, say
 from reconciler.instrumentation.release import release, revision
@@ -85,7 +86,7 @@ def run(arguments: Sequence[str]) -> int:
     except ReconcilerError as error:
         if error.exit_code == 70:
             remark(traceback.format_exc())
-        remark(f"reconciler: {error}")
+        remark(f"reconciler: {error}", *ways_to([str(error)]))
         return error.exit_code
     except Exception:  # noqa: BLE001 - the last line of defence: a bug keeps its traceback and gets its own code
         remark(traceback.format_exc(), "reconciler: this is a bug; please report it with the lines above")

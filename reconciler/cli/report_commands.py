@@ -1,4 +1,4 @@
-"""Commands that only look: status, list, explain."""
+"""Commands that only look: status, list, explain, docs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import typer
 
 from reconciler.cli.options import ConfigOption, GroupOption, OutputOption, TopicOption, read_settings
 from reconciler.cli.output import Output, print_json, print_table, time_text
+from reconciler.commands.docs import INDEX, find, ways_to
 from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import InvalidValue
@@ -95,6 +96,7 @@ def status(
         for title, columns, rows in report.tables():
             say("")
             _print_rows(title, columns, rows, first=_FIRST.get(title.lower(), ("topic", "group")))
+        remark(*ways_to(lines))
     raise typer.Exit(report.exit_code)
 
 
@@ -238,8 +240,21 @@ def _cell(column: str, value: object) -> object:
     return value
 
 
+def docs(
+    page: Annotated[
+        str,
+        typer.Argument(
+            help="As messages name it, docs/how-to/install.md#extras or BreakerOpen; zh/ before it: in Chinese."
+        ),
+    ] = INDEX,
+) -> None:
+    """Print a page of the documentation, or a section of it, as Markdown; without PAGE the list of pages."""
+    say(*find(page).splitlines())
+
+
 def register(app: typer.Typer) -> None:
     """Adds the commands of this module."""
     app.command("status")(status)
     app.command("list")(list_rows)
     app.command("explain")(explain)
+    app.command("docs")(docs)

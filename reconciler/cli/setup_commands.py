@@ -12,8 +12,9 @@ import typer
 from reconciler.cli.options import ConfigOption, OutputOption, read_settings, settings_of, url_of, warn_of_password
 from reconciler.cli.output import Output, print_json, print_table
 from reconciler.clock import SystemClock
+from reconciler.commands.docs import ways_to
 from reconciler.errors import MissingDependency
-from reconciler.instrumentation.console import say
+from reconciler.instrumentation.console import remark, say
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -210,7 +211,9 @@ def doctor(config: ConfigOption = None, output: OutputOption = Output.TABLE) -> 
     else:
         worst_first = sorted(findings, key=lambda finding: _LEVELS.index(finding.level))
         columns = ("check", "result", "what was found", "what to do")
-        print_table("Doctor", columns, [f.as_row() for f in worst_first], first=("result", "check"))
+        rows = [f.as_row() for f in worst_first]
+        print_table("Doctor", columns, rows, first=("result", "check"))
+        remark(*ways_to([str(cell) for row in rows for cell in row]))
     raise typer.Exit(1 if failed else 0)
 
 

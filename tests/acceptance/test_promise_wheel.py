@@ -110,6 +110,13 @@ def test_the_wheel_has_every_module_and_says_that_it_is_typed(built: Built) -> N
     assert {name.split("/")[0] for name in packed} == {*HOMES, f"checkback_reconciler-{PROJECT['version']}.dist-info"}
 
 
+def test_the_wheel_has_every_page_and_drawing_of_docs(built: Built) -> None:
+    packed = {name: text for name, text in files_of(built.wheel).items() if name.startswith("reconciler/docs/")}
+    here = {path for suffix in ("md", "svg") for path in (ROOT / "docs").rglob(f"*.{suffix}")}
+    assert packed == {f"reconciler/{path.relative_to(ROOT)}": path.read_bytes() for path in here}
+    assert len(packed) > 100
+
+
 def test_licences_and_the_bill_of_materials_travel_with_the_wheel(built: Built) -> None:
     packed = files_of(built.wheel)
     (folder,) = {name.split("/")[0] for name in packed if ".dist-info/" in name}
@@ -152,7 +159,7 @@ def test_an_sdist_has_what_a_packager_installs_and_two_of_them_are_the_same_byte
         "CHANGELOG.md",
         "config/reconciler.toml",
         "requirements/service.lock",
-        "deploy/revision_hook.py",
+        "deploy/build_hook.py",
     ]
     wanted += [
         str(path.relative_to(ROOT))
@@ -190,12 +197,16 @@ def test_both_plug_ins_work_with_the_base_dependencies_alone(python: Path) -> No
     assert ran.returncode == 0, ran.stderr
 
 
-def test_a_command_without_its_extra_says_in_one_line_what_to_install(python: Path) -> None:
+def test_a_command_without_its_extra_says_what_to_install_and_shows_the_page_that_says_how(python: Path) -> None:
     ran = run(python.parent / "reconciler", "status")
     assert ran.returncode == 2
     assert ran.stderr.splitlines() == [
-        "reconciler: the package typer is missing: install the extra daemon (docs/how-to/install.md#extras)"
+        "reconciler: the package typer is missing: install the extra daemon (docs/how-to/install.md#extras)",
+        "`reconciler docs docs/how-to/install.md#extras` shows that page",
     ]
+    ran = run(python.parent / "reconciler", "docs", "docs/how-to/install.md#extras")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.startswith("## Extras\n")
 
 
 @pytest.mark.parametrize("command", ["audit", "statement"])

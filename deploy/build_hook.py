@@ -1,6 +1,9 @@
-"""The build's part of `reconciler --version`: writes the revision of the source into sdist and wheel.
+"""What a build adds to the code: the pages of docs, in the wheel, and the revision of the source, in sdist and wheel.
 
-Asked in this order, and the first that answers is taken:
+The pages lie in the package `reconciler`, where `reconciler docs` and the console read them. Drawings come with them,
+pictures of the console do not: who reads there has the console.
+
+For the revision these are asked in this order, and the first that answers is taken:
 
 1. the file REVISION in the package `reconciler`, which an unpacked sdist has;
 2. the variable RECONCILER_REVISION, for a build without the history, such as an image's;
@@ -8,7 +11,7 @@ Asked in this order, and the first that answers is taken:
    `<commit>+changes`;
 4. `unknown`.
 
-An editable installation gets none: its code is the checkout's, which changes.
+An editable installation gets neither: its code and its pages are the checkout's, which change.
 """
 
 from __future__ import annotations
@@ -23,31 +26,45 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 FILE = "reconciler/REVISION"
+#: Where the pages come from, and where they go to.
+DOCS, PACKED_DOCS = "docs", "reconciler/docs"
 VARIABLE = "RECONCILER_REVISION"
 UNKNOWN = "unknown"
 #: What a shell, a label of an image and a log line take as it is.
 FORM = re.compile(r"[0-9A-Za-z][0-9A-Za-z._+-]{0,99}")
 
 
-class RevisionHook(BuildHookInterface[Any]):
+class BuildHook(BuildHookInterface[Any]):
     """Called by hatchling for each archive that it builds."""
 
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Adds the file. `version` is the kind of build, `standard` or `editable`. Raises ValueError."""
-        if version == "editable" or Path(self.root, FILE).exists():
+        """Adds the files. `version` is the kind of build, `standard` or `editable`. Raises ValueError."""
+        if version == "editable":
             return
-        self._written = tempfile.TemporaryDirectory()
-        file = Path(self._written.name, "REVISION")
-        file.write_text(f"{revision(Path(self.root))}\n", encoding="ascii")
-        file.chmod(0o644)
-        build_data["force_include"][str(file)] = FILE
+        if self.target_name == "wheel":
+            build_data["force_include"].update(pages(Path(self.root)))
+        if not Path(self.root, FILE).exists():
+            self._written = tempfile.TemporaryDirectory()
+            file = Path(self._written.name, "REVISION")
+            file.write_text(f"{revision(Path(self.root))}\n", encoding="ascii")
+            file.chmod(0o644)
+            build_data["force_include"][str(file)] = FILE
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002 - hatchling's
         """Removes what initialize() wrote."""
         if hasattr(self, "_written"):
             self._written.cleanup()
+
+
+def pages(root: Path) -> dict[str, str]:
+    """Each page and drawing of a tree -> its place in the wheel. Raises ValueError for a tree without pages."""
+    docs = root / DOCS
+    found = sorted(file for file in docs.rglob("*") if file.suffix in {".md", ".svg"})
+    if docs / "index.md" not in found:
+        raise ValueError(f"{docs} has no pages: a wheel without them leads nowhere who reads its messages")
+    return {str(file): f"{PACKED_DOCS}/{file.relative_to(docs).as_posix()}" for file in found}
 
 
 def revision(root: Path) -> str:

@@ -1,4 +1,4 @@
-"""The revision that a build writes down: a wrong one sends who looks for a fault to another commit."""
+"""What a build adds: pages that messages name, and a revision; a wrong one sends who looks for a fault elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from reconciler.instrumentation import release
 
 ROOT = Path(__file__).parents[3]
-HOOK = runpy.run_path(str(ROOT / "deploy/revision_hook.py"))
+HOOK = runpy.run_path(str(ROOT / "deploy/build_hook.py"))
 revision: Callable[[Path], str] = HOOK["revision"]
 
 
@@ -68,20 +68,34 @@ def test_a_build_without_git_takes_what_it_is_told_and_refuses_what_no_log_line_
 
 
 @pytest.mark.parametrize("is_unpacked_sdist", [False, True], ids=["checkout", "sdist"])
-@pytest.mark.parametrize("kind", ["standard", "editable"])
-def test_only_a_checkout_that_becomes_an_archive_gets_the_file(
-    tmp_path: Path, kind: str, is_unpacked_sdist: bool
+@pytest.mark.parametrize(
+    ("kind", "target", "adds"),
+    [("standard", "wheel", ["pages", "revision"]), ("standard", "sdist", ["revision"]), ("editable", "wheel", [])],
+)
+def test_only_an_archive_gets_the_pages_and_a_revision_that_it_lacks(
+    tmp_path: Path, kind: str, target: str, adds: list[str], is_unpacked_sdist: bool
 ) -> None:
+    (tmp_path / "docs/zh").mkdir(parents=True)
+    for name in ("index.md", "zh/index.md", "drawn.svg", "taken.webp", "generate.py"):
+        (tmp_path / "docs" / name).write_text(name)
     if is_unpacked_sdist:
         (tmp_path / "reconciler").mkdir()
         (tmp_path / HOOK["FILE"]).write_text("1a2b3c4d\n")
-    hook: Any = HOOK["RevisionHook"](str(tmp_path), {}, None, None, str(tmp_path), "wheel")
+    hook: Any = HOOK["BuildHook"](str(tmp_path), {}, None, None, str(tmp_path), target)
     build_data: dict[str, Any] = {"force_include": {}}
     hook.initialize(kind, build_data)
-    written = build_data["force_include"]
-    assert list(written.values()) == ([HOOK["FILE"]] if kind == "standard" and not is_unpacked_sdist else [])
+    added = build_data["force_include"]
+    pages = ["reconciler/docs/drawn.svg", "reconciler/docs/index.md", "reconciler/docs/zh/index.md"]
+    of_revision = [] if is_unpacked_sdist else [HOOK["FILE"]]
+    assert list(added.values()) == [*("pages" in adds) * pages, *("revision" in adds) * of_revision]
+    assert all(Path(source).exists() for source in added)
     hook.finalize(kind, build_data, "")
-    assert not any(Path(source).exists() for source in written)
+    assert not any(Path(source).exists() for source, place in added.items() if place == HOOK["FILE"])
+
+
+def test_a_wheel_without_pages_is_not_built(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="has no pages"):
+        HOOK["pages"](tmp_path)
 
 
 def test_a_checkout_asks_nobody_for_its_revision(monkeypatch: pytest.MonkeyPatch) -> None:

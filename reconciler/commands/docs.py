@@ -1,0 +1,113 @@
+"""The pages of docs, which travel with the product: one page, or one section of it, by the name that messages give it.
+
+Standard library only: a message about a missing package names a page, too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+from reconciler.errors import UsageError
+
+#: The page that lists the others.
+INDEX = "index.md"
+#: Pages in Chinese have the names of the English ones below this folder.
+CHINESE = "zh/"
+#: How messages name a page: docs/how-to/install.md#extras.
+MENTION = re.compile(r"\bdocs/((?:[\w-]+/)*[\w-]+\.md)(#[\w-]+)?")
+_HEADING = re.compile(r"(#+) +(.*)")
+_FENCE = re.compile(r" *(```|~~~)")
+#: On lines of their own: for the tests of pages, for translators, and for the console.
+_REMARK = re.compile(r"<!--.*?-->")
+
+
+def folder() -> Traversable:
+    """Where the pages are: in the wheel beside the code, in a checkout beside its folder."""
+    packed = files("reconciler").joinpath("docs")
+    return packed if packed.is_dir() else Path(__file__).parents[2] / "docs"
+
+
+@cache
+def page_names() -> frozenset[str]:
+    """Below docs, as `how-to/install.md`."""
+    return frozenset(_found(folder(), ""))
+
+
+def _found(place: Traversable, above: str) -> Iterator[str]:
+    for one in place.iterdir():
+        if one.is_dir():
+            yield from _found(one, f"{above}{one.name}/")
+        elif one.name.endswith(".md"):
+            yield above + one.name
+
+
+def page_text(name: str) -> str:
+    """The Markdown of one of the pages, without remarks that stand on a line of their own."""
+    text = folder().joinpath(*name.split("/")).read_text(encoding="utf-8")
+    return "\n".join(line for line, is_code in lines_of(text) if is_code or not _REMARK.fullmatch(line.strip())) + "\n"
+
+
+def title_of(text: str) -> str:
+    """The first heading of a page."""
+    return next((found[2] for line in text.splitlines() if (found := _HEADING.fullmatch(line))), "")
+
+
+def lines_of(text: str) -> Iterator[tuple[str, bool]]:
+    """Each line, and whether it is within a block of code."""
+    is_code = False
+    for line in text.splitlines():
+        is_edge = _FENCE.match(line) is not None
+        yield line, is_code or is_edge
+        is_code ^= is_edge
+
+
+def anchor_of(heading: str) -> str:
+    """The anchor that a code host, the site and the console give to a heading."""
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+
+
+def find(name: str) -> str:
+    """What a person calls a page, such as docs/how-to/install.md#extras or BreakerOpen: its text, or the section's.
+
+    Raises UsageError: there is no such page or section.
+    """
+    wanted, _, anchor = name.strip().removeprefix("./").removeprefix("docs/").partition("#")
+    wanted = wanted.removesuffix("/") or INDEX
+    fitting = sorted(page for page in page_names() if page in {wanted, f"{wanted}.md", f"{wanted}/{INDEX}"})
+    fitting = fitting or sorted(
+        page for page in page_names() if not page.startswith(CHINESE) and page.endswith(f"/{wanted}.md")
+    )
+    if len(fitting) != 1:
+        raise UsageError(
+            f"{name}: {f'there are {len(fitting)} such pages: ' + ', '.join(fitting) if fitting else 'no such page'}; "
+            "`reconciler docs` lists them"
+        )
+    text = page_text(fitting[0])
+    return _section(text, anchor, page=fitting[0]) if anchor else text
+
+
+def _section(text: str, anchor: str, *, page: str) -> str:
+    lines: list[str] = []
+    depth = 0
+    for line, is_code in lines_of(text):
+        heading = None if is_code else _HEADING.fullmatch(line)
+        if heading is not None and lines and len(heading[1]) <= depth:
+            break
+        if heading is not None and not lines and anchor_of(heading[2]) == anchor.lower():
+            depth = len(heading[1])
+        if depth:
+            lines.append(line)
+    if not lines:
+        raise UsageError(f"{page} has no section {anchor}; `reconciler docs {page}` shows the whole page")
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def ways_to(texts: Sequence[str]) -> Sequence[str]:
+    """A line for each page that messages name: the command that shows it. Empty: they name none."""
+    named = [f"docs/{found[1]}{found[2] or ''}" for text in texts for found in MENTION.finditer(text)]
+    return [f"`reconciler docs {page}` shows that page" for page in dict.fromkeys(named)]
