@@ -66,7 +66,7 @@ def test_chinese_page_that_is_behind_says_so_to_its_readers(page: str) -> None:
 def test_no_page_uses_another_word_for_a_term_of_the_glossary(page: str) -> None:
     text = prose(page)
     if page == "docs/zh/glossary.md":
-        text = re.sub(r"[^|\n]*\|$", "", text, flags=re.MULTILINE)
+        text = re.sub(r"[^|\n]*\|[^|\n]*\|$", "", text, flags=re.MULTILINE)  # what others say, and what nobody writes
     assert not {rival: term for rival, term in rivals().items() if rival in text}, "write the second word of each"
 
 
