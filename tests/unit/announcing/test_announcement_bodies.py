@@ -9,10 +9,12 @@ from dataclasses import replace
 import pytest
 
 from reconciler.announcing.rules import AnnouncementRules, PulledAnnouncement
-from reconciler.announcing.source import announcement_of
+from reconciler.announcing.source import RemotingAnnouncementSource, announcement_of
+from reconciler.contract.queue_proof import record_of
 from reconciler.policy.ports import AnnouncementQueue, RefusedAnnouncement
-from reconciler.rocketmq.wire.codes import SystemFlag
-from reconciler.rocketmq.wire.record import MessageRecord
+from reconciler.rocketmq.wire.codes import RequestCode, SystemFlag
+from reconciler.rocketmq.wire.record import MessageRecord, encode_record
+from tests.unit.rocketmq.scripted import ScriptedCluster
 
 QUEUE = AnnouncementQueue(unique_key_topic="KEYS", broker="broker-a", queue_id=0)
 RULES = AnnouncementRules(environment="test", topic="ORDERS")
@@ -69,3 +71,15 @@ def test_damaged_or_too_big_body_is_refused_with_its_reason(body: bytes, reason:
 
 def test_body_that_could_be_read_is_judged_as_it_was_meant() -> None:
     assert pulled(zlib.compress(b"plain"), int(SystemFlag.COMPRESSED)).body == b"plain"
+
+
+@pytest.mark.parametrize(("offset", "found"), [(6, None), (7, 7), (8, 8), (9, None)])
+def test_a_look_at_an_offset_sees_the_record_that_is_there_and_no_neighbour_of_its_batch(
+    offset: int, found: int | None
+) -> None:
+    with ScriptedCluster(topic="KEYS") as cluster:
+        batch = b"".join(encode_record(replace(RECORD, queue_offset=there)) for there in (7, 8))
+        bounds = {"nextBeginOffset": "9", "minOffset": "0", "maxOffset": "9"}
+        cluster.broker.on(RequestCode.PULL_MESSAGE, lambda request: cluster.broker.success(request, bounds, batch))
+        seen = RemotingAnnouncementSource(cluster.client, cluster.routes).look(QUEUE, offset=offset)
+    assert seen.record == (None if found is None else record_of(replace(RECORD, queue_offset=found)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import logging
@@ -16,6 +17,8 @@ from pathlib import Path
 import pytest
 
 from reconciler.embedded.__main__ import main
+from reconciler.embedded.channel import Channel, Channels
+from reconciler.embedded.families import FAMILIES
 from reconciler.embedded.faults import Faults
 from reconciler.embedded.handlers.dispatch import BROKER_HANDLERS, NAME_SERVER_HANDLERS
 from reconciler.embedded.server import EmbeddedBroker
@@ -27,6 +30,7 @@ from reconciler.rocketmq.client.name_servers import NameServers
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.client.tls import TlsSettings
 from reconciler.rocketmq.wire.address import parse_address
+from reconciler.rocketmq.wire.codes import RequestCode
 from reconciler.rocketmq.wire.frame import Command, decode_frame, encode_frame
 from tests.polling import eventually
 from tests.services.certificates import Authority
@@ -212,3 +216,26 @@ def _mutated(
     if chance.random() < 0.1:
         frame[chance.randrange(len(frame))] = chance.randrange(256)
     return bytes(frame)
+
+
+class Closing(asyncio.Transport):
+    """A transport whose client has gone, before the loop has told the channel."""
+
+    def is_closing(self) -> bool:
+        return True
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        return ("127.0.0.1", 4_000) if name == "peername" else default
+
+
+def test_a_connection_that_is_closing_is_given_nothing_to_write() -> None:
+    lost: list[Channel] = []
+    family = FAMILIES["5.x"]
+    channels = Channels(
+        family=family, faults=Faults(), on_request=lambda *_: None, on_lost=lost.append, commit=lambda: None
+    )
+    channel = Channel(channels)
+    channel.connection_made(Closing())
+    channel.request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {})
+    assert not channel.is_open
+    assert channels._with_output == [], "it would be kept for a client that is gone"

@@ -94,25 +94,39 @@ def test_requests_that_waited_for_a_connection_go_out_in_order_and_cancelled_one
         got.append(request.fields["n"])
         return reply_to(request, 0)
 
-    gate = threading.Event()
+    gate, is_connected = threading.Event(), threading.Event()
 
     def passage(_address: str, command: Command) -> Command:
         if command.fields["n"] == "0":
+            is_connected.set()
             gate.wait(30)
         return command
 
     with Peer(answering(answer)) as peer, RemotingClient(outgoing=passage) as client:
         futures = [client.submit_soon(peer.address, Command(code=105, fields={"n": str(n)})) for n in range(6)]
         assert futures[3].cancel()  # its caller has given up: an offset must not be stored that late
+        assert is_connected.wait(30)
+        futures.append(client.submit_soon(peer.address, Command(code=105, fields={"n": "6"})))
         gate.set()
-        for number in (0, 1, 2, 4, 5):
+        for number in (0, 1, 2, 4, 5, 6):
             assert futures[number].result(30).code == 0
-        assert got == ["0", "1", "2", "4", "5"]
+        assert got == ["0", "1", "2", "4", "5", "6"], "a newer offset would be overwritten by an older one"
 
 
-def test_after_a_one_way_request_that_found_no_connection_the_next_one_has_it() -> None:
+@pytest.mark.parametrize("was_connected", [False, True])
+def test_after_a_one_way_request_that_found_no_connection_the_next_one_has_it(*, was_connected: bool) -> None:
     got: list[Command] = []
-    with Peer(answering(lambda request: got.append(request))) as peer, RemotingClient() as client:
+
+    def note(request: Command) -> Command | None:
+        if request.is_oneway:
+            got.append(request)
+            return None
+        return reply_to(request, 0)
+
+    with Peer(answering(note)) as peer, RemotingClient() as client:
+        if was_connected:
+            client.request(peer.address, ASK, timeout_seconds=30)
+            client.disconnect(peer.address)
 
         def sent() -> bool:
             try:

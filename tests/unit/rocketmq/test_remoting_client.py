@@ -11,7 +11,7 @@ import pytest
 from reconciler.clock import ManualClock
 from reconciler.errors import BrokerUnavailable, InvalidValue, RequestTimeout, UsageError
 from reconciler.rocketmq.client import heartbeat
-from reconciler.rocketmq.client.connection import ConnectionLimits
+from reconciler.rocketmq.client.connection import ConnectionLimits, ConnectionLost
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.wire.codes import ResponseCode
 from reconciler.rocketmq.wire.frame import Command, FrameReader, Serialization, encode_frame, reply_to
@@ -341,6 +341,37 @@ def test_closing_fails_what_waits_and_leaves_no_thread() -> None:
         with pytest.raises(UsageError):
             client.request(peer.address, _ask())
     assert {thread for thread in threading.enumerate() if thread.name.startswith("rocketmq")} <= before
+
+
+def test_a_client_that_is_closed_while_it_connects_keeps_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    connect = socket.create_connection
+    made: list[socket.socket] = []
+    with Peer(drain) as peer:
+        client = RemotingClient()
+
+        def close_meanwhile(address: tuple[str, int], timeout: float) -> socket.socket:
+            made.append(connect(address, timeout=timeout))
+            client.close()
+            return made[0]
+
+        monkeypatch.setattr(socket, "create_connection", close_meanwhile)
+        with pytest.raises(UsageError):
+            client.request(peer.address, _ask())
+    assert [one.fileno() for one in made] == [-1], "nobody would ever close it"
+
+
+def test_a_request_whose_connection_broke_while_it_waited_for_its_turn_was_certainly_not_sent() -> None:
+    """ConnectionLost would say that it may have been executed, and nobody might send it again."""
+    with Peer(answering(echo)) as peer, RemotingClient() as client, ThreadPoolExecutor(1) as pool:
+        client.request(peer.address, _ask())
+        connection = client._peers[peer.address].connection
+        assert connection is not None
+        with connection._writing:
+            waiting = pool.submit(connection.submit, _ask(), 60)
+            eventually(lambda: connection._waiting, within_seconds=60)
+            connection._fail(ConnectionLost("broken"))
+        error = waiting.exception(60)
+        assert type(error) is BrokerUnavailable
 
 
 def test_a_forked_child_is_told_to_make_its_own_client() -> None:

@@ -8,7 +8,7 @@ from reconciler.rocketmq.client.families import Families
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.client.routes import KEEP_MISSING_SECONDS, MessageQueue, NameServers, Routes, TopicNotFound
 from reconciler.rocketmq.wire.broker_facts import BrokerFamily, facts_of, family_of
-from reconciler.rocketmq.wire.codes import MQVersion, RequestCode
+from reconciler.rocketmq.wire.codes import MQVersion, RequestCode, ResponseCode
 from tests.unit.rocketmq.scripted import ScriptedBroker, ScriptedCluster, ScriptedNameServer
 
 # --------------------------------------------------------------------------- name servers
@@ -40,6 +40,17 @@ def test_a_topic_is_unknown_only_if_no_name_server_knows_it() -> None:
         with pytest.raises(TopicNotFound):
             servers.topic_route("Nothing")
     young.close()
+
+
+def test_the_name_server_that_answered_is_asked_first_again() -> None:
+    silent = ScriptedNameServer()
+    silent.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, lambda request: silent.refuse(request, ResponseCode.SYSTEM_BUSY))
+    with ScriptedCluster() as cluster:
+        servers = NameServers(f"{silent.address};{cluster.name_server.address}", cluster.client)
+        for _ in range(5):
+            assert servers.topic_route("Orders").topic == "Orders"
+    silent.close()
+    assert len(silent.asked) <= 1, "each time it would cost a time-out where it hangs"
 
 
 def test_no_name_server_at_all_is_no_unknown_topic() -> None:
@@ -134,6 +145,18 @@ def test_a_name_server_that_has_just_started_does_not_stop_sends_and_pulls() -> 
                 routes.route("Orders")
 
 
+def test_a_topic_that_was_deleted_is_not_sent_to_for_ever_however_often_it_is_asked_for() -> None:
+    clock = ManualClock()
+    with ScriptedCluster(clock=clock) as cluster:
+        cluster.routes.route("Orders")
+        del cluster.name_server.routes["Orders"]
+        for _ in range(4):
+            assert cluster.routes.route("Orders").topic == "Orders"
+            clock.advance(KEEP_MISSING_SECONDS / 4)
+        with pytest.raises(TopicNotFound):
+            cluster.routes.route("Orders")
+
+
 def test_the_kept_route_of_a_missing_topic_does_not_outlive_its_time_in_memory() -> None:
     clock = ManualClock()
     with ScriptedCluster(clock=clock) as cluster:
@@ -219,6 +242,14 @@ def test_a_broker_that_another_process_saw_is_no_absence_while_it_is_away() -> N
         cluster.name_server.cluster["broker-b"] = address
         cluster.routes.expect("Orders", {"broker-a"})
         assert places(cluster) == {"broker-a": cluster.broker.address}
+
+
+def test_a_broker_that_left_since_the_memory_was_given_is_beside_those_of_the_memory() -> None:
+    with ScriptedCluster(versions=(479, 479)) as cluster:
+        cluster.routes.expect("Orders", {"broker-c"})
+        assert set(places(cluster)) == {"broker-a", "broker-b", "broker-c"}
+        del cluster.name_server.routes["Orders"]["broker-b"]
+        assert set(places(cluster)) == {"broker-a", "broker-b", "broker-c"}
 
 
 def test_who_keeps_the_memory_of_brokers_is_told_of_one_that_came_and_went_in_between() -> None:

@@ -163,6 +163,27 @@ def test_a_second_producer_of_a_group_that_may_not_start_takes_nothing_from_the_
     instance.close()
 
 
+@pytest.mark.parametrize(
+    ("state", "code", "counted"),
+    [
+        (LocalTransactionState.COMMIT, 0, "accepted"),
+        (LocalTransactionState.ROLLBACK, 2, "not_accepted"),
+        (LocalTransactionState.UNKNOWN, 0, "unknown"),
+        (None, 0, "unknown"),
+    ],
+)
+def test_an_answer_is_counted_as_what_became_of_it(
+    state: LocalTransactionState | None, code: int, counted: str, client: Client, broker: ScriptedBroker
+) -> None:
+    broker.on(RequestCode.END_TRANSACTION, partial(broker.refuse, code=code))
+    check_back = ClientInstance("127.0.0.1:9", client=client, clock=client.clock).shared(CheckBack)
+    check_back.register("PG", lambda _: state)
+    client.ask(broker.address, question("PG"))
+    kinds = ("accepted", "not_accepted", "unknown", "dropped", "unmatched", "unreadable_bodies")
+    eventually(lambda: [kind for kind in kinds if getattr(check_back.counts, kind)] == [counted], within_seconds=60)
+    check_back.close()
+
+
 def test_questions_that_were_dropped_stay_counted_when_their_groups_have_left(client: Client) -> None:
     instance = ClientInstance("127.0.0.1:9", client=client, clock=client.clock)
     check_back = instance.shared(CheckBack)

@@ -172,3 +172,7 @@ def test_offsets_that_were_taken_before_are_not_handled_twice() -> None:
     assert permit is not None
     assert queue.accept(items(1, 2, 3), 4, era=permit[1]) == items(3)
     assert queue.state().messages == 4
+    permit = queue.begin_pull()
+    assert permit is not None
+    assert queue.accept([], 2, era=permit[1]) == [], "a slave that is behind says that its queue ends here"
+    assert queue.begin_pull() == (4, permit[1])

@@ -20,6 +20,7 @@ from reconciler.rocketmq.consumer.queue_offsets import GroupOffsets
 from reconciler.rocketmq.consumer.settings import PushSettings
 from reconciler.rocketmq.wire.codes import RequestCode, ResponseCode
 from reconciler.rocketmq.wire.frame import Command
+from tests.polling import eventually
 from tests.unit.rocketmq.scripted import ScriptedBroker, ScriptedCluster
 
 
@@ -208,21 +209,30 @@ def _watched(cluster: ScriptedCluster) -> tuple[GroupOffsets, Watched]:
     return GroupOffsets(watched, cluster.routes, group="CG", settings=settings), watched
 
 
-@pytest.mark.parametrize("topics", [{"Orders": (0, 1, 2)}, {"Orders": (0, 1, 2), "Returns": (3, 4, 5)}], ids=len)
+@pytest.mark.parametrize(
+    "places",
+    [
+        {("Orders", "a"): (0, 1, 2)},
+        {("Orders", "a"): (0, 1, 2), ("Returns", "a"): (3, 4, 5)},
+        {("Orders", "a"): (0, 1, 2), ("Orders", "b"): (3, 4, 5)},
+    ],
+    ids=["one topic", "two topics", "two brokers"],
+)
 def test_the_first_offset_of_a_topic_is_stored_alone_since_brokers_lose_one_of_two(
-    cluster: ScriptedCluster, topics: dict[str, tuple[int, ...]]
+    cluster: ScriptedCluster, places: dict[tuple[str, str], tuple[int, ...]]
 ) -> None:
     """ConsumerOffsetManager.commitOffset: each thread that finds no table of the topic and group makes one."""
-    kept = _kept(cluster, dict.fromkeys(range(6), (0, 9)))
+    for number in range(2):
+        kept = _kept(cluster, dict.fromkeys(range(6), (0, 9)), at=number)
     cluster.name_server.place("Returns", cluster.broker, queues=len(kept.bounds))
     member, watched = _watched(cluster)
     positions = [
-        (MessageQueue(topic=topic, broker_name="broker-a", queue_id=number), 1)
-        for topic, numbers in topics.items()
+        (MessageQueue(topic=topic, broker_name=f"broker-{letter}", queue_id=number), 1)
+        for (topic, letter), numbers in places.items()
         for number in numbers
     ]
-    firsts = {numbers[0] for numbers in topics.values()}
-    others = [number for numbers in topics.values() for number in numbers[1:]]
+    firsts = {numbers[0] for numbers in places.values()}
+    others = [number for numbers in places.values() for number in numbers[1:]]
     assert member.commit(positions, is_last=True) == len(positions)
     assert set(watched.seen[: 2 * len(firsts)]) == {f"{what} {n}" for n in firsts for what in ("sent", "answered")}
     assert watched.seen[2 * len(firsts) :] == [f"{what} {n}" for what in ("sent", "answered") for n in others]
@@ -263,3 +273,37 @@ def test_a_queue_is_not_taken_over_while_its_first_offset_cannot_be_stored(clust
     kept.refuses_to_store = False
     assert member.start_of(_queue(0)) == 0
     assert kept.stored == {0: 0}
+
+
+def test_a_first_offset_that_was_refused_is_stored_alone_the_next_time_too(cluster: ScriptedCluster) -> None:
+    kept = _kept(cluster, dict.fromkeys(range(2), (0, 9)))
+    member, watched = _watched(cluster)
+    positions = [(_queue(number), 1) for number in range(2)]
+    kept.refuses_to_store = True
+    assert member.commit(positions, is_last=True) == 0
+    kept.refuses_to_store = False
+    watched.seen.clear()
+    assert member.commit(positions, is_last=True) == 2
+    assert watched.seen == ["sent 0", "answered 0", "sent 1", "answered 1"]
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+def test_offsets_that_cannot_be_stored_keep_no_other_ones_from_it(cluster: ScriptedCluster, *, is_last: bool) -> None:
+    kept = _kept(cluster, {0: (0, 9)}, at=1)
+    cluster.name_server.place("Orders", cluster.broker)
+    cluster.broker.close()
+    member = _member(cluster, ConsumeFrom.FIRST)
+    member.start_of(_queue(0, "broker-b"))
+    nowhere = MessageQueue(topic="Nowhere", broker_name="broker-b", queue_id=0)
+    offsets = [(nowhere, 1), (_queue(0), 2), (_queue(0, "broker-b"), 7)]
+    assert member.commit(offsets, is_last=is_last) == 1
+    eventually(lambda: kept.stored == {0: 7}, within_seconds=60)
+
+
+def test_a_retry_that_was_stored_before_the_group_was_looked_at_is_not_skipped(cluster: ScriptedCluster) -> None:
+    kept = _kept(cluster, {0: (3, 7)})
+    kept.bounds[1] = (3, 9)
+    cluster.name_server.place("%RETRY%CG", cluster.broker, queues=2)
+    retries = MessageQueue(topic="%RETRY%CG", broker_name="broker-a", queue_id=1)
+    member = _member(cluster)
+    assert [member.start_of(_queue(0)), member.start_of(retries)] == [7, 3]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.commands.diagnosis import Diagnosis, run_checks
+from reconciler.commands.doctor import checks
 from reconciler.commands.doctor.areas import area
 from reconciler.commands.doctor.checks import START_REDIS, START_ROCKETMQ, check_packages, examine
 from reconciler.commands.doctor.databases import REVISION
@@ -130,6 +131,21 @@ group = "billing"
         of_brokers = [f for f in (one.as_row() for one in examine(connections)) if "ca_file" in f.found]
     assert {f.check for f in of_brokers} >= {"name server 127.0.0.1:1", "brokers", "topics", "groups"}
     assert {f.remedy for f in of_brokers} == {"correct rocketmq.tls.ca_file"}
+
+
+def test_every_name_server_is_looked_at_beside_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that stands still would else cost a time-out of its own in each check that asks it."""
+    asked: list[str] = []
+    monkeypatch.setattr(checks, "results_of", lambda questions: asked.extend(map(str, questions)))
+    servers = {"RECONCILER_ROCKETMQ__NAME_SERVERS": "127.0.0.1:1;127.0.0.1:2"}
+    with Connections(load_settings(EXAMPLE, servers)) as connections:
+        checks._find_what_stands_still(connections)
+    assert [one for one in asked if "name server" in one] == ["name server 127.0.0.1:1", "name server 127.0.0.1:2"]
+
+
+@pytest.mark.parametrize("remedy", ["", "start it"])
+def test_what_is_away_is_told_with_its_remedy_where_it_has_one(remedy: str) -> None:
+    assert str(RedisAway("Redis is away", remedy=remedy)) == ("Redis is away; start it" if remedy else "Redis is away")
 
 
 def test_bug_in_a_check_is_not_dressed_up_as_a_finding() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from reconciler.commands.status.accounting import Accounting
 from reconciler.contract.secret import SecretText
+from reconciler.contract.tables import OUTBOX
 from reconciler.errors import ConfigurationError, DatabaseAway, DatabaseSilent
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
@@ -143,6 +144,16 @@ def test_rights_and_commits_are_looked_at_in_every_database_of_a_list(tmp_path: 
         assert len(links) == 2
         assert said(links[1].cause).startswith("the outbox of shop (2 of 2) does not answer: ")
         assert len(accounting._look_into_outboxes("REFUNDS")) == 1
+
+
+def test_the_right_to_answer_check_back_is_needed_in_the_databases_that_answer_alone(tmp_path: Path) -> None:
+    answers, asked = (f"sqlite:///{tmp_path}/{name}.db" for name in ("answers", "asked"))
+    settings = settings_with(
+        {"outbox_url": answers, "answer_checks": True}, {"outbox_url": asked, "topics": ["REFUNDS"]}
+    )
+    needed = {one.database.url.reveal(): one.sweep for one in needed_rights(settings)}
+    more = [right for right in needed[answers] if right not in needed[asked]]
+    assert [(right.verb, right.table.name) for right in more] == [("INSERT", OUTBOX.name)]
 
 
 def test_what_is_away_is_told_with_what_to_do() -> None:
