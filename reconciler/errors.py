@@ -220,6 +220,11 @@ class Collision(PermanentError):
 class InvariantViolation(ReconcilerError):
     """A promise of the code itself does not hold: a bug; stop this step and alarm."""
 
+    def __init__(self, found: str, *, cause: str = "bug") -> None:
+        """`cause`: a word for it, for logs; of what Redis has, what is wrong with it."""
+        self.cause = cause
+        super().__init__(found)
+
 
 def known_remedy(error: BaseException | None) -> str:
     """The remedy of the error, or of what it came from; empty: none of them knows one."""

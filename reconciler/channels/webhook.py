@@ -42,6 +42,7 @@ from reconciler.contract.secret_sources import signature_secrets
 from reconciler.contract.tables import NoticeKind
 from reconciler.errors import ChannelRefused
 from reconciler.policy.ports import Notice
+from reconciler.words import said
 
 VERSION = 1
 SECRET_PREFIX = "whsec_"  # noqa: S105 - what stands before one
@@ -119,7 +120,7 @@ def encode_notice(notice: Notice, *, console_url: str | None) -> bytes:
             "count": notice.count,
             "since_ms": notice.since_ms,
             "until_ms": notice.until_ms,
-            "detail": notice.detail,
+            "detail": notice.detail or ("" if notice.cause is None else said(notice.cause)),
             "written_at_ms": notice.written_at_ms,
             "console_url": console_link(console_url, notice),
         },

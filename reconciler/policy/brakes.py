@@ -16,6 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from reconciler.clock import Clock
 from reconciler.contract.defaults import BREAKER_CANDIDATES_MIN, BREAKER_SHARE
@@ -104,6 +105,16 @@ class RoundLoad:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """Why the breaker opens."""
+
+    #: The rule that was broken, a method of BreakerRules.
+    cause: Literal["too-many", "too-absent"]
+    #: For people; the hold keeps it.
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerRules:
     """When the breaker opens."""
 
@@ -114,18 +125,20 @@ class BreakerRules:
         """Losses that one round may prove: more open the breaker."""
         return max(float(self.candidates_min), self.share * announced)
 
-    def too_many(self, load: RoundLoad) -> str | None:
+    def too_many(self, load: RoundLoad) -> Opening | None:
         """Why the number of losses opens the breaker; None if it does not."""
         ceiling = self.ceiling(load.announced)
         if load.losses_expected <= ceiling:
             return None
         left_over = f" among {load.verified} verified keys, with {load.left_over} to go" if load.left_over else ""
-        return f"{load.losses} new losses in one round{left_over}: more than {ceiling:g}"
+        reason = f"{load.losses} new losses in one round{left_over}: more than {ceiling:g}"
+        return Opening(cause="too-many", reason=reason)
 
-    def too_absent(self, ladders: int, ladders_absent: int) -> str | None:
+    def too_absent(self, ladders: int, ladders_absent: int) -> Opening | None:
         """Why the share of messages that are nowhere opens the breaker; None if it does not."""
         if ladders >= ABSENT_LADDERS_MIN and ladders_absent > ABSENT_SHARE_MAX * ladders:
-            return f"{ladders_absent} of {ladders} messages were found nowhere: rather the look-ups are wrong"
+            reason = f"{ladders_absent} of {ladders} messages were found nowhere: rather the look-ups are wrong"
+            return Opening(cause="too-absent", reason=reason)
         return None
 
 
@@ -141,17 +154,14 @@ class CircuitBreaker:
         #: When the last calm rounds in a row began, three at most; None: other processes have all its shards.
         self._calm: dict[Subscription, deque[float] | None] = {}
 
-    def open_if(self, subscription: Subscription, reason: str | None) -> None:
+    def open_if(self, subscription: Subscription, why: Opening | None) -> None:
         """Opens for a reason; None does nothing."""
-        if reason is None:
+        if why is None:
             return
         self._calm[subscription] = _no_calm()
-        if self._holds.place(
-            subscription.environment, subscription.topic, HoldKind.BREAKER, by=self._owner, reason=reason
-        ):
-            self._events.emit(
-                BreakerOpened(environment=subscription.environment, topic=subscription.topic, reason=reason)
-            )
+        environment, topic = subscription.environment, subscription.topic
+        if self._holds.place(environment, topic, HoldKind.BREAKER, by=self._owner, reason=why.reason):
+            self._events.emit(BreakerOpened(environment=environment, topic=topic, cause=why.cause, reason=why.reason))
 
     def renew_after_storm(self, subscription: Subscription) -> None:
         """Keeps the hold young until the round that follows a storm has ended calmly, however long it takes.

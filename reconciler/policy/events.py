@@ -149,6 +149,8 @@ class BreakerOpened:
 
     environment: str
     topic: str
+    #: The rule that it broke, a method of BreakerRules.
+    cause: str
     reason: str
 
 
@@ -165,6 +167,8 @@ class ShardStopped:
     """A shard's memory is not what it must be (wrong key type, foreign environment): a person must look."""
 
     shard: Shard
+    #: Of InvariantViolation.
+    cause: str
     reason: str
 
 

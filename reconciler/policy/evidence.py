@@ -109,20 +109,20 @@ class Lookup(Generic[T]):
     @property
     def reason(self) -> Fact:
         """The answers in one line."""
-        return _all(ANSWER(witness=a.witness, presence=str(a.presence), detail=a.fact) for a in self.answers)
+        return _answers(ANSWER(witness=a.witness, presence=str(a.presence), detail=a.fact) for a in self.answers)
 
     @property
     def damage(self) -> Fact | None:
         """The unreadable values, where they alone keep the answer UNKNOWN. None: another reason, or no UNKNOWN."""
         damaged = [a.said for a in self.answers if a.is_damaged]
         others = any(a.presence is Presence.UNKNOWN and not a.is_damaged for a in self.answers)
-        return _all(damaged) if self.is_unknown and damaged and not others else None
+        return _answers(damaged) if self.is_unknown and damaged and not others else None
 
     @property
     def incomplete(self) -> Fact | None:
         """The inboxes that have the key with an effect that may be half. None: there is none."""
         halves = [a.said for a in self.answers if a.is_incomplete]
-        return _all(halves) if halves else None
+        return _answers(halves) if halves else None
 
     def only(self, counts: Callable[[T], bool]) -> Lookup[T]:
         """The answer with only the records that `counts` accepts: ABSENT only if no witness may have more."""
@@ -155,8 +155,9 @@ class Lookup(Generic[T]):
         )
 
 
-def _all(answers: Iterable[Fact]) -> Fact:
-    return ANSWERS(each=tuple(answers))
+def _answers(answers: Iterable[Fact]) -> Fact:
+    each = tuple(answers)
+    return each[0] if len(each) == 1 else ANSWERS(each=each)  # as a rule there is one, and ten million rows keep it
 
 
 class TransactionState(StrEnum):

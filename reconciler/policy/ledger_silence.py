@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 
+from reconciler.contract.facts import Fact
 from reconciler.contract.tables import NoticeKind
 from reconciler.policy.ports import Notice
 
@@ -20,7 +21,7 @@ class LedgerSilence:
 
     #: None: the ledger answers.
     since_ms: int | None = None
-    why: str = ""
+    why: str | Fact = ""
     #: How often the receiver was told of this absence.
     told_count: int = 0
     #: When the receiver was last told that the ledger is away, of this absence or an earlier one.
@@ -30,7 +31,7 @@ class LedgerSilence:
     #: Whether the receiver was told of an absence and not of its end.
     owes_end: bool = False
 
-    def after_look(self, problem: str | None, *, asked_at_ms: int, now_ms: int) -> LedgerSilence:
+    def after_look(self, problem: str | Fact | None, *, asked_at_ms: int, now_ms: int) -> LedgerSilence:
         """`problem`: why the ledger, asked at that time, has not answered until now; None: it has."""
         if problem is not None:  # min: the clock may have been set back
             since_ms = min(asked_at_ms if self.since_ms is None else self.since_ms, now_ms)
@@ -67,7 +68,9 @@ class LedgerSilence:
         return replace(self, told_count=told_count, told_at_ms=now_ms, owes_end=self.owes_end or not is_this)
 
 
-def _notice(environment: str, since_ms: int, until_ms: int | None, why: str, told_count: int, now_ms: int) -> Notice:
+def _notice(
+    environment: str, since_ms: int, until_ms: int | None, why: str | Fact, told_count: int, now_ms: int
+) -> Notice:
     # Each try has the same id, and as a rule each process: they notice the same absence within seconds of each other.
     of = f"{environment} {NoticeKind.LEDGER_AWAY} {since_ms // SILENT_MS} {told_count} {until_ms is not None}"
     return Notice(
@@ -80,6 +83,7 @@ def _notice(environment: str, since_ms: int, until_ms: int | None, why: str, tol
         count=0,
         since_ms=since_ms,
         until_ms=until_ms,
-        detail=why,
+        detail=why if isinstance(why, str) else "",
+        cause=why if isinstance(why, Fact) else None,
         written_at_ms=now_ms,
     )

@@ -97,7 +97,7 @@ class ShardRounds:
             is_ours = self.keeps(shard)
             done = self._run(shard, self._memory.state(shard)) if is_ours else ShardRound(shard=shard, is_ours=False)
         except InvariantViolation as error:
-            self._events.emit(ShardStopped(shard=shard, reason=str(error)))
+            self._events.emit(ShardStopped(shard=shard, cause=error.cause, reason=str(error)))
             return ShardRound(shard=shard, is_ours=False, problem=f"{shard} is stopped: {error}")
         if not done.lost_memory:
             self._answering.add(shard)

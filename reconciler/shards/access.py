@@ -318,9 +318,9 @@ def translate(error: Exception) -> RedisAway | ConfigurationError | InvariantVio
         return InvariantViolation(f"redis-py refused a value: {text}")
     if isinstance(error, exceptions.ResponseError) and not isinstance(error, exceptions.NoPermissionError):
         if "WRONGTYPE" in text or "Operation against a key holding the wrong kind" in text:
-            return InvariantViolation(f"Redis key of a wrong type: {text}")
+            return InvariantViolation(f"Redis key of a wrong type: {text}", cause="wrong-type")
         if "not an integer" in text or "not a valid float" in text:
-            return InvariantViolation(f"Redis value that is no number: {text}")
+            return InvariantViolation(f"Redis value that is no number: {text}", cause="no-number")
         if "unknown command" in text.lower():
             return ConfigurationError(f"Redis is older than 6.2 or renames commands: {text}")
     # The class is named because redis-py cuts the server's word off where it has a class for it.

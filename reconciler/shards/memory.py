@@ -258,4 +258,5 @@ def _execute(pipe: Any) -> list[Any] | None:
 def _check_types(shard: Shard, expected: Mapping[str, str], types: Sequence[Any]) -> None:
     for (key, kind), found in zip(expected.items(), types, strict=True):
         if text_of(found) not in ("none", kind):
-            raise InvariantViolation(f"{shard}: {key} is a {text_of(found)}, expected a {kind}; rounds stop")
+            wrong = f"{shard}: {key} is a {text_of(found)}, expected a {kind}; rounds stop"
+            raise InvariantViolation(wrong, cause="wrong-type")

@@ -73,20 +73,25 @@ def round_done(shard: Shard, *, epoch: str, generation: int, answers: Sequence[A
     for answer in answers:
         if isinstance(answer, Exception):
             error = translate(answer)
-            raise type(error)(f"{shard}: the round of generation {generation + 1} stopped: {error}") from answer
+            stopped = type(error)(f"{shard}: the round of generation {generation + 1} stopped: {error}")
+            if isinstance(error, InvariantViolation) and isinstance(stopped, InvariantViolation):
+                stopped.cause = error.cause
+            raise stopped from answer
     offsets, (word, *rest) = answers
     match text_of(word):
         case "moved":
             return None
         case "wrong":
             name, found, expected = (text_of(part) for part in rest)
-            raise InvariantViolation(f"{shard}: {name} is a {found}, expected a {expected}; rounds stop")
+            wrong = f"{shard}: {name} is a {found}, expected a {expected}; rounds stop"
+            raise InvariantViolation(wrong, cause="wrong-type")
     *numbers, floor, proofs = rest
     announced, fresh, before, added, late, after, now, at_ms, clock_ms = (int(number) for number in numbers)
     if now != generation + 1 or after != before + added - late:
         raise InvariantViolation(
             f"{shard}: the fence is {now} after generation {generation}, pending went from {before} "
-            f"by +{added} -{late} to {after}"
+            f"by +{added} -{late} to {after}",
+            cause="torn-round",
         )
     return RoundDone(
         shard=shard,

@@ -34,7 +34,8 @@ def epoch_of(shard: Shard, answer: Any) -> str | None:
         return None
     epoch, environment = text_of(answer), shard.subscription.environment
     if epoch.rpartition(":")[0] != environment:
-        raise InvariantViolation(f"{shard}: epoch {epoch!r} is not of environment {environment!r}")
+        wrong = f"{shard}: epoch {epoch!r} is not of environment {environment!r}"
+        raise InvariantViolation(wrong, cause="other-environment")
     return epoch
 
 
@@ -43,7 +44,7 @@ def generation_of(shard: Shard, answer: Any) -> int:
     text = text_of(answer if answer is not None else 0)
     # Just as INCRBY writes it: the round compares the text.
     if not text.isascii() or not text.isdigit() or str(int(text[:20])) != text or int(text) > GENERATION_MAX:
-        raise InvariantViolation(f"{shard}: generation {answer!r:.40} is no number")
+        raise InvariantViolation(f"{shard}: generation {answer!r:.40} is no number", cause="no-number")
     return int(text)
 
 

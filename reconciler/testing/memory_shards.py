@@ -384,7 +384,8 @@ class MemoryShards:
     def _require_own_epoch(self, shard: Shard, epoch: str | None) -> None:
         environment = shard.subscription.environment
         if epoch is not None and epoch.rpartition(":")[0] != environment:
-            raise InvariantViolation(f"{shard}: epoch {epoch!r} is not of environment {environment!r}")
+            wrong = f"{shard}: epoch {epoch!r} is not of environment {environment!r}"
+            raise InvariantViolation(wrong, cause="other-environment")
 
     def _take(self, shard: Shard, name: str, token: str, lease_seconds: float) -> bool:
         with self._lock:

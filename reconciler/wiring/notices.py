@@ -19,6 +19,7 @@ from functools import partial
 from ulid import ULID
 
 from reconciler.clock import Backoff, Clock
+from reconciler.contract.facts import Code, Fact
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import NoticeKind
 from reconciler.errors import ChannelAway, ChannelRefused, ReconcilerError
@@ -43,6 +44,8 @@ from reconciler.wiring.rights import lacks_right
 from reconciler.wiring.subscriptions import subscription_of
 
 logger = logging.getLogger(__name__)
+
+LEDGER_SILENT = Code("wiring.ledger-silent")
 
 #: How often the ledger is looked at, and how often a sender looks for what is due.
 LOOK_SECONDS = 5.0
@@ -157,7 +160,7 @@ class NoticeService:
             self._looking_since = None
             self._note(problem, asked_at_ms)
 
-    def _note(self, problem: str | None, asked_at_ms: int) -> None:
+    def _note(self, problem: str | Fact | None, asked_at_ms: int) -> None:
         now_ms = self._clock.now_ms()
         self._silences = {
             name: silence.after_look(problem, asked_at_ms=asked_at_ms, now_ms=now_ms)
@@ -288,7 +291,7 @@ class NoticeService:
             began = self._looking_since
             hangs_seconds = 0.0 if began is None else self._clock.monotonic_seconds() - began
             if hangs_seconds * 1000 >= SILENT_MS:
-                self._note("it does not answer", self._clock.now_ms() - round(hangs_seconds * 1000))
+                self._note(LEDGER_SILENT(), self._clock.now_ms() - round(hangs_seconds * 1000))
         for listener in self._listeners.values():
             if NoticeKind.LEDGER_AWAY in listener.kinds & self._kinds:
                 self._tell_silence(listener)

@@ -198,8 +198,7 @@ class TickRunner:
         try:
             tick.run()
         except TransientError as error:
-            self.skipped[tick.name, "away"] += 1
-            logger.warning("turn_skipped", extra={"job": tick.name, "error": str(error)})
+            self._skip(tick.name, "away", str(error), cause=type(error).__name__)
         except ConfigurationError as error:
             self._fail(tick, error)
         except Exception as error:
@@ -212,7 +211,7 @@ class TickRunner:
 
     def _fail(self, tick: Tick, error: BaseException) -> None:
         # Only a person can mend the configuration: stop, so that the supervisor and the alarm notice.
-        logger.error("daemon_stops", extra={"job": tick.name, "error": str(error)})
+        logger.error("daemon_stops", extra={"job": tick.name, "cause": type(error).__name__, "error": str(error)})
         self.failure = self.failure or error
         self._stop.set()
 
@@ -227,8 +226,7 @@ class TickRunner:
 
     def _on_overlap(self, event: JobEvent) -> None:
         self._overlaps[event.job_id] += 1
-        self.skipped[event.job_id, "still running"] += 1
-        logger.warning("turn_skipped", extra={"job": event.job_id, "error": "still running"})
+        self._skip(event.job_id, "still running", "still running")
 
     def _count_missed(self, tick: Tick) -> None:
         """Turns that should have begun since the last one did: coalesced by APScheduler without a word."""
@@ -239,8 +237,12 @@ class TickRunner:
             return
         missed = round((now - before) / tick.interval_seconds) - 1 - overlaps
         if missed > 0:
-            self.skipped[tick.name, "missed"] += missed
-            logger.warning("turn_skipped", extra={"job": tick.name, "error": f"{missed} missed"})
+            self._skip(tick.name, "missed", f"{missed} missed", turns=missed)
+
+    def _skip(self, job: str, why: str, error: str, *, cause: str = "", turns: int = 1) -> None:
+        """`why`: of self.skipped; the log has the name of an error in its place."""
+        self.skipped[job, why] += turns
+        logger.warning("turn_skipped", extra={"job": job, "cause": cause or why, "error": error})
 
     def _drain(self) -> list[str]:
         """Waits for the turns in hand; returns those that did not end in time."""
@@ -261,7 +263,7 @@ def serve_when_possible(serve: Callable[[], None], *, stop: threading.Event, clo
             serve()
         except TransientError as error:
             notify_systemd("READY=1")  # it waits by itself: systemd need not start it again
-            logger.warning("start_waits", extra={"error": str(error)})
+            logger.warning("start_waits", extra={"cause": type(error).__name__, "error": str(error)})
             clock.wait(stop, START_AGAIN_SECONDS)
         else:
             return

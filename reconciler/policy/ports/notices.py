@@ -41,7 +41,8 @@ class Notice:
     detail: str
     #: When it was decided to tell it.
     written_at_ms: int
-    #: `detail` as a fact, for receivers in another language. None: it is no sentence of this product.
+    #: `detail` as a fact, for receivers in another language; of LEDGER_AWAY in its place. None: no sentence of this
+    #: product.
     cause: Fact | None = None
     #: True: sent by a person who wants to see whether the channel works; nothing has happened.
     is_test: bool = False

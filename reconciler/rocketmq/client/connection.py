@@ -332,7 +332,8 @@ class Connection:
         if str(refusal) in self._told or len(self._told) >= _TOLD_MAX:
             return
         self._told.add(str(refusal))
-        logger.warning("access_refused: %s", refusal)
+        about = {"cause": str(refusal.lacking), "user": refusal.user, "right": refusal.right}
+        logger.warning("access_refused: %s", refusal, extra=about)
 
     def _look_after_time(self, now: float, frame_began: float | None) -> None:
         if frame_began is not None and now - frame_began > self._limits.frame_seconds:

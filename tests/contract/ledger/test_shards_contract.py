@@ -443,8 +443,9 @@ def test_a_foreign_epoch_stops_the_shard(shards: Shards) -> None:
         assert isinstance(shards, InRedis)
         shards.client.set(ShardKeys(OF).epoch, "staging:1")
     shards.announce(OF, keys(1), following=1)
-    with pytest.raises(InvariantViolation, match="staging"):
+    with pytest.raises(InvariantViolation, match="staging") as stopped:
         shards.memory.state(OF)
+    assert stopped.value.cause == "other-environment"
     with pytest.raises(InvariantViolation, match="staging"):
         shards.memory.begin_epoch(OF)
     with pytest.raises(InvariantViolation, match="staging"):

@@ -80,8 +80,8 @@ LOUD: list[Event] = [
     round_finished("ORDERS/billing#3: time-out"),
     replace(round_finished(), clock_behind_seconds=3600.0),
     repair_stepped(RepairState.FAILED),
-    events.BreakerOpened(environment="prod", topic="ORDERS", reason="12 of 40 keys"),
-    events.ShardStopped(shard=SHARD, reason="half is no set"),
+    events.BreakerOpened(environment="prod", topic="ORDERS", cause="too-many", reason="12 of 40 keys"),
+    events.ShardStopped(shard=SHARD, cause="wrong-type", reason="half is no set"),
     events.RoundsVoided(shard=SHARD, rounds=2),
     events.OutageOpened(environment="prod", reason="AWAY", detail="refused"),
     events.OutageScanned(

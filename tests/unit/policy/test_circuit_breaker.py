@@ -72,7 +72,8 @@ def test_breaker_freezes_repairs_and_three_calm_rounds_close_it() -> None:
     assert world.broker.ends == []
     world.rounds(process, 3)
     assert len(world.broker.ends) == 6
-    assert len(world.events.of(BreakerOpened)) == len(world.events.of(BreakerClosed)) == 1
+    assert [opened.cause for opened in world.events.of(BreakerOpened)] == ["too-many"]
+    assert len(world.events.of(BreakerClosed)) == 1
 
 
 def test_known_candidates_do_not_open_the_breaker_again_after_a_restart() -> None:
@@ -92,7 +93,7 @@ def test_breaker_opens_when_most_messages_are_found_nowhere() -> None:
     world.broker.halves = world.broker.halves[:40]
     process = world.process()
     world.rounds(process, 3)
-    assert len(world.events.of(BreakerOpened)) == 1
+    assert [opened.cause for opened in world.events.of(BreakerOpened)] == ["too-absent"]
     assert world.broker.ends == []
 
 

@@ -184,7 +184,7 @@ def test_shard_of_a_wrong_type_is_stopped_and_the_others_go_on(monkeypatch: pyte
 
     def wrong(shard: Shard) -> object:
         if shard.number == 0:
-            raise InvariantViolation("commit is a string")
+            raise InvariantViolation("commit is a string", cause="wrong-type")
         return state(shard)
 
     monkeypatch.setattr(world.shards, "state", wrong)
@@ -192,7 +192,7 @@ def test_shard_of_a_wrong_type_is_stopped_and_the_others_go_on(monkeypatch: pyte
     assert report.event is not None
     assert (report.event.shards_run, report.event.shards_skipped) == (1, 1)
     assert "commit is a string" in report.event.problems[0]
-    assert len(world.events.of(ShardStopped)) == 1
+    assert [stopped.cause for stopped in world.events.of(ShardStopped)] == ["wrong-type"]
     assert keys
     world.ledger.outages.open(ENVIRONMENT, reason="MANUAL", noticed_by="test")
     recovered = world.recovery().run(ENVIRONMENT)

@@ -40,7 +40,7 @@ def run_until(turn: Callable[[], object], reached: Callable[[], bool], interval_
     return daemon
 
 
-def test_dependency_that_is_away_costs_one_turn_only() -> None:
+def test_dependency_that_is_away_costs_one_turn_only_and_the_log_has_its_kind(caplog: pytest.LogCaptureFixture) -> None:
     turns: list[int] = []
 
     def turn() -> None:
@@ -50,6 +50,8 @@ def test_dependency_that_is_away_costs_one_turn_only() -> None:
 
     daemon = run_until(turn, lambda: len(turns) >= 4)
     assert daemon.skipped["job", "away"] == 2
+    skipped = [vars(line) for line in caplog.records if line.msg == "turn_skipped"]
+    assert {(line["job"], line["cause"]) for line in skipped} >= {("job", "RedisAway")}
 
 
 def test_bug_in_one_turn_does_not_end_the_service(caplog: pytest.LogCaptureFixture) -> None:
@@ -79,7 +81,7 @@ def test_configuration_error_ends_the_service_with_its_reason() -> None:
     assert stop.is_set()
 
 
-def test_turn_longer_than_its_interval_never_runs_twice_at_once() -> None:
+def test_turn_longer_than_its_interval_never_runs_twice_at_once(caplog: pytest.LogCaptureFixture) -> None:
     running = threading.Semaphore(1)
     overlaps: list[int] = []
     turns: list[int] = []
@@ -95,6 +97,7 @@ def test_turn_longer_than_its_interval_never_runs_twice_at_once() -> None:
     daemon = run_until(turn, lambda: len(turns) >= 3)
     assert not overlaps
     assert daemon.skipped["job", "still running"] > 0
+    assert "still running" in {vars(line)["cause"] for line in caplog.records if line.msg == "turn_skipped"}
 
 
 def test_stop_waits_for_the_turn_in_hand() -> None:

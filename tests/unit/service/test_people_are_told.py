@@ -530,7 +530,7 @@ def test_a_ledger_that_hangs_is_told_although_no_question_to_it_ends(
             world.clock.advance(1)
             service.tell_silence()
             (away,) = told(receiver)
-            assert (away["kind"], away["is_over"]) == ("LEDGER_AWAY", False)
+            assert (away["kind"], away["is_over"], away["detail"]) == ("LEDGER_AWAY", False, "it does not answer")
         finally:
             answers.set()
             look.join()
