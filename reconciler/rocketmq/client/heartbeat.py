@@ -36,6 +36,8 @@ TIMEOUT_SECONDS = 3.0
 
 #: Broker addresses a group has to be registered at, asked for again at each heartbeat, because routes change.
 Addresses = Callable[[], Iterable[str]]
+#: "producerGroup" or "consumerGroup", and the group.
+_Member = tuple[str, str]
 
 
 class ConsumeFrom(StrEnum):
@@ -114,20 +116,21 @@ class HeartbeatService:
         with self._lock:
             addresses = self._producers.pop(group, None)
         if addresses is not None:
-            self._unregister({"clientID": self.client_id, "producerGroup": group}, addresses)
+            self._unregister(("producerGroup", group), addresses)
 
     def leave_consumer(self, group: str) -> None:
         """Unregisters the consumer at its brokers: the other members get its queues at once."""
         with self._lock:
             member = self._consumers.pop(group, None)
         if member is not None:
-            self._unregister({"clientID": self.client_id, "consumerGroup": group}, member[1])
+            self._unregister(("consumerGroup", group), member[1])
 
     def beat(self) -> dict[str, ReconcilerError | None]:
         """Sends one heartbeat to every broker in use and waits for the answers; None: registered there."""
         with self._lock:
             self._last_beat = self._clock.monotonic_seconds()
-        return self._send(self._bodies())
+        members = self._members()
+        return self._send(self._bodies(), members)
 
     def doubt(self, address: str) -> None:
         """Something went wrong with this broker, it may have forgotten its clients: it gets a heartbeat at once."""
@@ -163,11 +166,15 @@ class HeartbeatService:
         if is_time:
             self.beat()
             return
+        members = self._members()
         missing = {address: body for address, body in self._bodies().items() if taken.get(address) != body}
         if missing:
-            self._send(missing)
+            self._send(missing, members)
 
-    def _send(self, bodies: Mapping[str, bytes]) -> dict[str, ReconcilerError | None]:
+    def _send(
+        self, bodies: Mapping[str, bytes], members: Mapping[_Member, Addresses]
+    ) -> dict[str, ReconcilerError | None]:
+        """`members` are in the bodies. One that leaves meanwhile is unregistered once more, behind the heartbeat."""
         answers: dict[str, ReconcilerError | None] = {}
         pending = {}
         with self._lock:
@@ -200,7 +207,14 @@ class HeartbeatService:
             self._failing = (self._failing - set(answers)) | failing
         for address in newly_failing:
             logger.warning("heartbeat_failed: no heartbeat to %s, trying on: %s", address, answers[address])
+        for member in members.keys() - self._members().keys():
+            self._unregister(member, members[member])
         return answers
+
+    def _members(self) -> dict[_Member, Addresses]:
+        with self._lock:
+            members: dict[_Member, Addresses] = {("producerGroup", group): at for group, at in self._producers.items()}
+            return members | {("consumerGroup", group): at for group, (_, at) in self._consumers.items()}
 
     def _bodies(self) -> dict[str, bytes]:
         """Broker address -> heartbeat with the groups that use this broker."""
@@ -221,7 +235,8 @@ class HeartbeatService:
             for address, (producer_data, consumer_data) in by_address.items()
         }
 
-    def _unregister(self, fields: dict[str, str], addresses: Addresses) -> None:
+    def _unregister(self, member: _Member, addresses: Addresses) -> None:
+        fields = {"clientID": self.client_id, member[0]: member[1]}
         for address in _asked(addresses):
             command = Command(code=RequestCode.UNREGISTER_CLIENT, fields=fields)
             try:

@@ -43,6 +43,8 @@ class Assignment:
         self._is_busy = is_busy
         self._lock = threading.Lock()
         self._held: dict[MessageQueue, ProcessQueue] = {}
+        #: Locked, and not held yet since its start could not be read. Of the thread that rebalances.
+        self._only_locked: set[MessageQueue] = set()
 
     def queues(self) -> list[ProcessQueue]:
         """The queues that are held now."""
@@ -97,7 +99,7 @@ class Assignment:
             held, self._held = list(self._held.values()), {}
         self._offsets.commit([(queue.queue, queue.revoke()) for queue in held], is_last=True)
         if self._locks is not None:
-            self._locks.unlock_all([queue.queue for queue in held])
+            self._locks.unlock_all([*(queue.queue for queue in held), *self._only_locked])
 
     def _give_up(self, topic: str, mine: set[MessageQueue]) -> None:
         with self._lock:
@@ -110,6 +112,10 @@ class Assignment:
             self._offsets.commit([(held.queue, held.revoke()) for held in lost], is_last=True)
         for held in lost:
             self._on_lost(held)
+        unused = {queue for queue in self._only_locked if queue.topic == topic and queue not in mine}
+        if self._locks is not None and unused:
+            self._only_locked -= unused
+            self._locks.unlock_all(unused)
 
     def _take_over(self, mine: list[MessageQueue]) -> bool:
         wanted = [queue for queue in mine if self.find(queue) is None]
@@ -123,7 +129,9 @@ class Assignment:
             except ReconcilerError as error:
                 logger.warning("take_over_waits: queue %s is not taken over yet: %s", queue, error)
                 is_complete = False
+                self._only_locked.add(queue)
                 continue
+            self._only_locked.discard(queue)
             with self._lock:
                 self._held[queue] = held
             logger.info("queue_taken_over: queue %s is taken over at %d", queue, held.state().next_offset)

@@ -29,6 +29,8 @@ class Brokers:
         self.beats: list[tuple[str, dict[str, Any]]] = []
         self.left: list[tuple[str, str]] = []
         self.waited: list[float] = []
+        self.order: list[tuple[str, list[str]]] = []
+        self.before_it_is_sent: Callable[[], object] = lambda: None
         self.ready: list[Callable[[], object]] = []
 
     def service(self) -> HeartbeatService:
@@ -39,7 +41,9 @@ class Brokers:
     def submit_soon(self, address: str, command: Command, _timeout_seconds: float) -> Future[Command]:
         if address in self.away:
             raise BrokerUnavailable("away")
+        self.before_it_is_sent()
         self.beats.append((address, json.loads(command.body)))
+        self.order.append((address, self.told_by(self.beats[-1][1])))
         future: Future[Command] = Future()
         if address not in self.hanging:
             code = ResponseCode.SYSTEM_BUSY if address in self.refusing else ResponseCode.SUCCESS
@@ -58,6 +62,7 @@ class Brokers:
         if address in self.away:
             raise BrokerUnavailable("away")
         self.left.append((address, command.fields.get("producerGroup") or command.fields["consumerGroup"]))
+        self.order.append((address, ["left"]))
         return Command(code=0)
 
     def start(self) -> None: ...
@@ -74,10 +79,10 @@ class Brokers:
     def told(self) -> list[tuple[str, list[str]]]:
         """Broker and groups of each heartbeat since the last call."""
         beats, self.beats = self.beats, []
-        return [
-            (address, [one["groupName"] for kind in ("producerDataSet", "consumerDataSet") for one in body[kind]])
-            for address, body in beats
-        ]
+        return [(address, self.told_by(body)) for address, body in beats]
+
+    def told_by(self, body: dict[str, Any]) -> list[str]:
+        return [one["groupName"] for kind in ("producerDataSet", "consumerDataSet") for one in body[kind]]
 
 
 def membership() -> ConsumerMembership:
@@ -168,6 +173,27 @@ def test_a_group_whose_brokers_nobody_tells_costs_the_others_no_heartbeat(broker
     assert service.beat() == {"a": None}
     service.leave_producer("PG")
     assert brokers.told() == [("a", ["PH"])]
+
+
+@pytest.mark.parametrize("group", ["PG", "CG"])
+def test_a_group_that_leaves_while_a_heartbeat_is_sent_does_not_stay_registered(group: str, brokers: Brokers) -> None:
+    """Else queues of a consumer that stopped are its own, and nobody's, for two minutes."""
+    service = brokers.service()
+
+    def leaves() -> None:
+        brokers.before_it_is_sent = lambda: None
+        service.leave_producer(group)
+        service.leave_consumer(group)
+
+    brokers.before_it_is_sent = leaves
+    service.join_producer("PG", lambda: ["a"])
+    service.join_consumer("CG", membership, lambda: ["a"])
+    service.beat()
+    assert brokers.order == [("a", ["left"]), ("a", ["PG", "CG"]), ("a", ["left"])]
+    assert {one for _, one in brokers.left} == {group}
+    brokers.look()
+    assert brokers.told()[-1] == ("a", [one for one in ("PG", "CG") if one != group])
+    assert len(brokers.left) == 2
 
 
 def test_every_group_leaves_every_broker_that_is_there_when_its_client_is_closed(brokers: Brokers) -> None:

@@ -36,6 +36,7 @@ class Group:
         self.members: list[str] | None = ["me"]
         self.granted: set[MessageQueue] = {ONE, TWO, OTHER}
         self.busy: set[MessageQueue] = set()
+        self.without_start: set[MessageQueue] = set()
 
     def assignment(self, *, is_orderly: bool = True) -> Assignment:
         every_part = cast("Any", self)
@@ -60,6 +61,8 @@ class Group:
         return self.members
 
     def start_of(self, queue: MessageQueue) -> int:
+        if queue in self.without_start:
+            raise BrokerUnavailable("away")
         self.log.append(("start of", queue))
         return 7
 
@@ -82,6 +85,24 @@ def test_a_start_is_read_once_the_lock_is_there_since_the_former_owner_commits_b
     group.granted = {TWO}
     assert not group.assignment().rebalance(["T"]), "to be tried again soon"
     assert group.log == [("lock", ONE, TWO), ("start of", TWO), ("gained", TWO)]
+
+
+@pytest.mark.parametrize("event", ["lost", "stopped"])
+def test_a_lock_whose_queue_was_not_taken_over_yet_is_given_up_with_it(event: str) -> None:
+    """Else its next owner stands still for a minute."""
+    group = Group()
+    assignment = group.assignment()
+    group.without_start = {TWO}
+    assert not assignment.rebalance(["T"]), "to be tried again soon"
+    group.members = ["me", "other"]
+    group.log.clear()
+    if event == "lost":
+        assert assignment.rebalance(["T"])
+        assignment.end()
+        assert group.log[0] == ("unlock", TWO)
+    else:
+        assignment.end()
+    assert [queue for what, *queues in group.log if what == "unlock" for queue in queues].count(TWO) == 1
 
 
 def test_a_queue_is_gained_again_once_the_batch_that_ran_when_it_was_lost_has_ended() -> None:
