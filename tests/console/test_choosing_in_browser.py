@@ -35,12 +35,14 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"http://{host}:{port}"
 
 
-@pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])
-def test_a_preview_gets_other_messages_than_were_chosen(chromium: Browser, url: str, scripts: bool) -> None:
-    with opened(chromium, url, look=Look(width=360), scripts=scripts) as watched:
+@pytest.mark.parametrize(("scripts", "width"), [(True, 360), (False, 1280)], ids=["scripts", "no scripts"])
+def test_a_preview_gets_other_messages_than_were_chosen(chromium: Browser, url: str, scripts: bool, width: int) -> None:
+    with opened(chromium, url, look=Look(width=width), scripts=scripts) as watched:
         page = watched.page
         page.goto(f"{url}/login?next=/losses")
         sign_in(page, "olga", PASSWORD)
+        cut = page.locator(".scroll").evaluate("one => one.scrollWidth - one.clientWidth")
+        assert cut == 0, "the last column is out of sight"
         boxes, whole = page.locator("td.box input"), page.locator("#choose-all")
         preview = page.get_by_role("button", name="Preview", exact=True)
         wanted = [str(boxes.nth(place).input_value()) for place in (0, 2)]

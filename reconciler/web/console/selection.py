@@ -10,8 +10,8 @@ from reconciler.settings.schema import SubscriptionSettings
 
 #: A repair of settled keys has nothing to do.
 _CHOSEN_STATES = {str(CandidateState.OPEN), str(CandidateState.QUARANTINED)}
-#: Of a search; a repair of everything is narrowed by topic and group only.
-_NARROWER = ("name", "verdict", "age")
+#: Of a search; a repair of everything is narrowed by topic, group and verdict only.
+_NARROWER = ("name", "age")
 
 
 def choosable(rows: Sequence[Mapping[str, object]], subscriptions: Collection[SubscriptionSettings]) -> Collection[int]:
@@ -25,7 +25,7 @@ def choosable(rows: Sequence[Mapping[str, object]], subscriptions: Collection[Su
 
 
 def finds_every_open_loss(chosen: Mapping[str, str]) -> bool:
-    """True: no open loss of the topic and group is left out by this search, so a repair of them is one of what it
-    finds."""
+    """True: no open loss of the topic, group and verdict is left out by this search, so that a repair of them is one of
+    what it finds."""
     is_narrower = any(chosen[name] for name in _NARROWER)
     return not is_narrower and chosen["loss"] == "yes" and chosen["state"] in ("", CandidateState.OPEN)

@@ -470,7 +470,7 @@ AWAY: Lookup[KeyPlaces] = Lookup.unknown("redis", "no answer")
         (NOTHING, in_redis(consumed=True), ("FOUND", "its consumption is recorded")),
         (NOTHING, NOWHERE, ("ABSENT", "neither announced, nor pending, nor consumed in the last rounds")),
         (NOTHING, AWAY, ("UNKNOWN", "redis: UNKNOWN (no answer)")),
-        (JUDGED, AWAY, ("UNKNOWN", "redis: UNKNOWN (no answer); in the ledger: pending, 2 verifications")),
+        (JUDGED, AWAY, ("UNKNOWN", "redis: UNKNOWN (no answer); in the ledger: pending, verifications: 2")),
         (NOTHING, None, ("UNKNOWN", "not asked")),
     ],
 )
@@ -483,7 +483,7 @@ def test_what_the_ledger_remembers_is_told_as_what_redis_has(
 def test_a_redis_that_lost_its_memory_looks_like_the_ledger() -> None:
     presence, detail = told_of("redis", JUDGED, {BILLING: NOWHERE})
     assert presence == "ABSENT"
-    assert detail.endswith("in the ledger: pending, 2 verifications")
+    assert detail.endswith("in the ledger: pending, verifications: 2")
 
 
 def test_an_announcement_that_redis_proves_is_not_known() -> None:

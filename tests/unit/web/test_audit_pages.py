@@ -38,7 +38,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServices]:
         "2026-11-21": check(statement(day=1, verdict="violations", violations=2)),
         "2026-11-23": altered(statement(day=3)),
         "2026-11-24": check(
-            statement(day=4, signature_holds=False, signed_by=None),
+            statement(day=4, signature_holds=False, signed_by=None, sequence=-1),
             verdict="no answer",
             no_answer=["a.json: it says that it is not signed, so nothing vouches for it"],
         ),
@@ -102,6 +102,7 @@ def test_who_signed_and_what_was_altered_is_not_on_the_page_of_an_audit(services
     assert "statement verify" in page
     unsigned = page_of(services, "/audits/2026-11-24")
     assert "it says that it is not signed" in unsigned
+    assert '<td class="number">-' not in unsigned
     assert "Nobody whose key is set here" in unsigned
 
 

@@ -350,6 +350,9 @@ def test_who_must_give_a_reason_learns_it_from_a_refusal(browser: Browser, monke
     needed, free = (True, True, False), (False, False, True)
     topic = "Hold ORDERS"
     assert marked == {"Repair": free, "Dismiss": needed, topic: needed, "Open the body": needed}
+    heard = re.findall(r'<label for="[^"]+">(Reason.*?)</span>', "".join(forms))
+    named = ("Repair", "Dismiss", topic, "Open the body")
+    assert [re.sub("<[^>]+>", "", one) for one in heard] == [f"Reason: {act}" for act in named]
 
 
 def keep(browser: Browser, act: WebAct[Any], document: Mapping[str, object]) -> None:
@@ -385,6 +388,9 @@ def test_what_was_looked_at_is_not_what_is_repaired(browser: Browser) -> None:
     assert "What a repair would do" in told
     assert "On record" not in told, "a dry run is none"
     assert (told.count("held by a brake"), told.count("would be sent")) == (2, 2)
+    assert told.count("What holds it, and who may end that</a>") == 2
+    assert "Messages: 2 in 4 lines, one a group" in told
+    assert "Messages to repair: 2." in told
     assert "<script>alert" not in told
     confirming = told[told.index('action="/repairs"') :]
     assert re.findall(r'name="keys" value="(\w+)"', confirming) == KEYS[:2], "each message once"

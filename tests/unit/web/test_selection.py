@@ -91,7 +91,6 @@ def test_boxes_are_offered_to_whom_they_refuse(services: WebServices, folder_of_
     nobody = page_of(services, visitor=replace(OPERATOR, name=""))
     for page in (admin, viewer, nobody):
         assert "checkbox" not in page
-        assert "console.js" not in page
     assert 'method="post"' not in admin
     assert "This needs the role operator." in viewer
     assert "sign in first" in nobody
@@ -103,6 +102,18 @@ def test_a_choice_acts_at_once_or_beyond_what_is_searched_for(services: WebServi
     page = page_of(services, "topic=ORDERS&group=billing")
     assert form_of(page, "Preview") == {"dry_run": "true"} | searched
     assert form_of(page, "Preview all") == {"all": "true", "dry_run": "true"} | searched
+    parked = form_of(page_of(services, "verdict=PARKED"), "Preview all")
+    assert parked == {"all": "true", "dry_run": "true", "verdict": "PARKED"}
+
+
+def test_the_repair_of_more_than_a_page_is_one_press_from_its_top(services: WebServices) -> None:
+    page = page_of(services)
+    assert page.index('href="#every"') < page.index("<table") < page.index('id="every"')
+
+
+def test_the_bar_of_what_is_chosen_stays_within_the_rows(services: WebServices) -> None:
+    box = page_of(services).partition('<div class="choosing">')[2].partition('<h2 id="every">')[0]
+    assert box.index("<table") < box.index('class="bulk"')
 
 
 @pytest.mark.parametrize(
@@ -112,7 +123,7 @@ def test_a_choice_acts_at_once_or_beyond_what_is_searched_for(services: WebServi
         ("state=OPEN", True),
         ("topic=ORDERS", True),
         ("state=QUARANTINED", False),
-        ("verdict=PARKED", False),
+        ("verdict=PARKED", True),
         ("age=younger-72", False),
         ("loss=all", False),
         (f"name={LOST:032X}", False),
@@ -124,7 +135,7 @@ def test_a_repair_of_all_takes_more_than_the_search_has_shown(
     page = page_of(services, query)
     assert rows_of(page)
     assert ("Preview all" in page) is is_whole
-    assert ("can be narrowed by topic and group only" in page) is not is_whole
+    assert ("can be narrowed by topic, group and verdict only" in page) is not is_whole
 
 
 def test_a_whole_page_is_more_than_one_preview_takes() -> None:

@@ -37,6 +37,21 @@ document.addEventListener("htmx:afterSwap", (event) => {
   }
 });
 
+/* ---- reasons that were typed: a session that ends before the button is pressed costs none of them */
+const typed = "reason of ";
+const sent = "reasons sent";
+if (/\/(acts|jobs)\//.test(location.pathname)) {
+  // It was done: what was sent is on record.
+  for (const name of JSON.parse(sessionStorage.getItem(sent) || "[]")) sessionStorage.removeItem(name);
+}
+sessionStorage.removeItem(sent);
+for (const box of document.querySelectorAll("form.act input[name=reason]")) {
+  const name = typed + location.pathname + "#" + box.id;
+  box.value = box.value || sessionStorage.getItem(name) || "";
+  box.addEventListener("input", () => sessionStorage.setItem(name, box.value));
+  box.form.addEventListener("submit", () => sessionStorage.setItem(sent, JSON.stringify([name])));
+}
+
 /* ---- choosing rows: the boxes work alone; this counts them, and marks all of the page */
 const bulk = document.getElementById("bulk");
 if (bulk) {
