@@ -12,10 +12,19 @@ import pytest
 from reconciler.clock import ManualClock
 from reconciler.errors import BrokerUnavailable, ReconcilerError, RequestTimeout
 from reconciler.rocketmq.client.client_instance import ClientInstance
-from reconciler.rocketmq.client.heartbeat import TIMEOUT_SECONDS, ConsumeFrom, ConsumerMembership, HeartbeatService
+from reconciler.rocketmq.client.heartbeat import (
+    INTERVAL_SECONDS,
+    TIMEOUT_SECONDS,
+    ConsumeFrom,
+    ConsumerMembership,
+    HeartbeatService,
+)
 from reconciler.rocketmq.client.name_servers import BrokerAddresses, TopicRoute
+from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.wire.codes import RequestCode, ResponseCode
-from reconciler.rocketmq.wire.frame import Command
+from reconciler.rocketmq.wire.frame import Command, reply_to
+from tests.polling import eventually
+from tests.unit.rocketmq.peers import Peer, answering
 
 
 class Brokers:
@@ -115,6 +124,20 @@ def test_a_broker_that_takes_no_heartbeat_keeps_no_other_one_from_it_and_is_told
     assert brokers.told() == []
 
 
+def test_every_broker_gets_a_heartbeat_each_interval_and_none_between(brokers: Brokers) -> None:
+    service = brokers.service()
+    service.join_producer("PG", lambda: ["a", "b"])
+    service.beat()
+    for _ in range(2):
+        brokers.told()
+        brokers.clock.advance(INTERVAL_SECONDS - 1)
+        brokers.look()
+        assert brokers.told() == []
+        brokers.clock.advance(1)
+        brokers.look()
+        assert sorted(brokers.told()) == [("a", ["PG"]), ("b", ["PG"])]
+
+
 def test_brokers_that_hang_cost_one_time_out_together(brokers: Brokers) -> None:
     service = brokers.service()
     service.join_producer("PG", lambda: ["a", "b", "c"])
@@ -209,6 +232,29 @@ def test_every_group_leaves_every_broker_that_is_there_when_its_client_is_closed
 
 
 # --------------------------------------------------------------------------- groups of one instance
+
+
+def test_a_broker_whose_connection_broke_is_told_its_groups_again_and_no_other_one() -> None:
+    """It has forgotten them, and neither asks nor delivers."""
+    beats: list[str] = []
+
+    def taking(name: str) -> Peer:
+        def take(request: Command) -> Command:
+            beats.append(name)
+            return reply_to(request, 0)
+
+        return Peer(answering(take))
+
+    with (
+        taking("a") as a,
+        taking("b") as b,
+        RemotingClient() as client,
+        ClientInstance("127.0.0.1:1", client=client) as instance,
+    ):
+        instance.heartbeats.join_producer("PG", lambda: [a.address, b.address])
+        assert instance.heartbeats.beat() == {a.address: None, b.address: None}
+        a.drop_connections()
+        eventually(lambda: sorted(beats) == ["a", "a", "b"], within_seconds=60)
 
 
 def test_a_consumer_that_stops_leaves_the_handlers_of_the_others() -> None:

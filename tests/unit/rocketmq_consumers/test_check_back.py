@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import NoReturn
 
@@ -182,6 +183,15 @@ def test_an_answer_is_counted_as_what_became_of_it(
     kinds = ("accepted", "not_accepted", "unknown", "dropped", "unmatched", "unreadable_bodies")
     eventually(lambda: [kind for kind in kinds if getattr(check_back.counts, kind)] == [counted], within_seconds=60)
     check_back.close()
+
+
+@pytest.mark.parametrize("body", [b"", b"\x00" * 40, encode_record(record()) * 2], ids=["none", "damaged", "two"])
+def test_a_question_that_is_none_is_counted_and_costs_nothing(body: bytes, client: Client) -> None:
+    with ClientInstance("127.0.0.1:9", client=client, clock=client.clock) as instance:
+        check_back = instance.shared(CheckBack)
+        check_back.register("PG", lambda _: LocalTransactionState.COMMIT)
+        client.ask("127.0.0.1:9", replace(question("PG"), body=body))
+        assert (check_back.counts.received, check_back.counts.unmatched) == (1, 1)
 
 
 def test_questions_that_were_dropped_stay_counted_when_their_groups_have_left(client: Client) -> None:

@@ -63,6 +63,26 @@ def test_closing_says_so_when_a_task_outlives_the_bound(gate: threading.Event) -
     assert workers.submit(lambda: None) is False
 
 
+def test_tasks_that_wait_when_it_is_closed_are_not_run(gate: threading.Event) -> None:
+    """The offsets are stored then: who runs a listener behind that has its messages come again."""
+    pool, ran = WorkerPool("p", SystemClock(), threads_max=1), list[str]()
+    begun = threading.Event()
+
+    def first() -> None:
+        begun.set()
+        gate.wait(60)
+        ran.append("first")
+
+    assert pool.submit(first)
+    assert begun.wait(60)
+    assert pool.submit(lambda: ran.append("second"))
+    assert not pool.close(timeout_seconds=0.0)
+    assert not pool.submit(lambda: ran.append("third"))
+    gate.set()
+    assert pool.close(timeout_seconds=60)
+    assert ran == ["first"]
+
+
 def test_a_task_never_waits_behind_a_busy_thread_while_another_may_start(gate: threading.Event) -> None:
     workers = pool(threads=2)
     begun = threading.Event()

@@ -294,6 +294,38 @@ def test_what_failed_and_what_was_behind_it_come_again_in_their_order() -> None:
     assert listener.batches == [[6, 7, 8], [7, 8, 9]]
 
 
+def test_a_queue_that_pauses_holds_no_queue_of_another_broker() -> None:
+    member, listener = Member(), Listener(ConsumeStatus.RECONSUME_LATER)
+    orderly = member.orderly(listener)
+    queue, messages = taken(7)
+    orderly.take(queue, messages, era=0)
+    other = ProcessQueue(MessageQueue(topic="T", broker_name="c", queue_id=0), start_offset=9)
+    orderly.take(other, pulled(other, 9), era=0)
+    assert listener.batches == [[7], [9]]
+    listener.answer = ConsumeStatus.CONSUME_SUCCESS
+    for step in member.steps:
+        step()
+    assert listener.batches == [[7], [9], [7], [9]]
+    assert (queue.committable(), other.committable()) == (8, 10)
+
+
+@pytest.mark.parametrize("is_orderly", [False, True])
+def test_a_batch_of_a_retry_queue_has_messages_of_one_topic(*, is_orderly: bool) -> None:
+    retries = MessageQueue(topic="%RETRY%CG", broker_name="b", queue_id=0)
+    queue = ProcessQueue(retries, start_offset=0)
+    messages = [
+        received(record(topic="%RETRY%CG", queue_offset=offset, properties={"RETRY_TOPIC": topic}))
+        for offset, topic in enumerate("TTUT")
+    ]
+    queue.accept(messages, 4, era=0)
+    member, listener = Member(), Listener()
+    if is_orderly:
+        member.orderly(listener, batch_size=8).take(queue, messages, era=0)
+    else:
+        member.concurrent(listener, batch_size=8).take(queue, messages, era=0)
+    assert listener.batches == [[0, 1], [2], [3]]
+
+
 def test_a_queue_whose_turn_is_over_stands_behind_the_others_and_loses_nothing() -> None:
     queue, messages = taken(7, 8)
     member, listener, clock = Member(), Listener(), ManualClock()

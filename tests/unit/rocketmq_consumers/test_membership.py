@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from reconciler.clock import ManualClock
-from reconciler.errors import BrokerUnavailable, RequestTimeout
+from reconciler.errors import BrokerUnavailable, RequestTimeout, UsageError
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.name_servers import MessageQueue
 from reconciler.rocketmq.client.topic_subscription import EVERY_TAG, subscribe_to
@@ -131,6 +131,17 @@ def test_a_queue_is_given_up_once_its_last_offset_is_stored() -> None:
     assignment.commit_one(held)
     assignment.commit()
     assert group.log == [("stored", (ONE, 7), (OTHER, 7), "one-way")], "TWO is the other one's"
+
+
+def test_the_locks_of_queues_that_are_held_are_renewed_and_no_others() -> None:
+    group = Group()
+    assignment = group.assignment()
+    assignment.rebalance(["T", "U"])
+    group.members = ["me", "other"]
+    assignment.rebalance(["T"])
+    group.log.clear()
+    assignment.renew_locks()
+    assert group.log == [("lock", ONE, OTHER)]
 
 
 def test_at_its_end_a_member_stores_all_offsets_and_then_unlocks() -> None:
@@ -340,6 +351,14 @@ def test_a_rebalance_that_waits_for_something_is_tried_again_once_however_many_w
 def test_a_member_that_stops_leaves_the_group_once_its_offsets_are_stored(running: _Running, parts: Parts) -> None:
     assert running.stop()
     assert parts.log == ["closed", "closed", "closed", "offsets stored", "left", "forgotten"]
+
+
+def test_a_member_that_was_shut_down_is_not_started_again() -> None:
+    consumer = PushConsumer("CG", instance=ClientInstance("127.0.0.1:1")).subscribe("T")
+    consumer.register_listener(lambda _batch: ConsumeStatus.CONSUME_SUCCESS)
+    assert consumer.shutdown(), "nothing of it runs"
+    with pytest.raises(UsageError):
+        consumer.start()
 
 
 # --------------------------------------------------------------------------- resets

@@ -13,7 +13,7 @@ from reconciler.rocketmq.client.connection import ConnectionLost
 from reconciler.rocketmq.client.name_servers import BrokerAddresses, MessageQueue, TopicRoute
 from reconciler.rocketmq.client.topic_subscription import EVERY_TAG, subscribe_to
 from reconciler.rocketmq.consumer.process_queue import ProcessQueue
-from reconciler.rocketmq.consumer.pull_loop import PullLoop
+from reconciler.rocketmq.consumer.pull_loop import FAILURE_PAUSE_SECONDS, IDLE_PAUSE_SECONDS, PullLoop
 from reconciler.rocketmq.consumer.settings import PushSettings
 from reconciler.rocketmq.wire.codes import ResponseCode, SystemFlag
 from reconciler.rocketmq.wire.frame import Command
@@ -23,6 +23,7 @@ from tests.unit.rocketmq.records import record
 
 QUEUE = MessageQueue(topic="T", broker_name="b", queue_id=0)
 MASTER, SLAVE = "127.0.0.1:1", "127.0.0.1:2"
+PULL_INTERVAL_SECONDS = 7.0
 Taken = Callable[[ProcessQueue, Sequence[ReceivedMessage], int], object]
 
 
@@ -39,6 +40,7 @@ class Broker:
         self.takes_back = True
         self.given_back: list[int] = []
         self.doubted: list[str] = []
+        self.pauses: list[float] = []
         self.moved: list[ProcessQueue] = []
 
     def submit_soon(self, address: str, command: Command, _timeout_seconds: float) -> Future[Command]:
@@ -62,7 +64,8 @@ class Broker:
     def soon(self, step: Callable[[], object]) -> None:
         step()
 
-    def later(self, _delay_seconds: float, step: Callable[[], object]) -> None:
+    def later(self, delay_seconds: float, step: Callable[[], object]) -> None:
+        self.pauses.append(delay_seconds)
         step()
 
     def take(self, queue: ProcessQueue, messages: Sequence[ReceivedMessage], *, era: int) -> None:
@@ -83,7 +86,7 @@ def loop_of(broker: Broker) -> PullLoop:
         every_part,
         every_part,
         group="CG",
-        settings=PushSettings(),
+        settings=PushSettings(pull_interval_seconds=PULL_INTERVAL_SECONDS),
         subscriptions={"S": subscribe_to("S", "blue", version=1), "T": subscribe_to("T", EVERY_TAG, version=2)},
         steps=every_part,
         consumption=every_part,
@@ -93,9 +96,9 @@ def loop_of(broker: Broker) -> PullLoop:
     )
 
 
-def found(*records: MessageRecord) -> Command:
-    following = str(records[-1].queue_offset + 1)
-    fields = {"nextBeginOffset": following, "minOffset": "0", "maxOffset": following}
+def found(*records: MessageRecord, behind: int = 0) -> Command:
+    following = records[-1].queue_offset + 1
+    fields = {"nextBeginOffset": str(following), "minOffset": "0", "maxOffset": str(following + behind)}
     return Command(code=ResponseCode.SUCCESS, fields=fields, body=b"".join(map(encode_record, records)))
 
 
@@ -192,6 +195,27 @@ def test_an_answer_to_a_pull_before_a_reset_or_a_loss_changes_nothing_any_more(e
     assert broker.given_back == [], "it comes again anyway"
     fails = late in ("an unknown group", "a broken connection", "no answer")
     assert broker.doubted == ([MASTER] if event == "reset" and fails else [])
+
+
+@pytest.mark.parametrize(
+    ("answer", "pauses"),
+    [
+        (found(message(100)), [PULL_INTERVAL_SECONDS]),
+        (found(message(100), behind=1), []),
+        (without_messages(ResponseCode.PULL_NOT_FOUND, 100), [IDLE_PAUSE_SECONDS]),
+        (without_messages(ResponseCode.PULL_RETRY_IMMEDIATELY, 120), []),
+        (ConnectionLost("closed"), [pytest.approx(FAILURE_PAUSE_SECONDS, abs=FAILURE_PAUSE_SECONDS / 2)]),
+    ],
+    ids=["all there was", "more waits", "nothing", "none for this group", "failed"],
+)
+def test_a_queue_that_is_behind_is_pulled_without_a_pause_and_a_broker_that_holds_no_pull_is_not_asked_without_end(
+    answer: Command | Exception, pauses: list[float]
+) -> None:
+    broker = Broker()
+    loop_of(broker).pull_soon(ProcessQueue(QUEUE, start_offset=100))
+    broker.answer(0, answer)
+    assert broker.pauses == pauses
+    assert len(broker.pulls) == 2
 
 
 def test_a_queue_is_reset_between_its_answer_and_its_handing_over() -> None:

@@ -301,9 +301,9 @@ def test_offsets_that_cannot_be_stored_keep_no_other_ones_from_it(cluster: Scrip
 
 
 def test_a_retry_that_was_stored_before_the_group_was_looked_at_is_not_skipped(cluster: ScriptedCluster) -> None:
-    kept = _kept(cluster, {0: (3, 7)})
-    kept.bounds[1] = (3, 9)
-    cluster.name_server.place("%RETRY%CG", cluster.broker, queues=2)
-    retries = MessageQueue(topic="%RETRY%CG", broker_name="broker-a", queue_id=1)
+    _kept(cluster, {0: (3, 7)})
+    Kept(cluster.brokers[1], {0: (3, 9)})
+    cluster.name_server.place("%RETRY%CG", cluster.brokers[1])
+    retries = MessageQueue(topic="%RETRY%CG", broker_name="broker-b", queue_id=0)
     member = _member(cluster)
     assert [member.start_of(_queue(0)), member.start_of(retries)] == [7, 3]

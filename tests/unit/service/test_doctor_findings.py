@@ -14,8 +14,10 @@ from reconciler.commands.doctor.databases import REVISION
 from reconciler.errors import (
     AccessRefused,
     BrokerUnavailable,
+    ChannelRefused,
     ConfigurationError,
     DatabaseAway,
+    DependencyAway,
     InvalidValue,
     Lacking,
     ReconcilerError,
@@ -143,9 +145,12 @@ def test_every_name_server_is_looked_at_beside_the_others(monkeypatch: pytest.Mo
     assert [one for one in asked if "name server" in one] == ["name server 127.0.0.1:1", "name server 127.0.0.1:2"]
 
 
-@pytest.mark.parametrize("remedy", ["", "start it"])
-def test_what_is_away_is_told_with_its_remedy_where_it_has_one(remedy: str) -> None:
-    assert str(RedisAway("Redis is away", remedy=remedy)) == ("Redis is away; start it" if remedy else "Redis is away")
+@pytest.mark.parametrize("kind", [DependencyAway, ChannelRefused])
+@pytest.mark.parametrize(("remedy", "told"), [("", "it is away"), ("start it", "it is away; start it")])
+def test_what_failed_is_told_with_its_remedy_where_it_has_one(
+    kind: type[DependencyAway | ChannelRefused], remedy: str, told: str
+) -> None:
+    assert str(kind("it is away", remedy=remedy)) == told
 
 
 def test_bug_in_a_check_is_not_dressed_up_as_a_finding() -> None:
