@@ -45,6 +45,11 @@ $(VENV)/.created:
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
+$(VENV)/.nightly: requirements/nightly.lock $(VENV)/.stamp
+	$(BIN)/python $(LOCKED) --requirement requirements/nightly.lock
+	$(BIN)/python -m pip check
+	@touch $@
+
 demo: $(VENV)/.demo ## lost messages found and repaired, everything embedded
 	$(BIN)/reconciler demo
 
@@ -62,7 +67,7 @@ test: setup ## everything but test-spark, test-stress and test-nightly; a missin
 
 # Acceptance tests that hold exit codes, states and sends: they pass although each sentence is its code.
 DECIDING := $(patsubst %,tests/acceptance/test_%.py,commands exit_codes jobs redis_outage replay_and_sweep service_survives)
-test-nightly: coverage test-lowest test-pythons ## what repeats on more brokers, databases and rungs what CI shows; before, these three
+test-nightly: coverage test-lowest test-pythons $(VENV)/.nightly ## what repeats on more brokers, databases and rungs what CI shows; before, these three
 	$(BIN)/python -m tests.services.spark_start $(PYTEST) -n 2 --dist loadgroup -m nightly tests
 	PYTHONPATH=tests/without_words $(PYTEST) -n 2 --dist loadgroup $(DECIDING)
 
@@ -224,6 +229,7 @@ lock: $(TOOLS)/.stamp ## requirements/*.lock from pyproject.toml; UPGRADE=--upgr
 		-o requirements/fast.lock
 	$(LOCK) $(LOWEST) pyproject.toml $(EXTRAS:%=--extra %) --group test -o requirements/lowest.lock
 	$(LOCK) --group tools -o requirements/tools.lock
+	$(LOCK) $(SAME) --group nightly -o requirements/nightly.lock
 
 clean: ## removes the virtual environment, what was built, and caches
 	rm -rf dist build $(VENV) $(VENV)-lowest $(PYTHONS:%=$(VENV)-%) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.*

@@ -41,13 +41,13 @@ def pinned(lock: str) -> dict[str, list[Version]]:
 def test_every_requirement_is_locked_to_a_version_that_it_allows() -> None:
     locked = pinned("ci.lock")
     wrong = [str(w) for w in asked("test", "dev") if not is_met(w, locked)]
-    for group in ("build", "tools"):
+    for group in ("build", "tools", "nightly"):
         here = pinned(f"{group}.lock")
         wrong += [text for text in DOCUMENT["dependency-groups"][group] if not is_met(Requirement(text), here)]
     assert wrong == [], "run: make lock"
 
 
-@pytest.mark.parametrize("lock", ["build.lock", "demo.lock", "service.lock"])
+@pytest.mark.parametrize("lock", ["build.lock", "demo.lock", "service.lock", "nightly.lock"])
 def test_what_is_installed_beside_the_tests_packages_has_their_versions_and_is_not_installed_again(lock: str) -> None:
     of_tests = pinned("ci.lock")
     other = {name: versions for name, versions in pinned(lock).items() if versions != of_tests.get(name, versions)}

@@ -28,7 +28,7 @@ Schema: TypeAlias = Mapping[str, Any]
 TEXT: Schema = {"type": "string"}
 NUMBER: Schema = {"type": "integer"}
 FLAG: Schema = {"type": "boolean"}
-NAME: Schema = {"type": "string", "maxLength": NAME_CHARACTERS}
+NAME: Schema = {"type": "string", "maxLength": NAME_CHARACTERS, "pattern": r"^[^\u0000]*$"}
 TIME_MS: Schema = {"type": "integer", "format": "int64", "description": "Milliseconds UTC since 1970."}
 LINES: Schema = {"type": "array", "items": TEXT}
 #: What a sentence says, for programs. A field is a text, a number, a list, or such an object.
