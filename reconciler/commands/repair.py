@@ -263,7 +263,7 @@ def _repair(
 ) -> RepairLine:
     judged, outcome = rounds.repair_one(subscription, unique_key, dry_run=dry_run)
     verdict = judged.verification.verdict
-    result = ("", "", "") if outcome is None else (outcome.outcome, str(outcome.rung), outcome.reason)
+    result = ("", "", "") if outcome is None else (outcome.outcome, str(outcome.rung), said(outcome.reason))
     is_over = outcome is None or (outcome.outcome == "done" and verdict not in SETTLING)
     if judged.suspect.known is not None and judged.suspect.known.is_dismissed:
         result = (DISMISSED, "", "a person has dismissed it: nothing is sent")
@@ -273,7 +273,11 @@ def _repair(
     elif is_over and verdict in QUARANTINING:
         result = ("waits", "", WAITS_FOR_A_PERSON)
     elif is_over and outcome is not None and verdict in LOSSES:
-        result = ("waits", str(outcome.rung), f"this group has no effect, and the repair is over: {outcome.reason}")
+        result = (
+            "waits",
+            str(outcome.rung),
+            f"this group has no effect, and the repair is over: {said(outcome.reason)}",
+        )
     elif is_over:  # what was repaired for other groups ends nothing here
         result = ("", "", "")
     return RepairLine(

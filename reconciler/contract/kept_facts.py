@@ -11,12 +11,68 @@ from reconciler.contract.facts import Code, Field
 #: A person closed the repair: it is done by hand, or not at all. `by` has the prefix of its kind of name (tables.py).
 REPAIR_DISMISSED = Code("repair.dismissed", by=Field.NAME, reason=Field.TEXT)
 DISMISSAL_TAKEN_BACK = Code("repair.dismissal-taken-back", by=Field.NAME, reason=Field.TEXT)
+#: What a handler said, or a release whose code is not known.
+IN_WORDS = Code("repair.in-words", text=Field.TEXT)
 #: The ends of repairs, and of hand-overs that were taken from their workers.
 EFFECT_SEEN = Code("repair.effect-seen")
 HALVES_CLOSED = Code("repair.halves-closed")
 HEALED = Code("repair.healed")
 CAME_LATER = Code("repair.came-later")
 REPAIR_WITHDRAWN = Code("repair.withdrawn")
+
+
+# ---- why a repair waits
+WAITS_FOR_PUT_BACK = Code("repair.waits-for-put-back")
+WAITS_FOR_EFFECT = Code("repair.waits-for-effect")
+WAITS_FOR_WORKERS = Code("repair.waits-for-workers")
+NO_OUTBOX = Code("repair.no-outbox")
+UNREAD_VERDICT = Code("repair.unread-verdict", group=Field.NAME, damage=Field.TEXT)
+#: Where each group is that lacks the effect.
+POSITION = Code("repair.position", group=Field.NAME, verdict=Field.NAME)
+BY_FORMER_NAME = Code("repair.by-former-name", group=Field.NAME)
+POSITIONS = Code("repair.positions", groups=Field.FACTS)
+HELD = Code("repair.held", by=Field.FACT)
+DRY_RUN = Code("repair.dry-run")
+RATE_LIMIT = Code("repair.rate-limit")
+BY_HOLD = Code("repair.by-hold", kind=Field.NAME)
+NOT_SENT = Code("repair.not-sent")
+GOES_ON_LATER = Code("repair.goes-on-later")
+NOT_DECIDED = Code("repair.not-decided")
+CLOSE_UNSURE = Code("repair.close-unsure", outcome=Field.NAME, said=Field.TEXT)
+
+# ---- why it goes on, and what was sent
+COPY_THERE = Code("repair.copy-there")
+COPY_FOUND = Code("repair.copy-found")
+NOT_EXECUTED = Code("repair.not-executed")
+UNCONSUMED = Code("repair.unconsumed")
+ENDS = Code("repair.ends")
+REPUBLISHES = Code("repair.republishes")
+HANDS_OVER = Code("repair.hands-over")
+WITHDRAWS = Code("repair.withdraws", groups=Field.NAMES)
+#: What a broker, or the table of hand-overs, said to a send; a number, a remark, or both.
+ANSWERED = Code("repair.answered", outcome=Field.NAME)
+ANSWERED_WITH = Code("repair.answered-with", outcome=Field.NAME, said=Field.TEXT)
+RUNG_TAKEN_OUT = Code("repair.rung-taken-out", rung=Field.NAME)
+WOULD_REACH = Code("repair.would-reach", rung=Field.NAME, groups=Field.NAMES)
+NO_HALF = Code("repair.no-half")
+SECOND_EFFECT = Code("repair.second-effect", why=Field.FACT)
+ACKNOWLEDGED = Code("repair.acknowledged", groups=Field.NAMES)
+
+# ---- why it has failed
+NO_RUNG = Code("repair.no-rung", why=Field.FACT)
+BEYOND_INBOX = Code("repair.beyond-inbox", groups=Field.NAMES)
+TOO_OFTEN = Code("repair.too-often", attempts=Field.NUMBER)
+NOT_COMMITTED = Code("repair.not-committed")
+NOTHING_TO_SEND = Code("repair.nothing-to-send")
+SENT_LATE = Code("repair.sent-late")
+HAND_OVER_FAILED = Code("repair.hand-over-failed", group=Field.NAME, why=Field.FACT)
+NO_ANSWER = Code("repair.no-answer")
+DEAD_LETTERED_BY = Code("repair.dead-lettered-by", groups=Field.NAMES)
+
+# ---- why a pass leaves it
+TAKEN = Code("repair.taken")
+CLAIM_RAN_OUT = Code("repair.claim-ran-out")
+FINISHED = Code("repair.finished")
 
 ACT_GROUP_RENAME = Code("act.group-rename", old=Field.NAME, new=Field.NAME)
 #: An error has ended it, and what it had changed was given back.

@@ -10,7 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from reconciler.contract.earlier_words import DISMISSED_BY
+from reconciler.contract.earlier_words import BEGINS_DISMISSED
 from reconciler.contract.facts import Fact
 from reconciler.contract.kept_facts import REPAIR_DISMISSED
 from reconciler.contract.row_rules import bounded_text
@@ -44,6 +44,6 @@ class RepairAnswers:
     def was_dismissed(self, connection: sa.Connection) -> sa.ColumnElement[bool]:
         """Of a repair that is DONE: by its words or its code, also where 0.2.0 has left that beside another text. An
         answer may be NULL, and NOT NULL is no answer."""
-        in_words = sa.func.coalesce(repair.c.answer, "").startswith(DISMISSED_BY)
+        in_words = sa.func.coalesce(repair.c.answer, "").startswith(BEGINS_DISMISSED)
         kept = sa.func.coalesce(self._facts.read(connection), "")
         return in_words | kept.startswith(begins_column(REPAIR_DISMISSED), autoescape=True)

@@ -20,6 +20,8 @@ from typing import Literal
 
 from reconciler.clock import Clock
 from reconciler.contract.defaults import BREAKER_CANDIDATES_MIN, BREAKER_SHARE
+from reconciler.contract.facts import Fact
+from reconciler.contract.kept_facts import RATE_LIMIT
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import HoldKind
 from reconciler.policy.events import BreakerClosed, BreakerOpened, EventSink
@@ -65,11 +67,11 @@ class RateLimit:
         self._buckets: dict[str, TokenBucket] = {}
         self._one_at_a_time = threading.Lock()
 
-    def brake(self, topic: str) -> str | None:
+    def brake(self, topic: str) -> Fact | None:
         """Why nothing may be sent now; None if something may."""
         with self._one_at_a_time:
             has_token = self._bucket(topic).available(self._clock.monotonic_seconds()) > 0
-        return None if has_token else "rate limit"
+        return None if has_token else RATE_LIMIT()
 
     def charge(self, topic: str) -> None:
         """Something is sent."""

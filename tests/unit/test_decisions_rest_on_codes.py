@@ -153,7 +153,7 @@ def test_nothing_but_the_named_place_looks_into_a_sentence() -> None:
 
 
 def test_the_words_of_0_2_0_are_known_to_the_named_place_alone() -> None:
-    words = {"DISMISSED_BY", "DOUBLE_EFFECT"}
+    words = {"BEGINS_DISMISSED", "BEGINS_DOUBLE_EFFECT"}
     users = {
         name
         for name, tree in trees().items()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from reconciler.contract.facts import Fact
-from reconciler.contract.kept_facts import REPAIR_DISMISSED
+from reconciler.contract.kept_facts import IN_WORDS, REPAIR_DISMISSED
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import QUARANTINING, Undecided, Verdict
@@ -199,6 +199,11 @@ class Repair:
     first_sent_at_ms: int | None = None
     #: What the answer says. None: somebody else's text, or a newer release's.
     answer_fact: Fact | None = None
+
+    @property
+    def why(self) -> Fact | None:
+        """The answer, in whatever words. None: there is none."""
+        return self.answer_fact or (IN_WORDS(text=self.answer) if self.answer else None)
 
     @property
     def is_dismissed(self) -> bool:

@@ -22,6 +22,7 @@ from typing import Any
 
 from reconciler.clock import Backoff
 from reconciler.contract.facts import Fact
+from reconciler.contract.kept_facts import NOT_SENT, UNREAD_VERDICT
 from reconciler.contract.reasons import OTHER_EFFECT_OF
 from reconciler.contract.row_rules import FINISHED_REPAIRS
 from reconciler.contract.tables import HoldKind, RepairState, Rung
@@ -72,7 +73,7 @@ class RepairStep:
     act: Act
     state: RepairState
     rung: Rung
-    reason: Fact | str
+    reason: Fact
     wait_seconds: float = 0.0
     message: StoredMessage | None = None
     halves: tuple[StoredMessage, ...] = ()
@@ -146,10 +147,12 @@ class RepairCase(CaseFile):
         return tuple(sorted(plan.group for plan in self._lacking() if self._is_dismissed(plan)))
 
     @property
-    def unread_verdict(self) -> str | None:
+    def unread_verdict(self) -> Fact | None:
         """Why it is not known whether a person has dismissed a group that lacks the effect; None: it is known."""
         rows = [self.verdicts[plan.group] for plan in self._lacking() if plan.group in self.verdicts]
-        return next((f"verdict of {row.subscription.group}: {row.damage}" for row in rows if row.damage), None)
+        return next(
+            (UNREAD_VERDICT(group=row.subscription.group, damage=row.damage) for row in rows if row.damage), None
+        )
 
     def _is_dismissed(self, plan: SubscriptionPlan) -> bool:
         row = self.verdicts.get(plan.group)
@@ -235,7 +238,7 @@ def waits_since_ms(repair: Repair) -> int:
     return repair.created_at_ms if repair.sent_at_ms is None else repair.sent_at_ms
 
 
-def stay(case: RepairCase, reason: Fact | str, wait_seconds: float) -> RepairStep:
+def stay(case: RepairCase, reason: Fact, wait_seconds: float) -> RepairStep:
     """The decision to leave a repair as it is for a while."""
     return RepairStep(
         act=Act.WRITE, state=case.repair.state, rung=case.repair.rung, reason=reason, wait_seconds=wait_seconds
@@ -245,7 +248,7 @@ def stay(case: RepairCase, reason: Fact | str, wait_seconds: float) -> RepairSte
 def not_sent(case: RepairCase) -> RepairStep:
     """The step to write when the claim's time runs out before a send that the ledger has as SENDING."""
     before = RepairState.OPEN if case.repair.state is RepairState.SENDING else case.repair.state
-    return replace(stay(case, "not sent: the claim could have run out", 1.0), state=before)
+    return replace(stay(case, NOT_SENT(), 1.0), state=before)
 
 
 def target_of(decision: RepairStep) -> Mapping[str, object]:
@@ -268,7 +271,7 @@ class RepairOutcome:
     rung: Rung
     state: RepairState
     attempts: int
-    reason: str
+    reason: Fact
     #: "sent", "done", "failed", "waits", "held" (a brake), "taken" (another owner has it), "planned" (dry run).
     outcome: str
 
@@ -299,7 +302,7 @@ def word_of(repair: Repair) -> str:
             return "waits"
 
 
-def outcome_of(repair: Repair, reason: str, outcome: str) -> RepairOutcome:
+def outcome_of(repair: Repair, reason: Fact, outcome: str) -> RepairOutcome:
     """What a report says of a row."""
     return RepairOutcome(
         unique_key=repair.unique_key,

@@ -6,7 +6,42 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from reconciler.contract.facts import Fact
-from reconciler.contract.kept_facts import EFFECT_SEEN, HALVES_CLOSED, HEALED
+from reconciler.contract.kept_facts import (
+    ACKNOWLEDGED,
+    ANSWERED,
+    ANSWERED_WITH,
+    BEYOND_INBOX,
+    BY_FORMER_NAME,
+    COPY_FOUND,
+    COPY_THERE,
+    DEAD_LETTERED_BY,
+    EFFECT_SEEN,
+    ENDS,
+    HALVES_CLOSED,
+    HAND_OVER_FAILED,
+    HANDS_OVER,
+    HEALED,
+    NO_ANSWER,
+    NO_HALF,
+    NO_OUTBOX,
+    NO_RUNG,
+    NOT_COMMITTED,
+    NOT_EXECUTED,
+    NOTHING_TO_SEND,
+    POSITION,
+    POSITIONS,
+    REPUBLISHES,
+    RUNG_TAKEN_OUT,
+    SECOND_EFFECT,
+    SENT_LATE,
+    TOO_OFTEN,
+    UNCONSUMED,
+    WAITS_FOR_EFFECT,
+    WAITS_FOR_PUT_BACK,
+    WAITS_FOR_WORKERS,
+    WITHDRAWS,
+    WOULD_REACH,
+)  # fmt: skip
 from reconciler.contract.reasons import EFFECT_UNKNOWN, HALVES_UNKNOWN, MEND, NO_READABLE_COPY
 from reconciler.contract.row_rules import is_repair_due
 from reconciler.contract.tables import RepairState, Rung
@@ -33,7 +68,9 @@ from reconciler.policy.repairing.case import (
 )
 from reconciler.policy.repairing.rungs import Act, next_rung
 
-_EFFECT_SEEN = EFFECT_SEEN()
+_EFFECT_SEEN, _COPY_THERE, _WAITS_FOR_WORKERS = EFFECT_SEEN(), COPY_THERE(), WAITS_FOR_WORKERS()
+#: What a send again is called.
+_SENDS_AGAIN = {Act.REPUBLISH: REPUBLISHES(), Act.HAND_OVER: HANDS_OVER()}
 _SENDS = frozenset({Act.END, Act.REPUBLISH, Act.HAND_OVER})
 
 
@@ -56,10 +93,10 @@ def _unless_damaged(case: RepairCase, answer: Question | RepairStep) -> Question
         return answer
     if case.damage is None or case.waited_seconds < DAMAGED_SECONDS_MAX:
         return answer
-    return _failed(case, MEND(damage=case.damage))
+    return _damaged(case, case.damage)
 
 
-def _write(case: RepairCase, state: RepairState, reason: Fact | str, *, rung: Rung | None = None,
+def _write(case: RepairCase, state: RepairState, reason: Fact, *, rung: Rung | None = None,
            wait_seconds: float = 0.0, goes_on: bool = False) -> RepairStep:  # fmt: skip
     return RepairStep(
         act=Act.WRITE,
@@ -71,7 +108,7 @@ def _write(case: RepairCase, state: RepairState, reason: Fact | str, *, rung: Ru
     )
 
 
-def _wait(case: RepairCase, reason: Fact | str, seconds: float | None = None) -> RepairStep:
+def _wait(case: RepairCase, reason: Fact, seconds: float | None = None) -> RepairStep:
     usual = min(max(1.0, case.topic.grace_period_seconds / 2), 30.0)
     if case.repair.state is RepairState.SENT:
         # A group that consumes nothing for hours keeps every repair SENT: looked at ever more rarely, never dropped.
@@ -79,8 +116,12 @@ def _wait(case: RepairCase, reason: Fact | str, seconds: float | None = None) ->
     return _write(case, case.repair.state, reason, wait_seconds=usual if seconds is None else seconds)
 
 
-def _failed(case: RepairCase, reason: Fact | str) -> RepairStep:
+def _failed(case: RepairCase, reason: Fact) -> RepairStep:
     return _write(case, RepairState.FAILED, reason)
+
+
+def _damaged(case: RepairCase, damage: Fact) -> RepairStep:
+    return _failed(case, MEND(damage=damage))
 
 
 # --------------------------------------------------------------------------- the effect is there
@@ -105,7 +146,7 @@ def _finish(case: RepairCase) -> Question | RepairStep:
     """DONE, after the broker has been stopped from asking for half copies that no longer matter."""
     if case.waited_seconds < case.verify_after_seconds:
         # 5.1+ writes OP records up to 3 s late: a check round in between puts the half back once more.
-        return _wait(case, "waits for put-back copies", case.verify_after_seconds - case.waited_seconds)
+        return _wait(case, WAITS_FOR_PUT_BACK(), case.verify_after_seconds - case.waited_seconds)
     if case.own_copies is None:
         return Question.COMMITTED_COPIES
     if case.own_halves is None:
@@ -154,9 +195,9 @@ def _open(case: RepairCase) -> Question | RepairStep:
         if settled is not None:
             return settled
     if case.repair.rung not in case.topic.repair_order:
-        return _climb(case, f"{case.repair.rung} is not in repair_order any more")
+        return _climb(case, RUNG_TAKEN_OUT(rung=str(case.repair.rung)))
     if case.spared and not case.rung.is_per_group:
-        return _climb(case, f"{case.repair.rung} would also reach {', '.join(case.spared)}, which a person dismissed")
+        return _climb(case, WOULD_REACH(rung=str(case.repair.rung), groups=case.spared))
     if case.rung.needs_half:
         return _end(case)
     return _send_again(case)
@@ -172,23 +213,22 @@ def _beyond_inbox(case: RepairCase, message: StoredMessage) -> RepairStep | None
     ]
     if not unsure:
         return None
-    groups = ", ".join(sorted(unsure))
-    return _failed(case, f"older than inbox_keep_days of {groups}: its inbox row may have been deleted")
+    return _failed(case, BEYOND_INBOX(groups=tuple(sorted(unsure))))
 
 
 def _too_often(case: RepairCase) -> RepairStep | None:
     if case.repair.attempts < ATTEMPTS_MAX:
         return None
-    return _failed(case, f"{case.repair.attempts} attempts without an effect")
+    return _failed(case, TOO_OFTEN(attempts=case.repair.attempts))
 
 
 def _commit_unproved(case: RepairCase) -> RepairStep | None:
     if not case.has_outbox:
-        return None if case.topic.evidence.trusts_announcements else _wait(case, "no outbox is configured")
+        return None if case.topic.evidence.trusts_announcements else _wait(case, NO_OUTBOX())
     if case.outbox_unknown is not None:
         return _wait(case, case.outbox_unknown)
     if case.commit is None:
-        return _failed(case, "the outbox row is not committed any more")
+        return _failed(case, NOT_COMMITTED())
     contradicted = contradiction(case.outbox)
     return None if contradicted is None else _failed(case, contradicted)
 
@@ -200,7 +240,7 @@ def _verdict_unread(case: RepairCase) -> RepairStep | None:
         return None
     if case.waited_seconds < DAMAGED_SECONDS_MAX:
         return _wait(case, why)
-    return _failed(case, f"damaged, mend it and repair the key by hand: {why}")
+    return _damaged(case, why)
 
 
 def _effect_unknown(case: RepairCase) -> RepairStep | None:
@@ -214,13 +254,13 @@ def _copy_found(case: RepairCase) -> Question | RepairStep | None:
     """A copy is there before a send: it is waited for, unless a missing group is past it without an effect."""
     first_try = case.repair.attempts == 0 or case.waited_seconds < case.patience_seconds
     if first_try:
-        return _write(case, RepairState.SENT, "a committed copy is there", wait_seconds=case.verify_after_seconds)
+        return _write(case, RepairState.SENT, _COPY_THERE, wait_seconds=case.verify_after_seconds)
     positions = case.group_positions()
     if isinstance(positions, Question):
         return positions
     if Verdict.DELIVERED_NOT_APPLIED in positions.values():
         return None
-    there = _write(case, RepairState.SENT, "a committed copy is there", wait_seconds=case.verify_after_seconds)
+    there = _write(case, RepairState.SENT, _COPY_THERE, wait_seconds=case.verify_after_seconds)
     return _dead_lettered(case, positions) or there
 
 
@@ -231,7 +271,7 @@ def _end(case: RepairCase) -> Question | RepairStep:
         return _wait(case, half_unknown(case.own_halves))
     newest = newest_per_broker(case.own_halves.records)
     if not newest:
-        return _climb(case, "there is no half to end")
+        return _climb(case, NO_HALF())
     row = case.row
     # Ghosts of a retried send have the same key on another broker: one is committed, the others are closed at the end.
     first = row.half_broker if row is not None else None
@@ -240,7 +280,7 @@ def _end(case: RepairCase) -> Question | RepairStep:
         act=case.rung.act,
         state=RepairState.SENDING,
         rung=case.repair.rung,
-        reason="END_TRANSACTION(COMMIT)",
+        reason=ENDS(),
         message=half,
     )
 
@@ -253,12 +293,12 @@ def _send_again(case: RepairCase) -> Question | RepairStep:
         unknown = [lookup for lookup in (case.own_halves, case.own_parked) if lookup is not None and lookup.is_unknown]
         if unknown:
             return _wait(case, NO_READABLE_COPY(why=unknown[0].reason))
-        return _failed(case, "no half, no parked copy and no outbox body of this message is left to send again")
+        return _failed(case, NOTHING_TO_SEND())
     return _beyond_inbox(case, source) or RepairStep(
         act=case.rung.act,
         state=RepairState.SENDING,
         rung=case.repair.rung,
-        reason=str(case.rung.act),
+        reason=_SENDS_AGAIN[case.rung.act],
         message=source,
         groups=tuple(p.group for p in case.missing) if case.rung.is_per_group else (),
     )
@@ -302,18 +342,16 @@ def _once_by_every_name(case: RepairCase, answer: Question | RepairStep) -> Ques
         for group, verdict in positions.items()
         if case.of_group[group].has_inbox and verdict is not Verdict.DELIVERED_NOT_APPLIED
     }
-    why = "; ".join(
-        [f"{group} has the effect under a former name" for group in case.known_by_former_names]
-        + [f"{group}: {verdict}" for group, verdict in sorted(not_yet.items())]
-    )
+    by_former_names = tuple(BY_FORMER_NAME(group=group) for group in case.known_by_former_names)
+    why = _positions(not_yet, *by_former_names)
     if case.rung.is_per_group:
         groups = tuple(group for group in answer.groups if group not in not_yet)
         return replace(answer, groups=groups) if groups else _wait(case, why)
-    if not why:
+    if not (by_former_names or not_yet):
         return answer
     if not case.known_by_former_names and next_rung(case.topic.repair_order, case.repair.rung) is None:
         return _wait(case, why)
-    return _climb(case, f"another copy could have a second effect: {why}")
+    return _climb(case, SECOND_EFFECT(why=why))
 
 
 def _beyond_names(case: RepairCase) -> RepairStep | None:
@@ -327,14 +365,14 @@ def _beyond_names(case: RepairCase) -> RepairStep | None:
     written_ms = proved_ms if case.message is None else min(case.message.created_at_ms, proved_ms)
     if case.tells_former_names(written_ms, now_ms=case.now_ms):
         return None
-    return _failed(case, "sent late: its effect may be noted under an offset message id that no copy tells any more")
+    return _failed(case, SENT_LATE())
 
 
-def _climb(case: RepairCase, reason: str) -> RepairStep:
+def _climb(case: RepairCase, reason: Fact) -> RepairStep:
     """The next rung, at once."""
     rung = next_rung(case.topic.repair_order, case.repair.rung)
     if rung is None:
-        return _failed(case, f"{reason}, and there is no further rung")
+        return _failed(case, NO_RUNG(why=reason))
     return _write(case, RepairState.OPEN, reason, rung=rung, goes_on=True)
 
 
@@ -351,13 +389,13 @@ def _sending(case: RepairCase) -> Question | RepairStep:
         # Inserting the rows again is harmless, and there is no other way to see whether they are there.
         return _too_often(case) or _commit_unproved(case) or _send_again(case)
     if case.own_copies.is_found:
-        return _write(case, RepairState.SENT, "a committed copy was found", wait_seconds=case.verify_after_seconds)
-    return _write(case, RepairState.OPEN, "no copy although the index has passed the send", goes_on=True)
+        return _write(case, RepairState.SENT, COPY_FOUND(), wait_seconds=case.verify_after_seconds)
+    return _write(case, RepairState.OPEN, NOT_EXECUTED(), goes_on=True)
 
 
 def after_answer(case: RepairCase, answer: SendAnswer) -> RepairStep:
     """What the answer to END COMMIT or a republish means for the SENDING repair of the case."""
-    said = f"{answer.outcome} {'' if answer.code is None else answer.code} {answer.detail}".strip()
+    said = _said(answer)
     match answer.outcome:
         case EndOutcome.DONE:
             return _write(case, RepairState.SENT, said, wait_seconds=case.verify_after_seconds)
@@ -374,6 +412,12 @@ def after_answer(case: RepairCase, answer: SendAnswer) -> RepairStep:
             return _write(case, RepairState.OPEN, said, wait_seconds=back_off_seconds(case.repair.attempts))
 
 
+def _said(answer: SendAnswer) -> Fact:
+    outcome = str(answer.outcome)
+    said = f"{'' if answer.code is None else answer.code} {answer.detail}".strip()
+    return ANSWERED_WITH(outcome=outcome, said=said) if said else ANSWERED(outcome=outcome)
+
+
 # --------------------------------------------------------------------------- SENT
 
 
@@ -384,7 +428,7 @@ def _sent(case: RepairCase) -> Question | RepairStep:
         if case.hand_overs:
             return _handed_over(case, case.hand_overs)
     if case.waited_seconds < case.patience_seconds:
-        return _wait(case, "waits for the effect")
+        return _wait(case, WAITS_FOR_EFFECT())
     if case.has_outbox and case.outbox_unknown is not None and not case.has_damaged_outbox:
         # Without its tag, a group that does not take the message looks like one that has passed it without an effect.
         return _wait(case, case.outbox_unknown)
@@ -393,7 +437,7 @@ def _sent(case: RepairCase) -> Question | RepairStep:
     if case.own_copies.is_unknown:
         return _wait(case, copies_unknown(case.own_copies))
     if case.own_copies.is_absent:
-        return _write(case, RepairState.OPEN, "the copy is gone before it was consumed", goes_on=True)
+        return _write(case, RepairState.OPEN, UNCONSUMED(), goes_on=True)
     positions = case.group_positions()
     return positions if isinstance(positions, Question) else _by_group_positions(case, positions)
 
@@ -403,10 +447,10 @@ def _handed_over(case: RepairCase, rows: Sequence[Repair]) -> Question | RepairS
         return _withdrawn(case)
     failed = [row for row in rows if row.state is RepairState.FAILED]
     if failed:
-        return _failed(case, f"the hand-over to {failed[0].scope} failed: {failed[0].answer or 'no answer noted'}")
+        return _failed(case, HAND_OVER_FAILED(group=failed[0].scope, why=failed[0].why or NO_ANSWER()))
     if all(row.state is RepairState.DONE for row in rows):
         return _finish(case)
-    return _wait(case, "waits for the replay workers")
+    return _wait(case, _WAITS_FOR_WORKERS)
 
 
 def _withdrawn(case: RepairCase) -> RepairStep:
@@ -416,12 +460,12 @@ def _withdrawn(case: RepairCase) -> RepairStep:
     """
     free = tuple(row for row in case.unneeded if _is_free(row, case.now_ms))
     if not free:
-        return _wait(case, "waits for the replay workers")
+        return _wait(case, _WAITS_FOR_WORKERS)
     return RepairStep(
         act=Act.WITHDRAW,
         state=case.repair.state,
         rung=case.repair.rung,
-        reason=f"withdraws what was handed over to {', '.join(row.scope for row in free)}: the effect is there",
+        reason=WITHDRAWS(groups=tuple(row.scope for row in free)),
         rows=free,
         goes_on=True,
     )
@@ -433,14 +477,17 @@ def _is_free(row: Repair, now_ms: int) -> bool:
 
 
 def _by_group_positions(case: RepairCase, positions: Mapping[str, Verdict]) -> RepairStep:
-    unapplied = sorted(group for group, verdict in positions.items() if verdict is Verdict.DELIVERED_NOT_APPLIED)
+    unapplied = tuple(sorted(g for g, verdict in positions.items() if verdict is Verdict.DELIVERED_NOT_APPLIED))
     if unapplied:
-        reason = f"{', '.join(unapplied)} acknowledged the copy without an effect"
+        reason = ACKNOWLEDGED(groups=unapplied)
         # Nothing was sent by us: the message was delivered after all, and what the group did with it is only shown.
         return _climb(case, reason) if case.repair.attempts else _failed(case, reason)
-    return _dead_lettered(case, positions) or _wait(
-        case, "; ".join(f"{group}: {verdict}" for group, verdict in sorted(positions.items()))
-    )
+    return _dead_lettered(case, positions) or _wait(case, _positions(positions))
+
+
+def _positions(positions: Mapping[str, Verdict], *others: Fact) -> Fact:
+    where = (POSITION(group=group, verdict=str(verdict)) for group, verdict in sorted(positions.items()))
+    return POSITIONS(groups=(*others, *where))
 
 
 def _dead_lettered(case: RepairCase, positions: Mapping[str, Verdict]) -> RepairStep | None:
@@ -451,4 +498,4 @@ def _dead_lettered(case: RepairCase, positions: Mapping[str, Verdict]) -> Repair
     told = {g: v for g, v in positions.items() if v is not Verdict.UNKNOWN or case.of_group[g].has_inbox}
     if not told or any(verdict is not Verdict.DEAD_LETTERED for verdict in told.values()):
         return None
-    return _failed(case, f"dead-lettered by {', '.join(sorted(told))}")
+    return _failed(case, DEAD_LETTERED_BY(groups=tuple(sorted(told))))

@@ -17,7 +17,19 @@ from reconciler.contract.defaults import (
     SKEW_MARGIN_SECONDS,
 )
 from reconciler.contract.facts import Fact
-from reconciler.contract.kept_facts import CAME_LATER, REPAIR_WITHDRAWN
+from reconciler.contract.kept_facts import (
+    BY_HOLD,
+    CAME_LATER,
+    CLAIM_RAN_OUT,
+    CLOSE_UNSURE,
+    DRY_RUN,
+    FINISHED,
+    GOES_ON_LATER,
+    HELD,
+    NOT_DECIDED,
+    REPAIR_WITHDRAWN,
+    TAKEN,
+)  # fmt: skip
 from reconciler.contract.tables import EVERY_GROUP, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.brakes import REPAIRS_AT_ONCE, RateLimit
@@ -61,11 +73,12 @@ BATCH = 64
 #: Worked on together, for each repair that brokers are asked about at once: their rows are written together.
 TURNS = 4
 #: The step of a case until decide() has answered.
-_UNDECIDED = RepairStep(act=Act.WRITE, state=RepairState.OPEN, rung=Rung.END, reason="not decided")
+_UNDECIDED = RepairStep(act=Act.WRITE, state=RepairState.OPEN, rung=Rung.END, reason=NOT_DECIDED())
 #: Decisions on one row in one pass; the longest way is SENT, climb, ask, send, written.
 STEPS_MAX = 24
 #: Answer of a hand-over row that was withdrawn from its worker.
 WITHDRAWN = REPAIR_WITHDRAWN()
+_CLAIM_RAN_OUT, _GOES_ON_LATER = CLAIM_RAN_OUT(), GOES_ON_LATER()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,11 +140,11 @@ class RepairPass:
         self.holds = tuple(self._holds.active(self.topic.environment).get(self.topic.topic, ()))
 
     @property
-    def held_by(self) -> str | None:
+    def held_by(self) -> Fact | None:
         """Why nothing may be sent; None if something may."""
         if self._is_dry_run:
-            return "dry run"
-        return str(self.holds[0]) if self.holds else None
+            return DRY_RUN()
+        return BY_HOLD(kind=str(self.holds[0])) if self.holds else None
 
     def withdraw(self, rows: Sequence[tuple[Repair, str]], *, lease_seconds: float) -> None:
         """Ends hand-over rows, each under its token; one that a worker has taken meanwhile is left to it.
@@ -221,12 +234,12 @@ class Repairer:
             return None
         one_pass = self._pass(topic)
         if found[0].state in (RepairState.DONE, RepairState.FAILED):
-            return outcome_of(found[0], found[0].answer or "finished", found[0].state.lower())
+            return outcome_of(found[0], found[0].why or FINISHED(), found[0].state.lower())
         if dry_run:
             case = self._cases(topic, [replace(found[0], lease_until_ms=None)])[0]
             planned = _Work(case=case, token="")
             self._decide(one_pass, [planned])
-            return outcome_of(found[0], self._text(planned.decision), "planned")
+            return outcome_of(found[0], planned.decision.reason, "planned")
         outcomes = self._work_batch(one_pass, found)
         return outcomes[0] if outcomes else None
 
@@ -250,11 +263,11 @@ class Repairer:
 
     def _work_batch(self, one_pass: RepairPass, rows: Sequence[Repair]) -> list[RepairOutcome]:
         outcomes: list[RepairOutcome] = []
-        brake = one_pass.held_by or self._rate_limit.brake(one_pass.topic.topic)
+        brake = self._brake(one_pass)
         if brake is not None:
             # Nothing can be sent: a repair that only waits for its send is not claimed, nor any broker asked about it.
             idle = {c.repair.unique_key for c in self._cases(one_pass.topic, rows) if c.waits_for_a_send}
-            outcomes = [outcome_of(row, f"held: {brake}", "held") for row in rows if row.unique_key in idle]
+            outcomes = [outcome_of(row, brake, "held") for row in rows if row.unique_key in idle]
             rows = [row for row in rows if row.unique_key not in idle]
         claims: list[tuple[Repair, str]] = []
         for row in rows:
@@ -265,9 +278,7 @@ class Repairer:
         until_seconds = claimed_seconds + self._rules.claim_lease_seconds / 2
         mine = self._repairs.claim_all(claims, lease_seconds=self._rules.claim_lease_seconds) if claims else []
         outcomes += [
-            outcome_of(row, "another owner has it, or it is not due", "taken")
-            for row, claimed in zip(rows, mine, strict=True)
-            if claimed is None
+            outcome_of(row, TAKEN(), "taken") for row, claimed in zip(rows, mine, strict=True) if claimed is None
         ]
         tokens = {claimed.unique_key: token for claimed, (_, token) in zip(mine, claims, strict=True) if claimed}
         cases = self._cases(one_pass.topic, [claimed for claimed in mine if claimed is not None])
@@ -333,7 +344,7 @@ class Repairer:
             self._send(self._begin(one_pass, acting, until_seconds), until_seconds)
             self._write([work for work in going if work.outcome is None])
         for work in works:
-            work.decision = stay(work.case, "goes on later", 1.0)
+            work.decision = stay(work.case, _GOES_ON_LATER, 1.0)
         self._write([work for work in works if work.outcome is None])
 
     def _decide(self, one_pass: RepairPass, works: Sequence[_Work]) -> None:
@@ -361,7 +372,7 @@ class Repairer:
             one_pass.read_holds()
         for work in works:
             if self._is_late(until_seconds):
-                work.decision = stay(work.case, "goes on later", 1.0)
+                work.decision = stay(work.case, _GOES_ON_LATER, 1.0)
                 continue
             braked = self._braked(one_pass)
             if braked is not None:
@@ -372,7 +383,7 @@ class Repairer:
         sending = [work for work in begun if work.decision.act is not Act.CLOSE]
         for work, changed in zip(sending, self._change(sending, counts=True), strict=True):
             if changed is None:
-                work.outcome = outcome_of(work.case.repair, "the claim ran out", "taken")
+                work.outcome = outcome_of(work.case.repair, _CLAIM_RAN_OUT, "taken")
             else:
                 # Every look-up is asked again before another send: this one may have changed the answers.
                 work.case = work.case.before_a_send(changed)
@@ -396,18 +407,21 @@ class Repairer:
     def _write(self, works: Sequence[_Work]) -> None:
         for work, changed in zip(works, self._change(works, counts=False), strict=True):
             if changed is None:
-                work.outcome = outcome_of(work.case.repair, "the claim ran out", "taken")
+                work.outcome = outcome_of(work.case.repair, _CLAIM_RAN_OUT, "taken")
             elif not work.decision.goes_on:
-                work.outcome = outcome_of(changed, self._text(work.decision), work.word or word_of(changed))
+                work.outcome = outcome_of(changed, work.decision.reason, work.word or word_of(changed))
             else:
                 work.case = replace(work.case, repair=changed)
 
-    def _braked(self, one_pass: RepairPass) -> str | None:
-        brake = one_pass.held_by or self._rate_limit.brake(one_pass.topic.topic)
-        if brake is not None:
-            return f"held: {brake}"
-        self._rate_limit.charge(one_pass.topic.topic)
-        return None
+    def _braked(self, one_pass: RepairPass) -> Fact | None:
+        brake = self._brake(one_pass)
+        if brake is None:
+            self._rate_limit.charge(one_pass.topic.topic)
+        return brake
+
+    def _brake(self, one_pass: RepairPass) -> Fact | None:
+        by = one_pass.held_by or self._rate_limit.brake(one_pass.topic.topic)
+        return None if by is None else HELD(by=by)
 
     def _change(self, works: Sequence[_Work], *, counts: bool) -> Sequence[Repair | None]:
         """Writes what was decided, all in one transaction; None where the claim ran out."""
@@ -431,9 +445,6 @@ class Repairer:
                 self._emit_step(work, changed)
         return written
 
-    def _text(self, decision: RepairStep) -> str:
-        return self._english(decision.reason) if isinstance(decision.reason, Fact) else decision.reason
-
     def _emit_step(self, work: _Work, changed: Repair) -> None:
         repair = work.case.repair
         if changed.state is not repair.state or changed.rung is not repair.rung:
@@ -447,7 +458,7 @@ class Repairer:
                     before=repair.state,
                     after=changed.state,
                     attempts=changed.attempts,
-                    answer=self._text(work.decision),
+                    answer=self._english(work.decision.reason),
                     took_seconds=_took_seconds(changed),
                     worked_seconds=self._clock.monotonic_seconds() - work.claimed_seconds,
                     traceparent=work.traceparent,
@@ -482,7 +493,7 @@ class Repairer:
         unsure = [a for a in answers if a.outcome in (EndOutcome.NO_ANSWER, EndOutcome.REFUSED_FOR_NOW)]
         if not unsure:
             return decision.only_writes()
-        reason = f"the effect is there; END ROLLBACK: {unsure[0].outcome} {unsure[0].detail}"
+        reason = CLOSE_UNSURE(outcome=str(unsure[0].outcome), said=unsure[0].detail)
         return stay(case, reason, self._rules.verify_after_seconds)
 
 

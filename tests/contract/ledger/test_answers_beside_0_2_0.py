@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 
-from reconciler.contract.earlier_words import DISMISSED_BY
+from reconciler.contract.earlier_words import BEGINS_DISMISSED
 from reconciler.contract.facts import Fact
 from reconciler.contract.kept_facts import DISMISSAL_TAKEN_BACK, REPAIR_DISMISSED
 from reconciler.contract.tables import EVERY_GROUP, RepairState, Rung
@@ -60,7 +60,7 @@ def test_what_0_2_0_dismisses_is_neither_opened_again_nor_deleted(
     database_world: DatabaseWorld, before: Fact | str
 ) -> None:
     finished(database_world, before)
-    written(database_world, answer=f"{DISMISSED_BY}operator anna: paid: by hand")
+    written(database_world, answer=f"{BEGINS_DISMISSED}operator anna: paid: by hand")
     row = row_of(database_world)
     assert (row.is_dismissed, row.closed_unsent, row.answer_fact) == (True, False, OURS)
     assert is_kept(database_world)

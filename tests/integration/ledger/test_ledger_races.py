@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from reconciler.contract.earlier_words import DISMISSED_BY
+from reconciler.contract.earlier_words import BEGINS_DISMISSED
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, HoldKind, JobKind, RepairState, Rung
 from reconciler.contract.verdicts import QUARANTINING, Verdict
 from reconciler.errors import ConfigurationError, DatabaseAway
@@ -306,7 +306,7 @@ def test_what_a_person_has_dismissed_stays_however_old_it_is(ledger: SqlLedger) 
     verdicts = [Verdict.CONSUMED, Verdict.REJECTED, Verdict.FILTERED, *sorted(QUARANTINING)]
     settled = [verification(n, verdict, CandidateState.SETTLED) for n, verdict in enumerate(verdicts)]
     ledger.candidates.record(shard(ENVIRONMENT), settled)
-    for number, answer in enumerate([None, "the effect is there", f"{DISMISSED_BY}anna: refunded"]):
+    for number, answer in enumerate([None, "the effect is there", f"{BEGINS_DISMISSED}anna: refunded"]):
         ledger.repairs.open(ENVIRONMENT, "ORDERS", key(number), rung=Rung.END)
         row = ledger.repairs.of_keys(ENVIRONMENT, "ORDERS", [key(number)])[key(number)][0]
         assert ledger.repairs.claim(row, token="t", lease_seconds=9) is not None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.contract.earlier_words import DISMISSED_BY, DOUBLE_EFFECT, answer_in
+from reconciler.contract.earlier_words import BEGINS_DISMISSED, BEGINS_DOUBLE_EFFECT, answer_in
 from reconciler.contract.facts import Fact
 from reconciler.contract.kept_facts import REPAIR_DISMISSED
-from reconciler.contract.reasons import DOUBLE_EFFECT as SEVERAL_EFFECTS
+from reconciler.contract.reasons import DOUBLE_EFFECT
 from reconciler.contract.stored_facts import begins_column, column_of, fact_of_column
 from reconciler.words import said
 
@@ -15,8 +15,8 @@ DISMISSED = REPAIR_DISMISSED(by="web:anna", reason="paid: by hand")
 
 
 def test_what_is_written_begins_with_the_words_that_0_2_0_decides_by() -> None:
-    assert said(DISMISSED) == f"{DISMISSED_BY}web:anna: paid: by hand"
-    assert said(SEVERAL_EFFECTS(applied=(1, 2))).startswith(DOUBLE_EFFECT)
+    assert said(DISMISSED) == f"{BEGINS_DISMISSED}web:anna: paid: by hand"
+    assert said(DOUBLE_EFFECT(applied=(1, 2))).startswith(BEGINS_DOUBLE_EFFECT)
 
 
 @pytest.mark.parametrize(

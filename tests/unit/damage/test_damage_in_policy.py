@@ -22,6 +22,7 @@ from reconciler.policy.repairing.case import DAMAGED_SECONDS_MAX
 from reconciler.policy.repairing.ladder import decide
 from reconciler.policy.repairing.rungs import Act
 from reconciler.policy.round_tally import RoundTally
+from reconciler.words import said
 from tests.unit.policy.test_repair_decisions import ABSENT, NOW, OPEN_ROW, case, decided
 from tests.unit.policy.world import World
 
@@ -133,7 +134,7 @@ def test_a_repair_that_was_not_sent_does_not_wait_for_damage_for_ever() -> None:
     assert decided(young).state is RepairState.OPEN
     old = case(outbox=damaged(), now_ms=OPEN_ROW.created_at_ms + round(DAMAGED_SECONDS_MAX * 1000))
     assert decided(old).state is RepairState.FAILED
-    assert WHAT in str(decided(old).reason)
+    assert WHAT in said(decided(old).reason)
     away = case(outbox=damaged(AWAY), now_ms=old.now_ms)
     assert (decided(away).state, decided(away).act) == (RepairState.OPEN, Act.WRITE)
     assert decide(case(copies=None, now_ms=NOW)) is Question.COMMITTED_COPIES

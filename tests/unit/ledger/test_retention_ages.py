@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from reconciler.clock import ManualClock
-from reconciler.contract.earlier_words import DISMISSED_BY
+from reconciler.contract.earlier_words import BEGINS_DISMISSED
 from reconciler.contract.row_rules import GROUP_RENAME
 from reconciler.contract.tables import CandidateState, JobState, PostState, RepairState
 from reconciler.contract.verdicts import Verdict
@@ -149,7 +149,7 @@ def test_a_request_is_done_again_within_a_day_or_remembered_for_longer(engine: s
         (candidate, {"state": CandidateState.QUARANTINED.value, "verdict": Verdict.COLLISION.value}),
         (repair, {"state": RepairState.SENT.value, "answer": None}),
         (repair, {"state": RepairState.FAILED.value, "answer": "refused"}),
-        (repair, {"state": RepairState.DONE.value, "answer": f"{DISMISSED_BY}anna: refunded"}),
+        (repair, {"state": RepairState.DONE.value, "answer": f"{BEGINS_DISMISSED}anna: refunded"}),
         (outage, {"closed_at_ms": None}),
         (job, {"state": JobState.QUEUED.value, "created_at_ms": 1, "ended_at_ms": None}),
         (job, {"state": JobState.RUNNING.value, "created_at_ms": 1, "ended_at_ms": None}),

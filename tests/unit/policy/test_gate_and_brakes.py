@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from reconciler.contract.kept_facts import NOT_DECIDED
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, OutboxState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
@@ -353,7 +354,7 @@ def test_back_off_doubles_and_stays_bounded() -> None:
 
 
 def test_act_without_a_message_is_a_bug() -> None:
-    decision = RepairStep(act=Act.END, state=RepairState.SENDING, rung=Rung.END, reason="")
+    decision = RepairStep(act=Act.END, state=RepairState.SENDING, rung=Rung.END, reason=NOT_DECIDED())
     with pytest.raises(InvariantViolation):
         _ = decision.subject
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from reconciler.contract.kept_facts import WAITS_FOR_PUT_BACK
 from reconciler.contract.tables import RepairState, Rung
 from reconciler.policy.evidence import InboxRow, Lookup, Presence
 from reconciler.policy.repairing.case import RepairStep
@@ -25,4 +26,4 @@ def test_a_seen_effect_without_hand_over_rows_is_finished_like_any_other() -> No
     known = case(inboxes={"billing": effect, "shipping": effect}, now_ms=sent.created_at_ms, hand_overs=())
     decision = decide(replace(known, repair=sent))
     assert isinstance(decision, RepairStep)
-    assert decision.reason == "waits for put-back copies"
+    assert decision.reason == WAITS_FOR_PUT_BACK()

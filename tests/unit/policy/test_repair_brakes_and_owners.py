@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from reconciler.contract.kept_facts import BY_HOLD, DEAD_LETTERED_BY, ENDS, HELD
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, HoldKind, OutboxState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.evidence import EndOutcome, Recorded, SendAnswer, StoredMessage
@@ -74,7 +75,7 @@ def test_held_repairs_cost_no_look_up_and_no_write() -> None:
     before, look_ups = ended(world, lost), len(world.broker.look_ups)
     _, outcome = process.repair_one(world.subscriptions[0], lost)
     assert outcome is not None
-    assert (outcome.outcome, outcome.reason) == ("held", "held: HOLD")
+    assert (outcome.outcome, outcome.reason) == ("held", HELD(by=BY_HOLD(kind="HOLD")))
     assert ended(world, lost) == before
     assert len(world.broker.look_ups) == look_ups
 
@@ -203,7 +204,7 @@ def test_dry_run_of_one_key_tells_the_next_step_and_changes_nothing() -> None:
     process.verify_one(world.subscriptions[0], lost)
     _, outcome = process.repair_one(world.subscriptions[0], lost, dry_run=True)
     assert outcome is not None
-    assert (outcome.outcome, outcome.reason) == ("planned", "END_TRANSACTION(COMMIT)")
+    assert (outcome.outcome, outcome.reason) == ("planned", ENDS())
     assert world.broker.ends == []
 
 
@@ -237,7 +238,7 @@ def test_operator_is_told_at_once_that_a_dead_letter_is_not_sent_again() -> None
     sent = len(world.broker.ends)
     _, outcome = process.repair_one(world.subscriptions[0], lost)
     assert outcome is not None
-    assert (outcome.outcome, outcome.reason) == ("failed", "dead-lettered by billing")
+    assert (outcome.outcome, outcome.reason) == ("failed", DEAD_LETTERED_BY(groups=("billing",)))
     assert len(world.broker.ends) == sent
 
 

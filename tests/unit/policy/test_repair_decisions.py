@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reconciler.contract.kept_facts import GOES_ON_LATER, POSITION, POSITIONS
 from reconciler.contract.tables import CandidateState, OutboxState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import InvariantViolation
@@ -29,6 +30,7 @@ from reconciler.policy.ports import Candidate
 from reconciler.policy.repairing.case import ATTEMPTS_MAX, RepairCase, RepairStep, require_legal
 from reconciler.policy.repairing.ladder import after_answer, decide
 from reconciler.policy.repairing.rungs import Act
+from reconciler.words import said
 from tests.examples import examples
 from tests.simulation.outbox_table import TableRow
 from tests.unit.policy.world import TOPIC, World, evidence, key
@@ -113,7 +115,10 @@ def test_a_group_that_does_not_take_the_tag_fails_no_repair_while_the_outbox_is_
     away = decided(case(topic=replace(WORLD.topic, subscriptions=plans), outbox=UNKNOWN, **late))
     assert (away.state, away.reason) == (RepairState.SENT, outbox_unknown(UNKNOWN))
     known = decided(case(topic=replace(WORLD.topic, subscriptions=plans), **late))
-    assert (known.state, known.reason) == (RepairState.SENT, "billing: LAGGING")
+    assert (known.state, known.reason) == (
+        RepairState.SENT,
+        POSITIONS(groups=(POSITION(group="billing", verdict="LAGGING"),)),
+    )
 
 
 def test_open_repair_with_a_half_is_ended() -> None:
@@ -184,7 +189,7 @@ def test_a_verdict_that_cannot_be_read_may_be_a_dismissal_and_nothing_is_sent(
     unread = verdict_on_billing(state=CandidateState.OPEN, verdict=Verdict.UNKNOWN, damage="state: DISMISST")
     one = case(now_ms=OPEN_ROW.created_at_ms + waited_ms, verdicts=unread)
     assert (decided(one).act, decided(one).state) == (Act.WRITE, state)
-    assert "state: DISMISST" in str(decided(one).reason)
+    assert "state: DISMISST" in said(decided(one).reason)
     with_effect = replace(one, of_group={**one.of_group, "billing": GroupAnswers(inbox=EFFECT)})
     assert decided(with_effect).act is Act.END
 
@@ -359,7 +364,7 @@ def test_pass_that_never_ends_is_given_up_and_goes_on_later(monkeypatch: pytest.
     world.ledger.rows.repairs["test", "ORDERS", "*", lost] = replace(world.repair(lost) or OPEN_ROW, rung=Rung.END)
     _, outcome = process.repair_one(world.subscriptions[0], lost)
     assert outcome is not None
-    assert (outcome.outcome, outcome.reason) == ("waits", "goes on later")
+    assert (outcome.outcome, outcome.reason) == ("waits", GOES_ON_LATER())
 
 
 # ---- for any evidence
@@ -432,7 +437,7 @@ def test_only_a_certain_answer_moves_a_send_on(one: RepairCase, answer: SendAnsw
     sending = replace(one, repair=replace(one.repair, state=RepairState.SENDING))
     decision = after_answer(sending, answer)
     require_legal(RepairState.SENDING, decision.state)
-    assert re.match(rf"{answer.outcome.name}\b", str(decision.reason)), "people read it beside the repair"
+    assert re.match(rf"{answer.outcome.name}\b", said(decision.reason)), "people read it beside the repair"
     assert (decision.state is RepairState.SENT) == (answer.outcome is EndOutcome.DONE)
     if answer.outcome is EndOutcome.NO_ANSWER:
         assert decision.state is RepairState.SENDING
