@@ -105,11 +105,15 @@ def brokers() -> Brokers:
 
 @pytest.mark.parametrize("fails", ["away", "hanging", "refusing"])
 @pytest.mark.parametrize(("bad", "good"), [("a", "b"), ("b", "a")])
+@pytest.mark.parametrize("was_well", [False, True])
 def test_a_broker_that_takes_no_heartbeat_keeps_no_other_one_from_it_and_is_told_until_it_does(
-    bad: str, good: str, fails: str, brokers: Brokers
+    bad: str, good: str, fails: str, brokers: Brokers, *, was_well: bool
 ) -> None:
     service = brokers.service()
     service.join_producer("PG", lambda: ["a", "b"])
+    if was_well:
+        service.beat()
+        brokers.told()
     setattr(brokers, fails, {bad})
     answers = service.beat()
     assert answers[good] is None

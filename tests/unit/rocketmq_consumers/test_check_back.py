@@ -194,6 +194,19 @@ def test_a_question_that_is_none_is_counted_and_costs_nothing(body: bytes, clien
         assert (check_back.counts.received, check_back.counts.unmatched) == (1, 1)
 
 
+def test_a_second_checker_of_a_group_is_refused_and_the_first_one_is_asked(
+    client: Client, broker: ScriptedBroker
+) -> None:
+    check_back = ClientInstance("127.0.0.1:9", client=client, clock=client.clock).shared(CheckBack)
+    check_back.register("PG", lambda _: LocalTransactionState.ROLLBACK)
+    with pytest.raises(UsageError):
+        check_back.register("PG", lambda _: LocalTransactionState.COMMIT)
+    client.ask(broker.address, question("PG"))
+    eventually(lambda: check_back.counts.accepted, within_seconds=60)
+    check_back.close()
+    assert [end.fields["commitOrRollback"] for end in broker.asked] == ["12"]
+
+
 def test_questions_that_were_dropped_stay_counted_when_their_groups_have_left(client: Client) -> None:
     instance = ClientInstance("127.0.0.1:9", client=client, clock=client.clock)
     check_back = instance.shared(CheckBack)
@@ -246,8 +259,9 @@ def test_each_broker_hears_of_the_group_before_its_first_half_and_takes_halves_w
             for topic, broker in zip(("Orders", "Returns"), cluster.brokers, strict=True):
                 half = producer.send_half(Message(topic=topic, body=b"paid"))
                 assert half.broker_address == broker.address
-                codes = [one.code for one in broker.asked]
-                assert codes.index(RequestCode.HEART_BEAT) < codes.index(RequestCode.SEND_MESSAGE_V2)
+                heard = [b'"PG"' in one.body for one in broker.asked]
+                sent = [one.code == RequestCode.SEND_MESSAGE_V2 for one in broker.asked]
+                assert heard.index(True) < sent.index(True)
             producer.shutdown()
 
 

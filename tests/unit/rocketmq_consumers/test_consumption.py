@@ -222,6 +222,17 @@ def test_a_queue_that_is_lost_while_a_batch_runs_is_unlocked_behind_it_and_not_g
     assert (orderly.is_busy(QUEUE), member.unlocked) == (False, [QUEUE])
 
 
+def test_a_queue_whose_last_offset_is_being_stored_is_consumed_no_further_and_unlocked_behind_that() -> None:
+    queue, messages = taken(7, 8)
+    member, listener = Member(), Listener()
+    orderly = member.orderly(listener)
+    listener.meanwhile[7] = queue.revoke
+    orderly.take(queue, messages, era=0)
+    assert (listener.batches, member.unlocked) == ([[7]], [])
+    orderly.release(queue)
+    assert (orderly.is_busy(QUEUE), member.unlocked) == (False, [QUEUE])
+
+
 def test_a_queue_that_is_lost_while_it_pauses_is_unlocked_behind_the_pause() -> None:
     queue, messages = taken(7)
     member, listener = Member(), Listener(ConsumeStatus.RECONSUME_LATER)

@@ -94,6 +94,8 @@ def test_a_lock_whose_queue_was_not_taken_over_yet_is_given_up_with_it(event: st
     assignment = group.assignment()
     group.without_start = {TWO}
     assert not assignment.rebalance(["T"]), "to be tried again soon"
+    assert assignment.rebalance(["U"])
+    assert "unlock" not in [what for what, *_ in group.log], "it is tried again"
     group.members = ["me", "other"]
     group.log.clear()
     if event == "lost":
