@@ -46,15 +46,26 @@ def _found(place: Traversable, above: str) -> Iterator[str]:
             yield above + one.name
 
 
-def page_text(name: str) -> str:
-    """The Markdown of one of the pages, without remarks that stand on a line of their own."""
-    text = folder().joinpath(*name.split("/")).read_text(encoding="utf-8")
-    return "\n".join(line for line, is_code in lines_of(text) if is_code or not _REMARK.fullmatch(line.strip())) + "\n"
+def in_language(name: str, language: str) -> str:
+    """The page in that language, or in the only one that there is."""
+    translated = f"{CHINESE}{name}"
+    return translated if translated in page_names() and (language == "zh" or name not in page_names()) else name
 
 
-def title_of(text: str) -> str:
+def source(name: str) -> str:
+    """The Markdown of one of the pages, as it is."""
+    return folder().joinpath(*name.split("/")).read_text(encoding="utf-8")
+
+
+def without_remarks(text: str) -> str:
+    """Without remarks that stand on a line of their own."""
+    return "".join(f"{line}\n" for line, is_code in lines_of(text) if is_code or not _REMARK.fullmatch(line.strip()))
+
+
+@cache
+def page_title(name: str) -> str:
     """The first heading of a page."""
-    return next((found[2] for line in text.splitlines() if (found := _HEADING.fullmatch(line))), "")
+    return next(found[2] for line in source(name).splitlines() if (found := _HEADING.fullmatch(line)))
 
 
 def lines_of(text: str) -> Iterator[tuple[str, bool]]:
@@ -87,7 +98,7 @@ def find(name: str) -> str:
             f"{name}: {f'there are {len(fitting)} such pages: ' + ', '.join(fitting) if fitting else 'no such page'}; "
             "`reconciler docs` lists them"
         )
-    text = page_text(fitting[0])
+    text = without_remarks(source(fitting[0]))
     return _section(text, anchor, page=fitting[0]) if anchor else text
 
 

@@ -21,7 +21,19 @@ from reconciler.web.api.description import ApiEndpoint, Description
 from reconciler.web.api.health import LIVE, METRICS, READY
 from reconciler.web.api.messages import DOCTOR, MESSAGE
 from reconciler.web.api.openapi import OPENAPI
-from reconciler.web.console import assets, audits, brakes, choosing, health, jobs, login, messages, outcomes, overview
+from reconciler.web.console import (
+    assets,
+    audits,
+    brakes,
+    choosing,
+    documents,
+    health,
+    jobs,
+    login,
+    messages,
+    outcomes,
+    overview,
+)
 from reconciler.web.console.acting import Completion, by_form, require_typed_number, since_and_word
 from reconciler.web.console.listings import LISTING_PAGES, listing
 from reconciler.web.exchange import Handler
@@ -125,6 +137,10 @@ ROUTES: Sequence[WebRoute] = (
     WebRoute(path="/messages", name="messages", handler=messages.show, surface=Surface.PAGE, role=WebRole.VIEWER),
     WebRoute(
         path="/messages/{name:path}", name="message", handler=messages.show, surface=Surface.PAGE, role=WebRole.VIEWER
+    ),
+    *(
+        WebRoute(path=path, name="page of docs", handler=documents.show, surface=Surface.PAGE, role=WebRole.VIEWER)
+        for path in ("/docs", "/docs/{page:path}")
     ),
     WebRoute(path="/view", name="view", handler=choosing.show, surface=Surface.PAGE, role=WebRole.ANYBODY),
     WebRoute(path="/view/set", name="view-set", handler=choosing.choose, surface=Surface.PAGE, role=WebRole.ANYBODY),

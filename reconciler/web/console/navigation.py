@@ -17,4 +17,5 @@ NAVIGATION: Sequence[tuple[str, str]] = (
     ("/jobs", "jobs"),
     ("/audits", "audits"),
     ("/health", "health"),
+    ("/docs", "docs"),
 )

@@ -13,6 +13,7 @@ from urllib.parse import quote, urlencode
 import jinja2
 from markupsafe import Markup, escape
 
+from reconciler.commands import docs
 from reconciler.contract.visible_text import visible
 from reconciler.web.console.assets import asset_path
 from reconciler.web.console.catalogue import catalogue_of
@@ -52,6 +53,8 @@ def _about(services: WebServices, request: WebRequest) -> dict[str, object]:
     view = view_of(request)
     words = catalogue_of(view.language)
     link = partial(_link, services.prefix)
+    in_zone = partial(moment, zone=view.zone_info)
+    document_address = partial(_document_address, services.prefix, services.settings.web.docs_url, view.language)
     back = _address("", request.path, **{name: values[-1] for name, values in request.query.items() if values})
     return {
         "environment": services.settings.environment,
@@ -70,15 +73,15 @@ def _about(services: WebServices, request: WebRequest) -> dict[str, object]:
         "link": link,
         "message_link": partial(_message_link, link),
         "asset": lambda name: services.prefix + asset_path(name),
-        # document("runbooks/BreakerOpen.md"): a link to a page of docs, or its name.
-        "document": partial(_document, services.settings.web.docs_url, view.language),
+        # document("runbooks/BreakerOpen.md"): a link to a page of docs.
+        "document": partial(_document, document_address, view.language),
         # moment(at_ms): a time element; duration(milliseconds): how long.
-        "moment": partial(moment, zone=view.zone_info),
+        "moment": in_zone,
         "duration": partial(duration, words=words),
         # said(fact): its sentence; a line of a command that is no fact is shown as it is.
-        "said": partial(on_page, words=words, moment=partial(moment, zone=view.zone_info)),
+        "said": lambda fact: _with_pages(on_page(fact, words, in_zone), document_address, view.language),
         # told_by(line): what a line of a kept answer tells.
-        "told_by": partial(kept_on_page, words=words, moment=partial(moment, zone=view.zone_info)),
+        "told_by": partial(kept_on_page, words=words, moment=in_zone),
         # counted(number): a number of ledger rows, which are counted up to a limit.
         "counted": partial(counted, language=words.language),
         "now_ms": services.clock.now_ms(),
@@ -91,13 +94,27 @@ def _about(services: WebServices, request: WebRequest) -> dict[str, object]:
     }
 
 
-def _document(docs_url: str | None, language: str, path: str) -> Markup:
-    """The page of docs in the language of the visitor: docs/zh has every page that templates name (tested)."""
-    if language == "zh":
-        path = f"zh/{path}"
-    if docs_url is None:
-        return Markup("<code>docs/{}</code>").format(path)
-    return Markup('<a href="{}/{}" rel="noreferrer">{}</a>').format(docs_url, path, path)
+def _document(address: Callable[[str], str], language: str, path: str) -> Markup:
+    """A link to the page of docs in the language of the visitor."""
+    return Markup('<a href="{}">{}</a>').format(address(path), docs.page_title(docs.in_language(path, language)))
+
+
+def _document_address(prefix: str, docs_url: str | None, language: str, path: str) -> str:
+    """Of a page of docs: here, or in the copy that the settings name."""
+    return f"{prefix}/docs/{path}" if docs_url is None else f"{docs_url}/{docs.in_language(path, language)}"
+
+
+def _with_pages(text: Markup, address: Callable[[str], str], language: str) -> Markup:
+    """A sentence in which each page of docs that it names is a link to it. Sections have their English names."""
+
+    def linked(found: re.Match[str]) -> str:
+        path = found[1].removeprefix(docs.CHINESE)
+        if path not in docs.page_names():
+            return found[0]
+        section = found[2] if found[2] and docs.in_language(path, language) == path else ""
+        return Markup('<a href="{}">{}</a>').format(address(path) + section, found[0])
+
+    return Markup(docs.MENTION.sub(linked, text))  # noqa: S704 - it is escaped
 
 
 def _link(prefix: str, path: str, /, **query: object) -> Markup:

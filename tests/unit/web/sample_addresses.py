@@ -25,6 +25,7 @@ PLACES: Mapping[str, Sequence[tuple[str, ...]]] = {
         (hostile_name(1), "k1"),
     ],
     "/static/{digest}/{name:path}": [_STYLE],
+    "/docs/{page:path}": [("runbooks/BreakerOpen.md",), ("how-to/install.md",), (hostile_name(1),)],
     "/audits/{name}": _AUDITS,
     "/audits/{name}/report": _AUDITS,
     "/api/v1/audits/{name}": _AUDITS,

@@ -72,6 +72,8 @@ GET  /audits/{name}   VIEWER
 GET  /audits/{name}/report  VIEWER
 GET  /messages        VIEWER
 GET  /messages/{name:path}  VIEWER
+GET  /docs            VIEWER
+GET  /docs/{page:path}  VIEWER
 GET  /view            ANYBODY
 GET  /view/set        ANYBODY
 GET  /static/{digest}/{name:path}  ANYBODY
