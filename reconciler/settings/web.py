@@ -66,7 +66,7 @@ class WebSettings(Section):
     read_only: bool = Field(default=False, description="true: console and API change nothing, whoever asks.")
     docs_url: DocsUrl | None = Field(
         default=None,
-        description="Address of your copy of the folder docs, to which pages link; unset: they link to their own /docs.",
+        description="Address of your copy of the folder docs, to which pages link; unset: their own /docs.",
     )
     audits_folder: Folder | None = Field(
         default=None, description="Folder in which each audit has its --out, named by its day; unset: none are shown."
