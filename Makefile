@@ -87,7 +87,7 @@ test-spark: setup ## the audit on PySpark: planted accidents, faults, a standalo
 	$(BIN)/python -m tests.services.spark_start \
 		$(PYTEST) -n 2 --dist loadgroup -m "spark and not nightly" tests/acceptance/test_demo_audit.py tests/acceptance/test_classic_audit.py tests/audit
 
-test-stress: setup ## a short run each of chaos, failover, fuzz and model; 1 000 simulated histories, planted bugs
+test-stress: setup ## a short run each of chaos, failover, fuzz and model; simulated histories, planted bugs
 	$(PYTEST) -n 2 --dist loadgroup -m "not nightly" $(STRESS) $(FEWER)
 
 test-packages: setup ## deploy/: units, image, compose file and chart, as far as this machine has their programs

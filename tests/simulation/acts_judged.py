@@ -73,6 +73,8 @@ class ActsJudged:
         for owner in closing.verdicts:
             now, then = candidates[owner], seen[owner]
             is_undecided = now.state is CandidateState.OPEN and now.damage is None
+            if owner.group in self._world.removed:
+                continue  # no round closes it
             if is_undecided and undecided_by(now.evidence)[0] is not Undecided.CONTRADICTION:
                 self._other.append(
                     f"{closing.unique_key} of {owner.group} was dismissed while it was {now.verdict}, open"
@@ -126,6 +128,7 @@ class ActsJudged:
             and row.is_dismissed
             and row.verdict not in VERDICTS_ON_THE_ROW
             and group in world.inboxes
+            and group not in world.inboxes.unknown
             and world.inboxes[group].has_row(key)
             and not world.inboxes[group].is_damaged(key)
         ]

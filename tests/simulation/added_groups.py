@@ -6,13 +6,13 @@ message that brokers keep, or at the next one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.verdicts import Verdict
-from reconciler.policy.plan import EVERY_MESSAGE_MS
+from reconciler.policy.plan import EVERY_MESSAGE_MS, SubscriptionPlan
 from reconciler.policy.ports import Verification
 from tests.simulation.inbox_database import GroupInboxes
 from tests.simulation.kernel import BASE_MS
@@ -35,12 +35,7 @@ def add_group(world: World) -> None:
 
     def settings() -> None:
         plan = world.subscription(group)
-        is_right = world.plan is world.right_plan
-        world.right_plan = replace(world.right_plan, subscriptions=(*world.right_plan.subscriptions, plan))
-        world.plan = (
-            world.right_plan if is_right else replace(world.plan, subscriptions=(*world.plan.subscriptions, plan))
-        )
-        world.restart("announcer", "operator", "reconciler", "sweeper")
+        _change(world, lambda plans: [*plans, plan])
         world.kernel.saw("group added", group)
 
     def members() -> None:
@@ -59,6 +54,38 @@ def add_group(world: World) -> None:
     world.kernel.after(after if is_settings_first else 0.0, members)
 
 
+def remove_group(world: World) -> None:
+    """An operator takes the last group out of the settings; its members have been stopped."""
+    group = list(world.inboxes)[-1]
+    world.inboxes.remove(group)
+    world.removed.append(group)
+    for process in list(world.processes):
+        if process.kind == "consumer" and process.name.rpartition("-")[0] == group:
+            process.die()
+    if any(owner.group == group for owner, _ in world.ledger.rows.candidates):
+        world.kernel.saw("row of a group that was removed", group)
+    _change(world, lambda plans: [plan for plan in plans if plan.group != group])
+
+
+def move_since(world: World) -> None:
+    """An operator says that the group that was added answers for every message."""
+    if not world.added or world.added[0] not in [plan.group for plan in world.right_plan.subscriptions]:
+        return
+    group = world.added[0]
+    world.since_judged.moved.add(group)
+    world.kernel.saw("group answers for every message from now on", group)
+    _change(world, lambda plans: [replace(p, since_ms=EVERY_MESSAGE_MS) if p.group == group else p for p in plans])
+
+
+def _change(world: World, change: Callable[[Sequence[SubscriptionPlan]], Sequence[SubscriptionPlan]]) -> None:
+    """The settings' subscriptions are others from now on; one process after the other is started again."""
+    is_right = world.plan is world.right_plan
+    world.right_plan = replace(world.right_plan, subscriptions=tuple(change(world.right_plan.subscriptions)))
+    changed = replace(world.plan, subscriptions=tuple(change(world.plan.subscriptions)))
+    world.plan = world.right_plan if is_right else changed
+    world.restart("announcer", "operator", "reconciler", "sweeper")
+
+
 class SinceJudged:
     """What a group that was added owes, by the time that the ledger noted at its first round."""
 
@@ -69,6 +96,8 @@ class SinceJudged:
         self._given: dict[str, list[float]] = {}
         #: What was noted first.
         self._noted: dict[Subscription, int] = {}
+        #: Groups that answer for every message since a person has said so.
+        self.moved: set[str] = set()
         #: Group -> when it was noted first.
         self._began: dict[str, float] = {}
         ledger = world.ledger
@@ -85,7 +114,7 @@ class SinceJudged:
     def is_before(self, group: str, key: str) -> bool:
         """Groups were surely given the message before this one answers for messages. A half without a copy is lost for
         every group, whoever had the copy."""
-        if group not in self._world.added:
+        if group not in self._world.added or group in self.moved:
             return False
         brokers = self._world.cluster.brokers.values()
         is_gone = not any(broker.has_committed(key) for broker in brokers)
@@ -107,6 +136,13 @@ class SinceJudged:
         # What no broker has is dated by its outbox row.
         brokers = self._world.cluster.brokers.values()
         return not self._world.swarm.of("database clocks") or any(broker.has_committed(key) for broker in brokers)
+
+    def left_out(self) -> str:
+        """A message that is still BEFORE_SINCE in a group that answers for every one by now; empty: there is none."""
+        for (owner, key), row in self._world.ledger.rows.candidates.items():
+            if owner.group in self.moved and row.verdict is Verdict.BEFORE_SINCE:
+                return f"{key} is {row.verdict} in {owner.group}, which answers for every message"
+        return ""
 
     def judge(self) -> None:
         """At the end: what the ledger noted first is there."""

@@ -177,6 +177,7 @@ class Checkers:
         if since > CLAIM_LEASE_SECONDS and world.kernel.now - process.stopped_until > 1.0:
             self.judgement.other.append(f"{unique_key} is sent by {kind}: two outboxes say that it is another message")
         self.acts.repaired(process, unique_key, kind)
+        world.set_ups.repaired(process, unique_key, kind)
         self._proved(process, unique_key, kind)
         lacking = self._lacking(unique_key)
         halves = [world.inboxes[group].half_since(unique_key) for group in lacking]
@@ -366,6 +367,7 @@ class Checkers:
                 if self._committed(key) and not effects[key] and world.owes(group, key):
                     self._without_effect(group, key)
         world.since_judged.judge()
+        world.set_ups.judge()
         judgement.other += self.acts.untold()
         world.business_queues.judge(judgement.other)
         self.announcements.judge()

@@ -34,7 +34,7 @@ class Excuses:
             return True
         if key in world.troubles.reset_over.get(group, ()) or self._is_handed_to_others(group, key):
             return True
-        if self._hides_a_dismissal(key):
+        if self._hides_a_dismissal(key) or world.set_ups.is_excused(key, world.candidate(group, key)):
             return True
         if world.swarm.keep_bodies or not (world.swarm.of("retention") or world.swarm.of("broker tail")):
             return False
@@ -66,6 +66,7 @@ class Excuses:
         is_undecided = (
             row is not None and row.verdict is Verdict.UNKNOWN and key in world.troubles.reset_over.get(group, ())
         )
+        is_undecided |= row is not None and world.set_ups.is_excused(key, row)
         if (is_closed or is_undecided) and self.is_excused(group, key):
             return True
         if world.business_queues.is_told(group, key):

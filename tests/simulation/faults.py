@@ -120,6 +120,12 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
     "long holds": ("repairs held for long",),
     "lag beside pops": ("group lags beside one that pops",),
     "acts on anything": ("operator is told what an act on a message came to", "operator's dismissal taken back"),
+    "no inbox known": ("repair without a known inbox",),
+    "inboxes kept short": ("message older than its inbox row",),
+    "no sign of popping": ("nobody tells how a group consumes",),
+    "dry run": ("repair not sent in a dry run",),
+    "groups removed": ("row of a group that was removed",),
+    "since moved": ("group answers for every message from now on",),
 }  # fmt: skip
 #: Faults of histories of their own: no history has them by chance.
 ASKED_FOR = frozenset(
@@ -127,7 +133,8 @@ ASKED_FOR = frozenset(
         "groups added", "groups renamed", "claims out of reach", "late rows", "business queues", "small bounds",
         "claims answered late", "rows without a digest", "keys taken",
         "no outbox known", "outboxes contradict", "long troubles", "connections break", "long holds",
-        "lag beside pops", "acts on anything",
+        "lag beside pops", "acts on anything", "no inbox known", "inboxes kept short",
+        "no sign of popping", "dry run", "groups removed", "since moved",
     }
 )  # fmt: skip
 

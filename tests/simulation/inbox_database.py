@@ -150,14 +150,21 @@ class Inboxes(dict[str, GroupInboxes]):
     def __init__(self, of_group: Mapping[str, GroupInboxes]) -> None:
         super().__init__(of_group)
         self.former: dict[str, GroupInboxes] = {}
+        #: Groups whose inbox no setting names.
+        self.unknown: set[str] = set()
 
     def rename(self, old: str, new: str, inboxes: GroupInboxes) -> None:
         """The group keeps its place."""
         groups = {new if group == old else group: found for group, found in self.items()}
         self.former[old] = self[old]
         groups[new] = inboxes
+        self.unknown |= {new} if old in self.unknown else set()
         self.clear()
         self.update(groups)
+
+    def remove(self, group: str) -> None:
+        """Nobody waits for an effect of the group any more."""
+        self.former[group] = self.pop(group)
 
     def __missing__(self, group: str) -> GroupInboxes:
         return self.former[group]

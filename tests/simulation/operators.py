@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from reconciler.contract.facts import Fact
+from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, HoldKind, RepairState
 from reconciler.errors import ChangedMeanwhile, TransientError
 from reconciler.policy.dismissal import (
@@ -83,12 +84,20 @@ class Operator:
         return found[self._world.kernel.any_of(len(found))] if found else None
 
     def _may_act(self, row: Candidate) -> bool:
-        is_given_up = row.state is CandidateState.QUARANTINED
+        is_given_up = row.state is CandidateState.QUARANTINED or row.subscription in self._removed()
         return is_given_up or (self._acts_on_anything and self._world.kernel.dice.random() < 0.2)
+
+    def _removed(self) -> list[Subscription]:
+        """Those that the settings do not have any more."""
+        configured = {plan.group for plan in self._plan.subscriptions}
+        groups = [group for group in self._world.removed if group not in configured]
+        return [Subscription(environment=self._plan.environment, topic=self._plan.topic, group=g) for g in groups]
 
     def _look(self, key: str) -> KeyAsSeen:
         topic, ledger = self._plan, self._ledger
-        rows = [ledger.candidates.of_keys(plan.subscription, [key]).get(key) for plan in topic.subscriptions]
+        owners = [plan.subscription for plan in topic.subscriptions]
+        owners += [owner for owner in self._removed() if (owner, key) in self._world.ledger.rows.candidates]
+        rows = [ledger.candidates.of_keys(owner, [key]).get(key) for owner in owners]
         repairs = ledger.repairs.of_keys(topic.environment, topic.topic, [key])
         return KeyAsSeen(candidates=[row for row in rows if row is not None], repairs=repairs.get(key, ()))
 
@@ -110,6 +119,10 @@ class Operator:
                 row = next(row for row in seen.candidates if row.subscription.group == of)
                 self._tell(key, meaning_of(outcome, row, effects.get(of, EffectFound())))
             said = outcome if outcome in {CHANGED, *CLOSED} else "refused"
+            if said == "refused" and of in {owner.group for owner in self._removed()} and "claimed" not in outcome:
+                self._world.checkers.judgement.other.append(
+                    f"{key} of {of}, which was removed, is not closed: {outcome}"
+                )
             self._world.kernel.saw(f"operator's dismissal: {said}", f"{key[-4:]} {of}")
 
     def _effects(self, seen: KeyAsSeen) -> dict[str, EffectFound]:

@@ -33,6 +33,7 @@ from tests.simulation.outbox_database import (
 )
 from tests.simulation.tables_seen import InboxSeen
 from tests.simulation.witnesses import ask
+from tests.simulation.workers import workers_of
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -303,6 +304,7 @@ class Sweeping:
                 SweptSubscription(subscription=plan.subscription, tags=plan.tags) for plan in world.plan.subscriptions
             ],
             inboxes=InboxSeen(process, world.inboxes),
+            workers=workers_of(process, world.swarm.workers),
             rules=SweepRules(
                 sweep_after_seconds=20.0,
                 settle_after_seconds=60.0,

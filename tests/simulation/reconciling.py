@@ -35,6 +35,7 @@ from tests.simulation.redis_client import SimulatedRedis
 from tests.simulation.repairs_seen import SimulatedRepairs
 from tests.simulation.tables_seen import InboxSeen, OutboxSeen
 from tests.simulation.witnesses import SimulatedEvidence, ask
+from tests.simulation.workers import workers_of
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -136,7 +137,7 @@ def rounds_of(world: World, process: Process) -> ReconcileRound:
     evidence.lookups.on_look_up = partial(world.checkers.looked_up, process)
     outbox = OutboxSeen(process, [] if swarm.of("no outbox known") else world.outboxes)
     inbox = InboxSeen(process, world.inboxes)
-    events = Events(world, process)
+    events, workers = Events(world, process), workers_of(process, swarm.workers)
     return ReconcileRound(
         [world.plan],
         shards=ShardRounds(
@@ -156,13 +157,14 @@ def rounds_of(world: World, process: Process) -> ReconcileRound:
         verifier=Verifier(
             english=said,
             brokers=evidence, outbox=outbox, inbox=inbox, repairs=ledger.repairs, known_brokers=ledger.brokers,
-            rules=VerifyRules(skew_margin_seconds=swarm.skew_margin),
+            rules=VerifyRules(skew_margin_seconds=swarm.skew_margin), workers=workers,
         ),
         repairer=Repairer(
             english=said,
             brokers=evidence, sends=SimulatedRepairs(process, world.cluster, evidence), outbox=outbox, inbox=inbox,
             candidates=ledger.candidates, repairs=ledger.repairs, hand_overs=ledger.hand_overs, holds=ledger.holds,
-            rules=RepairRules(**bounds_of(swarm, "repair")), clock=process.clock, owner=process.name, events=events,
+            rules=RepairRules(enabled=world.set_ups.begins(process), **bounds_of(swarm, "repair")),
+            clock=process.clock, owner=process.name, events=events, workers=workers,
         ),
         breaker=CircuitBreaker(
             holds=ledger.holds, rules=BreakerRules(**bounds_of(swarm, "breaker")), owner=process.name,

@@ -22,7 +22,8 @@ def unrest(world: World) -> str:
         return "a local transaction is open"
     if world.renaming is not None and world.renaming.is_stopped:
         return "a group gets another name"
-    return _missing_effect(world) or next(iter(world.checkers.acts.untold()), "") or _unfinished(world)
+    untold = next(iter(world.checkers.acts.untold()), "")
+    return _missing_effect(world) or untold or world.since_judged.left_out() or _unfinished(world)
 
 
 def _missing_effect(world: World) -> str:
@@ -72,7 +73,7 @@ def _unfinished(world: World) -> str:
         for (_, key), row in world.ledger.rows.candidates.items()
         if undecided_by(row.evidence)[0] is Undecided.CONTRADICTION and not world.is_committed(key)
     }
-    waiting = _waiting(world)
+    waiting = _waiting(world) | world.set_ups.waiting()
     # Nobody settles what was dismissed and has no effect: the sweeper announces it again and again.
     waiting |= {
         member_of(key)

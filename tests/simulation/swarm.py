@@ -20,6 +20,23 @@ LEFT_OUT = {
     "outboxes contradict": ("rows without a digest",),
     # Another content of the same tag is the message's, as far as can be known.
     "rows without a digest": ("foreign copies",),
+    # Nobody who cannot see effects sees that one is half, another message's, or the second, or that a repaired message
+    # was given up. And what is never settled is announced twice and no more.
+    "no inbox known": (
+        "halfway handlers",
+        "inboxes by instance",
+        "keys taken",
+        "queues anew",
+        "broker tail",
+        "retention",
+        "ledger damage",
+        "tags corrected",
+        "poison",
+    ),
+    # By a clock that is wrong by hours a young row is an old one.
+    "inboxes kept short": ("database clocks",),
+    # What was settled before its group came is announced to nobody again.
+    "since moved": ("queues anew", "retention", "broker tail", "database clocks"),
 }
 
 #: Fault -> one that it cannot be without.
@@ -27,7 +44,13 @@ BROUGHT = {
     "outboxes contradict": "several outboxes",
     "acts on anything": "operators",
     "lag beside pops": "groups that pop",
+    "no sign of popping": "groups that pop",
+    "since moved": "groups added",
+    "groups removed": "operators",
 }
+
+#: Settings that few have: half of the histories with one of them have workers of their own, too.
+SET_UPS = frozenset({"no inbox known", "inboxes kept short", "dry run", "groups removed"})
 
 #: Troubles that are drawn one by one. A trouble that is on has a strength between 0 and 1.
 TROUBLES = tuple(FAULTS)
@@ -59,6 +82,8 @@ class Swarm:
     repair_order: str
     #: Clocks differ by up to nine tenths of the margin, and step: no kind of fault, no planted bug needs it.
     clocks_differ: bool = False
+    #: Requests to brokers that a process sends at once: no fault, either.
+    workers: int = 1
     troubles: dict[str, float] = field(default_factory=dict)
 
     def of(self, trouble: str) -> float:
@@ -113,17 +138,18 @@ def draw(
         swarm.keep_bodies = False  # or nobody reads them
     if swarm.of("several outboxes"):
         swarm.producers = 2
-    if "groups that pop" in always or swarm.of("lag beside pops"):
+    if any(fault in always for fault in ("groups that pop", "lag beside pops", "no sign of popping")):
         swarm.version = "5.3.3"
     if swarm.of("groups added"):
         swarm.groups = 1  # and one more
-    if swarm.of("keys of text") or swarm.of("lag beside pops"):
+    if any(map(swarm.of, ("keys of text", "lag beside pops", "groups removed"))):
         swarm.groups = 2
     if swarm.of("route"):
         swarm.brokers = 2
     if swarm.of("pauses") or swarm.of("claims answered late"):
         swarm.reconcilers = 2
     swarm.clocks_differ = dice.random() < 0.5 and only is None
+    swarm.workers = 4 if always & SET_UPS and seed % 2 else 1
     return swarm
 
 

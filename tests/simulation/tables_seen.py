@@ -16,7 +16,7 @@ from reconciler.evidence.inbox import _NAMES, _answer, _combine, _place, _row
 from reconciler.evidence.outbox import Damage, SqlOutboxReader, _OutboxAnswer
 from reconciler.policy.commit_evidence import CommitEvidence, CommitSource
 from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow
-from tests.simulation.inbox_database import GroupInboxes, InboxDatabase
+from tests.simulation.inbox_database import InboxDatabase, Inboxes
 from tests.simulation.kernel import Process
 from tests.simulation.outbox_database import PRODUCER_GROUP, TOPIC, OutboxDatabase
 from tests.simulation.outbox_table import TableRow
@@ -58,12 +58,12 @@ class OutboxSeen(SqlOutboxReader):
 class InboxSeen:
     """ports.InboxEvidence of one process."""
 
-    def __init__(self, process: Process, inboxes: Mapping[str, GroupInboxes]) -> None:
+    def __init__(self, process: Process, inboxes: Inboxes) -> None:
         self._process = process
         self._inboxes = inboxes
 
     def is_configured(self, subscription: Subscription) -> bool:
-        return True
+        return subscription.group not in self._inboxes.unknown
 
     def _databases(self, subscription: Subscription) -> Sequence[InboxDatabase]:
         self._process.asked_inbox_at = self._process.kernel.now

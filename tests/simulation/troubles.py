@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tests.simulation.added_groups import add_group
+from tests.simulation.added_groups import add_group, move_since, remove_group
 from tests.simulation.broker import THEIRS, Broker
 from tests.simulation.clock_steps import set_back_over_a_claim, set_right, step
 from tests.simulation.inbox_database import InboxDatabase
@@ -33,6 +33,8 @@ DIES = {
     "announcer": "announcers die",
     "reconciler": "reconcilers die",
 }
+#: The producing span of messages that have one.
+TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 #: How much longer troubles last where they are long.
 LONGER_SECONDS = 150.0
 #: How many damages are mended; a row that is not keeps its key's history open for some twelve minutes.
@@ -74,8 +76,18 @@ class Troubles:
             self._kernel.after(30 + 100 * self._dice.random(), self._correct_tags)
         if world.swarm.clocks_differ:
             self._several(self._step_clock, 2)
+        self._plan_once()
+
+    def _plan_once(self) -> None:
+        """What happens once, in histories of its own."""
+        world = self._world
         if self._of("groups added"):
             self._kernel.after(world.swarm.load_seconds * (0.2 + 0.6 * self._dice.random()), partial(add_group, world))
+        if self._of("since moved"):
+            self._kernel.after(world.swarm.load_seconds + 60 + 60 * self._dice.random(), partial(move_since, world))
+        if self._of("groups removed"):
+            after = (world.swarm.load_seconds + self.longer_seconds) * (0.4 + 0.6 * self._dice.random())
+            self._kernel.after(after, partial(remove_group, world))
         if self._of("business queues"):
             # So late that a queue does not soon grow past what was seen of it.
             share = 0.5 + 0.4 * self._dice.random()
@@ -105,7 +117,7 @@ class Troubles:
             at=number / swarm.messages_per_second,
             tag="noise" if is_filtered else None if has_no_tag else "paid",
             keys=(f"order-{number}",) if random() < 0.5 else (),
-            properties={"region": "north"} if random() < 0.5 else {},
+            properties={"region": "north", "traceparent": TRACEPARENT} if random() < 0.5 else {},
             body=b"order %d" % number,
             rolls_back=random() < 0.1 * of("rollbacks", 0.0),
             forgets_commit=random() < 0.05 * of("forgotten commits", 0.0),

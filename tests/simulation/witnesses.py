@@ -39,6 +39,8 @@ class Cluster:
         self.queues = queues
         #: Consumer groups that pop.
         self.groups_that_pop: set[str] = set()
+        #: Those that leave no subscription to their retry topic behind.
+        self.popping_unseen: set[str] = set()
         #: Brokers that have dropped out of the route.
         self.unrouted: set[str] = set()
         #: Brokers that a round has seen in the route.
@@ -362,11 +364,14 @@ class _AdminSeen:
         return told
 
     def subscribes(self, address: str, group: str, topic: str) -> bool:
-        broker = self._cluster.at(address)
-        popped = broker.popped
-        return bool(
-            ask(self._process, broker, lambda: popped.subscribes(group, topic), "QUERY_SUBSCRIPTION_BY_CONSUMER")
+        broker, popped = self._cluster.at(address), self._cluster.at(address).popped
+        is_seen = group not in self._cluster.popping_unseen
+        if not is_seen:
+            self._process.kernel.saw("nobody tells how a group consumes", group)
+        subscribes = ask(
+            self._process, broker, lambda: popped.subscribes(group, topic), "QUERY_SUBSCRIPTION_BY_CONSUMER"
         )
+        return is_seen and bool(subscribes)
 
     def topics_of_group(self, address: str, group: str) -> list[str]:
         broker = self._cluster.at(address)

@@ -42,6 +42,7 @@ from tests.simulation.redis_data import RedisData
 from tests.simulation.renamed_groups import RenamesGroup, Renaming
 from tests.simulation.repairs_seen import end_answer
 from tests.simulation.rest import unrest
+from tests.simulation.set_ups import SetUps
 from tests.simulation.strangers import Stranger
 from tests.simulation.swarm import Swarm
 from tests.simulation.tables_seen import commit_evidence
@@ -92,6 +93,7 @@ class World:
         self.first_names: dict[str, str] = {}
         self.producers_stay_away = False
         self.is_healed, self.healed_at = False, 0.0
+        self.set_ups = SetUps(self)
         # Servers.
         self.cluster = Cluster([self._broker(number) for number in range(swarm.brokers)], queues=swarm.queues)
         redis_link = Link(kernel, "redis", delay_seconds=0.0005)
@@ -112,10 +114,13 @@ class World:
         count = 2 if swarm.of("several inboxes") or swarm.of("inboxes by instance") else 1
         self.databases: list[OutboxDatabase | InboxDatabase] = [*self.outboxes]
         self.inboxes = Inboxes({g: GroupInboxes([self.new_inbox(g) for _ in range(count)]) for g in groups})
+        if swarm.of("no inbox known"):
+            self.inboxes.unknown.add("group-0")
         #: Keys of which two outboxes have committed rows of different contents, and since when.
         self.contradicted: dict[str, float] = {}
-        #: Groups that came in mid-history.
+        #: Groups that came in mid-history, and that were taken out of the settings.
         self.added: list[str] = []
+        self.removed: list[str] = []
         self.ledger_clock = ServerClock(kernel, self._skew())
         self.ledger = MemoryLedger(self.ledger_clock, host_clock=ServerClock(kernel, 0))
         self._ledger_link = self._link("ledger")
@@ -136,6 +141,7 @@ class World:
             self.plan = replace(self.plan, subscriptions=(replace(first, tags=WRONG_TAGS), *others))
         self.wrongly_set: list[Process] = []
         self.cluster.groups_that_pop |= {group for group in groups if self.pops(group)}
+        self.cluster.popping_unseen |= self.cluster.groups_that_pop if swarm.of("no sign of popping") else set()
         self.business_queues = BusinessQueues(self)
         self.excuses = Excuses(self)
         self.checkers = Checkers(self)
@@ -204,6 +210,7 @@ class World:
             tags=self.tags_of(group),
             grace_period_seconds=self.swarm.grace_period,
             has_several_inboxes=len(self.inboxes[group].databases) > 1,
+            inbox_keep_seconds=self.set_ups.inbox_keep_seconds,
         )
 
     @property
@@ -282,6 +289,8 @@ class World:
         self.kernel.after(pause, partial(self._once_more, kind, name, make))
 
     def _once_more(self, kind: str, name: str, make: Callable[[Process], Any]) -> None:
+        if kind == "consumer" and name.rpartition("-")[0] in self.removed:
+            return
         if self.renaming is None or not self.renaming.is_away(kind, name):
             self._begin(kind, name, make)
         elif not self.renaming.is_done:
@@ -502,6 +511,7 @@ class World:
         kernel.run(heal_at + self.troubles.longer_seconds)
         self.troubles.heal()
         self.is_healed, self.healed_at = True, kernel.now
+        self.set_ups.end_dry_run()
         kernel.tell("---- all troubles end")
         until, why_not = kernel.now + LIVENESS_SECONDS, "not looked"
         while kernel.now < until:
