@@ -25,7 +25,7 @@ from reconciler.policy.ports import Horizon, SeenQueues
 from reconciler.rocketmq.client.admin import ClientConnection, GroupFilter, GroupMembers
 from reconciler.rocketmq.client.routes import MessageQueue, TopicNotFound, Whereabouts
 from reconciler.rocketmq.wire.broker_facts import BrokerFacts
-from reconciler.rocketmq.wire.codes import CHECK_GROUP, CLIENT_VERSION, PROBE_TOPIC
+from reconciler.rocketmq.wire.codes import CHECK_GROUP, CLIENT_VERSION, PROBE_TOPIC, RETRY_TOPIC_PREFIX
 from reconciler.rocketmq.wire.record import MessageRecord
 from tests.simulation.broker import THEIRS, Broker
 from tests.simulation.kernel import Process
@@ -39,7 +39,7 @@ class Cluster:
         self.queues = queues
         #: Consumer groups that pop.
         self.groups_that_pop: set[str] = set()
-        #: Those that leave no subscription to their retry topic behind.
+        #: Those that leave no subscription to their retry topic behind, and no offset in it.
         self.popping_unseen: set[str] = set()
         #: Brokers that have dropped out of the route.
         self.unrouted: set[str] = set()
@@ -377,7 +377,9 @@ class _AdminSeen:
         broker = self._cluster.at(address)
 
         def answer() -> list[str]:
-            return sorted({topic for named, topic, _ in broker.offsets if named == group})
+            topics = {topic for named, topic, _ in broker.offsets if named == group}
+            is_seen = group not in self._cluster.popping_unseen
+            return sorted(topic for topic in topics if is_seen or not topic.startswith(RETRY_TOPIC_PREFIX))
 
         told: list[str] = ask(self._process, broker, answer, "QUERY_TOPICS_BY_CONSUMER")
         return told
