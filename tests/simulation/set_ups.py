@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reconciler.contract.reasons import KEPT_TOO_SHORT
-from reconciler.contract.stored_facts import reason_in
+from reconciler.contract.stored_facts import REASON
 from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.unique_key import member_of
 from reconciler.policy.plan import INBOX_MARGIN_SECONDS
@@ -98,4 +97,4 @@ class SetUps:
 
 
 def _is_kept_too_short(row: Candidate) -> bool:
-    return reason_in(row.evidence).code is KEPT_TOO_SHORT
+    return "inbox_keep_days" in str(row.evidence.get(REASON))
