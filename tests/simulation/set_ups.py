@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reconciler.contract.stored_facts import REASON
+from reconciler.contract.facts import Fact
+from reconciler.contract.kept_facts import BEYOND_INBOX
+from reconciler.contract.reasons import KEPT_TOO_SHORT
+from reconciler.contract.stored_facts import reason_in
 from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.unique_key import member_of
 from reconciler.policy.plan import INBOX_MARGIN_SECONDS
@@ -97,4 +100,6 @@ class SetUps:
 
 
 def _is_kept_too_short(row: Candidate) -> bool:
-    return "inbox_keep_days" in str(row.evidence.get(REASON))
+    told = reason_in(row.evidence).fields
+    why = told.get("why")
+    return told.get("answer") == BEYOND_INBOX.name or (isinstance(why, Fact) and why.code is KEPT_TOO_SHORT)
