@@ -290,7 +290,7 @@ def _grants_of(role: least_rights.Role) -> Iterator[str]:
             yield from (f"{grant};" for grant in least_rights.grants(of_mysql, login="LOGIN", is_mysql=True))
         yield from ("```", "")
         yield from (f"`{right}` is needed only with `{right.only_with}`.\n" for right in rights if right.only_with)
-        yield from (f"Without `{right}` {right.without_it}.\n" for right in rights if right.without_it)
+        yield from (f"Without `{right}` {said(right.without_it)}.\n" for right in rights if right.without_it)
 
 
 def _broker_right(right: broker_rights.BrokerRight) -> str:

@@ -18,7 +18,7 @@ from reconciler.wiring.subscriptions import subscription_of
 from reconciler.words import said
 
 WITHOUT_OUTBOX = Code("business.without-outbox", group=Field.NAME)
-UNPROVED = Code("business.unproved", outbox=Field.NAME, why=Field.TEXT)
+UNPROVED = Code("business.unproved", outbox=Field.NAME, why=Field.FACT)
 DAMAGED = Code("business.damaged", outbox=Field.NAME, damage=Field.TEXT)
 OLDER = Code("business.older", older=Field.NUMBER, business_id=Field.NAME)
 MANY_OLDER = Code("business.many-older", older=Field.NUMBER, business_id=Field.NAME)
@@ -126,7 +126,7 @@ def messages_of(connections: Connections, business_id: str, *, limit: int) -> Bu
         except ReconcilerError as error:
             unanswered.append(away(database.name, str(error)))
             continue
-        if rows.doubt:
+        if rows.doubt is not None:
             silent.append(UNPROVED(outbox=database.name, why=rows.doubt))
         older += rows.older
         for read in rows.newest:

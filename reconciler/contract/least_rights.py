@@ -12,6 +12,7 @@ from typing import Literal
 
 from reconciler.contract import broker_rights, tables
 from reconciler.contract.broker_rights import BrokerRight
+from reconciler.contract.facts import Code, Fact
 from reconciler.contract.keyspace import INBOX_PREFIX, PREFIX, identity_key, use_key
 from reconciler.contract.schema import Table
 
@@ -54,8 +55,8 @@ class SqlRight:
     only_mysql: bool = False
     #: Setting without which the right is not needed; empty: always needed.
     only_with: str = ""
-    #: What the role does not do without it, and does everything else; empty: it needs the right.
-    without_it: str = ""
+    #: What the role does not do without it, and does everything else; None: it needs the right.
+    without_it: Fact | None = None
 
     def __str__(self) -> str:
         return f"{self.verb} {self.table}"
@@ -99,15 +100,15 @@ def grants(rights: Iterable[SqlRight], *, login: str, is_mysql: bool) -> list[st
     return [f"GRANT {', '.join(granted)} ON {table} TO {login}" for table, granted in verbs.items()]
 
 
-#: Tables that a role goes on without, and what is missing then.
-_WITHOUT_TABLE = {
-    tables.SUBSCRIPTION.name: "it is not known since when a subscription answers for messages: a group that is added "
-    "does for older ones, too",
-}
+#: What is missing where a role goes on without the right.
+SINCE_UNKNOWN = Code("rights.since-unknown")
+COMPLETE_AT_ONCE = Code("rights.complete-at-once")
+#: Tables that a role goes on without.
+_WITHOUT_TABLE = {tables.SUBSCRIPTION.name: SINCE_UNKNOWN()}
 
 
 def _on(table: Table, *verbs: SqlVerb, only_mysql: bool = False) -> tuple[SqlRight, ...]:
-    without = _WITHOUT_TABLE.get(table.name, "")
+    without = _WITHOUT_TABLE.get(table.name)
     return tuple(SqlRight(verb=verb, table=table.name, only_mysql=only_mysql, without_it=without) for verb in verbs)
 
 
@@ -187,10 +188,7 @@ _TELLING = tuple(
 )
 _APPLYING = (
     *_on(tables.INBOX, "SELECT", "INSERT"),
-    replace(
-        _updates(tables.INBOX, tables.INCOMPLETE),
-        without_it="inbox rows are complete at once: a handler that commits halfway counts as one that had its effect",
-    ),
+    replace(_updates(tables.INBOX, tables.INCOMPLETE), without_it=COMPLETE_AT_ONCE()),
 )
 
 # ----------------------------------------------------------------- roles

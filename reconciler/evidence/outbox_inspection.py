@@ -12,9 +12,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from reconciler.contract.facts import Fact
 from reconciler.contract.row_values import ReadRow, RowReader
 from reconciler.contract.tables import OUTBOX, OutboxState
 from reconciler.errors import ReconcilerError
+from reconciler.evidence.witness_role import not_primary
 from reconciler.policy.account import OrphanRow, OutboxReading
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.plan import SubscriptionPlan
@@ -24,7 +26,7 @@ from reconciler.sql.folded_names import is_exactly
 from reconciler.sql.identity import SIGN_OF_LIFE_ID
 from reconciler.sql.key_probes import has_key
 from reconciler.sql.tables import outbox, outbox_identity
-from reconciler.sql.witness_database import NOT_PROVED, WitnessDatabase
+from reconciler.sql.witness_database import WitnessDatabase, no_row_doubted
 
 #: Rows of a business id beyond those that are read, and rows that are not announced, are counted up to this.
 ROWS_COUNTED_MAX = 10_000
@@ -47,8 +49,8 @@ class BusinessRows:
     newest: Sequence[ReadRow]
     #: Rows that were not read, counted up to ROWS_COUNTED_MAX.
     older: int
-    #: Why there may be rows that this database does not have; empty: there are none.
-    doubt: str = ""
+    #: Why there may be rows that this database does not have; None: there are none.
+    doubt: Fact | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,5 +216,5 @@ class OutboxInspector:
             return found
         role = WitnessDatabase(self._engine, outbox).role()
         if role.is_primary is False:
-            return replace(found, doubt=f"no row, {NOT_PROVED}: {role.kind}")
+            return replace(found, doubt=no_row_doubted(not_primary(role.kind)))
         return read() if role.is_node else found

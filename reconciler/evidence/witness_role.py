@@ -13,11 +13,9 @@ from reconciler.sql.engines import database_now_ms, reading
 from reconciler.sql.identity import SIGN_OF_LIFE_ID
 from reconciler.sql.products import THE_SERVER, Product, product_of
 from reconciler.sql.tables import inbox, is_view, outbox, outbox_identity
-from reconciler.sql.witness_database import DatabaseRole, WitnessDatabase
+from reconciler.sql.witness_database import DatabaseRole, WitnessDatabase, rows_hidden
 
 PRIMARY = Code("evidence.primary")
-REPLICA = Code("evidence.replica")
-NODE_BEHIND = Code("evidence.node-behind")
 ROLE_UNREAD = Code("evidence.role-unread", unread=Field.TEXT)
 NOT_PRIMARY = Code("evidence.not-primary", kind=Field.FACT)
 NO_SIGN_OF_LIFE = Code("evidence.no-sign-of-life", kind=Field.FACT)
@@ -25,7 +23,6 @@ OLD_SIGN_OF_LIFE = Code("evidence.old-sign-of-life", kind=Field.FACT, seconds=Fi
 SIGN_OF_LIFE_AHEAD = Code("evidence.sign-of-life-ahead", kind=Field.FACT, seconds=Field.NUMBER)
 NO_SWEEP = Code("evidence.no-sweep")
 VIEW = Code("evidence.view")
-HIDES_ROWS = Code("evidence.hides-rows")
 SHOW_EVERY_ROW = Code("evidence.show-every-row", tree=Field.NAME)
 INBOX_AT_PRIMARY = Code("evidence.inbox-at-primary")
 OUTBOX_AT_PRIMARY = Code("evidence.outbox-at-primary")
@@ -79,15 +76,15 @@ class WitnessRole:
             found.append(no_sweep())
         if self.is_view:
             found.append(VIEW())
-        return (*found, HIDES_ROWS()) if self.role.hides_rows else tuple(found)
+        return (*found, rows_hidden()) if self.role.hides_rows else tuple(found)
 
     @property
     def _place(self) -> Fact:
         if self.role.is_primary is not False:
             return ROLE_UNREAD(unread="; ".join(self.unread)) if self.unread else PRIMARY()
-        kind = NODE_BEHIND() if self.role.is_node else REPLICA()
+        kind = self.role.kind
         if self.tree == "inbox":
-            return NOT_PRIMARY(kind=kind)
+            return not_primary(kind)
         if self.role.swept_at_ms is None or self.swept_seconds is None:
             return NO_SIGN_OF_LIFE(kind=kind)
         life = OLD_SIGN_OF_LIFE if self.swept_seconds >= 0 else SIGN_OF_LIFE_AHEAD
@@ -99,6 +96,11 @@ class WitnessRole:
         if self.role.hides_rows:
             return (SHOW_EVERY_ROW(tree=self.tree),)
         return (INBOX_AT_PRIMARY() if self.tree == "inbox" else OUTBOX_AT_PRIMARY(), *self.remedies)
+
+
+def not_primary(kind: Fact) -> Fact:
+    """That a database is no primary, and what it is."""
+    return NOT_PRIMARY(kind=kind)
 
 
 def no_sweep() -> Fact:

@@ -9,6 +9,7 @@ from typing import Literal
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
+from reconciler.contract.facts import Fact
 from reconciler.sql.engines import class_names, lacks_schema, translated_errors
 
 #: ER_TABLEACCESS_DENIED_ERROR and ER_COLUMNACCESS_DENIED_ERROR of MySQL and MariaDB.
@@ -23,8 +24,8 @@ class Right:
     table: sa.Table
     #: What an UPDATE writes, for logins that have it by column; empty: any column.
     columns: tuple[str, ...] = ()
-    #: What is not done without it; empty: it is needed.
-    without_it: str = field(default="", compare=False)
+    #: What is not done without it; None: it is needed.
+    without_it: Fact | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         return f"{self.verb} {self.table.name}"

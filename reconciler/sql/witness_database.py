@@ -52,8 +52,6 @@ LET_IT_APPLY = Code("sql.let-it-apply")
 
 #: A table that lacks a newer column is asked for it again after this.
 UPGRADE_SECONDS = 60.0
-#: What every doubt about a database begins with, in reasons.
-NOT_PROVED = "not proved to be a primary"
 #: How often the keys of a statement are halved that the database ended for its time, until the database is called away.
 HALVINGS_MAX = 2
 #: What is said of a node of a cluster that may lack what others have committed.
@@ -82,9 +80,9 @@ class DatabaseRole:
     is_node: bool = False
 
     @property
-    def kind(self) -> str:
+    def kind(self) -> Fact:
         """What a server is that is no primary."""
-        return BEHIND if self.is_node else "a replica"
+        return NODE() if self.is_node else REPLICA()
 
     def proves_absence(self, not_before_ms: int | None = None) -> bool:
         """True if every row that was committed before the time is here; None: of an inbox, which needs a primary only.
@@ -110,16 +108,26 @@ def absence(witness: str, role: DatabaseRole, not_before_ms: int | None = None) 
     """What it means that a database has no row of a key: ABSENT if it proves it, else UNKNOWN."""
     if role.proves_absence(not_before_ms):
         return WitnessAnswer(witness=witness, presence=Presence.ABSENT, detail=NO_ROW(), identity=role.identity)
-    doubted = NO_ROW_DOUBTED(doubt=_doubt(role, not_before_ms))
+    doubted = no_row_doubted(_doubt(role, not_before_ms))
     return WitnessAnswer(witness=witness, presence=Presence.UNKNOWN, detail=doubted)
+
+
+def no_row_doubted(doubt: Fact) -> Fact:
+    """That a database shows no row, which proves nothing."""
+    return NO_ROW_DOUBTED(doubt=doubt)
+
+
+def rows_hidden() -> Fact:
+    """That the login may not see every row."""
+    return ROWS_HIDDEN()
 
 
 def _doubt(role: DatabaseRole, not_before_ms: int | None) -> Fact:
     if not_before_ms is None:
         return NODE_NOT_PROVED() if role.is_node else ANSWER_NOT_PROVED()
     if role.hides_rows:
-        return ROWS_HIDDEN()
-    what = FORMER() if role.is_primary is not False else NODE() if role.is_node else REPLICA()
+        return rows_hidden()
+    what = FORMER() if role.is_primary is not False else role.kind
     return PRIMARY_NOT_PROVED(what=what, life=_life(role))
 
 

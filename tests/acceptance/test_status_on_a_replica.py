@@ -7,11 +7,12 @@ import json
 import pytest
 
 from reconciler.sql import schema
-from reconciler.sql.witness_database import NOT_PROVED
 from tests.acceptance.conftest import DeploymentFactory
 from tests.acceptance.marked_secrets import marked
 from tests.polling import eventually
 from tests.services.mariadb import MariaDBServer
+
+NOT_PROVED = "not proved to be a primary"
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.redis, pytest.mark.sql("mariadb"), pytest.mark.slow]
 

@@ -111,7 +111,7 @@ def _broker(connections: Connections, check: Fact, address: str) -> Iterator[Dia
         missing = sorted(set(READER_GROUPS) - set(admin.groups(address)))
         if missing:
             found = LACKS_GROUPS(groups=tuple(missing))
-            yield Diagnosis(check=check, level="fail", found=found, remedy=_create())
+            yield Diagnosis(check=check, level="fail", found=found, remedy=_create_topics())
 
 
 def check_broker_rights(connections: Connections) -> Iterator[Diagnosis]:
@@ -146,7 +146,7 @@ def _topic(connections: Connections, topic: str, queues: int | None) -> Diagnosi
     try:
         route = routes.refresh(topic)
     except TopicNotFound:
-        create = CREATE_BUSINESS_TOPICS() if queues is None else _create()
+        create = CREATE_BUSINESS_TOPICS() if queues is None else _create_topics()
         return Diagnosis(check=check, level="fail", found=NO_SUCH_TOPIC(), remedy=create)
     counts = {name: sum(q.broker_name == name for q in route.readable_queues) for name in route.broker_names}
     found = _counted(counts)
@@ -159,7 +159,7 @@ def _topic(connections: Connections, topic: str, queues: int | None) -> Diagnosi
         found = OTHER_QUEUES(queues=found, number=queues)
     else:
         return Diagnosis(check=check, level="ok", found=found)
-    return Diagnosis(check=check, level="fail", found=found, remedy=_create())
+    return Diagnosis(check=check, level="fail", found=found, remedy=_create_topics())
 
 
 def _counted(queues: Mapping[str, int]) -> Fact:
@@ -168,7 +168,7 @@ def _counted(queues: Mapping[str, int]) -> Fact:
     return QUEUES(on_brokers=listed(QUEUES_ON(number=count, broker=broker) for broker, count in sorted(queues.items())))
 
 
-def _create() -> Fact:
+def _create_topics() -> Fact:
     return CREATE_TOPICS()
 
 

@@ -65,7 +65,7 @@ def _tables(connections: Connections, needed: NeededRights) -> Iterator[Diagnosi
     database = needed.database
     revision = check_revision(connections, database)
     if revision.level != "fail" and not database.has_tables(connections):
-        remedy = _upgrade(database)
+        remedy = _upgrade_database(database)
         revision = Diagnosis(check=database.fact, level="fail", found=NO_TABLES(), remedy=remedy)
     yield revision
     if revision.level == "fail":
@@ -112,9 +112,9 @@ def check_revision(connections: Connections, database: ConfiguredDatabase) -> Di
         return Diagnosis(check=check, level="fail", found=too_old, remedy=UPGRADE_TO_EARLIER_RELEASE())
     if found != newest:
         older = OLDER_REVISION(found=found, newest=newest)
-        return Diagnosis(check=check, level="note", found=older, remedy=_upgrade(database))
+        return Diagnosis(check=check, level="note", found=older, remedy=_upgrade_database(database))
     return Diagnosis(check=check, level="ok", found=REVISION(revision=found))
 
 
-def _upgrade(database: ConfiguredDatabase) -> Fact:
+def _upgrade_database(database: ConfiguredDatabase) -> Fact:
     return UPGRADE_DATABASE(tree=database.tree)

@@ -15,7 +15,7 @@ MAY_ONLY = Code("doctor.may-only", rights=Field.FACTS)
 ON_TABLES = Code("doctor.on-tables", verbs=Field.NAME, tables=Field.NAMES)
 ON_MANY_TABLES = Code("doctor.on-many-tables", verbs=Field.NAME, number=Field.NUMBER)
 ENOUGH_FOR_RUN = Code("doctor.enough-for-run", grants=Field.FACT)
-WITHOUT_RIGHTS = Code("doctor.without-rights", rights=Field.NAMES, told=Field.TEXT)
+WITHOUT_RIGHTS = Code("doctor.without-rights", rights=Field.NAMES, told=Field.FACTS)
 MAY_NOT = Code("doctor.may-not", command=Field.NAME, rights=Field.NAMES, why=Field.TEXT)
 BOTH_MAY_NOT = Code("doctor.both-may-not", rights=Field.NAMES, why=Field.TEXT)
 GRANTS = Code("doctor.grants", statements=Field.FACTS)
@@ -46,8 +46,8 @@ def diagnosis_of(needed: NeededRights, refused: RefusedRights) -> Diagnosis:
     if writes and set(refused) <= set(needed.sweep) and set(writes) <= set(refused):
         return Diagnosis(check=check, level="note", found=MAY_ONLY(rights=may), remedy=ENOUGH_FOR_RUN(grants=lacking))
     rights = tuple(map(str, refused))
-    if all(right.without_it for right in refused):
-        told = ", ".join(dict.fromkeys(right.without_it for right in refused))
+    told = tuple(dict.fromkeys(right.without_it for right in refused if right.without_it is not None))
+    if all(right.without_it is not None for right in refused):
         return Diagnosis(check=check, level="note", found=WITHOUT_RIGHTS(rights=rights, told=told), remedy=lacking)
     why = next(iter(refused.values()))
     of_run, of_sweep = (any(right in refused for right in rights) for rights in (needed.run, needed.sweep))

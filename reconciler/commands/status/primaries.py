@@ -16,7 +16,7 @@ def unproved(connections: Connections) -> Sequence[WitnessRole]:
     return [witness for witness in witness_roles(connections) if witness.is_doubted]
 
 
-def blind(doubted: Sequence[WitnessRole], *, within_seconds: float) -> list[Fact]:
+def blind_witnesses(doubted: Sequence[WitnessRole], *, within_seconds: float) -> list[Fact]:
     """A line for each that proves nothing now."""
     return [
         BLIND_WITNESS(database=one.database, why=one.found, remedy=one.remedy)

@@ -15,7 +15,7 @@ from reconciler.commands.status.accounting import Accounting
 from reconciler.commands.status.damage import damaged_rows, misshapen_members, refused_announcements
 from reconciler.commands.status.double_effects import double_effects
 from reconciler.commands.status.other_clusters import other_clusters
-from reconciler.commands.status.primaries import blind, unproved
+from reconciler.commands.status.primaries import blind_witnesses, unproved
 from reconciler.commands.status.standstill import (
     Need,
     before_since,
@@ -349,7 +349,7 @@ def read_status(
     unknown = {} if accounting is None else accounting.undecided
     late += [*other_clusters(connections), *told_of_renames(connections), *(_other_shards(rounds) if is_full else ())]
     doubted = unproved(connections)
-    late += blind(doubted, within_seconds=limit_seconds(settings, rounds_within_seconds))
+    late += blind_witnesses(doubted, within_seconds=limit_seconds(settings, rounds_within_seconds))
     history, history_away = read_overview(settings, rounds.subscriptions)
     for captured in history.subscriptions if history is not None and is_full else ():
         of = captured.subscription
@@ -369,7 +369,7 @@ def read_status(
         undecided=tuple(undecided(verdicts, now_ms, settings.rounds.retention_seconds, unknown=unknown)),
         undecidable=tuple(line for found in unknown.values() if (line := beyond_set_up(found)) is not None),
         unswept=tuple(unswept(connections)) if is_full else (),
-        standing=_standing(connections) if sees_check_services else (),
+        standing=_standing_check_services(connections) if sees_check_services else (),
         rejected=tuple(rejected(verdicts)),
         doubled=tuple(double_effects(reports, verdicts, settings.environment)),
         unproved=tuple(UNPROVED(database=d.database, why=d.found) for d in doubted),
@@ -381,7 +381,7 @@ def read_status(
     )
 
 
-def _standing(connections: Connections) -> tuple[Fact, ...]:
+def _standing_check_services(connections: Connections) -> tuple[Fact, ...]:
     return tuple(
         STANDING_CHECK_SERVICE(broker=one.broker, state=one.stands)
         for one in check_services(connections)

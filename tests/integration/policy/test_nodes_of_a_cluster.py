@@ -23,6 +23,7 @@ from checkback_producers.outbox import SqlOutbox
 from checkback_producers.ports import CheckedHalf, Outcome
 from reconciler.audit.collect.selection import Selection, read_rows
 from reconciler.audit.collect.sources import Source
+from reconciler.contract.answers import NO_ROW_DOUBTED, NODE
 from reconciler.contract.evidence_layout import OUTBOX_EVIDENCE
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
@@ -30,13 +31,13 @@ from reconciler.errors import DatabaseAway
 from reconciler.evidence.inbox import SqlInboxEvidence
 from reconciler.evidence.outbox import SqlOutboxReader
 from reconciler.evidence.outbox_inspection import OutboxInspector
-from reconciler.evidence.witness_role import NODE_BEHIND, NOT_PRIMARY, read_role
+from reconciler.evidence.witness_role import NOT_PRIMARY, read_role
 from reconciler.policy.commit_evidence import CommitSource
 from reconciler.policy.evidence import Lookup, OutboxRow
 from reconciler.sql import tables
 from reconciler.sql.engines import open_engine, reading, writing
 from reconciler.sql.renamed_group import RenamedRows
-from reconciler.sql.witness_database import BEHIND, LET_IT_APPLY, NOT_PROVED, WitnessDatabase
+from reconciler.sql.witness_database import BEHIND, LET_IT_APPLY, WitnessDatabase
 from reconciler.wiring.databases import database_fact
 from tests.integration.policy.test_replicas_as_witnesses import Databases, Pair, judged, verdict_of, world_of
 from tests.polling import eventually
@@ -44,6 +45,8 @@ from tests.services import galera
 from tests.services.galera import GaleraNode
 from tests.services.requirements import require
 from tests.unit.policy.world import PRODUCER_GROUP, TOPIC, World, key
+
+NOT_PROVED = "not proved to be a primary"
 
 pytestmark = pytest.mark.xdist_group("galera")
 
@@ -199,11 +202,11 @@ def test_a_node_is_told_as_a_primary_and_a_held_one_with_its_remedy(databases: D
     role = read_role(engine, database=database_fact("inbox", "n"), tree="inbox")
     assert role.is_doubted
     assert role.is_blind(60)
-    assert role.found == (NOT_PRIMARY(kind=NODE_BEHIND()),)
+    assert role.found == (NOT_PRIMARY(kind=NODE()),)
     assert LET_IT_APPLY() in role.remedy
     assert role.product.name == "Galera"
     rows = OutboxInspector(engine).newest_of_business("order-1", limit=5)
-    assert NOT_PROVED in rows.doubt
+    assert rows.doubt == NO_ROW_DOUBTED(doubt=NOT_PRIMARY(kind=NODE()))
     engine.dispose()
 
 

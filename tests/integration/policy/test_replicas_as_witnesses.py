@@ -25,12 +25,14 @@ from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow
 from reconciler.policy.round import ReconcileRound
 from reconciler.sql import schema, tables
 from reconciler.sql.engines import database_now_ms, open_engine, reading, writing
-from reconciler.sql.witness_database import NOT_PROVED, WitnessDatabase
+from reconciler.sql.witness_database import WitnessDatabase
 from reconciler.words import said
 from tests.services import mariadb, postgres
 from tests.services.requirements import require
 from tests.simulation.outbox_table import TableRow
 from tests.unit.policy.world import PRODUCER_GROUP, TOPIC, World, key
+
+NOT_PROVED = "not proved to be a primary"
 
 #: How long before the real time the world's history begins.
 BEFORE_SECONDS = 300

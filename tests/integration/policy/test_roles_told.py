@@ -18,11 +18,12 @@ from reconciler.settings.file import load_settings
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine, writing
 from reconciler.sql.tables import outbox_identity
-from reconciler.sql.witness_database import NOT_PROVED
 from reconciler.wiring.connections import Connections
 from reconciler.words import said
 from tests.integration.policy.test_proof_of_primaries import login_of
 from tests.services import postgres
+
+NOT_PROVED = "not proved to be a primary"
 
 EXAMPLE = Path(__file__).parents[3] / "config" / "reconciler.toml"
 

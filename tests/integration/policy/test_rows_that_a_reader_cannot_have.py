@@ -18,14 +18,13 @@ from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Undecided, Verdict
 from reconciler.evidence.inbox import SqlInboxEvidence
 from reconciler.evidence.outbox import SqlOutboxReader
-from reconciler.evidence.witness_role import HIDES_ROWS, SHOW_EVERY_ROW, read_role
+from reconciler.evidence.witness_role import SHOW_EVERY_ROW, read_role
 from reconciler.policy.commit_evidence import CommitSource
 from reconciler.policy.judging.suspect import undecided_by
 from reconciler.policy.ports import WHENEVER_COMMITTED_MS
 from reconciler.sql import schema, tables
 from reconciler.sql.engines import open_engine, writing
 from reconciler.sql.identity import read_identity
-from reconciler.sql.witness_database import NOT_PROVED
 from reconciler.wiring.databases import database_fact
 from reconciler.words import said
 from tests.integration.policy.test_proof_of_primaries import login_of
@@ -33,6 +32,8 @@ from tests.services import mariadb, postgres
 from tests.services.requirements import require
 from tests.simulation.outbox_table import TableRow
 from tests.unit.policy.world import PRODUCER_GROUP, TOPIC, World, key
+
+NOT_PROVED = "not proved to be a primary"
 
 RIGHTS = ("SELECT ON reconciler_outbox", "SELECT ON reconciler_outbox_identity", "SELECT ON reconciler_inbox")
 #: What a policy may say to a login that the world is not to be hidden from.
@@ -150,8 +151,8 @@ def test_an_inbox_under_row_security_goes_on_being_repaired_by_and_is_told(postg
     inbox, outbox = (
         read_role(engine, database=database_fact(tree, "orders"), tree=tree) for tree in ("inbox", "outbox")
     )
-    assert (HIDES_ROWS() in inbox.found, inbox.is_doubted, inbox.is_blind(300)) == (True, True, False)
-    assert HIDES_ROWS() not in outbox.found
+    assert (ROWS_HIDDEN() in inbox.found, inbox.is_doubted, inbox.is_blind(300)) == (True, True, False)
+    assert ROWS_HIDDEN() not in outbox.found
     engine.dispose()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reconciler.commands.doctor.checks import examine
-from reconciler.commands.status.primaries import blind, unproved
+from reconciler.commands.status.primaries import blind_witnesses, unproved
 from reconciler.contract.tables import VERSION_TABLES
 from reconciler.evidence.witness_role import VIEW
 from reconciler.sql import schema
@@ -45,7 +45,7 @@ def test_views_are_told_as_unproved_and_blind_nobody(views_url: str) -> None:
         doubted = unproved(connections)
         assert [said(one.database) for one in doubted] == ["outbox of orders", "inbox of ORDERS/billing"]
         assert all(VIEW() in one.found for one in doubted)
-        assert blind(doubted, within_seconds=300) == []
+        assert blind_witnesses(doubted, within_seconds=300) == []
         databases = configured_databases(connections.settings)
         assert [one.has_tables(connections) for one in databases if one.tree != "ledger"] == [True, True]
         told = [one.as_row() for one in examine(connections)]

@@ -7,8 +7,10 @@ import pytest
 from reconciler.contract.answers import NO_ROW
 from reconciler.policy.evidence import Presence
 from reconciler.policy.ports import WHENEVER_COMMITTED_MS
-from reconciler.sql.witness_database import NOT_PROVED, DatabaseRole, absence
+from reconciler.sql.witness_database import DatabaseRole, absence
 from reconciler.words import said
+
+NOT_PROVED = "not proved to be a primary"
 
 PRIMARY, UNREADABLE = DatabaseRole(is_primary=True), DatabaseRole(is_primary=None)
 REPLICA, LIVELY = DatabaseRole(is_primary=False), DatabaseRole(is_primary=False, swept_at_ms=1_000)

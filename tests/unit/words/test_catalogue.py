@@ -256,7 +256,7 @@ def calls() -> Mapping[Constant, list[str]]:
                 if not isinstance(node, ast.Call):
                     continue
                 made = [*_alternatives(node.func)]
-                if isinstance(node.func, ast.Name) and node.func.id in chosen:
+                if isinstance(node.func, ast.Name) and node.func.id in chosen and module.meant(node.func) not in known:
                     made = [*_alternatives(chosen[node.func.id])]
                 constants = {meant for one in made if (meant := module.meant(one))}
                 if isinstance(node.func, ast.Attribute):  # a code that was handed on as the field of a value
