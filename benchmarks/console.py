@@ -3,21 +3,23 @@
     python -m benchmarks.console [--candidates 10000000] [--requests 20] [--out FILE]
 
 PostgreSQL (durable settings, 512 MB of buffers), Redis, the embedded broker and `reconciler web` as processes; one
-client with one connection asks one after the other. Beside the verdicts there are the repairs of a sixteenth of them,
-the rounds of three days, and 100 000 rows each of jobs, actions and refused announcements. Every route that looks is
-asked, but files and what came of an act; then searches, and the overview with the chart of each length. At last nobody
-asks for longer than any answer is kept, and the overview is asked for again: so it is for a person who opens it. The
-limit is 150 ms for the 95th percentile of each address, and for the overview that is read anew, by the clock of the
-client. The first answer of the process is told beside it: it opens the connections. The run takes six minutes.
+client with one connection asks one after the other. A verdict keeps what its witnesses answered. Beside the verdicts
+there are the repairs of a sixteenth of them, the rounds of three days, and 100 000 rows each of jobs, actions and
+refused announcements. Every route that looks is asked, but files and what came of an act; then searches, and the
+overview with the chart of each length. At last nobody asks for longer than any answer is kept, and the overview is
+asked for again: so it is for a person who opens it. The limit is 150 ms for the 95th percentile of each address, and
+for the overview that is read anew, by the clock of the client. The first answer of the process is told beside it: it
+opens the connections.
 """
 
 from __future__ import annotations
 
 import argparse
 import http.client
+import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,9 +29,14 @@ from benchmarks.load.job import Job
 from benchmarks.load.postgres import ask, connect
 from benchmarks.load.world import Timing, World, until
 from reconciler.commands.activity import WIDTHS_MINUTES
+from reconciler.contract import answers, reasons
+from reconciler.contract.facts import Fact
+from reconciler.contract.stored_facts import REASON, with_texts
 from reconciler.instrumentation.metrics.reading import FRESH_INTERVALS_MAX
+from reconciler.policy.evidence import Lookup, Presence, WitnessAnswer
 from reconciler.web.routes import ROUTES
 from reconciler.web.services import ACTIVITY_SECONDS, STATUS_SECONDS
+from reconciler.words import said
 from tests.services.ports import free_port
 
 LIMIT_MS = 150.0
@@ -64,6 +71,7 @@ def fill(url: str, job: Job, candidates: int) -> None:
         "environment": job.environment, "topic": job.topic, "consumer": job.consumer_group, "now": now_ms,
         "candidates": candidates, "step": step, "shards": SHARDS, "prefix": f"7F000001{job.run}", "others": OTHER_ROWS,
         "generations": ROUND_HOURS * 3_600 // ROUND_SECONDS, "round": ROUND_SECONDS * 1_000,
+        "consumed": evidence_of_consumed(now_ms), "lost": evidence_of_loss(),
     }  # fmt: skip
     with connect(url) as connection:
         for statement in _ROWS:
@@ -73,6 +81,40 @@ def fill(url: str, job: Job, candidates: int) -> None:
         connection.execute(b"VACUUM ANALYZE")
 
 
+def evidence_of_consumed(at_ms: int) -> str:
+    """What a key keeps whose inbox had it."""
+    return _kept(
+        reasons.CONSUMED(),
+        inbox={_INBOX: (Presence.FOUND, answers.EFFECT(source="billing-7", at_ms=at_ms))},
+        outbox=_OUTBOX,
+    )
+
+
+def evidence_of_loss() -> str:
+    """What a key keeps whose END_TRANSACTION was lost."""
+    return _kept(
+        reasons.HALF_FOUND(),
+        inbox={_INBOX: (Presence.ABSENT, answers.NO_ROW())},
+        outbox=_OUTBOX,
+        committed_copies={broker: (Presence.ABSENT, answers.NO_HIT()) for broker in ("broker-a", "broker-b")},
+        half_copies={"broker-a": (Presence.FOUND, answers.RECORDS(number=1))},
+    )
+
+
+def _kept(reason: Fact, **asked: Mapping[str, tuple[Presence, Fact]]) -> str:
+    found: dict[str, object] = {REASON: reason}
+    for question, answered in asked.items():
+        each = tuple(
+            WitnessAnswer(witness=name, presence=presence, detail=detail)
+            for name, (presence, detail) in answered.items()
+        )
+        lookup: Lookup[object] = Lookup(presence=each[0].presence, answers=each)
+        found[question] = {"presence": str(lookup.presence), "detail": lookup.reason}
+    return json.dumps(with_texts(found | {"outbox_state": "ANNOUNCED"}, said), separators=(",", ":"))
+
+
+_INBOX = "inbox postgresql://db.example/billing"
+_OUTBOX = {"outbox of shop": (Presence.FOUND, answers.OUTBOX_ROW(state="ANNOUNCED"))}
 #: One in 100 was a loss and is settled, one in 30 000 is open, one in 10 000 is given up.
 _ROWS = (
     """
@@ -82,7 +124,8 @@ _ROWS = (
         CASE WHEN n %% 30000 = 7 THEN 'OPEN' WHEN n %% 10000 = 9 THEN 'QUARANTINED' ELSE 'SETTLED' END,
         CASE WHEN n %% 30000 = 7 THEN 'LOST_CONFIRM' WHEN n %% 10000 = 9 THEN 'QUARANTINED' ELSE 'CONSUMED' END,
         CASE WHEN n %% 30000 = 7 OR n %% 100 = 3 THEN 'LOST_CONFIRM' WHEN n %% 10000 = 9 THEN 'EXPIRED' END,
-        '{}', 1, at_ms, at_ms + 1000, at_ms + 1000
+        CASE WHEN n %% 30000 = 7 OR n %% 100 = 3 THEN %(lost)s ELSE %(consumed)s END,
+        1, at_ms, at_ms + 1000, at_ms + 1000
     FROM (
         SELECT n, %(now)s - (%(candidates)s - n) * %(step)s AS at_ms FROM generate_series(1, %(candidates)s) n
     ) numbers

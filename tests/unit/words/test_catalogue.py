@@ -29,8 +29,8 @@ FACTS = facts.__name__
 PARTS = "words."
 #: Files of texts that are asked for by their code; the others have the sentences of facts.
 ASKED_FOR = ("console*.toml", "notices.toml")
-#: A line of the catalogue: a code above its sentences, or before each.
-LINE = re.compile(r"""|\#.*|\[[a-z]+\.[a-z0-9-]+]|([a-z]+(\.[\w-]+|\."[\w ]+")+\.)?(en|zh)[ ]=[ ](".+"|'.+')""")
+#: A line of the catalogue: who searches a sentence sees its code before it.
+LINE = re.compile(r"""|\#.*|[a-z]+(\.[\w-]+|\."[\w ]+")+\.(en|zh)[ ]=[ ](".+"|'.+')""")
 
 #: Module and name: a constant, or a dict of codes.
 Constant = tuple[str, str]
