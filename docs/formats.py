@@ -104,6 +104,7 @@ def _of(name: str, callback: Callable[..., Any]) -> Iterator[str]:
             yield f"{_names(_keys(ManualRepairReport.as_dict))}; of each key:"
             yield from ("", "| member | values |", "|---|---|")
             yield from (f"| `{one.name}` | {told.get(one.name, 'text')} |" for one in fields(RepairLine))
+            yield "| `fact` | code and fields of the reason, or null |"
         case "reconciler dismiss":
             named = _names([one.name for one in fields(DismissalLine)])
             yield f"{_names(_keys(DismissalReport.as_dict))}; of each key {named}."

@@ -56,6 +56,7 @@ def repair(
     from reconciler.commands.operator_actions import operator
     from reconciler.commands.repair import repair_now
     from reconciler.wiring.connections import Connections
+    from reconciler.words import said
 
     settings = read_settings(config)
     if bool(keys) == all_open:
@@ -64,7 +65,7 @@ def repair(
         repair_wanted = partial(repair_now, connections, keys or [], topic=topic, group=group, by=operator())
         seen = _ask_first(repair_wanted(dry_run=True)) if all_open and not dry_run and not yes else None
         report = repair_wanted(dry_run=dry_run, seen=seen)
-    notes = [f"note: {note}" for note in report.notes]
+    notes = [f"note: {said(note)}" for note in report.notes]
     if output is Output.JSON:
         print_json(report.as_dict())
         remark(*notes)

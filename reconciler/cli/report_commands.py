@@ -139,7 +139,7 @@ def list_rows(
     )
     with Connections.for_one_answer(read_settings(config)) as connections:
         found = list_rows(connections, what.value, only=only, limit=limit + 1, name=key)
-    rows, has_more = found.rows[:limit], len(found.rows) > limit
+    (columns, rows), has_more = found.texts, len(found.rows) > limit
     lines = [f"note: {said(note)}" for note in found.notes]
     lines += [f"only the first {limit}: there are more, see --limit"] if has_more else []
     if output is Output.JSON:
@@ -147,7 +147,7 @@ def list_rows(
         remark(*lines)
     else:
         say(*lines)
-        _print_rows(what.value.capitalize(), found.columns, rows, first=_LOOKED_FOR[what])
+        _print_rows(what.value.capitalize(), columns, rows[:limit], first=_LOOKED_FOR[what])
 
 
 def explain(

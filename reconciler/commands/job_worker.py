@@ -12,12 +12,13 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from reconciler.clock import Clock
 from reconciler.commands.jobs import RebuildRequest, RepairRequest, damaged_job
 from reconciler.commands.rebuild import put_back
 from reconciler.commands.repair import REPAIR_KEYS_MAX, RepairLine, keys_by_subscription, keys_changed, repair_key
+from reconciler.contract.outcomes import KEY_FAILED, UNHEARD
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import JobKind, JobState
 from reconciler.errors import ConfigurationError, ReconcilerError, TransientError
@@ -184,7 +185,7 @@ class JobWorker:
             counts[line.outcome or ("well" if line.ended_well else "unknown")] += 1
             is_kept = not line.ended_well and len(lines) < LINES_MAX
             if is_kept:
-                lines.append(asdict(line))
+                lines.append(line.as_dict() | {"reason": line.cells["reason"][:_REASON_CHARACTERS]})
             claim.write(
                 JobChange(done=number, counts=dict(counts), lines=lines if is_kept else None, comes_forward=True)
             )
@@ -216,15 +217,14 @@ class JobWorker:
     def _repair_one(
         self, plan: TopicPlan | None, subscription: Subscription, key: str, *, by: str, detail: str, is_changed: bool
     ) -> RepairLine:
-        about = {"topic": subscription.topic, "group": subscription.group, "unique_key": key}
-        failed = RepairLine(**about, verdict="", outcome="failed", rung="", reason="")
+        topic, group = subscription.topic, subscription.group
+        failed = RepairLine(topic=topic, group=group, unique_key=key, verdict="", outcome="failed", rung="")
         if plan is None:
-            why = "no outbox and no verdict has it, or its [[subscriptions]] section has gone"
-            return replace(failed, outcome="unheard", reason=why)
+            return replace(failed, outcome="unheard", reason=UNHEARD())
         try:
             if plan.topic not in self._rounds:
                 self._rounds[plan.topic] = self._assembled().rounds_of(plan)
-            line = repair_key(
+            return repair_key(
                 self._connections,
                 self._rounds[plan.topic],
                 plan,
@@ -237,9 +237,8 @@ class JobWorker:
         except TransientError:
             raise  # the job waits, and goes on with this key
         except Exception as error:  # the keys behind it are not to blame
-            logger.exception("job_key_failed", extra=about)
-            line = replace(failed, reason=f"{type(error).__name__}: {error}")
-        return replace(line, reason=line.reason[:_REASON_CHARACTERS])
+            logger.exception("job_key_failed", extra={"topic": topic, "group": group, "unique_key": key})
+            return replace(failed, reason=KEY_FAILED(error=f"{type(error).__name__}: {error}"))
 
     # ---- rebuilding
 

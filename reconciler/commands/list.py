@@ -71,7 +71,7 @@ def _repairs(connections: Connections, only: LedgerFilter, limit: int, after: Po
 
 def _repair(r: Repair) -> Row:
     about = (r.topic, r.scope, r.unique_key, str(r.state), str(r.rung))
-    return (*about, r.attempts, r.answer, r.created_at_ms, r.done_at_ms)
+    return (*about, r.attempts, r.answer, r.created_at_ms, r.done_at_ms, r.answer_fact)
 
 
 def _rounds(connections: Connections, only: LedgerFilter, limit: int, after: Position | None) -> Page[Row]:
@@ -140,7 +140,7 @@ LISTINGS: Mapping[str, tuple[str, Pages]] = {
         "topic group unique_key state verdict loss_verdict attempts first_seen_ms updated_at_ms",
         _candidates,
     ),
-    "repairs": ("topic scope unique_key state rung attempts answer created_at_ms done_at_ms", _repairs),
+    "repairs": ("topic scope unique_key state rung attempts answer created_at_ms done_at_ms fact", _repairs),
     "rounds": (_ROUND, _rounds),
     "quarantine": ("unique_key_topic broker queue offset reason detail seen_at_ms", _quarantine),
     "outages": ("started_at_ms reason scanned closed_at_ms left_out", _outages),
@@ -161,8 +161,15 @@ class LedgerListing:
     notes: Sequence[Fact] = ()
 
     def named(self) -> list[dict[str, object]]:
-        """The rows with the names of their columns."""
-        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+        """The rows with the names of their columns; facts as plain data."""
+        plain = ([one.as_dict() if isinstance(one, Fact) else one for one in row] for row in self.rows)
+        return [dict(zip(self.columns, row, strict=True)) for row in plain]
+
+    @property
+    def texts(self) -> tuple[Sequence[str], Sequence[Row]]:
+        """Columns and rows for people, who read a fact's text beside it."""
+        kept = [place for place, name in enumerate(self.columns) if name != "fact"]
+        return [self.columns[place] for place in kept], [tuple(row[place] for place in kept) for row in self.rows]
 
     def told(self) -> dict[str, object]:
         """The notes for JSON, as sentences, and below `facts` as codes and fields."""

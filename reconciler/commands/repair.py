@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 
 from reconciler.clock import utc_text
 from reconciler.commands.business_ids import NamedMessages, keys_named
 from reconciler.commands.dismiss import ledger_rows
 from reconciler.commands.operator_actions import recorded
+from reconciler.contract.facts import Fact
+from reconciler.contract.outcomes import (
+    HAS_CHANGED,
+    HAS_GONE,
+    HELD_FIRST,
+    IS_DISMISSED,
+    JUDGED_FIRST,
+    OVER_WITHOUT_EFFECT,
+    WAITS_FOR_A_PERSON,
+    WOULD_BE_OPENED,
+)
+from reconciler.contract.stored_facts import bounded
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, HoldKind
 from reconciler.contract.verdicts import LOSSES, QUARANTINING, SETTLING, Verdict
@@ -24,17 +36,12 @@ from reconciler.wiring.availability import require_all_dependencies
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.rounds import RoundAssembly
 from reconciler.wiring.subscriptions import require_subscription
-from reconciler.words import said
+from reconciler.words import said, said_and_coded
 
 #: Messages of one business id that are looked at.
 NAMED_MAX = 20
 #: Most keys of one `repair --all`.
 REPAIR_KEYS_MAX = 10_000
-#: Reason of a key that is QUARANTINED by its verdict: no repair of it begins.
-WAITS_FOR_A_PERSON = (
-    "nothing is sent by itself: `reconciler explain` says why. Once the group has its effect, repair the key again, or "
-    "dismiss it"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +55,23 @@ class RepairLine:
     #: sent, done, failed, waits, held, taken, planned, changed, dismissed, or "" where there is nothing to repair.
     outcome: str
     rung: str
-    reason: str
+    reason: Fact | None = None
 
     @property
     def summary(self) -> str:
         """In one line: verdict, and what was done about it."""
         done = " ".join(word for word in (self.outcome, self.rung) if word)
-        return ": ".join(word for word in (self.verdict, done, self.reason) if word)
+        return ": ".join(word for word in (self.verdict, done, self.cells["reason"]) if word)
+
+    @property
+    def cells(self) -> dict[str, str]:
+        """For people."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        return values | {"reason": "" if self.reason is None else said(self.reason)}
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain data for JSON."""
+        return {**self.cells, "fact": None if self.reason is None else bounded(self.reason)}
 
     @property
     def ended_well(self) -> bool:
@@ -68,8 +85,8 @@ class ManualRepairReport:
 
     keys: tuple[RepairLine, ...]
     dry_run: bool
-    #: How names were understood, one line each.
-    notes: tuple[str, ...] = ()
+    #: How names were understood, one each.
+    notes: tuple[Fact, ...] = ()
     #: How many lines there would be, had a dry run no bound.
     lines: int = 0
     #: Of a dry run: key -> what it saw, which a repair can be compared with.
@@ -89,12 +106,13 @@ class ManualRepairReport:
 
     def rows(self) -> list[tuple[str, ...]]:
         """Rows for people."""
-        return [astuple(key) for key in self.keys]
+        return [tuple(key.cells.values()) for key in self.keys]
 
     def as_dict(self) -> dict[str, object]:
         """Plain data for JSON."""
-        lines = [asdict(key) for key in self.keys]
-        return {"dry_run": self.dry_run, "keys": lines, "notes": list(self.notes), "seen": dict(self.seen)}
+        keys = [key.as_dict() for key in self.keys]
+        told, facts = said_and_coded({"notes": self.notes})
+        return {"dry_run": self.dry_run, "keys": keys, **told, "seen": dict(self.seen), "facts": facts}
 
 
 def repair_now(
@@ -126,14 +144,11 @@ def repair_now(
     unique_keys = [key for one in named for key in one.unique_keys]
     work = list(keys_by_subscription(connections, assembly, unique_keys, topic=topic, group=group, verdict=verdict))
     unheard = sorted(set(unique_keys).difference(*(keys for _, _, keys in work)))
+    notes = [note for one in named for note in one.notes]
     if unheard:
-        why = (
-            "no outbox and no verdict has it: see reconciler explain",
-            *(said(note) for one in named for note in one.notes),
-        )
+        why = ("no outbox and no verdict has it: see reconciler explain", *map(said, notes))
         raise InvalidValue("KEYS", ", ".join(unheard), "; ".join(why))
     done: list[RepairLine] = []
-    notes = [said(note) for one in named for note in one.notes]
     lines = sum(len(keys) for _, _, keys in work)
     detail = ", ".join(text for text in ("" if unique_keys else "--all", reason) if text)
     shown: dict[str, str] = {}
@@ -156,7 +171,7 @@ def repair_now(
     if dry_run:
         brakes = connections.ledger.holds.active(settings.environment)
         done = [_held(key, _brake(settings, brakes.get(key.topic, ()))) for key in done]
-        notes += [f"the first {len(done)} of {lines} are judged here"] if len(done) < lines else []
+        notes += [JUDGED_FIRST(judged=len(done), lines=lines)] if len(done) < lines else []
     return ManualRepairReport(keys=tuple(done), dry_run=dry_run, notes=tuple(notes), lines=lines, seen=shown)
 
 
@@ -180,15 +195,15 @@ def _named(connections: Connections, name: str, *, topic: str | None, dry_run: b
     return replace(named, unique_keys=tuple(message.unique_key for message in messages))
 
 
-def _brake(settings: Settings, holds: Collection[HoldKind]) -> str:
+def _brake(settings: Settings, holds: Collection[HoldKind]) -> tuple[str, ...]:
     """Reasons why the repairs of a topic would not be sent now; empty: there is none."""
-    return ", ".join(map(str, holds)) if settings.repairs.enabled else "repairs.enabled = false"
+    return tuple(map(str, holds)) if settings.repairs.enabled else ("repairs.enabled = false",)
 
 
-def _held(key: RepairLine, brake: str) -> RepairLine:
-    if not brake or key.outcome != "planned":
+def _held(key: RepairLine, brake: tuple[str, ...]) -> RepairLine:
+    if not brake or key.outcome != "planned" or key.reason is None:
         return key
-    return replace(key, outcome="held", reason=f"held: {brake}; then {key.reason}")
+    return replace(key, outcome="held", reason=HELD_FIRST(by=brake, then=key.reason))
 
 
 def keys_by_subscription(
@@ -233,15 +248,16 @@ def repair_key(
                 raise _changed(connections, subscription, unique_key)
             line = _repair(rounds, plan, subscription, unique_key, dry_run=False)
         except ChangedMeanwhile as error:
-            verdict = str(error.now.get("verdict", ""))
+            now = {name: str(value) for name, value in error.now.items()}
+            code = HAS_CHANGED if now else HAS_GONE
             line = RepairLine(
                 topic=topic,
                 group=group,
                 unique_key=unique_key,
-                verdict=verdict,
+                verdict=now.get("verdict", ""),
                 outcome=CHANGED,
                 rung="",
-                reason=str(error),
+                reason=code(unique_key=unique_key, group=group, **now),
             )
         outcome.result = line.summary
     return line
@@ -263,31 +279,27 @@ def _repair(
 ) -> RepairLine:
     judged, outcome = rounds.repair_one(subscription, unique_key, dry_run=dry_run)
     verdict = judged.verification.verdict
-    result = ("", "", "") if outcome is None else (outcome.outcome, str(outcome.rung), said(outcome.reason))
+    word, rung, reason = ("", "", None) if outcome is None else (outcome.outcome, str(outcome.rung), outcome.reason)
     is_over = outcome is None or (outcome.outcome == "done" and verdict not in SETTLING)
     if judged.suspect.known is not None and judged.suspect.known.is_dismissed:
-        result = (DISMISSED, "", "a person has dismissed it: nothing is sent")
+        word, rung, reason = DISMISSED, "", IS_DISMISSED()
     elif is_over and dry_run and verdict in LOSSES:
         # Its repair would be opened by the verdict, which a dry run does not write.
-        result = ("planned", str(first_rung(plan.repair_order, verdict)), "the repair would be opened")
+        word, rung, reason = "planned", str(first_rung(plan.repair_order, verdict)), WOULD_BE_OPENED()
     elif is_over and verdict in QUARANTINING:
-        result = ("waits", "", WAITS_FOR_A_PERSON)
+        word, rung, reason = "waits", "", WAITS_FOR_A_PERSON()
     elif is_over and outcome is not None and verdict in LOSSES:
-        result = (
-            "waits",
-            str(outcome.rung),
-            f"this group has no effect, and the repair is over: {said(outcome.reason)}",
-        )
+        word, reason = "waits", OVER_WITHOUT_EFFECT(why=outcome.reason)
     elif is_over:  # what was repaired for other groups ends nothing here
-        result = ("", "", "")
+        word, rung, reason = "", "", None
     return RepairLine(
         topic=subscription.topic,
         group=subscription.group,
         unique_key=unique_key,
         verdict=str(verdict),
-        outcome=result[0],
-        rung=result[1],
-        reason=result[2],
+        outcome=word,
+        rung=rung,
+        reason=reason,
     )
 
 

@@ -1,10 +1,25 @@
-"""What a person is told of a key that is dismissed, and of its half: the codes of answers that are kept for a day."""
+"""What a person is told of a key that is repaired by hand, or dismissed, and of its half: the codes of answers that are
+kept for a day, and with jobs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from reconciler.contract.facts import Code, Field
+
+# ---- a repair by hand
+IS_DISMISSED = Code("manual.is-dismissed")
+WOULD_BE_OPENED = Code("manual.would-be-opened")
+#: Of a key that is QUARANTINED by its verdict: no repair of it begins.
+WAITS_FOR_A_PERSON = Code("manual.waits-for-a-person")
+OVER_WITHOUT_EFFECT = Code("manual.over-without-effect", why=Field.FACT)
+HELD_FIRST = Code("manual.held-first", by=Field.NAMES, then=Field.FACT)
+_CHANGED: Mapping[str, Field] = {"unique_key": Field.NAME, "group": Field.NAME}
+HAS_CHANGED = Code("manual.has-changed", **_CHANGED, state=Field.NAME, verdict=Field.NAME)
+HAS_GONE = Code("manual.has-gone", **_CHANGED)
+UNHEARD = Code("manual.unheard")
+KEY_FAILED = Code("manual.key-failed", error=Field.TEXT)
+JUDGED_FIRST = Code("manual.judged-first", judged=Field.NUMBER, lines=Field.NUMBER)
 
 # ---- the half
 HALF_NONE = Code("half.none")

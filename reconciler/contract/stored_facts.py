@@ -135,7 +135,7 @@ def _stored(values: Mapping[str, object], name: str) -> Mapping[str, object] | N
 
 
 def _stored_with(text: str, fact: Fact) -> dict[str, object]:
-    return {**_bounded(fact.as_dict()), _OF_TEXT: _sum(text)}
+    return {**bounded(fact), _OF_TEXT: _sum(text)}
 
 
 def _is_of(stored: object, text: str) -> TypeGuard[Mapping[str, object]]:
@@ -146,8 +146,9 @@ def _sum(text: str) -> int:
     return crc32(text.encode("utf-8", "surrogatepass"))
 
 
-def _bounded(plain: dict[str, object]) -> dict[str, object]:
-    return {name: _cut(value) for name, value in plain.items()}
+def bounded(fact: Fact) -> dict[str, object]:
+    """Code and fields, as they are kept."""
+    return {name: _cut(value) for name, value in fact.as_dict().items()}
 
 
 def _cut(value: object) -> object:
@@ -155,7 +156,7 @@ def _cut(value: object) -> object:
         case str():
             return value[:TEXT_CHARACTERS_MAX]
         case dict():
-            return _bounded(value)
+            return {name: _cut(one) for name, one in value.items()}
         case list():
             return [_cut(one) for one in value]
         case _:

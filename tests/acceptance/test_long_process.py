@@ -74,7 +74,7 @@ def test_each_act_begins_with_a_rate_of_repairs_of_its_own(
 
         def repaired(key: str, *, dry_run: bool = False) -> tuple[str, str]:
             (line,) = repair_now(connections, [key], topic=None, group=None, dry_run=dry_run, by="anna").keys
-            return line.outcome, line.reason
+            return line.outcome, line.cells["reason"]
 
         eventually(lambda: repaired(second, dry_run=True)[0] == "planned", within_seconds=30)
         assert repaired(first)[0] == "sent"

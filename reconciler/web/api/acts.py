@@ -29,6 +29,7 @@ from reconciler.web.api.description import (
     Description,
     Parameter,
     Schema,
+    coded,
     listed,
     nullable,
     one_of,
@@ -66,12 +67,13 @@ _REFUSED = {
 _DONE, _PLACED = {200: "it is done"}, {202: "it is a job, whose address is in Location"}
 _OF_JOB = record({"job": JOB})
 _EXIT_CODE = {"type": "integer", "description": "That of the command."}
-_LINE = record({field.name: TEXT for field in fields(RepairLine)})
+_LINE = record({field.name: TEXT for field in fields(RepairLine)} | {"fact": nullable(FACT)})
 _REPORT = record(
     {
         "dry_run": FLAG,
         "keys": listed(_LINE),
         "notes": LINES,
+        "facts": coded("notes"),
         "chosen": record({"all": FLAG} | dict.fromkeys(("topic", "group", "verdict"), nullable(TEXT))),
         "seen": {"type": "object", "additionalProperties": TEXT},
         "lines": {**NUMBER, "description": "Lines that there would be, had a dry run no bound."},

@@ -16,6 +16,7 @@ from reconciler.policy.ports import LedgerFilter, Position
 from reconciler.web.api.description import (
     ANYTHING,
     BAD_PARAMETER,
+    FACT,
     FLAG,
     LINES,
     NAME,
@@ -72,6 +73,7 @@ ANSWERS = {200: "a page", **BAD_PARAMETER, 503: "the ledger is away"}
 _IN_TABLE = {"group": "consumer_group", "queue": "queue_id", "offset": "queue_offset"}
 #: Columns that are made for the listing.
 _MADE: Mapping[tuple[str, str], Schema] = {
+    ("repairs", "fact"): nullable({**FACT, "description": "What the answer says; null: somebody else's words."}),
     ("rounds", "void"): {**FLAG, "description": "Redis fell back to a memory before it: it counts as never run."},
     ("outages", "left_out"): {**TEXT, "description": "What the scan left out, and why."},
 }

@@ -46,5 +46,5 @@ def show(services: WebServices, request: WebRequest) -> WebResponse:
     with job_of_the_path():
         job = find_job(services.connections, request.parts["job_id"])
     template = "job_progress.html" if request.asked("part") == "progress" else "job.html"
-    lines = [{name: str(line.get(name, "")) for name in _LINE} for line in job.lines]
+    lines = [{name: str(line.get(name, "")) for name in _LINE} | {"fact": line.get("fact")} for line in job.lines]
     return page(services, request, template, job=job_document(job), lines=lines, is_ended=job.state in ENDED_JOBS)

@@ -6,14 +6,17 @@ from collections.abc import Callable, Mapping
 
 from markupsafe import Markup
 
+from reconciler.commands import business_ids
 from reconciler.contract.facts import Fact, Field
-from reconciler.contract.stored_facts import fact_of
+from reconciler.contract.stored_facts import CODES, codes_of, fact_of
 from reconciler.web.console.catalogue import Catalogue, with_commands
 from reconciler.web.excerpts import isolated, shown
 from reconciler.words import ENGLISH, TIMES, Piece, pieces
 
 #: A time element of a time in milliseconds; `timespec`: how exactly it is shown.
 Moment = Callable[..., Markup]
+#: What kept answers tell.
+_KEPT = {**CODES, **codes_of(business_ids)}
 
 
 def on_page(said: Fact | str, words: Catalogue, moment: Moment) -> Markup:
@@ -23,9 +26,9 @@ def on_page(said: Fact | str, words: Catalogue, moment: Moment) -> Markup:
     return Markup("").join(_marked(piece, words.language, moment) for piece in pieces(said, words.language))
 
 
-def kept_on_page(line: Mapping[str, object], words: Catalogue, moment: Moment) -> Markup:
-    """What a line of a kept answer tells: its fact; of another release its text."""
-    return on_page(fact_of(line.get("fact")) or str(line["told"]), words, moment)
+def kept_on_page(line: Mapping[str, object], words: Catalogue, moment: Moment, *, text: str = "told") -> Markup:
+    """What a line of a kept answer tells: its fact; of another release its text, which stands under `text`."""
+    return on_page(fact_of(line.get("fact"), _KEPT) or str(line[text]), words, moment)
 
 
 def _marked(piece: Piece, language: str, moment: Moment) -> Markup:

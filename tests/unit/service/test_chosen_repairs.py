@@ -14,6 +14,7 @@ from reconciler.commands.dismiss import ledger_rows
 from reconciler.commands.job_worker import JobWorker
 from reconciler.commands.jobs import find_job, place_repair
 from reconciler.commands.repair import RepairLine, repair_now
+from reconciler.contract.outcomes import WOULD_BE_OPENED
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, HoldKind
 from reconciler.contract.verdicts import Verdict
@@ -99,8 +100,9 @@ def repaired(monkeypatch: pytest.MonkeyPatch) -> list[Loss]:
     ) -> RepairLine:
         assert topics_of.setdefault(rounds, plan.topic) == plan.topic == subscription.topic
         found.append((subscription.topic, subscription.group, unique_key))
-        about = {"topic": subscription.topic, "group": subscription.group, "unique_key": unique_key}
-        return RepairLine(**about, verdict="LOST_CONFIRM", outcome="planned" if dry_run else "sent", rung="", reason="")
+        of = {"topic": subscription.topic, "group": subscription.group, "unique_key": unique_key}
+        line = RepairLine(**of, verdict="LOST_CONFIRM", outcome="sent", rung="", reason=None)
+        return replace(line, outcome="planned", reason=WOULD_BE_OPENED()) if dry_run else line
 
     monkeypatch.setattr(repair, "_repair", note)
     for module in (repair, job_worker):

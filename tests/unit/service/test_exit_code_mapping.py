@@ -324,7 +324,7 @@ def test_repair_code_is_4_for_what_is_left_and_2_for_what_is_unknown(lines: list
     from reconciler.commands.repair import ManualRepairReport, RepairLine
 
     keys = tuple(
-        RepairLine(topic="T", group="g", unique_key="A" * 32, verdict=verdict, outcome=outcome, rung="", reason="")
+        RepairLine(topic="T", group="g", unique_key="A" * 32, verdict=verdict, outcome=outcome, rung="")
         for verdict, outcome in lines
     )
     assert ManualRepairReport(keys=keys, dry_run=False).exit_code == code

@@ -22,6 +22,7 @@ from reconciler.commands.dismiss import DismissalLine, DismissalReport
 from reconciler.commands.hold import LiftedHolds
 from reconciler.commands.repair import ManualRepairReport, RepairLine
 from reconciler.commands.topics import CreatedTopic
+from reconciler.contract.outcomes import KEY_FAILED
 from reconciler.contract.schema import Column, Table
 from reconciler.contract.tables import INBOX_TABLES, LEDGER_TABLES, OUTBOX_TABLES
 from reconciler.contract.visible_text import visible, visible_json, visible_line
@@ -171,7 +172,7 @@ def test_a_terminal_is_sent_styles_and_nothing_else(
 def repaired() -> ManualRepairReport:
     key = RepairLine(
         topic=HOSTILE, group=HOSTILE, unique_key=KEY, verdict="LOST_CONFIRM", outcome="planned", rung="end",
-        reason=HOSTILE,
+        reason=KEY_FAILED(error=HOSTILE),
     )  # fmt: skip
     return ManualRepairReport(keys=(key,), dry_run=True)
 

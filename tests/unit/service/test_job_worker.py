@@ -23,6 +23,7 @@ from reconciler.commands.jobs import (
     place_repair,
 )
 from reconciler.commands.repair import REPAIR_KEYS_MAX, RepairLine
+from reconciler.contract.outcomes import KEY_FAILED
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import JobState
 from reconciler.contract.verdicts import Verdict
@@ -72,8 +73,15 @@ class Worker(JobWorker):
     ) -> RepairLine:
         self.repaired.append(key)
         outcome = "changed" if is_changed else self._do(key)
-        about = {"topic": subscription.topic, "group": subscription.group, "unique_key": key}
-        return RepairLine(**about, verdict=str(Verdict.LOST_CONFIRM), outcome=outcome, rung="end", reason=f"by {by}")
+        return RepairLine(
+            topic=subscription.topic,
+            group=subscription.group,
+            unique_key=key,
+            verdict=str(Verdict.LOST_CONFIRM),
+            outcome=outcome,
+            rung="end",
+            reason=KEY_FAILED(error=f"by {by}"),
+        )
 
 
 def planned(connections: Connections, keys: list[str], *, changed: Sequence[str] = ()) -> Job:

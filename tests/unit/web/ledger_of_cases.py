@@ -91,7 +91,7 @@ def _repairs() -> Iterable[dict[str, Any]]:
             "rung": rung,
             "attempts": number % 3,
             "next_at_ms": _at_ms(number),
-            "answer": HOSTILE if number % 2 else None,
+            "answer": (None, HOSTILE, f"dismissed by ann: {HOSTILE}")[number % 3],
             "created_at_ms": _at_ms(number),
             "done_at_ms": _at_ms(number) + 5_000 if state is RepairState.DONE else None,
         }

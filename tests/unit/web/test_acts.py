@@ -282,8 +282,10 @@ def test_what_has_changed_is_refused_only_where_nothing_else_was_repaired(
     post: Post, services: WebServices, monkeypatch: pytest.MonkeyPatch, stale: int
 ) -> None:
     def sent(_rounds: object, _plan: object, of: Subscription, unique_key: str, *, dry_run: bool) -> RepairLine:
-        about = {"topic": of.topic, "group": of.group, "unique_key": unique_key, "rung": "", "reason": ""}
-        return RepairLine(**about, verdict="LOST_CONFIRM", outcome="planned" if dry_run else "sent")
+        outcome = "planned" if dry_run else "sent"
+        return RepairLine(
+            topic=of.topic, group=of.group, unique_key=unique_key, verdict="LOST_CONFIRM", outcome=outcome, rung=""
+        )
 
     monkeypatch.setattr(repair, "_repair", sent)
     monkeypatch.setattr(repair, "require_all_dependencies", lambda _: None)

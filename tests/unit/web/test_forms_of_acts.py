@@ -17,8 +17,9 @@ import pytest
 from reconciler.commands.dismissed_halves import HalfLine
 from reconciler.commands.explain import Explanation
 from reconciler.commands.jobs import cancel_job, find_job, place_repair
-from reconciler.commands.repair import ManualRepairReport
-from reconciler.contract.outcomes import NOT_LOOKED_AT
+from reconciler.commands.repair import ManualRepairReport, RepairLine
+from reconciler.contract.kept_facts import ANSWERED_WITH
+from reconciler.contract.outcomes import HELD_FIRST, JUDGED_FIRST, NOT_LOOKED_AT
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, HoldKind, JobState
 from reconciler.contract.verdicts import Verdict
@@ -484,6 +485,33 @@ def test_what_came_of_a_dismissal_is_told_in_the_language_of_the_page(browser: B
     assert "未查看其半消息" in page
     assert "its half was not looked at" not in page
     assert "<script>alert" not in page
+
+
+def test_what_came_of_repairs_is_told_in_the_language_of_the_page(browser: Browser) -> None:
+    line = RepairLine(
+        topic="ORDERS",
+        group="billing",
+        unique_key=KEYS[0],
+        verdict="LOST_CONFIRM",
+        outcome="held",
+        rung="end",
+        reason=HELD_FIRST(by=("HOLD",), then=ANSWERED_WITH(outcome="NO_ANSWER", said=HOSTILE)),
+    )
+    report = ManualRepairReport(keys=(line,), dry_run=True, notes=(JUDGED_FIRST(judged=1, lines=7),), lines=7)
+    chosen = {"all": True, "topic": None, "group": None, "verdict": None}
+    keep(browser, REPAIR, report.as_dict() | {"chosen": chosen, "lines": 7})
+    connections = browser.world.connections
+    job = place_repair(connections, KEYS[:6], topic=None, group=None, reason="", by="anna")
+    claimed = connections.ledger.jobs.claim(browser.world.settings.environment, token="t", lease_seconds=60)
+    assert claimed is not None
+    connections.ledger.jobs.change(claimed, JobChange(done=1, total=6, lines=[line.as_dict()]), lease_seconds=60)
+    browser.language = "zh"
+    outcome = browser.get("/acts/{act}/{key}", act="repair", key="k1").body.decode()
+    assert "7 个中的前 1 个" in outcome
+    for page in (outcome, browser.get("/jobs/{job_id}", job_id=job.job_id).body.decode()):
+        assert "已暂停" in page
+        assert "held: " not in page
+        assert "<script>alert" not in page
 
 
 def test_a_preview_of_what_has_its_effect_says_so_and_offers_no_dismissal(browser: Browser) -> None:

@@ -231,6 +231,13 @@ def test_what_is_away_stands_above_what_is_well_in_the_language_of_the_page(serv
     assert chinese.count('lang="en"') == 1, "only what somebody else said is left as it is"
 
 
+def test_answers_of_repairs_are_told_in_the_language_of_the_page(services: WebServices) -> None:
+    assert "dismissed by" in page_of(services, "/repairs")
+    chinese = page_of(services, "/repairs", "zh")
+    assert "关闭" in chinese
+    assert "dismissed by" not in chinese
+
+
 def test_health_that_is_not_known_yet_is_not_told_as_well(
     services: WebServices, monkeypatch: pytest.MonkeyPatch
 ) -> None:
