@@ -43,32 +43,40 @@ class Way:
 
 
 _BOXES = (
-    Box(x=6, y=8, width=182, height=102, name="service that sends", lines=("half message", "business and outbox row", "END_TRANSACTION", "announcement of the key")),
-    Box(x=196, y=8, width=182, height=102, name="service that receives", lines=("effect and inbox row,", "one transaction", "records consumed keys", "runs hand-overs")),
-    Box(x=6, y=160, width=262, height=58, name="RocketMQ", lines=("half messages, business topics,", "topic of unique keys")),
-    Box(x=296, y=268, width=82, height=100, name="Redis", lines=("half sets", "pending", "commit sets", "no evidence"), is_ours=True),
-    Box(x=6, y=268, width=248, height=100, name="reconciler run", lines=("reads announcements", "rounds: announced, not consumed", "asks outbox, inbox, every broker", "repairs once, verifies the effect"), is_ours=True),
-    Box(x=6, y=396, width=182, height=58, name="ledger", lines=("verdicts, repairs,", "claims, who did what"), is_ours=True),
-    Box(x=196, y=396, width=182, height=58, name="history", lines=("what rounds moved,", "chained Parquet files"), is_ours=True),
-    Box(x=6, y=482, width=124, height=58, name="reconciler sweep", lines=("announces for the", "dead; settles"), is_ours=True),
-    Box(x=136, y=482, width=116, height=58, name="reconciler web", lines=("console and API,", "acts of people"), is_ours=True),
-    Box(x=258, y=482, width=120, height=58, name="reconciler audit", lines=("judges all anew,", "signs its answer"), is_ours=True),
+    Box(x=6, y=8, width=210, height=88, name="service that sends", lines=("half message", "one transaction, then END", "announcement of the key")),
+    Box(x=224, y=8, width=154, height=88, name="service that receives", lines=("one transaction", "records consumed keys", "runs hand-overs")),
+    Box(x=6, y=136, width=138, height=58, name="database", lines=("business rows,", "outbox rows")),
+    Box(x=270, y=136, width=86, height=58, name="database", lines=("effects,", "inbox rows")),
+    Box(x=160, y=136, width=100, height=174, name="RocketMQ", lines=("half messages", "business topics", "unique keys")),
+    Box(x=24, y=236, width=120, height=74, name="reconciler sweep", lines=("announces for", "the dead; settles"), is_ours=True),
+    Box(x=300, y=350, width=78, height=100, name="Redis", lines=("half sets", "pending", "commit sets", "no evidence"), is_ours=True),
+    Box(x=6, y=350, width=274, height=100, name="reconciler run", lines=("reads announcements", "rounds: announced, not consumed", "asks outbox, inbox, every broker", "repairs once, verifies the effect"), is_ours=True),
+    Box(x=6, y=478, width=182, height=58, name="ledger", lines=("verdicts, repairs,", "claims, who did what"), is_ours=True),
+    Box(x=196, y=478, width=182, height=58, name="history", lines=("what rounds moved,", "chained Parquet files"), is_ours=True),
+    Box(x=6, y=564, width=182, height=58, name="reconciler web", lines=("console and API,", "acts of people"), is_ours=True),
+    Box(x=196, y=564, width=182, height=58, name="reconciler audit", lines=("judges all anew,", "signs its answer"), is_ours=True),
 )  # fmt: skip
 
 _WAYS = (
-    Way(36, 110, 36, 158, "half", (42, 139)),
-    Way(90, 110, 90, 158, "END", (104, 139), is_lost=True),
-    Way(146, 110, 146, 158, "key", (152, 139), is_ours=True),
-    Way(222, 160, 222, 112, "message", (228, 139)),
-    Way(337, 110, 337, 266, "keys", (343, 192), is_ours=True),
-    Way(60, 218, 60, 266, "announcements", (66, 246), is_ours=True),
-    Way(190, 268, 190, 220, "END again", (196, 246), is_ours=True),
-    Way(254, 310, 294, 310, is_ours=True),
-    Way(296, 330, 256, 330, is_ours=True),
-    Way(97, 368, 97, 394, is_ours=True),
-    Way(226, 368, 226, 394, is_ours=True),
-    Way(162, 454, 162, 480, is_ours=True),
-    Way(318, 454, 318, 480, is_ours=True),
+    Way(60, 96, 60, 134, "commits", (66, 119)),
+    Way(170, 96, 170, 134, "half", (134, 119)),
+    Way(184, 96, 184, 134, "END", (188, 110), is_lost=True),
+    Way(208, 96, 208, 134, "key", (212, 128), is_ours=True),
+    Way(240, 136, 240, 98, "message", (245, 119)),
+    Way(320, 96, 320, 134),
+    Way(367, 96, 367, 348, "keys", (340, 119), is_ours=True),
+    Way(80, 236, 80, 196, "row", (86, 219), is_ours=True),
+    Way(144, 275, 158, 275, is_ours=True),
+    Way(14, 350, 14, 196, is_ours=True),
+    Way(172, 310, 172, 348, "keys", (177, 335), is_ours=True),
+    Way(208, 350, 208, 312, "END again", (213, 335), is_ours=True),
+    Way(275, 350, 275, 196, is_ours=True),
+    Way(280, 392, 298, 392, is_ours=True),
+    Way(300, 412, 282, 412, is_ours=True),
+    Way(97, 450, 97, 476, is_ours=True),
+    Way(240, 450, 240, 476, is_ours=True),
+    Way(97, 536, 97, 562, is_ours=True),
+    Way(287, 536, 287, 562, is_ours=True),
 )
 
 
@@ -79,7 +87,7 @@ def drawn(words: Words, *, language: str) -> str:
         _box(canvas, box, words)
     for way in _WAYS:
         _way(canvas, way, words)
-    return canvas.finished(548, title=words(TITLE), told=_told(words), language=language)
+    return canvas.finished(630, title=words(TITLE), told=_told(words), language=language)
 
 
 def sentences() -> list[str]:
