@@ -94,8 +94,8 @@ class Brokers:
         return [one["groupName"] for kind in ("producerDataSet", "consumerDataSet") for one in body[kind]]
 
 
-def membership() -> ConsumerMembership:
-    return ConsumerMembership(group="CG", consume_from=ConsumeFrom.FIRST, subscriptions=())
+def membership(group: str = "CG") -> ConsumerMembership:
+    return ConsumerMembership(group=group, consume_from=ConsumeFrom.FIRST, subscriptions=())
 
 
 @pytest.fixture
@@ -182,12 +182,13 @@ def test_all_groups_of_a_broker_are_told_together_and_one_that_joins_later_at_th
     assert brokers.told() == [("a", ["PG"])]
     service.join_producer("PH", lambda: ["a"])
     service.join_consumer("CG", membership, lambda: ["a", "b"])
+    service.join_consumer("CH", lambda: membership("CH"), lambda: ["a"])
     brokers.look()
-    assert sorted(brokers.told()) == [("a", ["PG", "PH", "CG"]), ("b", ["CG"])]
+    assert sorted(brokers.told()) == [("a", ["PG", "PH", "CG", "CH"]), ("b", ["CG"])]
     service.leave_producer("PG")
     assert brokers.left == [("a", "PG")]
     brokers.look()
-    assert brokers.told() == [("a", ["PH", "CG"])]
+    assert brokers.told() == [("a", ["PH", "CG", "CH"])]
 
 
 def test_a_group_whose_brokers_nobody_tells_costs_the_others_no_heartbeat(brokers: Brokers) -> None:

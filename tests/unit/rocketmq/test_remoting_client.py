@@ -222,6 +222,18 @@ def test_an_idle_connection_is_closed_by_this_side() -> None:
         assert client.request(peer.address, _ask()).code == 0
 
 
+def test_a_connection_that_waits_for_an_answer_is_not_idle_however_long_that_takes() -> None:
+    with Peer(drain) as peer, RemotingClient(limits=ConnectionLimits(idle_seconds=100)) as client:
+        client.oneway(peer.address, _ask())
+        connection = client._peers[peer.address].connection
+        assert connection is not None
+        later = client.clock.monotonic_seconds() + 101
+        with pytest.raises(ConnectionLost, match="without traffic"):
+            connection._look_after_time(later, None)
+        client.submit(peer.address, _ask(), 3_600)
+        connection._look_after_time(later + 1, None)
+
+
 def test_a_one_way_request_is_marked_and_asks_for_nothing() -> None:
     got: list[Command] = []
 

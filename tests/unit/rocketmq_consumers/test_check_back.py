@@ -15,8 +15,9 @@ from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.remoting_client import RemotingClient, RequestHandler
 from reconciler.rocketmq.producer import transaction_producer
 from reconciler.rocketmq.producer.check_back import CheckBack, CheckCounts, CheckRequest
+from reconciler.rocketmq.producer.ending import EndStatus
 from reconciler.rocketmq.producer.transaction_listener import LocalTransactionState, TransactionListener
-from reconciler.rocketmq.producer.transaction_producer import TransactionMQProducer
+from reconciler.rocketmq.producer.transaction_producer import HalfReceipt, TransactionMQProducer
 from reconciler.rocketmq.wire.codes import HALF_TOPIC, RequestCode, SystemFlag
 from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.message import Message
@@ -313,3 +314,22 @@ def test_a_half_that_lost_its_master_for_a_moment_is_ended_and_a_broker_that_doe
         )
         expected = "true" if outcome is LocalTransactionState.ROLLBACK else "false"
         assert end.fields["fromTransactionCheck"] == expected, "else 5.1.1 refuses it after the immunity window"
+
+
+def test_a_half_whose_broker_has_no_master_is_not_ended_and_that_is_no_error() -> None:
+    with ClientInstance("127.0.0.1:9") as instance:
+        half = HalfReceipt(
+            unique_key=KEY, topic="Orders", producer_group="PG", broker_name="broker-a", broker_address="", queue_id=0,
+            queue_offset=5, commit_log_offset=1_000, transaction_id=None, offset_message_id="", broker_version=479,
+        )  # fmt: skip
+        ended = TransactionMQProducer("PG", None, instance=instance).end(half, LocalTransactionState.COMMIT)
+        assert ended.status is EndStatus.NOT_SENT
+
+
+def test_an_instance_that_is_closed_answers_no_question_any_more(client: Client) -> None:
+    instance = ClientInstance("127.0.0.1:9", client=client, clock=client.clock)
+    check_back = instance.shared(CheckBack)
+    check_back.register("PG", lambda _: LocalTransactionState.COMMIT)
+    instance.close()
+    client.ask("127.0.0.1:9", question("PG"))
+    assert check_back.counts.unmatched == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -13,8 +14,11 @@ from reconciler.rocketmq.consumer.concurrent import ConcurrentConsumption
 from reconciler.rocketmq.consumer.listener import ConsumeStatus, FailedAt, MessageListener
 from reconciler.rocketmq.consumer.orderly import TURN_SECONDS, OrderlyConsumption
 from reconciler.rocketmq.consumer.process_queue import CacheLimits, ProcessQueue
+from reconciler.rocketmq.consumer.retry import RetryRoute
+from reconciler.rocketmq.wire.codes import RequestCode
 from reconciler.rocketmq.wire.received_message import ReceivedMessage, received
 from tests.unit.rocketmq.records import record
+from tests.unit.rocketmq.scripted import ScriptedCluster
 
 QUEUE = MessageQueue(topic="T", broker_name="b", queue_id=0)
 Meanwhile = Callable[[ProcessQueue], object]
@@ -350,3 +354,27 @@ def test_a_queue_whose_turn_is_over_stands_behind_the_others_and_loses_nothing()
     assert listener.batches == [[7]], "the thread is for another queue now"
     member.tasks.pop()()
     assert listener.batches == [[7], [8]]
+
+
+# --------------------------------------------------------------------------- sent back
+
+
+@pytest.mark.parametrize(("of", "to"), [(0, 1), (1, 0)])
+def test_a_message_that_its_broker_does_not_take_back_is_copied_to_another_one(of: int, to: int) -> None:
+    with ScriptedCluster(versions=(479, 479)) as cluster:
+        for broker in cluster.brokers:
+            cluster.name_server.place("%RETRY%CG", broker)
+            broker.on(RequestCode.SEND_MESSAGE_V2, broker.success)
+        message = received(replace(record(), broker_name=cluster.brokers[of].name))
+        assert RetryRoute(cluster.client, cluster.routes, group="CG", max_reconsume_times=16).later(message)
+        assert [one.code for one in cluster.brokers[of].asked] == [RequestCode.CONSUMER_SEND_MSG_BACK]
+        assert [one.code for one in cluster.brokers[to].asked] == [RequestCode.SEND_MESSAGE_V2]
+
+
+@pytest.mark.parametrize(("times", "delay_level"), [(0, "0"), (1, "0"), (2, "-1"), (3, "-1")])
+def test_a_message_that_failed_in_its_last_delivery_goes_to_the_dead_letters(times: int, delay_level: str) -> None:
+    with ScriptedCluster() as cluster:
+        cluster.broker.on(RequestCode.CONSUMER_SEND_MSG_BACK, cluster.broker.success)
+        message = received(replace(record(), broker_name="broker-a", reconsume_times=times))
+        assert RetryRoute(cluster.client, cluster.routes, group="CG", max_reconsume_times=2).later(message)
+        assert [one.fields["delayLevel"] for one in cluster.broker.asked] == [delay_level]

@@ -43,7 +43,9 @@ class Broker:
         self.pauses: list[float] = []
         self.moved: list[ProcessQueue] = []
 
-    def submit_soon(self, address: str, command: Command, _timeout_seconds: float) -> Future[Command]:
+    def submit_soon(self, address: str, command: Command, timeout_seconds: float) -> Future[Command]:
+        held_seconds = int(command.fields["suspendTimeoutMillis"]) / 1000
+        assert 0 < held_seconds < timeout_seconds - 5, "a broker looks every few seconds whether a pull is over"
         self.pulls.append((address, command, Future()))
         return self.pulls[-1][2]
 

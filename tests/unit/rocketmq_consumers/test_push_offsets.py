@@ -116,6 +116,19 @@ def test_members_of_a_new_group_do_not_read_old_messages_because_another_was_fir
     assert kept.stored == {0: 7, 1: 9}
 
 
+def test_a_start_that_another_member_stored_meanwhile_stands_also_where_it_is_zero(cluster: ScriptedCluster) -> None:
+    kept = _kept(cluster, {0: (0, 7)})
+
+    def another_is_first(request: Command) -> Command:
+        kept.stored[0] = 0
+        cluster.broker.on(RequestCode.UPDATE_CONSUMER_OFFSET, kept._update)
+        return cluster.broker.refuse(request, ResponseCode.SYSTEM_ERROR)
+
+    cluster.broker.on(RequestCode.UPDATE_CONSUMER_OFFSET, another_is_first)
+    assert _member(cluster).start_of(_queue(0)) == 0
+    assert kept.stored == {0: 0}
+
+
 def test_a_start_that_could_not_be_stored_is_not_a_later_one_the_next_time(cluster: ScriptedCluster) -> None:
     kept = _kept(cluster, {0: (3, 7), 1: (3, 7)})
     kept.refuses_to_store = True
