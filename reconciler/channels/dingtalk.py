@@ -93,8 +93,7 @@ def dingtalk_sign(secret: str, at_ms: int) -> str:
 def dingtalk_body(text: NoticeText) -> bytes:
     """The message; an empty line between lines, since clients join lines that merely follow each other."""
     lines = [f"### {escape_dingtalk(text.title)}", *map(escape_dingtalk, text.lines)]
-    if text.link is not None:
-        lines.append(f"[{escape_dingtalk(text.link_label)}]({text.link})")
+    lines += [f"[{escape_dingtalk(label)}]({link})" for label, link in text.links]
     # The title is shown in the list of conversations, as it is.
     markdown = {"title": text.title, "text": "\n\n".join(lines)}
     at = {"atMobiles": [], "atUserIds": [], "isAtAll": False}

@@ -76,9 +76,8 @@ def feishu_sign(secret: str, at_seconds: int) -> str:
 def feishu_card(text: NoticeText, colour: str) -> dict[str, Any]:
     """The message. `colour`: of the card's head."""
     elements: list[dict[str, Any]] = [{"tag": "div", "text": _plain("\n".join(text.lines))}]
-    if text.link is not None:
-        button = {"tag": "button", "text": _plain(text.link_label), "url": text.link, "type": "default"}
-        elements.append({"tag": "action", "actions": [button]})
+    buttons = [{"tag": "button", "text": _plain(label), "url": link, "type": "default"} for label, link in text.links]
+    elements += [{"tag": "action", "actions": buttons}] if buttons else []
     card = {
         "config": {"wide_screen_mode": True},
         "header": {"title": _plain(text.title), "template": colour},

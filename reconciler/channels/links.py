@@ -1,4 +1,4 @@
-"""The page of the console that shows what a notice tells of."""
+"""Pages of the console: the one that shows what a notice tells of, and its runbook."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from reconciler.contract.tables import CandidateState, NoticeKind, RepairState
 from reconciler.policy.ports import Notice
 
 
-def console_link(console_url: str | None, notice: Notice) -> str | None:
-    """Its address, every part percent-encoded; None without an address of the console."""
-    if console_url is None:
-        return None
+def console_link(console_url: str, notice: Notice) -> str:
+    """Address of the page that shows it, every part percent-encoded."""
     path, asked = _page_of(notice)
     query = urlencode({name: value for name, value in asked.items() if value}, quote_via=quote, errors="replace")
     return f"{console_url.rstrip('/')}{path}{'?' if query else ''}{query}"
+
+
+def runbook_link(console_url: str, page: str) -> str:
+    """Where the console has a page of docs, in the language of who opens it."""
+    return f"{console_url.rstrip('/')}/{page}"
 
 
 def _page_of(notice: Notice) -> tuple[str, dict[str, str]]:

@@ -177,7 +177,8 @@ def mail_message(
     plain = [
         *text.lines,
         "",
-        *([texts.text("notice.form.fact", label=text.link_label, value=text.link), ""] if text.link else []),
+        *(texts.text("notice.form.fact", label=label, value=link) for label, link in text.links),
+        *([""] if text.links else []),
         "-- ",
         manual,
     ]
@@ -190,8 +191,7 @@ def mail_message(
 
 def _page(text: NoticeText, manual: str) -> str:
     paragraphs = [f"<strong>{html.escape(text.title)}</strong>", *map(html.escape, text.lines)]
-    if text.link is not None:
-        paragraphs.append(f'<a href="{html.escape(text.link)}">{html.escape(text.link_label)}</a>')
+    paragraphs += [f'<a href="{html.escape(link)}">{html.escape(label)}</a>' for label, link in text.links]
     paragraphs.append(f"<small>{html.escape(manual)}</small>")
     body = "\n".join(f"<p>{paragraph}</p>" for paragraph in paragraphs)
     head = f'<!DOCTYPE html>\n<html lang="{text.language}"><head><meta charset="utf-8"></head>'

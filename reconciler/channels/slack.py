@@ -77,9 +77,9 @@ def slack_body(text: NoticeText) -> bytes:
     has_header = len(title["text"]) <= HEADER_CHARACTERS_MAX
     blocks: list[dict[str, Any]] = [{"type": "header" if has_header else "section", "text": title}]
     blocks += [{"type": "section", "text": _plain(part)} for part in _parts(text)]
-    if text.link is not None:
-        link = f"<{escape_slack(text.link)}|{escape_slack(text.link_label)}>"
-        blocks.append({"type": "section", "text": {"type": "mrkdwn", "text": link, "verbatim": True}})
+    for label, link in text.links:
+        told = f"<{escape_slack(link)}|{escape_slack(label)}>"
+        blocks.append({"type": "section", "text": {"type": "mrkdwn", "text": told, "verbatim": True}})
     message = {
         "text": escape_slack(text.title),
         "mrkdwn": False,

@@ -7,13 +7,13 @@ seen and no client finds an address to make a link of; a channel escapes what it
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from urllib.parse import quote
 from zoneinfo import ZoneInfo
 
-from reconciler.channels.links import console_link
+from reconciler.channels.links import console_link, runbook_link
 from reconciler.clock import utc_text
 from reconciler.contract.tables import NoticeKind
 from reconciler.contract.visible_text import visible
@@ -26,7 +26,7 @@ TOPIC_CHARACTERS_MAX = 127
 GROUP_CHARACTERS_MAX = 160
 #: So that the longest notice fits into 4096 bytes, WeCom's bound, however its characters are escaped.
 DETAIL_CHARACTERS_MAX = 200
-#: Of the link; a longer one becomes that of the console's first page.
+#: Of the links together.
 LINK_CHARACTERS_MAX = 500
 #: The page that says what to do first.
 RUNBOOKS: Mapping[NoticeKind, str] = {
@@ -58,9 +58,9 @@ class NoticeText:
     next_step: str
     #: "Runbook: docs/runbooks/LostMessages.md", "Notice: 01JDHQZX8M4T6W2C9V3B5N7K1R"
     references: tuple[str, ...]
-    #: An http(s) URL in which no character ends a link of any format; None: there is no console.
-    link: str | None
-    link_label: str
+    #: Label and http(s) URL, in which no character ends a link of any format: the page of the console that shows it,
+    #: and the runbook there. Empty: there is no console.
+    links: Sequence[tuple[str, str]]
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -94,8 +94,7 @@ class NoticeTexts:
             facts=() if notice.is_test else tuple(self._facts(notice)),
             next_step=self.text("notice.form.next", next=next_step) if next_step else "",
             references=tuple(self._references(notice)),
-            link=None if notice.is_test else self._link(notice),
-            link_label=self.text("notice.form.console"),
+            links=() if notice.is_test else self._links(notice),
         )
 
     def _runbook(self, kind: NoticeKind) -> str:
@@ -105,10 +104,17 @@ class NoticeTexts:
         counted = COUNTED_TROUBLES_MAX if notice.kind is NoticeKind.LOSS_PROVED else STANDING_TROUBLES_MAX
         return str(notice.count) if notice.count <= counted else self.text("words.more-than", number=counted)
 
-    def _link(self, notice: Notice) -> str | None:
-        links = (console_link(self._console_url, notice), self._console_url)
-        short = (safe_link(link) for link in links if link is not None)
-        return next((link for link in short if len(link) <= LINK_CHARACTERS_MAX), None)
+    def _links(self, notice: Notice) -> Sequence[tuple[str, str]]:
+        """Those that are short enough together: the console's first page stands in the place of a longer address."""
+        if self._console_url is None:
+            return ()
+        page, runbook = console_link(self._console_url, notice), runbook_link(self._console_url, RUNBOOKS[notice.kind])
+        labels = (self.text("notice.form.console"), self.text("notice.label.runbook"))
+        for links in ((page, runbook), (self._console_url, runbook), (self._console_url,)):
+            safe = [safe_link(link) for link in links]
+            if sum(map(len, safe)) <= LINK_CHARACTERS_MAX:
+                return tuple(zip(labels, safe, strict=False))
+        return ()
 
     def _facts(self, notice: Notice) -> Iterator[str]:
         yield self._fact("notice.label.since", self._moment(notice.since_ms))

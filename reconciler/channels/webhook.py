@@ -122,7 +122,7 @@ def encode_notice(notice: Notice, *, console_url: str | None) -> bytes:
             "until_ms": notice.until_ms,
             "detail": notice.detail or ("" if notice.cause is None else said(notice.cause)),
             "written_at_ms": notice.written_at_ms,
-            "console_url": console_link(console_url, notice),
+            "console_url": None if console_url is None else console_link(console_url, notice),
         },
     }
     return json.dumps(document, separators=(",", ":")).encode()

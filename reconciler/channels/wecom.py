@@ -54,8 +54,7 @@ class WeComChannel(PlatformChannel):
 def wecom_body(text: NoticeText) -> bytes:
     """The message."""
     lines = [f"**{escape_wecom(text.title)}**", *map(escape_wecom, text.lines)]
-    if text.link is not None:
-        lines.append(f"[{escape_wecom(text.link_label)}]({text.link})")
+    lines += [f"[{escape_wecom(label)}]({link})" for label, link in text.links]
     return json.dumps({"msgtype": "markdown", "markdown": {"content": "\n".join(lines)}}, ensure_ascii=False).encode()
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from markupsafe import Markup
 
 from reconciler.commands.explain import life_stories
 from reconciler.contract.facts import Fact
 from reconciler.contract.stored_facts import fact_in
-from reconciler.policy.life_story import LifeStory
+from reconciler.contract.verdicts import LOSSES, Verdict
+from reconciler.policy.life_story import GOES_ON, NEEDS_A_PERSON, NOT_REPAIRED, LifeStory
 from reconciler.web.console.rendering import page
 from reconciler.web.console.saying import Moment
 from reconciler.web.excerpts import shown
@@ -18,6 +19,16 @@ from reconciler.web.exchange import WebRequest, WebResponse
 from reconciler.web.few_at_once import asks_everything
 from reconciler.web.services import WebServices
 from reconciler.words import told
+
+#: Outlooks of keys that are open.
+WAITS = frozenset({GOES_ON, NOT_REPAIRED})
+#: Verdict of such a key -> its runbook.
+_OF_VERDICT: Mapping[str, str] = {
+    **dict.fromkeys(LOSSES, "LostMessages"),
+    Verdict.ROLLED_BACK_WRONGLY: "WronglyRolledBack",
+    Verdict.LAGGING: "WatermarkStuck",
+    Verdict.UNKNOWN: "LookupsUnknown",
+}
 
 
 @asks_everything
@@ -45,6 +56,7 @@ def show(services: WebServices, request: WebRequest) -> WebResponse:
         "evidence": evidence,
         "weight": weight,
         "can_change": can_change,
+        "runbooks": runbooks,
     }
     return page(services, request, template, name=name, newest=newest, shown=newest_shown, **values)
 
@@ -59,6 +71,18 @@ def weight(story: LifeStory) -> str:
 def can_change(story: LifeStory) -> bool:
     """False: an act changes nothing any more, but for a dismissal that is taken back."""
     return weight(story) != "good"
+
+
+def runbooks(story: LifeStory) -> Sequence[str]:
+    """Pages of docs on what the outlook says, each once; none where nothing is to be done."""
+    return tuple(dict.fromkeys(page for line in story.outlook if (page := _runbook(line))))
+
+
+def _runbook(line: Fact) -> str:
+    verdict = line.fields.get("verdict")
+    if line.code in NEEDS_A_PERSON:
+        return "RepairFailing" if verdict in LOSSES else "Quarantined"
+    return _OF_VERDICT.get(str(verdict), "") if line.code in WAITS else ""
 
 
 def evidence(

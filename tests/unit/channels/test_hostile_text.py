@@ -64,8 +64,8 @@ def test_dingtalk_shows_the_text_as_it_is(hostile: str, texts: NoticeTexts) -> N
     markdown = message["markdown"]["text"]
     allowed = {"heading_open", "heading_close", "paragraph_open", "paragraph_close", "inline", "text", "text_special"}
     assert {token.type for token in tokens(markdown)} <= allowed | {"link_open", "link_close"}
-    assert links(markdown) == [text.link]
-    assert shown_lines(markdown) == [text.title, *text.lines, text.link_label]
+    assert links(markdown) == [link for _, link in text.links]
+    assert shown_lines(markdown) == [text.title, *text.lines, *(label for label, _ in text.links)]
     assert "@" not in markdown
     assert message["at"] == {"atMobiles": [], "atUserIds": [], "isAtAll": False}
     assert len(dingtalk_body(text)) < 20_000
@@ -78,10 +78,13 @@ def test_wecom_shows_the_text_with_wide_signs(hostile: str, texts: NoticeTexts) 
     markdown = json.loads(wecom_body(text))["markdown"]["content"]
     allowed = {"paragraph_open", "paragraph_close", "inline", "text", "softbreak", "strong_open", "strong_close"}
     assert {token.type for token in tokens(markdown)} <= allowed | {"link_open", "link_close"}
-    assert links(markdown) == [text.link]
+    assert links(markdown) == [link for _, link in text.links]
     wide = [escape_wecom(line) for line in (text.title, *text.lines)]
-    assert shown_lines(markdown) == [*wide, text.link_label]
-    assert not set("<>@&") & set(markdown.removesuffix(f"({text.link})"))
+    assert shown_lines(markdown) == [*wide, *(label for label, _ in text.links)]
+    told = markdown
+    for label, link in text.links:
+        told = told.replace(f"[{label}]({link})", "")
+    assert not set("<>@&") & set(told)
     assert len(markdown.encode()) <= CONTENT_BYTES_MAX
 
 
@@ -118,9 +121,10 @@ def unescaped(text: str) -> str:
 def test_slack_shows_the_text_as_it_is(hostile: str, texts: NoticeTexts) -> None:
     text = texts.of(hostile_notice(hostile))
     message = json.loads(slack_body(text))
-    *plain, link = text_objects(message["blocks"])
-    assert link == {"type": "mrkdwn", "text": link["text"], "verbatim": True}
-    assert unescaped(link["text"]) == f"<{text.link}|{text.link_label}>"
+    *plain, page, runbook = text_objects(message["blocks"])
+    for one, (label, link) in zip((page, runbook), text.links, strict=True):
+        assert one == {"type": "mrkdwn", "text": one["text"], "verbatim": True}
+        assert unescaped(one["text"]) == f"<{link}|{label}>"
     assert {one["type"] for one in plain} == {"plain_text"}
     assert not any(one["emoji"] for one in plain)
     told = [line for one in plain for line in unescaped(one["text"]).split("\n")]
@@ -142,8 +146,7 @@ def test_feishu_shows_the_text_as_it_is(hostile: str, texts: NoticeTexts) -> Non
     body, action = card["elements"]
     assert card["header"]["title"] == {"tag": "plain_text", "content": text.title}
     assert body == {"tag": "div", "text": {"tag": "plain_text", "content": "\n".join(text.lines)}}
-    (button,) = action["actions"]
-    assert button["url"] == text.link
+    assert [button["url"] for button in action["actions"]] == [link for _, link in text.links]
     assert len(json.dumps(card).encode()) < 20_000
 
 
@@ -190,10 +193,12 @@ def test_no_header_and_no_tag_of_a_mail_is_forged(hostile: str, texts: NoticeTex
     plain, page = arrived.iter_parts()
     assert plain.get_content().splitlines()[: len(text.lines)] == list(text.lines)
     seen = Page(page.get_content())
-    lines = len(text.lines) + 3
-    assert seen.tags == ["html", "head", "meta", "body", "p", "strong", *["p"] * (lines - 2), "a", "p", "small"]
-    assert seen.attributes == [("lang", text.language), ("charset", "utf-8"), ("href", text.link)]
-    assert [line for line in seen.told.splitlines() if line][:-2] == [text.title, *text.lines]
+    paragraphs = ["p", "strong", *["p"] * len(text.lines), *["p", "a"] * len(text.links), "p", "small"]
+    assert seen.tags == ["html", "head", "meta", "body", *paragraphs]
+    hrefs = [("href", link) for _, link in text.links]
+    assert seen.attributes == [("lang", text.language), ("charset", "utf-8"), *hrefs]
+    told = [line for line in seen.told.splitlines() if line][: -1 - len(text.links)]
+    assert told == [text.title, *text.lines]
 
 
 @pytest.mark.parametrize("identity", ["01JDHQZX8M4T6W2C9V3B5N7K1R", "a b\r\nBcc: x", "é", "x" * 500])

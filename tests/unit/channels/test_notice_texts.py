@@ -59,7 +59,7 @@ def test_a_change_of_what_people_read_is_seen(language: str) -> None:
 
 
 def as_page(text: NoticeText) -> str:
-    return "\n".join((text.title, *text.lines, f"{text.link_label}: {text.link}" if text.link else ""))
+    return "\n".join((text.title, *text.lines, *(f"{label}: {link}" for label, link in text.links or [("", "")])))
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -123,7 +123,7 @@ def test_losses_that_were_repaired_before_they_were_told_are_told_once() -> None
 def test_a_test_never_looks_like_an_alarm() -> None:
     text = ENGLISH.of(replace(notice(), is_test=True))
     assert text.title == "Test: nothing has happened (prod)"
-    assert text.link is None
+    assert text.links == ()
     assert text.next_step == ""
     assert (text.facts, text.references) == ((), ("Notice: 01JDHQZX8M4T6W2C9V3B5N7K1R",))
 
@@ -172,7 +172,8 @@ def test_a_text_from_outside_stays_in_its_line(hostile: str) -> None:
 
 @pytest.mark.parametrize("url", ['https://c/x)"><b>|*`\\ é', "https://c/a b"])
 def test_no_address_of_a_console_ends_its_link(url: str) -> None:
-    link = NoticeTexts("en", console_url=url).of(notice()).link
-    assert link is not None
-    assert not set('()"<>|*`\\ ') & set(link)
-    assert link.isascii()
+    links = NoticeTexts("en", console_url=url).of(notice()).links
+    assert len(links) == 2
+    for _, link in links:
+        assert not set('()"<>|*`\\ ') & set(link)
+        assert link.isascii()

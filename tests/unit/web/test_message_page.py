@@ -14,16 +14,19 @@ import pytest
 from reconciler.commands import explain
 from reconciler.commands.business_ids import BusinessMessages
 from reconciler.commands.explain import Explanation
-from reconciler.contract.facts import Fact
+from reconciler.contract.facts import Code, Fact
 from reconciler.contract.reasons import TAG_COMPARED
 from reconciler.contract.subscription import Subscription
+from reconciler.contract.verdicts import MEANINGS, Verdict
 from reconciler.policy.evidence import Lookup
 from reconciler.policy.life_story import (
     DISMISSED,
     DISMISSED_BY,
     EFFECT_AFTER_DISMISSAL,
     EFFECT_OF_ANOTHER,
+    GOES_ON,
     IS_DISMISSED,
+    PERSON_MUST_LOOK,
     SETTLED_AS,
     HalfEffect,
     LifeStory,
@@ -162,6 +165,32 @@ def test_a_story_that_may_be_incomplete_does_not_look_complete(services: WebServ
     assert "every witness has answered" not in page_of(services, f"/messages/{KEY}")
     explains(Explanation(stories=(AT_REST,)))
     assert "every witness has answered" in page_of(services, f"/messages/{KEY}")
+
+
+def _judged(code: Code, verdict: Verdict) -> Fact:
+    return code(subscription="x", verdict=verdict.value, meaning=MEANINGS[verdict]())
+
+
+@pytest.mark.parametrize(
+    ("outlook", "runbook"),
+    [
+        (EFFECT_OF_ANOTHER(subscription="x", why=TAG_COMPARED()), ["Quarantined"]),
+        (
+            PERSON_MUST_LOOK(subscription="x", verdict="COLLISION", meaning=MEANINGS[Verdict.COLLISION]()),
+            ["Quarantined"],
+        ),
+        (PERSON_MUST_LOOK(subscription="x", verdict="PARKED", meaning=MEANINGS[Verdict.PARKED]()), ["RepairFailing"]),
+        (GOES_ON(subscription="x", verdict="LOST_CONFIRM", meaning=MEANINGS[Verdict.LOST_CONFIRM]()), ["LostMessages"]),
+        (GOES_ON(subscription="x", verdict="UNKNOWN", meaning=MEANINGS[Verdict.UNKNOWN]()), ["LookupsUnknown"]),
+        (SETTLED_AS(subscription="x", verdict="CONSUMED"), []),
+    ],
+)
+def test_a_verdict_leads_to_its_runbook(
+    services: WebServices, explains: Asking, outlook: Fact, runbook: list[str]
+) -> None:
+    explains(Explanation(stories=(replace(story_of(), outlook=(outlook, outlook)),)))
+    page = page_of(services, f"/messages/{KEY}")
+    assert re.findall(rf'href="{PREFIX}/docs/runbooks/(\w+)\.md"', page) == runbook
 
 
 def test_a_page_asks_after_the_end_or_stands_still_before(services: WebServices, explains: Asking) -> None:
