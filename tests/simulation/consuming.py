@@ -200,6 +200,9 @@ class ConsumingService:
         if self._tags is not None and record.tags not in self._tags:
             self._world.kernel.saw("message filtered by its tag", record.unique_key[-4:])
             return True
+        if self._world.set_ups.is_kept_away(self._group, record.unique_key):
+            self._world.kernel.saw("message filtered by SQL92", record.unique_key[-4:])
+            return True
         if record.body == THEIRS:
             return True  # acknowledged before the handler, as a service does with what is not meant for it
         return self.handler(Received(record)) is ConsumeStatus.CONSUME_SUCCESS

@@ -85,11 +85,13 @@ class Excuses:
 
     def is_double_told(self, group: str, key: str) -> bool:
         """The ledger says that the message had two effects. Excused: rows that cannot be read, messages without an
-        outbox, those that a person has dismissed for an inbox row that is there, and those that were settled before
-        the last effect, as far as a sweeper that was stopped could know."""
+        outbox, those that a person has dismissed for an inbox row that is there, those that are asked about once an
+        hour, and those that were settled before the last effect, as far as a sweeper that was stopped could know."""
         world = self._world
         row = world.candidate(group, key)
         if row is not None and (row.verdict is Verdict.COLLISION or _was_dismissed_for_its_row(row)):
+            return True
+        if row is not None and world.set_ups.is_asked_rarely(row):
             return True
         if world.inboxes[group].is_damaged(key) or key in world.troubles.unreadable or key in world.strangers_commits:
             return True

@@ -122,6 +122,7 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
     "acts on anything": ("operator is told what an act on a message came to", "operator's dismissal taken back"),
     "no inbox known": ("repair without a known inbox",),
     "inboxes kept short": ("message older than its inbox row",),
+    "filters by SQL92": ("message filtered by SQL92",),
     "no sign of popping": ("nobody tells how a group consumes",),
     "dry run": ("repair not sent in a dry run",),
     "groups removed": ("row of a group that was removed",),
@@ -133,7 +134,7 @@ ASKED_FOR = frozenset(
         "groups added", "groups renamed", "claims out of reach", "late rows", "business queues", "small bounds",
         "claims answered late", "rows without a digest", "keys taken",
         "no outbox known", "outboxes contradict", "long troubles", "connections break", "long holds",
-        "lag beside pops", "acts on anything", "no inbox known", "inboxes kept short",
+        "lag beside pops", "acts on anything", "no inbox known", "inboxes kept short", "filters by SQL92",
         "no sign of popping", "dry run", "groups removed", "since moved",
     }
 )  # fmt: skip

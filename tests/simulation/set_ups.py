@@ -13,8 +13,12 @@ from reconciler.contract.reasons import KEPT_TOO_SHORT
 from reconciler.contract.stored_facts import reason_in
 from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.unique_key import member_of
+from reconciler.contract.verdicts import Undecided, Verdict
+from reconciler.policy.judging.suspect import undecided_by
 from reconciler.policy.plan import INBOX_MARGIN_SECONDS
 from reconciler.policy.ports import Candidate
+from reconciler.rocketmq.wire.codes import HALF_TOPIC
+from tests.simulation.broker import Broker
 from tests.simulation.kernel import BASE_MS, Process
 
 if TYPE_CHECKING:
@@ -59,6 +63,15 @@ class SetUps:
                 self._world.kernel.saw("repair not sent in a dry run")
             self._world.restart("reconciler", "operator")
 
+    def filters_by_sql92(self, group: str) -> bool:
+        """Brokers filter by an expression over a property."""
+        return bool(self._of("filters by SQL92")) and self._is_first(group)
+
+    def is_kept_away(self, group: str, key: str) -> bool:
+        """The group's expression does not let the message through."""
+        order = self._world.orders.get(key)
+        return order is not None and self.filters_by_sql92(group) and order.properties.get("region") != "north"
+
     # ---- the judges
 
     def repaired(self, process: Process, key: str, kind: str) -> None:
@@ -77,24 +90,45 @@ class SetUps:
 
     def is_excused(self, key: str, row: Candidate | None) -> bool:
         """The evidence that is left cannot tell that the message was lost."""
-        if row is None or self.inbox_keep_seconds is None or not _is_kept_too_short(row):
+        if row is None:
             return False
-        # A row that was closed before its time is no excuse.
-        closed_at = (row.updated_at_ms - BASE_MS) / 1000
-        return closed_at - self._written_at(key) > PROVES_SECONDS - 2 * self._world.swarm.skew_margin - 1
+        if self.inbox_keep_seconds is not None and _is_kept_too_short(row):
+            # A row that was closed before its time is no excuse.
+            closed_at = (row.updated_at_ms - BASE_MS) / 1000
+            return closed_at - self._written_at(key) > PROVES_SECONDS - 2 * self._world.swarm.skew_margin - 1
+        return self._looks_filtered(key) and self.is_asked_rarely(row)
+
+    def is_asked_rarely(self, row: Candidate) -> bool:
+        """A group that filters by SQL92 may have no use for the message: its inboxes are asked again in an hour, and no
+        history rests for so long."""
+        return self.filters_by_sql92(row.subscription.group) and _is_by_set_up(row)
+
+    def _looks_filtered(self, key: str) -> bool:
+        """The group was given a copy, or no broker has the first half any more."""
+        brokers = self._world.cluster.brokers.values()
+        if any(broker.has_committed(key) for broker in brokers):
+            return True
+        return not any(_has_first_half(broker, key) for broker in brokers)
 
     def waiting(self) -> set[bytes]:
         """What may stay open for good."""
         world = self._world
-        if not world.inboxes.unknown:
+        if world.inboxes.unknown:  # what has its effects, rounds may not know
+            return {member_of(key) for key in world.orders if not world.checkers._lacking(key)}
+        if not self._of("filters by SQL92"):
             return set()
-        # What has its effects, rounds may not know.
-        return {member_of(key) for key in world.orders if not world.checkers._lacking(key)}
+        rows = world.ledger.rows.candidates.items()
+        return {member_of(key) for (_, key), row in rows if self.is_asked_rarely(row)}
 
     def judge(self) -> None:
         """At the end."""
         world = self._world
-        for (_, key), row in world.ledger.rows.candidates.items():
+        for (owner, key), row in world.ledger.rows.candidates.items():
+            is_kept_away = self.is_kept_away(owner.group, key) and world.is_committed(key)
+            if is_kept_away and row.verdict is Verdict.DELIVERED_NOT_APPLIED:
+                world.checkers.judgement.other.append(
+                    f"{key} is called {row.verdict} in {owner.group}, whose filter has no use for it"
+                )
             if row.state is CandidateState.QUARANTINED and _is_kept_too_short(row):
                 world.kernel.saw("message older than its inbox row", key[-4:])
 
@@ -103,3 +137,17 @@ def _is_kept_too_short(row: Candidate) -> bool:
     told = reason_in(row.evidence).fields
     why = told.get("why")
     return told.get("answer") == BEYOND_INBOX.name or (isinstance(why, Fact) and why.code is KEPT_TOO_SHORT)
+
+
+def _is_by_set_up(row: Candidate) -> bool:
+    return row.verdict is Verdict.UNKNOWN and undecided_by(row.evidence)[0] is Undecided.SET_UP
+
+
+def _has_first_half(broker: Broker, key: str) -> bool:
+    return any(
+        record is not None
+        and record.properties.get("UNIQ_KEY") == key
+        and "TRANSACTION_CHECK_TIMES" not in record.properties
+        and (record.topic == HALF_TOPIC or record.system_flag == 4)
+        for record in broker.log
+    )

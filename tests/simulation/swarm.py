@@ -33,6 +33,8 @@ LEFT_OUT = {
         "tags corrected",
         "poison",
     ),
+    # Of a group that pops nobody knows whether it had no use for a message, or has it still.
+    "filters by SQL92": ("groups that pop",),
     # By a clock that is wrong by hours a young row is an old one.
     "inboxes kept short": ("database clocks",),
     # What was settled before its group came is announced to nobody again.
@@ -50,7 +52,7 @@ BROUGHT = {
 }
 
 #: Settings that few have: half of the histories with one of them have workers of their own, too.
-SET_UPS = frozenset({"no inbox known", "inboxes kept short", "dry run", "groups removed"})
+SET_UPS = frozenset({"no inbox known", "inboxes kept short", "filters by SQL92", "dry run", "groups removed"})
 
 #: Troubles that are drawn one by one. A trouble that is on has a strength between 0 and 1.
 TROUBLES = tuple(FAULTS)
@@ -140,6 +142,8 @@ def draw(
         swarm.producers = 2
     if any(fault in always for fault in ("groups that pop", "lag beside pops", "no sign of popping")):
         swarm.version = "5.3.3"
+    if swarm.of("filters by SQL92") and swarm.version == "3.2.6":
+        swarm.version = "4.2.0"  # the first ones know tags only
     if swarm.of("groups added"):
         swarm.groups = 1  # and one more
     if any(map(swarm.of, ("keys of text", "lag beside pops", "groups removed"))):

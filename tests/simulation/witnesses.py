@@ -41,6 +41,8 @@ class Cluster:
         self.groups_that_pop: set[str] = set()
         #: Those that leave no subscription to their retry topic behind, and no offset in it.
         self.popping_unseen: set[str] = set()
+        #: Whether brokers filter for a group by an expression over properties.
+        self.filters_by_sql92: Callable[[str], bool] = lambda _group: False
         #: Brokers that have dropped out of the route.
         self.unrouted: set[str] = set()
         #: Brokers that a round has seen in the route.
@@ -351,6 +353,8 @@ class _AdminSeen:
 
     def group_filter(self, address: str, group: str, topic: str) -> GroupFilter:
         def answer() -> GroupFilter:
+            if self._cluster.filters_by_sql92(group):
+                return GroupFilter(kind="SQL92", expression="region = 'north'")
             return GroupFilter(kind="TAG", expression="*")
 
         told: GroupFilter = ask(self._process, self._cluster.at(address), answer, "GET_CONSUMER_CONNECTION_LIST")

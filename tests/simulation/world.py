@@ -142,6 +142,7 @@ class World:
         self.wrongly_set: list[Process] = []
         self.cluster.groups_that_pop |= {group for group in groups if self.pops(group)}
         self.cluster.popping_unseen |= self.cluster.groups_that_pop if swarm.of("no sign of popping") else set()
+        self.cluster.filters_by_sql92 = self.set_ups.filters_by_sql92
         self.business_queues = BusinessQueues(self)
         self.excuses = Excuses(self)
         self.checkers = Checkers(self)
@@ -411,7 +412,8 @@ class World:
 
     def owes(self, group: str, key: str) -> bool:
         """True if the group has to have the effect of a committed order."""
-        return self.takes(group, self.orders[key].tag) and self.since_judged.is_owed(group, key)
+        is_taken = self.takes(group, self.orders[key].tag) and not self.set_ups.is_kept_away(group, key)
+        return is_taken and self.since_judged.is_owed(group, key)
 
     def may_be_left_out(self, group: str) -> bool:
         """A setting has, or had, wrong tags for the group, or it was not in the settings of some process."""
