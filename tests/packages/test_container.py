@@ -63,6 +63,12 @@ def test_the_image_is_the_release_that_it_says_it_is(image: Image, places: Place
     assert labels["org.opencontainers.image.version"] in done.stdout
 
 
+def test_a_page_that_a_message_names_is_in_the_image(image: Image, places: Places) -> None:
+    done = ran(image.command(places, "docs", "docs/runbooks/BreakerOpen.md"))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("# BreakerOpen\n")
+
+
 def test_the_nightly_audit_runs_in_the_image_without_java(image: Image, places: Places) -> None:
     done = ran(image.program(places, "audit-due-days.sh"))
     assert "usage: audit-due-days.sh" in done.stderr
