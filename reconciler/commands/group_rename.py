@@ -162,7 +162,7 @@ def rename_group(connections: Connections, wanted: WantedRename, *, dry_run: boo
     require(ask_ledger(connections))
     inboxes = renamed_rows(connections, sections, urls=wanted.urls, old=wanted.old, new=wanted.new)
     configured = list(dict.fromkeys(section.topic for section in sections))
-    group = GroupOnBrokers(connections, configured, old=wanted.old, new=wanted.new)
+    group = GroupOnBrokers(connections, configured, old=wanted.old, new=wanted.new, english=said)
     return rename_on(connections, group, inboxes, wanted, configured, dry_run=dry_run)
 
 

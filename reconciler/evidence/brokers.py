@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 from reconciler.contract.answers import INDEX_BEHIND, INDEX_WITHOUT_PROBE, LEFT_THE_ROUTE, NOT_INDEXING
-from reconciler.contract.facts import Fact
+from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import ReconcilerError
 from reconciler.evidence.broker_configs import BrokerConfigs
@@ -53,6 +53,7 @@ from reconciler.rocketmq.wire.codes import (
     retry_topic,
 )
 
+HANDED_OUT = Code("evidence.handed-out", position=Field.FACT)
 #: A group's producers and its filter are remembered for this long.
 _REMEMBER_SECONDS = 5.0
 #: Wait where neither broker nor version is known: the longest of all defaults.
@@ -117,7 +118,7 @@ class RemotingBrokerEvidence:
         )
         if found.state is not WatermarkState.KNOWN or signs.consume_mode is not ConsumeMode.POP:
             return found
-        return replace(found, state=WatermarkState.REACHED, detail=f"handed out by POP, effects decide; {found.detail}")
+        return replace(found, state=WatermarkState.REACHED, detail=HANDED_OUT(position=found.detail))
 
     def positions(self, subscription: Subscription) -> Sequence[QueuePosition] | None:
         """Offsets of the group in every queue; None if a broker did not answer."""

@@ -6,10 +6,11 @@ It rests on the offsets that brokers keep for the group. One queue that does not
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from reconciler.contract.facts import Code, Fact, Field
 from reconciler.errors import BrokerUnavailable, ReconcilerError
 from reconciler.evidence.queue_scan import first_stored_ms, record_at
 from reconciler.evidence.reused_offsets import ReusedOffsets
@@ -20,6 +21,13 @@ from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.client.routes import MessageQueue, Routes, TopicNotFound
 from reconciler.rocketmq.wire.codes import retry_topic
 
+CONSUMED = Code("evidence.consumed")
+_QUEUE: Mapping[str, Field] = {"topic": Field.NAME, "queue": Field.NUMBER, "broker": Field.NAME}
+HELD_BACK = Code("evidence.held-back", **_QUEUE, offset=Field.NUMBER, end=Field.NUMBER)
+NO_OFFSET = Code("evidence.no-offset", **_QUEUE, group=Field.NAME)
+BEYOND_END = Code("evidence.beyond-end", **_QUEUE, group=Field.NAME, offset=Field.NUMBER, end=Field.NUMBER)
+WATERMARK_UNREAD = Code("evidence.watermark-unread", error=Field.TEXT)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _QueueOnMaster:
@@ -28,8 +36,14 @@ class _QueueOnMaster:
     position: QueuePosition
 
 
-class _LacksOffset(BrokerUnavailable):
-    """The group has stored no offset where messages wait: nobody knows which of them it has had."""
+class _NotKnown(ReconcilerError):
+    """A queue's offset says nothing. `lacks_offset`: there is none where messages wait, so that nobody knows which of
+    them the group has had."""
+
+    def __init__(self, why: Fact, *, lacks_offset: bool = False) -> None:
+        super().__init__(why)
+        self.why = why
+        self.lacks_offset = lacks_offset
 
 
 class Watermarks:
@@ -52,7 +66,7 @@ class Watermarks:
         Never later than now minus the margin, which is taken before the first question is asked.
         """
         caught_up_ms = self._client.clock.now_ms() - round(skew_margin_seconds * 1000)
-        lowest = Watermark(state=WatermarkState.KNOWN, at_ms=caught_up_ms, detail="every queue is consumed to its end")
+        lowest = Watermark(state=WatermarkState.KNOWN, at_ms=caught_up_ms, detail=CONSUMED())
         waiting, since_ms = 0, None
         try:
             for placed in self._placed(topic, group, pop_retry_topics):
@@ -63,9 +77,10 @@ class Watermarks:
                 since_ms = at_ms if since_ms is None else min(since_ms, at_ms)
                 if at_ms < lowest.at_ms:
                     lowest = Watermark(state=WatermarkState.KNOWN, at_ms=at_ms, detail=_held_back(placed.position))
+        except _NotKnown as found:
+            return Watermark(state=WatermarkState.UNKNOWN, at_ms=0, detail=found.why, lacks_offset=found.lacks_offset)
         except ReconcilerError as error:
-            lacks_offset = isinstance(error, _LacksOffset)
-            return Watermark(state=WatermarkState.UNKNOWN, at_ms=0, detail=str(error), lacks_offset=lacks_offset)
+            return Watermark(state=WatermarkState.UNKNOWN, at_ms=0, detail=WATERMARK_UNREAD(error=str(error)))
         return replace(lowest, waiting=waiting, waiting_since_ms=since_ms)
 
     def positions(self, topic: str, group: str, *, pop_retry_topics: Sequence[str] = ()) -> list[QueuePosition] | None:
@@ -130,11 +145,9 @@ class Watermarks:
             return None
         offset = position.consumer_offset
         if offset is None or (offset == 0 and not self._stores_zero(placed.address)):
-            raise _LacksOffset(f"{group} has stored no offset for {_named(position)}, where messages wait")
+            raise _NotKnown(NO_OFFSET(**_place(position), group=group), lacks_offset=True)
         if offset > position.max_offset:
-            raise BrokerUnavailable(
-                f"{group} is at {offset} of {_named(position)}, which ends at {position.max_offset}"
-            )
+            raise _NotKnown(BEYOND_END(**_place(position), group=group, offset=offset, end=position.max_offset))
         if offset == position.max_offset:
             return None
         return self._store_time_ms(placed, offset)
@@ -152,9 +165,9 @@ class Watermarks:
         return first_stored_ms(self._client, placed.address, placed.queue, offset=offset, end_offset=end_offset)
 
 
-def _named(position: QueuePosition) -> str:
-    return f"{position.topic} queue {position.queue_id} on {position.broker}"
+def _place(position: QueuePosition) -> dict[str, str | int]:
+    return {"topic": position.topic, "queue": position.queue_id, "broker": position.broker}
 
 
-def _held_back(position: QueuePosition) -> str:
-    return f"{_named(position)}: at {position.consumer_offset} of {position.max_offset}"
+def _held_back(position: QueuePosition) -> Fact:
+    return HELD_BACK(**_place(position), offset=position.consumer_offset or 0, end=position.max_offset)

@@ -335,7 +335,7 @@ class Watermark:
     #: Milliseconds of broker store time; 0 when UNKNOWN.
     at_ms: int
     #: Queue that holds the watermark back, or why it is unknown.
-    detail: str
+    detail: Fact
     #: Messages that the group has not passed, over all queues; 0 when UNKNOWN.
     waiting: int = 0
     #: Broker store time of the first of them; None: none waits, or it is not known.

@@ -279,7 +279,7 @@ class ReconcileRound:
         if not is_due and not self._has_open_rows(plan, ours):
             if ours:
                 self._note_queues(plan)
-            return WatermarkGate(state="not asked", detail="", due_until_ms=-1, old_until_ms=-1, now_ms=now_ms)
+            return WatermarkGate(state="not asked", due_until_ms=-1, old_until_ms=-1, now_ms=now_ms)
         watermark = self._verifier.watermark(plan)
         return gate_of(now_ms, watermark, plan=plan, rules=self._selector.rules)
 
@@ -469,7 +469,7 @@ class ReconcileRound:
             pending_after=sum(r.pending for r in rounds),
             oldest_pending_seconds=max(0.0, (now_ms - oldest_ms) / 1000),
             gate=gate.state,
-            gate_detail=gate.detail,
+            gate_detail="" if gate.detail is None else self._verifier.english(gate.detail),
             watermark_ms=gate.watermark_ms,
             became_due=running.tally.became_due,
             verified=running.tally.verified,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from reconciler.contract.facts import Fact
 from reconciler.contract.secret import Secret
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import BrokerUnavailable, InvalidValue, ReconcilerError, RedisAway
@@ -89,11 +90,14 @@ class GroupOnBrokers:
     Raises BrokerUnavailable and what a request raises.
     """
 
-    def __init__(self, connections: Connections, topics: Sequence[str], *, old: str, new: str) -> None:
-        """`topics`: those of the settings; the group may have others."""
+    def __init__(
+        self, connections: Connections, topics: Sequence[str], *, old: str, new: str, english: Callable[[Fact], str]
+    ) -> None:
+        """`topics`: those of the settings; the group may have others. `english` says why offsets are not known."""
         self._connections = connections
         self._topics = topics
         self._old, self._new = old, new
+        self._english = english
         self._masters = masters(connections)
         self._offsets = Offsets(connections.rocketmq.client)
 
@@ -211,7 +215,7 @@ class GroupOnBrokers:
         brokers.expect(topic, known - frozenset(settings.rocketmq.retired_brokers))
         positions = brokers.positions(subscription)
         if positions is None:
-            why = brokers.watermark(subscription).detail
+            why = self._english(brokers.watermark(subscription).detail)
             raise BrokerUnavailable(f"the offsets of {group} in {topic} are not all known: {why}")
         return positions
 

@@ -212,7 +212,7 @@ class SecuredRoles:
         settings = self._settings("group rename")
         upgrade(settings.ledger.url, "ledger")
         with Connections(settings) as connections:
-            group = GroupOnBrokers(connections, [TOPIC], old=GROUP, new=RENAMED_GROUP)
+            group = GroupOnBrokers(connections, [TOPIC], old=GROUP, new=RENAMED_GROUP, english=said)
             assert not [member for member in group.members() if member.startswith(f"{RENAMED_GROUP}:")]
             topics = group.all_topics()
             assert topics == [TOPIC]

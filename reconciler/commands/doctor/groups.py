@@ -20,7 +20,6 @@ from reconciler.wiring.connections import Connections
 from reconciler.wiring.evidence import broker_evidence
 from reconciler.wiring.subscriptions import subscription_of
 
-WATERMARK = Code("doctor.watermark", detail=Field.TEXT)
 STORE_OFFSETS = Code("doctor.store-offsets")
 UNKNOWN_GROUP = Code("doctor.unknown-group")
 MAKE_GROUP = Code("doctor.make-group")
@@ -61,10 +60,9 @@ class GroupChecks:
             level: Level = "fail" if has_worked else "note"
             return Diagnosis(check=check, level=level, found=UNKNOWN_GROUP(), remedy=MAKE_GROUP())
         watermark = brokers.watermark(subscription)
-        found = WATERMARK(detail=watermark.detail)
         if watermark.state is WatermarkState.UNKNOWN:
-            return Diagnosis(check=check, level="note", found=found, remedy=STORE_OFFSETS())
-        return Diagnosis(check=check, level="ok", found=found)
+            return Diagnosis(check=check, level="note", found=watermark.detail, remedy=STORE_OFFSETS())
+        return Diagnosis(check=check, level="ok", found=watermark.detail)
 
     def _is_nobody(self, subscription: Subscription) -> bool:
         """Whether every broker says that it has neither a configuration nor an offset nor a member of the group; one

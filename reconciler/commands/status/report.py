@@ -297,7 +297,7 @@ def _subscription_row(s: SubscriptionStatus) -> tuple[object, ...]:
         s.pending,
         s.oldest_pending_ms,
         s.watermark.at_ms if is_known else None,
-        s.watermark.detail,
+        said(s.watermark.detail),
         s.last_round_ms,
         ", ".join(map(said, s.weaker)),
     )

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from reconciler.contract.defaults import CANDIDATES_MAX, RETENTION_SECONDS, SKEW_MARGIN_SECONDS
+from reconciler.contract.facts import Fact
 from reconciler.contract.subscription import Shard
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.unique_key import UNIQUE_KEY_CHARACTERS_MAX, is_unique_key
@@ -49,7 +50,8 @@ class WatermarkGate:
 
     #: "open", "shut" or "unknown".
     state: str
-    detail: str
+    #: What the watermark says of itself; None: it was not asked.
+    detail: Fact | None = None
     #: Keys first seen at or before this are due.
     due_until_ms: int
     #: Keys first seen at or before this are older than the grace period: the trickle takes from them.

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from checkback_consumers.handler import TransactionalHandler, transactional_handler
 from checkback_consumers.message import ConsumedMessage
-from reconciler.evidence.watermark import Watermarks
+from reconciler.evidence.watermark import CONSUMED, Watermarks
 from reconciler.policy.evidence import Watermark, WatermarkState
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.offsets import Offsets
@@ -19,6 +19,7 @@ from reconciler.rocketmq.consumer.listener import ConsumeStatus
 from reconciler.rocketmq.consumer.pulling import PullRequest, pull
 from reconciler.rocketmq.wire.message import Message
 from reconciler.rocketmq.wire.received_message import received
+from reconciler.words import said
 from tests.services.embedded_broker import EmbeddedBroker
 from tests.services.patient_instance import patient_instance
 from tests.services.topics import create_topic, topic_name
@@ -88,7 +89,7 @@ def test_a_pull_consumer_is_judged_once_it_reports_its_offset(engine: sa.Engine)
         service.report()
         held_back = service.watermark()
         assert held_back.state is WatermarkState.KNOWN
-        assert held_back.detail.endswith("at 1 of 3")
+        assert said(held_back.detail).endswith("at 1 of 3")
 
         fails.clear()
         service.offset = 0  # a restart from an older place repeats nothing
@@ -96,4 +97,4 @@ def test_a_pull_consumer_is_judged_once_it_reports_its_offset(engine: sa.Engine)
         service.report()
         assert (effect_count(engine), pay.counts.duplicates) == (3, 1)
         assert service.watermark().at_ms > held_back.at_ms
-        assert service.watermark().detail == "every queue is consumed to its end"
+        assert service.watermark().detail == CONSUMED()

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from reconciler.clock import ManualClock
 from reconciler.contract.subscription import Subscription
+from reconciler.evidence.watermark import CONSUMED
 from reconciler.policy.evidence import (
     ConsumeMode,
     EndOutcome,
@@ -174,12 +175,12 @@ class FakeBroker:
     def watermark(self, subscription: Subscription) -> Watermark:
         """Caught up, or the store time of the next copy."""
         if not self.watermark_known:
-            return Watermark(state=WatermarkState.UNKNOWN, at_ms=0, detail="broker-a did not answer")
+            return Watermark(state=WatermarkState.UNKNOWN, at_ms=0, detail=CONSUMED())
         at = self.offsets.get(subscription.group, 0)
         waiting = [c for c in self.copies if c.topic == subscription.topic and c.queue_offset >= at]
         if waiting:
-            return Watermark(state=WatermarkState.KNOWN, at_ms=waiting[0].store_timestamp_ms, detail="queue 0")
-        return Watermark(state=WatermarkState.KNOWN, at_ms=self.clock.now_ms(), detail="caught up")
+            return Watermark(state=WatermarkState.KNOWN, at_ms=waiting[0].store_timestamp_ms, detail=CONSUMED())
+        return Watermark(state=WatermarkState.KNOWN, at_ms=self.clock.now_ms(), detail=CONSUMED())
 
     def positions(self, subscription: Subscription) -> Sequence[QueuePosition] | None:
         """One queue, and the retry topic's."""

@@ -10,6 +10,7 @@ from reconciler.contract.facts import Fact
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
+from reconciler.evidence.watermark import CONSUMED
 from reconciler.policy.account import (
     HELD,
     MORE_QUEUES,
@@ -304,7 +305,7 @@ def test_a_shard_whose_keys_went_with_the_memory_of_redis_has_come_nowhere(
 
 
 def watermark(at_ms: int, state: WatermarkState = WatermarkState.KNOWN) -> Watermark:
-    return Watermark(state=state, at_ms=at_ms, detail="")
+    return Watermark(state=state, at_ms=at_ms, detail=CONSUMED())
 
 
 def due_until(mark: Watermark) -> int | None:

@@ -9,6 +9,7 @@ from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, OutboxState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import InvalidValue, InvariantViolation
+from reconciler.evidence.watermark import CONSUMED
 from reconciler.policy.brakes import BreakerRules, TokenBucket
 from reconciler.policy.events import RoundFinished
 from reconciler.policy.evidence import Watermark, WatermarkState
@@ -26,7 +27,7 @@ NOW = 1_000_000
 
 
 def known(at_ms: int) -> Watermark:
-    return Watermark(state=WatermarkState.KNOWN, at_ms=at_ms, detail="")
+    return Watermark(state=WatermarkState.KNOWN, at_ms=at_ms, detail=CONSUMED())
 
 
 # ---- the gate
@@ -46,7 +47,7 @@ def test_key_is_due_when_the_watermark_has_passed_it_by_more_than_the_skew(water
 
 
 @pytest.mark.parametrize(("first_seen", "due"), [(NOW - 100_001, True), (NOW - 100_000, True), (NOW - 99_999, False)])
-@pytest.mark.parametrize("watermark", [known(1), Watermark(state=WatermarkState.UNKNOWN, at_ms=0, detail="away")])
+@pytest.mark.parametrize("watermark", [known(1), Watermark(state=WatermarkState.UNKNOWN, at_ms=0, detail=CONSUMED())])
 def test_a_quarter_of_the_retention_opens_every_gate(watermark: Watermark, first_seen: int, due: bool) -> None:
     gate = gate_of(NOW, watermark, plan=PLAN, rules=RULES)
     assert gate.lets_through(first_seen) == due

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from reconciler.contract.tables import CandidateState, RepairState
+from reconciler.evidence.watermark import CONSUMED
 from reconciler.policy.evidence import ConsumeMode, Watermark, WatermarkState
 from reconciler.policy.judging.candidates import SelectionRules, gate_of
 from tests.unit.policy.judging import judged, reason
@@ -94,7 +95,7 @@ def test_what_was_handed_out_opens_the_gate_as_what_was_consumed_does() -> None:
     plan = world.topic.subscriptions[0]
     now_ms = world.clock.now_ms()
     rules = SelectionRules()
-    reached = Watermark(state=WatermarkState.REACHED, at_ms=now_ms, detail="handed out")
+    reached = Watermark(state=WatermarkState.REACHED, at_ms=now_ms, detail=CONSUMED())
     assert gate_of(now_ms, reached, plan=plan, rules=rules) == gate_of(
         now_ms, replace(reached, state=WatermarkState.KNOWN), plan=plan, rules=rules
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reconciler.contract.subscription import Subscription
+from reconciler.evidence.watermark import CONSUMED
 from reconciler.policy.evidence import QueuePosition, Watermark, WatermarkState
 from reconciler.policy.lag import Lag, lag_of
 from reconciler.words import said
@@ -16,7 +17,7 @@ ALARM_SECONDS, MARGIN_SECONDS = 300.0, 10.0
 
 def waiting(seconds: float, *, messages: int = 32, state: WatermarkState = WatermarkState.KNOWN) -> Watermark:
     since_ms = NOW_MS - round(seconds * 1000)
-    return Watermark(state=state, at_ms=since_ms, detail="", waiting=messages, waiting_since_ms=since_ms)
+    return Watermark(state=state, at_ms=since_ms, detail=CONSUMED(), waiting=messages, waiting_since_ms=since_ms)
 
 
 def lag(watermark: Watermark, alarm_seconds: float = ALARM_SECONDS) -> Lag | None:
@@ -43,8 +44,8 @@ def test_a_night_batch_and_a_group_that_is_never_told_are_left_in_peace(alarm_se
 
 
 def test_a_group_for_which_nothing_waits_is_at_rest_and_one_that_is_not_known_says_nothing() -> None:
-    caught_up = Watermark(state=WatermarkState.KNOWN, at_ms=NOW_MS - 10_000, detail="")
-    unknown = Watermark(state=WatermarkState.UNKNOWN, at_ms=0, detail="no answer")
+    caught_up = Watermark(state=WatermarkState.KNOWN, at_ms=NOW_MS - 10_000, detail=CONSUMED())
+    unknown = Watermark(state=WatermarkState.UNKNOWN, at_ms=0, detail=CONSUMED())
     assert (lag(caught_up), lag(unknown)) == (None, None)
 
 
@@ -54,7 +55,7 @@ def test_of_a_group_without_an_offset_the_oldest_pending_key_tells_how_long_mess
 ) -> None:
     found = lag_of(
         BILLING,
-        Watermark(state=WatermarkState.UNKNOWN, at_ms=0, detail="no offset", lacks_offset=True),
+        Watermark(state=WatermarkState.UNKNOWN, at_ms=0, detail=CONSUMED(), lacks_offset=True),
         pending=32,
         oldest_pending_ms=NOW_MS - round(waited_seconds * 1000),
         asked_ms=NOW_MS,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
+from reconciler.evidence.watermark import CONSUMED
 from reconciler.policy.evidence import Watermark, WatermarkState
 from reconciler.policy.judging.candidates import CandidateSelection, CandidateSelector, SelectionRules, gate_of
 from reconciler.policy.ports import Verification
 from tests.unit.policy.world import World, key
 
-AWAY = Watermark(state=WatermarkState.UNKNOWN, at_ms=0, detail="away")
+AWAY = Watermark(state=WatermarkState.UNKNOWN, at_ms=0, detail=CONSUMED())
 
 
 def pending(world: World, *numbers: int) -> None:
@@ -26,7 +27,7 @@ def selected(world: World, watermark: Watermark | None = None, *, keys_max: int 
     [plan] = world.topic.subscriptions
     rules = SelectionRules(skew_margin_seconds=0.5)
     now_ms = world.clock.now_ms()
-    mark = watermark or Watermark(state=WatermarkState.KNOWN, at_ms=now_ms, detail="")
+    mark = watermark or Watermark(state=WatermarkState.KNOWN, at_ms=now_ms, detail=CONSUMED())
     return CandidateSelector(memory=world.shards, candidates=world.ledger.candidates, rules=rules).select(
         world.topic,
         plan,

@@ -25,6 +25,7 @@ from reconciler.errors import (
     RedisAway,
     UsageError,
 )
+from reconciler.evidence.watermark import CONSUMED
 from reconciler.words import said
 from tests.unit.web.reports import fact_of, facts_of
 
@@ -235,7 +236,7 @@ def test_status_of_commits_that_are_not_accounted_for_is_3_and_begins_with_that(
             subscription=of,
             pending=0,
             oldest_pending_ms=None,
-            watermark=Watermark(state=WatermarkState.KNOWN, at_ms=1, detail=""),
+            watermark=Watermark(state=WatermarkState.KNOWN, at_ms=1, detail=CONSUMED()),
             last_round_ms=None,
             accounted=None if is_classic else told,
             weaker=weaker,

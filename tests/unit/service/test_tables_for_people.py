@@ -21,6 +21,7 @@ from reconciler.commands.list import LISTINGS, OTHER_TOPIC, LedgerListing, list_
 from reconciler.commands.status.report import StatusReport, SubscriptionStatus
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import RepairState, Rung
+from reconciler.evidence.watermark import CONSUMED
 from reconciler.policy.evidence import Watermark, WatermarkState
 from reconciler.policy.life_events import HALF_STORED, LifeEvent
 from reconciler.policy.life_story import LifeStory
@@ -175,7 +176,7 @@ def test_what_needs_somebody_stands_on_standard_output_before_any_table(
     capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of = Subscription(environment="test", topic="ORDERS", group="billing")
-    watermark = Watermark(state=WatermarkState.KNOWN, at_ms=MILLISECONDS, detail="every queue is consumed to its end")
+    watermark = Watermark(state=WatermarkState.KNOWN, at_ms=MILLISECONDS, detail=CONSUMED())
     now = SubscriptionStatus(
         subscription=of, pending=3, oldest_pending_ms=None, watermark=watermark, last_round_ms=MILLISECONDS,
         accounted=None, weaker=(),

@@ -10,13 +10,14 @@ from reconciler.contract.facts import COUNTED_MAX, Fact
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
+from reconciler.evidence.watermark import CONSUMED
 from reconciler.policy.account import Account
 from reconciler.policy.evidence import Watermark, WatermarkState
 from reconciler.policy.ports import HeldTopic, RepairCount, VerdictCount
 
 NOW_MS = 1_700_000_000_000
 ORDERS = Subscription(environment="production", topic="ORDERS", group="billing")
-KNOWN = Watermark(state=WatermarkState.KNOWN, at_ms=NOW_MS - 5_000, detail="")
+KNOWN = Watermark(state=WatermarkState.KNOWN, at_ms=NOW_MS - 5_000, detail=CONSUMED())
 
 
 def fact_of(text: str) -> Fact:
