@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +20,7 @@ from reconciler.cli.options import (
     require_key,
 )
 from reconciler.cli.output import Output, print_json, print_table
+from reconciler.contract.tables import RepairAct
 from reconciler.errors import InvalidValue
 from reconciler.instrumentation.console import ask, people, remark, say
 
@@ -35,6 +37,13 @@ WAY_BACK = "a dismissal that was wrong: `reconciler dismiss KEY --take-back --re
 _SENTENCES_MAX = 20
 
 
+class _Way(StrEnum):
+    """How named messages are repaired."""
+
+    LADDER = RepairAct.LADDER
+    HAND_OVER = RepairAct.HAND_OVER
+
+
 def repair(
     keys: Annotated[
         list[str] | None, typer.Argument(help="Unique keys, or business ids of one message.", show_default=False)
@@ -42,6 +51,15 @@ def repair(
     all_open: Annotated[bool, typer.Option("--all", help="Every open loss.")] = False,
     topic: TopicOption = None,
     group: GroupOption = None,
+    by: Annotated[
+        _Way,
+        typer.Option(
+            "--by", help="hand-over: give named messages to the group's replay worker, also where nothing is repaired."
+        ),
+    ] = _Way.LADDER,
+    cancel: Annotated[
+        bool, typer.Option("--cancel", help="Take back instead what waits for a replay worker of the group.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Verify and show, change nothing.")] = False,
     yes: YesOption = False,
     config: ConfigOption = None,
@@ -49,9 +67,10 @@ def repair(
 ) -> None:
     """Verify and repair keys now, through the brakes of the reconciler.
 
-    --all shows what it would do and asks first, unless --yes. A business id of several messages is refused with their
-    unique keys; --dry-run judges all. Exit code 5: a key has changed since it was shown, and was left; 4: some repairs
-    failed, wait or are held; 2: a key is unknown or cannot be judged.
+    Where nothing is sent, the reason says so, and what would. --all shows what it would do and asks first, unless
+    --yes. A business id of several messages is refused with their unique keys; --dry-run judges all. Exit code 5: a key
+    has changed since it was shown, and was left; 4: some repairs failed, wait, are held or refused; 2: a key is unknown
+    or cannot be judged.
     """
     from reconciler.commands.operator_actions import operator
     from reconciler.commands.repair import repair_now
@@ -61,8 +80,11 @@ def repair(
     settings = read_settings(config)
     if bool(keys) == all_open:
         raise InvalidValue("KEYS", keys or [], "name messages, or give --all, not both")
+    act = RepairAct.CANCEL if cancel else RepairAct(by)
+    if all_open and act is not RepairAct.LADDER:
+        raise InvalidValue("--all", True, "name the messages: what is handed over by hand is decided one by one")
     with Connections.for_people(settings) as connections:
-        repair_wanted = partial(repair_now, connections, keys or [], topic=topic, group=group, by=operator())
+        repair_wanted = partial(repair_now, connections, keys or [], topic=topic, group=group, by=operator(), act=act)
         seen = _ask_first(repair_wanted(dry_run=True)) if all_open and not dry_run and not yes else None
         report = repair_wanted(dry_run=dry_run, seen=seen)
     notes = [f"note: {said(note)}" for note in report.notes]

@@ -9,26 +9,29 @@ from functools import partial
 from reconciler.clock import utc_text
 from reconciler.commands.business_ids import NamedMessages, keys_named
 from reconciler.commands.dismiss import ledger_rows
+from reconciler.commands.hand_over import cancel, hand_over, nothing_of_dismissed
 from reconciler.commands.operator_actions import recorded
 from reconciler.contract.facts import Fact
 from reconciler.contract.outcomes import (
     HAS_CHANGED,
     HAS_GONE,
     HELD_FIRST,
-    IS_DISMISSED,
     JUDGED_FIRST,
     OVER_WITHOUT_EFFECT,
-    WAITS_FOR_A_PERSON,
+    UNSENT,
+    UNSENT_FAILED,
+    UNSENT_NOTHING,
     WOULD_BE_OPENED,
 )
 from reconciler.contract.stored_facts import bounded
 from reconciler.contract.subscription import Subscription
-from reconciler.contract.tables import CandidateState, HoldKind
-from reconciler.contract.verdicts import LOSSES, QUARANTINING, SETTLING, Verdict
+from reconciler.contract.tables import CandidateState, HoldKind, RepairAct, Rung
+from reconciler.contract.verdicts import LOSSES, QUARANTINING, SETTLING, Verdict, what_ends
 from reconciler.errors import ChangedMeanwhile, InvalidValue
 from reconciler.policy.dismissal import CHANGED, DISMISSED
 from reconciler.policy.plan import TopicPlan
 from reconciler.policy.ports import WHENEVER_COMMITTED_MS, LedgerFilter, all_rows
+from reconciler.policy.repairing.case import RepairOutcome
 from reconciler.policy.repairing.rungs import first_rung
 from reconciler.policy.round import ReconcileRound
 from reconciler.settings.schema import Settings
@@ -40,6 +43,8 @@ from reconciler.words import said, said_and_coded
 
 #: Messages of one business id that are looked at.
 NAMED_MAX = 20
+#: Outcomes that leave nothing to a person.
+WELL = frozenset({"sent", "done", "cancelled"})
 #: Most keys of one `repair --all`.
 REPAIR_KEYS_MAX = 10_000
 
@@ -52,7 +57,7 @@ class RepairLine:
     group: str
     unique_key: str
     verdict: str
-    #: sent, done, failed, waits, held, taken, planned, changed, dismissed, or "" where there is nothing to repair.
+    #: sent, done, failed, waits, held, taken, planned, changed, dismissed, refused, cancelled; empty: nothing to do.
     outcome: str
     rung: str
     reason: Fact | None = None
@@ -76,7 +81,7 @@ class RepairLine:
     @property
     def ended_well(self) -> bool:
         """Nothing is left to a person or to a later try; a key that could not be judged is not well."""
-        return self.outcome in {"sent", "done"} or (not self.outcome and self.verdict != Verdict.UNKNOWN)
+        return self.outcome in WELL or (not self.outcome and self.verdict != Verdict.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +105,7 @@ class ManualRepairReport:
         something to do; 2: a key could not be judged; 0: all is sent, done or well."""
         if any(key.outcome == CHANGED for key in self.keys):
             return ChangedMeanwhile.exit_code
-        if any(key.outcome not in {"", "sent", "done"} for key in self.keys):
+        if any(key.outcome not in {"", *WELL} for key in self.keys):
             return 4
         return 2 if any(key.verdict == Verdict.UNKNOWN and not key.outcome for key in self.keys) else 0
 
@@ -127,6 +132,7 @@ def repair_now(
     verdict: Verdict | None = None,
     judged_max: int | None = None,
     seen: Mapping[str, str] | None = None,
+    act: RepairAct = RepairAct.LADDER,
 ) -> ManualRepairReport:
     """Verifies and repairs messages (none named: every open loss, of the verdict if given) through the brakes of the
     reconciler.
@@ -134,7 +140,8 @@ def repair_now(
     A name is a unique key, or the business id of one message: of several, only a dry run looks at all. `judged_max`: a
     dry run looks at no more lines, and notes how many there are. `seen`: what was shown of keys (ports.seen_of): one
     that has changed since is told, and left as it is; of every open loss, those that were not shown are left, too.
-    Raises InvalidValue for what neither an outbox nor the ledger knows and for an open choice, and DependencyAway.
+    `act`: hand-overs, and their end, are of named messages. Raises InvalidValue for what neither an outbox nor the
+    ledger knows and for an open choice, and DependencyAway.
     """
     settings = connections.settings
     require_subscription(settings, topic, group)
@@ -150,7 +157,8 @@ def repair_now(
         raise InvalidValue("KEYS", ", ".join(unheard), "; ".join(why))
     done: list[RepairLine] = []
     lines = sum(len(keys) for _, _, keys in work)
-    detail = ", ".join(text for text in ("" if unique_keys else "--all", reason) if text)
+    how = "" if act is RepairAct.LADDER else str(act)
+    detail = ", ".join(text for text in ("" if unique_keys else "--all", how, reason) if text)
     shown: dict[str, str] = {}
     changed = set() if seen is None else keys_changed(connections, seen)
     for plan, subscription, keys in work:
@@ -159,12 +167,20 @@ def repair_now(
             left = None if judged_max is None else max(0, judged_max - len(done))
             for key in keys[:left]:
                 shown.setdefault(key, ledger_rows(connections, key).seen)  # before it is judged
-                done.append(_repair(rounds, plan, subscription, key, dry_run=True))
+                done.append(_done(connections, rounds, plan, subscription, key, act=act, dry_run=True))
         else:
             wanted = keys if unique_keys or seen is None else [key for key in keys if key in seen]
             done += (
                 repair_key(
-                    connections, rounds, plan, subscription, key, by=by, detail=detail, is_changed=key in changed
+                    connections,
+                    rounds,
+                    plan,
+                    subscription,
+                    key,
+                    by=by,
+                    detail=detail,
+                    is_changed=key in changed,
+                    act=act,
                 )
                 for key in wanted
             )
@@ -235,18 +251,19 @@ def repair_key(
     by: str,
     detail: str,
     is_changed: bool = False,
+    act: RepairAct = RepairAct.LADDER,
 ) -> RepairLine:
     """Verifies and repairs one key, on record. `is_changed`: it is not what the person saw, and is left as it is.
 
     Raises DatabaseAway, RedisAway.
     """
     topic, group = subscription.topic, subscription.group
-    act = recorded(connections, "repair", by=by, topic=topic, group=group, unique_key=unique_key, detail=detail)
-    with act as outcome:
+    done = recorded(connections, "repair", by=by, topic=topic, group=group, unique_key=unique_key, detail=detail)
+    with done as outcome:
         try:
             if is_changed:
                 raise _changed(connections, subscription, unique_key)
-            line = _repair(rounds, plan, subscription, unique_key, dry_run=False)
+            line = _done(connections, rounds, plan, subscription, unique_key, act=act, dry_run=False)
         except ChangedMeanwhile as error:
             now = {name: str(value) for name, value in error.now.items()}
             code = HAS_CHANGED if now else HAS_GONE
@@ -274,24 +291,53 @@ def _changed(connections: Connections, subscription: Subscription, unique_key: s
     return ChangedMeanwhile(f"{unique_key} for {subscription.group}", now=now)
 
 
+def _done(
+    connections: Connections,
+    rounds: ReconcileRound,
+    plan: TopicPlan,
+    subscription: Subscription,
+    unique_key: str,
+    *,
+    act: RepairAct,
+    dry_run: bool,
+) -> RepairLine:
+    if act is RepairAct.LADDER:
+        return _repair(rounds, plan, subscription, unique_key, dry_run=dry_run)
+    if act is RepairAct.CANCEL:
+        found = cancel(connections, subscription, unique_key, dry_run=dry_run)
+    else:
+        found = hand_over(connections, rounds, subscription, unique_key, dry_run=dry_run)
+    return RepairLine(
+        topic=subscription.topic,
+        group=subscription.group,
+        unique_key=unique_key,
+        verdict=found.verdict,
+        outcome=found.outcome,
+        rung=str(Rung.HAND_OVER),
+        reason=found.told,
+    )
+
+
 def _repair(
     rounds: ReconcileRound, plan: TopicPlan, subscription: Subscription, unique_key: str, *, dry_run: bool
 ) -> RepairLine:
+    """By the rungs of `repair_order`. Where nothing is sent, the reason says so, and what would."""
     judged, outcome = rounds.repair_one(subscription, unique_key, dry_run=dry_run)
     verdict = judged.verification.verdict
-    word, rung, reason = ("", "", None) if outcome is None else (outcome.outcome, str(outcome.rung), outcome.reason)
+    word, rung, reason = "", "", what_ends(verdict, unique_key)
     is_over = outcome is None or (outcome.outcome == "done" and verdict not in SETTLING)
     if judged.suspect.known is not None and judged.suspect.known.is_dismissed:
-        word, rung, reason = DISMISSED, "", IS_DISMISSED()
+        word, reason = DISMISSED, UNSENT_NOTHING(why=nothing_of_dismissed(unique_key))
     elif is_over and dry_run and verdict in LOSSES:
         # Its repair would be opened by the verdict, which a dry run does not write.
         word, rung, reason = "planned", str(first_rung(plan.repair_order, verdict)), WOULD_BE_OPENED()
     elif is_over and verdict in QUARANTINING:
-        word, rung, reason = "waits", "", WAITS_FOR_A_PERSON()
+        word = "waits"
     elif is_over and outcome is not None and verdict in LOSSES:
-        word, reason = "waits", OVER_WITHOUT_EFFECT(why=outcome.reason)
-    elif is_over:  # what was repaired for other groups ends nothing here
-        word, rung, reason = "", "", None
+        ending = what_ends(Verdict.QUARANTINED, unique_key)
+        word, rung, reason = "waits", str(outcome.rung), OVER_WITHOUT_EFFECT(why=outcome.reason, ending=ending)
+    elif outcome is not None and not is_over:  # what was repaired for other groups ends nothing here
+        word, rung, reason = outcome.outcome, str(outcome.rung), _reason(outcome)
     return RepairLine(
         topic=subscription.topic,
         group=subscription.group,
@@ -301,6 +347,15 @@ def _repair(
         rung=rung,
         reason=reason,
     )
+
+
+def _reason(outcome: RepairOutcome) -> Fact:
+    """Where nothing is sent, with what would."""
+    if outcome.outcome in UNSENT:
+        return UNSENT[outcome.outcome](why=outcome.reason)
+    if outcome.outcome == "failed":
+        return UNSENT_FAILED(why=outcome.reason, ending=what_ends(Verdict.QUARANTINED, outcome.unique_key))
+    return outcome.reason
 
 
 def open_loss_keys(

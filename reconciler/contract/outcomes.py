@@ -8,11 +8,9 @@ from collections.abc import Mapping
 from reconciler.contract.facts import Code, Field
 
 # ---- a repair by hand
-IS_DISMISSED = Code("manual.is-dismissed")
 WOULD_BE_OPENED = Code("manual.would-be-opened")
 #: Of a key that is QUARANTINED by its verdict: no repair of it begins.
-WAITS_FOR_A_PERSON = Code("manual.waits-for-a-person")
-OVER_WITHOUT_EFFECT = Code("manual.over-without-effect", why=Field.FACT)
+OVER_WITHOUT_EFFECT = Code("manual.over-without-effect", why=Field.FACT, ending=Field.FACT)
 HELD_FIRST = Code("manual.held-first", by=Field.NAMES, then=Field.FACT)
 _CHANGED: Mapping[str, Field] = {"unique_key": Field.NAME, "group": Field.NAME}
 HAS_CHANGED = Code("manual.has-changed", **_CHANGED, state=Field.NAME, verdict=Field.NAME)
@@ -73,3 +71,36 @@ LOSS_IS_OPEN = Code("dismissal.loss-is-open", verdict=Field.NAME, topic=Field.NA
 IS_OPEN = Code("dismissal.is-open", verdict=Field.NAME)
 DISMISSAL_TAKEN_BACK = Code("dismissal.taken-back", unique_key=Field.NAME)
 TAKEN_BACK_NEVER_SENT = Code("dismissal.taken-back-never-sent", verdict=Field.NAME, unique_key=Field.NAME)
+
+# ---- a repair by hand that sends nothing
+_WHY: Mapping[str, Field] = {"why": Field.FACT}
+UNSENT_NOTHING = Code("unsent.nothing", **_WHY)
+UNSENT_FAILED = Code("unsent.failed", **_WHY, ending=Field.FACT)
+#: Word of the repair's outcome -> why nothing is sent now, and what would.
+UNSENT: Mapping[str, Code] = {
+    "held": Code("unsent.held", **_WHY),
+    "taken": Code("unsent.taken", **_WHY),
+    "waits": Code("unsent.waits", **_WHY),
+}
+
+# ---- a hand-over by hand
+_OF_GROUP: Mapping[str, Field] = {"group": Field.NAME}
+WORKER_LAST = Code("handed.worker-last", at_ms=Field.TIME)
+WORKER_NEVER = Code("handed.worker-never")
+HANDED_PLANNED = Code("handed.planned", **_OF_GROUP, worker=Field.FACT)
+HANDED_WAITS = Code("handed.waits", **_OF_GROUP, worker=Field.FACT, unique_key=Field.NAME)
+HANDED_HELD = Code("handed.held", topic=Field.NAME, brakes=Field.NAMES, unique_key=Field.NAME)
+HANDED_CANCELLED = Code("handed.cancelled", **_OF_GROUP)
+CANCEL_PLANNED = Code("handed.cancel-planned", **_OF_GROUP)
+
+# ---- why nothing is handed over, or taken back
+HANDED_REFUSED = Code("handed.refused", why=Field.FACT)
+BY_VERDICT = Code("handed.by-verdict", verdict=Field.NAME, ending=Field.FACT)
+IS_DISMISSED = Code("handed.is-dismissed", unique_key=Field.NAME)
+NO_INBOX = Code("handed.no-inbox", **_OF_GROUP)
+REPAIR_UNDER_WAY = Code("handed.repair-under-way", state=Field.NAME, rung=Field.NAME)
+ROW_ENDED = Code("handed.row-ended", at_ms=Field.TIME)
+ROW_TAKEN = Code("handed.row-taken", at_ms=Field.TIME)
+NOT_CANCELLED = Code("handed.not-cancelled", why=Field.FACT)
+NO_ROW = Code("handed.no-row")
+ROW_FAILED = Code("handed.row-failed", why=Field.TEXT)

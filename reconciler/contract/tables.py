@@ -171,6 +171,17 @@ def is_former_name_of_another(unique_key: str, *, topic: str, duplicate_of: str 
     return topic == FORMER_NAMES_TOPIC and duplicate_of != unique_key
 
 
+class RepairAct(StrEnum):
+    """How messages are repaired by hand."""
+
+    #: By the rungs of `repair_order`, for every group that lacks the effect.
+    LADDER = "ladder"
+    #: By the replay worker of one group.
+    HAND_OVER = "hand-over"
+    #: What waits for a replay worker is taken back.
+    CANCEL = "cancel"
+
+
 class Ending(StrEnum):
     """How a person ends an inbox row whose effect may be half."""
 

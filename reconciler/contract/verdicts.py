@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
-from reconciler.contract.facts import Code
+from reconciler.contract.facts import Code, Fact, Field
 
 
 class Verdict(StrEnum):
@@ -59,6 +60,27 @@ MEANINGS: dict[Verdict, Code] = {
     Verdict.UNKNOWN: Code("verdict.unknown"),
 }
 
+_KEY: Mapping[str, Field] = {"unique_key": Field.NAME}
+#: What ends a verdict: the act of a person, or that there is none.
+ENDINGS: dict[Verdict, Code] = {
+    Verdict.CONSUMED: Code("ending.consumed"),
+    Verdict.DELIVERED_NOT_APPLIED: Code("ending.delivered-not-applied", **_KEY),
+    Verdict.LAGGING: Code("ending.lagging"),
+    Verdict.RETRYING: Code("ending.retrying"),
+    Verdict.DEAD_LETTERED: Code("ending.dead-lettered", **_KEY),
+    Verdict.FILTERED: Code("ending.filtered"),
+    Verdict.BEFORE_SINCE: Code("ending.before-since"),
+    Verdict.COLLISION: Code("ending.collision", **_KEY),
+    Verdict.INCOMPLETE: Code("ending.incomplete", **_KEY),
+    Verdict.LOST_CONFIRM: Code("ending.lost-confirm", **_KEY),
+    Verdict.PARKED: Code("ending.parked", **_KEY),
+    Verdict.ROLLED_BACK_WRONGLY: Code("ending.rolled-back-wrongly", **_KEY),
+    Verdict.EXPIRED: Code("ending.expired", **_KEY),
+    Verdict.REJECTED: Code("ending.rejected"),
+    Verdict.QUARANTINED: Code("ending.quarantined", **_KEY),
+    Verdict.UNKNOWN: Code("ending.unknown", **_KEY),
+}
+
 #: A candidate with one of these needs a repair.
 LOSSES = frozenset({Verdict.LOST_CONFIRM, Verdict.PARKED, Verdict.ROLLED_BACK_WRONGLY, Verdict.EXPIRED})
 
@@ -87,3 +109,9 @@ GIVEN_UP = QUARANTINING | {Verdict.BEFORE_SINCE}
 
 #: A candidate with one of these stays pending.
 WAITING = frozenset({Verdict.LAGGING, Verdict.RETRYING, Verdict.UNKNOWN})
+
+
+def what_ends(verdict: Verdict, unique_key: str) -> Fact:
+    """The act that ends the verdict of a key, or that none does."""
+    code = ENDINGS[verdict]
+    return ENDINGS[verdict](**dict.fromkeys(code.fields, unique_key))

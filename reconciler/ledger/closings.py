@@ -1,4 +1,5 @@
-"""A person ends the work on a key (ports.Closings): verdicts and repairs in one transaction, if they are as seen.
+"""A person ends the work on a key, or gives it to a replay worker (ports.Closings): in one transaction, if the rows
+are as seen.
 
 The rows are locked before they are compared, candidates first. A claim locks the row of its repair, too, and takes
 unfinished ones only: of a claim and a closing that meet, the second one finds what the first has written. A repair that
@@ -8,6 +9,7 @@ does not exist yet cannot be locked: its place is taken by a row that is DONE.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import sqlalchemy as sa
 
@@ -15,10 +17,13 @@ from reconciler.contract.subscription import Shard
 from reconciler.contract.tables import EVERY_GROUP, RepairState, Rung
 from reconciler.ledger.candidates import CANDIDATE_COLUMNS, SqlCandidates, candidate_of
 from reconciler.ledger.database import LedgerDatabase
-from reconciler.ledger.repairs import new_row
-from reconciler.policy.ports import Candidate, Closing, Repair
+from reconciler.ledger.repairs import SqlHandOvers, new_row
+from reconciler.policy.evidence import StoredMessage
+from reconciler.policy.ports import Candidate, Closing, KeyAsRead, Repair
 from reconciler.sql.repair_claims import repair_of
 from reconciler.sql.tables import candidate, repair
+
+R = TypeVar("R", bound=KeyAsRead)
 
 
 class _Changed(Exception):
@@ -28,9 +33,10 @@ class _Changed(Exception):
 class SqlClosings:
     """Closings in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
 
-    def __init__(self, database: LedgerDatabase, candidates: SqlCandidates) -> None:
+    def __init__(self, database: LedgerDatabase, candidates: SqlCandidates, hand_overs: SqlHandOvers) -> None:
         self._database = database
         self._candidates = candidates
+        self._hand_overs = hand_overs
 
     def close(self, closing: Closing) -> bool:
         """All or nothing."""
@@ -40,13 +46,52 @@ class SqlClosings:
         """All or nothing."""
         return self._is_written(self._take_back, closing)
 
-    def _is_written(self, act: Callable[[sa.Connection, Closing], None], closing: Closing) -> bool:
+    def hand_over(
+        self, read: KeyAsRead, message: StoredMessage, *, group: str, content_digest: bytes | None = None
+    ) -> bool:
+        """All or nothing."""
+
+        def insert(connection: sa.Connection, read: KeyAsRead) -> None:
+            self._locked_as_read(connection, read)
+            self._hand_overs.insert_within(
+                connection, read.environment, message, groups=[group], content_digest=content_digest
+            )
+
+        return self._is_written(insert, read)
+
+    def cancel(self, read: KeyAsRead, *, group: str) -> bool:
+        """All or nothing. A worker writes its attempt before it runs a message: one whose row is gone runs nothing."""
+
+        def delete(connection: sa.Connection, read: KeyAsRead) -> None:
+            self._locked_as_read(connection, read)
+            waiting = (repair.c.scope == group) & (repair.c.state == RepairState.OPEN.value) & ~self._is_claimed()
+            if connection.execute(sa.delete(repair).where(_of_key(read, repair), waiting)).rowcount != 1:
+                raise _Changed
+
+        return self._is_written(delete, read)
+
+    def last_taken_ms(self, environment: str, topic: str, *, group: str) -> int | None:
+        """The latest attempt of the group's rows: a worker writes one before it runs a message."""
+        c = repair.c
+        of_group = (c.environment == environment) & (c.topic == topic) & (c.scope == group)
+        with self._database.reading() as connection:
+            found: int | None = connection.execute(sa.select(sa.func.max(c.sent_at_ms)).where(of_group)).scalar()
+        return found
+
+    def _is_written(self, act: Callable[[sa.Connection, R], None], read: R) -> bool:
         try:
             with self._database.writing() as connection:
-                act(connection, closing)
+                act(connection, read)
         except _Changed:
             return False
         return True
+
+    def _locked_as_read(self, connection: sa.Connection, read: KeyAsRead) -> Sequence[Candidate]:
+        """The candidates; locks them and the repairs. Raises _Changed."""
+        candidates = self._locked_candidates(connection, read)
+        if not read.still_holds(candidates, self._locked_repairs(connection, read)):
+            raise _Changed
+        return candidates
 
     def claimed(self, closing: Closing) -> Repair | None:
         """The first one by scope."""
@@ -60,9 +105,7 @@ class SqlClosings:
         return repair.c.token.is_not(None) & (repair.c.lease_until_ms >= self._database.now())
 
     def _close(self, connection: sa.Connection, closing: Closing) -> None:
-        candidates = self._locked_candidates(connection, closing)
-        if not closing.still_holds(candidates, self._locked_repairs(connection, closing)):
-            raise _Changed
+        candidates = self._locked_as_read(connection, closing)
         self._insert_missing(connection, closing)
         for row in self._locked_repairs(connection, closing):
             if row.scope in closing.scopes and row.state is not RepairState.DONE:
@@ -93,12 +136,12 @@ class SqlClosings:
             sa.delete(repair).where(this_row) if is_new else sa.update(repair).where(this_row).values(failed)
         )
 
-    def _locked_candidates(self, connection: sa.Connection, closing: Closing) -> Sequence[Candidate]:
+    def _locked_candidates(self, connection: sa.Connection, closing: KeyAsRead) -> Sequence[Candidate]:
         query = sa.select(*CANDIDATE_COLUMNS).where(_of_key(closing, candidate)).order_by(candidate.c.consumer_group)
         rows = connection.execute(query.with_for_update())
         return [candidate_of(row) for row in rows]
 
-    def _locked_repairs(self, connection: sa.Connection, closing: Closing) -> Sequence[Repair]:
+    def _locked_repairs(self, connection: sa.Connection, closing: KeyAsRead) -> Sequence[Repair]:
         columns = self._database.answers.columns(connection)
         query = sa.select(*columns).where(_of_key(closing, repair)).order_by(repair.c.scope)
         rows = connection.execute(query.with_for_update())
@@ -137,6 +180,6 @@ class SqlClosings:
         connection.execute(sa.update(repair).where(this_row, c.state == row.state.value).values(**values))
 
 
-def _of_key(closing: Closing, table: sa.Table) -> sa.ColumnElement[bool]:
+def _of_key(closing: KeyAsRead, table: sa.Table) -> sa.ColumnElement[bool]:
     c = table.c
     return (c.environment == closing.environment) & (c.topic == closing.topic) & (c.unique_key == closing.unique_key)

@@ -126,6 +126,19 @@ class SqlHandOvers:
         content_digest: bytes | None = None,
     ) -> None:
         """One OPEN row a group; a FAILED one begins again."""
+        with self._database.writing() as connection:
+            self.insert_within(connection, environment, message, groups=groups, content_digest=content_digest)
+
+    def insert_within(
+        self,
+        connection: sa.Connection,
+        environment: str,
+        message: StoredMessage,
+        *,
+        groups: Sequence[str],
+        content_digest: bytes | None,
+    ) -> None:
+        """The same in a transaction of the caller's."""
         c = repair_table.c
         texts = {
             group: encode_hand_over(
@@ -145,12 +158,11 @@ class SqlHandOvers:
             | {"message": text}
             for group, text in texts.items()
         ]
-        with self._database.writing() as connection:
-            for group, text in texts.items():
-                begin_again = sa.update(repair_table).where(failed, c.scope == group)
-                connection.execute(begin_again.values(again | {"message": text}))
-            if rows:
-                self._database.insert_missing(connection, repair_table, rows)
+        for group, text in texts.items():
+            begin_again = sa.update(repair_table).where(failed, c.scope == group)
+            connection.execute(begin_again.values(again | {"message": text}))
+        if rows:
+            self._database.insert_missing(connection, repair_table, rows)
 
     def message_of(self, repair: Repair) -> StoredMessage | None:
         """The message; None: it was emptied. Raises MalformedInput for a text that holds no message."""

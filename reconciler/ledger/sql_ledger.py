@@ -54,7 +54,7 @@ class SqlLedger:
         self.candidates = SqlCandidates(self.database)
         self.repairs = SqlRepairs(self.database, signature_secret=signature_secret, lease_seconds=claim_lease_seconds)
         self.hand_overs = SqlHandOvers(self.database, self.repairs)
-        self.closings = SqlClosings(self.database, self.candidates)
+        self.closings = SqlClosings(self.database, self.candidates, self.hand_overs)
         # One for all: what it knows of the table is asked, and told, once.
         floors = SqlFloors(self.database)
         self.rounds = SqlRounds(self.database, floors)

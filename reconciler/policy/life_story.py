@@ -10,7 +10,7 @@ from typing import Any, Literal
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState
-from reconciler.contract.verdicts import LOSSES, MEANINGS, Verdict
+from reconciler.contract.verdicts import LOSSES, MEANINGS, QUARANTINING, Verdict, what_ends
 from reconciler.policy.evidence import (
     Commit,
     InboxRow,
@@ -54,9 +54,9 @@ SILENT_BROKERS = Code("story.silent-brokers", copies=Field.NAMES, why=Field.FACT
 
 # What comes next, a sentence a subscription.
 _OUTLOOK: Mapping[str, Field] = {"subscription": Field.NAME}
-TWO_EFFECTS = Code("story.two-effects", **_OUTLOOK, why=Field.FACT)
-EFFECT_OF_ANOTHER = Code("story.effect-of-another", **_OUTLOOK, why=Field.FACT)
-INCOMPLETE = Code("story.incomplete", **_OUTLOOK, why=Field.FACT, meaning=Field.FACT)
+TWO_EFFECTS = Code("story.two-effects", **_OUTLOOK, why=Field.FACT, ending=Field.FACT)
+EFFECT_OF_ANOTHER = Code("story.effect-of-another", **_OUTLOOK, why=Field.FACT, ending=Field.FACT)
+INCOMPLETE = Code("story.incomplete", **_OUTLOOK, why=Field.FACT, meaning=Field.FACT, ending=Field.FACT)
 EFFECT_AFTER_DISMISSAL = Code("story.effect-after-dismissal", **_OUTLOOK, dismissal=Field.FACT)
 DONE = Code("story.done", **_OUTLOOK)
 ROLLED_BACK = Code("story.rolled-back", **_OUTLOOK)
@@ -66,9 +66,9 @@ DISMISSED = Code("story.dismissed", verdict=Field.NAME)
 DISMISSED_BY = Code(
     "story.dismissed-by", group=Field.NAME, by=Field.NAME, at_ms=Field.TIME, verdict=Field.NAME, why=Field.TEXT
 )
-PERSON_MUST_LOOK = Code("story.person-must-look", **_OUTLOOK, verdict=Field.NAME, meaning=Field.FACT)
+PERSON_MUST_LOOK = Code("story.person-must-look", **_OUTLOOK, verdict=Field.NAME, meaning=Field.FACT, ending=Field.FACT)
 SETTLED_AS = Code("story.settled-as", **_OUTLOOK, verdict=Field.NAME)
-GOES_ON = Code("story.goes-on", **_OUTLOOK, verdict=Field.NAME, meaning=Field.FACT)
+GOES_ON = Code("story.goes-on", **_OUTLOOK, verdict=Field.NAME, meaning=Field.FACT, ending=Field.FACT)
 NOT_REPAIRED = Code(
     "story.not-repaired",
     **_OUTLOOK, verdict=Field.NAME, topic=Field.NAME, brakes=Field.NAMES, meaning=Field.FACT,
@@ -224,7 +224,7 @@ def life_story_of(
         events=tuple(sorted(events, key=lambda event: event.at_ms)),
         silent=tuple(silent),
         away=tuple(away),
-        outlook=tuple(_outlook(inboxes, ledger, row, holds)) if events else (),
+        outlook=tuple(_outlook(unique_key, inboxes, ledger, row, holds)) if events else (),
         testimonies=tuple(_testimonies(outbox, copies, inboxes, ledger, places or {})),
         upcoming=tuple(_upcoming(ledger)),
         unjudged=tuple(_unjudged(inboxes, ledger, row)) if events else (),
@@ -339,6 +339,7 @@ def _unjudged(
 
 
 def _outlook(
+    unique_key: str,
     inboxes: Mapping[Subscription, Lookup[InboxRow]],
     ledger: LedgerLife,
     row: Recorded | None,
@@ -351,11 +352,12 @@ def _outlook(
         dismissal = None if candidate is None else _dismissal(candidate)
         of = str(subscription)
         if (doubled := double_effect(lookup)) is not None:
-            yield TWO_EFFECTS(subscription=of, why=doubled)
+            yield TWO_EFFECTS(subscription=of, why=doubled, ending=what_ends(Verdict.COLLISION, unique_key))
         elif (other := other_content(lookup, row, topic=subscription.topic)) is not None:
-            yield EFFECT_OF_ANOTHER(subscription=of, why=other)
+            yield EFFECT_OF_ANOTHER(subscription=of, why=other, ending=what_ends(Verdict.COLLISION, unique_key))
         elif (halfway := lookup.incomplete) is not None:
-            yield INCOMPLETE(subscription=of, why=halfway, meaning=MEANINGS[Verdict.INCOMPLETE]())
+            meaning, ending = MEANINGS[Verdict.INCOMPLETE](), what_ends(Verdict.INCOMPLETE, unique_key)
+            yield INCOMPLETE(subscription=of, why=halfway, meaning=meaning, ending=ending)
         elif lookup.is_found and candidate and dismissal and _is_second(candidate, lookup):
             yield EFFECT_AFTER_DISMISSAL(subscription=of, dismissal=dismissal)
         elif lookup.is_found:
@@ -368,7 +370,8 @@ def _outlook(
             yield IS_DISMISSED(subscription=of, dismissal=dismissal)
         elif candidate.state is CandidateState.QUARANTINED or failed & {EVERY_GROUP, subscription.group}:
             verdict = Verdict(candidate.verdict)
-            yield PERSON_MUST_LOOK(subscription=of, verdict=str(verdict), meaning=MEANINGS[verdict]())
+            ending = what_ends(verdict if verdict in QUARANTINING else Verdict.QUARANTINED, unique_key)
+            yield PERSON_MUST_LOOK(subscription=of, verdict=str(verdict), meaning=MEANINGS[verdict](), ending=ending)
         elif candidate.state is CandidateState.SETTLED:
             yield SETTLED_AS(subscription=of, verdict=str(candidate.verdict))
         else:
@@ -406,4 +409,5 @@ def _next(candidate: Candidate, holds: Sequence[HeldTopic]) -> Fact:
     if candidate.verdict in LOSSES and kinds:
         verdict, brakes = str(candidate.verdict), tuple(kinds)
         return NOT_REPAIRED(subscription=of, verdict=verdict, topic=topic, brakes=brakes, meaning=meaning)
-    return GOES_ON(subscription=of, verdict=str(candidate.verdict), meaning=meaning)
+    ending = what_ends(candidate.verdict, candidate.unique_key)
+    return GOES_ON(subscription=of, verdict=str(candidate.verdict), meaning=meaning, ending=ending)

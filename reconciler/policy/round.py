@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from reconciler.clock import Clock
+from reconciler.contract.row_rules import FINISHED_REPAIRS
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState
 from reconciler.contract.verdicts import LOSSES, Verdict
@@ -45,7 +46,7 @@ from reconciler.policy.ports import (
     ShardMemory,
     Verification,
 )
-from reconciler.policy.repairing.case import RepairOutcome, RepairReport
+from reconciler.policy.repairing.case import HandOverByHand, RepairOutcome, RepairReport
 from reconciler.policy.repairing.repair import WITHDRAWN, Repairer
 from reconciler.policy.repairing.rungs import RUNGS, first_rung
 from reconciler.policy.round_tally import RoundTally
@@ -438,8 +439,12 @@ class ReconcileRound:
                 left += self._forget(shard, closed)
         lost = [j for j in judged if j.verification.verdict in LOSSES]
         self._repairer.reopen_unsent(topic, [(j.suspect.repair, j.verification.verdict) for j in lost])
-        consumed = [j.suspect.repair for j in judged if j.verification.verdict is Verdict.CONSUMED]
-        self._repairer.end_failed(topic, [r for r in consumed if r is not None and r.state is RepairState.FAILED])
+        consumed = [j.suspect for j in judged if j.verification.verdict is Verdict.CONSUMED]
+        failed = [s.repair for s in consumed if s.repair is not None and s.repair.state is RepairState.FAILED]
+        self._repairer.end_failed(topic, failed)
+        self._repairer.withdraw(
+            [s.hand_over for s in consumed if s.hand_over is not None and s.hand_over.state not in FINISHED_REPAIRS]
+        )
         return left
 
     def _forget(self, shard: Shard, keys: Sequence[LeftKey]) -> int:
@@ -535,6 +540,11 @@ class ReconcileRound:
             now = self._candidates.of_keys(subscription, [unique_key]).get(unique_key)
             self._another_chance(topic, subscription, unique_key, now)
         return judged, self._repairer.repair_one(topic, unique_key, dry_run=dry_run)
+
+    def by_hand(self, subscription: Subscription, unique_key: str, *, first_seen_ms: int) -> HandOverByHand:
+        """What a person may hand over to the group's replay worker. Writes nothing."""
+        topic, plan = self._plan(subscription)
+        return self._repairer.by_hand(topic, plan, unique_key, first_seen_ms=first_seen_ms)
 
     def _another_chance(
         self, topic: TopicPlan, subscription: Subscription, unique_key: str, known: Candidate | None

@@ -40,7 +40,7 @@ class MemoryLedger:
         self.candidates = MemoryCandidates(self.rows)
         self.repairs = MemoryRepairs(self.rows)
         self.hand_overs = MemoryHandOvers(self.rows, self.repairs)
-        self.closings = MemoryClosings(self.rows, self.candidates, self.repairs)
+        self.closings = MemoryClosings(self.rows, self.candidates, self.repairs, self.hand_overs)
         self.rounds = MemoryRounds(self.rows)
         self.holds = MemoryHolds(self.rows)
         self.brokers = MemoryKnownBrokers(self.rows)

@@ -24,7 +24,7 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import LOSSES, Undecided, Verdict
 from reconciler.policy.evidence import StoredMessage, TransactionState
-from reconciler.policy.ports import Candidate, Closing, Repair, RepairChange, UndecidedRows, Verification
+from reconciler.policy.ports import Candidate, Closing, KeyAsRead, Repair, RepairChange, UndecidedRows, Verification
 
 RepairKey = tuple[str, str, str, str]
 
@@ -474,10 +474,50 @@ def _is_of_the_future(row: Candidate, now_ms: int) -> bool:
 class MemoryClosings:
     """Closings over the dictionaries."""
 
-    def __init__(self, rows: MemoryRepairRows, candidates: MemoryCandidates, repairs: MemoryRepairs) -> None:
+    def __init__(
+        self,
+        rows: MemoryRepairRows,
+        candidates: MemoryCandidates,
+        repairs: MemoryRepairs,
+        hand_overs: MemoryHandOvers,
+    ) -> None:
         self._rows = rows
         self._candidates = candidates
         self._repairs = repairs
+        self._hand_overs = hand_overs
+
+    def hand_over(
+        self, read: KeyAsRead, message: StoredMessage, *, group: str, content_digest: bytes | None = None
+    ) -> bool:
+        """All or nothing, under the lock of the rows."""
+        with self._rows.lock:
+            if self._is_as_read(read):
+                self._hand_overs.insert(read.environment, message, groups=[group], content_digest=content_digest)
+                return True
+            return False
+
+    def cancel(self, read: KeyAsRead, *, group: str) -> bool:
+        """All or nothing, under the lock of the rows."""
+        key = (read.environment, read.topic, group, read.unique_key)
+        with self._rows.lock:
+            row = self._rows.repairs.get(key)
+            is_free = row is not None and (row.token is None or (row.lease_until_ms or 0) < self._rows.clock.now_ms())
+            if row is None or row.state is not RepairState.OPEN or not is_free or not self._is_as_read(read):
+                return False
+            del self._rows.repairs[key]
+            self._rows.messages.pop(key, None)
+            return True
+
+    def last_taken_ms(self, environment: str, topic: str, *, group: str) -> int | None:
+        """The latest attempt of the group's rows."""
+        place = (environment, topic, group)
+        with self._rows.lock:
+            rows = [row for row in self._rows.repairs.values() if (row.environment, row.topic, row.scope) == place]
+            return max((row.sent_at_ms for row in rows if row.sent_at_ms is not None), default=None)
+
+    def _is_as_read(self, read: KeyAsRead) -> bool:
+        candidates, repairs = self._rows_of(read)
+        return read.still_holds(list(candidates.values()), repairs)
 
     def close(self, closing: Closing) -> bool:
         """All or nothing, under the lock of the rows."""
@@ -519,7 +559,7 @@ class MemoryClosings:
                 self._candidates.wake_dismissed(owner, [verification])
         return True
 
-    def _rows_of(self, closing: Closing) -> tuple[dict[Subscription, Candidate], Sequence[Repair]]:
+    def _rows_of(self, closing: KeyAsRead) -> tuple[dict[Subscription, Candidate], Sequence[Repair]]:
         key, place = closing.unique_key, (closing.environment, closing.topic)
         candidates = {
             owner: row

@@ -47,6 +47,8 @@ class Suspect(CaseFile):
     gate_open: bool = True
     #: The topic-wide repair of the key, if there is one.
     repair: Repair | None = None
+    #: The hand-over to the group, if there is one.
+    hand_over: Repair | None = None
 
     def not_before_ms(self, question: Question) -> int:
         """The announcement, and the time by which clocks may differ. An outbox whose key a person asks for, without an

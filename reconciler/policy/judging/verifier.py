@@ -148,9 +148,13 @@ class Verifier:
         """Verdicts for at most PAGE_KEYS keys, in their order. Writes nothing."""
         now_ms = snapshot.now_ms
         repairs = self._repairs_of(topic, [s.unique_key for s in suspects if s.known is not None])
-        distinct = {
-            s.unique_key: replace(self._opened(s), repair=repairs.get(s.unique_key), now_ms=now_ms) for s in suspects
-        }
+        distinct = {s.unique_key: replace(self._opened(s), now_ms=now_ms) for s in suspects}
+        for key, rows in repairs.items():
+            of_scope = {row.scope: row for row in rows}
+            suspect = distinct[key]
+            distinct[key] = replace(
+                suspect, repair=of_scope.get(EVERY_GROUP), hand_over=of_scope.get(suspect.plan.group)
+            )
         return [
             self._judged(s, ruling) for s, ruling in self._witnesses.settle(list(distinct.values()), judge, snapshot)
         ]
@@ -179,11 +183,8 @@ class Verifier:
             of_group={suspect.plan.group: GroupAnswers(has_inbox=has_inbox)},
         )
 
-    def _repairs_of(self, topic: TopicPlan, unique_keys: Sequence[str]) -> Mapping[str, Repair]:
-        if not unique_keys:
-            return {}
-        rows = self._repairs.of_keys(topic.environment, topic.topic, unique_keys)
-        return {key: row for key, found in rows.items() for row in found if row.scope == EVERY_GROUP}
+    def _repairs_of(self, topic: TopicPlan, unique_keys: Sequence[str]) -> Mapping[str, Sequence[Repair]]:
+        return self._repairs.of_keys(topic.environment, topic.topic, unique_keys) if unique_keys else {}
 
     def _judged(self, suspect: Suspect, ruling: Ruling) -> Judgement:
         attempts = suspect.known.attempts if suspect.known is not None else 0

@@ -21,7 +21,7 @@ from reconciler.policy.ports.announcing import (
     SeenQueue,
     SeenQueues,
 )
-from reconciler.policy.ports.closing import Closing, Closings, seen_of
+from reconciler.policy.ports.closing import Closing, Closings, KeyAsRead, seen_of
 from reconciler.policy.ports.environment import USE_SECONDS, EnvironmentUse, EnvironmentUses, RedisIdentity
 from reconciler.policy.ports.history import Capture, CapturedRound, PendingSnapshot, RoundCapture, RoundMark
 from reconciler.policy.ports.idempotency import IdempotencyKeys, KeyAnswer, KeyedRequest, KeyUse
@@ -133,6 +133,7 @@ __all__ = [
     "JobChange",
     "Jobs",
     "KeyAnswer",
+    "KeyAsRead",
     "KeyPlaces",
     "KeyUse",
     "KeyedRequest",

@@ -12,6 +12,7 @@ from reconciler.contract.facts import Fact
 from reconciler.contract.row_rules import FINISHED_REPAIRS
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, RepairState
+from reconciler.policy.evidence import StoredMessage
 from reconciler.policy.ports.ledger import SEEN_DIGITS, Candidate, Repair, Verification
 
 
@@ -43,15 +44,25 @@ def unfinished(repairs: Iterable[Repair]) -> frozenset[tuple[str, RepairState]]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Closing:
-    """Groups of one key that a person closes, and the rows that this rests on."""
+class KeyAsRead:
+    """Rows of one key in one topic, of every group and every scope, as an act read them that rests on them."""
 
     environment: str
     topic: str
     unique_key: str
-    #: Rows of the key in this topic, of every group and every scope, as they were read.
     candidates: Sequence[Candidate]
     repairs: Sequence[Repair]
+
+    def still_holds(self, candidates: Sequence[Candidate], repairs: Sequence[Repair]) -> bool:
+        """Whether these rows, read under a lock, are what was read before."""
+        as_read = seen_of(self.candidates, self.repairs), unfinished(self.repairs)
+        return (seen_of(candidates, repairs), unfinished(repairs)) == as_read
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closing(KeyAsRead):
+    """Groups of one key that a person closes, and the rows that this rests on."""
+
     #: The verdict that is written for each group that is closed, with the row that it takes the place of.
     verdicts: Mapping[Subscription, Verification] = field(default_factory=dict)
     #: Scopes whose repair is DONE afterwards. One without a row gets it: nobody opens a repair of that scope later.
@@ -59,14 +70,9 @@ class Closing:
     #: Of the repairs that are closed.
     answer: Fact
 
-    def still_holds(self, candidates: Sequence[Candidate], repairs: Sequence[Repair]) -> bool:
-        """Whether these rows, read under a lock, are what the person saw."""
-        as_seen = seen_of(self.candidates, self.repairs), unfinished(self.repairs)
-        return (seen_of(candidates, repairs), unfinished(repairs)) == as_seen
-
 
 class Closings(Protocol):
-    """Acts of a person that end the work on a key. Raises DatabaseAway."""
+    """Acts of a person that end the work on a key, or give it to a replay worker. Raises DatabaseAway."""
 
     def close(self, closing: Closing) -> bool:
         """One transaction: verdicts and repairs, all or nothing.
@@ -90,4 +96,24 @@ class Closings(Protocol):
         No claim is taken away here, also not one that a clock set back has put out of reach: an act looks once, and
         cannot tell a dead owner from a slow one.
         """
+        ...
+
+    def hand_over(
+        self, read: KeyAsRead, message: StoredMessage, *, group: str, content_digest: bytes | None = None
+    ) -> bool:
+        """One transaction: the row of HandOvers.insert for one group.
+
+        False, and nothing is written: a row is another one than was read. One that is DONE stays DONE.
+        """
+        ...
+
+    def cancel(self, read: KeyAsRead, *, group: str) -> bool:
+        """One transaction: the group's hand-over that no worker has is gone, as if it had never been.
+
+        False, and nothing is written: a row is another one than was read, a worker has it, or it has ended.
+        """
+        ...
+
+    def last_taken_ms(self, environment: str, topic: str, *, group: str) -> int | None:
+        """When a replay worker of the group last took a row of the topic, as far as its row is kept. None: never."""
         ...

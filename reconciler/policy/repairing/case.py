@@ -264,6 +264,15 @@ def target_of(decision: RepairStep) -> Mapping[str, object]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HandOverByHand:
+    """What a person hands over to the replay worker of one group, or why nothing is."""
+
+    why: Fact
+    message: StoredMessage | None = None
+    content_digest: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RepairOutcome:
     """What became of one repair in one pass."""
 

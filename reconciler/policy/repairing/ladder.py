@@ -43,7 +43,7 @@ from reconciler.contract.kept_facts import (
     WOULD_REACH,
 )  # fmt: skip
 from reconciler.contract.reasons import EFFECT_UNKNOWN, HALVES_UNKNOWN, MEND, NO_READABLE_COPY
-from reconciler.contract.row_rules import is_repair_due
+from reconciler.contract.row_rules import FINISHED_REPAIRS, is_repair_due
 from reconciler.contract.tables import RepairState, Rung
 from reconciler.contract.unique_key import is_digits
 from reconciler.contract.verdicts import Verdict
@@ -203,6 +203,19 @@ def _open(case: RepairCase) -> Question | RepairStep:
     return _send_again(case)
 
 
+def by_hand(case: RepairCase) -> Question | RepairStep:
+    """A hand-over that a person asks for: what every send is asked, for the one group of the case, whatever was sent
+    before. A step that sends nothing says why."""
+    refused = _commit_unproved(case) or _verdict_unread(case) or _effect_unknown(case)
+    if refused is not None:
+        return refused
+    if case.own_copies is None:
+        return Question.COMMITTED_COPIES
+    if case.own_copies.is_unknown:
+        return _wait(case, copies_unknown(case.own_copies))
+    return _once_by_every_name(case, _send_again(case))
+
+
 def _beyond_inbox(case: RepairCase, message: StoredMessage) -> RepairStep | None:
     """A message older than a group keeps its inbox rows may have had its effect there: it is never sent again."""
     written_ms = case.message.created_at_ms if case.message is not None else message.born_timestamp_ms
@@ -332,6 +345,11 @@ def _once_by_every_name(case: RepairCase, answer: Question | RepairStep) -> Ques
         return Question.COMMITTED_COPIES
     if case.own_copies.is_unknown:
         return _wait(case, copies_unknown(case.own_copies))
+    if not case.rung.is_per_group:
+        if case.hand_overs is None:
+            return Question.HAND_OVERS
+        if any(row.state not in FINISHED_REPAIRS for row in case.hand_overs):
+            return _wait(case, _WAITS_FOR_WORKERS)
     if case.own_copies.is_absent:
         return _beyond_names(case) or answer
     positions = case.group_positions()

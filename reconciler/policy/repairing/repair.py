@@ -37,7 +37,7 @@ from reconciler.policy.events import EventSink, RepairStepped
 from reconciler.policy.evidence import EndOutcome, Recorded, SendAnswer
 from reconciler.policy.inquiry.case_file import GroupAnswers
 from reconciler.policy.inquiry.witnesses import BrokerSnapshot, Witnesses
-from reconciler.policy.plan import TopicPlan
+from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import (
     BrokerEvidence,
     BrokerRepairs,
@@ -53,6 +53,7 @@ from reconciler.policy.ports import (
     Workers,
 )
 from reconciler.policy.repairing.case import (
+    HandOverByHand,
     RepairCase,
     RepairOutcome,
     RepairReport,
@@ -65,7 +66,7 @@ from reconciler.policy.repairing.case import (
     waits_since_ms,
     word_of,
 )
-from reconciler.policy.repairing.ladder import after_answer, decide
+from reconciler.policy.repairing.ladder import after_answer, by_hand, decide
 from reconciler.policy.repairing.rungs import Act, first_rung
 
 #: Claimed together, so that inboxes and outboxes are read for all of them at once.
@@ -119,17 +120,14 @@ class _Work:
 
 
 class RepairPass:
-    """One pass over the repairs of a topic: what brokers are asked once, the brakes, and withdrawn hand-over rows.
+    """One pass over the repairs of a topic: what brokers are asked once, and the brakes.
 
     Confined to the thread of the rounds.
     """
 
-    def __init__(
-        self, topic: TopicPlan, *, snapshot: BrokerSnapshot, repairs: Repairs, holds: Holds, is_dry_run: bool
-    ) -> None:
+    def __init__(self, topic: TopicPlan, *, snapshot: BrokerSnapshot, holds: Holds, is_dry_run: bool) -> None:
         self.topic = topic
         self.snapshot = snapshot
-        self._repairs = repairs
         self._holds = holds
         self._is_dry_run = is_dry_run
         self.holds: tuple[HoldKind, ...] = ()
@@ -145,16 +143,6 @@ class RepairPass:
         if self._is_dry_run:
             return DRY_RUN()
         return BY_HOLD(kind=str(self.holds[0])) if self.holds else None
-
-    def withdraw(self, rows: Sequence[tuple[Repair, str]], *, lease_seconds: float) -> None:
-        """Ends hand-over rows, each under its token; one that a worker has taken meanwhile is left to it.
-
-        A crash in the middle leaves rows that are claimed, and free again after the lease.
-        """
-        claimed = self._repairs.claim_all(rows, lease_seconds=lease_seconds)
-        done = RepairChange(state=RepairState.DONE, rung=Rung.HAND_OVER, answer=WITHDRAWN)
-        ours = [(row, done, token) for row, (_, token) in zip(claimed, rows, strict=True) if row is not None]
-        self._repairs.change_all(ours)
 
 
 class Repairer:
@@ -254,10 +242,56 @@ class Repairer:
             if not case.missing and of_key == [case.repair]:
                 self._repairs.dismiss(case.repair, answer=CAME_LATER())
 
+    def withdraw(self, rows: Sequence[Repair]) -> None:
+        """Ends hand-over rows of groups that have the effect; one that a worker has is left to it.
+
+        A crash in the middle leaves rows that are claimed, and free again after the lease.
+        """
+        claims = [self._claim_of(row) for row in rows]
+        if claims:
+            claimed = self._repairs.claim_all(claims, lease_seconds=self._rules.claim_lease_seconds)
+            done = RepairChange(state=RepairState.DONE, rung=Rung.HAND_OVER, answer=WITHDRAWN)
+            ours = [(row, done, token) for row, (_, token) in zip(claimed, claims, strict=True) if row is not None]
+            self._repairs.change_all(ours)
+
+    def by_hand(
+        self, topic: TopicPlan, plan: SubscriptionPlan, unique_key: str, *, first_seen_ms: int
+    ) -> HandOverByHand:
+        """What a person would hand over to the worker of one group, and why not. Nothing is written."""
+        wanted = Repair(
+            environment=topic.environment,
+            topic=topic.topic,
+            scope=plan.group,
+            unique_key=unique_key,
+            state=RepairState.OPEN,
+            rung=Rung.HAND_OVER,
+            token=None,
+            lease_until_ms=None,
+            attempts=0,
+            next_at_ms=0,
+            target=None,
+            answer=None,
+            created_at_ms=first_seen_ms,
+            sent_at_ms=None,
+            done_at_ms=None,
+        )
+        ((case, step),) = self._witnesses.settle(
+            self._cases(topic, [wanted], plans=(plan,)), by_hand, self._pass(topic).snapshot
+        )
+        if step.act is not Act.HAND_OVER:
+            return HandOverByHand(why=step.reason)
+        digest = case.proof_of(step.subject).content_digest
+        return HandOverByHand(why=step.reason, message=step.subject, content_digest=digest)
+
+    def _claim_of(self, row: Repair) -> tuple[Repair, str]:
+        """The row with a token that no other claim has."""
+        self._claims += 1
+        return row, f"{self._owner}/{self._claims}"
+
     def _pass(self, topic: TopicPlan) -> RepairPass:
         snapshot = BrokerSnapshot(self._brokers, topic.topic, topic.subscriptions)
         dry = not self._rules.enabled
-        return RepairPass(topic, snapshot=snapshot, repairs=self._repairs, holds=self._holds, is_dry_run=dry)
+        return RepairPass(topic, snapshot=snapshot, holds=self._holds, is_dry_run=dry)
 
     # ---- one batch
 
@@ -269,10 +303,7 @@ class Repairer:
             idle = {c.repair.unique_key for c in self._cases(one_pass.topic, rows) if c.waits_for_a_send}
             outcomes = [outcome_of(row, brake, "held") for row in rows if row.unique_key in idle]
             rows = [row for row in rows if row.unique_key not in idle]
-        claims: list[tuple[Repair, str]] = []
-        for row in rows:
-            self._claims += 1
-            claims.append((row, f"{self._owner}/{self._claims}"))
+        claims = [self._claim_of(row) for row in rows]
         # Nothing is sent later: another process could hold the claim by then.
         claimed_seconds = self._clock.monotonic_seconds()
         until_seconds = claimed_seconds + self._rules.claim_lease_seconds / 2
@@ -290,19 +321,19 @@ class Repairer:
             self._work(one_pass, works[start : start + together], until_seconds)
         return outcomes + [work.outcome for work in works if work.outcome is not None]
 
-    def _cases(self, topic: TopicPlan, repairs: Sequence[Repair]) -> list[RepairCase]:
-        """With the verdict and the inbox of every group and the outbox, read after the claims."""
+    def _cases(
+        self, topic: TopicPlan, repairs: Sequence[Repair], *, plans: tuple[SubscriptionPlan, ...] | None = None
+    ) -> list[RepairCase]:
+        """With the verdict and the inbox of every group (`plans`: of these) and the outbox, read after the claims."""
+        plans = topic.subscriptions if plans is None else plans
         keys = [repair.unique_key for repair in repairs]
-        verdicts = {plan.group: self._candidates.of_keys(plan.subscription, keys) for plan in topic.subscriptions}
-        of_group = {
-            plan.group: GroupAnswers(has_inbox=self._inbox.is_configured(plan.subscription))
-            for plan in topic.subscriptions
-        }
+        verdicts = {plan.group: self._candidates.of_keys(plan.subscription, keys) for plan in plans}
+        of_group = {plan.group: GroupAnswers(has_inbox=self._inbox.is_configured(plan.subscription)) for plan in plans}
         opened = [
             RepairCase(
                 unique_key=repair.unique_key,
                 topic=topic,
-                plans=topic.subscriptions,
+                plans=plans,
                 skew_margin_seconds=self._rules.skew_margin_seconds,
                 retention_seconds=self._rules.retention_seconds,
                 of_group=of_group,
@@ -339,7 +370,7 @@ class Repairer:
             if not going:
                 return
             self._decide(one_pass, going)
-            self._withdraw(one_pass, [work for work in going if work.decision.act is Act.WITHDRAW])
+            self._withdraw([work for work in going if work.decision.act is Act.WITHDRAW])
             acting = [work for work in going if work.decision.act not in (Act.WRITE, Act.WITHDRAW)]
             self._send(self._begin(one_pass, acting, until_seconds), until_seconds)
             self._write([work for work in going if work.outcome is None])
@@ -354,11 +385,9 @@ class Repairer:
             work.case, work.decision = case, decision
             work.traceparent = work.traceparent or case.traceparent
 
-    def _withdraw(self, one_pass: RepairPass, works: Sequence[_Work]) -> None:
+    def _withdraw(self, works: Sequence[_Work]) -> None:
         """Ends hand-over rows, under any brake: nothing is sent. They are read again: a worker may have been first."""
-        rows = [(row, work.token) for work in works for row in work.decision.rows]
-        if rows:
-            one_pass.withdraw(rows, lease_seconds=self._rules.claim_lease_seconds)
+        self.withdraw([row for work in works for row in work.decision.rows])
         for work in works:
             work.case = replace(work.case, hand_overs=None)
 

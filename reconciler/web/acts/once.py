@@ -28,6 +28,8 @@ LEASE_SECONDS = 120.0
 RETRY_AFTER_SECONDS = 2
 #: Status of a request of which nobody knows what came; no act answers with it.
 _UNKNOWN = HTTPStatus.CONFLICT
+#: Fields of acts that 0.2.0 lacks, and what they are where nobody gives them.
+_SINCE_0_2_0: Mapping[str, object] = {"seen": {}, "by": "ladder", "cancel": False}
 #: Kind of the refusal of a request whose first one is not answered yet.
 UNDER_WAY = "under-way"
 
@@ -95,8 +97,10 @@ def require_key(key: str) -> None:
 def keyed_request(act: WebAct[Any], request: WebRequest, fields: ActFields, *, key: str) -> KeyedRequest:
     """What is kept of a request: the key of a visitor and an act, and a digest of what was asked."""
     named = fields.model_dump(mode="json")
-    if not named.get("seen"):  # a request that a process of an earlier release began stays the same request
-        named.pop("seen", None)
+    # What an earlier release does not know and nobody gave: a request that it began stays the same request.
+    for name, default in _SINCE_0_2_0.items():
+        if named.get(name) == default:
+            del named[name]
     asked = json.dumps([request.path, named], sort_keys=True)
     return KeyedRequest(
         by=name_on_record(request.visitor),

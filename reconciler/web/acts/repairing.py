@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
 from reconciler.commands.dismiss import dismiss_keys, take_back_dismissals
 from reconciler.commands.jobs import REASON_CHARACTERS_MAX, job_document, place_repair
 from reconciler.commands.repair import REPAIR_KEYS_MAX, open_loss_keys, repair_now
+from reconciler.contract.tables import RepairAct
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import ChangedMeanwhile, InvalidValue
 from reconciler.policy.dismissal import CHANGED
@@ -39,11 +40,22 @@ SEEN: Any = Field(
 )
 
 
+#: What is handed over by hand, or taken back, is decided message by message.
+_NAMED: Mapping[str, Any] = {
+    "all": {"const": False},
+    "keys": {"minItems": 1, "maxItems": REPAIRED_AT_ONCE_MAX},
+}
+
+
 class RepairFields(Reasoned):
     """What is repaired."""
 
     model_config = ConfigDict(
         json_schema_extra={
+            "allOf": [
+                {"if": {"properties": {name: {"const": value}}, "required": [name]}, "then": {"properties": _NAMED}}
+                for name, value in (("by", "hand-over"), ("cancel", True))
+            ],
             "if": {"properties": {"all": {"const": True}}, "required": ["all"]},
             "then": {"properties": {"keys": {"maxItems": 0}}},
             "else": {
@@ -69,7 +81,17 @@ class RepairFields(Reasoned):
         description="With all: only losses that have this verdict now.",
     )
     dry_run: bool = Field(default=False, description="Judge and tell, change nothing.")
+    by: Literal["ladder", "hand-over"] = Field(
+        default="ladder",
+        description="`hand-over` gives the messages to the group's replay worker, at most once; up to five keys.",
+    )
+    cancel: bool = Field(default=False, description="Instead: take back what waits for a replay worker.")
     seen: dict[str, str] = SEEN
+
+    @property
+    def act(self) -> RepairAct:
+        """How they are repaired."""
+        return RepairAct.CANCEL if self.cancel else RepairAct(self.by)
 
 
 class DismissalFields(ActFields):
@@ -115,6 +137,9 @@ def _repair(services: WebServices, asked: ActRequest, fields: RepairFields) -> A
         raise InvalidValue("keys", len(fields.keys), "name messages, or set all, not both")
     if fields.verdict and not fields.all:
         raise InvalidValue("verdict", fields.verdict, "it narrows what all takes: named messages are judged anew")
+    if fields.act is not RepairAct.LADDER and not 1 <= len(fields.keys) <= REPAIRED_AT_ONCE_MAX:
+        told = f"by hand over, or to cancel, name {REPAIRED_AT_ONCE_MAX} messages at most"
+        raise InvalidValue("keys", len(fields.keys), told)
     if fields.dry_run:
         if len(fields.keys) > PREVIEWED_MAX:
             raise InvalidValue("keys", len(fields.keys), f"a dry run takes {PREVIEWED_MAX} keys at most")
@@ -147,12 +172,14 @@ def _repaired(services: WebServices, asked: ActRequest, fields: RepairFields) ->
         verdict=Verdict(fields.verdict) if fields.verdict else None,
         judged_max=PREVIEWED_MAX if fields.all else None,
         seen=fields.seen or None,
+        act=fields.act,
     )
     changed = [line for line in report.keys if line.outcome == CHANGED]
     if changed and len(changed) == len(report.keys):  # nothing was done, and the key of the request is free again
         told = _few([f"{line.unique_key} for {line.group} is {line.verdict}" for line in changed])
         raise ChangedMeanwhile("what was to be repaired", now=report.as_dict(), told=told)
-    chosen = {"all": fields.all, "topic": fields.topic, "group": fields.group, "verdict": fields.verdict}
+    named = {"topic": fields.topic, "group": fields.group, "verdict": fields.verdict}
+    chosen = {"all": fields.all, "act": str(fields.act)} | named
     more = {"chosen": chosen, "lines": report.lines, "exit_code": report.exit_code}
     return ActResult(document=report.as_dict() | more)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from reconciler.commands.message_body import FOUND_IN
 from reconciler.commands.repair import RepairLine
-from reconciler.contract.tables import HoldKind
+from reconciler.contract.tables import HoldKind, RepairAct
 from reconciler.contract.unique_key import UNIQUE_KEY_PATTERN
 from reconciler.policy.open_halves import HalfState
 from reconciler.web.acts.act import WebAct
@@ -74,7 +74,9 @@ _REPORT = record(
         "keys": listed(_LINE),
         "notes": LINES,
         "facts": coded("notes"),
-        "chosen": record({"all": FLAG} | dict.fromkeys(("topic", "group", "verdict"), nullable(TEXT))),
+        "chosen": record(
+            {"all": FLAG, "act": one_of(RepairAct)} | dict.fromkeys(("topic", "group", "verdict"), nullable(TEXT))
+        ),
         "seen": {"type": "object", "additionalProperties": TEXT},
         "lines": {**NUMBER, "description": "Lines that there would be, had a dry run no bound."},
         "exit_code": _EXIT_CODE,

@@ -10,7 +10,7 @@ import pytest
 from reconciler.contract.kept_facts import DISMISSAL_TAKEN_BACK, REPAIR_DISMISSED
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
-from reconciler.policy.ports import Candidate, Closing, Repair, RepairChange, seen_of
+from reconciler.policy.ports import Candidate, Closing, KeyAsRead, Repair, RepairChange, seen_of
 from tests.contract.ledger.conftest import World
 from tests.contract.ledger.rows import key, message, shard, verification
 
@@ -253,3 +253,95 @@ def test_other_keys_topics_and_environments_stay(world: World) -> None:
     left = [*others, shard(world.environment)]
     for of, number in zip(left, (1, 1, 2), strict=True):
         assert world.ledger.candidates.of_keys(of.subscription, [key(number)])[key(number)].state is QUARANTINED
+
+
+def handing_over(world: World) -> KeyAsRead:
+    """Of the key, as its rows are now."""
+    return KeyAsRead(
+        environment=world.environment,
+        topic="ORDERS",
+        unique_key=key(1),
+        candidates=candidates_of(world),
+        repairs=list(repairs_of(world).values()),
+    )
+
+
+def test_a_hand_over_by_hand_is_a_row_like_every_other_one(world: World) -> None:
+    given_up(world)
+    for group in GROUPS:  # billing's has failed before, shipping has none
+        assert world.ledger.closings.hand_over(handing_over(world), message(1), group=group)
+    rows = repairs_of(world)
+    assert [(rows[group].state, rows[group].rung, rows[group].attempts) for group in GROUPS] == [
+        (RepairState.OPEN, Rung.HAND_OVER, 0)
+    ] * 2
+    assert rows[EVERY_GROUP].state is RepairState.FAILED
+    handed = world.ledger.hand_overs.message_of(rows["shipping"])
+    assert handed is not None
+    assert handed.body == message(1).body
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        reopen_repair, send, send_and_fail, hand_over_again, hand_over_to_another,
+        consume, reopen_verdict, judge_a_third_group,
+    ],
+)  # fmt: skip
+def test_nothing_is_handed_over_or_taken_back_of_a_key_that_has_changed(
+    world: World, act: Callable[[World], None]
+) -> None:
+    given_up(world)
+    as_read = handing_over(world)
+    world.clock.advance(1)
+    act(world)
+    before = (candidates_of(world), repairs_of(world))
+    assert not world.ledger.closings.hand_over(as_read, message(1), group="billing")
+    assert not world.ledger.closings.cancel(as_read, group="billing")
+    assert (candidates_of(world), repairs_of(world)) == before
+
+
+def test_of_two_who_hand_over_the_same_key_the_second_one_is_told(world: World) -> None:
+    given_up(world)
+    first, second = handing_over(world), handing_over(world)
+    assert world.ledger.closings.hand_over(first, message(1), group="billing")
+    assert not world.ledger.closings.hand_over(second, message(1), group="billing")
+
+
+def test_a_hand_over_that_is_taken_back_leaves_no_row_and_its_worker_finds_nothing(world: World) -> None:
+    given_up(world)
+    assert world.ledger.closings.hand_over(handing_over(world), message(1), group="shipping")
+    row = repairs_of(world)["shipping"]
+    assert world.ledger.closings.cancel(handing_over(world), group="shipping")
+    assert "shipping" not in repairs_of(world)
+    assert world.ledger.repairs.claim(row, token="worker", lease_seconds=60) is None
+    assert not world.ledger.closings.cancel(handing_over(world), group="shipping")
+    assert not world.ledger.closings.cancel(handing_over(world), group="billing"), "it has failed, and waits for nobody"
+
+
+def test_a_hand_over_that_a_worker_has_is_not_taken_back_until_it_has_let_go_before_its_handler(world: World) -> None:
+    given_up(world)
+    assert world.ledger.closings.hand_over(handing_over(world), message(1), group="billing")
+    row = world.ledger.repairs.claim(repairs_of(world)["billing"], token="worker", lease_seconds=60)
+    assert row is not None
+    assert not world.ledger.closings.cancel(handing_over(world), group="billing")
+    world.clock.advance(60.001)
+    assert world.ledger.closings.cancel(handing_over(world), group="billing")
+    sending = RepairChange(state=RepairState.SENDING, rung=Rung.HAND_OVER, counts_as_attempt=True)
+    assert world.ledger.repairs.change(row, sending, token="worker") is None, "it stops before its handler"
+
+
+def test_when_a_worker_last_took_a_row_is_of_its_topic_and_group(world: World) -> None:
+    given_up(world)
+    closings, of = world.ledger.closings, (world.environment, "ORDERS")
+    assert closings.last_taken_ms(*of, group="billing") is None
+    hand_over_again(world)
+    row = world.ledger.repairs.claim(repairs_of(world)["billing"], token="worker", lease_seconds=60)
+    assert row is not None
+    sending = RepairChange(state=RepairState.SENDING, rung=Rung.HAND_OVER, counts_as_attempt=True)
+    assert world.ledger.repairs.change(row, sending, token="worker") is not None
+    at_ms = world.clock.now_ms()
+    assert closings.last_taken_ms(*of, group="billing") == at_ms
+    assert world.ledger.hand_overs.finish(row, token="worker", answer="applied") is not None
+    assert closings.last_taken_ms(*of, group="billing") == at_ms
+    assert closings.last_taken_ms(world.environment, "ORDERS2", group="billing") is None
+    assert closings.last_taken_ms(*of, group="shipping") is None

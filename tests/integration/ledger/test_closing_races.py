@@ -15,7 +15,7 @@ from reconciler.contract.kept_facts import REPAIR_DISMISSED
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.ledger.sql_ledger import SqlLedger
-from reconciler.policy.ports import Closing, Repair, RepairChange
+from reconciler.policy.ports import Closing, KeyAsRead, Repair, RepairChange
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import candidate, ledger_metadata, repair
 from reconciler.words import said
@@ -121,15 +121,18 @@ def closing_of(ledger: SqlLedger, *scopes: str) -> Closing:
 
 def raced(sides: tuple[Side, Side], at: int, is_outer: bool, closing: Closing, other: Callable[[Side], Any]) -> Any:
     """Whether the key was closed, and what the other act answered."""
+    return raced_by(sides, at, is_outer, lambda side: side.ledger.closings.close(closing), other)
+
+
+def raced_by(
+    sides: tuple[Side, Side], at: int, is_outer: bool, act: Callable[[Side], Any], other: Callable[[Side], Any]
+) -> Any:
+    """What each act answered, in this order."""
     person, process = sides
-
-    def close() -> bool:
-        return person.ledger.closings.close(closing)
-
     if is_outer:
-        return interleaved(person, close, process, lambda: other(process), at=at)
-    result, closed = interleaved(process, lambda: other(process), person, close, at=at)
-    return closed, result
+        return interleaved(person, lambda: act(person), process, lambda: other(process), at=at)
+    result, told = interleaved(process, lambda: other(process), person, lambda: act(person), at=at)
+    return told, result
 
 
 either_is_first = pytest.mark.parametrize("is_outer", [True, False], ids=["person-first", "process-first"])
@@ -219,3 +222,82 @@ def test_two_persons_dismiss_a_key_and_both_believe_it(sides: tuple[Side, Side],
             return side.ledger.closings.close(mine)
 
         assert sorted(raced(sides, at, is_outer, mine, close)) == [False, True]
+
+
+def handing_over(ledger: SqlLedger) -> KeyAsRead:
+    life = ledger.reports.life(ENVIRONMENT, key(1))
+    return KeyAsRead(
+        environment=ENVIRONMENT,
+        topic="ORDERS",
+        unique_key=key(1),
+        candidates=life.candidates,
+        repairs=life.repairs,
+    )
+
+
+@either_is_first
+def test_a_person_hands_over_what_another_one_has_dismissed(sides: tuple[Side, Side], is_outer: bool) -> None:
+    """Shipping has no row yet that could be locked, and its dismissal closes the row for every group alone."""
+    for at, ledger in at_each_statement(sides):
+        given_up(ledger, billing=RepairState.FAILED)
+        read = handing_over(ledger)
+
+        def hand_over(side: Side, read: KeyAsRead = read) -> bool:
+            return side.ledger.closings.hand_over(read, message(1), group="shipping")
+
+        closed, handed = raced(sides, at, is_outer, closing_of(ledger, EVERY_GROUP, "billing"), hand_over)
+        assert closed is not handed
+        assert ("shipping" in repairs_of(ledger)) is handed
+
+
+@either_is_first
+def test_two_persons_hand_over_one_message_and_both_believe_it(sides: tuple[Side, Side], is_outer: bool) -> None:
+    for at, ledger in at_each_statement(sides):
+        given_up(ledger, billing=RepairState.FAILED)
+        read = handing_over(ledger)
+
+        def hand_over(side: Side, read: KeyAsRead = read) -> bool:
+            return side.ledger.closings.hand_over(read, message(1), group="billing")
+
+        assert sorted(raced_by(sides, at, is_outer, hand_over, hand_over)) == [False, True]
+        assert repairs_of(ledger)["billing"].state is RepairState.OPEN
+
+
+@either_is_first
+def test_a_worker_runs_what_a_person_has_taken_back(sides: tuple[Side, Side], is_outer: bool) -> None:
+    for at, ledger in at_each_statement(sides):
+        given_up(ledger, billing=RepairState.OPEN)
+        read, row = handing_over(ledger), repairs_of(ledger)["billing"]
+
+        def cancel(side: Side, read: KeyAsRead = read) -> bool:
+            return side.ledger.closings.cancel(read, group="billing")
+
+        def run(side: Side, row: Repair = row) -> bool:
+            queue = HandOverRows(side.engine)
+            claimed = queue.claim(row, token="worker", lease_seconds=60)
+            sending = RepairChange(state=RepairState.SENDING, rung=row.rung, counts_as_attempt=True)
+            return claimed is not None and queue.change(claimed, sending, token="worker") is not None
+
+        cancelled, runs = raced_by(sides, at, is_outer, cancel, run)
+        assert cancelled is not runs
+        assert ("billing" in repairs_of(ledger)) is runs
+
+
+@either_is_first
+def test_a_hand_over_goes_out_beside_a_repair_that_another_person_begins_again(
+    sides: tuple[Side, Side], is_outer: bool
+) -> None:
+    """Of the two one comes first, and the other is told: no copy is on its way that the hand-over does not know of."""
+    for at, ledger in at_each_statement(sides):
+        given_up(ledger, billing=RepairState.FAILED)
+        read, failed = handing_over(ledger), repairs_of(ledger)[EVERY_GROUP]
+
+        def hand_over(side: Side, read: KeyAsRead = read) -> bool:
+            return side.ledger.closings.hand_over(read, message(1), group="billing")
+
+        def reopen(side: Side, failed: Repair = failed) -> bool:
+            return side.ledger.repairs.reopen(failed, rung=Rung.END)
+
+        handed, reopened = raced_by(sides, at, is_outer, hand_over, reopen)
+        assert reopened
+        assert repairs_of(ledger)["billing"].state is (RepairState.OPEN if handed else RepairState.FAILED)

@@ -12,7 +12,7 @@ from reconciler.contract.facts import Code, Fact
 from reconciler.contract.kept_facts import EFFECT_SEEN, REPAIR_DISMISSED
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, HoldKind, OutboxState, RepairState, Rung
-from reconciler.contract.verdicts import Verdict
+from reconciler.contract.verdicts import Verdict, what_ends
 from reconciler.policy.evidence import (
     InboxRow,
     Lookup,
@@ -245,7 +245,8 @@ def test_copy_and_effect_of_another_message_are_told_as_such() -> None:
     assert late["inbox"] == f"another message of this key took effect in billing: digest {digests}"
     assert HALF_STORED() in [event.what for event in told.events]
     assert outlook_of(told) == [
-        f"{BILLING}: COLLISION, a person must look: the effect is of another message, digest {digests}"
+        f"{BILLING}: COLLISION, a person must look: the effect is of another message, digest {digests}. What ends it: "
+        + said(what_ends(Verdict.COLLISION, KEY))
     ]
 
 

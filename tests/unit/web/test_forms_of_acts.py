@@ -321,14 +321,14 @@ def test_a_button_is_offered_to_whom_it_refuses(
     found = Explanation(stories=(story_of(KEYS[0]),))
     monkeypatch.setattr(messages, "life_stories", lambda _connections, _name: found)
     viewer = offered(Browser(world, "viewer"))
-    assert viewer.count("<button") == viewer.count(" disabled") == 5
+    assert viewer.count("<button") == viewer.count(" disabled") == 7
     assert "<form" not in viewer
     assert viewer.count("This needs the role operator.") == 1
     operator = offered(Browser(world, "operator"))
-    assert (operator.count("<button"), operator.count(" disabled")) == (6, 0)
+    assert (operator.count("<button"), operator.count(" disabled")) == (8, 0)
     keys = re.findall(r'name="act_key" value="(\w{32})"', operator)
-    assert len(set(keys)) == 6
-    assert operator.count('name="csrf_token" value="') == 6
+    assert len(set(keys)) == 8
+    assert operator.count('name="csrf_token" value="') == 8
     with_users = WebWorld(tmp_path, users_file=str(world.users_file), read_only="true")
     read_only = offered(Browser(with_users, "admin"))
     assert "<form" not in read_only

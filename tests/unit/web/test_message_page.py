@@ -159,7 +159,12 @@ def test_a_story_that_may_be_incomplete_does_not_look_complete(services: WebServ
     assert weight(story) == "notice"
     assert weight(replace(story, away=(), silent=(), upcoming=())) == "notice", "nobody has judged it for SHIPPING"
     assert weight(AT_REST) == "good"
-    assert weight(replace(story, outlook=(EFFECT_OF_ANOTHER(subscription="x", why=TAG_COMPARED()),))) == "warn"
+    assert (
+        weight(
+            replace(story, outlook=(EFFECT_OF_ANOTHER(subscription="x", why=TAG_COMPARED(), ending=TAG_COMPARED()),))
+        )
+        == "warn"
+    )
     explains(Explanation(stories=(story,)))
     assert "Who gave no answer" in page_of(services, f"/messages/{KEY}")
     assert "every witness has answered" not in page_of(services, f"/messages/{KEY}")
