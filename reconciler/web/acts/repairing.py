@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Literal
@@ -41,7 +41,7 @@ SEEN: Any = Field(
 
 
 #: What is handed over by hand, or taken back, is decided message by message.
-_NAMED: Mapping[str, Any] = {
+_NAMED: Any = {
     "all": {"const": False},
     "keys": {"minItems": 1, "maxItems": REPAIRED_AT_ONCE_MAX},
 }

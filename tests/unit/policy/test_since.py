@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from reconciler.commands.repair import ManualRepairReport, _repair
-from reconciler.contract.outcomes import WAITS_FOR_A_PERSON
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
+from reconciler.contract.verdicts import Verdict, what_ends
 from reconciler.policy.judging import earlier_since
 from reconciler.policy.plan import SubscriptionPlan
 from reconciler.policy.round import ReconcileRound
@@ -308,7 +308,7 @@ def test_repair_says_of_a_key_that_waits_for_a_person_that_nothing_is_sent(dry_r
     with_since(world, 0)
     line = _repair(world.process(), world.topic, SHIPPING, old, dry_run=dry_run)
     assert (line.verdict, line.outcome) == ("DELIVERED_NOT_APPLIED", "waits")
-    assert line.reason == WAITS_FOR_A_PERSON()
+    assert line.reason == what_ends(Verdict.DELIVERED_NOT_APPLIED, old)
     assert not line.ended_well
     assert ManualRepairReport(keys=(line,), dry_run=dry_run).exit_code == 4
 
