@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 
@@ -9,10 +10,14 @@ from reconciler.commands import docs
 from reconciler.contract.extras import install
 from reconciler.errors import UsageError
 from reconciler.instrumentation.console import remark, say
+from reconciler.instrumentation.release import version_line
 
 
 def main() -> None:
     """Runs the command line; without the extra `daemon` only docs and the audit, else says what to install: exit 2."""
+    if "--version" in itertools.takewhile(lambda argument: argument != "--", sys.argv[1:]):  # of every command
+        say(version_line())
+        return
     try:
         from reconciler.cli.app import run  # the plug-ins install this command without its libraries
     except ModuleNotFoundError as error:

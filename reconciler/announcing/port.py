@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
 from reconciler.announcing.rules import PulledAnnouncement
+from reconciler.clock import Clock, utc_text
 from reconciler.contract.queue_proof import QueueRecord
 from reconciler.contract.subscription import Subscription
 from reconciler.policy.ports import AnnouncementQueue
@@ -91,6 +93,8 @@ class AnnouncementEvent:
     count: int = 0
     first_offset: int | None = None
     last_offset: int | None = None
+    #: SUSPENDED and RESUMED: because the queue's broker does not answer, or did not.
+    is_broker_away: bool = False
 
 
 OnAnnouncementEvent = Callable[[AnnouncementEvent], None]
@@ -111,6 +115,39 @@ def log_event(event: AnnouncementEvent) -> None:
         event.kind,
         event.detail,
     )
+
+
+class AnnouncementLog:
+    """Writes events into the log. That a broker is away, and that it is back, is one line each, however many queues it
+    has. Shared by threads.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        #: Broker -> its queues that wait for it, and since when the first of them does.
+        self._waiting: dict[str, set[tuple[Subscription, AnnouncementQueue]]] = {}
+        self._since: dict[str, str] = {}
+
+    def __call__(self, event: AnnouncementEvent) -> None:
+        """The event, or what it says of its broker."""
+        if not event.is_broker_away or event.kind not in (EventKind.SUSPENDED, EventKind.RESUMED):
+            log_event(event)
+            return
+        broker, queue = event.queue.broker, (event.subscription, event.queue)
+        with self._lock:
+            waiting = self._waiting.setdefault(broker, set())
+            is_first, is_last = not waiting, waiting == {queue}
+            if event.kind is EventKind.SUSPENDED:
+                waiting.add(queue)
+                since = self._since[broker] = self._since[broker] if not is_first else utc_text(self._clock.now_ms())
+            else:
+                waiting.discard(queue)
+                since = self._since.get(broker, "")
+        if event.kind is EventKind.SUSPENDED and is_first:
+            logger.warning("broker_away", extra={"broker": broker, "since": since, "error": event.detail})
+        if event.kind is EventKind.RESUMED and is_last:
+            logger.info("broker_back", extra={"broker": broker, "away_since": since})
 
 
 class StepKind(StrEnum):
@@ -135,6 +172,8 @@ class StepOutcome:
     admitted_keys: int = 0
     refused: int = 0
     detail: str = ""
+    #: SUSPENDED: because the queue's broker does not answer.
+    is_broker_away: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

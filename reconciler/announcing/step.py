@@ -37,7 +37,7 @@ from reconciler.clock import Backoff, Clock
 from reconciler.contract.defaults import HALF_SET_KEYS_MAX, LEASE_SECONDS
 from reconciler.contract.queue_proof import NEAR_OFFSETS_MAX, QueueRecord, beginning_before, with_record
 from reconciler.contract.subscription import Shard, Subscription
-from reconciler.errors import ReconcilerError
+from reconciler.errors import BrokerUnavailable, ReconcilerError, RequestTimeout
 from reconciler.policy.ports import AnnouncementLedger, AnnouncementQueue, HalfSets, RefusedAnnouncement
 
 COMPARE_SECONDS = 1.0
@@ -73,6 +73,8 @@ class _Queue:
     failures: int = 0
     idle_steps: int = 0
     suspended_for: str = ""
+    #: It was suspended first because its broker did not answer.
+    is_broker_away: bool = False
     behind: int | None = None
     kind: StepKind | None = None
     admitted_keys: int = 0
@@ -130,7 +132,8 @@ class AnnouncementStep:
             outcome = self._step(queue, known)
         except ReconcilerError as error:
             known.lease_renewed_at = None
-            outcome = self._suspended(known, f"{type(error).__name__}: {error}")
+            is_broker_away = isinstance(error, (BrokerUnavailable, RequestTimeout))
+            outcome = self._suspended(known, f"{type(error).__name__}: {error}", is_broker_away=is_broker_away)
         self._note(queue, known, outcome)
         return outcome
 
@@ -446,16 +449,17 @@ class AnnouncementStep:
 
     # ---- outcomes and events
 
-    def _suspended(self, known: _Queue, detail: str) -> StepOutcome:
+    def _suspended(self, known: _Queue, detail: str, *, is_broker_away: bool = False) -> StepOutcome:
         wait = max(BACK_OFF.first_seconds, BACK_OFF.jittered_seconds(known.failures, self._jitter))
         known.failures += 1
-        return StepOutcome(kind=StepKind.SUSPENDED, wait_seconds=wait, detail=detail)
+        return StepOutcome(kind=StepKind.SUSPENDED, wait_seconds=wait, detail=detail, is_broker_away=is_broker_away)
 
     def _note(self, queue: AnnouncementQueue, known: _Queue, outcome: StepOutcome) -> None:
         known.kind = outcome.kind
         known.idle_steps = known.idle_steps + 1 if outcome.kind is StepKind.IDLE else 0
         if outcome.kind is StepKind.SUSPENDED:
             if not known.suspended_for:
+                known.is_broker_away = outcome.is_broker_away
                 self._report(queue, EventKind.SUSPENDED, detail=outcome.detail)
             known.suspended_for = outcome.detail
             return
@@ -483,6 +487,7 @@ class AnnouncementStep:
                 count=count,
                 first_offset=first_offset,
                 last_offset=last_offset,
+                is_broker_away=self._queues[queue].is_broker_away,
             )
         )
 

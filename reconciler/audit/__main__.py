@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Sequence
+from itertools import pairwise
 
 from reconciler.audit.streams import answer, json_line, no_answer, remark
 from reconciler.contract.extras import install
@@ -19,12 +21,17 @@ def run() -> int:
     except ModuleNotFoundError as error:
         return _refused(
             "configuration",
-            f"the package {error.name} is missing: {install('audit')}",
+            f"the package {error.name} is missing: {install('audit-here' if _is_here(sys.argv) else 'audit')}",
         )
     except Exception as error:  # noqa: BLE001 - a broken installation must not look like violations
         remark(traceback.format_exc())
         return _refused("configuration", f"the audit cannot be loaded: {type(error).__name__}: {error}")
     return main(sys.argv[1:])
+
+
+def _is_here(arguments: Sequence[str]) -> bool:
+    """Whether it is asked to judge without Spark."""
+    return "--engine=here" in arguments or ("--engine", "here") in pairwise(arguments)
 
 
 def _refused(reason: str, message: str) -> int:

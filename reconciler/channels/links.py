@@ -37,7 +37,7 @@ def _page_of(notice: Notice) -> tuple[str, dict[str, str]]:
             return "/audits", {}
         case NoticeKind.ROUNDS_STALE:
             return "/rounds", topic | group
-        case NoticeKind.LEDGER_AWAY:
+        case NoticeKind.LEDGER_AWAY | NoticeKind.BROKER_AWAY | NoticeKind.DATABASE_AWAY:
             return "/health", {}
         case NoticeKind.ACCOUNTED_UNTIL_STALE:
             return "/", {}

@@ -39,6 +39,8 @@ RUNBOOKS: Mapping[NoticeKind, str] = {
     NoticeKind.ROUNDS_STALE: "docs/runbooks/RoundStale.md",
     NoticeKind.ACCOUNTED_UNTIL_STALE: "docs/runbooks/AccountedUntilStale.md",
     NoticeKind.LEDGER_AWAY: "docs/runbooks/AccountedUntilStale.md",
+    NoticeKind.BROKER_AWAY: "docs/runbooks/AccountedUntilStale.md",
+    NoticeKind.DATABASE_AWAY: "docs/runbooks/AccountedUntilStale.md",
 }
 #: What clients make a link of: any scheme, and the usual name of a web server.
 _SCHEME = re.compile(r":(?=[/\\]{2})|(?<=\bmailto):", re.IGNORECASE)

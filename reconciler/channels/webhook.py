@@ -13,11 +13,11 @@ A secret is the base64 text of 24 to 64 random bytes, with or without whsec_ bef
 | `timestamp` | RFC 3339 UTC of `written_at_ms` |
 | `data.notice_id` | as `webhook-id` |
 | `data.environment` | `environment` of the settings |
-| `data.kind` | LOSS_PROVED, QUARANTINED, REPAIR_FAILED, BREAKER_OPEN, OUTAGE, AUDIT_VIOLATION, ROUNDS_STALE, ACCOUNTED_UNTIL_STALE or LEDGER_AWAY |
+| `data.kind` | LOSS_PROVED, QUARANTINED, REPAIR_FAILED, BREAKER_OPEN, OUTAGE, AUDIT_VIOLATION, ROUNDS_STALE, ACCOUNTED_UNTIL_STALE, LEDGER_AWAY, BROKER_AWAY or DATABASE_AWAY |
 | `data.topic`, `data.consumer_group` | text, or null where it concerns no single one |
 | `data.is_over` | true: the trouble has ended |
 | `data.is_test` | true: `reconciler notify` sent it, nothing has happened |
-| `data.count` | losses since the last message, quarantined keys, failed repairs, audited days, outages; 0: nothing is counted |
+| `data.count` | losses since the last message, quarantined keys, failed repairs, audited days, outages, brokers or databases that are away; 0: nothing is counted |
 | `data.since_ms` | beginning of the trouble, milliseconds since 1970 UTC |
 | `data.until_ms` | its end, or of ACCOUNTED_UNTIL_STALE the accounted-until time; null: it has none |
 | `data.detail` | one line, with texts from outside in it: do not trust it; empty: there is nothing to say |

@@ -31,7 +31,7 @@ from reconciler.cli import (
 from reconciler.commands.docs import ways_to
 from reconciler.errors import ReconcilerError
 from reconciler.instrumentation.console import remark, say
-from reconciler.instrumentation.release import release, revision
+from reconciler.instrumentation.release import version_line
 
 app = typer.Typer(
     name="reconciler",
@@ -44,7 +44,7 @@ app = typer.Typer(
 
 def _print_version(*, wanted: bool) -> None:
     if wanted:
-        say(f"reconciler {release()} (revision {revision()})")
+        say(version_line())
         raise typer.Exit
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Literal, NamedTuple
 
@@ -38,12 +38,14 @@ class Diagnosis:
     found: Fact
     #: None for ok.
     remedy: Fact | None = None
+    #: What other checks found because of this.
+    following: tuple[Diagnosis, ...] = ()
 
     def as_dict(self) -> dict[str, object]:
         """Plain data for JSON: in English, and as codes with fields."""
         facts = {"check": self.check, "found": self.found, "remedy": self.remedy}
         coded = {name: None if fact is None else fact.as_dict() for name, fact in facts.items()}
-        return {**self.as_row()._asdict(), "facts": coded}
+        return {**self.as_row()._asdict(), "facts": coded, "following": [one.as_dict() for one in self.following]}
 
     def as_row(self) -> DiagnosisRow:
         """A row of the table, in English."""
@@ -51,9 +53,21 @@ class Diagnosis:
         return DiagnosisRow(check=said(self.check), level=self.level, found=said(self.found), remedy=remedy)
 
 
-#: A check, what it is called where it cannot be asked, and what to do then where the error does not know.
 Check = Callable[[], Iterable[Diagnosis]]
-NamedCheck = tuple[Fact, Fact | None, Check]
+
+
+class NamedCheck(NamedTuple):
+    """A check, and whom it asks."""
+
+    #: What it is called where it cannot be asked.
+    name: Fact
+    #: What to do then, where the error does not know.
+    otherwise: Fact | None
+    run: Check
+    #: Whose failure is the cause of whatever it finds wrong.
+    needs: tuple[Hashable, ...] = ()
+    #: Whether that one answers is what it looks at.
+    tells: Hashable = None
 
 
 def failed(check: Fact, error: ReconcilerError, otherwise: Fact | None = None) -> Diagnosis:
@@ -85,15 +99,30 @@ def without_remedy(text: str, remedy: str) -> str:
     return text.replace(f"; {remedy}", "", 1) if remedy else text
 
 
-def run_checks(checks: Sequence[NamedCheck]) -> list[Diagnosis]:
-    """Runs them in order.
+def run_checks(checks: Sequence[NamedCheck], *, silent: Collection[Hashable] = ()) -> list[Diagnosis]:
+    """Runs them in order; what follows from one of those that are silent is below the failure that says so.
 
     A dependency that is away is one failed check, behind what the check had found before.
     """
     diagnoses: list[Diagnosis] = []
-    for name, remedy, check in checks:
-        try:
-            diagnoses.extend(check())
-        except ReconcilerError as error:
-            diagnoses.append(failed(name, error, remedy))
-    return diagnoses
+    #: Silent one -> where the failure is that tells of it.
+    causes: dict[Hashable, int] = {}
+    for one in checks:
+        for diagnosis, is_unasked in _found_by(one):
+            needs = (*one.needs, one.tells) if is_unasked else one.needs
+            cause = next((causes[name] for name in needs if name in causes), None)
+            if cause is not None and diagnosis.level != "ok":
+                diagnoses[cause] = replace(diagnoses[cause], following=(*diagnoses[cause].following, diagnosis))
+                continue
+            if diagnosis.level == "fail" and one.tells in silent:
+                causes.setdefault(one.tells, len(diagnoses))
+            diagnoses.append(diagnosis)
+    return [*(diagnoses[n] for n in causes.values()), *(d for n, d in enumerate(diagnoses) if n not in causes.values())]
+
+
+def _found_by(check: NamedCheck) -> Iterator[tuple[Diagnosis, bool]]:
+    """Whether it could not be asked, too."""
+    try:
+        yield from ((diagnosis, False) for diagnosis in check.run())
+    except ReconcilerError as error:
+        yield failed(check.name, error, check.otherwise), True

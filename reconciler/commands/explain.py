@@ -161,7 +161,8 @@ class _Witnesses:
         self.plans = topic_plans(connections.settings)
         self._asked = build_witnesses(connections)
         self._connections = connections
-        self._away = facts_of_away({**ask_databases(connections), **ask_brokers(connections)})
+        gone = facts_of_away({**ask_databases(connections), **ask_brokers(connections)})
+        self._away = tuple(dict.fromkeys(gone.values()))
         #: A Redis that has not answered is not waited for again.
         self._redis_away: Lookup[KeyPlaces] | None = None
         #: One probe a topic proves absences for all its messages, which were named before.

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from reconciler.clock import Clock
 from reconciler.commands.status.report import StatusReport
 from reconciler.commands.status.standstill import limit_seconds
+from reconciler.contract.facts import Fact
 from reconciler.contract.tables import NoticeKind
 from reconciler.errors import ReconcilerError
 from reconciler.instrumentation.metrics import catalogue as c
@@ -92,11 +93,29 @@ def rounds_watch(settings: Settings) -> Watch:
 
 
 def _accounts_watch(status: Callable[[], StatusReport | None]) -> Watch:
+    #: Kind -> since when, as this process has seen it.
+    away_since_ms: dict[NoticeKind, int] = {}
+
     def watch(_: LedgerReports, now_ms: int) -> Mapping[NoticeKind, Sequence[StandingTrouble]]:
         report = status()
-        return {} if report is None else {NoticeKind.ACCOUNTED_UNTIL_STALE: late_accounts(report, now_ms=now_ms)}
+        if report is None:
+            return {}
+        gone = {NoticeKind.BROKER_AWAY: report.brokers_away, NoticeKind.DATABASE_AWAY: report.databases_away}
+        for kind, facts in gone.items():
+            if not facts or kind not in away_since_ms:
+                away_since_ms[kind] = now_ms
+        return {
+            NoticeKind.ACCOUNTED_UNTIL_STALE: late_accounts(report, now_ms=now_ms),
+            **{kind: _away(kind, facts, since_ms=away_since_ms[kind]) for kind, facts in gone.items()},
+        }
 
     return watch
+
+
+def _away(kind: NoticeKind, gone: Sequence[Fact], *, since_ms: int) -> Sequence[StandingTrouble]:
+    if not gone:
+        return []
+    return [StandingTrouble(kind=kind, count=len(gone), since_ms=since_ms, detail=said(gone[0]), cause=gone[0])]
 
 
 def late_accounts(report: StatusReport, *, now_ms: int) -> Sequence[StandingTrouble]:

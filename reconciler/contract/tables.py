@@ -94,6 +94,8 @@ class NoticeKind(StrEnum):
     ROUNDS_STALE = "ROUNDS_STALE"
     ACCOUNTED_UNTIL_STALE = "ACCOUNTED_UNTIL_STALE"
     LEDGER_AWAY = "LEDGER_AWAY"
+    BROKER_AWAY = "BROKER_AWAY"
+    DATABASE_AWAY = "DATABASE_AWAY"
 
 
 #: Scope of repairs that every group sees (END, republish); a hand-over has the group's name instead.

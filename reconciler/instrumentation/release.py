@@ -29,3 +29,8 @@ def revision() -> str:
         return files("reconciler").joinpath("REVISION").read_text(encoding="ascii").strip()
     except FileNotFoundError:
         return CHECKOUT
+
+
+def version_line() -> str:
+    """For people: what is installed."""
+    return f"reconciler {release()} (revision {revision()})"

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 
 from reconciler.contract.facts import Code, Fact, Field, FieldValue
 from reconciler.contract.subscription import Shard, Subscription
@@ -35,6 +36,8 @@ PAGES_MAX = 40
 
 #: A subscription has its first round within seconds of the start of `run`; one without has none for another reason.
 RUN_LIVES_MS = 300_000
+#: Without it no round ends.
+_OF_ROUNDS = ("redis",)
 #: A turn of rounds is over by then: each shard that is in use had one.
 TURN_MS = 600_000
 
@@ -67,6 +70,8 @@ MORE_QUEUES = Code("account.more-queues", **_MORE)
 MORE_SHARDS = Code("account.more-shards", **_MORE)
 MORE_OUTBOXES = Code("account.more-outboxes", **_MORE)
 MORE_BELOW = Code("account.more-below", **_MORE)
+
+_NOTHING: Mapping[str, Fact] = MappingProxyType({})
 
 _CAUSE: Mapping[str, Field] = {"subscription": Field.NAME, "cause": Field.FACT}
 LATE = Code("account.late", **_CAUSE)
@@ -104,6 +109,12 @@ class Link:
     more: Code | None = None
     #: It tells of rounds: a shard had none for long, or none that gave what is due its verdict.
     is_of_rounds: bool = False
+    #: What it cannot come further without, by the names under which it is told to be away: the cause of this cause.
+    needs: tuple[str, ...] = ()
+
+    def away_of(self, away: Mapping[str, Fact]) -> Fact | None:
+        """What it needs, and is away."""
+        return next((away[name] for name in self.needs if name in away), None)
 
     def is_late(self, *, asked_ms: int, within_ms: int, is_given: bool) -> bool:
         """True if it is older than that and its pace, or unknown."""
@@ -121,28 +132,42 @@ class Account:
     until_ms: int | None
     #: What holds it there.
     cause: Fact
-    #: Causes of the links that are late, the one that is furthest behind first.
+    #: Causes of the links that are late: what is away first, then the one that is furthest behind.
     late: tuple[Fact, ...] = ()
     #: The first of them tells of rounds.
     is_late_by_rounds: bool = False
+    #: What is away -> causes that follow from it: `late` has the first, in their place.
+    following: Mapping[Fact, tuple[Fact, ...]] = field(default_factory=dict)
 
 
 def account_of(
-    subscription: Subscription, links: Sequence[Link], *, asked_ms: int, within_ms: int, is_given: bool
+    subscription: Subscription,
+    links: Sequence[Link],
+    *,
+    asked_ms: int,
+    within_ms: int,
+    is_given: bool,
+    away: Mapping[str, Fact] = _NOTHING,
 ) -> Account:
     """The least of the links, of which there is one at least.
 
-    `within_ms`: how old it may be; `is_given`: a monitor named that time.
+    `within_ms`: how old it may be; `is_given`: a monitor named that time; `away`: dependencies that do not answer. What
+    waits for one of them, or is said because it is silent, is told by its line alone.
     """
     ordered = sorted(links, key=lambda link: _order(link.until_ms))
     late = [link for link in ordered if link.is_late(asked_ms=asked_ms, within_ms=within_ms, is_given=is_given)]
     least = ordered[0]
+    others, waiting = list[Link](), dict[Fact, list[Link]]()
+    for link in late:
+        gone = link.away_of(away)
+        (others if gone is None else waiting.setdefault(gone, [])).append(link)
     return Account(
         subscription=subscription,
         until_ms=least.until_ms,
-        cause=least.cause,
-        late=tuple(_causes(late)),
-        is_late_by_rounds=bool(late) and late[0].is_of_rounds,
+        cause=least.away_of(away) or least.cause,
+        late=(*waiting, *_causes(others)),
+        is_late_by_rounds=not waiting and bool(others) and others[0].is_of_rounds,
+        following={gone: tuple(_causes(links)) for gone, links in waiting.items()},
     )
 
 
@@ -187,13 +212,14 @@ def outbox_link(seen: OutboxReading, *, asked_ms: int, pace_ms: int) -> Link:
     if seen.oldest_key is not None and seen.oldest_ms is None:
         return Link(until_ms=None, cause=UNREADABLE_TIME(group=group, unique_key=seen.oldest_key))
     at_ms = now_ms if seen.swept_at_ms is None else seen.swept_at_ms
-    cause = SWEPT_LAST(group=group, at_ms=at_ms)
+    cause, needs = SWEPT_LAST(group=group, at_ms=at_ms), tuple[str, ...]()
     if seen.oldest_ms is not None and _mirrored(seen.oldest_ms, now_ms) < _mirrored(at_ms, now_ms):
         at_ms = seen.oldest_ms
-        cause = UNANNOUNCED(group=group, unique_key=seen.oldest_key or "", at_ms=at_ms)
+        cause, needs = UNANNOUNCED(group=group, unique_key=seen.oldest_key or "", at_ms=at_ms), ("rocketmq",)
     if at_ms > now_ms:
-        cause = CLOCK_SET_BACK(group=group, at_ms=at_ms, seconds=round((at_ms - now_ms) / 1000))
-    return Link(until_ms=asked_ms - (now_ms - _mirrored(at_ms, now_ms)), cause=cause, pace_ms=pace_ms)
+        cause, needs = CLOCK_SET_BACK(group=group, at_ms=at_ms, seconds=round((at_ms - now_ms) / 1000)), ()
+    until_ms = asked_ms - (now_ms - _mirrored(at_ms, now_ms))
+    return Link(until_ms=until_ms, cause=cause, pace_ms=pace_ms, needs=needs)
 
 
 def _mirrored(at_ms: int, now_ms: int) -> int:
@@ -230,16 +256,17 @@ def queue_link(seen: QueueReading, *, asked_ms: int) -> Link:
         "topic": seen.queue.unique_key_topic,
         "remedy": NO_READER() if seen.is_extra else NO_ANNOUNCEMENT_CONSUMER(),
     }
+    needs = () if seen.is_extra else _OF_ROUNDS
     # The clock of a broker may be ahead: what it has stored may have waited for as long.
     waiting_ms = None if seen.waiting_since_ms is None else _mirrored(seen.waiting_since_ms, asked_ms)
     if seen.taken is None:
-        return Link(until_ms=waiting_ms, cause=QUEUE_NOT_TAKEN(**of_queue), more=MORE_QUEUES)
+        return Link(until_ms=waiting_ms, cause=QUEUE_NOT_TAKEN(**of_queue), more=MORE_QUEUES, needs=needs)
     if seen.taken > seen.end:
         return Link(until_ms=None, cause=QUEUE_CUT(**of_queue, end=seen.end, taken=seen.taken))
     if seen.taken < seen.begin:
         return Link(until_ms=None, cause=QUEUE_EXPIRED(**of_queue, first=seen.taken, last=seen.begin - 1))
     waits = QUEUE_WAITS(**of_queue, offset=seen.taken, number=seen.end - seen.taken)
-    return Link(until_ms=asked_ms if waiting_ms is None else waiting_ms, cause=waits, more=MORE_QUEUES)
+    return Link(until_ms=asked_ms if waiting_ms is None else waiting_ms, cause=waits, more=MORE_QUEUES, needs=needs)
 
 
 # ----------------------------------------------------------------- rounds and verdicts
@@ -254,11 +281,11 @@ def never_link(subscription: Subscription, traces: EnvironmentTraces) -> Link:
         cause = UNKNOWN_ENVIRONMENT(environment=subscription.environment, known=tuple(traces.others))
     else:
         return _not_yet()
-    return Link(until_ms=None, cause=cause, is_of_rounds=True)
+    return Link(until_ms=None, cause=cause, is_of_rounds=True, needs=_OF_ROUNDS)
 
 
 def _not_yet() -> Link:
-    return Link(until_ms=None, cause=NO_ROUND(), is_new=True, is_of_rounds=True)
+    return Link(until_ms=None, cause=NO_ROUND(), is_new=True, is_of_rounds=True, needs=_OF_ROUNDS)
 
 
 def rounds_link(rounds: Sequence[StoredRound], *, shards: int, asked_ms: int) -> Link:
@@ -272,10 +299,12 @@ def rounds_link(rounds: Sequence[StoredRound], *, shards: int, asked_ms: int) ->
         return _not_yet()
     missing = sorted(set(range(shards)) - {stored.done.shard.number for stored in rounds})
     if missing and any(stored.done.generation > 1 for stored in rounds):
-        return Link(until_ms=None, cause=SHARDS_WITHOUT_ROUND(shards=tuple(map(str, missing))), is_of_rounds=True)
+        cause = SHARDS_WITHOUT_ROUND(shards=tuple(map(str, missing)))
+        return Link(until_ms=None, cause=cause, is_of_rounds=True, needs=_OF_ROUNDS)
     oldest = min(rounds, key=lambda stored: _mirrored(stored.stored_at_ms, asked_ms))
     since = LAST_ROUND(shard=oldest.done.shard.number, at_ms=oldest.stored_at_ms)
-    return Link(until_ms=_mirrored(oldest.stored_at_ms, asked_ms), cause=since, is_of_rounds=True)
+    until_ms = _mirrored(oldest.stored_at_ms, asked_ms)
+    return Link(until_ms=until_ms, cause=since, is_of_rounds=True, needs=_OF_ROUNDS)
 
 
 def memory_link(last: RoundDone, state: ShardState, *, asked_ms: int) -> Link:
@@ -413,9 +442,10 @@ def summary_of(
     without an outbox, commits that were never announced are not seen.
     """
     behind = [one for one in accounts if one.late]
-    least = min(behind or accounts, key=lambda one: _order(one.until_ms))
+    least = min(behind or accounts, key=lambda one: (not one.following, _order(one.until_ms)))
     if behind:
-        others = sum(len(one.late) for one in behind) - 1 + len(troubles)
+        own = sum(len(one.late) - len(one.following) for one in behind)
+        others = own + len({*troubles, *(gone for one in behind for gone in one.following)}) - 1
         kind, fact = SummaryKind.LATE, _late(least, others, announced_only=sees_announced_only)
     else:
         until = _until(least, announced_only=sees_announced_only)

@@ -5,6 +5,8 @@
 - One message waits in a conversation. What happens while it waits is added to it: it tells what is there when it
   leaves. Once a try may have reached the receiver, a changed message has a new id and tells everything since the last
   one that was surely sent; an unchanged one keeps its id.
+- A trouble that passes by itself as a rule is told once it has lasted for the notifier's patience, or came three times
+  within an hour. Each process counts that for itself: it is the only thing here that a restart forgets.
 - Troubles that come at a time are counted by that time, as the ledger dates them. A transaction may become visible
   after a later one: what came within LATE_COMMIT_MS is counted anew at each look, less what was told of it.
 - What was told is gone some day: dismissed, reopened, deleted for its age. Then less counts as told, without a message.
@@ -32,6 +34,11 @@ STANDING_TROUBLES_MAX = 10_000
 PAST_KINDS = frozenset({NoticeKind.LOSS_PROVED, NoticeKind.OUTAGE})
 #: Kinds without an end: each is told once.
 ENDLESS = frozenset({NoticeKind.AUDIT_VIOLATION})
+#: Kinds that pass by themselves as a rule, and need nobody then.
+PASSING_KINDS = frozenset({NoticeKind.LOSS_PROVED, NoticeKind.OUTAGE, NoticeKind.BROKER_AWAY, NoticeKind.DATABASE_AWAY})
+#: So many within so long are told, however short each was.
+EPISODES_TOLD = 3
+EPISODES_WITHIN_MS = 3_600_000
 #: A witness that is away for a moment proves nothing for a moment: told only once it stood for so long.
 PATIENCE_SECONDS = {NoticeKind.ACCOUNTED_UNTIL_STALE: 120.0}
 #: What a try that failed waits for at most, whatever its receiver asks for.
@@ -51,6 +58,35 @@ class Pace:
     interval_seconds: float
     reminder_seconds: float
     gather_seconds: float = GATHER_SECONDS
+    #: How long one of PASSING_KINDS is waited for to pass.
+    patience_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Episodes:
+    """Since when a trouble is there, and how often it came within the last hour, as one process has seen it."""
+
+    #: None: it is not there.
+    since_ms: int | None = None
+    began_ms: tuple[int, ...] = ()
+    #: When the newest of what came at a time came, or ended.
+    newest_ms: int = 0
+
+    def after(self, *, is_open: bool, since_ms: int, newest_ms: int = 0, now_ms: int) -> Episodes:
+        """`newest_ms`: of what came at a time, and was not told; a look later than the last one shows that it came."""
+        recent = tuple(at_ms for at_ms in self.began_ms if abs(now_ms - at_ms) < EPISODES_WITHIN_MS)
+        is_new = self.since_ms is None and (is_open or newest_ms > self.newest_ms)
+        began_ms = (*recent, now_ms)[-EPISODES_TOLD:] if is_new else recent
+        since = None
+        if is_open:
+            since = min(since_ms if self.since_ms is None else self.since_ms, now_ms)
+        return Episodes(since_ms=since, began_ms=began_ms, newest_ms=max(newest_ms, self.newest_ms))
+
+    def are_told(self, pace: Pace, *, now_ms: int) -> bool:
+        """Whether people are told by a notifier that has not told of it yet."""
+        patience_ms = round(pace.patience_seconds * 1000)
+        lasts = self.since_ms is not None and now_ms - self.since_ms >= patience_ms
+        return not patience_ms or lasts or len(self.began_ms) >= EPISODES_TOLD
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +202,18 @@ def after_past(
         if news < 0:
             return replace(conversation, mark_count=past.count)
     return decided
+
+
+def after_patience(conversation: Conversation, past: PastTroubles, *, now_ms: int) -> Conversation | None:
+    """What passed an hour ago without a message is told no more. None: it stays as it is."""
+    if past.is_open or past.count <= conversation.mark_count or now_ms - past.until_ms < EPISODES_WITHIN_MS:
+        return None
+    return replace(conversation, mark_ms=past.recent_ms, mark_count=past.recent_count)
+
+
+def is_untold(conversation: Conversation) -> bool:
+    """Nothing waits, and the receiver knows of no trouble."""
+    return _is_idle(conversation) and not conversation.is_open
 
 
 def _is_idle(conversation: Conversation) -> bool:

@@ -113,8 +113,9 @@ def _read_one_by_one(
     )
 
 
-def undecided_link(found: UndecidedKeys, *, asked_ms: int) -> Link:
-    """Decided is what was seen before the oldest key that is held."""
+def undecided_link(found: UndecidedKeys, *, asked_ms: int, witnesses: tuple[str, ...] = ()) -> Link:
+    """Decided is what was seen before the oldest key that is held. `witnesses`: who is asked about it, by the names
+    under which they are told to be away."""
     if found.held is None:
         return passed(asked_ms)
     row, others = found.held, found.held_count - 1
@@ -123,7 +124,9 @@ def undecided_link(found: UndecidedKeys, *, asked_ms: int) -> Link:
         cause = KEYS(unique_key=row.unique_key, at_ms=row.first_seen_ms, why=why, number=others)
     else:
         cause = KEY(unique_key=row.unique_key, at_ms=row.first_seen_ms, why=why)
-    return Link(until_ms=row.first_seen_ms, cause=cause)
+    by, _ = undecided_by(row.evidence)
+    needs = () if by is Undecided.CONTRADICTION else witnesses
+    return Link(until_ms=row.first_seen_ms, cause=cause, needs=needs)
 
 
 def beyond_set_up(found: UndecidedKeys) -> Fact | None:

@@ -99,12 +99,17 @@ class NotifierSettings(Section):
     reminder_hours: Annotated[float, Field(gt=0, le=720)] = Field(
         default=4.0, description="A trouble that goes on is told again after this."
     )
+    patience_minutes: Annotated[float, Field(ge=0, le=1_440)] = Field(
+        default=5.0,
+        description="LOSS_PROVED, OUTAGE, BROKER_AWAY and DATABASE_AWAY are told once they have lasted for so long, or "
+        "have come three times within an hour. 0: at once.",
+    )
     ping_interval_seconds: Annotated[float, Field(ge=10, le=86_400)] = Field(
         default=60.0, description="ping: time between two pings."
     )
 
 
-_OF_MESSAGES = frozenset({"console_url", "notices", "interval_minutes", "reminder_hours"})
+_OF_MESSAGES = frozenset({"console_url", "notices", "interval_minutes", "reminder_hours", "patience_minutes"})
 _OF_TEXTS = _OF_MESSAGES | {"language", "zone"}
 #: Fields that not every kind has.
 _OWN_FIELDS: Mapping[NotifierKind, frozenset[str]] = {

@@ -18,10 +18,10 @@ from reconciler.contract.defaults import STATEMENT_SECONDS
 from reconciler.contract.extras import install
 from reconciler.contract.secret import Secret
 from reconciler.contract.tables import INBOX, LATER_TABLES, OUTBOX, VERSION_TABLES
-from reconciler.errors import ConfigurationError, InvalidValue, MissingDependency
+from reconciler.errors import ConfigurationError, DatabaseAway, InvalidValue, MissingDependency
 from reconciler.sql.engines import open_engine, reading, shown, translated_errors, writing
 from reconciler.sql.identity import identity_sql, sign_of_life_sql
-from reconciler.sql.rights import Right, refused_rights
+from reconciler.sql.rights import Right, is_refused, refused_rights
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -35,6 +35,11 @@ _EVIDENCE = {"outbox": OUTBOX, "inbox": INBOX}
 
 #: What a database says of a table, column or index that is there already; the last: of two CREATE TABLE at once.
 _MADE_BY_ANOTHER = ("already exists", "duplicate column name", "pg_type_typname_nsp_index")
+
+_OWNER_REMEDY = (
+    "upgrade as the owner of the tables, whose URL --url @FILE or RECONCILER_DB_URL names: the login of a process "
+    "makes none (docs/how-to/security.md)"
+)
 
 _FOLDER = Path(__file__).parent / "migrations"
 
@@ -53,6 +58,10 @@ def upgrade(url: Secret, tree: str) -> str:
         with writing(engine) as connection:
             for sql_of in (identity_sql, sign_of_life_sql) if tree == "outbox" else ():
                 connection.execute(sa.text(sql_of(connection.dialect.name)))  # the rows may have been deleted
+    except DatabaseAway as error:
+        if not is_refused(error.__cause__):
+            raise
+        raise DatabaseAway(str(error).removesuffix(f"; {error.remedy}"), remedy=_OWNER_REMEDY) from error
     finally:
         engine.dispose()
     return head(tree)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from reconciler.announcing.consumer import AnnouncementConsumer, process_token
+from reconciler.announcing.port import AnnouncementLog
 from reconciler.announcing.rules import AnnouncementRules
 from reconciler.announcing.source import RemotingAnnouncementSource
 from reconciler.announcing.step import AnnouncementStep
@@ -21,7 +22,7 @@ def build_announcement_consumer(connections: Connections) -> AnnouncementConsume
     source = RemotingAnnouncementSource(connections.rocketmq.client, connections.rocketmq.routes)
     half_sets = RedisHalfSets(connections.redis, clock=connections.clock)
     token = process_token()
-    numbers = connections.shared(ShardNumbers)
+    numbers, log = connections.shared(ShardNumbers), AnnouncementLog(connections.clock)
     steps = [
         AnnouncementStep(
             subscription_of(settings, configured),
@@ -43,6 +44,7 @@ def build_announcement_consumer(connections: Connections) -> AnnouncementConsume
             half_set_keys_max=settings.redis.half_set_keys_max,
             lease_seconds=settings.rounds.lease_seconds,
             why_refused=numbers.problem,
+            on_event=log,
         )
         for configured in settings.subscriptions
     ]

@@ -18,6 +18,7 @@ from reconciler.errors import (
     ReconcilerError,
     RedisAway,
     TransientError,
+    known_remedy,
 )
 from reconciler.rocketmq.client.demands import explained
 from reconciler.shards.checks import require_answers, require_room
@@ -44,9 +45,26 @@ def who_is_away(asked: Mapping[str, Callable[[], object]]) -> dict[str, Transien
     return {name: why for name, why in found.items() if why is not None}
 
 
-def facts_of_away(asked: Mapping[str, Callable[[], object]]) -> tuple[Fact, ...]:
-    """The same for people. Raises what who_is_away raises."""
-    return tuple(away(name, str(why)) for name, why in who_is_away(asked).items())
+def facts_of_away(asked: Mapping[str, Callable[[], object]]) -> dict[str, Fact]:
+    """The same for people: one fact a cause, also where several names have it. A broker has a name of its own beside
+    `rocketmq`, which is away where none answers. Raises what who_is_away raises.
+    """
+    names: dict[TransientError, list[str]] = {}
+    for name, error in who_is_away(asked).items():
+        names.setdefault(error, []).append(name)
+    found: dict[str, Fact] = {}
+    for error, of_error in names.items():
+        if isinstance(error, _SomeAway):
+            of_brokers = {broker_name(one): away("rocketmq", f"{one}: {why}") for one, why in error.brokers.items()}
+            found |= of_brokers | (dict.fromkeys(of_error, next(iter(of_brokers.values()))) if error.is_all else {})
+        else:
+            found |= dict.fromkeys(of_error, away(", ".join(of_error), str(error)))
+    return found
+
+
+def broker_name(broker: str) -> str:
+    """Under which it is away."""
+    return f"broker {broker}"
 
 
 def away(name: str, why: str) -> Fact:
@@ -72,15 +90,22 @@ def _why_away(ask: Callable[[], object]) -> TransientError | None:
 
 def results_of(asked: Mapping[str, Callable[[], object]]) -> dict[str, str | None]:
     """Each with what is wrong with it, missing tables and drivers included; None: it answered. All are asked side by
-    side. Raises nothing."""
-    return _side_by_side(asked, _result_of)
+    side. What to do is said once, of a database that has several names, too. Raises nothing."""
+    found: dict[str, str | None] = {}
+    named: set[ReconcilerError] = set()
+    for name, error in _side_by_side(asked, _error_of).items():
+        found[name] = None
+        if error is not None:
+            found[name] = str(error) if error not in named else str(error).replace(f"; {known_remedy(error)}", "", 1)
+            named.add(error)
+    return found
 
 
-def _result_of(ask: Callable[[], object]) -> str | None:
+def _error_of(ask: Callable[[], object]) -> ReconcilerError | None:
     try:
         ask()
     except ReconcilerError as error:
-        return str(error)
+        return error
     return None
 
 
@@ -94,6 +119,13 @@ def require(asked: Mapping[str, Callable[[], object]]) -> None:
     found = who_is_away(asked)
     if found:
         raise DependencyAway(_joined(found))
+
+
+class _SomeAway(BrokerUnavailable):
+    def __init__(self, brokers: Mapping[str, TransientError], *, is_all: bool) -> None:
+        super().__init__(_joined(brokers))
+        self.brokers = brokers
+        self.is_all = is_all
 
 
 def _joined(found: Mapping[str, TransientError]) -> str:
@@ -132,9 +164,10 @@ def ask_brokers(connections: Connections) -> dict[str, Callable[[], object]]:
             raise BrokerUnavailable(explained(error, address)) from error
 
     def ping_all() -> None:
-        found = who_is_away({name: partial(ping, address) for name, address in masters(connections).items()})
+        asked = {name: partial(ping, address) for name, address in masters(connections).items()}
+        found = who_is_away(asked)
         if found:
-            raise BrokerUnavailable(_joined(found))
+            raise _SomeAway(found, is_all=len(found) == len(asked))
 
     return {"rocketmq": ping_all}
 

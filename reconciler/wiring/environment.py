@@ -6,13 +6,14 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 from reconciler.announcing.consumer import process_token
 from reconciler.contract.urls import shown_url
 from reconciler.errors import BrokerUnavailable, RedisAway
 from reconciler.policy.environment import EnvironmentGuard, conflict, told_redis
-from reconciler.policy.ports import EnvironmentUses
+from reconciler.policy.ports import EnvironmentTraces, EnvironmentUses
 from reconciler.shards.environment_uses import RedisEnvironmentUses
 from reconciler.wiring.connections import Connections
 
@@ -69,9 +70,18 @@ def ask_environment(connections: Connections) -> dict[str, Callable[[], None]]:
     return {uses.place: partial(ask, uses) for uses in _places(connections)}
 
 
-def is_used_in_redis(connections: Connections) -> bool:
-    """Whether a process of the environment has used this Redis since it lost its memory last. Raises RedisAway."""
-    return RedisEnvironmentUses(connections.redis).identity(connections.settings.environment) != ""
+def traces_of(connections: Connections, *, before_ms: int) -> EnvironmentTraces:
+    """What processes of the environment have left, in the ledger and in Redis since it lost its memory last.
+
+    A Redis that is away has a line of its own, and is no sign that the environment is unknown. Raises DatabaseAway.
+    """
+    environment = connections.settings.environment
+    traces = connections.ledger.reports.traces(environment, before_ms=before_ms)
+    try:
+        is_used = RedisEnvironmentUses(connections.redis).identity(environment) != ""
+    except RedisAway:
+        is_used = True
+    return replace(traces, is_known=traces.is_known or is_used)
 
 
 def _known_brokers(connections: Connections) -> frozenset[str]:

@@ -27,10 +27,14 @@ from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.ledger_silence import SILENT_MS, LedgerSilence
 from reconciler.policy.notices import (
     LEASE_SECONDS,
+    PASSING_KINDS,
+    Episodes,
     Pace,
     after_past,
+    after_patience,
     after_standing,
     by_present_clock,
+    is_untold,
     new_conversation,
     oldest_untold_ms,
     unheard,
@@ -69,6 +73,7 @@ def pace_of(notifier: NotifierSettings) -> Pace:
     return Pace(
         interval_seconds=notifier.interval_minutes * 60,
         reminder_seconds=notifier.reminder_hours * 3_600,
+        patience_seconds=notifier.patience_minutes * 60,
     )
 
 
@@ -131,6 +136,8 @@ class NoticeService:
         self._at_once = threading.BoundedSemaphore(SENT_AT_ONCE_MAX)
         self._lock = threading.Lock()
         self._silences = dict.fromkeys(self._listeners, LedgerSilence())
+        #: Used by the thread of the looks alone.
+        self._episodes: dict[Place, Episodes] = {}
         #: Monotonic time at which the look under way began; None: there is none.
         self._looking_since: float | None = None
         #: Notifier -> failures in a row, and the monotonic time before which nothing is sent.
@@ -216,9 +223,28 @@ class NoticeService:
             if place[0] in listener.kinds & self._kinds
         ]
         found = self._notices.past(self._environment, [(one.place, one.mark_ms) for _, one in asked])
-        for listener, one in asked:
-            past = found[one.place, one.mark_ms]
-            self._write(after_past(one, past, pace=listener.pace, now_ms=now_ms, new_id=_new_id))
+        pasts = [found[one.place, one.mark_ms] for _, one in asked]
+        for (_, one), past in zip(asked, pasts, strict=True):
+            newest_ms = past.until_ms if past.count > one.mark_count else 0
+            # What was lost before, and passed, is untold as well: only a process that has just begun goes by it.
+            since_ms = now_ms if one.place in self._episodes else past.since_ms
+            self._note_episode(one.place, is_open=past.is_open, since_ms=since_ms, newest_ms=newest_ms, now_ms=now_ms)
+        for (listener, one), past in zip(asked, pasts, strict=True):
+            if self._passes(listener, one, now_ms):
+                self._write(after_patience(one, past, now_ms=now_ms))
+            else:
+                self._write(after_past(one, past, pace=listener.pace, now_ms=now_ms, new_id=_new_id))
+
+    def _note_episode(self, place: Place, *, is_open: bool, since_ms: int, newest_ms: int = 0, now_ms: int) -> None:
+        known = self._episodes.get(place, Episodes())
+        since_ms = since_ms or now_ms
+        self._episodes[place] = known.after(is_open=is_open, since_ms=since_ms, newest_ms=newest_ms, now_ms=now_ms)
+
+    def _passes(self, listener: Listener, one: Conversation, now_ms: int) -> bool:
+        """Whether it is waited for to pass by itself."""
+        if one.kind not in PASSING_KINDS or not is_untold(one):
+            return False
+        return not self._episodes.get(one.place, Episodes()).are_told(listener.pace, now_ms=now_ms)
 
     def _decide_standing(
         self, known: Mapping[str, Mapping[Place, Conversation]], born_ms: Mapping[str, int], now_ms: int
@@ -229,13 +255,19 @@ class NoticeService:
         if judged.keys() & _OF_LEDGER:
             found = self._notices.standing(self._environment, self._subscriptions)
             standing |= {(one.kind, one.topic, one.group): one for one in found}
+        for kind in judged.keys() & PASSING_KINDS:
+            for place in {place for place in (*self._episodes, *standing) if place[0] is kind}:
+                there = standing.get(place)
+                since_ms = 0 if there is None else there.since_ms
+                self._note_episode(place, is_open=there is not None, since_ms=since_ms, now_ms=now_ms)
         for listener in self._listeners.values():
             ended = {place for place in known[listener.name] if self._is_judged(place)} - standing.keys()
             for place in sorted(ended | standing.keys(), key=str):
                 if place[0] in listener.kinds & judged.keys():
                     one = self._conversation(known, born_ms, listener, place)
-                    trouble = standing.get(place)
-                    self._write(after_standing(one, trouble, pace=listener.pace, now_ms=now_ms, new_id=_new_id))
+                    if not self._passes(listener, one, now_ms):
+                        trouble = standing.get(place)
+                        self._write(after_standing(one, trouble, pace=listener.pace, now_ms=now_ms, new_id=_new_id))
 
     def _is_judged(self, place: Place) -> bool:
         """Whether it has ended where no trouble was found: watches know the subscriptions of the settings alone."""

@@ -130,6 +130,8 @@ class TickRunner:
         self._began: dict[str, float] = {}
         self._began_at: float | None = None
         self._overlaps: Counter[str] = Counter()
+        #: Job -> turns that were skipped in a row because something is away, and the name of the last error.
+        self._away: dict[str, tuple[int, str]] = {}
         self._lock = threading.Condition()
         #: (job, why) -> turns that did not run or did not do their work: "still running" (the turn before was),
         #: "missed" (nothing ran: the process was stopped or starved), "away", or the name of a bug's exception.
@@ -198,12 +200,19 @@ class TickRunner:
         try:
             tick.run()
         except TransientError as error:
-            self._skip(tick.name, "away", str(error), cause=type(error).__name__)
+            cause = type(error).__name__
+            count, before = self._away.get(tick.name, (0, ""))
+            self._away[tick.name] = (count + 1, cause)
+            self._skip(tick.name, "away", str(error), cause=cause, is_told=cause != before)
         except ConfigurationError as error:
             self._fail(tick, error)
         except Exception as error:
             logger.exception("turn_failed", extra={"job": tick.name})
             self.skipped[tick.name, type(error).__name__] += 1
+        else:
+            skipped, _ = self._away.pop(tick.name, (0, ""))
+            if skipped > 1:
+                logger.info("turns_resumed", extra={"job": tick.name, "skipped": skipped})
         finally:
             with self._lock:
                 self._running[tick.name] -= 1
@@ -226,7 +235,8 @@ class TickRunner:
 
     def _on_overlap(self, event: JobEvent) -> None:
         self._overlaps[event.job_id] += 1
-        self._skip(event.job_id, "still running", "still running")
+        is_first = self._overlaps[event.job_id] == 1
+        self._skip(event.job_id, "still running", "still running", is_told=is_first)
 
     def _count_missed(self, tick: Tick) -> None:
         """Turns that should have begun since the last one did: coalesced by APScheduler without a word."""
@@ -239,10 +249,11 @@ class TickRunner:
         if missed > 0:
             self._skip(tick.name, "missed", f"{missed} missed", turns=missed)
 
-    def _skip(self, job: str, why: str, error: str, *, cause: str = "", turns: int = 1) -> None:
-        """`why`: of self.skipped; the log has the name of an error in its place."""
+    def _skip(self, job: str, why: str, error: str, *, cause: str = "", turns: int = 1, is_told: bool = True) -> None:
+        """`why`: of self.skipped; the log has the name of an error in its place. `is_told`: False where it was."""
         self.skipped[job, why] += turns
-        logger.warning("turn_skipped", extra={"job": job, "cause": cause or why, "error": error})
+        if is_told:
+            logger.warning("turn_skipped", extra={"job": job, "cause": cause or why, "error": error})
 
     def _drain(self) -> list[str]:
         """Waits for the turns in hand; returns those that did not end in time."""

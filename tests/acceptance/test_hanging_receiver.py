@@ -30,7 +30,9 @@ def test_rounds_and_sweeps_keep_their_pace_while_a_receiver_hangs(new_deployment
         _quarantine(deployed)
         settings = deployed.config.read_text()
         for name in ("run", "sweep"):  # each sends by a notifier of its own
-            notifier = f'\n[[notifiers]]\nname = "of-{name}"\nkind = "webhook"\nurl = "{receiver.url}"\n'
+            notifier = (
+                f'\n[[notifiers]]\nname = "of-{name}"\nkind = "webhook"\nurl = "{receiver.url}"\npatience_minutes = 0\n'
+            )
             deployed.config.write_text(settings + notifier)
             _start(deployed, name)
         try:

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(600)]
 
 #: More than repairs.breaker_candidates_min of the world, in one round or in two.
 STORM = 40
-NOTIFIER = '\n[[notifiers]]\nname = "on-call"\nkind = "webhook"\nurl = "{}"\n'
+NOTIFIER = '\n[[notifiers]]\nname = "on-call"\nkind = "webhook"\nurl = "{}"\npatience_minutes = 0\n'
 
 
 def test_lost_memory_and_lost_messages(tmp_path: Path) -> None:

@@ -36,10 +36,19 @@ from reconciler.contract.least_rights import (
     grants,
 )
 from reconciler.contract.subscription import Subscription
-from reconciler.contract.tables import CandidateState, HoldKind, JobKind, JobState, NoticeKind, RepairState, Rung
+from reconciler.contract.tables import (
+    VERSION_TABLES,
+    CandidateState,
+    HoldKind,
+    JobKind,
+    JobState,
+    NoticeKind,
+    RepairState,
+    Rung,
+)
 from reconciler.contract.verdicts import Verdict
 from reconciler.embedded.server import EmbeddedBroker
-from reconciler.errors import ReconcilerError
+from reconciler.errors import DatabaseAway, ReconcilerError
 from reconciler.evidence.inbox import SqlInboxEvidence
 from reconciler.evidence.outbox import SqlOutboxReader
 from reconciler.evidence.outbox_inspection import OutboxInspector
@@ -456,6 +465,19 @@ def test_doctor_names_every_right_of_run_and_sweep_that_is_missing(server: Serve
         for right in rights:
             server.take(right)
         engine.dispose()
+
+
+def test_an_upgrade_with_the_login_of_run_sends_to_the_owner_of_the_tables(server: Server) -> None:
+    server.allow(server.rights(RUN))
+    version = VERSION_TABLES["ledger"]
+    at = f"UPDATE {version} SET version_num = '{{}}'"
+    server.run(at.format(schema.base("ledger")))
+    try:
+        with pytest.raises(DatabaseAway, match="upgrade as the owner of the tables") as caught:
+            schema.upgrade(server.url, "ledger")
+    finally:
+        server.run(at.format(schema.head("ledger")))
+    assert "GRANT" not in str(caught.value)
 
 
 def as_asked(rights: list[SqlRight]) -> tuple[Right, ...]:

@@ -47,6 +47,17 @@ def test_every_requirement_is_locked_to_a_version_that_it_allows() -> None:
     assert wrong == [], "run: make lock"
 
 
+def test_an_extra_that_repeats_another_one_asks_for_the_same() -> None:
+    offered = {name: set(asked) for name, asked in DOCUMENT["project"]["optional-dependencies"].items()}
+    assert offered["audit"] - offered["audit-here"] == {one for one in offered["audit"] if one.startswith(SPARK)}
+    assert offered["audit-here"] <= offered["audit"]
+    base, all_of = set(DOCUMENT["project"]["dependencies"]), offered["all"]
+    assert offered["audit-here"] <= all_of | offered["daemon"] | base, "a host judges with --engine here"
+    named = re.search(r"\[([\w,-]+)\]", next(one for one in all_of if one.startswith(OWN)))
+    assert named is not None
+    assert {*named[1].split(","), "all", "audit", "audit-here", "demo", "native"} == offered.keys()
+
+
 @pytest.mark.parametrize("lock", ["build.lock", "demo.lock", "service.lock", "nightly.lock"])
 def test_what_is_installed_beside_the_tests_packages_has_their_versions_and_is_not_installed_again(lock: str) -> None:
     of_tests = pinned("ci.lock")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from functools import cache, partial
 from importlib.metadata import packages_distributions
 
-from reconciler.commands.diagnosis import Diagnosis, Level, failed, run_checks
+from reconciler.commands.diagnosis import Diagnosis, Level, NamedCheck, failed, run_checks
 from reconciler.commands.doctor.areas import area
 from reconciler.commands.doctor.brokers import (
     check_broker_rights,
@@ -33,6 +33,7 @@ from reconciler.wiring.availability import ask_brokers, ask_databases, ask_ledge
 from reconciler.wiring.brokers import brokers_known_to, missing_compressions
 from reconciler.wiring.clocks import probe_brokers
 from reconciler.wiring.connections import Connections
+from reconciler.wiring.databases import inbox_databases, outbox_databases
 from reconciler.wiring.evidence import shared_identity
 from reconciler.wiring.history import require_pyarrow
 from reconciler.wiring.metrics import require_prometheus_client
@@ -66,45 +67,51 @@ _LEVELS: dict[Severity, Level] = {Severity.OK: "ok", Severity.ADVICE: "note", Se
 
 def examine(connections: Connections) -> list[Diagnosis]:
     """Runs every check; never raises for a dependency that is away."""
-    _find_what_stands_still(connections)
+    silent = _who_is_silent(connections)
     probed = cache(lambda: probe_brokers(connections))  # clocks and indexes are told by the same probes
     redis, brokers, ledger = START_REDIS(), START_ROCKETMQ(), START_LEDGER()
+    of_brokers, of_ledger = ("rocketmq",), (connections.settings.ledger.url,)
+    groups = GroupChecks(connections)
     checks = [
-        (area("redis"), redis, lambda: check_redis(connections)),
+        NamedCheck(area("redis"), redis, lambda: check_redis(connections), tells="redis"),
         *database_checks(connections),
-        (area("identities"), None, lambda: check_identities(connections)),
-        (area("producers"), None, lambda: check_producer_groups(connections)),
-        (area("inboxes"), START_INBOX(), lambda: check_inbox_lists(connections)),
-        (area("tags"), None, lambda: check_kept_tags(connections)),
-        (area("roles"), None, lambda: check_primaries(connections)),
-        (area("name servers"), brokers, lambda: check_name_servers(connections)),
-        (area("brokers"), brokers, lambda: check_brokers(connections)),
-        (area("environment"), None, lambda: check_environment(connections)),
-        (area("rights"), brokers, lambda: check_broker_rights(connections)),
-        (area("check services"), brokers, lambda: check_check_services(connections)),
-        (area("topics"), brokers, lambda: check_topics(connections)),
-        (area("groups"), brokers, lambda: GroupChecks(connections).check()),
-        (area("clocks"), redis, lambda: check_clocks(connections, probed)),
-        (area("indexes"), brokers, lambda: check_indexes(probed())),
-        (area("floors"), ledger, lambda: check_floors(connections)),
-        (area("history"), None, lambda: check_history_folders(connections.settings)),
-        (area("notifiers"), ledger, lambda: check_notifiers(connections)),
+        NamedCheck(area("identities"), None, lambda: check_identities(connections)),
+        NamedCheck(area("producers"), None, lambda: check_producer_groups(connections)),
+        NamedCheck(area("inboxes"), START_INBOX(), lambda: check_inbox_lists(connections)),
+        NamedCheck(area("tags"), None, lambda: check_kept_tags(connections)),
+        NamedCheck(area("roles"), None, lambda: check_primaries(connections)),
+        NamedCheck(area("name servers"), brokers, lambda: check_name_servers(connections), tells="rocketmq"),
+        NamedCheck(area("brokers"), brokers, lambda: check_brokers(connections), tells="rocketmq"),
+        NamedCheck(area("environment"), None, lambda: check_environment(connections), needs=("redis", *of_ledger)),
+        NamedCheck(area("rights"), brokers, lambda: check_broker_rights(connections), needs=of_brokers),
+        NamedCheck(area("check services"), brokers, lambda: check_check_services(connections), needs=of_brokers),
+        NamedCheck(area("topics"), brokers, lambda: check_topics(connections), needs=of_brokers),
+        NamedCheck(area("groups"), brokers, groups.check, needs=of_brokers),
+        NamedCheck(area("clocks"), redis, lambda: check_clocks(connections, probed), needs=("redis", *of_brokers)),
+        NamedCheck(area("indexes"), brokers, lambda: check_indexes(probed()), needs=of_brokers),
+        NamedCheck(area("floors"), ledger, lambda: check_floors(connections), needs=of_ledger),
+        NamedCheck(area("history"), None, lambda: check_history_folders(connections.settings)),
+        NamedCheck(area("notifiers"), ledger, lambda: check_notifiers(connections), needs=of_ledger),
     ]
-    return [*check_packages(connections.settings), *run_checks(checks)]
+    return [*check_packages(connections.settings), *run_checks(checks, silent=silent)]
 
 
-def _find_what_stands_still(connections: Connections) -> None:
+def _who_is_silent(connections: Connections) -> set[Hashable]:
     """Asks everything side by side: what does not answer in time is not asked again, and its checks say so at once."""
-    results_of(
+    settings = connections.settings
+    databases = [*outbox_databases(settings), *inbox_databases(settings)]
+    known_as: dict[str, Hashable] = {"ledger": settings.ledger.url, **{one.name: one.url for one in databases}}
+    results = results_of(
         ask_redis(connections)
         | ask_ledger(connections)
         | ask_databases(connections)
         | ask_brokers(connections)
         | {
             f"name server {address}": partial(brokers_known_to, connections, address)
-            for address in connections.settings.rocketmq.name_servers.split(";")
+            for address in settings.rocketmq.name_servers.split(";")
         }
     )
+    return {known_as.get(name, name) for name, problem in results.items() if problem is not None}
 
 
 def check_redis(connections: Connections) -> Iterator[Diagnosis]:

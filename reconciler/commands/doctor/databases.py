@@ -39,7 +39,8 @@ def database_checks(connections: Connections) -> Iterator[NamedCheck]:
     """One a database, and one for each that the settings do not have."""
     settings = connections.settings
     for needed in needed_rights(settings):
-        yield needed.database.fact, None, partial(_database, connections, needed)
+        url = needed.database.url
+        yield NamedCheck(needed.database.fact, None, partial(_database, connections, needed), needs=(url,), tells=url)
     for group in commit_evidence(settings).without_outbox:
         yield _weaker(database_fact("outbox", group), "outbox_url")
     for source in effect_evidence(settings).sources:
@@ -49,7 +50,7 @@ def database_checks(connections: Connections) -> Iterator[NamedCheck]:
 
 def _weaker(check: Fact, setting: str) -> NamedCheck:
     found, remedy = WEAKER(setting=setting), CONFIGURE(setting=setting)
-    return check, None, lambda: [Diagnosis(check=check, level="note", found=found, remedy=remedy)]
+    return NamedCheck(check, None, lambda: [Diagnosis(check=check, level="note", found=found, remedy=remedy)])
 
 
 def _database(connections: Connections, needed: NeededRights) -> Iterator[Diagnosis]:

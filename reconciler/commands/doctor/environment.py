@@ -1,24 +1,28 @@
-"""What `reconciler doctor` says of another cluster that is run with the environment of the settings."""
+"""What `reconciler doctor` says of the environment: another cluster is run with it, or nothing ever ran with it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from reconciler.commands.diagnosis import Diagnosis, failed
+from reconciler.commands.doctor.areas import area
 from reconciler.commands.doctor.rights import grants
 from reconciler.contract.facts import Code, Field
 from reconciler.contract.tables import ENVIRONMENT
-from reconciler.errors import InvalidValue, ReconcilerError
+from reconciler.errors import DatabaseAway, InvalidValue, ReconcilerError
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.environment import ask_environment
+from reconciler.wiring.environment import ask_environment, traces_of
 from reconciler.wiring.rights import lacks_right
 
 ENVIRONMENT_IN = Code("doctor.environment-in", place=Field.NAME)
+ENVIRONMENT_NEVER_RUN = Code("doctor.environment-never-run", environment=Field.NAME, known=Field.NAMES)
+CORRECT_ENVIRONMENT = Code("doctor.correct-environment")
 ENVIRONMENT_UNREADABLE = Code("doctor.environment-unreadable", table=Field.NAME)
 
 
 def check_environment(connections: Connections) -> Iterator[Diagnosis]:
-    """One failure for each place where another cluster is; nothing where there is none."""
+    """One failure for each place where another cluster is, and a note where nothing ever ran with the environment."""
     for place, ask in ask_environment(connections).items():
         check = ENVIRONMENT_IN(place=place)
         try:
@@ -29,3 +33,13 @@ def check_environment(connections: Connections) -> Iterator[Diagnosis]:
             if lacks_right(error):  # what is away, or lacks its tables, has a check of its own
                 found = ENVIRONMENT_UNREADABLE(table=ENVIRONMENT.name)
                 yield Diagnosis(check=check, level="note", found=found, remedy=grants({ENVIRONMENT.name: "SELECT"}))
+    with suppress(DatabaseAway):
+        yield from _unknown(connections)
+
+
+def _unknown(connections: Connections) -> Iterator[Diagnosis]:
+    """It may be mistyped where others are known; a note, since it may also be new."""
+    traces = traces_of(connections, before_ms=connections.ledger_now_ms())
+    if traces.others and not (traces.is_known or traces.has_earlier_round):
+        found = ENVIRONMENT_NEVER_RUN(environment=connections.settings.environment, known=tuple(traces.others))
+        yield Diagnosis(check=area("environment"), level="note", found=found, remedy=CORRECT_ENVIRONMENT())

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import cache
 
 from reconciler.commands.status.standstill import limit_seconds
 from reconciler.contract.facts import Code, Fact, Field
-from reconciler.contract.secret import SecretText
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import InvariantViolation, ReconcilerError, RedisAway, TopicNotFound
 from reconciler.policy.account import (
@@ -34,16 +32,16 @@ from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import (
     AnnouncementQueue,
     Candidates,
-    EnvironmentTraces,
     InboxEvidence,
     ShardMemory,
     StoredRound,
 )
 from reconciler.policy.undecided_keys import UndecidedKeys, read_undecided, undecided_link
+from reconciler.wiring.availability import away, broker_name
 from reconciler.wiring.brokers import QueueEnd, queue_ends
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.databases import commit_evidence, outbox_databases
-from reconciler.wiring.environment import is_used_in_redis
+from reconciler.wiring.databases import EvidenceDatabase, commit_evidence, inbox_databases, outbox_databases
+from reconciler.wiring.environment import traces_of
 from reconciler.wiring.evidence import inspect_outbox, no_sweep
 
 OUTBOX_SILENT = Code("status.outbox-silent", database=Field.NAME, why=Field.TEXT)
@@ -67,10 +65,11 @@ class Accounting:
         *,
         asked_ms: int,
         within_seconds: float | None,
+        away: Mapping[str, Fact] | None = None,
     ) -> None:
         """`asked_ms`: the ledger's time before the first question; what comes later does not count.
 
-        `within_seconds`: the time that a monitor names; None: the default.
+        `within_seconds`: the time that a monitor names; None: the default. `away`: what is known not to answer.
         """
         self._settings = connections.settings
         self._connections = connections
@@ -80,9 +79,11 @@ class Accounting:
         margin_seconds = self._settings.rounds.skew_margin_seconds
         self._within_ms = round((limit_seconds(self._settings, within_seconds) + margin_seconds) * 1000)
         self._asked_ms = asked_ms
+        #: What does not answer, by name; brokers are added that only the rounds know.
+        self.away = dict(away or {})
         self._ends = queue_ends(connections)
         self._outboxes = cache(self._look_into_outboxes)
-        self._traces = cache(self._look_for_traces)
+        self._traces = cache(lambda: traces_of(connections, before_ms=asked_ms - RUN_LIVES_MS))
         #: UNKNOWN keys of the subscriptions whose account was made.
         self.undecided: dict[Subscription, UndecidedKeys] = {}
 
@@ -102,49 +103,52 @@ class Accounting:
         else:
             links.append(never_link(plan.subscription, self._traces()))
         links += self._verdict_links(topic, plan, watermark)
-        links.append(self._undecided_link(plan.subscription))
+        links.append(self._undecided_link(topic, plan.subscription))
         return account_of(
-            plan.subscription, links, asked_ms=self._asked_ms, within_ms=self._within_ms, is_given=self._is_given
+            plan.subscription,
+            links,
+            asked_ms=self._asked_ms,
+            within_ms=self._within_ms,
+            is_given=self._is_given,
+            away=self.away,
         )
 
-    def _look_for_traces(self) -> EnvironmentTraces:
-        """A Redis that is away has a line of its own, and is no sign that the environment is unknown."""
-        environment = self._settings.environment
-        traces = self._connections.ledger.reports.traces(environment, before_ms=self._asked_ms - RUN_LIVES_MS)
-        try:
-            is_known = traces.is_known or is_used_in_redis(self._connections)
-        except RedisAway:
-            is_known = True
-        return replace(traces, is_known=is_known)
-
-    def _undecided_link(self, subscription: Subscription) -> Link:
+    def _undecided_link(self, topic: TopicPlan, subscription: Subscription) -> Link:
         candidates = self._connections.ledger.candidates
         found = read_undecided(candidates, subscription, asked_ms=self._asked_ms, within_ms=self._within_ms)
         self.undecided[subscription] = found
-        return undecided_link(found, asked_ms=self._asked_ms)
+        return undecided_link(found, asked_ms=self._asked_ms, witnesses=self._witnesses(topic, subscription))
+
+    def _witnesses(self, topic: TopicPlan, subscription: Subscription) -> tuple[str, ...]:
+        """By the names under which they are away: any broker may be the one that has the message."""
+        brokers = [name for name in self.away if name.startswith(broker_name(""))]
+        outboxes = [database.name for database in self._outboxes_of(topic.topic)]
+        inboxes = [one.name for one in inbox_databases(self._settings) if one.owner == str(subscription)]
+        return ("rocketmq", *brokers, *outboxes, *inboxes)
 
     def weaker(self, topic: TopicPlan) -> Iterator[Fact]:
         """What the outboxes of a topic cannot prove."""
         if any(seen is not None and seen.swept_at_ms is None for _, seen, _ in self._outboxes(topic.topic)):
             yield no_sweep()
 
-    def _look_into_outboxes(self, topic: str) -> Sequence[tuple[SecretText, OutboxReading | None, Link]]:
+    def _look_into_outboxes(self, topic: str) -> Sequence[tuple[EvidenceDatabase, OutboxReading | None, Link]]:
         sweep = self._settings.sweep
         pace_ms = round((sweep.sweep_after_seconds + sweep.interval_seconds) * 1000)
-        found: list[tuple[SecretText, OutboxReading | None, Link]] = []
-        outboxes = commit_evidence(self._settings).of_topic(topic).outboxes
-        of_topic = {(source.producer_group, url) for source, url in outboxes}
-        for database in outbox_databases(self._settings):
-            if (database.owner, database.url) not in of_topic:
-                continue
+        found: list[tuple[EvidenceDatabase, OutboxReading | None, Link]] = []
+        for database in self._outboxes_of(topic):
             try:
                 outbox = inspect_outbox(self._connections, database.url)
                 seen = outbox.oldest_unannounced(producer_group=database.owner, topic=topic)
             except ReconcilerError as error:
-                found.append((database.url, None, _silent(database.name, error)))
+                found.append((database, None, _silent(database.name, error)))
             else:
-                found.append((database.url, seen, outbox_link(seen, asked_ms=self._asked_ms, pace_ms=pace_ms)))
+                found.append((database, seen, outbox_link(seen, asked_ms=self._asked_ms, pace_ms=pace_ms)))
         return found
+
+    def _outboxes_of(self, topic: str) -> Sequence[EvidenceDatabase]:
+        outboxes = commit_evidence(self._settings).of_topic(topic).outboxes
+        of_topic = {(source.producer_group, url) for source, url in outboxes}
+        return [one for one in outbox_databases(self._settings) if (one.owner, one.url) in of_topic]
 
     def _queue_links(self, topic: TopicPlan, rounds: Sequence[StoredRound]) -> Iterator[Link]:
         name = self._settings.unique_key_topic.name_for(topic.topic)
@@ -156,14 +160,16 @@ class Accounting:
         try:
             ends, silent = self._ends.of_topic(name, known)
         except TopicNotFound:
-            yield Link(until_ms=None, cause=NO_TOPIC(topic=name))
+            yield Link(until_ms=None, cause=NO_TOPIC(topic=name), needs=("rocketmq",))
             return
         except ReconcilerError as error:
-            yield Link(until_ms=None, cause=ANNOUNCEMENTS_UNREADABLE(why=str(error)))
+            yield Link(until_ms=None, cause=ANNOUNCEMENTS_UNREADABLE(why=str(error)), needs=("rocketmq",))
             return
         for broker, why in sorted(silent.items()):
             if broker not in retired:
-                yield Link(until_ms=None, cause=NO_OFFSETS(broker=broker, topic=name, why=str(why)))
+                self.away.setdefault(broker_name(broker), away("rocketmq", f"{broker}: {why}"))
+                cause = NO_OFFSETS(broker=broker, topic=name, why=why)
+                yield Link(until_ms=None, cause=cause, needs=("rocketmq", broker_name(broker)))
         having = {stored.done.shard.number for stored in rounds}
         for end in ends:
             is_extra = end.queue.queue_id >= topic.shards
@@ -180,7 +186,7 @@ class Accounting:
                 waiting_since_ms = self._ends.waiting_since_ms(end, first)
             except ReconcilerError as error:
                 cause = QUEUE_UNREADABLE(broker=broker, queue=number, topic=topic, why=str(error))
-                return Link(until_ms=None, cause=cause)
+                return Link(until_ms=None, cause=cause, needs=("rocketmq", broker_name(broker)))
         seen = QueueReading(
             queue=AnnouncementQueue(unique_key_topic=topic, broker=broker, queue_id=number),
             begin=end.begin,
@@ -229,12 +235,12 @@ class Accounting:
         """One of each outbox; none where no inbox can prove that an effect is missing."""
         if not self._inbox.is_configured(plan.subscription):
             return
-        for url, seen, _ in self._outboxes(topic.topic):
+        for database, seen, _ in self._outboxes(topic.topic):
             if seen is None:
                 continue
             ahead_ms = seen.now_ms - self._asked_ms
             try:
-                found = inspect_outbox(self._connections, url).oldest_unheard(
+                found = inspect_outbox(self._connections, database.url).oldest_unheard(
                     producer_group=seen.producer_group,
                     plan=plan,
                     inbox=self._inbox,
@@ -242,13 +248,13 @@ class Accounting:
                     until_ms=until_ms + ahead_ms,
                 )
             except ReconcilerError as error:
-                yield _silent(f"outbox of {seen.producer_group}", error)
+                yield _silent(database.name, error)
             else:
                 yield unheard_link(found, asked_ms=self._asked_ms, ahead_ms=ahead_ms)
 
 
 def _silent(database: str, error: ReconcilerError) -> Link:
-    return Link(until_ms=None, cause=OUTBOX_SILENT(database=database, why=str(error)))
+    return Link(until_ms=None, cause=OUTBOX_SILENT(database=database, why=str(error)), needs=(database,))
 
 
 def _taken(rounds: Sequence[StoredRound], *, retired: Sequence[str]) -> dict[tuple[str, int], int]:

@@ -111,6 +111,8 @@ class StatusReport:
     damaged: tuple[Fact, ...] = ()
     #: Who has what is lost, one line; it silences nothing.
     acknowledged: tuple[Fact, ...] = ()
+    #: Lines of `late` that follow from what is away, each with that.
+    late_by_away: tuple[tuple[Fact, Fact], ...] = ()
     #: The ledger's time before the first question; 0: not asked.
     asked_ms: int = 0
 
@@ -128,9 +130,30 @@ class StatusReport:
 
     @property
     def late_lines(self) -> tuple[Fact, ...]:
-        """Why "0 lost" means nothing, one line each."""
-        of_accounts = (LATE(subscription=str(a.subscription), cause=cause) for a in self._accounts for cause in a.late)
-        return (*of_accounts, *self._stopped)
+        """Why "0 lost" means nothing, one line each, also where what is away says it."""
+        of_accounts = (_late(one, cause) for one in self._accounts for cause in one.late)
+        return (*of_accounts, *self._stopped, *(line for _, line in self.late_by_away))
+
+    @property
+    def brokers_away(self) -> tuple[Fact, ...]:
+        """Lines of `away`: one a broker, or one where name servers know of none."""
+        return tuple(fact for fact in self.away if fact.fields["name"] == "rocketmq")
+
+    @property
+    def databases_away(self) -> tuple[Fact, ...]:
+        """Lines of `away`: one a database of the services."""
+        return tuple(fact for fact in self.away if str(fact.fields["name"]).partition(" ")[0] in ("outbox", "inbox"))
+
+    @property
+    def following(self) -> Mapping[Fact, tuple[Fact, ...]]:
+        """What is away -> what is so, or looks so, because of it: nobody needs to be told until it is back."""
+        found: dict[Fact, list[Fact]] = {}
+        for account in self._accounts:
+            for gone, causes in account.following.items():
+                found.setdefault(gone, []).extend(_late(account, cause) for cause in causes)
+        for gone, line in self.late_by_away:
+            found.setdefault(gone, []).append(line)
+        return {gone: tuple(lines) for gone, lines in found.items()}
 
     @property
     def lagging(self) -> tuple[Fact, ...]:
@@ -144,10 +167,14 @@ class StatusReport:
 
     @property
     def remarks(self) -> Mapping[str, tuple[Fact, ...]]:
-        """What is told below the sentence, by the name under which it is told; empty ones, too."""
+        """What is told below the sentence, by the name under which it is told; empty ones, too.
+
+        What follows from a dependency that is away is left out: its own line tells of it.
+        """
+        of_accounts = (_late(one, cause) for one in self._accounts for cause in one.late if cause not in one.following)
         return {
             "away": self.away,
-            "late": self.late_lines,
+            "late": (*of_accounts, *self._stopped),
             "undecided": self.undecided,
             "doubled": self.doubled,
             "damaged": self.damaged,
@@ -208,12 +235,16 @@ class StatusReport:
 
     def as_dict(self) -> dict[str, object]:
         """Plain data for JSON."""
-        sentences, facts = said_and_coded(self.remarks)
+        sentences, facts = said_and_coded({**self.remarks, "late": self.late_lines})
+        followed = {gone: said_and_coded({"lines": lines}) for gone, lines in self.following.items()}
         return {
             "summary": said(self.summary),
             "needs_a_person": self.needs_a_person,
             **sentences,
             "facts": {"summary": self.summary.as_dict(), **facts},
+            "following": [
+                {"away": said(gone), **of, "facts": coded["lines"]} for gone, (of, coded) in followed.items()
+            ],
             **{name: [dict(zip(columns, row, strict=True)) for row in rows] for name, columns, rows in self._parts()},
             "subscriptions": [
                 dict(zip(_SUBSCRIPTION, _subscription_row(s), strict=True))
@@ -275,6 +306,10 @@ class StatusReport:
         )
 
 
+def _late(account: Account, cause: Fact) -> Fact:
+    return LATE(subscription=str(account.subscription), cause=cause)
+
+
 #: Columns of rows that are counted up to a limit.
 _COUNTS = frozenset({"keys", "attempted", "repairs"})
 _SUBSCRIPTION = (
@@ -327,26 +362,25 @@ def read_status(
     newest: dict[Subscription, Sequence[StoredRound]] = {}
     is_full = settings.rounds.mode == "full"
     accounting = None
+    outage = open_outage(connections.ledger.outages.current(settings.environment)) if is_full else []
+    late += [] if "redis" in gone else outage
     if is_full:
         accounting = Accounting(
-            connections, rounds.memory, rounds.witnesses.inbox, asked_ms=now_ms, within_seconds=rounds_within_seconds
+            connections,
+            rounds.memory,
+            rounds.witnesses.inbox,
+            asked_ms=now_ms,
+            within_seconds=rounds_within_seconds,
+            away=gone,
         )
-        late += open_outage(connections.ledger.outages.current(settings.environment))
     for topic in rounds.plans:
         for plan in topic.subscriptions:
             last = reports.last_rounds(plan.subscription)
             newest[plan.subscription] = [r for r in last if r.done.shard.number < topic.shards]
             if is_full:
-                late += unrepaired(
-                    settings,
-                    plan.subscription,
-                    candidates=connections.ledger.candidates,
-                    repairs=connections.ledger.repairs,
-                    now_ms=now_ms,
-                    within_seconds=rounds_within_seconds,
-                )
+                late += _unrepaired(connections, plan.subscription, now_ms=now_ms, within_seconds=rounds_within_seconds)
             statuses.append(_status_of(rounds, topic, plan, last, accounting, asked_ms=now_ms))
-    unknown = {} if accounting is None else accounting.undecided
+    unknown, gone = ({}, gone) if accounting is None else (accounting.undecided, accounting.away)
     late += [*other_clusters(connections), *told_of_renames(connections), *(_other_shards(rounds) if is_full else ())]
     doubted = unproved(connections)
     late += blind_witnesses(doubted, within_seconds=limit_seconds(settings, rounds_within_seconds))
@@ -364,8 +398,9 @@ def read_status(
         repairs=repairs,
         holds=tuple(reports.holds(settings.environment)),
         outages=tuple(reports.outages(settings.environment, limit=5).rows),
-        away=(*gone, *([away("history", history_away)] if history_away is not None else [])),
+        away=(*dict.fromkeys(gone.values()), *([away("history", history_away)] if history_away is not None else [])),
         late=tuple(late),
+        late_by_away=tuple((gone["redis"], line) for line in outage if "redis" in gone),
         undecided=tuple(undecided(verdicts, now_ms, settings.rounds.retention_seconds, unknown=unknown)),
         undecidable=tuple(line for found in unknown.values() if (line := beyond_set_up(found)) is not None),
         unswept=tuple(unswept(connections)) if is_full else (),
@@ -378,6 +413,18 @@ def read_status(
             *(_on_its_way(connections, rounds, newest, now_ms=now_ms) if is_full else ()),
         ),
         acknowledged=acknowledged(connections, now_ms=now_ms) if any(v.is_open_loss for v in verdicts) else (),
+    )
+
+
+def _unrepaired(connections: Connections, of: Subscription, *, now_ms: int, within_seconds: float | None) -> list[Fact]:
+    ledger = connections.ledger
+    return unrepaired(
+        connections.settings,
+        of,
+        candidates=ledger.candidates,
+        repairs=ledger.repairs,
+        now_ms=now_ms,
+        within_seconds=within_seconds,
     )
 
 
@@ -396,7 +443,7 @@ def _other_shards(assembly: RoundAssembly) -> Iterator[Fact]:
         yield from (OTHER_SHARDS(why=why) for why in problems if why is not None)
 
 
-def _who_is_away(connections: Connections) -> tuple[Fact, ...]:
+def _who_is_away(connections: Connections) -> dict[str, Fact]:
     databases, brokers = ask_databases(connections), ask_brokers(connections)
     return facts_of_away({**ask_redis(connections), **databases, **brokers, **ask_rights(connections)})
 

@@ -20,6 +20,8 @@ from reconciler.web.services import WebServices
 
 logger = logging.getLogger(__name__)
 
+#: A form of the console has it as a field.
+KEY_HEADER = "Idempotency-Key"
 #: RFC draft-ietf-httpapi-idempotency-key-header leaves the length to the server.
 KEY_CHARACTERS_MAX = 255
 #: A request without an answer for so long counts as dead. The slowest act, repairs of some keys, ends before.
@@ -90,7 +92,8 @@ def outcome_unknown() -> WebRefusal:
 def require_key(key: str) -> None:
     """Raises WebRefusal for a key that a client may not use."""
     if not 1 <= len(key) <= KEY_CHARACTERS_MAX or not all("!" <= character <= "~" for character in key):
-        told = f"an idempotency key has 1 to {KEY_CHARACTERS_MAX} visible ASCII characters, and is new for each request"
+        characters = f"1 to {KEY_CHARACTERS_MAX} visible ASCII characters, such as a UUID"
+        told = f"the header {KEY_HEADER} is needed: {characters}, new for each request"
         raise WebRefusal(HTTPStatus.BAD_REQUEST, told, kind="idempotency-key-needed")
 
 

@@ -18,7 +18,7 @@ from reconciler.web.acts.bodies import OPEN_BODY, SHOWN_BYTES_MAX
 from reconciler.web.acts.brakes import HOLD, LIFT
 from reconciler.web.acts.incident import ACKNOWLEDGE
 from reconciler.web.acts.jobs import CANCEL, REBUILD
-from reconciler.web.acts.once import KEY_CHARACTERS_MAX, done_once
+from reconciler.web.acts.once import KEY_CHARACTERS_MAX, KEY_HEADER, done_once
 from reconciler.web.acts.repairing import DISMISS, REPAIR
 from reconciler.web.api.description import (
     FACT,
@@ -39,7 +39,6 @@ from reconciler.web.api.listings import JOB
 from reconciler.web.exchange import Handler, WebRequest, WebResponse, json_response
 from reconciler.web.services import WebServices
 
-KEY_HEADER = "Idempotency-Key"
 REPLAYED_HEADER = "Idempotency-Replayed"
 _PLACE = re.compile(r"\{(\w+)")
 

@@ -114,6 +114,11 @@ _FINDING = record(
         "found": TEXT,
         "remedy": TEXT,
         "facts": record({"check": FACT, "found": FACT, "remedy": nullable(FACT)}),
+        "following": {
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "Findings of the same form that follow from this one, and are not in the list.",
+        },
     }
 )
 DOCTOR = ApiEndpoint(

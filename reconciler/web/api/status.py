@@ -42,6 +42,10 @@ STATUS = {
         **record({"summary": FACT, **dict.fromkeys(_REMARKS, FACTS)}),
         "description": "The sentence and the lines above as codes and fields.",
     },
+    "following": {
+        **listed(record({"away": TEXT, "lines": LINES, "facts": FACTS})),
+        "description": "What is so, or looks so, because a dependency is away: below its line of `away`.",
+    },
     "subscriptions": listed(
         record(
             {

@@ -38,7 +38,7 @@ def next_steps(report: StatusReport) -> Iterator[NextStep]:
         yield NextStep(name="away", path="/health")
     if any(outage.closed_at_ms is None for outage in report.outages):
         yield NextStep(name="outage", path="/outages", runbook="RedisMemoryLost")
-    if report.late_lines:
+    if report.remarks["late"]:
         yield _why_late(report)
     for need in report.needs:
         path, query, runbook = _OF_NEED[need.kind]

@@ -161,7 +161,7 @@ def _now(services: WebServices) -> dict[str, Any]:
         stopped |= {status.subscription.topic for status in report.subscriptions}
     # One line that the sentence tells is not told twice.
     said = report.summed_up
-    told = {"late"} if len(report.late_lines) == 1 and not report.late else set()
+    told = {"late"} if len(report.late_lines) == len(report.remarks["late"]) == 1 and not report.late else set()
     told.add("acknowledged")  # the card of what is lost has it
     told |= {said.kind.value} if said is not None and said.kind in (SummaryKind.LAGGING, SummaryKind.UNSWEPT) else set()
     return {

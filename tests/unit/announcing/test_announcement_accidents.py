@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from reconciler.announcing.port import EventKind, StepKind
+from reconciler.announcing.port import AnnouncementLog, EventKind, StepKind
+from reconciler.clock import utc_text
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import InvariantViolation, RedisAway
 from reconciler.policy.ports import Admission, AnnouncementQueue
@@ -301,3 +303,31 @@ def test_a_queue_whose_server_lost_its_memory_while_it_was_away_opens_no_outage_
     world.run_seconds(step, 8.0)
     assert world.half() == {key}
     assert len(world.rows.reports.outages("test", limit=10).rows) == 1
+
+
+def test_a_broker_that_is_away_is_one_line_of_the_log_and_one_when_it_is_back(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    queues = [replace(QUEUE, queue_id=number) for number in range(16)]
+    world = World(queues=queues)
+    step, log = world.step(), AnnouncementLog(world.clock)
+
+    def told() -> list[str]:
+        """Of two groups, after a turn of every queue."""
+        caplog.clear()
+        for queue in queues:
+            world.run(step, queue)
+        for event in world.events:
+            log(event)
+            log(replace(event, subscription=replace(SUBSCRIPTION, group="points")))
+        world.events.clear()
+        return [record.message for record in caplog.records]
+
+    assert told() == []
+    world.topic.is_away = True
+    since = utc_text(world.clock.now_ms())[:16]
+    assert told() == ["broker_away"]
+    assert caplog.records[0].__dict__["since"].startswith(since)
+    assert told() == []
+    world.topic.is_away = False
+    assert told() == ["broker_back"]
+    assert caplog.records[0].__dict__["away_since"].startswith(since)

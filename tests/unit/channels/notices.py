@@ -17,7 +17,13 @@ CONSOLE_URL = "https://console.example.com/reconciler"
 
 def notice(kind: NoticeKind = NoticeKind.LOSS_PROVED, *, is_over: bool = False, detail: str | None = None) -> Notice:
     """One of a kind, with everything that it can have."""
-    has_topic = kind not in (NoticeKind.OUTAGE, NoticeKind.AUDIT_VIOLATION, NoticeKind.LEDGER_AWAY)
+    has_topic = kind not in (
+        NoticeKind.OUTAGE,
+        NoticeKind.AUDIT_VIOLATION,
+        NoticeKind.LEDGER_AWAY,
+        NoticeKind.BROKER_AWAY,
+        NoticeKind.DATABASE_AWAY,
+    )
     has_count = kind in (
         NoticeKind.LOSS_PROVED,
         NoticeKind.QUARANTINED,
@@ -50,6 +56,8 @@ _DETAILS = {
     NoticeKind.ROUNDS_STALE: "",
     NoticeKind.ACCOUNTED_UNTIL_STALE: "shard 3 had its last round at 2026-11-25T03:02:00Z",
     NoticeKind.LEDGER_AWAY: "could not connect to postgres-1",
+    NoticeKind.BROKER_AWAY: "rocketmq: broker-b: 10.0.0.7:10911: Connection refused",
+    NoticeKind.DATABASE_AWAY: "outbox of shop, inbox of PAY_ORDERS/billing: could not connect to postgres-2",
 }
 
 

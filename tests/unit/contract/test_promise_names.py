@@ -69,6 +69,8 @@ def test_states_and_rungs_are_written_so() -> None:
         "ROUNDS_STALE",
         "ACCOUNTED_UNTIL_STALE",
         "LEDGER_AWAY",
+        "BROKER_AWAY",
+        "DATABASE_AWAY",
     ]
     assert tables.EVERY_GROUP == "*"
 

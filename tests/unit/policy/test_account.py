@@ -51,6 +51,7 @@ from reconciler.policy.ports import (
     Verification,
 )
 from reconciler.testing.memory import MemoryLedger
+from reconciler.wiring.availability import away
 from reconciler.words import said
 
 OF = Subscription(environment="test", topic="ORDERS", group="billing")
@@ -85,6 +86,48 @@ def test_a_link_that_nobody_can_read_has_come_nowhere() -> None:
     calm, refused = Link(until_ms=NOW_MS, cause=fact_of("calm")), Link(until_ms=None, cause=fact_of("refused"))
     found = late(calm, refused, is_given=False)
     assert (found.until_ms, found.late) == (None, (refused.cause,))
+
+
+GONE = away("rocketmq", "no broker is registered")
+
+
+@pytest.mark.parametrize(
+    ("link", "names"),
+    [
+        (Link(until_ms=None, cause=fact_of("run topics create"), needs=("rocketmq", "broker b")), ["rocketmq"]),
+        (Link(until_ms=None, cause=fact_of("b gives no offsets"), needs=("rocketmq", "broker b")), ["broker b"]),
+        (
+            outbox_link(
+                OutboxReading(producer_group="g", now_ms=NOW_MS, swept_at_ms=NOW_MS, oldest_key=KEY, oldest_ms=1),
+                asked_ms=NOW_MS,
+                pace_ms=0,
+            ),
+            ["rocketmq"],
+        ),
+        (rounds_link([], shards=4, asked_ms=NOW_MS), ["redis", "rocketmq"]),
+    ],
+)
+def test_what_is_away_is_told_first_and_in_place_of_what_follows_from_it(link: Link, names: list[str]) -> None:
+    unswept = Link(until_ms=None, cause=fact_of("no sweep"))
+
+    def lines_while(*away: str) -> list[str]:
+        account = account_of(
+            OF, [unswept, link], asked_ms=NOW_MS, within_ms=1, is_given=True, away=dict.fromkeys(away, GONE)
+        )
+        assert account.following == ({GONE: (link.cause,)} if away[-1:] == (names[0],) else {})
+        return [said(cause) for cause in account.late]
+
+    assert lines_while("nobody") == ["no sweep", said(link.cause)]
+    assert lines_while(names[0]) == [said(GONE), "no sweep"]
+
+
+def test_one_that_is_away_is_one_trouble_of_the_sentence_however_many_wait_for_it() -> None:
+    waits = Link(until_ms=None, cause=fact_of("run topics create"), needs=("rocketmq",))
+    accounts = [
+        account_of(OF, [waits], asked_ms=NOW_MS, within_ms=1, is_given=True, away={"rocketmq": GONE}) for _ in range(3)
+    ]
+    told = summary_of(accounts, troubles=(GONE,), persons=())
+    assert said(told.fact).endswith(f"ORDERS/billing: {said(GONE)}")
 
 
 def test_many_queues_that_wait_are_one_line() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.commands.diagnosis import Diagnosis, run_checks
+from reconciler.commands.diagnosis import Diagnosis, NamedCheck, run_checks
 from reconciler.commands.doctor import checks
 from reconciler.commands.doctor.areas import area
 from reconciler.commands.doctor.checks import START_REDIS, START_ROCKETMQ, check_packages, examine
@@ -57,7 +57,11 @@ def test_check_that_cannot_be_asked_is_a_failure_with_its_remedy() -> None:
 
     tables = database_fact("outbox", "shop")
     findings = run_checks(
-        [(area("brokers"), START_ROCKETMQ(), away), (tables, START_REDIS(), unsuitable), (tables, None, fine)]
+        [
+            NamedCheck(area("brokers"), START_ROCKETMQ(), away),
+            NamedCheck(tables, START_REDIS(), unsuitable),
+            NamedCheck(tables, None, fine),
+        ]
     )
     assert [f.as_row() for f in findings] == [
         ("brokers", "fail", "connection refused", BROKER_REMEDY),
@@ -74,6 +78,7 @@ def test_check_that_cannot_be_asked_is_a_failure_with_its_remedy() -> None:
             "found": {"code": "doctor.as-told", "fields": {"text": "connection refused"}},
             "remedy": {"code": "doctor.start-rocketmq", "fields": {}},
         },
+        "following": [],
     }
 
 
@@ -103,7 +108,7 @@ def test_what_to_do_is_said_once_and_by_the_error_where_it_knows(
     def check() -> Sequence[Diagnosis]:
         raise error
 
-    (finding,) = (one.as_row() for one in run_checks([(area("clocks"), START_REDIS(), check)]))
+    (finding,) = (one.as_row() for one in run_checks([NamedCheck(area("clocks"), START_REDIS(), check)]))
     assert finding.found.endswith(found)
     assert finding.remedy == remedy
     assert remedy not in finding.found
@@ -131,17 +136,22 @@ group = "billing"
             assert "start" not in str(caught.value)
             return
         of_brokers = [f for f in (one.as_row() for one in examine(connections)) if "ca_file" in f.found]
-    assert {f.check for f in of_brokers} >= {"name server 127.0.0.1:1", "brokers", "topics", "groups"}
+    assert [f.check for f in of_brokers] == ["name server 127.0.0.1:1"]
     assert {f.remedy for f in of_brokers} == {"correct rocketmq.tls.ca_file"}
 
 
 def test_every_name_server_is_looked_at_beside_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that stands still would else cost a time-out of its own in each check that asks it."""
     asked: list[str] = []
-    monkeypatch.setattr(checks, "results_of", lambda questions: asked.extend(map(str, questions)))
+
+    def results(questions: dict[str, object]) -> dict[str, str | None]:
+        asked.extend(questions)
+        return {}
+
+    monkeypatch.setattr(checks, "results_of", results)
     servers = {"RECONCILER_ROCKETMQ__NAME_SERVERS": "127.0.0.1:1;127.0.0.1:2"}
     with Connections(load_settings(EXAMPLE, servers)) as connections:
-        checks._find_what_stands_still(connections)
+        assert checks._who_is_silent(connections) == set()
     assert [one for one in asked if "name server" in one] == ["name server 127.0.0.1:1", "name server 127.0.0.1:2"]
 
 
@@ -158,7 +168,7 @@ def test_bug_in_a_check_is_not_dressed_up_as_a_finding() -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        run_checks([(area("brokers"), None, broken)])
+        run_checks([NamedCheck(area("brokers"), None, broken)])
 
 
 def test_a_database_that_takes_names_for_one_another_fails_with_its_columns(tmp_path: Path) -> None:

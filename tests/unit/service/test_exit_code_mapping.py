@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -161,6 +162,20 @@ def test_missing_extra_is_2_and_named() -> None:
     assert ended.returncode == 2
     assert "is missing: install the extra daemon (docs/how-to/install.md#extras)" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("command", [[], ["db"], ["db", "upgrade"], ["audit"], ["statement"], ["run"]])
+def test_the_release_is_told_by_every_command_and_without_any_extra(command: list[str]) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-S", "-m", "reconciler", *command, "--version"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=60,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert re.fullmatch(r"reconciler \S+ \(revision \S+\)\n", ended.stdout)
 
 
 def test_help_loads_no_driver_and_no_scheduler() -> None:

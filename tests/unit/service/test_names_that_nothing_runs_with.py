@@ -92,7 +92,12 @@ def group_line(connections: Connections, group: str) -> DiagnosisRow:
     return line
 
 
+def environment_notes(connections: Connections) -> list[str]:
+    return [row.found for row in (one.as_row() for one in examine(connections)) if row.check == "environment"]
+
+
 def test_a_fresh_installation_is_calm(connections: Connections) -> None:
+    assert environment_notes(connections) == []
     report, lines = told(connections)
     assert (report.exit_code, report.late_lines, lines) == (0, (), [])
     assert "there never was a round" in said(report.summary)
@@ -135,6 +140,9 @@ def test_an_environment_that_nobody_runs_with_is_a_failure_beside_one_that_is_us
     report, lines = told(connections)
     assert report.exit_code == 3
     assert any("nothing ever ran with environment = 'test'; the ledger knows live" in line for line in lines)
+    assert environment_notes(connections) == ["nothing ever ran with environment = 'test'; the ledger knows live"]
+    run_round(connections, shard_of(GROUP))
+    assert environment_notes(connections) == []
     uses.renew("test", frozenset({"c/b at 1"}), by="host:2")
     assert told(connections)[1] == [], "a process of it has begun"
 

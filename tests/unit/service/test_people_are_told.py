@@ -17,16 +17,27 @@ import pytest
 import sqlalchemy as sa
 
 from reconciler.clock import SystemClock
-from reconciler.commands.notices import rounds_watch
+from reconciler.commands.notices import _accounts_watch, rounds_watch
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import HoldKind, NoticeKind
 from reconciler.errors import DatabaseAway
 from reconciler.policy.ports import Notice, StandingTrouble
+from reconciler.wiring.availability import away
 from reconciler.wiring.notices import REFUSED_SECONDS, NoticeService, Watch, listeners_of, telling_people
 from tests.contract.ledger.rows import round_done
 from tests.polling import eventually
 from tests.unit.channels.receiver import Received, Receiver, Reply, receiving
-from tests.unit.service.notice_world import BILLING, ENVIRONMENT, NoticeWorld, listener, section, settings_with, webhook
+from tests.unit.service.notice_world import (
+    BILLING,
+    ENVIRONMENT,
+    PACE,
+    NoticeWorld,
+    listener,
+    section,
+    settings_with,
+    webhook,
+)
+from tests.unit.web.reports import report_of
 
 ROOT = Path(__file__).parents[3]
 
@@ -63,6 +74,77 @@ def test_ten_thousand_losses_are_one_message_and_their_end_is_another(world: Not
         world.turn(service, seconds=5)
         assert [one["is_over"] for one in told(receiver)] == [False, True]
     assert service.outcomes == {("on-call", "sent"): 2}
+
+
+PATIENT = replace(PACE, patience_seconds=300)
+
+
+def test_losses_that_are_repaired_soon_are_told_to_nobody_and_one_that_lasts_is(world: NoticeWorld) -> None:
+    with receiving() as receiver:
+        service = world.service(listener(webhook(receiver.url), pace=PATIENT))
+        begun(world, service)
+        world.lose(1, 35)
+        world.turn(service, seconds=5)
+        world.settle(1, 35)
+        for _ in range(80):
+            world.turn(service, seconds=60)
+        assert told(receiver) == []
+        world.lose(100)
+        for _ in range(30):
+            world.turn(service, seconds=9)
+        assert told(receiver) == [], "it has not lasted for five minutes"
+        for _ in range(6):
+            world.turn(service, seconds=9)
+        (loss,) = told(receiver)
+        assert (loss["kind"], loss["is_over"], loss["count"]) == ("LOSS_PROVED", False, 1), (
+            "the others were an hour ago"
+        )
+        world.settle(100)
+        world.turn(service, seconds=5)
+        assert [one["is_over"] for one in told(receiver)] == [False, True], "whoever heard of it hears of its end"
+
+
+@pytest.mark.parametrize("looks_between", [0, 1], ids=["between two looks", "seen open"])
+def test_a_loss_that_comes_three_times_within_an_hour_is_told_however_short(
+    world: NoticeWorld, looks_between: int
+) -> None:
+    with receiving() as receiver:
+        service = world.service(listener(webhook(receiver.url), pace=PATIENT))
+        begun(world, service)
+        for number in range(3):
+            assert told(receiver) == []
+            world.lose(number)
+            world.turn(*[service] * looks_between, seconds=2)
+            world.settle(number)
+            world.turn(service, seconds=2)
+            world.turn(service, seconds=600)
+        (loss,) = told(receiver)
+        assert (loss["kind"], loss["count"]) == ("LOSS_PROVED", 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("rocketmq", "BROKER_AWAY"), ("outbox of shop, inbox of ORDERS/billing", "DATABASE_AWAY")]
+)
+def test_what_is_away_for_long_is_told_with_its_reason_and_that_it_is_back(
+    world: NoticeWorld, name: str, kind: str
+) -> None:
+    gone = [away(name, f"broker-{which}: refused") for which in "ab"]
+    seen = [report_of()]
+    with receiving() as receiver:
+        watches = [_accounts_watch(lambda: seen[0])]
+        service = world.service(listener(webhook(receiver.url), pace=PATIENT), watches=watches)
+        begun(world, service)
+        seen[0] = report_of(away=gone[:1])
+        for _ in range(30):
+            world.turn(service, seconds=9)
+        assert told(receiver) == []
+        for _ in range(6):
+            world.turn(service, seconds=9)
+        (first,) = told(receiver)
+        assert (first["kind"], first["count"], first["detail"]) == (kind, 1, f"{name}: broker-a: refused")
+        seen[0] = report_of()
+        world.turn(service, seconds=5)
+        assert [(one["kind"], one["is_over"]) for one in told(receiver)] == [(kind, False), (kind, True)]
 
 
 def test_two_processes_that_see_the_same_tell_it_once(world: NoticeWorld) -> None:

@@ -89,6 +89,13 @@ def post(services: WebServices) -> Post:
     return ask
 
 
+@pytest.mark.parametrize("key", [" ", "k" * 256, "no key"])
+def test_the_refusal_of_a_request_without_a_usable_key_names_the_header(post: Post, key: str) -> None:
+    with pytest.raises(WebRefusal, match=r"the header Idempotency-Key is needed: 1 to 255 visible ASCII") as refused:
+        post("holds", {"topic": "ORDERS", "reason": "drill"}, key=key)
+    assert refused.value.status == 400
+
+
 KEYS = [f"{number:032X}" for number in range(200)]
 
 
