@@ -179,14 +179,32 @@ def _judged(code: Code, verdict: Verdict) -> Fact:
 @pytest.mark.parametrize(
     ("outlook", "runbook"),
     [
-        (EFFECT_OF_ANOTHER(subscription="x", why=TAG_COMPARED()), ["Quarantined"]),
+        (EFFECT_OF_ANOTHER(subscription="x", why=TAG_COMPARED(), ending=TAG_COMPARED()), ["Quarantined"]),
         (
-            PERSON_MUST_LOOK(subscription="x", verdict="COLLISION", meaning=MEANINGS[Verdict.COLLISION]()),
+            PERSON_MUST_LOOK(
+                subscription="x", verdict="COLLISION", meaning=MEANINGS[Verdict.COLLISION](), ending=TAG_COMPARED()
+            ),
             ["Quarantined"],
         ),
-        (PERSON_MUST_LOOK(subscription="x", verdict="PARKED", meaning=MEANINGS[Verdict.PARKED]()), ["RepairFailing"]),
-        (GOES_ON(subscription="x", verdict="LOST_CONFIRM", meaning=MEANINGS[Verdict.LOST_CONFIRM]()), ["LostMessages"]),
-        (GOES_ON(subscription="x", verdict="UNKNOWN", meaning=MEANINGS[Verdict.UNKNOWN]()), ["LookupsUnknown"]),
+        (
+            PERSON_MUST_LOOK(
+                subscription="x", verdict="PARKED", meaning=MEANINGS[Verdict.PARKED](), ending=TAG_COMPARED()
+            ),
+            ["RepairFailing"],
+        ),
+        (
+            GOES_ON(
+                subscription="x",
+                verdict="LOST_CONFIRM",
+                meaning=MEANINGS[Verdict.LOST_CONFIRM](),
+                ending=TAG_COMPARED(),
+            ),
+            ["LostMessages"],
+        ),
+        (
+            GOES_ON(subscription="x", verdict="UNKNOWN", meaning=MEANINGS[Verdict.UNKNOWN](), ending=TAG_COMPARED()),
+            ["LookupsUnknown"],
+        ),
         (SETTLED_AS(subscription="x", verdict="CONSUMED"), []),
     ],
 )
