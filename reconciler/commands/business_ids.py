@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -144,6 +145,15 @@ def messages_of(connections: Connections, business_id: str, *, limit: int) -> Bu
         damaged=tuple(damaged),
         silent=tuple(silent),
     )
+
+
+def business_ids_of(connections: Connections, unique_keys: Sequence[str]) -> dict[str, str]:
+    """Unique key -> business id, as far as the outboxes that answer have them. Raises nothing."""
+    found: dict[str, str] = {}
+    for database in _outboxes(connections) if unique_keys else ():
+        with suppress(ReconcilerError):  # a name is missing, and all else is told without it
+            found = inspect_outbox(connections, database.url).business_ids(unique_keys) | found
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -195,6 +195,14 @@ class OutboxInspector:
         with reading(self._engine) as connection:
             return set(connection.scalars(query)) & set(unique_keys)
 
+    def business_ids(self, unique_keys: Sequence[str]) -> dict[str, str]:
+        """Of those of the keys, PAGE_KEYS at most, whose row has one."""
+        query = sa.select(outbox.c.unique_key, outbox.c.business_id).where(outbox.c.unique_key.in_(unique_keys))
+        with reading(self._engine) as connection:
+            rows = connection.execute(query).all()
+        wanted = set(unique_keys)
+        return {key: name for key, name in rows if key in wanted and isinstance(name, str) and name}
+
     def newest_of_business(self, business_id: str, *, limit: int) -> BusinessRows:
         """The newest rows whose business id is exactly this, case and accents included."""
         # The first condition finds rows by the index, in any collation; the second takes the very same text only.

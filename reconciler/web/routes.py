@@ -31,6 +31,7 @@ from reconciler.web.console import (
     jobs,
     login,
     messages,
+    names,
     outcomes,
     overview,
 )
@@ -134,6 +135,7 @@ ROUTES: Sequence[WebRoute] = (
         surface=Surface.PAGE,
         role=WebRole.VIEWER,
     ),
+    WebRoute(path="/names", name="names", handler=names.show, surface=Surface.PAGE, role=WebRole.VIEWER),
     WebRoute(path="/messages", name="messages", handler=messages.show, surface=Surface.PAGE, role=WebRole.VIEWER),
     WebRoute(
         path="/messages/{name:path}", name="message", handler=messages.show, surface=Surface.PAGE, role=WebRole.VIEWER

@@ -87,6 +87,7 @@ def test_a_repair_by_hand_is_not_followed_to_its_effect(service: WatchedService,
         page.get_by_role("button", name="Dry run").click()
         expect(page.get_by_role("heading", level=1)).to_have_text("What a repair would do")
         expect(page.get_by_role("row", name=lost.unique_key)).to_contain_text("would be sent")
+        expect(page.get_by_role("row", name=lost.unique_key)).to_contain_text(lost.business_id)
         assert service.record() == before
         assert lost.unique_key not in service.deployed.effects()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
@@ -12,6 +12,7 @@ from reconciler.contract.tables import CandidateState, JobState, RepairState
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import InvalidValue
 from reconciler.policy.ports import LedgerFilter
+from reconciler.web.console.names import keys_to_name
 from reconciler.web.console.rendering import page
 from reconciler.web.console.selection import choosable, finds_every_open_loss
 from reconciler.web.cursors import cursor_of, position_of
@@ -39,7 +40,7 @@ W = TypeVar("W", bound=StrEnum)
 class ListingPage:
     """One page over a listing of reconciler/commands/list.py."""
 
-    #: The listing, or jobs; also the last word of the keys of its texts.
+    #: The listing, or jobs.
     what: str
     path: str
     #: Of the search: name, topic, group, by, state, verdict, loss, age.
@@ -56,6 +57,12 @@ class ListingPage:
         """Values of a field with a closed list; none: it is a text."""
         closed = {"state": _STATES.get(self.what, ()), "verdict": Verdict, "loss": LOSSES, "age": AGES}
         return tuple(map(str, closed.get(field, ())))
+
+    def heading(self, chosen: Mapping[str, str]) -> str:
+        """The last word of the keys of its title and its lead: not all that is judged was lost."""
+        if not self.is_choosable or chosen["loss"] == "yes":
+            return self.what
+        return "waiting" if chosen["state"] == CandidateState.QUARANTINED else "judged"
 
     def chosen(self, request: WebRequest) -> dict[str, str]:
         """What a request searches for, by field; empty: everything."""
@@ -107,7 +114,6 @@ QUARANTINE_PAGE = ListingPage(
     path="/quarantine",
     fields=("age",),
     columns=("seen_at_ms", "reason", "detail", "unique_key_topic", "broker", "queue", "offset"),
-    runbook="Quarantined",
 )
 ACTION_PAGE = ListingPage(
     what="actions",
@@ -153,10 +159,12 @@ def listing(of: ListingPage) -> Handler:
             request,
             "listing.html",
             of=of,
+            heading=of.heading(chosen),
             kind_of=kind_of,
             chosen=chosen,
             is_searched=any(value for name, value in chosen.items() if name != "loss"),
             rows=rows,
+            named=keys_to_name(rows) if "unique_key" in of.columns else (),
             notes=found.notes,
             next_cursor=cursor_of(of.what, found.end),
             is_first=not cursor,

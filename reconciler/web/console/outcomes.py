@@ -13,6 +13,7 @@ from reconciler.web.acts.act import WebAct, name_on_record
 from reconciler.web.acts.brakes import HOLD, LIFT
 from reconciler.web.acts.once import RETRY_AFTER_SECONDS, kept_key, outcome_unknown, require_key
 from reconciler.web.acts.repairing import DISMISS, REPAIR
+from reconciler.web.console.names import keys_to_name
 from reconciler.web.console.rendering import page
 from reconciler.web.exchange import WebRefusal, WebRequest, WebResponse
 from reconciler.web.services import WebServices
@@ -39,4 +40,6 @@ def show(services: WebServices, request: WebRequest) -> WebResponse:
         return replace(answer, headers={**answer.headers, "Refresh": str(RETRY_AFTER_SECONDS)})
     if kept.status >= HTTPStatus.BAD_REQUEST:
         raise outcome_unknown()
-    return page(services, request, "outcome.html", act=act.name, found=json.loads(kept.answer), by=by)
+    found = json.loads(kept.answer)
+    named = keys_to_name(found.get("keys", ()))
+    return page(services, request, "outcome.html", act=act.name, found=found, named=named, by=by)

@@ -14,7 +14,6 @@ from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import InvalidValue
 from reconciler.policy.account import SummaryKind
-from reconciler.policy.evidence import WatermarkState
 from reconciler.policy.ports import Activity, HeldTopic, VerdictCount
 from reconciler.web.console.next_steps import next_steps
 from reconciler.web.console.rendering import page
@@ -46,12 +45,6 @@ class SubscriptionCard:
         if self.status.accounted is not None and self.status.accounted.late:
             return "bad"
         return "warn" if self.lost or self.quarantined else "good"
-
-    @property
-    def watermark_ms(self) -> int | None:
-        """None: it is not known."""
-        seen = self.status.watermark
-        return None if seen.state is WatermarkState.UNKNOWN else seen.at_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +104,7 @@ def show(services: WebServices, request: WebRequest) -> WebResponse:
         **_now(services),
         hours=hours,
         choices=tuple(WIDTHS_MINUTES),
+        width_ms=WIDTHS_MINUTES[hours] * 60_000,
         activity=services.activities[hours].get(),
     )
 
@@ -171,6 +165,7 @@ def _now(services: WebServices) -> dict[str, Any]:
         "incident": incident_of(report, is_shadow=not services.settings.repairs.enabled),
         "figures": _figures(report, sorted(stopped)),
         "cards": _cards(report, stopped),
+        "keep_days": services.settings.ledger.keep_days,
         "remarks": {name: lines for name, lines in report.remarks.items() if lines and name not in told},
     }
 

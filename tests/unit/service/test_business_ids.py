@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from reconciler.commands import business_ids
-from reconciler.commands.business_ids import NamedMessages, keys_named, messages_of, require_name
+from reconciler.commands.business_ids import NamedMessages, business_ids_of, keys_named, messages_of, require_name
 from reconciler.commands.list import list_rows
 from reconciler.commands.repair import _named
 from reconciler.errors import DependencyAway, InvalidValue
@@ -63,6 +63,17 @@ def opened(database_url: str, tmp_path: Path) -> Iterator[Connections]:
 
 def found(connections: Connections, business_id: str, limit: int = 9) -> tuple[str, ...]:
     return messages_of(connections, business_id, limit=limit).unique_keys
+
+
+def test_keys_are_named_by_the_outboxes_that_answer(database_url: str, tmp_path: Path) -> None:
+    hostile = [(number + 4, text, 1) for number, text in enumerate(HOSTILE)]
+    written(database_url, (1, "order-1", 1), (2, None, 1), (3, "order-3", 1), *hostile)
+    with Connections(settings_of(tmp_path, database_url, f"sqlite:///{tmp_path}/nowhere/outbox.db")) as connections:
+        assert business_ids_of(connections, [key(1), key(2), key(9_999)]) == {key(1): "order-1"}
+        asked = [key(n + 4) for n in range(len(HOSTILE))]
+        names = business_ids_of(connections, asked)
+        assert [names[one] for one in asked] == HOSTILE
+        assert business_ids_of(connections, []) == {}
 
 
 def test_all_messages_of_a_business_id_are_there_the_newest_first_and_the_rest_is_counted(

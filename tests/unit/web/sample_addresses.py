@@ -39,6 +39,7 @@ QUERIES: Mapping[str, Sequence[Mapping[str, str]]] = {
     "/losses": [{"loss": "all"}, _SEARCH],
     "/messages": [{"name": hostile_name(number)} for number in (3, 4)],
     "/health": [{"part": "findings"}],
+    "/names": [{"keys": ",".join(map(key, range(1, 9)))}],
     f"/messages/{key(1)}": [{"part": "now"}],
     f"/jobs/{job_ids()['RUNNING']}": [{"part": "progress"}],
     "/view/set": [{"zone": "Asia/Shanghai", "back": "/view"}],
@@ -46,7 +47,7 @@ QUERIES: Mapping[str, Sequence[Mapping[str, str]]] = {
     "/api/v1/candidates": [{"limit": "1000"}, {"topic": hostile_name(5), "group": hostile_name(6)}],
 }
 #: What another page includes, or what is no page.
-_PARTS = re.compile(r"/overview/now|/overview/activity|/static/.*|/audits/.*/report|.*[?&]part=.*")
+_PARTS = re.compile(r"/overview/now|/overview/activity|/names.*|/static/.*|/audits/.*/report|.*[?&]part=.*")
 _PLACE = re.compile(r"\{\w+(:path)?\}")
 
 

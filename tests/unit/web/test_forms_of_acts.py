@@ -420,6 +420,17 @@ def test_all_open_losses_are_repaired_of_another_topic_than_was_looked_at(browse
     assert "This needs the role admin." in confirming
 
 
+def test_all_of_a_preview_that_shows_all_are_those_that_it_shows(browser: Browser) -> None:
+    shown = previewed(2, all_open=True) | {"seen": {KEYS[0]: "ab12"}}
+    shown["chosen"] = {"all": True, "topic": "ORDERS", "group": None, "verdict": "LOST_CONFIRM"}
+    keep(browser, REPAIR, shown)
+    told = browser.get("/acts/{act}/{key}", act="repair", key="k1").body.decode()
+    confirming = told[told.index('action="/repairs"') :]
+    assert re.findall(r'name="(all|verdict|topic|keys|seen)" value="([^"]+)"', confirming) == [
+        *(("keys", KEYS[0]), ("seen", f"{KEYS[0]}=ab12"), ("keys", KEYS[1]), ("topic", "ORDERS")),
+    ]
+
+
 def test_a_repair_that_was_sent_is_taken_for_one_that_arrived(browser: Browser) -> None:
     of = {"topic": "ORDERS", "group": "billing", "unique_key": KEYS[0], "verdict": "LOST_CONFIRM"}
     sent = of | {"outcome": "sent", "rung": "END", "reason": "DONE 0"}
@@ -483,7 +494,7 @@ def test_what_came_of_a_dismissal_is_told_in_the_language_of_the_page(browser: B
     browser.language = "zh"
     page = browser.get("/acts/{act}/{key}", act="dismiss", key="k1").body.decode()
     assert "未查看其半消息" in page
-    assert "已关闭" in page
+    assert "已核销" in page
     assert "its half was not looked at" not in page
     assert ">dismissed" not in page
     assert "<script>alert" not in page

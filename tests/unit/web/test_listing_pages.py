@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -15,12 +16,14 @@ from reconciler.commands.diagnosis import Diagnosis
 from reconciler.commands.doctor.areas import area
 from reconciler.commands.doctor.roles import ROLE
 from reconciler.commands.list import LISTINGS
+from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.verdicts import Verdict
 from reconciler.evidence.witness_role import PRIMARY
+from reconciler.policy.evidence import Watermark, WatermarkState
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import ledger_metadata
-from reconciler.web.console import listings
+from reconciler.web.console import listings, names
 from reconciler.web.console.catalogue import catalogue_of
 from reconciler.web.console.listings import AGES, LISTING_PAGES, LOSS_PAGE, LOSSES, ListingPage, filter_of
 from reconciler.web.console.navigation import NAVIGATION
@@ -29,7 +32,7 @@ from reconciler.wiring.databases import database_fact
 from reconciler.words import LANGUAGES
 from tests.unit.web.console_world import HOSTILE, PREFIX, asked, page_of, route_of, services_of, settings_of
 from tests.unit.web.ledger_of_cases import NEWEST_MS
-from tests.unit.web.reports import HELD, OPEN, fact_of, facts_of, report_of, status_of
+from tests.unit.web.reports import HELD, KNOWN, NOW_MS, OPEN, fact_of, facts_of, report_of, status_of
 
 PAGES = [path for path, _ in NAVIGATION if path not in ("/", "/jobs")]
 of_each_listing = pytest.mark.parametrize("of", LISTING_PAGES, ids=lambda of: of.what)
@@ -64,6 +67,60 @@ def _given(services: WebServices, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(WebServices, "newest_status", lambda _services: report)
     answers = {id(services.status): report, id(services.health): found}
     monkeypatch.setattr(type(services.status), "get", lambda reading: answers.get(id(reading)))
+
+
+@pytest.mark.parametrize(
+    ("query", "title", "runbook"),
+    [
+        ("", "Losses", "LostMessages"),
+        ("state=QUARANTINED", "Losses", "LostMessages"),
+        ("state=QUARANTINED&loss=all", "Messages that wait for a person", "Quarantined"),
+        ("loss=all", "Messages that were judged", "LostMessages"),
+        ("loss=no", "Messages that were judged", "LostMessages"),
+    ],
+)
+def test_what_was_not_lost_stands_under_proved_to_be_lost(
+    services: WebServices, query: str, title: str, runbook: str
+) -> None:
+    page = page_of(services, f"/losses?{query}")
+    assert f"<h1>{title}</h1>" in page
+    assert ("proved to be lost" in page) is (title == "Losses")
+    assert f"runbooks/{runbook}.md" in page
+
+
+def test_a_list_asks_for_business_ids_of_its_keys_and_shows_them_with_nothing_obeyed(
+    services: WebServices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = page_of(services, "/losses")
+    (asked_for,) = re.findall(rf'hx-get="{PREFIX}/names\?keys=([^"]+)" hx-trigger="load"', page)
+    keys = asked_for.split("%2C")
+    assert keys == list(dict.fromkeys(keys_on(page)))
+    assert all(f"name-{key}" in page for key in keys)
+    assert "/names" not in page_of(services, "/rounds")
+    monkeypatch.setattr(names, "business_ids_of", lambda _connections, keys: dict.fromkeys(keys, HOSTILE))
+    told = page_of(services, f"/names?keys={keys[0]},no%20key,{keys[1]}")
+    assert re.findall(r'hx-swap-oob="innerHTML:\.name-([^"]*)"', told) == keys[:2]
+    assert "<script>" not in told
+
+
+def test_refused_announcements_and_quarantined_messages_have_one_name() -> None:
+    told = [catalogue_of("en").texts[key] for key in ("navigation.quarantine", "listing.titles.quarantine")]
+    assert set(told) == {"Refused announcements"}
+
+
+def test_a_group_is_behind_by_instants_or_by_figures_without_a_time(
+    services: WebServices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    behind = replace(KNOWN, waiting=7, waiting_since_ms=NOW_MS - 540_000)
+    silent = Watermark(state=WatermarkState.UNKNOWN, at_ms=0, detail=fact_of("no broker answers"))
+    other = Subscription(environment="production", topic="PAYMENTS", group="g")
+    report = report_of(status_of(watermark=behind), status_of(), status_of(other, watermark=silent))
+    monkeypatch.setattr(type(services.status), "get", lambda _: report)
+    told = " ".join(re.sub("<[^>]+>", " ", page_of(services, "/rounds")).split())
+    assert "asked at 2023-11-14 22:13:20Z" in told
+    assert "9 min, messages: 7 (it has read until 2023-11-14 22:13:15Z )" in told
+    assert "nothing (it has read until" in told
+    assert "not known no broker answers" in told
 
 
 def keys_on(page: str) -> list[str]:
@@ -234,7 +291,7 @@ def test_what_is_away_stands_above_what_is_well_in_the_language_of_the_page(serv
 def test_answers_of_repairs_are_told_in_the_language_of_the_page(services: WebServices) -> None:
     assert "dismissed by" in page_of(services, "/repairs")
     chinese = page_of(services, "/repairs", "zh")
-    assert "关闭" in chinese
+    assert "核销" in chinese
     assert "dismissed by" not in chinese
 
 

@@ -11,10 +11,11 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
+from reconciler.clock import ManualClock
 from reconciler.commands import explain
 from reconciler.commands.business_ids import BusinessMessages
 from reconciler.commands.explain import Explanation
-from reconciler.contract.facts import Code, Fact
+from reconciler.contract.facts import Code, Fact, FieldValue
 from reconciler.contract.reasons import TAG_COMPARED
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.verdicts import MEANINGS, Verdict
@@ -26,6 +27,7 @@ from reconciler.policy.life_story import (
     EFFECT_OF_ANOTHER,
     GOES_ON,
     IS_DISMISSED,
+    NOT_REPAIRED,
     PERSON_MUST_LOOK,
     SETTLED_AS,
     HalfEffect,
@@ -90,6 +92,19 @@ def test_half_an_effect_is_told_with_the_commands_that_end_it(
         assert f"reconciler incomplete {wanted} {of}" in shown
     assert shown.count("--url @FILE") == 8
     assert 'action="/incomplete' not in page, "the login of inbox_url only reads"
+
+
+@pytest.mark.parametrize(
+    ("late_minutes", "told"), [(0, "asked about again at "), (9, "due 9 min ago: rounds stand still")]
+)
+def test_a_time_that_has_passed_is_what_comes_next(
+    tmp_path: Path, explains: Asking, late_minutes: int, told: str
+) -> None:
+    services = services_of(settings_of(tmp_path), clock=ManualClock(NEXT_MS + late_minutes * 60_000))
+    explains(Explanation(stories=(story_of(),)))
+    page = page_of(services, f"/messages/{KEY}")
+    assert told in unescape(page)
+    assert ("Repair of" in page and "a brake holds it" in page) is (late_minutes > 0)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -376,6 +391,21 @@ def test_a_redis_that_is_away_is_waited_for_again_and_again(tmp_path: Path, monk
             assert found.is_unknown
             assert "redis" in said(found.reason).lower()
     assert asked_about == [KEY]
+
+
+def test_what_is_held_back_leads_to_what_holds_it(services: WebServices, explains: Asking) -> None:
+    of: dict[str, FieldValue] = {
+        "subscription": "ORDERS/billing",
+        "verdict": "PARKED",
+        "topic": "ORDERS",
+        "brakes": ("BREAKER",),
+    }
+    held = NOT_REPAIRED(**of, meaning=MEANINGS[Verdict.PARKED]())
+    explains(Explanation(stories=(replace(story_of(), outlook=(held,)),)))
+    leads = f'<a href="{PREFIX}/brakes">What holds it, and who may end that</a>'
+    assert leads in page_of(services, f"/messages/{KEY}")
+    explains(Explanation(stories=(story_of(),)))
+    assert leads not in page_of(services, f"/messages/{KEY}")
 
 
 def test_every_page_has_the_box_that_leads_here(services: WebServices) -> None:

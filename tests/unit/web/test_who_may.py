@@ -70,6 +70,7 @@ GET  /health          VIEWER
 GET  /audits          VIEWER
 GET  /audits/{name}   VIEWER
 GET  /audits/{name}/report  VIEWER
+GET  /names           VIEWER
 GET  /messages        VIEWER
 GET  /messages/{name:path}  VIEWER
 GET  /docs            VIEWER

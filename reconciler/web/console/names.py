@@ -1,0 +1,28 @@
+"""Business ids of the messages of a list, which its page asks for once it is there: it waits for no outbox."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from reconciler.commands.business_ids import business_ids_of
+from reconciler.contract.unique_key import is_unique_key
+from reconciler.web.console.rendering import page
+from reconciler.web.exchange import WebRequest, WebResponse
+from reconciler.web.few_at_once import asks_everything
+from reconciler.web.services import WebServices
+
+#: Of one page; a preview has a hundred messages.
+KEYS_MAX = 100
+
+
+def keys_to_name(rows: Collection[Mapping[str, object]]) -> Sequence[str]:
+    """Unique keys of rows, each once; what is none has no row in an outbox."""
+    keys = (row.get("unique_key") for row in rows)
+    return list(dict.fromkeys(key for key in keys if isinstance(key, str) and is_unique_key(key)))[:KEYS_MAX]
+
+
+@asks_everything
+def show(services: WebServices, request: WebRequest) -> WebResponse:
+    """`keys`: with commas between. A part of a page: each name goes to the places of its key."""
+    keys = keys_to_name([{"unique_key": key} for key in request.asked("keys").split(",")])
+    return page(services, request, "names.html", names=business_ids_of(services.connections, keys))
