@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import urlencode
+from urllib.parse import unquote, urlencode
 
 import pytest
 
@@ -133,7 +133,8 @@ def test_every_page_shows_hostile_rows_and_obeys_none(services: WebServices, pat
     page = page_of(services, f"{path}?loss=all" if path == "/losses" else path, language)
     assert "<script>" not in page
     assert not set(page) & {"\x1b", "\u202e"}
-    assert re.search(r'<p class="lead">[^<]+', page), "a page says what it shows"
+    if path != "/docs":  # a page of docs begins as it was written
+        assert re.search(r'<p class="lead">[^<]+', page), "a page says what it shows"
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -144,7 +145,7 @@ def test_every_link_and_form_of_a_page_leads_to_a_page(services: WebServices, pa
     assert addresses
     for address in map(html.unescape, addresses):
         if address.startswith("#"):
-            assert f'id="{address[1:]}"' in page
+            assert f'id="{unquote(address[1:])}"' in page
             continue
         assert address.startswith(f"{PREFIX}/"), address
         if f'action="{address}" method="post"' not in page:
