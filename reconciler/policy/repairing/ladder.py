@@ -364,11 +364,11 @@ def _once_by_every_name(case: RepairCase, answer: Question | RepairStep) -> Ques
     why = _positions(not_yet, *by_former_names)
     if case.rung.is_per_group:
         groups = tuple(group for group in answer.groups if group not in not_yet)
-        return replace(answer, groups=groups) if groups else _wait(case, why)
+        return replace(answer, groups=groups) if groups else _dead_lettered(case, not_yet) or _wait(case, why)
     if not (by_former_names or not_yet):
         return answer
     if not case.known_by_former_names and next_rung(case.topic.repair_order, case.repair.rung) is None:
-        return _wait(case, why)
+        return _dead_lettered(case, not_yet) or _wait(case, why)
     return _climb(case, SECOND_EFFECT(why=why))
 
 

@@ -33,6 +33,7 @@ from reconciler.policy.repairing.rungs import Act
 from reconciler.words import said
 from tests.examples import examples
 from tests.simulation.outbox_table import TableRow
+from tests.unit.contract.keys import GO
 from tests.unit.policy.world import TOPIC, World, evidence, key
 
 WORLD = World(groups=("billing", "shipping"))
@@ -284,6 +285,19 @@ def test_a_dead_letter_ends_a_repair_of_which_a_group_without_an_inbox_tells_not
     late = {"attempts": 1, "sent_at_ms": NOW - 50_000, "copies": found(COPY), "inboxes": {"billing": ABSENT}}
     verdicts = {"billing": Verdict.DEAD_LETTERED, "shipping": shipping}
     assert decided(case(state=RepairState.SENT, group_positions=verdicts, **late)).state is state
+
+
+@pytest.mark.parametrize(
+    ("shipping", "state"), [(Verdict.DEAD_LETTERED, RepairState.FAILED), (Verdict.LAGGING, RepairState.OPEN)]
+)
+def test_a_text_key_that_no_copy_may_follow_is_for_a_person_once_who_waits_has_dead_lettered_it(
+    shipping: Verdict, state: RepairState
+) -> None:
+    """The last rung sends nothing while an effect of the first copy may still come under a former name."""
+    verdicts = {"billing": Verdict.DELIVERED_NOT_APPLIED, "shipping": shipping}
+    late = {"attempts": 1, "sent_at_ms": NOW - 50_000, "copies": found(COPY), "group_positions": verdicts}
+    last = replace(WORLD.topic, repair_order=(Rung.END, Rung.REPUBLISH))
+    assert decided(case(state=RepairState.OPEN, unique_key=GO, rung=Rung.REPUBLISH, topic=last, **late)).state is state
 
 
 @pytest.mark.parametrize(
