@@ -17,7 +17,7 @@ def main() -> None:
     """Runs the command line; without the extra `daemon` only docs and the audit, else says what to install: exit 2."""
     if "--version" in itertools.takewhile(lambda argument: argument != "--", sys.argv[1:]):  # of every command
         say(version_line())
-        return
+        sys.exit(0)
     try:
         from reconciler.cli.app import run  # the plug-ins install this command without its libraries
     except ModuleNotFoundError as error:

@@ -256,7 +256,8 @@ class _Errand:
         self._roll_back_half = roll_back_half
         self._plans: Mapping[str, TopicPlan] = {plan.topic: plan for plan in topic_plans(connections.settings)}
         configured = {plan.subscription for topic_plan in self._plans.values() for plan in topic_plan.subscriptions}
-        self._dismissals = Dismissals(closings=connections.ledger.closings, configured=configured)
+        held = connections.ledger.holds.active(connections.settings.environment)
+        self._dismissals = Dismissals(closings=connections.ledger.closings, configured=configured, held=held)
         self._looking = DismissedHalves(connections)
         self._effects = _effects(connections, topics, group=group)
         #: Topics of which a broker did not tell: nobody waits for it a second time without need.
@@ -332,7 +333,7 @@ class _Errand:
                         group=group,
                         unique_key=key,
                         outcome=outcomes[group],
-                        told=meaning_of(outcomes[group], row, effects.get(group, EffectFound())),
+                        told=meaning_of(outcomes[group], row, effects.get(group, EffectFound()), rows.repairs),
                         now=now if outcomes[group] in NOT_AS_SEEN else None,
                     )
                 )

@@ -67,6 +67,7 @@ DISMISSAL_HAS_EFFECT = Code("dismissal.has-effect", **_FOUND, unique_key=Field.N
 DISMISSED_BEFORE = Code("dismissal.dismissed-before", **_FOUND)
 WITH_EFFECT = Code("dismissal.with-effect", **_FOUND, but=Field.FACT)
 EFFECT_MAY_COME = Code("dismissal.effect-may-come", outcome=Field.NAME)
+SENT_BEFORE = Code("dismissal.sent-before", rung=Field.NAME, at_ms=Field.TIME)
 LOSS_IS_OPEN = Code("dismissal.loss-is-open", verdict=Field.NAME, topic=Field.NAME)
 IS_OPEN = Code("dismissal.is-open", verdict=Field.NAME)
 DISMISSAL_TAKEN_BACK = Code("dismissal.taken-back", unique_key=Field.NAME)

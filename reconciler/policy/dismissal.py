@@ -1,4 +1,5 @@
-"""An operator dismisses a key that was given up: it leaves the list of open work, its verdict stays."""
+"""An operator dismisses a key that was given up, or a loss of a held topic for which nothing was sent: it leaves the
+list of open work, its verdict stays."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from reconciler.contract.outcomes import (
     IS_OPEN,
     LOSS_IS_OPEN,
     OTHER_ROW,
+    SENT_BEFORE,
     TOOK_EFFECT,
     WITH_EFFECT,
 )
@@ -91,12 +93,15 @@ class KeyAsSeen:
 
 
 class Dismissals:
-    """Closes QUARANTINED candidates and FAILED repairs by hand, and open rows of subscriptions that are not
-    configured any more, which no round closes. Raises DatabaseAway."""
+    """Closes QUARANTINED candidates and FAILED repairs by hand, open rows of subscriptions that are not configured any
+    more, which no round closes, and open losses of held topics whose repair has no attempt and no claim. Raises
+    DatabaseAway."""
 
-    def __init__(self, *, closings: Closings, configured: Collection[Subscription]) -> None:
+    def __init__(self, *, closings: Closings, configured: Collection[Subscription], held: Collection[str] = ()) -> None:
+        """`held`: topics whose repairs are stopped. One that goes on meanwhile costs nothing: a claim stops the act."""
         self._closings = closings
         self._configured = frozenset(configured)
+        self._held = frozenset(held)
 
     def dismiss(
         self,
@@ -175,7 +180,7 @@ class Dismissals:
                 outcomes[name] = str(CandidateState.SETTLED) if is_settled else HAS_EFFECT
             elif is_settled and not any(_needs_a_person(repair, {name, EVERY_GROUP}) for repair in seen.repairs):
                 outcomes[name] = str(CandidateState.SETTLED)
-        return outcomes
+        return self._unless_shared(seen, outcomes)
 
     def _closing(
         self,
@@ -191,8 +196,7 @@ class Dismissals:
         dismissed = {name for name, outcome in outcomes.items() if outcome == DISMISSED}
         done = {name for name, outcome in outcomes.items() if outcome in CLOSED}
         scopes = {row.scope for row in seen.repairs if row.scope in done and row.state is not RepairState.DONE}
-        is_last = done and all(row.state is CandidateState.SETTLED for name, row in rows.items() if name not in done)
-        if is_last and self._may_close_for_all(seen, is_begun=bool(dismissed)):
+        if self._ends_for_all(seen, outcomes):
             scopes.add(EVERY_GROUP)
         else:  # the repair for every group may still be begun, for another one
             scopes |= dismissed
@@ -219,7 +223,10 @@ class Dismissals:
         for repair in seen.repairs:
             if repair.scope == EVERY_GROUP:
                 is_left = not any(row.subscription in self._configured for row in seen.candidates)
-                return repair.state is RepairState.FAILED or (is_left and repair.state is not RepairState.DONE)
+                if repair.state is RepairState.FAILED or (is_left and repair.state is not RepairState.DONE):
+                    return True
+                if not self._is_untouched(repair):
+                    return False
         judged, topic = {row.subscription for row in seen.candidates}, seen.candidates[0].subscription
         of_topic = {s for s in self._configured if (s.environment, s.topic) == (topic.environment, topic.topic)}
         return is_begun and of_topic <= judged
@@ -227,20 +234,51 @@ class Dismissals:
     def _under_way(self, row: Candidate, repairs: Sequence[Repair]) -> str | None:
         """Why the group's effect may still come: its row is open, or a repair that reaches it is not finished.
 
-        An open contradiction has no commit that could be repaired: a person ends it, or nobody does.
+        An open contradiction has no commit that could be repaired: a person ends it, or nobody does. A loss whose
+        repair nobody has begun stays unsent under a hold.
         """
         if row.subscription not in self._configured:
             return None
-        if row.state is CandidateState.OPEN and undecided_by(row.evidence)[0] is not Undecided.CONTRADICTION:
+        begun = next((one for one in _unfinished(row, repairs) if not self._is_untouched(one)), None)
+        is_open_loss = row.verdict in LOSSES and row.subscription.topic in self._held and begun is None
+        is_contradiction = undecided_by(row.evidence)[0] is Undecided.CONTRADICTION
+        if row.state is CandidateState.OPEN and not (is_contradiction or is_open_loss):
             return str(CandidateState.OPEN)
-        for repair in repairs:
-            if repair.scope in (EVERY_GROUP, row.subscription.group) and repair.state not in FINISHED_REPAIRS:
-                return f"repair is {repair.state}"
-        return None
+        return None if begun is None else f"repair is {begun.state}"
+
+    def _is_untouched(self, repair: Repair) -> bool:
+        """Whether its topic is held, and nothing was sent. A claim is looked for under the lock that ends it."""
+        is_sent = repair.attempts or repair.sent_at_ms is not None
+        return repair.topic in self._held and repair.state is RepairState.OPEN and not is_sent
+
+    def _unless_shared(self, seen: KeyAsSeen, outcomes: dict[str, str]) -> dict[str, str]:
+        """A repair for every group that is not finished is ended for all of them, or for none: it may be claimed for
+        another group at any time, and would reach the one that was dismissed."""
+        shared = [one for one in seen.repairs if one.scope == EVERY_GROUP and one.state not in FINISHED_REPAIRS]
+        if not shared or self._ends_for_all(seen, outcomes):
+            return outcomes
+        rows = {row.subscription.group: row for row in seen.candidates if row.subscription in self._configured}
+        return outcomes | {
+            name: str(row.state) if row.state is CandidateState.OPEN else f"repair is {shared[0].state}"
+            for name, row in rows.items()
+            if outcomes.get(name) == DISMISSED and undecided_by(row.evidence)[0] is not Undecided.CONTRADICTION
+        }
+
+    def _ends_for_all(self, seen: KeyAsSeen, outcomes: Mapping[str, str]) -> bool:
+        done = {name for name, outcome in outcomes.items() if outcome in CLOSED}
+        left = (row for row in seen.candidates if row.subscription.group not in done)
+        is_last = bool(done) and all(row.state is CandidateState.SETTLED for row in left)
+        return is_last and self._may_close_for_all(seen, is_begun=DISMISSED in outcomes.values())
 
 
-def meaning_of(outcome: str, row: Candidate, effect: EffectFound) -> Fact | None:
-    """What the outcome of one group means and what can be done; None: it says all itself."""
+def _unfinished(row: Candidate, repairs: Sequence[Repair]) -> list[Repair]:
+    """The repairs that may bring the group its effect."""
+    scopes = (EVERY_GROUP, row.subscription.group)
+    return [repair for repair in repairs if repair.scope in scopes and repair.state not in FINISHED_REPAIRS]
+
+
+def meaning_of(outcome: str, row: Candidate, effect: EffectFound, repairs: Sequence[Repair] = ()) -> Fact | None:
+    """What the outcome of one group means and what can be done; None: it says all itself. `repairs`: of the key."""
     if outcome == HAS_EFFECT and effect.told is not None:
         return DISMISSAL_HAS_EFFECT(effect=effect.told, unique_key=row.unique_key)
     if outcome == DISMISSED or (outcome in CLOSED and effect.is_plain):
@@ -248,13 +286,16 @@ def meaning_of(outcome: str, row: Candidate, effect: EffectFound) -> Fact | None
         return DISMISSED_BEFORE(effect=effect.told) if is_older and effect.told is not None else effect.told
     if outcome in (*CLOSED, CHANGED):
         return None
-    may_come = _may_come(outcome, row)
+    may_come = _may_come(outcome, row, repairs)
     if not effect.is_plain or effect.told is None:
         return may_come
     return WITH_EFFECT(effect=effect.told, but=may_come)
 
 
-def _may_come(outcome: str, row: Candidate) -> Fact:
+def _may_come(outcome: str, row: Candidate, repairs: Sequence[Repair]) -> Fact:
+    sent = next((one for one in _unfinished(row, repairs) if one.sent_at_ms is not None), None)
+    if sent is not None and sent.sent_at_ms is not None:
+        return SENT_BEFORE(rung=str(sent.rung), at_ms=sent.sent_at_ms)
     if outcome != CandidateState.OPEN:
         return EFFECT_MAY_COME(outcome=outcome)
     if row.verdict in LOSSES:

@@ -83,4 +83,5 @@ def test_broker_that_wants_more_than_this_client_gives_is_not_merely_away(
         with Connections(settings) as connections:
             report = read_status(connections)
         assert report.exit_code == 3
-        assert any(f"broker-1 gives no offsets of TBW102: {wants}: " in said(line) for line in report.late_lines)
+        (told,) = [lines for gone, lines in report.following.items() if f"{wants}: " in said(gone)]
+        assert any("broker-1 gives no offsets of TBW102" in said(line) for line in told)

@@ -203,7 +203,7 @@ def test_an_alert_has_all_that_the_woken_person_needs(name: str) -> None:
         assert field in rule
     assert "$value" in rule.split("summary:", 1)[1]
     page = (RUNBOOKS / f"{name}.md").read_text(encoding="utf-8")
-    assert re.findall(r"^## (.*)$", page, re.MULTILINE) == ["Meaning", "First look", "Commands", "Whom to call"]
+    assert re.findall(r"^## (.*)$", page, re.MULTILINE) == ["Meaning", "Now", "First look", "Commands", "Whom to call"]
 
 
 def test_the_list_of_alerts_cases_and_runbooks_is_one() -> None:

@@ -498,7 +498,7 @@ def test_an_open_key_is_told_with_what_a_person_can_do() -> None:
     assert row is not None
     told = text_of("OPEN", row, EffectFound())
     assert f"`reconciler hold {TOPIC}` stops its repair before you act by hand" in told
-    assert "dismissed once it is QUARANTINED" in told
+    assert "Under the hold it can be dismissed" in told
     assert "wait for its verdict" in text_of("OPEN", replace(row, verdict=Verdict.LAGGING), EffectFound())
     assert "wait until it is DONE or FAILED" in text_of("repair is SENT", row, EffectFound())
     assert [text_of(outcome, row, EffectFound()) for outcome in ("SETTLED", "changed", "dismissed")] == ["", "", ""]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
@@ -27,6 +28,9 @@ PAGES = sorted(page for page in docs.page_names() if not page.startswith(docs.CH
 RUNBOOKS = [page for page in PAGES if page.startswith("runbooks/")]
 #: What pages of ours may hold; `style` in a cell of a table needs no more than the CSP gives.
 _ATTRIBUTES = {"href", "id", "title", "class", "tabindex", "role", "aria-labelledby", "src", "alt", "rel", "start"}
+
+
+ReadOf = Callable[[Settings], WebServices]
 
 
 class Reader(HTMLParser):
@@ -56,8 +60,10 @@ def anchors_of(page: str, language: str) -> set[str]:
 
 
 @pytest.fixture
-def services(tmp_path: Path) -> WebServices:
-    return services_of(settings_of(tmp_path))
+def services(tmp_path: Path) -> Iterator[WebServices]:
+    found = services_of(settings_of(tmp_path))
+    yield found
+    found.connections.close()
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -174,9 +180,17 @@ def read(services: WebServices, reading: Callable[[], StatusReport]) -> WebServi
     return replace(services, status=status)
 
 
-def read_of(settings: Settings) -> WebServices:
-    services = services_of(settings)
-    return read(services, lambda: read_status(services.connections))
+@pytest.fixture
+def read_of() -> Iterator[ReadOf]:
+    """Services of settings, whose status is read; closed with the test."""
+    with ExitStack() as stack:
+
+        def opened(settings: Settings) -> WebServices:
+            services = services_of(settings)
+            stack.callback(services.connections.close)
+            return read(services, lambda: read_status(services.connections))
+
+        yield opened
 
 
 def test_a_runbook_is_readable_while_the_ledger_is_away(services: WebServices) -> None:
@@ -190,7 +204,7 @@ def test_a_runbook_is_readable_while_the_ledger_is_away(services: WebServices) -
         assert "What is so now is not known" in shown
 
 
-def test_runbooks_show_hostile_values_as_text_with_the_acts_that_there_are(tmp_path: Path) -> None:
+def test_runbooks_show_hostile_values_as_text_with_the_acts_that_there_are(tmp_path: Path, read_of: ReadOf) -> None:
     services = read_of(make_hostile_world(tmp_path, now_ms=ManualClock().now_ms()))
     for page in RUNBOOKS:
         shown = page_of(services, f"/docs/{page}")
@@ -202,7 +216,7 @@ def test_runbooks_show_hostile_values_as_text_with_the_acts_that_there_are(tmp_p
     assert "In the <a" not in breaker, "the text for who reads it elsewhere"
 
 
-def test_a_calm_runbook_says_that_nothing_is_stopped(tmp_path: Path) -> None:
+def test_a_calm_runbook_says_that_nothing_is_stopped(tmp_path: Path, read_of: ReadOf) -> None:
     services = read_of(make_empty_world(tmp_path, now_ms=ManualClock().now_ms()))
     assert "No topic is stopped." in page_of(services, "/docs/runbooks/BreakerOpen.md")
     assert "No outage is open." in page_of(services, "/docs/runbooks/RedisDown.md")
