@@ -96,6 +96,7 @@ def job_ids() -> Sequence[str]:
 PAGES = [r for r in ROUTES if r.surface is Surface.PAGE and r.method == "GET" and r.name != "static"]
 #: Path with places -> what stands in them: pages of this night (tests/unit/web/sample_addresses.py).
 PLACES: Mapping[str, Sequence[tuple[str, ...]]] = {
+    "/docs/{page:path}": [("runbooks/LostMessages.md",)],
     "/messages/{name:path}": [(key(1),), (key(60),), (business_id(2),)],
     "/jobs/{job_id}": [(job_id,) for job_id in job_ids()],
     "/acts/{act}/{key}": [(act, ACT_KEY) for act in ("repair", "dismiss", "hold", "lift")],
