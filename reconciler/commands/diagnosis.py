@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.errors import ConfigurationError, InvalidValue, ReconcilerError, known_remedy
+from reconciler.wiring.rights import lacks_right
 from reconciler.words import said
 
 CORRECT_SETTING = Code("doctor.correct-setting", setting=Field.NAME)
@@ -66,7 +67,7 @@ class NamedCheck(NamedTuple):
     run: Check
     #: Whose failure is the cause of whatever it finds wrong.
     needs: tuple[Hashable, ...] = ()
-    #: Whether that one answers is what it looks at.
+    #: Whether that one answers is what it looks at, or asks first.
     tells: Hashable = None
 
 
@@ -108,8 +109,7 @@ def run_checks(checks: Sequence[NamedCheck], *, silent: Collection[Hashable] = (
     #: Silent one -> where the failure is that tells of it.
     causes: dict[Hashable, int] = {}
     for one in checks:
-        for diagnosis, is_unasked in _found_by(one):
-            needs = (*one.needs, one.tells) if is_unasked else one.needs
+        for diagnosis, needs in _found_by(one):
             cause = next((causes[name] for name in needs if name in causes), None)
             if cause is not None and diagnosis.level != "ok":
                 diagnoses[cause] = replace(diagnoses[cause], following=(*diagnoses[cause].following, diagnosis))
@@ -120,9 +120,10 @@ def run_checks(checks: Sequence[NamedCheck], *, silent: Collection[Hashable] = (
     return [*(diagnoses[n] for n in causes.values()), *(d for n, d in enumerate(diagnoses) if n not in causes.values())]
 
 
-def _found_by(check: NamedCheck) -> Iterator[tuple[Diagnosis, bool]]:
-    """Whether it could not be asked, too."""
+def _found_by(check: NamedCheck) -> Iterator[tuple[Diagnosis, tuple[Hashable, ...]]]:
+    """What is found, with those whose failure would be its cause."""
     try:
-        yield from ((diagnosis, False) for diagnosis in check.run())
+        yield from ((diagnosis, check.needs) for diagnosis in check.run())
     except ReconcilerError as error:
-        yield failed(check.name, error, check.otherwise), True
+        # Who refuses a right has answered.
+        yield failed(check.name, error, check.otherwise), () if lacks_right(error) else (*check.needs, check.tells)

@@ -82,7 +82,7 @@ def examine(connections: Connections) -> list[Diagnosis]:
         NamedCheck(area("roles"), None, lambda: check_primaries(connections)),
         NamedCheck(area("name servers"), brokers, lambda: check_name_servers(connections), tells="rocketmq"),
         NamedCheck(area("brokers"), brokers, lambda: check_brokers(connections), tells="rocketmq"),
-        NamedCheck(area("environment"), None, lambda: check_environment(connections), needs=("redis", *of_ledger)),
+        NamedCheck(area("environment"), None, lambda: check_environment(connections), tells="rocketmq"),
         NamedCheck(area("rights"), brokers, lambda: check_broker_rights(connections), needs=of_brokers),
         NamedCheck(area("check services"), brokers, lambda: check_check_services(connections), needs=of_brokers),
         NamedCheck(area("topics"), brokers, lambda: check_topics(connections), needs=of_brokers),
