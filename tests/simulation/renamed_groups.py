@@ -19,6 +19,7 @@ from reconciler.errors import ChangedMeanwhile, DatabaseAway, TransientError
 from reconciler.policy.ports import KeyAnswer, KeyUse
 from reconciler.rocketmq.wire.codes import retry_topic
 from reconciler.testing.memory import MemoryLedger
+from reconciler.words import said
 from tests.simulation.inbox_database import GroupInboxes, InboxDatabase
 from tests.simulation.kernel import Process
 from tests.simulation.outbox_database import TOPIC
@@ -285,7 +286,10 @@ def _brokers(of_product: Any, world: World, process: Process, connections: Any, 
         def __init__(self) -> None:
             self._connections, self._topics, self._old, self._new = connections, [TOPIC], wanted.old, wanted.new
             self._masters = {broker.name: broker.address for broker in world.cluster.routed}
-            self._offsets = _Offsets(process, world.cluster)
+            self._offsets, self._english = _Offsets(process, world.cluster), said
+            # Else only the history that comes to the one place fails that reads what the product has besides.
+            given = {name for name in of_product.__init__.__code__.co_names if name.startswith("_")}
+            assert given <= vars(self).keys(), given - vars(self).keys()
 
         def members(self) -> list[str]:
             process.enter()
