@@ -29,7 +29,7 @@ REPORT = "audit-report"
 #: Of the window, and of the picture that is made of its upper part.
 WIDTH, HEIGHT, SHOWN_WIDTH = 1280, 1000, 1000
 BYTES_MAX = 60 * 1024
-_QUALITY = 0.62
+_QUALITY = 0.56
 _SHRINK = """([png, height, width, quality]) => new Promise(done => {
   const image = new Image();
   image.onload = () => {
