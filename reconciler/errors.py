@@ -233,3 +233,9 @@ def known_remedy(error: BaseException | None) -> str:
             return error.remedy
         error = error.__cause__
     return ""
+
+
+def without_remedy(error: ReconcilerError, remedy: str | None = None) -> str:
+    """What an error says, less the remedy, which is told in a place of its own. None: the one that it knows."""
+    remedy = known_remedy(error) if remedy is None else remedy
+    return str(error).replace(f"; {remedy}", "", 1) if remedy else str(error)

@@ -8,7 +8,7 @@ from functools import reduce
 from typing import Literal, NamedTuple
 
 from reconciler.contract.facts import Code, Fact, Field
-from reconciler.errors import ConfigurationError, InvalidValue, ReconcilerError, known_remedy
+from reconciler.errors import ConfigurationError, InvalidValue, ReconcilerError, known_remedy, without_remedy
 from reconciler.wiring.rights import lacks_right
 from reconciler.words import said
 
@@ -73,15 +73,14 @@ class NamedCheck(NamedTuple):
 
 def failed(check: Fact, error: ReconcilerError, otherwise: Fact | None = None) -> Diagnosis:
     """A check that ended with an error. What to do is said once: by the error itself, or else `otherwise`."""
-    remedy = known_remedy(error)
-    why = str(error)
+    remedy, why = known_remedy(error), str(error)
     match error:
         case InvalidValue():
             to_do: Fact | None = CORRECT_SETTING(setting=error.field)
         case ConfigurationError():
             to_do = DO_AS_SAID()
         case _:
-            to_do, why = as_told(remedy) if remedy else otherwise, without_remedy(why, remedy)
+            to_do, why = as_told(remedy) if remedy else otherwise, without_remedy(error)
     return Diagnosis(check=check, level="fail", found=as_told(why), remedy=to_do)
 
 
@@ -93,11 +92,6 @@ def as_told(text: str) -> Fact:
 def listed(facts: Iterable[Fact]) -> Fact:
     """At least one fact in the middle of a sentence."""
     return reduce(lambda one, other: ALSO(one=one, other=other), facts)
-
-
-def without_remedy(text: str, remedy: str) -> str:
-    """What an error says, less the remedy, which has a column of its own."""
-    return text.replace(f"; {remedy}", "", 1) if remedy else text
 
 
 def run_checks(checks: Sequence[NamedCheck], *, silent: Collection[Hashable] = ()) -> list[Diagnosis]:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from reconciler.clock import utc_text
-from reconciler.commands.diagnosis import without_remedy
 from reconciler.commands.operator_actions import recorded
 from reconciler.commands.renamed_groups import LEASE_SECONDS, OnlyRename, only_rename, renames
 from reconciler.contract.kept_facts import ACT_GROUP_RENAME, ACT_GROUP_RENAME_UNDONE
@@ -21,7 +20,7 @@ from reconciler.contract.secret import Secret
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState
 from reconciler.contract.verdicts import Verdict
-from reconciler.errors import ChangedMeanwhile, DatabaseAway, DependencyAway, InvalidValue
+from reconciler.errors import ChangedMeanwhile, DatabaseAway, DependencyAway, InvalidValue, without_remedy
 from reconciler.policy.evidence import ConsumeMode
 from reconciler.policy.ports import LedgerFilter, all_rows
 from reconciler.settings.schema import Settings
@@ -425,7 +424,7 @@ class _Renaming:
             rows = sum(one.rows for one in self.preview.inboxes)
             raise DependencyAway(
                 f"{self.wanted.old} is not renamed yet ({self._offsets_set} of {len(self.preview.moved)} offsets set, "
-                f"{self._seen} of {rows} inbox rows seen to): {without_remedy(str(error), error.remedy)}",
+                f"{self._seen} of {rows} inbox rows seen to): {without_remedy(error, error.remedy)}",
                 remedy="leave settings and members as they are, and run it again: it goes on there",
             ) from error
 

@@ -5,7 +5,7 @@ The row, its claim and the inbox are those of every hand-over: at most one effec
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from reconciler.commands.dismiss import ledger_rows
@@ -31,12 +31,13 @@ from reconciler.contract.outcomes import (
 )
 from reconciler.contract.row_rules import FINISHED_REPAIRS
 from reconciler.contract.subscription import Subscription
-from reconciler.contract.tables import EVERY_GROUP, RepairState
+from reconciler.contract.tables import EVERY_GROUP, HoldKind, RepairState
 from reconciler.contract.verdicts import SETTLING, Verdict, what_ends
 from reconciler.errors import ChangedMeanwhile
 from reconciler.policy.judging.verifier import Judgement
 from reconciler.policy.ports import KeyAsRead, Repair
 from reconciler.policy.round import ReconcileRound
+from reconciler.settings.schema import Settings
 from reconciler.wiring.connections import Connections
 
 #: A group that is judged so has passed the message, or will not be given it.
@@ -72,9 +73,10 @@ def hand_over(
     if why is not None:
         outcome = "" if verdict in SETTLING else "refused"
         return HandOverResult(verdict=str(verdict), outcome=outcome, told=_refused(why))
-    brakes = _brakes(connections, subscription.topic)
+    holds = connections.ledger.holds.active(subscription.environment)
+    brakes = brakes_of(connections.settings, holds.get(subscription.topic, ()))
     if brakes:
-        held = HANDED_HELD(topic=subscription.topic, brakes=tuple(brakes), unique_key=unique_key)
+        held = HANDED_HELD(topic=subscription.topic, brakes=brakes, unique_key=unique_key)
         return HandOverResult(verdict=str(verdict), outcome="held", told=held)
     found = rounds.by_hand(subscription, unique_key, first_seen_ms=judged.suspect.first_seen_ms)
     if found.message is None:
@@ -84,7 +86,7 @@ def hand_over(
         return HandOverResult(verdict=str(verdict), outcome="planned", told=planned)
     closings, group = connections.ledger.closings, subscription.group
     if not closings.hand_over(read, found.message, group=group, content_digest=found.content_digest):
-        raise _changed(connections, subscription, unique_key)
+        raise changed_meanwhile(connections, subscription, unique_key)
     return HandOverResult(verdict=str(verdict), outcome="sent", told=_waits(connections, subscription, unique_key))
 
 
@@ -98,7 +100,7 @@ def cancel(connections: Connections, subscription: Subscription, unique_key: str
     if dry_run:
         return HandOverResult(verdict=verdict, outcome="planned", told=CANCEL_PLANNED(group=subscription.group))
     if not connections.ledger.closings.cancel(read, group=subscription.group):
-        raise _changed(connections, subscription, unique_key)
+        raise changed_meanwhile(connections, subscription, unique_key)
     return HandOverResult(verdict=verdict, outcome="cancelled", told=HANDED_CANCELLED(group=subscription.group))
 
 
@@ -180,12 +182,9 @@ def _ended(row: Repair) -> Fact:
     return ROW_ENDED(at_ms=row.created_at_ms if row.done_at_ms is None else row.done_at_ms)
 
 
-def _brakes(connections: Connections, topic: str) -> list[str]:
-    """What stops the repairs of a topic; a worker leaves its hand-overs alone then, too."""
-    settings = connections.settings
-    if not settings.repairs.enabled:
-        return ["repairs.enabled = false"]
-    return [str(kind) for kind in connections.ledger.holds.active(settings.environment).get(topic, ())]
+def brakes_of(settings: Settings, holds: Collection[HoldKind]) -> tuple[str, ...]:
+    """What stops the repairs of a topic with these holds; a worker leaves its hand-overs alone then, too."""
+    return tuple(map(str, holds)) if settings.repairs.enabled else ("repairs.enabled = false",)
 
 
 def _row(repairs: Sequence[Repair], scope: str) -> Repair | None:
@@ -203,7 +202,8 @@ def _as_read(connections: Connections, subscription: Subscription, unique_key: s
     )
 
 
-def _changed(connections: Connections, subscription: Subscription, unique_key: str) -> ChangedMeanwhile:
+def changed_meanwhile(connections: Connections, subscription: Subscription, unique_key: str) -> ChangedMeanwhile:
+    """That a key is not what was read of it, and what it is now."""
     found = connections.ledger.candidates.of_keys(subscription, [unique_key]).get(unique_key)
     now = {} if found is None else {"state": str(found.state), "verdict": str(found.verdict)}
     return ChangedMeanwhile(f"{unique_key} for {subscription.group}", now=now)

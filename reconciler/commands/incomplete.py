@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 from reconciler.clock import utc_text
 from reconciler.commands.business_ids import HINTS_MAX, other_case_note
-from reconciler.commands.diagnosis import without_remedy
 from reconciler.commands.operator_actions import recorded
 from reconciler.contract.secret import Secret
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, Ending
 from reconciler.contract.verdicts import Verdict
-from reconciler.errors import DatabaseAway, DatabaseSilent, InvalidValue
+from reconciler.errors import DatabaseAway, DatabaseSilent, InvalidValue, without_remedy
 from reconciler.policy.ports import LedgerFilter, Position
 from reconciler.wiring.availability import ask_ledger, require
 from reconciler.wiring.connections import Connections
@@ -225,5 +224,5 @@ def _named(error: DatabaseAway, how_far: str = "") -> Exception:
     if lacks_right(error):
         return InvalidValue("--url", "the login of this inbox", f"{_NEEDS} ({error})")
     if isinstance(error, DatabaseSilent):
-        return DatabaseSilent(f"{how_far}{without_remedy(str(error), error.remedy)}", remedy=_AGAIN)
+        return DatabaseSilent(f"{how_far}{without_remedy(error, error.remedy)}", remedy=_AGAIN)
     return error

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 
 from reconciler.clock import utc_text
 from reconciler.commands.business_ids import NamedMessages, keys_named
 from reconciler.commands.dismiss import ledger_rows
-from reconciler.commands.hand_over import cancel, hand_over, nothing_of_dismissed
+from reconciler.commands.hand_over import brakes_of, cancel, changed_meanwhile, hand_over, nothing_of_dismissed
 from reconciler.commands.operator_actions import recorded
 from reconciler.contract.facts import Fact
 from reconciler.contract.outcomes import (
@@ -25,7 +25,7 @@ from reconciler.contract.outcomes import (
 )
 from reconciler.contract.stored_facts import bounded
 from reconciler.contract.subscription import Subscription
-from reconciler.contract.tables import CandidateState, HoldKind, RepairAct, Rung
+from reconciler.contract.tables import CandidateState, RepairAct, Rung
 from reconciler.contract.verdicts import LOSSES, QUARANTINING, SETTLING, Verdict, what_ends
 from reconciler.errors import ChangedMeanwhile, InvalidValue
 from reconciler.policy.dismissal import CHANGED, DISMISSED
@@ -34,7 +34,6 @@ from reconciler.policy.ports import WHENEVER_COMMITTED_MS, LedgerFilter, all_row
 from reconciler.policy.repairing.case import RepairOutcome
 from reconciler.policy.repairing.rungs import first_rung
 from reconciler.policy.round import ReconcileRound
-from reconciler.settings.schema import Settings
 from reconciler.wiring.availability import require_all_dependencies
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.rounds import RoundAssembly
@@ -185,8 +184,8 @@ def repair_now(
                 for key in wanted
             )
     if dry_run:
-        brakes = connections.ledger.holds.active(settings.environment)
-        done = [_held(key, _brake(settings, brakes.get(key.topic, ()))) for key in done]
+        holds = connections.ledger.holds.active(settings.environment)
+        done = [_held(key, brakes_of(settings, holds.get(key.topic, ()))) for key in done]
         notes += [JUDGED_FIRST(judged=len(done), lines=lines)] if len(done) < lines else []
     return ManualRepairReport(keys=tuple(done), dry_run=dry_run, notes=tuple(notes), lines=lines, seen=shown)
 
@@ -209,11 +208,6 @@ def _named(connections: Connections, name: str, *, topic: str | None, dry_run: b
         remedy = "a business id of more than one message, perhaps: name unique keys, --dry-run judges all"
         raise InvalidValue("KEYS", name, f"{remedy}: {found}{rest}")
     return replace(named, unique_keys=tuple(message.unique_key for message in messages))
-
-
-def _brake(settings: Settings, holds: Collection[HoldKind]) -> tuple[str, ...]:
-    """Reasons why the repairs of a topic would not be sent now; empty: there is none."""
-    return tuple(map(str, holds)) if settings.repairs.enabled else ("repairs.enabled = false",)
 
 
 def _held(key: RepairLine, brake: tuple[str, ...]) -> RepairLine:
@@ -262,7 +256,7 @@ def repair_key(
     with done as outcome:
         try:
             if is_changed:
-                raise _changed(connections, subscription, unique_key)
+                raise changed_meanwhile(connections, subscription, unique_key)
             line = _done(connections, rounds, plan, subscription, unique_key, act=act, dry_run=False)
         except ChangedMeanwhile as error:
             now = {name: str(value) for name, value in error.now.items()}
@@ -283,12 +277,6 @@ def repair_key(
 def keys_changed(connections: Connections, seen: Mapping[str, str]) -> set[str]:
     """Keys that are not any more what was shown of them. Raises DatabaseAway."""
     return {key for key, shown in seen.items() if ledger_rows(connections, key).seen != shown}
-
-
-def _changed(connections: Connections, subscription: Subscription, unique_key: str) -> ChangedMeanwhile:
-    found = connections.ledger.candidates.of_keys(subscription, [unique_key]).get(unique_key)
-    now = {} if found is None else {"state": str(found.state), "verdict": str(found.verdict)}
-    return ChangedMeanwhile(f"{unique_key} for {subscription.group}", now=now)
 
 
 def _done(

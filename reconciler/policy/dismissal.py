@@ -259,9 +259,11 @@ class Dismissals:
             return outcomes
         rows = {row.subscription.group: row for row in seen.candidates if row.subscription in self._configured}
         return outcomes | {
-            name: str(row.state) if row.state is CandidateState.OPEN else f"repair is {shared[0].state}"
+            name: str(row.state)
+            if row.state is CandidateState.OPEN and row.verdict in LOSSES
+            else f"repair is {shared[0].state}"
             for name, row in rows.items()
-            if outcomes.get(name) == DISMISSED and undecided_by(row.evidence)[0] is not Undecided.CONTRADICTION
+            if outcomes.get(name) == DISMISSED
         }
 
     def _ends_for_all(self, seen: KeyAsSeen, outcomes: Mapping[str, str]) -> bool:

@@ -18,7 +18,7 @@ from reconciler.contract.defaults import STATEMENT_SECONDS
 from reconciler.contract.extras import install
 from reconciler.contract.secret import Secret
 from reconciler.contract.tables import INBOX, LATER_TABLES, OUTBOX, VERSION_TABLES
-from reconciler.errors import ConfigurationError, DatabaseAway, InvalidValue, MissingDependency
+from reconciler.errors import ConfigurationError, DatabaseAway, InvalidValue, MissingDependency, without_remedy
 from reconciler.sql.engines import open_engine, reading, shown, translated_errors, writing
 from reconciler.sql.identity import identity_sql, sign_of_life_sql
 from reconciler.sql.rights import Right, is_refused, refused_rights
@@ -61,7 +61,7 @@ def upgrade(url: Secret, tree: str) -> str:
     except DatabaseAway as error:
         if not is_refused(error.__cause__):
             raise
-        raise DatabaseAway(str(error).removesuffix(f"; {error.remedy}"), remedy=_OWNER_REMEDY) from error
+        raise DatabaseAway(without_remedy(error), remedy=_OWNER_REMEDY) from error
     finally:
         engine.dispose()
     return head(tree)

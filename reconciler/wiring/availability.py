@@ -18,7 +18,7 @@ from reconciler.errors import (
     ReconcilerError,
     RedisAway,
     TransientError,
-    known_remedy,
+    without_remedy,
 )
 from reconciler.rocketmq.client.demands import explained
 from reconciler.shards.checks import require_answers, require_room
@@ -96,7 +96,7 @@ def results_of(asked: Mapping[str, Callable[[], object]]) -> dict[str, str | Non
     for name, error in _side_by_side(asked, _error_of).items():
         found[name] = None
         if error is not None:
-            found[name] = str(error) if error not in named else str(error).replace(f"; {known_remedy(error)}", "", 1)
+            found[name] = without_remedy(error) if error in named else str(error)
             named.add(error)
     return found
 

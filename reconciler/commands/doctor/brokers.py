@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from reconciler.commands.diagnosis import Diagnosis, as_told, failed, listed, without_remedy
+from reconciler.commands.diagnosis import Diagnosis, as_told, failed, listed
 from reconciler.commands.doctor.areas import area
 from reconciler.commands.doctor.rocksdb import check_rocksdb
 from reconciler.contract.facts import Code, Fact, Field
-from reconciler.errors import ConfigurationError, ReconcilerError, TopicNotFound
+from reconciler.errors import ConfigurationError, ReconcilerError, TopicNotFound, without_remedy
 from reconciler.wiring.broker_rights import refusals
 from reconciler.wiring.brokers import (
     READER_GROUPS,
@@ -126,7 +126,7 @@ def check_check_services(connections: Connections) -> Iterator[Diagnosis]:
         if one.stands is not None:
             yield Diagnosis(check=check, level="note", found=one.stands, remedy=LOOK_INTO_BROKER_LOG())
         elif one.refusal is not None:
-            found = CHECK_SERVICE_UNREADABLE(why=without_remedy(str(one.refusal), one.refusal.remedy))
+            found = CHECK_SERVICE_UNREADABLE(why=without_remedy(one.refusal, one.refusal.remedy))
             yield Diagnosis(check=check, level="note", found=found, remedy=as_told(one.refusal.remedy))
 
 
@@ -184,5 +184,5 @@ def _silent(check: Fact, error: ReconcilerError, address: str, remedy: Fact) -> 
 
 def _wanting(check: Fact, error: ReconcilerError, wanted: tuple[PeerDemand, str]) -> Diagnosis:
     demand, remedy = wanted
-    found = _DEMANDS[demand](why=without_remedy(str(error), remedy))
+    found = _DEMANDS[demand](why=without_remedy(error, remedy))
     return Diagnosis(check=check, level="fail", found=found, remedy=as_told(remedy))

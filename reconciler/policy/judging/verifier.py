@@ -148,13 +148,11 @@ class Verifier:
         """Verdicts for at most PAGE_KEYS keys, in their order. Writes nothing."""
         now_ms = snapshot.now_ms
         repairs = self._repairs_of(topic, [s.unique_key for s in suspects if s.known is not None])
-        distinct = {s.unique_key: replace(self._opened(s), now_ms=now_ms) for s in suspects}
-        for key, rows in repairs.items():
-            of_scope = {row.scope: row for row in rows}
-            suspect = distinct[key]
-            distinct[key] = replace(
-                suspect, repair=of_scope.get(EVERY_GROUP), hand_over=of_scope.get(suspect.plan.group)
-            )
+        distinct: dict[str, Suspect] = {}
+        for s in suspects:
+            of_scope = {row.scope: row for row in repairs.get(s.unique_key, ())}
+            repair, hand_over = of_scope.get(EVERY_GROUP), of_scope.get(s.plan.group)
+            distinct[s.unique_key] = replace(self._opened(s), repair=repair, hand_over=hand_over, now_ms=now_ms)
         return [
             self._judged(s, ruling) for s, ruling in self._witnesses.settle(list(distinct.values()), judge, snapshot)
         ]
