@@ -114,7 +114,7 @@ def test_what_is_stored_while_a_broker_takes_its_time_is_not_behind_the_watermar
 
         def slowly(request: Command) -> Command | bytes | None:
             answer = end(request)
-            cluster.clock.sleep(60)
+            cluster.clock.sleep(2)
             positions["Orders", 0] = (8, 0, 8)
             return answer
 
