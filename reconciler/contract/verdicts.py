@@ -107,8 +107,11 @@ VERDICTS_ON_THE_ROW = frozenset({Verdict.COLLISION, Verdict.INCOMPLETE})
 #: A SETTLED candidate with one of these was given up, by a person or by what the subscription answers for.
 GIVEN_UP = QUARANTINING | {Verdict.BEFORE_SINCE}
 
+#: The broker delivers the message by itself. An audit calls it LOST as long as it has no effect.
+STILL_DELIVERED = frozenset({Verdict.LAGGING, Verdict.RETRYING})
+
 #: A candidate with one of these stays pending.
-WAITING = frozenset({Verdict.LAGGING, Verdict.RETRYING, Verdict.UNKNOWN})
+WAITING = STILL_DELIVERED | {Verdict.UNKNOWN}
 
 
 def what_ends(verdict: Verdict, unique_key: str) -> Fact:

@@ -10,7 +10,10 @@ import pytest
 from reconciler.audit.collect.window import parse_window
 from reconciler.audit.engines.job import judge_here
 from reconciler.audit.result.classes import NAMES
-from tests.audit.small_evidence import END_MS, GROUP, LATE_MS, START_MS, TOPIC, SmallEvidence, subscription
+from reconciler.contract.unique_key import key_of
+from reconciler.contract.verdicts import STILL_DELIVERED, Verdict, what_ends
+from reconciler.words import said
+from tests.audit.small_evidence import AS_OF_MS, END_MS, GROUP, LATE_MS, START_MS, TOPIC, SmallEvidence, subscription
 
 DAY_MS = 86_400_000
 
@@ -174,3 +177,23 @@ def test_a_topic_that_got_another_name_in_the_window_is_two_and_no_key_is_in_bot
         old = {(one.table, one.topic, one.group): one.rows for one in found.not_judged.listed}
         told = {("outbox", TOPIC, "shop"): 1, ("inbox", TOPIC, GROUP): 1, ("effects", TOPIC, GROUP): 1}
         assert old == (told if place else {})
+
+
+@pytest.mark.parametrize("verdict", sorted(STILL_DELIVERED))
+def test_a_message_that_the_broker_still_delivers_is_lost_so_far_and_audit_and_explain_say_both(
+    tmp_path: Path, verdict: Verdict
+) -> None:
+    evidence = SmallEvidence()
+    for key, state in ((bytes(16), "OPEN"), (bytes([1]) * 16, "SETTLED")):
+        evidence.add("outbox", key)
+        evidence.add("announced", key)
+        evidence.add("candidate", key, verdict=verdict, state=state)
+    found = judge_here(evidence.write(tmp_path / "while it is delivered"))
+    assert (found.classes["LOST"], found.exit_code) == (2, 1)
+    (told,) = (note for note in found.notes if f"as {verdict}:" in note)
+    assert told.startswith(f"{TOPIC}/{GROUP}: 1 of the listed LOST: ")
+    assert "counts it as LOST" in said(what_ends(verdict, key_of(bytes(16))))
+    evidence.add("inbox", bytes(16), applied_at_ms=AS_OF_MS + 1)
+    late = judge_here(evidence.write(tmp_path / "once it took effect"))
+    assert (late.classes["LOST"], late.classes["EFFECT_LATE"]) == (1, 1)
+    assert not any(f"as {verdict}:" in note for note in late.notes)

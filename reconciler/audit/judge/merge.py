@@ -18,7 +18,7 @@ from reconciler.audit.judge.findings import FoundKey
 from reconciler.audit.judge.latency_counts import LatencyCounts
 from reconciler.audit.judge.prefix import PrefixResult, SubscriptionCounts
 from reconciler.audit.judge.unjudged import overlooked
-from reconciler.audit.result.classes import NAMES, RULES
+from reconciler.audit.result.classes import NAMES, RULES, KeyClass
 from reconciler.audit.result.not_judged import RowsOf, listed
 from reconciler.audit.result.values import (
     LATENCIES,
@@ -28,7 +28,9 @@ from reconciler.audit.result.values import (
     JudgedWindow,
     Percentiles,
 )
+from reconciler.contract.tables import CandidateState
 from reconciler.contract.unique_key import key_of
+from reconciler.contract.verdicts import STILL_DELIVERED
 
 #: What a task gives back: one row a count, a latency, a finding or an error. `place` is the subscription's in the plan.
 RESULT_SCHEMA = pa.schema(
@@ -191,6 +193,7 @@ def judged_window(evidence: Evidence, total: PrefixResult, findings_max: int) ->
             *_not_asked(evidence),
             *_undated(evidence),
             *_moved(evidence, total),
+            *_still_delivered(findings),
             *_notes(total),
         ),
         inputs=evidence.inputs,
@@ -259,6 +262,21 @@ def _moved(evidence: Evidence, total: PrefixResult) -> Iterable[str]:
                 more = f" and {moved.count - len(moved.first)} more" if moved.count > len(moved.first) else ""
                 named = ", ".join(map(key_of, moved.first))
                 yield f"{asked.topic}/{asked.group}: committed keys {why}: {moved.count} ({named}{more})"
+
+
+def _still_delivered(findings: Iterable[Finding]) -> Iterable[str]:
+    """Losses that `explain` calls LAGGING or RETRYING: both are true, and the note says how."""
+    found = Counter(
+        (one.topic, one.group, str(one.evidence["verdict"]))
+        for one in findings
+        if one.class_name == KeyClass.LOST
+        and one.evidence.get("candidate_state") == CandidateState.OPEN
+        and one.evidence.get("verdict") in STILL_DELIVERED
+    )
+    for (topic, group, verdict), count in sorted(found.items()):
+        until = "they are LOST until they take effect, and EFFECT_LATE in a later audit of this window"
+        why = f"the ledger has them as {verdict}: the broker still delivers them"
+        yield f"{topic}/{group}: {count} of the listed LOST: {why}; {until}"
 
 
 def _notes(total: PrefixResult) -> tuple[str, ...]:
