@@ -123,8 +123,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         name=KeyClass.LOST,
         rule="committed, tag accepted, no effect, not quarantined, older than the grace period",
-        meaning="A committed message took no effect, and no person or setting has given it up. Where the ledger has it as "
-        "LAGGING or RETRYING, the broker still delivers it, which a note says: a later audit of the window finds it "
+        meaning="A committed message took no effect, and no person or setting has given it up. Where the ledger has it "
+        "as LAGGING or RETRYING, the broker still delivers it, which a note says: a later audit of the window finds it "
         "EFFECT_LATE.",
         example="Outbox row of 10:00:00, announced 10:00:05, candidate OPEN with LOST_CONFIRM; at 12:00:00 no "
         "inbox row.",
