@@ -489,8 +489,13 @@ def _shown(example: str, name: str) -> str:
     return f"<!-- {example} {name} -->\n```python\n{code}\n```\n<!-- /{example} {name} -->"
 
 
+RUNBOOKS = runpy.run_path(str(FOLDER.parent / "runbooks.py"))
+
+
 def main() -> int:
     """Writes every page."""
+    for page, language in RUNBOOKS["pages"]():
+        page.write_text(RUNBOOKS["written"](page.read_text(encoding="utf-8"), language), encoding="utf-8")
     for readme_page in (FOLDER.parents[1] / name for name in ("README.md", "README.zh-CN.md")):
         readme_page.write_text(readme(readme_page.read_text(encoding="utf-8")), encoding="utf-8")
     FOLDER.mkdir(parents=True, exist_ok=True)

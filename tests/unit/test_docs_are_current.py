@@ -18,6 +18,13 @@ def test_reference_page_is_what_the_code_says(name: str) -> None:
     assert (ROOT / "docs/reference" / name).read_text() == GENERATE["PAGES"][name](), "run: make docs"
 
 
+@pytest.mark.parametrize(("page", "language"), [*GENERATE["RUNBOOKS"]["pages"]()])
+def test_the_written_parts_of_a_runbook_are_what_the_code_says(page: Path, language: str) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert text == GENERATE["RUNBOOKS"]["written"](text, language), "run: make docs"
+    assert "<!-- prefix -->" in text
+
+
 @pytest.mark.parametrize("name", sorted(written.FILES))
 def test_file_of_a_package_is_what_the_code_says(name: str) -> None:
     assert (written.FOLDER / name).read_text() == written.FILES[name](), "run: make docs"

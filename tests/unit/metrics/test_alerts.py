@@ -3,30 +3,38 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import re
+import runpy
 import shlex
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import typer.main
 
 from reconciler.cli.app import app
+from reconciler.commands.status import accounting
+from reconciler.contract.facts import Code
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.verdicts import LOSSES
 from reconciler.instrumentation.metrics import catalogue as c
 from reconciler.instrumentation.metrics.book import MetricBook
 from reconciler.instrumentation.metrics.catalogue import LABELS, METRICS
 from reconciler.instrumentation.metrics.events import EventMetrics
+from reconciler.policy import account, undecided_keys
 from tests.services.requirements import promtool_missing, require
 from tests.unit.metrics.measured_world import scraped
 
 ROOT = Path(__file__).parents[3]
 RULES = ROOT / "deploy/prometheus/rules.yml"
 RUNBOOKS = ROOT / "docs/runbooks"
+RUNBOOK_PARTS = runpy.run_path(str(ROOT / "docs/runbooks.py"))
 PROOFS = ROOT / "tests/alerts"
 TEXT = RULES.read_text(encoding="utf-8")
 ALERTS = re.findall(r"^ +- alert: (\w+)$", TEXT, re.MULTILINE)
@@ -202,8 +210,82 @@ def test_an_alert_has_all_that_the_woken_person_needs(name: str) -> None:
     for field in ("expr:", "for:", "severity:", "summary:", f"runbook_url: docs/runbooks/{name}.md"):
         assert field in rule
     assert "$value" in rule.split("summary:", 1)[1]
-    page = (RUNBOOKS / f"{name}.md").read_text(encoding="utf-8")
-    assert re.findall(r"^## (.*)$", page, re.MULTILINE) == ["Meaning", "Now", "First look", "Commands", "Whom to call"]
+
+
+#: Headings of a runbook, in their order.
+PARTS = {
+    "docs/runbooks": ["Now", "Look", "Do", "Done when"],
+    "docs/zh/runbooks": ["现状", "查看", "处理", "完成的标志"],
+}
+WORDS_MAX = 250
+PAGES = [f"{folder}/{name}.md" for folder in PARTS for name in ALERTS]
+#: How to run a command, which is the same on each page, and what the console shows in another way.
+_REPEATED = re.compile(r"<!-- (prefix|live\b.*?) -->.*?<!-- /\w+ -->\n", re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_runbook_fits_one_screen_and_says_what_it_is_what_to_look_at_what_to_do_and_when_it_is_over(
+    page: str,
+) -> None:
+    folder, _, name = page.removesuffix(".md").rpartition("/")
+    text = _REPEATED.sub("", (ROOT / page).read_text(encoding="utf-8"))
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == PARTS[folder]
+    severity = re.search(rf"- alert: {name}\n.*?severity: (\w+)", TEXT, re.DOTALL)
+    _, told, meaning, _ = text.split("\n\n", 3)
+    assert severity is not None
+    assert told.startswith(f"**{severity[1]}**")
+    assert len(re.findall(r"\.(?= |$)|。", " ".join(meaning.split()))) == 2, (
+        "what it means, and whether it ends by itself"
+    )
+    assert len(re.findall(r"^```bash\n.*\n```$", text, re.MULTILINE)) == 1, "one command tells the reason"
+    assert len(re.findall(r"^\| ", text, re.MULTILINE)) >= 4
+    assert words(text) <= WORDS_MAX
+
+
+def words(text: str) -> float:
+    """Of what a person reads; what is quoted from the program, or typed, is one; two Chinese characters are one."""
+    prose = re.sub(r"<!--.*?-->|```.*?```|\]\([^)]*\)", "", text, flags=re.DOTALL)
+    return len(re.findall(r"`[^`]+`|[A-Za-z\d'-]+", prose)) + len(re.findall(r"[\u4e00-\u9fff]", prose)) / 2
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_a_runbook_tells_people_to_look_for_is_said_by_the_program(page: str) -> None:
+    rows = re.findall(r"^\| (.*?) \|", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE)
+    quoted = [one for row in rows for one in re.findall(r"`([^`]+)`", row) if not one.startswith("reconciler ")]
+    parts = [part.strip(" :") for one in quoted for part in re.split(r"\.\.\.|: ", one)]
+    assert not [part for part in parts if part not in product()]
+
+
+@cache
+def product() -> str:
+    files = [
+        one
+        for folder in ("reconciler", "consumers")
+        for kind in ("py", "toml")
+        for one in ROOT.glob(f"{folder}/**/*.{kind}")
+    ]
+    return "\n".join(file.read_text(encoding="utf-8") for file in files)
+
+
+def test_every_cause_of_a_late_account_is_in_its_runbook() -> None:
+    """A cause is a code that a function which makes a link calls; what a code is given as its remedy is none."""
+    listed = {code for codes, *_ in RUNBOOK_PARTS["CAUSES"] for code in codes}
+    assert listed == {cause for module in (account, accounting, undecided_keys) for cause in causes_in(module)}
+
+
+def causes_in(module: ModuleType) -> Iterator[Code]:
+    for function in ast.walk(ast.parse(inspect.getsource(module))):
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+        if "Link" not in [ast.unparse(call.func) for call in calls]:
+            continue
+        codes = [code for call in calls if isinstance(code := vars(module).get(ast.unparse(call.func)), Code)]
+        yield from (code for code in codes if code not in NO_CAUSES)
+
+
+#: No link is held by the first; the others are told within a cause.
+NO_CAUSES = (account.PASSED, account.NO_READER, account.NO_ANNOUNCEMENT_CONSUMER)
 
 
 def test_the_list_of_alerts_cases_and_runbooks_is_one() -> None:
@@ -227,7 +309,7 @@ def proved() -> Iterator[str]:
 def commands() -> list[tuple[str, str]]:
     found = []
     for page in sorted(RUNBOOKS.glob("*.md")):
-        text = page.read_text(encoding="utf-8")
+        text = _REPEATED.sub("", page.read_text(encoding="utf-8"))
         (block,) = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
         lines = [*block.splitlines(), *re.findall(r"`(reconciler [^`]+)`", text)]
         found += [(page.stem, line) for line in lines]

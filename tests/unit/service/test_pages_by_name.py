@@ -32,9 +32,9 @@ def test_every_page_and_section_that_a_message_names_is_shown() -> None:
 @pytest.mark.parametrize(
     ("name", "begins"),
     [
-        ("BreakerOpen", "# BreakerOpen\n\n## Meaning"),
-        ("runbooks/BreakerOpen", "# BreakerOpen\n\n## Meaning"),
-        ("docs/zh/runbooks/BreakerOpen.md", "# BreakerOpen\n\n## 含义"),
+        ("BreakerOpen", "# BreakerOpen\n\n**page**"),
+        ("runbooks/BreakerOpen", "# BreakerOpen\n\n**page**"),
+        ("docs/zh/runbooks/BreakerOpen.md", "# BreakerOpen\n\n**page**"),
         ("how-to/install.md#Extras", "## Extras\n"),
         ("zh", "# 文档"),
         ("docs/", "# "),

@@ -200,7 +200,7 @@ def test_a_runbook_is_readable_while_the_ledger_is_away(services: WebServices) -
     without_ledger = read(services, away)
     for page in RUNBOOKS:
         shown = page_of(without_ledger, f"/docs/{page}")
-        assert "First look" in shown
+        assert "it says" in shown
         assert "What is so now is not known" in shown
 
 
@@ -224,5 +224,5 @@ def test_a_calm_runbook_says_that_nothing_is_stopped(tmp_path: Path, read_of: Re
 
 def test_the_site_and_the_command_show_text_in_the_place_of_live_values() -> None:
     for page in RUNBOOKS:
-        assert "console" in docs.find(page).partition("## Now")[2].partition("## First look")[0]
+        assert "console" in docs.find(page).partition("## Now")[2].partition("## Look")[0]
         assert "<!--" not in docs.find(page)

@@ -1,0 +1,147 @@
+"""The parts of runbooks that are written, not typed: how to run a command, and every cause of a time that stands still.
+
+A part stands between two remarks of its name, such as `<!-- prefix -->` and `<!-- /prefix -->`. What a cause says is
+taken from the catalogue: the words by which a person finds it in a line of `status`.
+"""
+
+# ruff: noqa: RUF001  (Chinese punctuation)
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+from reconciler.commands.status import accounting
+from reconciler.contract.facts import Code
+from reconciler.policy import account, undecided_keys
+from reconciler.words.catalogue import ENGLISH, sentences
+
+DOCS = Path(__file__).parent
+FOLDERS = {"en": DOCS / "runbooks", "zh": DOCS / "zh/runbooks"}
+#: Whose part `prefix` the others repeat.
+SOURCES = {"en": DOCS / "how-to/operations.md", "zh": DOCS / "zh/how-to/operations.md"}
+HEADINGS = {"en": ("it says", "do"), "zh": ("显示", "处理")}
+_PART = re.compile(r"<!-- (prefix|causes) -->\n(?:.*?\n)??<!-- /\1 -->", re.DOTALL)
+_FIELD = re.compile(r"\{\w+\}")
+
+#: Codes -> what a person does, in English and Chinese. A test knows that every cause of a late account is here.
+CAUSES: Sequence[tuple[Sequence[Code], str, str]] = (
+    (
+        (account.SWEPT_LAST, account.UNANNOUNCED),
+        "Is `sweep` alive? Start it, else read its log: [SweepStale](SweepStale.md)",
+        "`sweep` 在运行吗？没有就启动，否则看它的日志：[SweepStale](SweepStale.md)",
+    ),
+    (
+        (account.CLOCK_SET_BACK,),
+        "Set that database's clock right (NTP)",
+        "校正该数据库的时钟（NTP）",
+    ),
+    ((account.UNREADABLE_TIME,), "Correct the value in the outbox", "改正发件箱中的值"),
+    (
+        (accounting.OUTBOX_SILENT,),
+        "Start the database, or correct what the line names",
+        "启动数据库，或改正该行指出的问题",
+    ),
+    (
+        (account.QUEUE_NOT_TAKEN, account.QUEUE_WAITS, account.QUEUE_CUT, account.QUEUE_EXPIRED),
+        "[RoundStale](RoundStale.md). `no process reads that queue`: producers and `unique_key_topic` need equal `queues`",
+        "[RoundStale](RoundStale.md)。`no process reads that queue`：生产者与 `unique_key_topic` 的 `queues` 必须相同",
+    ),
+    ((accounting.NO_TOPIC,), "Run the command that the line names", "执行该行给出的命令"),
+    (
+        (accounting.ANNOUNCEMENTS_UNREADABLE, accounting.NO_OFFSETS, accounting.QUEUE_UNREADABLE),
+        "Start the broker. Gone for good: add it to `rocketmq.retired_brokers`",
+        "启动该 Broker。永久丢失：加入 `rocketmq.retired_brokers`",
+    ),
+    (
+        (account.NO_ROUND, account.SHARDS_WITHOUT_ROUND, account.LAST_ROUND, account.MEMORY_LOST),
+        "Start `run`: [RoundStale](RoundStale.md)",
+        "启动 `run`：[RoundStale](RoundStale.md)",
+    ),
+    (
+        (account.NO_ROUND_BESIDE_OTHERS,),
+        "Correct topic and group; restart `run`",
+        "改正主题和消费组；重启 `run`",
+    ),
+    ((account.UNKNOWN_ENVIRONMENT,), "Correct `environment`", "改正 `environment`"),
+    (
+        (accounting.SHARD_STOPPED,),
+        "Another program writes there: an own `environment` for each",
+        "另一个程序在写同样的键：各用自己的 `environment`",
+    ),
+    (
+        (account.NO_VERDICT,),
+        "Read `turn_skipped` in the log of `run`. None: raise `rounds.candidates_max`",
+        "看 `run` 日志中的 `turn_skipped`。没有：调大 `rounds.candidates_max`",
+    ),
+    (
+        (account.UNHEARD,),
+        "Give service and reconciler the same `unique_key_topic`",
+        "让服务与对账器的 `unique_key_topic` 相同",
+    ),
+    (
+        (undecided_keys.KEY, undecided_keys.KEYS),
+        "`reconciler explain KEY`: start the witness that it names",
+        "`reconciler explain KEY`：启动它指出的证据源",
+    ),
+)
+#: What is said by a line that has no words of its own.
+TYPED = {
+    "en": (
+        "| `away:` | Start what the line names; of Redis [RedisDown](RedisDown.md) |",
+        "| `not proved to be a primary` | Point its URL at the primary |",
+    ),
+    "zh": (
+        "| `away:` | 启动该行指出的依赖；Redis 见 [RedisDown](RedisDown.md) |",
+        "| `not proved to be a primary` | 让 URL 指向主库 |",
+    ),
+}
+
+
+def causes(language: str) -> Iterator[str]:
+    """The table of causes: words of the line, what to do."""
+    yield f"| {' | '.join(HEADINGS[language])} |"
+    yield "|---|---|"
+    for codes, *does in CAUSES:
+        others = [_sentence(other) for row, *_ in CAUSES if row is not codes for other in row]
+        quoted = dict.fromkeys(f"`{words(_sentence(code), others)}`" for code in codes)
+        yield f"| {(', ' if language == ENGLISH else '、').join(quoted)} | {does[language != ENGLISH]} |"
+    yield from TYPED[language]
+
+
+def _sentence(code: Code) -> str:
+    """Commands speak English, so Chinese pages quote it, too."""
+    return sentences(ENGLISH)[code.name]
+
+
+def words(sentence: str, others: Sequence[str]) -> str:
+    """Its longest stretch without a field, before the question what to do, that the fewest of the others have."""
+    told = sentence.split(": ")
+    before = told[:-1] if len(told) > 1 else told
+    stretches = [one.strip(" ,;='") for part in before for one in _FIELD.split(part)]
+    return min(filter(None, stretches), key=lambda one: (sum(one in other for other in others), -len(one)))
+
+
+@cache
+def _prefix(language: str) -> str:
+    text = SOURCES[language].read_text(encoding="utf-8")
+    return next(found[0] for found in _PART.finditer(text) if found[1] == "prefix")
+
+
+def written(text: str, language: str) -> str:
+    """A runbook with its parts as they are."""
+
+    def part(found: re.Match[str]) -> str:
+        if found[1] == "prefix":
+            return _prefix(language)
+        return "\n".join(("<!-- causes -->", *causes(language), "<!-- /causes -->"))
+
+    return _PART.sub(part, text)
+
+
+def pages() -> Iterator[tuple[Path, str]]:
+    """Every runbook and its language."""
+    for language, folder in FOLDERS.items():
+        yield from ((page, language) for page in sorted(folder.glob("*.md")))
