@@ -161,6 +161,31 @@ def test_an_effect_has_both_names_where_older_plug_ins_know_another_one(client: 
     assert (again, done) == (InboxAnswer.DUPLICATE, ["older", RUST])
 
 
+def test_a_crash_between_the_two_marks_leaves_one_that_either_release_sees(
+    client: fakeredis.FakeRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marks, done = RedisInbox(client, environment="test"), list[str | None]()
+    handler = transactional_handler(marks, group="billing")(lambda received, _: done.append(received.unique_key))
+    finish, finished = marks._finish, list[InboxEntry]()
+
+    def once(entry: InboxEntry) -> None:
+        if finished:
+            raise SystemExit
+        finish(entry)
+        finished.append(entry)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(marks, "_finish", once)
+        with pytest.raises(SystemExit):
+            handler.apply(delivered())
+    for leased in client.scan_iter():
+        if client.hget(leased, "state") != b"done":
+            client.delete(leased)  # its lease has run out
+    older = marks.apply_once(as_noted_by_an_older_plug_in(delivered()), lambda _: done.append("older"))
+    assert (older, handler.apply(delivered())) == (InboxAnswer.DUPLICATE,) * 2
+    assert len(done) == 1
+
+
 def test_an_offset_that_a_broker_gives_a_second_time_hides_no_message_of_the_same_content(
     client: fakeredis.FakeRedis,
 ) -> None:

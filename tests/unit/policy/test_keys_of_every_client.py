@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
 
 from reconciler.contract.keyspace import SHARDS_DEFAULT
+from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import HoldKind, RepairState
-from reconciler.policy.evidence import StoredMessage
+from reconciler.policy.evidence import InboxRow, Lookup, StoredMessage
 from reconciler.policy.judging.verifier import VerifyRules
 from reconciler.policy.repairing.repair import RepairRules
 from tests.unit.contract.keys import GO, JAVA, OF_CLIENTS, RUST
@@ -64,6 +66,25 @@ def test_an_effect_that_an_older_plug_in_noted_under_the_offset_id_is_found(key:
     world.rounds(world.process(), 10, consume=False)
     assert world.verdict(key) == "CONSUMED"
     assert (world.broker.ends, world.broker.republished) == ([], [])
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_while_the_row_under_the_offset_id_is_not_known_nothing_is_called_unapplied(
+    monkeypatch: pytest.MonkeyPatch, *, is_read: bool
+) -> None:
+    """One damaged row, or another page of keys, beside an inbox that has nothing under the key."""
+    world = World(shards=1)
+    delivered_and_noted_under_its_offset_id(world, GO)
+    look_up = world.inbox.look_up
+
+    def damaged(subscription: Subscription, keys: Sequence[str]) -> Mapping[str, Lookup[InboxRow]]:
+        return {**look_up(subscription, keys), OFFSET_ID: Lookup.unknown("inbox", "a damaged row")}
+
+    if not is_read:
+        monkeypatch.setattr(world.inbox, "look_up", damaged)
+    world.announce(GO)
+    world.rounds(world.process(), 10, consume=False)
+    assert world.verdict(GO) == ("CONSUMED" if is_read else "UNKNOWN")
 
 
 def test_a_repair_whose_effect_an_older_plug_in_noted_under_the_offset_id_is_done() -> None:

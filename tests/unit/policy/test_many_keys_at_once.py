@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -103,21 +103,27 @@ def test_a_broker_so_slow_that_the_claims_could_run_out_gets_no_end_any_more() -
     assert len({offset for _, offset, _ in world.broker.ends}) == len(world.broker.ends) == KEYS
 
 
-def test_look_ups_so_slow_that_the_claims_could_run_out_begin_no_send() -> None:
+@pytest.mark.parametrize("is_ledger", [False, True], ids=["look-ups", "the claims themselves"])
+def test_what_is_so_slow_that_the_claims_could_run_out_begins_no_send(
+    is_ledger: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Else rows would say SENDING of what another owner may send."""
     world = World(workers=LastFirst())
-    copies = world.broker.committed_copies
+    port: Any = world.ledger.repairs if is_ledger else world.broker
+    name = "claim_all" if is_ledger else "committed_copies"
+    asked = getattr(port, name)
 
-    def slow(topic: str, unique_key: str, **named: object) -> object:
-        world.clock.advance(1)
-        return copies(topic, unique_key, **named)  # type: ignore[arg-type]  # as it was called
+    def slow(*given: object, **named: object) -> object:
+        answer = asked(*given, **named)
+        world.clock.advance(11 if is_ledger else 1)
+        return answer
 
-    world.broker.committed_copies = slow  # type: ignore[method-assign, assignment]  # a slow one
-    lose_and_repair(world)
+    with monkeypatch.context() as patch:
+        patch.setattr(port, name, slow)
+        lose_and_repair(world)
     assert world.broker.ends == []
     assert states(world) == [RepairState.OPEN] * KEYS
     assert [event for event in world.events.of(RepairStepped) if event.after is RepairState.SENDING] == []
-    world.broker.committed_copies = copies  # type: ignore[method-assign]  # as it was
     world.rounds(world.process(), 12)
     assert states(world) == [RepairState.DONE] * KEYS
     assert len(world.broker.ends) == KEYS

@@ -400,6 +400,18 @@ def test_a_witness_that_is_away_for_a_moment_is_no_alarm_and_one_that_stays_away
     assert told(receiver.after(SECOND)).is_over
 
 
+def test_the_end_is_told_of_a_witness_whose_alarm_may_have_arrived() -> None:
+    place: Place = (NoticeKind.ACCOUNTED_UNTIL_STALE, "ORDERS", "billing")
+    receiver = Receiver(place)
+    receiver.standing = StandingTrouble(kind=place[0], topic="ORDERS", group="billing", since_ms=BEGIN_MS)
+    receiver.look()
+    receiver.pass_time(121 * SECOND)
+    receiver.send(dies=True)
+    assert [notice.is_over for notice in receiver.arrived] == [False]
+    receiver.standing = None
+    assert told(receiver.after(SECOND)).is_over
+
+
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("lose"), st.integers(1, 3)),

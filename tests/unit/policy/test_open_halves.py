@@ -219,12 +219,16 @@ def test_an_open_half_whose_broker_does_not_tell_its_settings_has_no_end() -> No
     assert "until when broker-a may deliver it is not known" in said(found.told)
 
 
+@pytest.mark.parametrize("stands", ["ab", "a", "b"])
 @pytest.mark.parametrize(("hours", "state"), [(1, HalfState.OPEN), (73, HalfState.ENDED)])
 def test_a_half_that_a_check_service_has_not_come_to_in_time_is_open_until_it_may_not_ask_any_more(
-    hours: int, state: HalfState
+    hours: int, state: HalfState, stands: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Of two brokers with a half, the service of each stands still, or that of one."""
     errand = Errand(*GROUPS)
-    errand.world.broker.past_check = False
+    broker = errand.world.broker
+    broker.halves.append(replace(broker.halves[0], broker="broker-b", commit_log_offset=7))
+    monkeypatch.setattr(broker, "is_past_check", lambda half: half.broker[-1] not in stands)
     errand.world.clock.advance(hours * 3_600)
     found = errand.look()
     assert found.state is state, found.told

@@ -174,6 +174,28 @@ def test_a_copy_that_came_after_the_proof_of_its_loss_is_left_to_groups_that_wer
     assert world.repair(lost).state is RepairState.DONE  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("has_effect", [True, False])
+def test_a_kept_body_that_the_groups_that_were_there_have_is_not_sent_to_those_that_came_later(
+    *, has_effect: bool
+) -> None:
+    """The repair is open when the copy comes at last, and brokers have deleted it by age when it may go on."""
+    world = running(repair_order=(Rung.REPUBLISH,))
+    lost = kept(world, 1)
+    world.clock.advance(60)
+    world.ledger.holds.place(ENVIRONMENT, TOPIC, HoldKind.HOLD, by="a person", reason="to look first")
+    process = add(world)
+    process.run(SHIPPING)
+    process.verify_one(world.subscriptions[0], lost)
+    process.run(world.subscriptions[0])
+    assert world.repair(lost).state is RepairState.OPEN  # type: ignore[union-attr]
+    if has_effect:
+        world.inbox.rows["billing", lost] = world.inbox_row("billing", lost)
+    world.ledger.holds.lift(ENVIRONMENT, TOPIC, HoldKind.HOLD)
+    world.rounds(process, 20)
+    assert bool(world.broker.republished) is not has_effect
+    assert world.repair(lost).state is RepairState.DONE  # type: ignore[union-attr]
+
+
 def test_a_hand_over_goes_to_the_groups_that_were_there() -> None:
     world = running(repair_order=(Rung.HAND_OVER,))
     lost = kept(world, 1)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -28,8 +29,10 @@ def instance(cluster: ScriptedCluster) -> Iterator[ClientInstance]:
         yield made
 
 
-def subscribes(broker: ScriptedBroker, kind: str) -> None:
-    body = json.dumps({"subscriptionTable": {"Orders": {"subString": "a", "expressionType": kind}}}).encode()
+def subscribes(broker: ScriptedBroker, kind: str, **others: str) -> None:
+    kinds = {"Orders": kind} | others
+    table = {topic: {"subString": "a", "expressionType": one} for topic, one in kinds.items()}
+    body = json.dumps({"subscriptionTable": table}).encode()
     broker.on(RequestCode.GET_CONSUMER_CONNECTION_LIST, lambda request: broker.success(request, body=body))
 
 
@@ -114,6 +117,18 @@ def test_it_is_asked_once_for_many_keys(cluster: ScriptedCluster, instance: Clie
         command for command in cluster.broker.asked if command.code == RequestCode.GET_CONSUMER_CONNECTION_LIST
     ]
     assert len(asked_for) == 1
+
+
+@pytest.mark.parametrize("first", ["Orders", "Refunds"])
+def test_of_one_group_each_topic_has_a_filter_of_its_own(
+    first: str, cluster: ScriptedCluster, instance: ClientInstance
+) -> None:
+    subscribes(cluster.broker, "TAG", Refunds="SQL92")
+    cluster.name_server.routes["Refunds"] = cluster.name_server.routes["Orders"]
+    evidence = RemotingBrokerEvidence(instance, skew_margin_seconds=1)
+    topics = sorted(["Orders", "Refunds"], key=lambda topic: topic != first)
+    kinds = {topic: evidence.filter_kind(replace(OF, topic=topic)) for topic in topics}
+    assert kinds == {"Orders": FilterKind.TAG, "Refunds": FilterKind.SQL92}
 
 
 def test_a_topic_without_a_route_tells_nothing(instance: ClientInstance) -> None:

@@ -203,20 +203,33 @@ def test_a_group_whose_brokers_nobody_tells_costs_the_others_no_heartbeat(broker
     assert brokers.told() == [("a", ["PH"])]
 
 
+@pytest.mark.parametrize("is_beat", [True, False], ids=["each interval", "between"])
+@pytest.mark.parametrize("is_made", [True, False], ids=["while it is made", "while it is sent"])
 @pytest.mark.parametrize("group", ["PG", "CG"])
-def test_a_group_that_leaves_while_a_heartbeat_is_sent_does_not_stay_registered(group: str, brokers: Brokers) -> None:
+def test_a_group_that_leaves_during_a_heartbeat_does_not_stay_registered(
+    group: str, brokers: Brokers, *, is_made: bool, is_beat: bool
+) -> None:
     """Else queues of a consumer that stopped are its own, and nobody's, for two minutes."""
     service = brokers.service()
+    leaving = [group]
 
     def leaves() -> None:
-        brokers.before_it_is_sent = lambda: None
-        service.leave_producer(group)
-        service.leave_consumer(group)
+        for one in [leaving.pop()] if leaving else []:
+            service.leave_producer(one)
+            service.leave_consumer(one)
 
-    brokers.before_it_is_sent = leaves
+    def as_it_is_made() -> ConsumerMembership:
+        leaves()
+        return membership()
+
+    if not is_made:
+        brokers.before_it_is_sent = leaves
     service.join_producer("PG", lambda: ["a"])
-    service.join_consumer("CG", membership, lambda: ["a"])
-    service.beat()
+    service.join_consumer("CG", as_it_is_made if is_made else membership, lambda: ["a"])
+    if is_beat:
+        service.beat()
+    else:
+        brokers.look()
     assert brokers.order == [("a", ["left"]), ("a", ["PG", "CG"]), ("a", ["left"])]
     assert {one for _, one in brokers.left} == {group}
     brokers.look()

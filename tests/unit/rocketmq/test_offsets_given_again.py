@@ -6,12 +6,14 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from reconciler.clock import ManualClock
 from reconciler.contract.queue_proof import QueueRecord
 from reconciler.contract.verdicts import Verdict
+from reconciler.errors import DatabaseAway
 from reconciler.evidence.reused_offsets import CLIENTS_SECONDS, LOOK_SECONDS, ReusedOffsets
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.evidence import (
@@ -428,6 +430,28 @@ def test_a_process_that_takes_a_subscription_over_while_it_runs_has_the_doubts_o
         clock.advance(LOOK_SECONDS)
         assert not other.passed(lost, at=20)
     assert not ours.passed(lost, at=20)
+
+
+def test_what_an_earlier_process_saw_is_not_replaced_unread(
+    clock: ManualClock, ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ledger is away at the first look of this one, and back when it writes what it has seen."""
+    earlier = Watch(Queue(), clock, ledger)
+    queue = earlier.queue
+    queue.grow(20)
+    earlier.position(20)
+    queue.lose_tail(5)
+    lost = queue.grow(10)[2]
+    ours = Watch(queue, clock, ledger)
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger.seen_queues, "of_topic", _away)
+        ours.position(20)
+    ours.rounds(2 * LOOK_SECONDS, at=20)
+    assert not ours.passed(lost, at=20)
+
+
+def _away(_environment: str, _topic: str) -> NoReturn:
+    raise DatabaseAway("the ledger")
 
 
 def test_processes_that_look_at_one_queue_side_by_side_look_no_more_often(

@@ -89,7 +89,7 @@ def test_an_answer_without_the_offset_is_no_success() -> None:
         pytest.param(lambda _: lambda _request: None, id="no answer"),
     ],
 )
-def test_an_ordinary_message_goes_to_another_broker_after_a_failure(fails: object) -> None:
+def test_an_ordinary_message_goes_to_another_broker_after_a_failure_under_the_same_key(fails: object) -> None:
     with ScriptedCluster(versions=(479, 479)) as cluster:
         cluster.be_impatient()
         bad, good = cluster.brokers
@@ -97,9 +97,13 @@ def test_an_ordinary_message_goes_to_another_broker_after_a_failure(fails: objec
         bad.on(RequestCode.SEND_MESSAGE_V2, script)
         _stores(good)
         sender = cluster.sender()
-        for _ in range(4):
-            assert sender.send(ORDER).broker_name == "broker-b"
-        assert len(_sent(good)) == 4
+        results = [sender.send(ORDER) for _ in range(4)]
+        assert {result.broker_name for result in results} == {"broker-b"}
+        keys = {
+            broker: [decode_properties(one.fields["i"])["UNIQ_KEY"] for one in _sent(broker)] for broker in (bad, good)
+        }
+        assert keys[good] == [result.unique_key for result in results]
+        assert set() < set(keys[bad]) <= set(keys[good]), "the first try may have been stored"
 
 
 def _closes(_request: Command) -> NoReturn:

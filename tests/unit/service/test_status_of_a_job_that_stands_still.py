@@ -239,10 +239,13 @@ def test_what_was_announced_on_another_topic_than_is_read_here_is_seen_in_the_ou
     assert unheard(shop, inbox, ledger) is None
 
 
-def test_a_row_that_nobody_has_heard_of_is_seen_behind_pages_of_others(shop: tuple[Connections, sa.Engine]) -> None:
+@pytest.mark.parametrize("one", [{}, {"tag": "noise"}, {"announced_at_ms": "-1"}], ids=["heard", "foreign", "damaged"])
+def test_a_row_that_nobody_has_heard_of_is_seen_behind_pages_of_others(
+    shop: tuple[Connections, sa.Engine], one: dict[str, object]
+) -> None:
     inbox, ledger = FakeInbox(), MemoryLedger(ManualClock())
     for number in range(PAGE_KEYS + 1):
-        key = announced(shop[1], number)
+        key = announced(shop[1], number, **(one if number == 1 else {}))
         inbox.rows["billing", key] = World.inbox_row_of("billing", key, 1)
     lost = announced(shop[1], PAGE_KEYS + 1)
     assert unheard(shop, inbox, ledger) == lost
