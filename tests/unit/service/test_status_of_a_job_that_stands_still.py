@@ -239,7 +239,7 @@ def test_what_was_announced_on_another_topic_than_is_read_here_is_seen_in_the_ou
     assert unheard(shop, inbox, ledger) is None
 
 
-@pytest.mark.parametrize("one", [{}, {"tag": "noise"}, {"announced_at_ms": "-1"}], ids=["heard", "foreign", "damaged"])
+@pytest.mark.parametrize("one", [{}, {"tag": "noise"}, {"announced_at_ms": 1.5}], ids=["heard", "foreign", "damaged"])
 def test_a_row_that_nobody_has_heard_of_is_seen_behind_pages_of_others(
     shop: tuple[Connections, sa.Engine], one: dict[str, object]
 ) -> None:
