@@ -241,7 +241,7 @@ class SqlOutbox:
         """Old SETTLED and ROLLED_BACK rows, one transaction; rows that are old by this host's clock, too: a database
         whose clock jumps ahead deletes no tombstone. Raises DatabaseAway."""
         with reading(self.engine) as connection:
-            until = aged_by_ms(database_now_ms(connection), self._clock.now_ms()) - int(older_than_seconds * 1000)
+            until = self._aged_until_ms(connection, older_than_seconds)
             find = (
                 sa.select(outbox.c.unique_key)
                 .where(outbox.c.producer_group == producer_group, outbox.c.created_at_ms <= until)
@@ -288,11 +288,14 @@ class SqlOutbox:
     def written(
         self, producer_group: str, *, younger_than_seconds: float, limit: int, after: OutboxFact | None
     ) -> OutboxPage:
-        """Rows by the time they were written: with a state, a planner might sort all of them. Raises DatabaseAway."""
+        """Rows by the time they were written: with a state, a planner might sort all of them. A row that is young by this
+        host's clock is young. Raises DatabaseAway."""
         at = outbox.c.created_at_ms
+        with reading(self.engine) as connection:
+            since_ms = self._aged_until_ms(connection, younger_than_seconds)
         query = (
             sa.select(*(outbox.c[name] for name in _COMPARED_NAMES))
-            .where(outbox.c.producer_group == producer_group, at > self._until(younger_than_seconds))
+            .where(outbox.c.producer_group == producer_group, at > since_ms)
             .order_by(at, outbox.c.unique_key)
         )
 
@@ -399,6 +402,9 @@ class SqlOutbox:
             .where(outbox.c.state == state.value, outbox.c.producer_group == producer_group)
             .order_by(at, outbox.c.unique_key)
         )
+
+    def _aged_until_ms(self, connection: sa.Connection, older_than_seconds: float) -> int:
+        return aged_by_ms(database_now_ms(connection), self._clock.now_ms()) - int(older_than_seconds * 1000)
 
     def _until(self, older_than_seconds: float) -> sa.ColumnElement[int]:
         dialect = self.engine.dialect.name

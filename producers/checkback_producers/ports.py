@@ -231,7 +231,8 @@ class Outbox(Protocol):
     def written(
         self, producer_group: str, *, younger_than_seconds: float, limit: int, after: OutboxFact | None
     ) -> OutboxPage:
-        """Rows of every state younger than that, by (created_at_ms, unique_key), after a row."""
+        """Rows of every state younger than that, by (created_at_ms, unique_key), after a row. A clock that jumps ahead
+        makes no row old."""
         ...
 
     def reopen(self, unique_keys: Sequence[str]) -> int:

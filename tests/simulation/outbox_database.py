@@ -285,7 +285,8 @@ class SimulatedOutbox:
 
         def select() -> OutboxPage:
             now_ms = database.clock.now_ms()
-            until = now_ms - int(seconds * 1000)
+            aged_ms = aged_by_ms(now_ms, self._process.clock.now_ms()) if state is None else now_ms
+            until = aged_ms - int(seconds * 1000)
             found = [
                 (getattr(row, column), key)
                 for key, row in database.rows.items()

@@ -70,9 +70,13 @@ def test_an_announced_row_is_looked_at_by_the_age_of_its_record(world: World, ou
     assert read(following) == [keys[60_000]]
 
 
+@pytest.mark.parametrize(("database_ms", "host_ms"), [(0, 0), (DAYS_40_MS, 0), (0, DAYS_40_MS)])
 def test_a_row_that_no_broker_can_ask_for_is_looked_at_again_and_one_that_it_can_is_not(
-    world: World, outbox: SqlOutbox
+    world: World, monkeypatch: pytest.MonkeyPatch, database_ms: int, host_ms: int
 ) -> None:
+    """One of two clocks may be ahead."""
+    stand_still(monkeypatch, NOW_MS + database_ms)
+    outbox = world.outbox(clock=ManualClock(NOW_MS + host_ms))
     keys = rows(world, "SETTLED", created_at_ms=ago, settled_at_ms=lambda _: NOW_MS)
     page = outbox.written(GROUP, younger_than_seconds=LIMIT_SECONDS, limit=10, after=None)
     assert read(page) == [keys[59_999]]
