@@ -288,7 +288,7 @@ class SqlOutbox:
     def written(
         self, producer_group: str, *, younger_than_seconds: float, limit: int, after: OutboxFact | None
     ) -> OutboxPage:
-        """Rows by the time they were written: with a state, a planner might sort all of them. A row that is young by this
+        """Rows by the time they were written: with a state, a planner might sort all of them. What is young by this
         host's clock is young. Raises DatabaseAway."""
         at = outbox.c.created_at_ms
         with reading(self.engine) as connection:
