@@ -192,9 +192,6 @@ docs: setup ## writes docs/reference and the dashboard from the code; lists Chin
 site: setup ## the pages of docs as a site in build/site, which needs no network; a broken link or anchor fails it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 
-sbom: setup ## deploy/checkback-reconciler.cdx.json, the CycloneDX bill of materials, from requirements/service.lock
-	$(BIN)/python -m deploy.bill_of_materials
-
 # What only a release and new locks need has an environment of its own.
 TOOLS := build/tools
 $(TOOLS)/.stamp: requirements/tools.lock
@@ -203,11 +200,11 @@ $(TOOLS)/.stamp: requirements/tools.lock
 	$(TOOLS)/bin/python -m pip check
 	@touch $@
 
-release: sbom $(TOOLS)/.stamp ## dist/: sdist and wheel of this commit, checked, and the bill of materials; CONTRIBUTING.md tells the rest
+release: setup $(TOOLS)/.stamp ## dist/: sdist and wheel of this commit, checked, and the bill of materials; CONTRIBUTING.md tells the rest
 	$(BIN)/python -m deploy.release_check
 	rm -rf dist
 	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m hatchling build --directory dist --target sdist --target wheel
-	cp deploy/checkback-reconciler.cdx.json dist/
+	unzip -jq dist/*.whl '*.dist-info/sboms/*' -d dist
 	$(TOOLS)/bin/twine check --strict dist/*.tar.gz dist/*.whl
 	cd dist && sha256sum -- *
 

@@ -1,4 +1,4 @@
-"""What a build adds to the code: the pages of docs, in the wheel, and the revision of the source, in sdist and wheel.
+"""What a build adds to the code: pages of docs and bill of materials in the wheel, the revision in sdist and wheel.
 
 The pages lie in the package `reconciler`, where `reconciler docs` and the console read them. Drawings come with them,
 pictures of the console do not: who reads there has the console.
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import subprocess
 import tempfile
 from pathlib import Path
@@ -28,6 +29,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 FILE = "reconciler/REVISION"
 #: Where the pages come from, and where they go to.
 DOCS, PACKED_DOCS = "docs", "reconciler/docs"
+#: Dashboard and rules of the chart: links, since a chart reads no file beside its folder. An sdist has files there.
+CHART_LINKS = "deploy/helm/reconciler/files"
 VARIABLE = "RECONCILER_REVISION"
 UNKNOWN = "unknown"
 #: What a shell, a label of an image and a log line take as it is.
@@ -43,14 +46,23 @@ class BuildHook(BuildHookInterface[Any]):
         """Adds the files. `version` is the kind of build, `standard` or `editable`. Raises ValueError."""
         if version == "editable":
             return
+        self._written = tempfile.TemporaryDirectory()
         if self.target_name == "wheel":
             build_data["force_include"].update(pages(Path(self.root)))
+            bill = runpy.run_path(str(Path(__file__).with_name("bill_of_materials.py")))
+            build_data["sbom_files"].append(self._write(bill["NAME"], bill["text"]()))
+        for link in sorted(Path(self.root, CHART_LINKS).glob("*")) if self.target_name == "sdist" else ():
+            copied = self._write(link.name, link.read_text(encoding="utf-8"))
+            build_data["force_include"][copied] = f"{CHART_LINKS}/{link.name}"
         if not Path(self.root, FILE).exists():
-            self._written = tempfile.TemporaryDirectory()
-            file = Path(self._written.name, "REVISION")
-            file.write_text(f"{revision(Path(self.root))}\n", encoding="ascii")
-            file.chmod(0o644)
-            build_data["force_include"][str(file)] = FILE
+            build_data["force_include"][self._write("REVISION", f"{revision(Path(self.root))}\n")] = FILE
+
+    def _write(self, name: str, text: str) -> str:
+        """The path of a file that is there until the archive is."""
+        file = Path(self._written.name, name)
+        file.write_text(text, encoding="utf-8")
+        file.chmod(0o644)
+        return str(file)
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002 - hatchling's
         """Removes what initialize() wrote."""

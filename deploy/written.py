@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from deploy import bill_of_materials
+from deploy import declared_packages
 from reconciler.contract import least_rights, tables
 
 FOLDER = Path(__file__).parent
@@ -54,18 +54,11 @@ def compose_redis_users() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _copy_of(name: str) -> Callable[[], str]:
-    return lambda: (FOLDER / name).read_text(encoding="utf-8")
-
-
 #: Path below deploy/ -> its text.
 FILES: dict[str, Callable[[], str]] = {
     "compose/postgres/rights.sql": compose_rights,
     "compose/redis-users.acl": compose_redis_users,
-    # A chart reads no file beside its folder.
-    "helm/reconciler/files/rules.yml": _copy_of("prometheus/rules.yml"),
-    "helm/reconciler/files/reconciler.json": _copy_of("grafana/reconciler.json"),
-    bill_of_materials.NAME: bill_of_materials.text,
+    declared_packages.NAME: declared_packages.text,
 }
 
 

@@ -22,7 +22,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from deploy import written
-from deploy.bill_of_materials import classified_licence, is_installed_with
+from deploy.declared_packages import classified_licence, is_installed_with
 from deploy.grafana import dashboard
 from reconciler.audit.result.classes import RULES
 from reconciler.channels import webhook

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from deploy import bill_of_materials
 from tests.brokers.jars import DownloadFailed
 from tests.services.locks import constraints
 from tests.services.requirements import downloaded
@@ -126,8 +127,7 @@ def test_licences_and_the_bill_of_materials_travel_with_the_wheel(built: Built) 
     assert "LICENSE" in licences
     assert len(licences) == 3, "the code of others that pages load has licences of its own"
     assert all(packed[f"{folder}/licenses/{name}"] == (ROOT / name).read_bytes() for name in licences)
-    bill = "checkback-reconciler.cdx.json"
-    assert packed[f"{folder}/sboms/{bill}"] == (ROOT / "deploy" / bill).read_bytes()
+    assert packed[f"{folder}/sboms/{bill_of_materials.NAME}"].decode() == bill_of_materials.text()
 
 
 def test_every_extra_is_in_the_wheel_and_is_what_the_lock_resolves(built: Built) -> None:
@@ -154,12 +154,14 @@ def test_an_sdist_has_what_a_packager_installs_and_two_of_them_are_the_same_byte
     assert built.sdist.read_bytes() == built.second_sdist.read_bytes()
     with tarfile.open(built.sdist) as opened:
         packed = {name.partition("/")[2] for name in opened.getnames()}
+        assert [one.name for one in opened if not one.isfile()] == [], "not every system has links"
     wanted = [
         "LICENSE",
         "CHANGELOG.md",
         "config/reconciler.toml",
         "requirements/service.lock",
         "deploy/build_hook.py",
+        "deploy/helm/reconciler/files/reconciler.json",
     ]
     wanted += [
         str(path.relative_to(ROOT))

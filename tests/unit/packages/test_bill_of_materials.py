@@ -12,8 +12,10 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from packaging.utils import canonicalize_name
 
+from deploy import bill_of_materials
+
 ROOT = Path(__file__).parents[3]
-TEXT = (ROOT / "deploy/checkback-reconciler.cdx.json").read_text(encoding="utf-8")
+TEXT = bill_of_materials.text()
 BILL: dict[str, Any] = json.loads(TEXT)
 VENDOR = "reconciler/web/console/static/vendor"
 

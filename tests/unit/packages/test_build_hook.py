@@ -70,9 +70,13 @@ def test_a_build_without_git_takes_what_it_is_told_and_refuses_what_no_log_line_
 @pytest.mark.parametrize("is_unpacked_sdist", [False, True], ids=["checkout", "sdist"])
 @pytest.mark.parametrize(
     ("kind", "target", "adds"),
-    [("standard", "wheel", ["pages", "revision"]), ("standard", "sdist", ["revision"]), ("editable", "wheel", [])],
+    [
+        ("standard", "wheel", ["pages", "bill", "revision"]),
+        ("standard", "sdist", ["revision"]),
+        ("editable", "wheel", []),
+    ],
 )
-def test_only_an_archive_gets_the_pages_and_a_revision_that_it_lacks(
+def test_only_an_archive_gets_the_pages_a_bill_and_a_revision_that_it_lacks(
     tmp_path: Path, kind: str, target: str, adds: list[str], is_unpacked_sdist: bool
 ) -> None:
     (tmp_path / "docs/zh").mkdir(parents=True)
@@ -82,15 +86,19 @@ def test_only_an_archive_gets_the_pages_and_a_revision_that_it_lacks(
         (tmp_path / "reconciler").mkdir()
         (tmp_path / HOOK["FILE"]).write_text("1a2b3c4d\n")
     hook: Any = HOOK["BuildHook"](str(tmp_path), {}, None, None, str(tmp_path), target)
-    build_data: dict[str, Any] = {"force_include": {}}
+    build_data: dict[str, Any] = {"force_include": {}, "sbom_files": []}
     hook.initialize(kind, build_data)
     added = build_data["force_include"]
     pages = ["reconciler/docs/drawn.svg", "reconciler/docs/index.md", "reconciler/docs/zh/index.md"]
     of_revision = [] if is_unpacked_sdist else [HOOK["FILE"]]
     assert list(added.values()) == [*("pages" in adds) * pages, *("revision" in adds) * of_revision]
     assert all(Path(source).exists() for source in added)
+    bills = list(map(Path, build_data["sbom_files"]))
+    assert [bill.name for bill in bills] == ("bill" in adds) * ["checkback-reconciler.cdx.json"]
+    assert all(bill.exists() for bill in bills)
     hook.finalize(kind, build_data, "")
-    assert not any(Path(source).exists() for source, place in added.items() if place == HOOK["FILE"])
+    written = [*bills, *(Path(source) for source, place in added.items() if place == HOOK["FILE"])]
+    assert not any(file.exists() for file in written)
 
 
 def test_a_wheel_without_pages_is_not_built(tmp_path: Path) -> None:
