@@ -57,7 +57,7 @@ _OUTLOOK: Mapping[str, Field] = {"subscription": Field.NAME}
 TWO_EFFECTS = Code("story.two-effects", **_OUTLOOK, why=Field.FACT, ending=Field.FACT)
 EFFECT_OF_ANOTHER = Code("story.effect-of-another", **_OUTLOOK, why=Field.FACT, ending=Field.FACT)
 INCOMPLETE = Code("story.incomplete", **_OUTLOOK, why=Field.FACT, meaning=Field.FACT, ending=Field.FACT)
-EFFECT_AFTER_DISMISSAL = Code("story.effect-after-dismissal", **_OUTLOOK, dismissal=Field.FACT)
+EFFECT_AFTER_DISMISSAL = Code("story.effect-after-dismissal", **_OUTLOOK, dismissal=Field.FACT, ending=Field.FACT)
 DONE = Code("story.done", **_OUTLOOK)
 ROLLED_BACK = Code("story.rolled-back", **_OUTLOOK)
 NEVER_JUDGED = Code("story.never-judged", **_OUTLOOK)
@@ -359,7 +359,9 @@ def _outlook(
             meaning, ending = MEANINGS[Verdict.INCOMPLETE](), what_ends(Verdict.INCOMPLETE, unique_key)
             yield INCOMPLETE(subscription=of, why=halfway, meaning=meaning, ending=ending)
         elif lookup.is_found and candidate and dismissal and _is_second(candidate, lookup):
-            yield EFFECT_AFTER_DISMISSAL(subscription=of, dismissal=dismissal)
+            yield EFFECT_AFTER_DISMISSAL(
+                subscription=of, dismissal=dismissal, ending=what_ends(Verdict.COLLISION, unique_key)
+            )
         elif lookup.is_found:
             yield DONE(subscription=of)
         elif candidate is None and row is not None and not isinstance(row, Commit):

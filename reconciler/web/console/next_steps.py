@@ -50,6 +50,11 @@ def next_steps(report: StatusReport) -> Iterator[NextStep]:
     if report.undecided:
         query = {"verdict": "UNKNOWN", "loss": "all"}
         yield NextStep(name="undecided", path="/losses", query=query, runbook="LookupsUnknown")
+    if report.damaged:
+        yield NextStep(name="damaged", path="/docs/how-to/operations.md")
+    if report.lagging:
+        query = {"verdict": "LAGGING", "loss": "all"}
+        yield NextStep(name="lagging", path="/losses", query=query, runbook="WatermarkStuck")
     for hold in report.holds:
         if hold.kind is HoldKind.HOLD:
             yield NextStep(name="held", path="/brakes", topic=hold.topic)

@@ -458,7 +458,8 @@ def test_the_first_sentence_says_until_when_or_what_needs_whom(
 
 def test_not_all_is_well_while_losses_stay_unrepaired_behind_a_forgotten_hold() -> None:
     held = summary_of([one(NOW_MS)], troubles=[], persons=[], held=["ORDERS", "REFUNDS"])
-    assert said(held.fact) == f"Repairs of ORDERS, REFUNDS are on hold; every commit until {UNTIL} is accounted for"
+    until = f"every commit until {UNTIL} is accounted for"
+    assert said(held.fact) == f"Repairs of ORDERS, REFUNDS are on hold, until `reconciler resume TOPIC`; {until}"
     needed = summary_of([one(NOW_MS)], troubles=[], persons=[fact_of("failed repairs: 1")], held=["ORDERS"])
     assert (needed.kind, needed.fact.code) == (SummaryKind.PERSON, PERSON)
 

@@ -280,12 +280,15 @@ def test_status_of_commits_that_are_not_accounted_for_is_3_and_begins_with_that(
     slow, dead = report(lag=lagging), report(lag=replace(lagging, is_deserted=True))
     waits = "32 messages wait for T/g since 1970-01-01T00:00:02Z"
     assert (slow.exit_code, said(slow.summary)) == (
-        0, f"Not all is consumed: {waits}: do its consumers make progress?; every commit {until}"
+        0, f"Not all is consumed: {waits}: do its consumers make progress? No act of the reconciler ends this; every commit {until}"
     )  # fmt: skip
     assert (dead.exit_code, said(dead.summary)) == (
         3, f"Not all is well: {waits}: nobody is connected, start its consumers; every commit {until}"
     )  # fmt: skip
-    assert said(report(holds=(hold,)).summary) == f"Repairs of T are on hold; every commit {until}"
+    assert (
+        said(report(holds=(hold,)).summary)
+        == f"Repairs of T are on hold, until `reconciler resume TOPIC`; every commit {until}"
+    )
     assert said(report(weaker=(NO_OUTBOX(),)).summary) == f"All is well: every announced commit {until}"
     needed = "quarantined keys: 2 (`reconciler list candidates --state QUARANTINED`)"
     assert (report(count=2).exit_code, said(report(count=2).summary)) == (
@@ -316,7 +319,8 @@ def test_keys_that_nothing_decides_need_a_person_before_the_brokers_delete_the_e
         )
         return [said(line) for line in undecided([counted], (1 + hours) * hour_ms, 72 * 3_600, unknown={})]
 
-    assert told(CandidateState.OPEN, Verdict.UNKNOWN, 37) == ["T/g: 2 keys are UNKNOWN, the oldest since 37 hours"]
+    (line,) = told(CandidateState.OPEN, Verdict.UNKNOWN, 37)
+    assert line.startswith("T/g: 2 keys are UNKNOWN, the oldest since 37 hours: `reconciler list candidates ")
     assert told(CandidateState.OPEN, Verdict.LOST_CONFIRM, 37)
     assert not told(CandidateState.OPEN, Verdict.UNKNOWN, 36)
     assert not told(CandidateState.OPEN, Verdict.LAGGING, 1_000)

@@ -364,7 +364,8 @@ def test_a_dismissed_key_that_rounds_have_seen_take_effect_is_told_with_its_dism
     (line,) = outlook_of(told)
     assert line == (
         "ORDERS/billing: took effect, a person must look whether that was done by hand, too: dismissed for billing by "
-        "operator anna at 1970-01-01T00:00:02Z as DEAD_LETTERED: paid by hand"
+        "operator anna at 1970-01-01T00:00:02Z as DEAD_LETTERED: paid by hand. What ends it: "
+        + said(what_ends(Verdict.COLLISION, KEY))
     )
 
 

@@ -289,7 +289,7 @@ BY_ANN = DISMISSED_BY(group="billing", by="ann", at_ms=NEXT_MS, verdict="QUARANT
     [
         (IS_DISMISSED(subscription="ORDERS/billing", dismissal=BY_ANN), True),
         (IS_DISMISSED(subscription="ORDERS/billing", dismissal=DISMISSED(verdict="QUARANTINED")), True),
-        (EFFECT_AFTER_DISMISSAL(subscription="ORDERS/billing", dismissal=BY_ANN), False),
+        (EFFECT_AFTER_DISMISSAL(subscription="ORDERS/billing", dismissal=BY_ANN, ending=BY_ANN), False),
         (SETTLED_AS(subscription="ORDERS/billing", verdict="CONSUMED"), False),
     ],
 )

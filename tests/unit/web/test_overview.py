@@ -16,6 +16,7 @@ from reconciler.commands.status.report import StatusReport
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.account import Link, account_of, rounds_link, verdicts_link
+from reconciler.policy.lag import Lag
 from reconciler.policy.ports import Activity, ActivityBucket, PendingKey
 from reconciler.web.console.next_steps import NextStep, next_steps
 from reconciler.web.console.overview import INCIDENT_LINES_MAX, activity_document, severity
@@ -137,14 +138,15 @@ def test_an_alarm_looks_like_none_of_the_others_and_not_by_colour_alone(shown: S
 def test_each_trouble_leads_to_the_page_that_ends_it_and_calm_to_none() -> None:
     assert not list(next_steps(report_of()))
     found = report_of(
-        status_of(late=("nobody reads it",)),
+        status_of(late=("nobody reads it",), lag=Lag(subscription=ORDERS, waiting=1, since_ms=1)),
         away=facts_of("Redis"),
         verdicts=(QUARANTINED, LOST, REPAIRED),
         repairs=(FAILED,),
         holds=(HELD, OPEN),
         undecided=facts_of("one"),
+        damaged=facts_of("one"),
     )
-    names = ["away", "late", "quarantined", "failed", "breaker", "lost", "undecided", "held"]
+    names = ["away", "late", "quarantined", "failed", "breaker", "lost", "undecided", "damaged", "lagging", "held"]
     assert [step.name for step in next_steps(found)] == names
     assert {step.name: step.count for step in next_steps(found) if step.count} == {
         "quarantined": 3,

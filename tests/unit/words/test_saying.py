@@ -49,8 +49,8 @@ UNTIL_NOW = UNTIL(at_ms=NOW_MS)
         (UNTIL_NOW, f"every commit until {NOW} is accounted for", f"截至 {NOW} 的每一笔提交都已核对清楚"),
         (
             HELD(topics=("ORDERS", "REFUNDS"), until=UNTIL_NOW),
-            f"Repairs of ORDERS, REFUNDS are on hold; every commit until {NOW} is accounted for",
-            f"ORDERS、REFUNDS 的修复已被暂停；截至 {NOW} 的每一笔提交都已核对清楚",
+            f"Repairs of ORDERS, REFUNDS are on hold, until `reconciler resume TOPIC`; every commit until {NOW} is accounted for",
+            f"ORDERS、REFUNDS 的修复已被暂停，直到 `reconciler resume TOPIC`；截至 {NOW} 的每一笔提交都已核对清楚",
         ),
         (
             SHARDS_WITHOUT_ROUND(shards=("3",)),
@@ -103,7 +103,7 @@ def test_pieces_say_what_each_part_is_and_which_time_it_shows() -> None:
         Piece("A", Field.NAMES),
         Piece("、"),
         Piece("B", Field.NAMES),
-        Piece(" 的修复已被暂停；"),
+        Piece(" 的修复已被暂停，直到 `reconciler resume TOPIC`；"),
     ]
     assert list(pieces(HALF_PUT_BACK(number=2)))[1] == Piece("2", Field.NUMBER)
     assert next(pieces(UNREADABLE_TIME(group="shop", unique_key="K"), "zh")) == Piece("shop", Field.NAME)
