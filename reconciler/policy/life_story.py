@@ -359,9 +359,8 @@ def _outlook(
             meaning, ending = MEANINGS[Verdict.INCOMPLETE](), what_ends(Verdict.INCOMPLETE, unique_key)
             yield INCOMPLETE(subscription=of, why=halfway, meaning=meaning, ending=ending)
         elif lookup.is_found and candidate and dismissal and _is_second(candidate, lookup):
-            yield EFFECT_AFTER_DISMISSAL(
-                subscription=of, dismissal=dismissal, ending=what_ends(Verdict.COLLISION, unique_key)
-            )
+            ending = what_ends(Verdict.COLLISION, unique_key)
+            yield EFFECT_AFTER_DISMISSAL(subscription=of, dismissal=dismissal, ending=ending)
         elif lookup.is_found:
             yield DONE(subscription=of)
         elif candidate is None and row is not None and not isinstance(row, Commit):

@@ -33,8 +33,7 @@ BY_WORDS = {
     "account.no-reader": ("must be the same", "必须相同"),
     "account.no-verdict": ("their log says why", "原因见日志"),
     "account.unheard": ("is unique_key_topic the same", "unique_key_topic 是否相同"),
-    "account.unreadable-time": ("mend the value", "请修正该值"
-account.swept-last.en = "the outbox of {group} was swept last at {at_ms}: is `reconciler sweep` alive, and what does its log say?"),
+    "account.unreadable-time": ("mend the value", "请修正该值"),
     "lag.deserted": ("start its consumers", "请启动它的消费者"),
     "lag.waiting": ("No act of the reconciler", "对账器没有能"),
     "status.before-since": ("nothing is sent for it alone", "不会单独为它发送"),
