@@ -280,8 +280,8 @@ def test_status_of_commits_that_are_not_accounted_for_is_3_and_begins_with_that(
     slow, dead = report(lag=lagging), report(lag=replace(lagging, is_deserted=True))
     waits = "32 messages wait for T/g since 1970-01-01T00:00:02Z"
     assert (slow.exit_code, said(slow.summary)) == (
-        0, f"Not all is consumed: {waits}: do its consumers make progress? No act of the reconciler ends this; "
-        f"every commit {until}",
+        0, (f"Not all is consumed: {waits}: do its consumers make progress? No act of the reconciler ends this; "
+        f"every commit {until}"),
     )  # fmt: skip
     assert (dead.exit_code, said(dead.summary)) == (
         3, f"Not all is well: {waits}: nobody is connected, start its consumers; every commit {until}"

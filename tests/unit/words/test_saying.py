@@ -49,8 +49,10 @@ UNTIL_NOW = UNTIL(at_ms=NOW_MS)
         (UNTIL_NOW, f"every commit until {NOW} is accounted for", f"截至 {NOW} 的每一笔提交都已核对清楚"),
         (
             HELD(topics=("ORDERS", "REFUNDS"), until=UNTIL_NOW),
-            "Repairs of ORDERS, REFUNDS are on hold, until `reconciler resume TOPIC`; "
-            f"every commit until {NOW} is accounted for",
+            (
+                "Repairs of ORDERS, REFUNDS are on hold, until `reconciler resume TOPIC`; "
+                f"every commit until {NOW} is accounted for"
+            ),
             f"ORDERS、REFUNDS 的修复已被暂停，直到 `reconciler resume TOPIC`；截至 {NOW} 的每一笔提交都已核对清楚",
         ),
         (
