@@ -11,7 +11,9 @@ from reconciler.commands.dismissed_halves import DismissedHalves, HalfLine, not_
 from reconciler.commands.operator_actions import recorded
 from reconciler.contract.facts import Fact
 from reconciler.contract.outcomes import DISMISSAL_TAKEN_BACK, TAKEN_BACK_NEVER_SENT
+from reconciler.contract.row_rules import is_storable
 from reconciler.contract.subscription import Subscription
+from reconciler.contract.unique_key import UNIQUE_KEY_CHARACTERS_MAX, UNIQUE_KEY_SHAPE
 from reconciler.contract.verdicts import NEVER_REPAIRED, Verdict
 from reconciler.errors import ChangedMeanwhile, InvalidValue
 from reconciler.policy.dismissal import (
@@ -226,6 +228,10 @@ def _known(
     connections: Connections, unique_keys: Sequence[str], *, topic: str | None, group: str | None
 ) -> tuple[Mapping[str, LedgerLife], Mapping[str, Mapping[str, KeyAsSeen]]]:
     """What the ledger has of each key, whole and by topic. Raises InvalidValue for a key without a verdict."""
+    if unkept := [key for key in unique_keys if not is_storable(key)]:
+        raise InvalidValue(
+            "KEYS", unkept[0][:UNIQUE_KEY_CHARACTERS_MAX], f"no unique key, which has {UNIQUE_KEY_SHAPE}"
+        )
     require(ask_ledger(connections))
     # From the ledger, not from the settings: what is not configured any more needs a person, too.
     keys = {key: ledger_rows(connections, key) for key in dict.fromkeys(unique_keys)}

@@ -18,6 +18,8 @@ from reconciler.errors import UsageError
 INDEX = "index.md"
 #: Pages in Chinese have the names of the English ones below this folder.
 CHINESE = "zh/"
+#: How the names of drawings end.
+DRAWING = ".svg"
 #: How messages name a page: docs/how-to/install.md#extras.
 MENTION = re.compile(r"\bdocs/((?:[\w-]+/)*[\w-]+\.md)(#[\w-]+)?")
 _HEADING = re.compile(r"(#+) +(.*)")
@@ -35,14 +37,20 @@ def folder() -> Traversable:
 @cache
 def page_names() -> frozenset[str]:
     """Below docs, as `how-to/install.md`."""
-    return frozenset(_found(folder(), ""))
+    return frozenset(name for name in _found(folder(), "") if name.endswith(".md"))
+
+
+@cache
+def drawing_names() -> frozenset[str]:
+    """Below docs, as pages show them."""
+    return frozenset(name for name in _found(folder(), "") if name.endswith(DRAWING))
 
 
 def _found(place: Traversable, above: str) -> Iterator[str]:
     for one in place.iterdir():
         if one.is_dir():
             yield from _found(one, f"{above}{one.name}/")
-        elif one.name.endswith(".md"):
+        else:
             yield above + one.name
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from reconciler.commands.operator_actions import recorded
 from reconciler.commands.repair import REPAIR_KEYS_MAX
+from reconciler.contract.row_rules import is_storable
 from reconciler.contract.tables import JobKind
 from reconciler.contract.unique_key import UNIQUE_KEY_SHAPE, is_unique_key
 from reconciler.errors import InvalidValue, MalformedInput, UsageError
@@ -122,7 +123,8 @@ def list_jobs(
 
 def find_job(connections: Connections, job_id: str) -> Job:
     """Raises InvalidValue for an id that no job has, DependencyAway."""
-    return _found(connections.ledger.jobs.find(connections.settings.environment, job_id), job_id)
+    found = connections.ledger.jobs.find(connections.settings.environment, job_id) if is_storable(job_id) else None
+    return _found(found, job_id)
 
 
 def cancel_job(connections: Connections, job_id: str, *, by: str) -> Job:

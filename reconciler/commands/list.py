@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from reconciler.commands.business_ids import keys_named
 from reconciler.contract.facts import Code, Fact, Field
+from reconciler.contract.row_rules import is_storable
 from reconciler.contract.tables import RepairState
 from reconciler.errors import InvalidValue
 from reconciler.policy.ports import (
@@ -222,6 +223,9 @@ def _asked(
         raise InvalidValue("what", what, f"one of {', '.join(LISTINGS)}")
     columns, pages = LISTINGS[what]
     notes: Sequence[Fact] = ()
+    for field, text in (("topic", only.topic), ("group", only.group)):
+        if text is not None and not is_storable(text, len(text)):
+            raise InvalidValue(field, text, "no row has it: it holds a character that no database keeps")
     if name is not None:
         named = keys_named(connections, name, limit=KEYS_MAX)
         only, notes = replace(only, unique_keys=named.unique_keys), named.notes

@@ -75,9 +75,14 @@ def bounded_text(text: str, characters: int = TEXT_CHARACTERS) -> str:
     return text[:characters].replace("\x00", "�").encode("utf-8", "replace").decode("utf-8")
 
 
+def is_storable(text: str, characters: int = NAME_CHARACTERS) -> bool:
+    """Whether every database keeps the text as it is: no row is asked for by another one, which is an error there."""
+    return bounded_text(text, characters) == text
+
+
 def storable_names(names: Iterable[str]) -> list[str]:
     """Brokers' names that every database keeps as they are, sorted, at most BROKERS_MAX."""
-    return sorted(name for name in names if bounded_text(name, NAME_CHARACTERS) == name)[:BROKERS_MAX]
+    return sorted(filter(is_storable, names))[:BROKERS_MAX]
 
 
 def brokers_of(text: str | bytes) -> frozenset[str]:

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from reconciler.contract.keyspace import offsets_field
 from reconciler.contract.queue_proof import QueueProof, next_floor, read_proof
-from reconciler.contract.row_rules import NAME_CHARACTERS, bounded_text
+from reconciler.contract.row_rules import is_storable
 from reconciler.contract.row_values import RowReader
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import FLOOR
@@ -81,7 +81,7 @@ class SqlFloors:
     ) -> None:
         after = told if old is None else next_floor((old.queue_offset, old.proof), told)
         broker, _, queue_id = queue.rpartition("/")
-        if after is None or bounded_text(broker, NAME_CHARACTERS) != broker or not _is_number(queue_id):
+        if after is None or not is_storable(broker) or not _is_number(queue_id):
             return  # no database stores that name: without a floor the queue is read from its first announcement
         offset, proof = after
         identity = {

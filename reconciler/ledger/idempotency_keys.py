@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from reconciler.contract.row_rules import NAME_CHARACTERS, bounded_text, wait_ms
+from reconciler.contract.row_rules import NAME_CHARACTERS, is_storable, wait_ms
 from reconciler.contract.row_values import ReadRow, RowReader
 from reconciler.contract.tables import IDEMPOTENCY_KEY, PostState
 from reconciler.errors import InvalidValue
@@ -33,7 +33,7 @@ class SqlIdempotencyKeys:
     def begin(self, environment: str, request: KeyedRequest, *, lease_seconds: float) -> KeyAnswer:
         """Inserts, or reads what is there."""
         for name, text in (("Idempotency-Key", request.key), ("by", request.by)):
-            if not text or bounded_text(text, NAME_CHARACTERS) != text:
+            if not text or not is_storable(text):
                 raise InvalidValue(name, text[:NAME_CHARACTERS], f"1 to {NAME_CHARACTERS} characters, without NUL")
         token = secrets.token_hex(16)
         while True:

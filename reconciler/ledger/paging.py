@@ -17,7 +17,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from reconciler.contract.row_rules import NAME_CHARACTERS, bounded_text
+from reconciler.contract.row_rules import is_storable
 from reconciler.contract.tables import BY_PREFIXES
 from reconciler.errors import InvalidValue
 from reconciler.policy.ports import LedgerFilter, Position
@@ -137,7 +137,7 @@ def _fits(column: sa.Column[Any], value: object) -> bool:
     """Whether a database compares the value with the column."""
     if isinstance(column.type, sa.Integer):
         return type(value) is int and -_BIGINT_MAX <= value <= _BIGINT_MAX
-    return isinstance(value, str) and bounded_text(value, NAME_CHARACTERS) == value
+    return isinstance(value, str) and is_storable(value)
 
 
 def _fits_sqlite(column: sa.Column[Any], value: object) -> bool:

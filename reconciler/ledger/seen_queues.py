@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import sqlalchemy as sa
 
 from reconciler.contract.queue_proof import QueueProof, read_proof
-from reconciler.contract.row_rules import NAME_CHARACTERS, bounded_text
+from reconciler.contract.row_rules import is_storable
 from reconciler.contract.row_values import RowReader
 from reconciler.contract.tables import FLOOR
 from reconciler.ledger.database import LedgerDatabase, chunks
@@ -63,9 +63,9 @@ class SqlSeenQueues:
         rows = [
             {"broker": broker, "queue_id": number, "queue_offset": one.doubtful_below, "proof": _text(one)}
             for (broker, number), one in sorted(seen.items())
-            if bounded_text(broker, NAME_CHARACTERS) == broker
+            if is_storable(broker)
         ]
-        if bounded_text(topic, NAME_CHARACTERS) != topic:
+        if not is_storable(topic):
             return  # no database stores that name
         below = sa.bindparam("p_below", type_=sa.BigInteger())
         update = (

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, TypeAlias
 
-from reconciler.contract.row_rules import NAME_CHARACTERS, bounded_text
+from reconciler.contract.row_rules import NAME_CHARACTERS, is_storable
 from reconciler.contract.schema import Column
 from reconciler.errors import InvalidValue
 from reconciler.web.exchange import JSON, Handler, WebRequest
@@ -175,6 +175,6 @@ def _value(parameter: Parameter, text: str) -> object:
     most = schema.get("maxLength", len(text))
     if len(text) > most:
         raise InvalidValue(name, f"{text[:40]}...", f"at most {most} characters")
-    if bounded_text(text, len(text)) != text:
+    if not is_storable(text, len(text)):
         raise InvalidValue(name, text[:80], "it holds a character that no database keeps")
     return text

@@ -55,7 +55,7 @@ class Document:
 def show(services: WebServices, request: WebRequest) -> WebResponse:
     """A page in the visitor's language, or in English where there is no other. Raises WebRefusal: there is none."""
     name = normpath(f"/{request.parts.get('page', '')}").lstrip("/")
-    if name.endswith(".svg"):
+    if name.endswith(docs.DRAWING):
         return _drawing(name)
     found = document_of(name, view_of(request).language, services.prefix)
     words = frozenset(word for part in found.parts for word in part.live)
@@ -64,10 +64,9 @@ def show(services: WebServices, request: WebRequest) -> WebResponse:
 
 
 def _drawing(name: str) -> WebResponse:
-    file = docs.folder().joinpath(*name.split("/"))
-    if not file.is_file():
+    if name not in docs.drawing_names():  # no part of a request becomes a path of a file
         raise WebRefusal(HTTPStatus.NOT_FOUND, "there is no such drawing")
-    return WebResponse(content_type=_SVG, body=file.read_bytes())
+    return WebResponse(content_type=_SVG, body=docs.folder().joinpath(*name.split("/")).read_bytes())
 
 
 def document_of(name: str, language: str, prefix: str) -> Document:
@@ -143,8 +142,7 @@ class _Writer:
         """A link to a page leads to it in the console; a file that is not served is named, and no link."""
         if token.type == "image":
             place = self._place(str(token.attrs["src"]))
-            is_served = place.startswith("docs/") and docs.folder().joinpath(*place.split("/")[1:]).is_file()
-            if is_served and place.endswith(".svg"):
+            if place.startswith("docs/") and place.removeprefix("docs/") in docs.drawing_names():
                 token.attrSet("src", f"{self._prefix}/{quote(place)}")
             else:
                 token.type, token.children, token.content = "text", None, ""

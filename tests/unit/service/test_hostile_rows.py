@@ -153,6 +153,21 @@ def test_what_a_command_says_of_rows_that_strangers_wrote_is_not_obeyed(
     assert "redis" in shown(capsys).lower()
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["list", "candidates", "--topic"], ["list", "rounds", "--group"], ["jobs", "show"], ["jobs", "cancel"],
+        ["explain"], ["hold"], ["dismiss", "--reason", "done"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_a_name_that_no_database_keeps_is_refused_before_one_is_asked(
+    config: Path, command: list[str], capsys: Captured
+) -> None:
+    assert run([*command, "\udcff\x1b[2J", "--config", str(config)]) == 2
+    assert "\\udcff" in shown(capsys)
+
+
 @pytest.mark.parametrize("columns", ["80", "400"])
 def test_a_terminal_is_sent_styles_and_nothing_else(
     config: Path, columns: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch

@@ -189,6 +189,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("dismissals", {"keys": [KEYS[0]], "reason": " "}, "reason"),
     ("dismissals", {"keys": [KEYS[0]]}, "reason"),
     ("dismissals", {"keys": [KEYS[0]], "reason": "no verdict has it"}, "KEYS"),
+    ("dismissals", {"keys": ["\ud800"], "reason": "half of a surrogate pair"}, "KEYS"),
     ("dismissals", {"keys": [KEYS[0]], "reason": "x", "take_back": True, "roll_back_half": True}, "take_back"),
     ("dismissals", {"keys": [KEYS[0]], "take_back": True, "dry_run": True}, "take_back"),
     ("dismissals", {"keys": [KEYS[0]] * 101, "dry_run": True}, "keys"),

@@ -120,6 +120,7 @@ def test_a_page_is_found_by_the_names_that_alerts_and_notices_have(
         "x.svg",
         "../../x.svg",
         "%00.svg",
+        f"{'a' * 300}.svg",
     ],
 )
 def test_nothing_but_pages_and_drawings_of_docs_is_served(services: WebServices, address: str) -> None:
