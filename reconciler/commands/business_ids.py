@@ -11,7 +11,7 @@ from reconciler.contract.row_rules import NAME_CHARACTERS
 from reconciler.contract.tables import OutboxState
 from reconciler.contract.unique_key import in_other_case, is_unique_key
 from reconciler.errors import DependencyAway, InvalidValue, ReconcilerError
-from reconciler.wiring.availability import away
+from reconciler.wiring.availability import database_away
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import ConfiguredDatabase, commit_evidence, configured_databases
 from reconciler.wiring.evidence import ROWS_COUNTED_MAX, build_witnesses, inspect_outbox
@@ -125,7 +125,7 @@ def messages_of(connections: Connections, business_id: str, *, limit: int) -> Bu
         try:
             rows = inspect_outbox(connections, database.url).newest_of_business(business_id, limit=limit)
         except ReconcilerError as error:
-            unanswered.append(away(database.name, str(error)))
+            unanswered.append(database_away([database.fact], str(error)))
             continue
         if rows.doubt is not None:
             silent.append(UNPROVED(outbox=database.name, why=rows.doubt))

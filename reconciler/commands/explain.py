@@ -161,7 +161,7 @@ class _Witnesses:
         self.plans = topic_plans(connections.settings)
         self._asked = build_witnesses(connections)
         self._connections = connections
-        gone = facts_of_away({**ask_databases(connections), **ask_brokers(connections)})
+        gone = facts_of_away(connections.settings, {**ask_databases(connections), **ask_brokers(connections)})
         self._away = tuple(dict.fromkeys(gone.values()))
         #: A Redis that has not answered is not waited for again.
         self._redis_away: Lookup[KeyPlaces] | None = None

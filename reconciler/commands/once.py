@@ -25,6 +25,7 @@ from reconciler.wiring.history import history_sink, writing_history
 from reconciler.wiring.rounds import RoundAssembly
 from reconciler.wiring.subscriptions import require_past_since
 from reconciler.wiring.tracing import traced_by, tracing
+from reconciler.words import said_and_coded
 
 #: How long `once` goes on until everything that was found is repaired and verified.
 WAIT_SECONDS_DEFAULT = 60.0
@@ -82,7 +83,8 @@ class OnceReport:
                 if judged.verification.verdict in LOSSES
             }
             last = reports[-1]
-            problems = [last.suspended] if last.suspended else list(last.event.problems if last.event else ())
+            problems = (last.suspended,) if last.suspended else last.event.problems if last.event else ()
+            sentences, facts = said_and_coded({"problems": problems})
             lines.append(
                 {
                     "topic": last.subscription.topic,
@@ -93,7 +95,8 @@ class OnceReport:
                     "verified": sum(event.verified for event in events),
                     "losses": len(lost),
                     "repaired": sum(event.repairs.get("done", 0) for event in events),
-                    "problems": problems,
+                    "problems": sentences["problems"],
+                    "facts": facts,
                 }
             )
         return lines

@@ -19,6 +19,7 @@ from reconciler.errors import ConfigurationError, RedisAway, TransientError
 from reconciler.policy.brakes import RateLimit
 from reconciler.policy.environment import RENEW_SECONDS
 from reconciler.policy.events import OutageOpened
+from reconciler.policy.evidence import as_foreign
 from reconciler.policy.plan import TopicPlan
 from reconciler.policy.round import ReconcileRound
 from reconciler.settings.schema import Settings
@@ -215,5 +216,5 @@ def still_safe_redis(assembly: RoundAssembly) -> None:
             outages.note_reason(outage, "UNSAFE")  # else the shards of other servers went on
         if outage is None:
             outages.open(environment, reason="UNSAFE", noticed_by=assembly.owner)
-            assembly.events.emit(OutageOpened(environment=environment, reason="UNSAFE", detail=str(error)))
+            assembly.events.emit(OutageOpened(environment=environment, reason="UNSAFE", detail=as_foreign(str(error))))
         raise RedisAway(f"Redis is not safe any more, rounds and announcements pause: {error}") from error

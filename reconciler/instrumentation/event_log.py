@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from enum import StrEnum
 from logging import DEBUG, INFO, WARNING
 from typing import Any
 
 from reconciler.clock import Clock, SystemClock
+from reconciler.contract.facts import Fact
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import RepairState
 from reconciler.policy.events import (
@@ -58,7 +59,8 @@ IDLE_SECONDS = 3_600.0
 class EventLog:
     """A sink that writes events to the logger `reconciler.events`. Shared by threads: each subscription has one."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(self, english: Callable[[Fact], str], clock: Clock | None = None) -> None:
+        self._english = english
         self._logger = logging.getLogger("reconciler.events")
         self._clock = clock or SystemClock()
         #: When a round was last logged above level DEBUG (monotonic seconds), and idle rounds since.
@@ -74,7 +76,7 @@ class EventLog:
             level = level if idle_rounds is not None else DEBUG
             more = {"idle_rounds": idle_rounds} if idle_rounds else {}
         if self._logger.isEnabledFor(level):
-            self._logger.log(level, word, extra=_told(event) | more)
+            self._logger.log(level, word, extra=self._told(event) | more)
 
     def _idle_rounds(self, event: RoundFinished) -> int | None:
         """Idle rounds since the last one logged above DEBUG. None: this round is idle, too, and only counted."""
@@ -85,6 +87,39 @@ class EventLog:
             return None
         self._logged[event.subscription] = (now, 0)
         return idle_rounds
+
+    def _told(self, event: Event) -> dict[str, Any]:
+        """Its fields, with numbers instead of keys."""
+        if isinstance(event, ShardRoundRan):
+            done = event.done
+            return _place(done.shard) | {"generation": done.generation, "at_ms": done.at_ms} | self._flat(done.counts)
+        if isinstance(event, KeysNotTaken):
+            return _place(event.shard) | {"keys": len(event.unique_keys)}
+        if not isinstance(event, VerdictsWritten | KeysLeft):
+            return self._flat(event)
+        rows = event.verifications if isinstance(event, VerdictsWritten) else event.keys
+        verdicts = dict(sorted(Counter(row.verdict.value for row in rows).items()))
+        return _place(event.shard) | {"keys": len(rows), "verdicts": verdicts}
+
+    def _flat(self, event: Event | RoundCounts) -> dict[str, Any]:
+        """A fact as its sentence, with its code beside it."""
+        flat: dict[str, Any] = {}
+        for field in fields(event):
+            match getattr(event, field.name):
+                case Subscription() as of:
+                    flat |= {"topic": of.topic, "consumer_group": of.group}
+                case Shard() as shard:
+                    flat |= _place(shard)
+                case StrEnum() as word:
+                    flat[field.name] = word.value
+                case Fact() as fact:
+                    flat |= {field.name: self._english(fact), f"{field.name}_code": fact.code.name}
+                case (Fact(), *_) as facts:
+                    flat[field.name] = [self._english(fact) for fact in facts]
+                    flat[f"{field.name}_codes"] = [fact.code.name for fact in facts]
+                case value:
+                    flat[field.name] = value
+        return flat
 
 
 def _is_loud(event: Event) -> bool:
@@ -104,34 +139,5 @@ def _is_idle(event: RoundFinished) -> bool:
     return not any((*numbers, event.not_taken, event.repairs, _is_loud(event)))
 
 
-def _told(event: Event) -> dict[str, Any]:
-    """Its fields, with numbers instead of keys."""
-    if isinstance(event, ShardRoundRan):
-        done = event.done
-        return _place(done.shard) | {"generation": done.generation, "at_ms": done.at_ms} | _flat(done.counts)
-    if isinstance(event, KeysNotTaken):
-        return _place(event.shard) | {"keys": len(event.unique_keys)}
-    if not isinstance(event, VerdictsWritten | KeysLeft):
-        return _flat(event)
-    rows = event.verifications if isinstance(event, VerdictsWritten) else event.keys
-    verdicts = dict(sorted(Counter(row.verdict.value for row in rows).items()))
-    return _place(event.shard) | {"keys": len(rows), "verdicts": verdicts}
-
-
 def _place(shard: Shard) -> dict[str, Any]:
     return {"topic": shard.subscription.topic, "consumer_group": shard.subscription.group, "shard": shard.number}
-
-
-def _flat(event: Event | RoundCounts) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for field in fields(event):
-        value = getattr(event, field.name)
-        if isinstance(value, Subscription):
-            flat |= {"topic": value.topic, "consumer_group": value.group}
-        elif isinstance(value, Shard):
-            flat |= _place(value)
-        elif isinstance(value, StrEnum):
-            flat[field.name] = value.value
-        else:
-            flat[field.name] = value
-    return flat

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from reconciler.contract.facts import Fact
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
@@ -34,7 +35,8 @@ class RoundFinished:
     oldest_pending_seconds: float
     #: "open", "shut", or "not asked" (nothing is old enough).
     gate: str
-    gate_detail: str
+    #: Why it is shut; None: it is not.
+    gate_detail: Fact | None
     #: The group's watermark, milliseconds of broker store time; None: not asked, or unknown.
     watermark_ms: int | None
     #: Keys that became due in this round, and keys verified.
@@ -60,7 +62,7 @@ class RoundFinished:
     #: How long the round took, by the process's monotonic clock.
     duration_seconds: float = 0.0
     #: Why the round ended early, one line each; empty when all went well.
-    problems: tuple[str, ...] = ()
+    problems: tuple[Fact, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +137,8 @@ class RepairStepped:
     after: RepairState
     attempts: int
     answer: str
+    #: Of the answer.
+    answer_code: str
     #: From the proof of the loss until it is DONE, by the ledger's clock; None: it is not DONE.
     took_seconds: float | None = None
     #: From its claim until this state was written, by the process's monotonic clock.
@@ -186,7 +190,7 @@ class OutageOpened:
 
     environment: str
     reason: str
-    detail: str
+    detail: Fact
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

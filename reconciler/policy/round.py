@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from reconciler.clock import Clock
+from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.row_rules import FINISHED_REPAIRS
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState
@@ -25,6 +26,7 @@ from reconciler.policy.events import (
     RoundFinished,
     VerdictsWritten,
 )
+from reconciler.policy.evidence import as_foreign
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.inquiry.witnesses import BrokerSnapshot
 from reconciler.policy.judging.absence_review import review_absences
@@ -52,6 +54,11 @@ from reconciler.policy.repairing.rungs import RUNGS, first_rung
 from reconciler.policy.round_tally import RoundTally
 from reconciler.policy.shard_rounds import ShardRound, ShardRounds
 
+OUTAGE_OPEN = Code("round.outage-open", reason=Field.NAME)
+SUSPENDED = Code("round.suspended", reason=Field.NAME, detail=Field.FACT)
+NO_EPOCH_MARKER = Code("round.no-epoch-marker", shard=Field.NAME, shards=Field.NUMBER)
+SHARDS_WAIT = Code("round.shards-wait", waiting=Field.NUMBER, shards=Field.NUMBER)
+
 #: While the gate is shut: look-ups a second and subscription.
 TRICKLE_PER_SECOND = 1.0
 TRICKLE_BURST = 10.0
@@ -67,7 +74,7 @@ class RoundReport:
 
     subscription: Subscription
     #: Why nothing ran: Redis is away, or an outage is not over; None: it ran.
-    suspended: str | None = None
+    suspended: Fact | None = None
     #: The canonical event; None if suspended.
     event: RoundFinished | None = None
     #: Verified keys of this round: of its passes but the first and last, those that databases alone did not settle.
@@ -136,12 +143,12 @@ class ReconcileRound:
         outage = self._outages.current(subscription.environment)
         shards = [s for s in self._known(subscription)[0].shards_of(subscription) if self._may_run(s, outage)]
         if outage is not None and not shards:
-            return RoundReport(subscription=subscription, suspended=f"outage: {outage.reason}")
+            return RoundReport(subscription=subscription, suspended=OUTAGE_OPEN(reason=outage.reason))
         try:
             topic, plan = self._plan(subscription, begins=True)
             return self._round(topic, plan, shards, outage)
         except RedisAway as error:
-            return self._suspend(subscription, "AWAY", str(error), outage)
+            return self._suspend(subscription, "AWAY", as_foreign(str(error)), outage)
 
     def _may_run(self, shard: Shard, outage: Outage | None) -> bool:
         return outage is None or outage.rounds_may_run or self._shards.goes_on(shard, outage)
@@ -153,16 +160,16 @@ class ReconcileRound:
         rounds, away = self._take_rounds(may_run)
         lost = [r.shard for r in rounds if r.lost_memory]
         if lost:
-            detail = f"no epoch marker in {lost[0]}, {len(lost)} in all"
+            detail = NO_EPOCH_MARKER(shard=str(lost[0]), shards=len(lost))
             return self._suspend(plan.subscription, "MEMORY_LOST", detail, outage)
         if away:
-            self._suspend(plan.subscription, "AWAY", away[0], outage)
+            self._suspend(plan.subscription, "AWAY", as_foreign(away[0]), outage)
         elif outage is not None and outage.rounds_may_run:
             self._close(outage)
         ours = [r for r in rounds if r.is_ours]
         tally = RoundTally(announced=sum(r.done.counts.announced for r in ours if r.done is not None))
         if waiting := topic.shards - len(rounds):
-            tally.problems.append(f"{waiting} of {topic.shards} shards have no rounds: an outage is open")
+            tally.problems.append(SHARDS_WAIT(waiting=waiting, shards=topic.shards))
         with tally.beyond_bugs():
             tally.not_taken, tally.going_on = self._tag_filter.leave(topic, plan, [r.shard for r in ours])
 
@@ -260,7 +267,7 @@ class ReconcileRound:
                 )
             )
 
-    def _suspend(self, subscription: Subscription, reason: str, detail: str, known: Outage | None) -> RoundReport:
+    def _suspend(self, subscription: Subscription, reason: str, detail: Fact, known: Outage | None) -> RoundReport:
         """Opens the outage, or lets the scan of the open one begin again. `known`: the one that was open before."""
         outage = self._outages.open(subscription.environment, reason=reason, noticed_by=self._owner)
         if outage.is_scanned:
@@ -269,7 +276,7 @@ class ReconcileRound:
             self._outages.note_reason(outage, reason)
         if known is None or known.rounds_may_run:
             self._events.emit(OutageOpened(environment=subscription.environment, reason=reason, detail=detail))
-        return RoundReport(subscription=subscription, suspended=f"{reason}: {detail}")
+        return RoundReport(subscription=subscription, suspended=SUSPENDED(reason=reason, detail=detail))
 
     def _gate(self, plan: SubscriptionPlan, ours: Sequence[ShardRound]) -> WatermarkGate:
         """Asked once a round, before any per-key question, and only if a key is old enough or was taken back."""
@@ -474,7 +481,7 @@ class ReconcileRound:
             pending_after=sum(r.pending for r in rounds),
             oldest_pending_seconds=max(0.0, (now_ms - oldest_ms) / 1000),
             gate=gate.state,
-            gate_detail="" if gate.detail is None else self._verifier.english(gate.detail),
+            gate_detail=gate.detail,
             watermark_ms=gate.watermark_ms,
             became_due=running.tally.became_due,
             verified=running.tally.verified,

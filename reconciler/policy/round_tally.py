@@ -7,12 +7,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.subscription import Shard
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import LOSSES, Verdict
 from reconciler.errors import ReconcilerError
 from reconciler.policy.brakes import RoundLoad
 from reconciler.policy.judging.verifier import Judgement
+
+MISSHAPEN = Code("round.misshapen", shard=Field.NAME, number=Field.NUMBER, first=Field.TEXT, first_bytes=Field.NUMBER)
 
 #: Least share of a pass' keys that must be settled for another pass in the same round.
 SETTLED_SHARE_MIN = 0.5
@@ -39,7 +42,7 @@ class RoundTally:
     let_go: Counter[Verdict] = field(default_factory=Counter)
     let_go_first: int = 0
     #: What a person should know of, one line each.
-    problems: list[str] = field(default_factory=list)
+    problems: list[Fact] = field(default_factory=list)
     #: The first unexpected error of a page; raised when the other pages are done.
     failure: Exception | None = None
     _pass_begins: int = 0
@@ -56,8 +59,10 @@ class RoundTally:
 
     def note_misshapen(self, shard: Shard, members: Sequence[str]) -> None:
         """Members of pending that are no unique keys were taken out of it."""
-        what = f"{len(members)} members that are no unique keys were taken out of pending"
-        self.problems.append(f"{shard}: {what}, the first has {len(members[0]) // 2} bytes: {members[0][:64]}")
+        first = members[0]
+        self.problems.append(
+            MISSHAPEN(shard=str(shard), number=len(members), first=first[:64], first_bytes=len(first) // 2)
+        )
 
     @contextmanager
     def beyond_bugs(self) -> Iterator[None]:

@@ -8,11 +8,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from reconciler.clock import Clock
+from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import DatabaseAway, InvariantViolation
 from reconciler.policy.events import EventSink, RoundsVoided, ShardRoundRan, ShardStopped
 from reconciler.policy.plan import EVERY_MESSAGE_MS
 from reconciler.policy.ports import Outage, RoundDone, RoundLeases, Rounds, ShardMemory, ShardState
+
+SHARD_STOPPED = Code("round.shard-stopped", shard=Field.NAME, why=Field.TEXT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +34,7 @@ class ShardRound:
     oldest_pending_ms: int | None = None
     #: Redis' clock against its earlier rounds: it was set back, or a node that is behind took over.
     clock_behind_seconds: float = 0.0
-    problem: str | None = None
+    problem: Fact | None = None
 
 
 class ShardRounds:
@@ -98,7 +101,7 @@ class ShardRounds:
             done = self._run(shard, self._memory.state(shard)) if is_ours else ShardRound(shard=shard, is_ours=False)
         except InvariantViolation as error:
             self._events.emit(ShardStopped(shard=shard, cause=error.cause, reason=str(error)))
-            return ShardRound(shard=shard, is_ours=False, problem=f"{shard} is stopped: {error}")
+            return ShardRound(shard=shard, is_ours=False, problem=SHARD_STOPPED(shard=str(shard), why=str(error)))
         if not done.lost_memory:
             self._answering.add(shard)
         return done

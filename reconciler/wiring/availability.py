@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from functools import cache, partial, reduce
 from typing import TypeVar
 
 import sqlalchemy as sa
@@ -21,15 +21,26 @@ from reconciler.errors import (
     without_remedy,
 )
 from reconciler.rocketmq.client.demands import explained
+from reconciler.settings.schema import Settings
 from reconciler.shards.checks import require_answers, require_room
 from reconciler.sql.engines import reading
 from reconciler.wiring.brokers import masters
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.databases import inbox_databases, outbox_databases
+from reconciler.wiring.databases import EvidenceDatabase, inbox_databases, outbox_databases
 
 T = TypeVar("T")
 
-AWAY = Code("wiring.away", name=Field.NAME, why=Field.TEXT)
+DATABASE_AWAY = Code("wiring.database-away", database=Field.FACT, why=Field.TEXT)
+#: One database of several groups.
+SHARED = Code("wiring.shared", first=Field.FACT, second=Field.FACT)
+BROKER_AWAY = Code("wiring.broker-away", broker=Field.NAME, why=Field.TEXT)
+#: What else is asked, by its name.
+AWAY = {
+    "redis": Code("wiring.redis-away", why=Field.TEXT),
+    "rocketmq": Code("wiring.rocketmq-away", why=Field.TEXT),
+    "rights at brokers": Code("wiring.rights-away", why=Field.TEXT),
+    "history": Code("wiring.history-away", why=Field.TEXT),
+}
 
 #: Servers that a command asks at once.
 ASKED_AT_ONCE = 16
@@ -45,7 +56,7 @@ def who_is_away(asked: Mapping[str, Callable[[], object]]) -> dict[str, Transien
     return {name: why for name, why in found.items() if why is not None}
 
 
-def facts_of_away(asked: Mapping[str, Callable[[], object]]) -> dict[str, Fact]:
+def facts_of_away(settings: Settings, asked: Mapping[str, Callable[[], object]]) -> dict[str, Fact]:
     """The same for people: one fact a cause, also where several names have it. A broker has a name of its own beside
     `rocketmq`, which is away where none answers. Raises what who_is_away raises.
     """
@@ -53,12 +64,15 @@ def facts_of_away(asked: Mapping[str, Callable[[], object]]) -> dict[str, Fact]:
     for name, error in who_is_away(asked).items():
         names.setdefault(error, []).append(name)
     found: dict[str, Fact] = {}
+    databases = {one.name: one.fact for one in _databases(settings)}
     for error, of_error in names.items():
         if isinstance(error, _SomeAway):
-            of_brokers = {broker_name(one): away("rocketmq", f"{one}: {why}") for one, why in error.brokers.items()}
+            of_brokers = {broker_name(one): broker_away(one, str(why)) for one, why in error.brokers.items()}
             found |= of_brokers | (dict.fromkeys(of_error, next(iter(of_brokers.values()))) if error.is_all else {})
+        elif of := [databases[name] for name in of_error if name in databases]:
+            found |= dict.fromkeys(of_error, database_away(of, str(error)))
         else:
-            found |= dict.fromkeys(of_error, away(", ".join(of_error), str(error)))
+            found |= {name: away(name, str(error)) for name in of_error}
     return found
 
 
@@ -68,8 +82,18 @@ def broker_name(broker: str) -> str:
 
 
 def away(name: str, why: str) -> Fact:
-    """That a dependency does not answer."""
-    return AWAY(name=name, why=why)
+    """That one of AWAY does not answer."""
+    return AWAY[name](why=why)
+
+
+def broker_away(broker: str, why: str) -> Fact:
+    """That a broker does not answer."""
+    return BROKER_AWAY(broker=broker, why=why)
+
+
+def database_away(databases: Sequence[Fact], why: str) -> Fact:
+    """That a database does not answer, by all the names that it has."""
+    return DATABASE_AWAY(database=reduce(lambda first, second: SHARED(first=first, second=second), databases), why=why)
 
 
 def _side_by_side(asked: Mapping[str, Callable[[], object]], find: Callable[[Callable[[], object]], T]) -> dict[str, T]:
@@ -185,5 +209,8 @@ def ask_databases(connections: Connections) -> dict[str, Callable[[], object]]:
 
         return ask
 
-    settings = connections.settings
-    return {found.name: ping(found.url) for found in [*outbox_databases(settings), *inbox_databases(settings)]}
+    return {found.name: ping(found.url) for found in _databases(connections.settings)}
+
+
+def _databases(settings: Settings) -> Sequence[EvidenceDatabase]:
+    return [*outbox_databases(settings), *inbox_databases(settings)]

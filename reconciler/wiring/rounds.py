@@ -134,7 +134,7 @@ class RoundAssembly:
             history_generations=history_generations(settings),
         )
         more = (history, None if metering is None else metering.events, spans)
-        self.events: EventSink = SeveralSinks(EventLog(), *(sink for sink in more if sink is not None))
+        self.events: EventSink = SeveralSinks(EventLog(said), *(sink for sink in more if sink is not None))
         self._connections = connections
         self._workers = connections.shared(_start_workers)
         self.shard_numbers = connections.shared(ShardNumbers)

@@ -16,6 +16,7 @@ from reconciler.instrumentation.release import release
 from reconciler.policy.round import RoundReport
 from reconciler.settings.schema import Settings
 from reconciler.wiring.metrics import Metering
+from reconciler.words import said
 
 if TYPE_CHECKING:
     from reconciler.instrumentation.tracing.spans import EventSpans
@@ -43,7 +44,7 @@ def tracing(settings: Settings, *, clock: Clock, metering: Metering | None = Non
     counted = nullcontext() if metering is None else metering.reading_spans(lambda: asdict(export.counts))
     try:
         with counted:
-            yield EventSpans(export.tracer, clock=clock)
+            yield EventSpans(export.tracer, clock=clock, english=said)
     finally:
         for handler in handlers:
             handler.removeFilter(naming)

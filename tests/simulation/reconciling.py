@@ -103,7 +103,7 @@ class Events:
             kernel.tell(
                 f"{self._process.name} round of {event.subscription.group}: announced {event.announced}, matched "
                 f"{event.matched}, pending {event.pending_after}, gate {event.gate}, {dict(event.verdicts)} "
-                f"{dict(event.repairs)} {event.problems or ''}"
+                f"{dict(event.repairs)} {'; '.join(map(said, event.problems))}"
             )
             if event.not_taken:
                 kernel.tell(f"{self._process.name} {event.not_taken} keys are not taken by {event.subscription.group}")

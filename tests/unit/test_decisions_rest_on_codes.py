@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 ROOMS = ("reconciler", "producers/checkback_producers", "consumers/checkback_consumers")
 #: Rooms that know nothing of the ledger: a broker of our own, the client, the audit, and what only shows or tries.
@@ -40,6 +42,7 @@ NO_SENTENCE = {
     "consumers/checkback_consumers/sql_session.py _lacks_savepoint": "a driver's error, which SQLite gives no number",
     "reconciler/channels/answers.py secret_parts": "the header of a login",
     "reconciler/commands/run.py still_safe_redis": "an outage's reason is a closed word",
+    "reconciler/commands/operator_actions.py recorded": "an error without words leaves no colon",
     "reconciler/contract/row_rules.py use_of": "a kind of name in a list of names, as 0.2.0 keeps it",
     "reconciler/contract/row_rules.py held_again": "a person's words beside the same person's words: said twice or not",
     "reconciler/evidence/broker_answer.py and_elsewhere": "what two brokers said is told once if it is the same",
@@ -94,10 +97,25 @@ def phrases() -> frozenset[tuple[str, str]]:
     )
 
 
+@cache
+def sayers() -> frozenset[str]:
+    """Functions that put several words around a value: what they return is known by its beginning."""
+    return frozenset(
+        function
+        for name, tree in trees().items()
+        for function, node in within(tree, "")
+        if isinstance(node, ast.Return) and isinstance(node.value, ast.JoinedStr) and is_several_words(node.value, name)
+    )
+
+
 def is_several_words(node: ast.AST, file: str) -> bool:
     match node:
         case ast.Constant(value=str(value)):
             return re.search(r"[a-z]{2,} [a-z]{2,}|[a-z]{2,} $", value) is not None
+        case ast.JoinedStr(values=values):
+            return any(is_several_words(one, file) for one in values)
+        case ast.Call(func=ast.Name(id=name)):
+            return name in sayers()
         case ast.Name(id=name):
             return not phrases().isdisjoint({(file, name), ("", name)})
     return False
@@ -130,10 +148,10 @@ def is_sentence(node: ast.AST) -> bool:
     match node:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return name in SENTENCES
-        case ast.Subscript(slice=ast.Constant(value=name)):
-            return name in SENTENCES
-        case ast.Call(func=ast.Attribute(attr="get"), args=[ast.Constant(value=name), *_]):
-            return name in SENTENCES
+        case ast.Subscript(slice=ast.Constant(value=name), value=value):
+            return name in SENTENCES or is_fields(value)
+        case ast.Call(func=ast.Attribute(attr="get", value=value), args=[ast.Constant(value=name), *_]):
+            return name in SENTENCES or is_fields(value)
         case ast.Call(func=ast.Name(id=name), args=args) if name in HANDS_ON:
             return any(map(is_sentence, args))
         case ast.Call(func=ast.Attribute(attr=name, value=value), args=args) if name in HANDS_ON:
@@ -145,6 +163,25 @@ def is_sentence(node: ast.AST) -> bool:
         case ast.NamedExpr(value=value):
             return is_sentence(value)
     return False
+
+
+def is_fields(node: ast.AST) -> bool:
+    """What a fact says beside its code."""
+    return isinstance(node, ast.Attribute) and node.attr == "fields"
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [
+        "fact.fields['name'] == 'rocketmq'",
+        "str(fact.fields['name']).partition(' ')[0] in ('outbox', 'inbox')",
+        "name.startswith(broker_name(''))",
+        "name.startswith(f'broker {one}')",
+        "str(fact.fields.get('answer')).startswith('dismissed')",
+    ],
+)
+def test_a_look_into_what_a_fact_says_or_at_words_that_a_function_has_written_is_seen(decision: str) -> None:
+    assert any(is_look(node, "") for node in ast.walk(ast.parse(decision)))
 
 
 def test_nothing_but_the_named_place_looks_into_a_sentence() -> None:

@@ -37,14 +37,14 @@ from reconciler.policy.ports import (
     StoredRound,
 )
 from reconciler.policy.undecided_keys import UndecidedKeys, read_undecided, undecided_link
-from reconciler.wiring.availability import away, broker_name
+from reconciler.wiring.availability import BROKER_AWAY, broker_away, broker_name
 from reconciler.wiring.brokers import QueueEnd, queue_ends
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import EvidenceDatabase, commit_evidence, inbox_databases, outbox_databases
 from reconciler.wiring.environment import traces_of
 from reconciler.wiring.evidence import inspect_outbox, no_sweep
 
-OUTBOX_SILENT = Code("status.outbox-silent", database=Field.NAME, why=Field.TEXT)
+OUTBOX_SILENT = Code("status.outbox-silent", database=Field.FACT, why=Field.TEXT)
 NO_TOPIC = Code("status.no-topic", topic=Field.NAME)
 ANNOUNCEMENTS_UNREADABLE = Code("status.announcements-unreadable", why=Field.TEXT)
 NO_OFFSETS = Code("status.no-offsets", broker=Field.NAME, topic=Field.NAME, why=Field.TEXT)
@@ -121,7 +121,7 @@ class Accounting:
 
     def _witnesses(self, topic: TopicPlan, subscription: Subscription) -> tuple[str, ...]:
         """By the names under which they are away: any broker may be the one that has the message."""
-        brokers = [name for name in self.away if name.startswith(broker_name(""))]
+        brokers = [name for name, gone in self.away.items() if gone.code is BROKER_AWAY]
         outboxes = [database.name for database in self._outboxes_of(topic.topic)]
         inboxes = [one.name for one in inbox_databases(self._settings) if one.owner == str(subscription)]
         return ("rocketmq", *brokers, *outboxes, *inboxes)
@@ -140,7 +140,7 @@ class Accounting:
                 outbox = inspect_outbox(self._connections, database.url)
                 seen = outbox.oldest_unannounced(producer_group=database.owner, topic=topic)
             except ReconcilerError as error:
-                found.append((database, None, _silent(database.name, error)))
+                found.append((database, None, _silent(database, error)))
             else:
                 found.append((database, seen, outbox_link(seen, asked_ms=self._asked_ms, pace_ms=pace_ms)))
         return found
@@ -167,7 +167,7 @@ class Accounting:
             return
         for broker, why in sorted(silent.items()):
             if broker not in retired:
-                self.away.setdefault(broker_name(broker), away("rocketmq", f"{broker}: {why}"))
+                self.away.setdefault(broker_name(broker), broker_away(broker, why))
                 cause = NO_OFFSETS(broker=broker, topic=name, why=why)
                 yield Link(until_ms=None, cause=cause, needs=("rocketmq", broker_name(broker)))
         having = {stored.done.shard.number for stored in rounds}
@@ -248,13 +248,14 @@ class Accounting:
                     until_ms=until_ms + ahead_ms,
                 )
             except ReconcilerError as error:
-                yield _silent(database.name, error)
+                yield _silent(database, error)
             else:
                 yield unheard_link(found, asked_ms=self._asked_ms, ahead_ms=ahead_ms)
 
 
-def _silent(database: str, error: ReconcilerError) -> Link:
-    return Link(until_ms=None, cause=OUTBOX_SILENT(database=database, why=str(error)), needs=(database,))
+def _silent(database: EvidenceDatabase, error: ReconcilerError) -> Link:
+    cause = OUTBOX_SILENT(database=database.fact, why=str(error))
+    return Link(until_ms=None, cause=cause, needs=(database.name,))
 
 
 def _taken(rounds: Sequence[StoredRound], *, retired: Sequence[str]) -> dict[tuple[str, int], int]:

@@ -37,7 +37,16 @@ from reconciler.policy.lag import Lag, lag_of
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import HeldTopic, Outage, RepairCount, StoredRound, VerdictCount
 from reconciler.policy.undecided_keys import beyond_set_up
-from reconciler.wiring.availability import ask_brokers, ask_databases, ask_redis, away, facts_of_away
+from reconciler.wiring.availability import (
+    AWAY,
+    BROKER_AWAY,
+    DATABASE_AWAY,
+    ask_brokers,
+    ask_databases,
+    ask_redis,
+    away,
+    facts_of_away,
+)
 from reconciler.wiring.broker_rights import ask_rights
 from reconciler.wiring.check_services import check_services
 from reconciler.wiring.connections import Connections
@@ -137,12 +146,12 @@ class StatusReport:
     @property
     def brokers_away(self) -> tuple[Fact, ...]:
         """Lines of `away`: one a broker, or one where name servers know of none."""
-        return tuple(fact for fact in self.away if fact.fields["name"] == "rocketmq")
+        return tuple(fact for fact in self.away if fact.code in (BROKER_AWAY, AWAY["rocketmq"]))
 
     @property
     def databases_away(self) -> tuple[Fact, ...]:
         """Lines of `away`: one a database of the services."""
-        return tuple(fact for fact in self.away if str(fact.fields["name"]).partition(" ")[0] in ("outbox", "inbox"))
+        return tuple(fact for fact in self.away if fact.code is DATABASE_AWAY)
 
     @property
     def following(self) -> Mapping[Fact, tuple[Fact, ...]]:
@@ -445,7 +454,9 @@ def _other_shards(assembly: RoundAssembly) -> Iterator[Fact]:
 
 def _who_is_away(connections: Connections) -> dict[str, Fact]:
     databases, brokers = ask_databases(connections), ask_brokers(connections)
-    return facts_of_away({**ask_redis(connections), **databases, **brokers, **ask_rights(connections)})
+    return facts_of_away(
+        connections.settings, {**ask_redis(connections), **databases, **brokers, **ask_rights(connections)}
+    )
 
 
 def _status_of(

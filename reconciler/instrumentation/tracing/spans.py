@@ -17,6 +17,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanContext, Status, StatusCode, TraceFlags, Tracer, set_span_in_context
 
 from reconciler.clock import Clock
+from reconciler.contract.facts import Fact
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import RepairState
 from reconciler.contract.visible_text import visible_line
@@ -61,8 +62,9 @@ _running: ContextVar[_RunningRound | None] = ContextVar("running_round", default
 class EventSpans:
     """An EventSink. Shared by threads: each has a round of its own."""
 
-    def __init__(self, tracer: Tracer, *, clock: Clock) -> None:
+    def __init__(self, tracer: Tracer, *, clock: Clock, english: Callable[[Fact], str]) -> None:
         self._tracer = tracer
+        self._english = english
         self._clock = clock
 
     def traced(self, run: Callable[[Subscription], RoundReport]) -> Callable[[Subscription], RoundReport]:
@@ -72,7 +74,7 @@ class EventSpans:
             with self._round(subscription) as span:
                 report = run(subscription)
                 if report.suspended is not None:
-                    span.set_attribute(names.SUSPENDED, _told(report.suspended))
+                    span.set_attribute(names.SUSPENDED, _told(self._english(report.suspended)))
                 return report
 
         return run_traced
@@ -123,11 +125,14 @@ class EventSpans:
         figures: Attributes = {f"{names.OF_A_ROUND}{name}": getattr(event, name) for name in FIGURES}
         for name, numbers in (("verdicts", event.verdicts), ("repairs", event.repairs)):
             figures |= {f"{names.OF_A_ROUND}{name}.{word.lower()}": number for word, number in numbers.items()}
-        figures[f"{names.OF_A_ROUND}gate_detail"] = _told(event.gate_detail)
+        figures[f"{names.OF_A_ROUND}gate_detail"] = (
+            "" if event.gate_detail is None else _told(self._english(event.gate_detail))
+        )
         figures[f"{names.OF_A_ROUND}holds"] = event.holds
         if event.problems:
-            figures[f"{names.OF_A_ROUND}problems"] = tuple(map(_told, event.problems[:PROBLEMS_MAX]))
-            running.span.set_status(Status(StatusCode.ERROR, _told(event.problems[0])))
+            problems = tuple(_told(self._english(problem)) for problem in event.problems[:PROBLEMS_MAX])
+            figures[f"{names.OF_A_ROUND}problems"] = problems
+            running.span.set_status(Status(StatusCode.ERROR, problems[0]))
         running.span.set_attributes(figures)
 
     def _verification(self, event: VerdictsWritten, verification: Verification) -> None:

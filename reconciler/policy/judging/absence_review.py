@@ -21,9 +21,10 @@ from dataclasses import replace
 from zlib import crc32
 
 from reconciler.clock import Backoff
-from reconciler.contract.facts import Fact
+from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.reasons import APPLIED_AT, TOOK_EFFECT_DISMISSED
 from reconciler.contract.row_rules import ASK_AGAIN_MS_MAX
+from reconciler.contract.stored_facts import reason_in
 from reconciler.contract.subscription import Shard
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
@@ -34,6 +35,10 @@ from reconciler.policy.judging.suspect import Suspect, evidence_of, taken_back
 from reconciler.policy.judging.verifier import Judgement, Verifier
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import DISMISSED_AT_MS, Candidate, Candidates, Verification
+
+NOT_ABSENT = Code("round.not-absent", number=Field.NUMBER, first=Field.NAME, verdict=Field.NAME, reason=Field.FACT)
+NOT_REJECTED = Code("round.not-rejected", number=Field.NUMBER, first=Field.NAME, reason=Field.FACT)
+DISMISSED_TOOK_EFFECT = Code("round.dismissed-took-effect", number=Field.NUMBER, first=Field.NAME, reason=Field.FACT)
 
 #: Longest pause between two questions.
 ASK_AGAIN_SECONDS_MAX = ASK_AGAIN_MS_MAX / 1000
@@ -49,7 +54,7 @@ def review_absences(
     *,
     retention_seconds: float,
     now_ms: int | None = None,
-) -> list[str]:
+) -> list[Fact]:
     """One round's questions about closed rows. Returns what people should know, three lines at most.
 
     Raises DatabaseAway. `now_ms`: Redis TIME of the round. Two processes may ask about the same rows: that costs a
@@ -112,11 +117,9 @@ def _late_effect(
     )
 
 
-def _note_of_late(told: Sequence[Verification]) -> str:
+def _note_of_late(told: Sequence[Verification]) -> Fact:
     first = told[0]
-    return (
-        f"{len(told)} dismissed keys took effect; the first, {first.unique_key}: {str(first.evidence['reason'])[:400]}"
-    )
+    return DISMISSED_TOOK_EFFECT(number=len(told), first=first.unique_key, reason=reason_in(first.evidence))
 
 
 def _some_rejected(absent: Iterable[tuple[Candidate, Suspect]]) -> list[Suspect]:
@@ -149,10 +152,9 @@ def _take_back(
         candidates.record(shard, [m.verification for m in missed if topic.shard_of(m.suspect.unique_key) == number])
 
 
-def _note_of_missed(missed: Sequence[Judgement]) -> str:
+def _note_of_missed(missed: Sequence[Judgement]) -> Fact:
     first = missed[0].verification
-    why = str(first.evidence.get("reason"))[:400]
-    return f"{len(missed)} keys are not REJECTED any more: the first, {first.unique_key}: {why}"
+    return NOT_REJECTED(number=len(missed), first=first.unique_key, reason=reason_in(first.evidence))
 
 
 def _is_settled_otherwise(row: Candidate, suspect: Suspect) -> bool:
@@ -190,11 +192,10 @@ def pause_seconds(
     return Backoff(ASK_AGAIN_SECONDS_MIN, ASK_AGAIN_SECONDS_MAX).pause_seconds(doublings)
 
 
-def _note_of(taken_back: Sequence[Candidate]) -> str:
+def _note_of(taken_back: Sequence[Candidate]) -> Fact:
     """One line for people: a row that was called absent is there, so a witness may be a replica that is behind; or
     somebody has ended what was incomplete."""
     first = taken_back[0]
-    return (
-        f"{len(taken_back)} closed keys are looked at again: what was missing is there; the first, {first.unique_key}, "
-        f"was {first.verdict}: {str(first.evidence.get('reason'))[:200]}"
+    return NOT_ABSENT(
+        number=len(taken_back), first=first.unique_key, verdict=str(first.verdict), reason=reason_in(first.evidence)
     )

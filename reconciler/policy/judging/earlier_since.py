@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.verdicts import LOSSES, Verdict
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.judging.candidates import is_closed
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import Candidate, Candidates
+
+EARLIER_SINCE = Code("round.earlier-since", number=Field.NUMBER, first=Field.NAME)
 
 #: Pages of rows that one round reads.
 PAGES_MAX = 10
@@ -40,7 +43,7 @@ class EarlierSince:
         self._skew_margin_seconds = skew_margin_seconds
         self._walks: dict[Subscription, _Walk] = {}
 
-    def open_again(self, topic: TopicPlan, plan: SubscriptionPlan, shards: Collection[int]) -> list[str]:
+    def open_again(self, topic: TopicPlan, plan: SubscriptionPlan, shards: Collection[int]) -> list[Fact]:
         """One round's part. Returns what people should know, one line at most. Raises DatabaseAway.
 
         `shards`: those of the round. While a page of their rows is due already, nothing is added.
@@ -55,9 +58,7 @@ class EarlierSince:
         for _ in range(PAGES_MAX):
             if walk.kind < len(_KINDS) and len(opened) < room:
                 opened += self._page(topic, plan, walk)
-        if not opened:
-            return []
-        return [f"{len(opened)} messages that a former `since` left out are judged again; the first: {opened[0]}"]
+        return [EARLIER_SINCE(number=len(opened), first=opened[0])] if opened else []
 
     def _page(self, topic: TopicPlan, plan: SubscriptionPlan, walk: _Walk) -> list[str]:
         loss_verdict: Verdict | None = _KINDS[walk.kind]

@@ -488,6 +488,7 @@ class Repairer:
                     after=changed.state,
                     attempts=changed.attempts,
                     answer=self._english(work.decision.reason),
+                    answer_code=work.decision.reason.code.name,
                     took_seconds=_took_seconds(changed),
                     worked_seconds=self._clock.monotonic_seconds() - work.claimed_seconds,
                     traceparent=work.traceparent,

@@ -21,7 +21,7 @@ from reconciler.policy.ports import Candidate
 from reconciler.policy.repairing.case import DAMAGED_SECONDS_MAX
 from reconciler.policy.repairing.ladder import decide
 from reconciler.policy.repairing.rungs import Act
-from reconciler.policy.round_tally import RoundTally
+from reconciler.policy.round_tally import MISSHAPEN, RoundTally
 from reconciler.words import said
 from tests.unit.policy.test_repair_decisions import ABSENT, NOW, OPEN_ROW, case, decided
 from tests.unit.policy.world import World
@@ -152,7 +152,7 @@ def test_a_member_of_pending_that_is_no_key_leaves_it_and_is_told() -> None:
     assert world.repair(lost) is not None
     assert not odd & set(world.pending())
     told = [problem for report in reports if report.event is not None for problem in report.event.problems]
-    assert any("no unique keys" in problem for problem in told)
+    assert MISSHAPEN.name in [problem.code.name for problem in told]
     assert all(world.candidate(one) is None for one in odd)
 
 

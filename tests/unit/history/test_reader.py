@@ -51,6 +51,7 @@ def lived(folder: Path) -> House:
             after=RepairState.SENT,
             attempts=1,
             answer="SUCCESS",
+            answer_code="repair.answered",
         )
     )
     house.round(0, consumed=[KEY], left=[KEY])

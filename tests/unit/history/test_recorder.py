@@ -46,6 +46,7 @@ def stepped(key: bytes, attempts: int = 1) -> RepairStepped:
         after=RepairState.SENT,
         attempts=attempts,
         answer="SUCCESS",
+        answer_code="repair.answered",
     )
 
 
@@ -267,7 +268,7 @@ def test_a_finished_round_is_a_row_of_the_gate_and_one_without_a_shard_is_none(t
     house = House(tmp_path)
     finished = RoundFinished(
         subscription=BILLING, at_ms=house.clock.now_ms(), shards_run=2, shards_skipped=0, announced=9, matched=8,
-        pending_after=1, oldest_pending_seconds=2.5, gate="shut", gate_detail="behind", watermark_ms=7, became_due=4,
+        pending_after=1, oldest_pending_seconds=2.5, gate="shut", gate_detail=None, watermark_ms=7, became_due=4,
         verified=3, settled=2, broker_look_ups=2, verdicts={}, repairs={}, holds=(), weaker=False,
     )  # fmt: skip
     house.sink.emit(finished)

@@ -9,13 +9,16 @@ from typing import Any, get_args
 import pytest
 
 from reconciler.clock import ManualClock
+from reconciler.contract.facts import Fact
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.instrumentation.event_log import EventLog
 from reconciler.policy import events
 from reconciler.policy.events import Event
+from reconciler.policy.evidence import as_foreign
 from reconciler.policy.ports import RoundCounts, RoundDone, Verification
+from reconciler.words import said
 
 SUBSCRIPTION = Subscription(environment="prod", topic="ORDERS", group="billing")
 OTHER = Subscription(environment="prod", topic="ORDERS", group="shipping")
@@ -34,7 +37,7 @@ def round_finished(*problems: str) -> events.RoundFinished:
         pending_after=1,
         oldest_pending_seconds=2.5,
         gate="open",
-        gate_detail="",
+        gate_detail=None,
         watermark_ms=7,
         became_due=1,
         verified=1,
@@ -44,7 +47,7 @@ def round_finished(*problems: str) -> events.RoundFinished:
         repairs={},
         holds=(),
         weaker=False,
-        problems=problems,
+        problems=tuple(map(as_foreign, problems)),
     )
 
 
@@ -59,6 +62,7 @@ def repair_stepped(after: RepairState) -> events.RepairStepped:
         after=after,
         attempts=1,
         answer="",
+        answer_code="repair.ends",
     )
 
 
@@ -83,7 +87,7 @@ LOUD: list[Event] = [
     events.BreakerOpened(environment="prod", topic="ORDERS", cause="too-many", reason="12 of 40 keys"),
     events.ShardStopped(shard=SHARD, cause="wrong-type", reason="half is no set"),
     events.RoundsVoided(shard=SHARD, rounds=2),
-    events.OutageOpened(environment="prod", reason="AWAY", detail="refused"),
+    events.OutageOpened(environment="prod", reason="AWAY", detail=as_foreign("refused")),
     events.OutageScanned(
         environment="prod", started_at_ms=1, since_ms=1, until_ms={}, scanned=0, left_out={"ORDERS/b": "no such table"}
     ),
@@ -114,7 +118,7 @@ QUIET: list[tuple[Event, dict[str, object]]] = [
 
 def told(caplog: pytest.LogCaptureFixture, event: Event) -> logging.LogRecord:
     with caplog.at_level(logging.DEBUG, "reconciler.events"):
-        EventLog().emit(event)
+        EventLog(said).emit(event)
     (record,) = caplog.records
     return record
 
@@ -133,6 +137,11 @@ def test_every_event_is_told_with_its_fields(caplog: pytest.LogCaptureFixture, e
         if isinstance(value, Subscription | Shard):
             assert (record["topic"], record["consumer_group"]) == ("ORDERS", "billing")
             assert record.get("shard") == (3 if isinstance(value, Shard) else None)
+        elif isinstance(value, Fact):
+            assert (record[field.name], record[f"{field.name}_code"]) == (said(value), value.code.name)
+        elif field.name == "problems" and value:
+            told_of = (record["problems"], record["problems_codes"])
+            assert told_of == ([said(one) for one in value], [one.code.name for one in value])
         else:
             assert record[field.name] == value
 
@@ -149,7 +158,7 @@ def test_thousands_of_keys_are_a_line_of_counts_that_nobody_sees_by_default(
     assert KEY not in repr(values)
     caplog.clear()
     with caplog.at_level(logging.INFO, "reconciler.events"):
-        EventLog().emit(event)
+        EventLog(said).emit(event)
     assert caplog.records == []
 
 
@@ -170,7 +179,7 @@ IDLE = replace(
 
 def test_a_subscription_without_traffic_is_a_line_an_hour(caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
-    log = EventLog(clock)
+    log = EventLog(said, clock)
     with caplog.at_level(logging.INFO, "reconciler.events"):
         for _ in range(24 * 720):
             log.emit(IDLE)
@@ -189,7 +198,7 @@ def test_a_subscription_without_traffic_is_a_line_an_hour(caplog: pytest.LogCapt
         {"settled": 1},
         {"not_taken": 1},
         {"repairs": {"sent": 1}},
-        {"problems": ("time-out",)},
+        {"problems": (as_foreign("time-out"),)},
         {"clock_behind_seconds": 1.0},
         {"clocks_apart_seconds": -20.0},
     ],
@@ -198,7 +207,7 @@ def test_a_subscription_without_traffic_is_a_line_an_hour(caplog: pytest.LogCapt
 def test_a_round_in_which_anything_happened_is_told_at_once(
     caplog: pytest.LogCaptureFixture, change: dict[str, Any]
 ) -> None:
-    log = EventLog(ManualClock())
+    log = EventLog(said, ManualClock())
     with caplog.at_level(logging.INFO, "reconciler.events"):
         for event in (IDLE, IDLE, replace(IDLE, **change), IDLE, replace(IDLE, subscription=OTHER)):
             log.emit(event)

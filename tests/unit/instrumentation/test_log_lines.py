@@ -14,6 +14,7 @@ from reconciler.clock import ManualClock
 from reconciler.instrumentation.console import ask, remark
 from reconciler.instrumentation.event_log import EventLog
 from reconciler.instrumentation.log import configure_logging
+from reconciler.words import said
 from tests.unit.instrumentation.test_event_log import IDLE
 
 Written = pytest.CaptureFixture[str]
@@ -62,7 +63,7 @@ def test_the_event_is_a_constant_word_whatever_another_library_writes(capsys: Wr
 def test_a_day_of_rounds_with_nothing_to_do_takes_less_than_200_kilobytes(capsys: Written) -> None:
     configure_logging("info", "json")
     clock = ManualClock()
-    log = EventLog(clock)
+    log = EventLog(said, clock)
     for _ in range(24 * 720):
         log.emit(IDLE)
         clock.advance(5.0)

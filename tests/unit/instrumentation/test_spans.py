@@ -22,6 +22,7 @@ from reconciler.policy.events import Event, RepairStepped, VerdictsWritten
 from reconciler.policy.evidence import EndOutcome, SendAnswer, StoredMessage
 from reconciler.policy.ports import Verification
 from reconciler.policy.round import RoundReport
+from reconciler.words import said
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, Events, World, key
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -46,7 +47,7 @@ class Traced:
         self._exporter = InMemorySpanExporter()
         provider = provider or TracerProvider()
         provider.add_span_processor(SimpleSpanProcessor(self._exporter))
-        self.spans = EventSpans(provider.get_tracer("test"), clock=self.world.clock)
+        self.spans = EventSpans(provider.get_tracer("test"), clock=self.world.clock, english=said)
         self.world.events = _TracedEvents(self.spans)
         self.process = self.world.process()
         self.run = self.spans.traced(self.process.run)
@@ -93,7 +94,7 @@ def written(verdict: Verdict = Verdict.UNKNOWN, *, number: int = 1, took: float 
 def stepped(after: RepairState, answer: str = "done", **changes: Any) -> Event:
     step = RepairStepped(
         environment=ENVIRONMENT, topic=TOPIC, scope="*", unique_key=key(1), rung=Rung.END, before=RepairState.OPEN,
-        after=after, attempts=1, answer=answer,
+        after=after, attempts=1, answer=answer, answer_code="repair.ends",
     )  # fmt: skip
     return replace(step, **changes)
 

@@ -126,7 +126,7 @@ def test_a_round_tells_people_that_an_absence_was_none() -> None:
     for _ in range(14):
         event = world.rounds(process, 1)[0].event
         assert event is not None
-        told += event.problems
+        told += map(said, event.problems)
     assert len(told) == 1
     assert key(1) in told[0]
     assert "REJECTED: announced, but the outbox has no row" in told[0]
@@ -327,7 +327,7 @@ def test_a_dismissed_message_that_takes_effect_later_waits_for_a_person_as_a_dou
     assert (row.took_effect_dismissed, row.is_dismissed, row.ask_again_at_ms) == (True, False, None)
     assert row.evidence["dismissed_at_ms"] == before.updated_at_ms
     assert "dismissed it as DELIVERED_NOT_APPLIED (by ann: paid by hand)" in str(row.evidence["reason"])
-    notes = [note for report in reports if report.event is not None for note in report.event.problems]
+    notes = [said(note) for report in reports if report.event is not None for note in report.event.problems]
     assert [note.startswith(f"1 dismissed keys took effect; the first, {key(1)}") for note in notes] == [True]
     reports_of = world.ledger.reports
     (line,) = double_effects(reports_of, reports_of.verdict_counts(ENVIRONMENT), ENVIRONMENT)

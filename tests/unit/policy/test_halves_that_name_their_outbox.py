@@ -14,6 +14,7 @@ from reconciler.policy.evidence import Lookup, OutboxRow, Presence, WitnessAnswe
 from reconciler.policy.judging.absence_review import HALVES_MAX
 from reconciler.policy.judging.suspect import undecided_by
 from reconciler.policy.ports import Candidate
+from reconciler.words import said
 from tests.unit.policy.fake_databases import FakeOutbox
 from tests.unit.policy.world import ENVIRONMENT, PRODUCER_GROUP, World, key
 
@@ -68,7 +69,7 @@ def test_a_key_whose_half_names_an_outbox_without_its_row_is_taken_back_and_told
     for _ in range(30):
         event = world.rounds(process, 1)[0].event
         assert event is not None
-        told += event.problems
+        told += map(said, event.problems)
     row = row_of(world, missed)
     assert (row.verdict, row.state) == (Verdict.UNKNOWN, CandidateState.OPEN)
     assert DATABASE in str(row.evidence["reason"])

@@ -8,6 +8,9 @@ from reconciler.contract.subscription import Shard
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import DatabaseAway, InvariantViolation, RedisAway, UsageError
 from reconciler.policy.events import OutageClosed, OutageOpened, OutageScanned, RoundsVoided, ShardStopped
+from reconciler.policy.evidence import as_foreign
+from reconciler.policy.round import OUTAGE_OPEN, SUSPENDED
+from reconciler.words import said
 from tests.unit.policy.world import ENVIRONMENT, World, key
 
 
@@ -33,9 +36,9 @@ def test_wiped_memory_opens_an_outage_scans_and_closes_in_order() -> None:
     world.shards.wipe()
     report = world.rounds(process, 1)[0]
     assert report.suspended is not None
-    assert report.suspended.startswith("MEMORY_LOST")
+    assert said(report.suspended).startswith("MEMORY_LOST: no epoch marker in ")
     assert world.ledger.announcements.open_outage_reason(ENVIRONMENT)
-    assert world.rounds(process, 1)[0].suspended == "outage: MEMORY_LOST"
+    assert world.rounds(process, 1)[0].suspended == OUTAGE_OPEN(reason="MEMORY_LOST")
     told: list[int] = []
     recovered = world.recovery(page_rows=4).run(ENVIRONMENT, progress=told.append)
     assert recovered is not None
@@ -80,7 +83,7 @@ def test_redis_that_is_away_pauses_everything_until_it_is_back(monkeypatch: pyte
     with monkeypatch.context() as patch:
         patch.setattr(world.shards, "state", away)
         world.clock.advance(5)
-        assert str(process.run(world.subscriptions[0]).suspended).startswith("AWAY")
+        assert process.run(world.subscriptions[0]).suspended == SUSPENDED(reason="AWAY", detail=as_foreign("refused"))
         report = world.recovery().run(ENVIRONMENT)
         assert report is not None
         assert (report.is_scanned, report.scanned) == (False, 0)
@@ -191,7 +194,7 @@ def test_shard_of_a_wrong_type_is_stopped_and_the_others_go_on(monkeypatch: pyte
     report = world.rounds(world.process(), 1)[0]
     assert report.event is not None
     assert (report.event.shards_run, report.event.shards_skipped) == (1, 1)
-    assert "commit is a string" in report.event.problems[0]
+    assert "commit is a string" in said(report.event.problems[0])
     assert [stopped.cause for stopped in world.events.of(ShardStopped)] == ["wrong-type"]
     assert keys
     world.ledger.outages.open(ENVIRONMENT, reason="MANUAL", noticed_by="test")

@@ -11,7 +11,7 @@ from reconciler.contract.subscription import Shard
 from reconciler.errors import RedisAway
 from reconciler.policy.events import OutageClosed, OutageOpened, RoundFinished
 from reconciler.policy.ports import ShardState
-from reconciler.policy.round import ReconcileRound
+from reconciler.policy.round import OUTAGE_OPEN, SHARDS_WAIT, ReconcileRound
 from tests.unit.policy.world import ENVIRONMENT, World
 
 #: One of two shards; the other one answers.
@@ -64,7 +64,7 @@ def test_a_server_that_is_away_costs_its_own_shards_their_rounds_until_the_scan(
         assert (report.suspended, world.verdict(mine)) == (None, "CONSUMED")
         assert world.verdict(theirs) is None
         assert report.event is not None
-        assert report.event.problems == ("1 of 2 shards have no rounds: an outage is open",)
+        assert report.event.problems == (SHARDS_WAIT(waiting=1, shards=2),)
         assert (report.event.shards_run, report.event.shards_skipped) == (1, 1)
         report_of_recovery = world.recovery().run(ENVIRONMENT)
         assert report_of_recovery is not None
@@ -93,8 +93,9 @@ def test_memory_that_is_lost_while_one_server_is_away_makes_all_wait_for_the_sca
             world.recovery().run(ENVIRONMENT)
         else:
             (report,) = world.rounds(process, 1)
-            assert str(report.suspended).startswith("MEMORY_LOST")
-            assert world.rounds(process, 1)[0].suspended == "outage: MEMORY_LOST"
+            assert report.suspended is not None
+            assert report.suspended.fields["reason"] == "MEMORY_LOST"
+            assert world.rounds(process, 1)[0].suspended == OUTAGE_OPEN(reason="MEMORY_LOST")
             world.away.clear()
             world.recovery().run(ENVIRONMENT)
         assert world.reason() == "MEMORY_LOST"
@@ -122,10 +123,11 @@ def test_when_no_server_answers_all_shards_wait_for_the_scan() -> None:
     world.rounds(process, 1)
     world.away = {0, 1}
     (report,) = world.rounds(process, 1)
-    assert str(report.suspended).startswith("AWAY")
+    assert report.suspended is not None
+    assert report.suspended.fields["reason"] == "AWAY"
     world.away.clear()
     world.asked.clear()
-    assert world.rounds(process, 2)[0].suspended == "outage: AWAY"
+    assert world.rounds(process, 2)[0].suspended == OUTAGE_OPEN(reason="AWAY")
     assert world.asked == []
 
 
@@ -145,7 +147,7 @@ def test_an_unsafe_redis_pauses_the_shards_of_every_server() -> None:
     process = world.process()
     world.rounds(process, 1)
     world.ledger.outages.open(ENVIRONMENT, reason="UNSAFE", noticed_by="test")
-    assert world.rounds(process, 1)[0].suspended == "outage: UNSAFE"
+    assert world.rounds(process, 1)[0].suspended == OUTAGE_OPEN(reason="UNSAFE")
 
 
 def test_one_server_is_not_asked_for_the_next_shard_after_it_did_not_answer() -> None:
@@ -157,6 +159,7 @@ def test_one_server_is_not_asked_for_the_next_shard_after_it_did_not_answer() ->
     world.away = {0}
     world.asked.clear()
     (report,) = world.rounds(process, 1)
-    assert str(report.suspended).startswith("AWAY")
+    assert report.suspended is not None
+    assert report.suspended.fields["reason"] == "AWAY"
     assert world.asked == [0]
     assert len(world.events.of(RoundFinished)) == finished

@@ -36,7 +36,7 @@ from reconciler.policy.ports import (
     RoundDone,
     StoredRound,
 )
-from reconciler.wiring.availability import AWAY as IS_AWAY
+from reconciler.wiring.availability import away as is_away
 from reconciler.words import said
 from reconciler.words import told as in_language
 from tests.simulation.outbox_table import TableRow
@@ -270,7 +270,7 @@ def test_witness_without_an_answer_is_named_and_is_no_evidence_of_absence() -> N
 
 
 def test_dependency_that_is_away_is_code_3_whether_the_key_is_known_or_not() -> None:
-    refused = (IS_AWAY(name="rocketmq", why="refused"),)
+    refused = (is_away("rocketmq", "refused"),)
     assert story(away=refused).exit_code == 3
     assert story(outbox=found(ROW), away=refused).exit_code == 3
 
