@@ -18,12 +18,15 @@ import sqlalchemy as sa
 
 from reconciler.clock import SystemClock
 from reconciler.commands.notices import _accounts_watch, rounds_watch
+from reconciler.contract.facts import Fact
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import HoldKind, NoticeKind
 from reconciler.errors import DatabaseAway
 from reconciler.policy.ports import Notice, StandingTrouble
-from reconciler.wiring.availability import away
+from reconciler.wiring.availability import away, broker_away, database_away
+from reconciler.wiring.databases import INBOX, OUTBOX
 from reconciler.wiring.notices import REFUSED_SECONDS, NoticeService, Watch, listeners_of, telling_people
+from reconciler.words import said
 from tests.contract.ledger.rows import round_done
 from tests.polling import eventually
 from tests.unit.channels.receiver import Received, Receiver, Reply, receiving
@@ -123,25 +126,29 @@ def test_a_loss_that_comes_three_times_within_an_hour_is_told_however_short(
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("rocketmq", "BROKER_AWAY"), ("outbox of shop, inbox of ORDERS/billing", "DATABASE_AWAY")]
+    ("gone", "kind"),
+    [
+        (broker_away("broker-a", "refused"), "BROKER_AWAY"),
+        (away("rocketmq", "no broker is registered"), "BROKER_AWAY"),
+        (database_away([OUTBOX(owners="shop"), INBOX(owners="ORDERS/billing")], "refused"), "DATABASE_AWAY"),
+    ],
 )
 def test_what_is_away_for_long_is_told_with_its_reason_and_that_it_is_back(
-    world: NoticeWorld, name: str, kind: str
+    world: NoticeWorld, gone: Fact, kind: str
 ) -> None:
-    gone = [away(name, f"broker-{which}: refused") for which in "ab"]
     seen = [report_of()]
     with receiving() as receiver:
         watches = [_accounts_watch(lambda: seen[0])]
         service = world.service(listener(webhook(receiver.url), pace=PATIENT), watches=watches)
         begun(world, service)
-        seen[0] = report_of(away=gone[:1])
+        seen[0] = report_of(away=[gone, away("redis", "refused")])
         for _ in range(30):
             world.turn(service, seconds=9)
         assert told(receiver) == []
         for _ in range(6):
             world.turn(service, seconds=9)
         (first,) = told(receiver)
-        assert (first["kind"], first["count"], first["detail"]) == (kind, 1, f"{name}: broker-a: refused")
+        assert (first["kind"], first["count"], first["detail"]) == (kind, 1, said(gone))
         seen[0] = report_of()
         world.turn(service, seconds=5)
         assert [(one["kind"], one["is_over"]) for one in told(receiver)] == [(kind, False), (kind, True)]
