@@ -1,9 +1,10 @@
-"""Commands that prepare and check: config, db, topics, rights, doctor, notify."""
+"""Commands that prepare and check: config, db, topics, rights, uninstall, doctor, notify."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, get_args
 
@@ -55,6 +56,19 @@ class Server(StrEnum):
 
 #: How a remark begins there; redis-cli takes none, so it is no line to paste.
 _REMARKS = {Server.BROKERS: "#", Server.REDIS: "#", Server.POSTGRESQL: "--", Server.MYSQL: "--"}
+
+#: What a step of `uninstall` is about, before its lines.
+_STEPS = {
+    "processes": "processes under systemd; else `docker compose down`, or `helm uninstall`:",
+    "evidence": "where no other deployment uses them: tables of a service, at",
+    "ledger": "rows of this environment in the ledger, at",
+    "ledger-tables": "where no other environment uses the ledger: its tables, at",
+    "brokers": "topics and groups of the reconciler (CLUSTER is yours), at",
+    "redis": "keys (REDIS is its URL; of a Redis Cluster on each primary), at",
+    "history": "history, unless an audit needs it:",
+    "logins": "logins, if nothing else uses them, at",
+    "files": "units, settings, secrets and the program:",
+}
 
 
 @config_app.command("check")
@@ -249,6 +263,54 @@ def rights(
         say(*(line for one in found for line in (f"{_REMARKS[server]} {one.place}", *one.statements)))
 
 
+def uninstall(
+    prints: Annotated[bool, typer.Option("--print", help="Print the lines; without it nothing is done.")] = False,
+    although_needed: Annotated[
+        bool,
+        typer.Option(
+            "--although-needed", help="Print also how outboxes and inboxes are dropped that are still needed."
+        ),
+    ] = False,
+    plain_acl: Annotated[
+        bool, typer.Option("--plain-acl", help="The brokers are of 4.4 to 5.2 and have aclEnable=true (ACL 1.0).")
+    ] = False,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Print the lines that remove the reconciler, in order, for all that the settings name. It runs none of them.
+
+    Print them while `run` and `sweep` still work. An outbox is the only proof of what was committed, and a group
+    without its inbox applies messages a second time. So while keys are not settled, repairs are not over, members are
+    connected or something is away, their tables are left out, with the reasons, and the exit code is 4.
+    """
+    from reconciler.commands.uninstall import Step, environments_beside, in_the_way, steps_of
+    from reconciler.errors import DatabaseAway, UsageError
+    from reconciler.wiring.connections import Connections
+    from reconciler.words import said
+
+    if not prints:
+        raise UsageError("give --print: the lines are printed, and none is run")
+    settings, beside = read_settings(config), None
+    with Connections.for_one_answer(settings) as connections:
+        reasons = in_the_way(connections)
+        with suppress(DatabaseAway):
+            beside = environments_beside(connections)
+    leaves = bool(reasons) and not although_needed
+    steps = steps_of(settings, beside=beside, has_plain_acl=plain_acl)
+    kept = [(step, one) for step, one in steps if not (leaves and step is Step.EVIDENCE)]
+    told = [said(reason) for reason in reasons]
+    if output is Output.JSON:
+        lines = [{"step": step, "place": one.place, "statements": list(one.statements)} for step, one in kept]
+        print_json({"uninstall": lines, "needed": [reason.as_dict() for reason in reasons]})
+    else:
+        for step, one in kept:
+            is_sql = one.statements[0].endswith(";")
+            say(f"{'--' if is_sql else '#'} {_STEPS[step]} {one.place}".rstrip(), *one.statements)
+        if reasons:
+            remark(f"Outboxes and inboxes are still needed{', and left out' if leaves else ''}:", *told)
+    raise typer.Exit(4 if leaves else 0)
+
+
 def notify(
     name: Annotated[str | None, typer.Argument(help="Only this notifier, also a ping.", show_default=False)] = None,
     config: ConfigOption = None,
@@ -279,4 +341,5 @@ def register(app: typer.Typer) -> None:
     app.add_typer(topics_app, name="topics")
     app.command("doctor")(doctor)
     app.command("rights")(rights)
+    app.command("uninstall")(uninstall)
     app.command("notify")(notify)
