@@ -9,6 +9,7 @@ from enum import StrEnum
 from reconciler.commands.rights import CLUSTER, Statements
 from reconciler.commands.status.report import StatusReport, read_status
 from reconciler.contract.facts import Code, Fact, Field
+from reconciler.contract.keyspace import keys_of
 from reconciler.contract.tables import (
     INBOX_TABLES,
     LEDGER_TABLES,
@@ -152,7 +153,7 @@ def _mqadmin(settings: Settings, command: str, *arguments: str) -> str:
 def _in_redis(settings: Settings) -> Statements:
     url = read_url(settings.redis.url)
     number = 1 if url.scheme == "redis+cluster" else 100
-    pattern = shlex.quote(f"reconciler:v1:{{{settings.environment}:*")
+    pattern = shlex.quote(keys_of(settings.environment))
     line = f'redis-cli -u "$REDIS" --scan --pattern {pattern} | xargs -r -n {number} redis-cli -u "$REDIS" UNLINK'
     return Statements(place=str(url), statements=(line,))
 

@@ -174,6 +174,11 @@ def meta_key(subscription: Subscription) -> str:
     return f"{PREFIX}{{{subscription.environment}:{subscription.topic}:{subscription.group}}}:meta"
 
 
+def keys_of(environment: str) -> str:
+    """The pattern of every key of an environment, as SCAN takes it. Inboxes in Redis are none of them."""
+    return f"{PREFIX}{{{environment}:*"
+
+
 def use_key(environment: str) -> str:
     """The cluster that the environment is used for."""
     return f"{PREFIX}{{{environment}:use}}:brokers"
