@@ -1,4 +1,4 @@
-"""Every request of `/api/v1`, written from the descriptions beside the routes (reconciler/web/api/description.py).
+"""Every request of `/api/v1`, written from the descriptions beside the routes (reconciler/web/description.py).
 
 The same as [OpenAPI 3.1](console.md#the-api): `GET /api/v1/openapi.json`. Times are milliseconds UTC since 1970. Requests that are
 not served get a problem document (RFC 9457). How a program acts, and how it pages: [Console and HTTP API](console.md).
@@ -12,9 +12,10 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
-from reconciler.web.api.description import Parameter
+from reconciler.web.description import Parameter
 from reconciler.web.exchange import title_of
-from reconciler.web.routes import ROUTES, WebRoute
+from reconciler.web.route import WebRoute
+from reconciler.web.routes import ROUTES
 
 
 def lines(routes: Sequence[WebRoute] = ROUTES) -> Iterator[str]:

@@ -9,7 +9,7 @@ import sys
 from reconciler.commands import docs
 from reconciler.contract.extras import install
 from reconciler.errors import UsageError
-from reconciler.instrumentation.console import remark, say
+from reconciler.instrumentation.console import StandardStreams, remark, say
 from reconciler.instrumentation.release import version_line
 
 
@@ -30,8 +30,6 @@ def main() -> None:
         missing = f"reconciler: the package {error.name} is missing: {install('daemon')}"
         remark(missing, *docs.ways_to([missing]))
         sys.exit(2)
-    from reconciler.cli.streams import StandardStreams
-
     streams = StandardStreams()
     sys.exit(streams.exit_code(run(sys.argv[1:])))
 

@@ -28,7 +28,8 @@ from reconciler.errors import Collision, InvalidValue, PermanentError, Reconcile
 from reconciler.policy.evidence import StoredMessage
 from reconciler.policy.plan import inbox_reaches
 from reconciler.policy.ports import Repair, RepairChange
-from reconciler.sql.engines import close_engine, open_engine
+from reconciler.sql.engines import open_engine
+from reconciler.sql.pools import close_engine
 
 logger = logging.getLogger(__name__)
 

@@ -31,7 +31,6 @@ from reconciler.sql.callers_connection import CallersConnection, UnsafeConnectio
 from reconciler.sql.engines import (
     asked_once,
     class_names,
-    close_engine,
     database_now_ms,
     driver_error,
     lacks_schema,
@@ -47,6 +46,7 @@ from reconciler.sql.folded_names import FOLDED_REMEDY
 from reconciler.sql.identity import SIGN_OF_LIFE_ID, read_identity
 from reconciler.sql.kept_texts import require_kept, texts_in_doubt
 from reconciler.sql.key_probes import has_key
+from reconciler.sql.pools import close_engine
 from reconciler.sql.silence import silence_of
 from reconciler.sql.single_statements import MARKERS, SingleStatements
 from reconciler.sql.tables import outbox, outbox_filter, outbox_identity

@@ -20,7 +20,7 @@ from reconciler.instrumentation.console import ask_secret, remark, say
 if TYPE_CHECKING:
     from reconciler.policy.brakes import RateLimit
     from reconciler.settings.schema import Settings
-    from reconciler.web.access.roles import WebRole
+    from reconciler.web.roles import WebRole
     from reconciler.wiring.metrics import Metering
 
 LISTEN_DEFAULT = "127.0.0.1:8378"
@@ -199,7 +199,7 @@ def _users_path(config: Path | None) -> Path:
 
 
 def _role(name: str) -> WebRole:
-    from reconciler.web.access.roles import ROLES_BY_NAME
+    from reconciler.web.roles import ROLES_BY_NAME
 
     if name not in ROLES_BY_NAME:
         raise InvalidValue("--role", name, "viewer, operator or admin")

@@ -41,7 +41,7 @@ from reconciler.errors import (
 )
 from reconciler.silence import PAUSES
 from reconciler.sql.changing_login import secret_of, take_login_of
-from reconciler.sql.silence import PAUSES_OPTION, STATEMENT_SECONDS_OPTION, asking
+from reconciler.sql.silence import PAUSES_OPTION, SERVER_SHARE, STATEMENT_SECONDS_OPTION, asking
 
 logger = logging.getLogger(__name__)
 
@@ -52,13 +52,6 @@ CONNECT_TIMEOUT_SECONDS = 5
 CONNECT_TIMEOUT_SECONDS_MIN = 2
 #: A server that stops answering in the middle of a statement costs this long, not for ever.
 SILENCE_SECONDS = 60
-#: Part of a statement's deadline after which the server ends it by itself: so what was given up here ends there, and a
-#: server that is slow tells itself apart from one that stands still.
-SERVER_SHARE = 0.8
-#: Deadlines after which a server ends a transaction that asks nothing more.
-IDLE_DEADLINES = 3
-
-
 #: More of a driver's words is not repeated.
 DRIVER_WORDS_CHARACTERS_MAX = 300
 #: What drivers, servers and pgbouncer say, and what to do about it; the first that fits.
@@ -156,28 +149,6 @@ def open_engine(
     if isinstance(url, SecretText) and url.changes:
         take_login_of(url, engine)
     return engine
-
-
-def replace_pool(engine: sa.Engine) -> None:
-    """Closes every connection of the pool: the cause that cut one idle connection has cut the others, too.
-
-    A connection that is in use is closed when it comes back. Nobody asks the old pool again, which would keep the
-    session at the server until the garbage collector finds it.
-    """
-    old = engine.pool
-    engine.dispose()
-    event.listen(old, "checkin", lambda _connection, entry: entry.invalidate())  # afterwards: else the new pool has it
-
-
-def close_engine(engine: sa.Engine) -> None:
-    """Closes every connection: one in use when it comes back, and so one that a thread opens which has not ended yet.
-
-    engine.dispose() leaves both to the garbage collector.
-    """
-    event.listen(
-        engine.pool, "checkin", lambda _connection, entry: entry.invalidate()
-    )  # before: the new pool has it, too
-    engine.dispose()
 
 
 def _parsed(url: Secret) -> sa.URL:

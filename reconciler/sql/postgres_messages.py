@@ -19,8 +19,9 @@ from psycopg.pq import DiagnosticField, ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGresult
 
 from reconciler.contract.row_values import text_or_bytes
-from reconciler.sql.engines import IDLE_DEADLINES, SERVER_SHARE, replace_pool
+from reconciler.sql.pools import replace_pool
 from reconciler.sql.postgres_deadline import StatementOverdue
+from reconciler.sql.silence import IDLE_DEADLINES, SERVER_SHARE
 
 logger = logging.getLogger(__name__)
 

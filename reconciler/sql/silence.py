@@ -16,6 +16,11 @@ from reconciler.silence import PAUSES, Silence
 STATEMENT_SECONDS_OPTION = "reconciler_statement_seconds"
 #: Execution option of such an engine: the pauses of its silence.
 PAUSES_OPTION = "reconciler_silence_pauses"
+#: Part of a statement's deadline after which the server ends it by itself: so what was given up here ends there, and a
+#: server that is slow tells itself apart from one that stands still.
+SERVER_SHARE = 0.8
+#: Deadlines after which a server ends a transaction that asks nothing more.
+IDLE_DEADLINES = 3
 
 _lock = threading.Lock()
 #: Place of a database -> its silence: one for all engines of the process. With a table: of its look-ups alone.

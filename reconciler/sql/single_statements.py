@@ -21,13 +21,12 @@ from reconciler.errors import DatabaseAway
 from reconciler.sql.engines import (
     LOCK_TIMEOUT_SECONDS_DEFAULT,
     away,
-    close_engine,
     is_silent,
     open_engine,
-    replace_pool,
     shown,
     translate_driver_error,
 )
+from reconciler.sql.pools import close_engine, replace_pool
 from reconciler.sql.silence import asking
 
 if TYPE_CHECKING:

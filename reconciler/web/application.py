@@ -23,12 +23,13 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from reconciler.errors import ReconcilerError
-from reconciler.web.access.roles import WebRole
 from reconciler.web.console.login import to_login
 from reconciler.web.console.trouble import trouble_page
 from reconciler.web.exchange import WebRefusal, WebRequest, WebResponse, see_other
 from reconciler.web.problems import problem_response, refusal_of
-from reconciler.web.routes import ROUTES, Surface, WebRoute
+from reconciler.web.roles import WebRole
+from reconciler.web.route import Surface, WebRoute
+from reconciler.web.routes import ROUTES
 from reconciler.web.services import WebServices
 
 logger = logging.getLogger(__name__)

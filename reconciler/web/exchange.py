@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
 from reconciler.contract.visible_text import visible_json
-from reconciler.web.access.roles import ANYBODY, Visitor
 from reconciler.web.excerpts import excerpts
-
-if TYPE_CHECKING:
-    from reconciler.web.services import WebServices
+from reconciler.web.roles import ANYBODY, Visitor
 
 HTML = "text/html; charset=utf-8"
 JSON = "application/json"
@@ -114,10 +110,6 @@ class WebRefusal(Exception):
         self.headers = headers or {}
         self.more = more
         super().__init__(f"{status.value} {title_of(status)}: {detail}")
-
-
-#: A handler runs in a thread of its own, and may raise WebRefusal and every ReconcilerError.
-Handler = Callable[["WebServices", WebRequest], WebResponse]
 
 
 def last_of(fields: Mapping[str, Sequence[str]], name: str, default: str = "") -> str:

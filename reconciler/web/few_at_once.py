@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import wraps
 from http import HTTPStatus
 
-from reconciler.web.exchange import Handler, WebRefusal, WebRequest, WebResponse
-from reconciler.web.services import WebServices
+from reconciler.web.exchange import WebRefusal, WebRequest, WebResponse
+from reconciler.web.services import Handler, WebServices
 
 RETRY_AFTER_SECONDS = 2
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 from typing import Any, Literal
 
-from reconciler.web.access.roles import WebRole
 from reconciler.web.acts.act import WebAct
 from reconciler.web.acts.bodies import OPEN_BODY
 from reconciler.web.acts.brakes import HOLD, LIFT
@@ -17,10 +15,9 @@ from reconciler.web.acts.repairing import DISMISS, REPAIR
 from reconciler.web.api import listings, status
 from reconciler.web.api.acts import description_of, over_api
 from reconciler.web.api.audits import AUDITS, ONE_AUDIT
-from reconciler.web.api.description import ApiEndpoint, Description
 from reconciler.web.api.health import LIVE, METRICS, READY
 from reconciler.web.api.messages import DOCTOR, MESSAGE
-from reconciler.web.api.openapi import OPENAPI
+from reconciler.web.api.openapi import openapi_endpoint
 from reconciler.web.console import (
     assets,
     audits,
@@ -37,37 +34,10 @@ from reconciler.web.console import (
 )
 from reconciler.web.console.acting import Completion, by_form, require_typed_number, since_and_word
 from reconciler.web.console.listings import LISTING_PAGES, listing
-from reconciler.web.exchange import Handler
-
-
-class Surface(StrEnum):
-    """To whom a refusal is told, and so in which form."""
-
-    API = "api"
-    PAGE = "page"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebRoute:
-    """One path."""
-
-    #: Below the prefix.
-    path: str
-    name: str
-    handler: Handler
-    surface: Surface
-    role: WebRole
-    #: POST changes something, and is proven to come from a page or a program of the visitor's own will.
-    method: Literal["GET", "POST"] = "GET"
-    #: What it takes and answers; None for pages.
-    about: Description | None = None
-    #: Asks nobody and nothing, whoever wants to know: it waits for no thread.
-    is_instant: bool = False
-
-    @property
-    def is_health(self) -> bool:
-        """A probe asks by whatever address it has, and past the proxy."""
-        return self.surface is Surface.API and self.role is WebRole.ANYBODY
+from reconciler.web.description import ApiEndpoint
+from reconciler.web.roles import WebRole
+from reconciler.web.route import Surface, WebRoute
+from reconciler.web.services import Handler
 
 
 def _get(path: str, name: str, endpoint: ApiEndpoint, role: WebRole = WebRole.VIEWER) -> WebRoute:
@@ -99,18 +69,16 @@ def _form(path: str, act: WebAct[Any], role: WebRole, complete: Completion | Non
     )
 
 
+def _page(
+    path: str, name: str, handler: Handler, role: WebRole = WebRole.VIEWER, method: Literal["GET", "POST"] = "GET"
+) -> WebRoute:
+    return WebRoute(path=path, name=name, handler=handler, surface=Surface.PAGE, role=role, method=method)
+
+
 ROUTES: Sequence[WebRoute] = (
-    WebRoute(path="/", name="overview", handler=overview.show, surface=Surface.PAGE, role=WebRole.VIEWER),
-    WebRoute(
-        path="/overview/now", name="overview-now", handler=overview.show_now, surface=Surface.PAGE, role=WebRole.VIEWER
-    ),
-    WebRoute(
-        path="/overview/activity",
-        name="activity",
-        handler=overview.show_table,
-        surface=Surface.PAGE,
-        role=WebRole.VIEWER,
-    ),
+    _page("/", "overview", overview.show),
+    _page("/overview/now", "overview-now", overview.show_now),
+    _page("/overview/activity", "activity", overview.show_table),
     WebRoute(
         path="/overview/activity.json",
         name="activity-json",
@@ -118,53 +86,25 @@ ROUTES: Sequence[WebRoute] = (
         surface=Surface.API,
         role=WebRole.VIEWER,
     ),
-    *(
-        WebRoute(
-            path=of.path, name=f"page of {of.what}", handler=listing(of), surface=Surface.PAGE, role=WebRole.VIEWER
-        )
-        for of in LISTING_PAGES
-    ),
-    WebRoute(path="/brakes", name="brakes", handler=brakes.show, surface=Surface.PAGE, role=WebRole.VIEWER),
-    WebRoute(path="/health", name="health", handler=health.show, surface=Surface.PAGE, role=WebRole.VIEWER),
-    WebRoute(path="/audits", name="audits", handler=audits.show_all, surface=Surface.PAGE, role=WebRole.VIEWER),
-    WebRoute(path="/audits/{name}", name="audit", handler=audits.show_one, surface=Surface.PAGE, role=WebRole.VIEWER),
-    WebRoute(
-        path="/audits/{name}/report",
-        name="report of an audit",
-        handler=audits.show_report,
-        surface=Surface.PAGE,
-        role=WebRole.VIEWER,
-    ),
-    WebRoute(path="/names", name="names", handler=names.show, surface=Surface.PAGE, role=WebRole.VIEWER),
-    WebRoute(path="/messages", name="messages", handler=messages.show, surface=Surface.PAGE, role=WebRole.VIEWER),
-    WebRoute(
-        path="/messages/{name:path}", name="message", handler=messages.show, surface=Surface.PAGE, role=WebRole.VIEWER
-    ),
-    *(
-        WebRoute(path=path, name="page of docs", handler=documents.show, surface=Surface.PAGE, role=WebRole.VIEWER)
-        for path in ("/docs", "/docs/{page:path}")
-    ),
-    WebRoute(path="/view", name="view", handler=choosing.show, surface=Surface.PAGE, role=WebRole.ANYBODY),
-    WebRoute(path="/view/set", name="view-set", handler=choosing.choose, surface=Surface.PAGE, role=WebRole.ANYBODY),
-    WebRoute(
-        path="/static/{digest}/{name:path}",
-        name="static",
-        handler=assets.serve,
-        surface=Surface.PAGE,
-        role=WebRole.ANYBODY,
-    ),
-    WebRoute(path="/login", name="login", handler=login.show, surface=Surface.PAGE, role=WebRole.ANYBODY),
-    WebRoute(
-        path="/login", name="login", handler=login.log_in, surface=Surface.PAGE, role=WebRole.ANYBODY, method="POST"
-    ),
-    WebRoute(
-        path="/logout", name="logout", handler=login.log_out, surface=Surface.PAGE, role=WebRole.ANYBODY, method="POST"
-    ),
-    WebRoute(path="/jobs", name="jobs", handler=jobs.show_all, surface=Surface.PAGE, role=WebRole.VIEWER),
-    WebRoute(path="/jobs/{job_id}", name="job", handler=jobs.show, surface=Surface.PAGE, role=WebRole.VIEWER),
-    WebRoute(
-        path="/acts/{act}/{key}", name="outcome", handler=outcomes.show, surface=Surface.PAGE, role=WebRole.OPERATOR
-    ),
+    *(_page(of.path, f"page of {of.what}", listing(of)) for of in LISTING_PAGES),
+    _page("/brakes", "brakes", brakes.show),
+    _page("/health", "health", health.show),
+    _page("/audits", "audits", audits.show_all),
+    _page("/audits/{name}", "audit", audits.show_one),
+    _page("/audits/{name}/report", "report of an audit", audits.show_report),
+    _page("/names", "names", names.show),
+    _page("/messages", "messages", messages.show),
+    _page("/messages/{name:path}", "message", messages.show),
+    *(_page(path, "page of docs", documents.show) for path in ("/docs", "/docs/{page:path}")),
+    _page("/view", "view", choosing.show, WebRole.ANYBODY),
+    _page("/view/set", "view-set", choosing.choose, WebRole.ANYBODY),
+    _page("/static/{digest}/{name:path}", "static", assets.serve, WebRole.ANYBODY),
+    _page("/login", "login", login.show, WebRole.ANYBODY),
+    _page("/login", "login", login.log_in, WebRole.ANYBODY, method="POST"),
+    _page("/logout", "logout", login.log_out, WebRole.ANYBODY, method="POST"),
+    _page("/jobs", "jobs", jobs.show_all),
+    _page("/jobs/{job_id}", "job", jobs.show),
+    _page("/acts/{act}/{key}", "outcome", outcomes.show, WebRole.OPERATOR),
     _form("/repairs", REPAIR, WebRole.OPERATOR, require_typed_number),
     _form("/holds", HOLD, WebRole.OPERATOR),
     _form("/holds/{topic}/lift", LIFT, WebRole.OPERATOR),
@@ -176,7 +116,7 @@ ROUTES: Sequence[WebRoute] = (
     replace(_get("/livez", "livez", LIVE, WebRole.ANYBODY), is_instant=True),
     _get("/readyz", "readyz", READY, WebRole.ANYBODY),
     _get("/metrics", "metrics", METRICS),
-    _get("/api/v1/openapi.json", "openapi", OPENAPI),
+    _get("/api/v1/openapi.json", "openapi", openapi_endpoint(lambda: ROUTES)),
     _get("/api/v1/status", "status", status.ENDPOINT),
     _get("/api/v1/candidates", "list candidates", listings.CANDIDATES),
     _get("/api/v1/repairs", "list repairs", listings.REPAIRS),

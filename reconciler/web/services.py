@@ -19,6 +19,7 @@ from reconciler.policy.ports import Activity
 from reconciler.settings.schema import Settings
 from reconciler.web.access.web_access import WebAccess, build_access
 from reconciler.web.audits.shelf import AuditShelf, build_shelf
+from reconciler.web.exchange import WebRequest, WebResponse
 from reconciler.wiring.connections import Connections
 
 T = TypeVar("T")
@@ -65,6 +66,10 @@ class WebServices:
     def newest_activity(self, hours: int) -> Activity:
         """The newest reading, of hours that there are. Raises DependencyAway: there is none."""
         return _read(self.activities[hours], "nothing can be drawn")
+
+
+#: A handler runs in a thread of its own, and may raise WebRefusal and every ReconcilerError.
+Handler = Callable[[WebServices, WebRequest], WebResponse]
 
 
 def _read(reading: LatestReading[T], without_it: str) -> T:

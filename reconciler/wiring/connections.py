@@ -22,7 +22,8 @@ from reconciler.rocketmq.wire.acl import AclCredentials
 from reconciler.settings.schema import AclSettings, Settings, TlsSection
 from reconciler.shards.access import RedisClient, RedisSilences, open_client
 from reconciler.silence import NEVER, PAUSES
-from reconciler.sql.engines import close_engine, database_now_ms, open_engine, reading
+from reconciler.sql.engines import database_now_ms, open_engine, reading
+from reconciler.sql.pools import close_engine
 from reconciler.sql.time_outs import missing_time_out
 from reconciler.words import said
 

@@ -42,7 +42,8 @@ from reconciler.policy.notices import (
 from reconciler.policy.ports import Conversation, LedgerReports, Notice, NoticeChannel, Notices, Place, StandingTrouble
 from reconciler.settings.notifiers import NotifierKind, NotifierSettings
 from reconciler.settings.schema import Settings
-from reconciler.sql.engines import close_engine, open_engine
+from reconciler.sql.engines import open_engine
+from reconciler.sql.pools import close_engine
 from reconciler.wiring.channels import GAP_SECONDS, make_channel
 from reconciler.wiring.rights import lacks_right
 from reconciler.wiring.subscriptions import subscription_of

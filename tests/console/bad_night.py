@@ -26,7 +26,8 @@ from reconciler.web.acts.brakes import HOLD, LIFT
 from reconciler.web.acts.once import kept_key
 from reconciler.web.acts.repairing import DISMISS, REPAIR
 from reconciler.web.audits.check import AuditCheck
-from reconciler.web.routes import ROUTES, Surface
+from reconciler.web.route import Surface
+from reconciler.web.routes import ROUTES
 from tests.unit.web.audit_cases import DAY_MS, START_MS, altered, check, statement
 
 ENVIRONMENT = "production"

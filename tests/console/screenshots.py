@@ -26,7 +26,7 @@ from reconciler.clock import SystemClock
 from reconciler.commands.status.report import StatusReport
 from reconciler.instrumentation.metrics.reading import LatestReading
 from reconciler.settings.schema import Settings
-from reconciler.web.access.roles import WebRole
+from reconciler.web.roles import WebRole
 from tests.console import bad_night
 from tests.console.served import served
 from tests.console.watched_page import Look, launched, opened, sign_in

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, expect
 
 from reconciler.clock import SystemClock
 from reconciler.settings.file import load_settings
-from reconciler.web.access.roles import WebRole
+from reconciler.web.roles import WebRole
 from reconciler.web.server import serving_web
 from tests.console.watched_page import Look, opened, sign_in
 from tests.services.ports import free_port

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 
 from reconciler.clock import SystemClock
-from reconciler.web.access.roles import WebRole
+from reconciler.web.roles import WebRole
 from tests.console.served import served
 from tests.services.requirements import require
 from tests.unit.web.console_world import settings_of

@@ -15,8 +15,8 @@ from playwright.sync_api import Browser, Page, expect
 
 from reconciler.clock import SystemClock
 from reconciler.settings.schema import Settings
-from reconciler.web.access.roles import WebRole
 from reconciler.web.audits.check import AuditCheck
+from reconciler.web.roles import WebRole
 from tests.console.served import served
 from tests.console.watched_page import Look, WatchedPage, opened, sign_in
 from tests.unit.web.audit_cases import HOSTILE_AUDITS, known_shelf

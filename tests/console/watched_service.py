@@ -17,7 +17,7 @@ from typing import Self
 
 from playwright.sync_api import Browser
 
-from reconciler.web.access.roles import WebRole
+from reconciler.web.roles import WebRole
 from tests.acceptance.deployment import Deployment, Service
 from tests.console.watched_page import WatchedPage, opened, sign_in
 from tests.polling import eventually

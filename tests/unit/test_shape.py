@@ -63,6 +63,37 @@ def test_no_file_lies_loose_at_the_root_and_no_package_does_its_work_in_its_init
     assert not working, "an __init__ has a docstring, imports and __all__"
 
 
+def imports() -> dict[str, set[str]]:
+    """Module of the product -> those that it imports, in functions and for types alone, too."""
+    names = {
+        ".".join(p.relative_to(ROOT / top).with_suffix("").parts).removesuffix(".__init__"): p
+        for top in (".", "producers", "consumers")
+        for p in PRODUCT
+        if p.is_relative_to(ROOT / top) and (top != "." or p.is_relative_to(ROOT / "reconciler"))
+    }
+    found: dict[str, set[str]] = {}
+    for name, path in names.items():
+        asked: set[str] = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                asked |= {each.name for each in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                inner = {f"{node.module}.{each.name}" for each in node.names}
+                asked |= {each if each in names else str(node.module) for each in inner}
+        found[name] = asked & names.keys() - {name}
+    return found
+
+
+def test_no_files_import_one_another_in_a_circle() -> None:
+    left = imports()
+    assert "reconciler.errors" in left["reconciler.web.audits.found"]
+    while ends := {name for name, below in left.items() if not below & left.keys()}:
+        left = {name: below for name, below in left.items() if name not in ends}
+    while tops := left.keys() - set().union(*left.values()):
+        left = {name: below for name, below in left.items() if name not in tops}
+    assert not sorted(left), "each of these imports another one of them"
+
+
 def test_no_class_name_means_two_things() -> None:
     homes: dict[str, list[str]] = {}
     for path in PRODUCT:

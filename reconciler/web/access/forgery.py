@@ -12,8 +12,8 @@ import secrets
 from contextlib import suppress
 from http import HTTPStatus
 
-from reconciler.web.access.roles import Credential
 from reconciler.web.exchange import WebRefusal, WebRequest, last_of
+from reconciler.web.roles import Credential
 
 CSRF_FIELD = "csrf_token"
 CSRF_HEADER = "x-csrf-token"

@@ -13,7 +13,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 
 from reconciler.clock import utc_text
 from reconciler.errors import ConfigurationError, InvalidValue
-from reconciler.web.access.roles import ROLES_BY_NAME, WebRole
+from reconciler.web.roles import ROLES_BY_NAME, WebRole
 
 #: What stands on record as who did it.
 NAME_PATTERN = "[A-Za-z0-9][A-Za-z0-9._@+-]{0,99}"

@@ -11,12 +11,12 @@ from reconciler.contract.tables import PROXY_USER_PREFIX
 from reconciler.web.access.addresses import TrustedProxies
 from reconciler.web.access.cookies import OwnCookie
 from reconciler.web.access.forgery import ForgeryGuard
-from reconciler.web.access.roles import ANYBODY, ROLES_BY_NAME, Credential, Visitor, WebRole
 from reconciler.web.access.sessions import Sessions
 from reconciler.web.access.tokens import digest_of
 from reconciler.web.access.users import WebUsers, is_name
 from reconciler.web.access.users_file import UsersFile
 from reconciler.web.exchange import WebRefusal, WebRequest
+from reconciler.web.roles import ANYBODY, ROLES_BY_NAME, Credential, Visitor, WebRole
 
 logger = logging.getLogger(__name__)
 

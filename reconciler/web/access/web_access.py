@@ -14,12 +14,12 @@ from reconciler.web.access.exposure import Exposure, exposure_of
 from reconciler.web.access.forgery import ForgeryGuard
 from reconciler.web.access.logins import Logins
 from reconciler.web.access.passwords import PasswordComparison
-from reconciler.web.access.roles import ROLES_BY_NAME, Credential, WebRole
 from reconciler.web.access.sessions import Sessions
 from reconciler.web.access.throttle import LoginThrottle
 from reconciler.web.access.users_file import UsersFile
 from reconciler.web.access.visitors import ProxyHeaders, Visitors, require_role
 from reconciler.web.exchange import WebRefusal, WebRequest
+from reconciler.web.roles import ROLES_BY_NAME, Credential, WebRole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

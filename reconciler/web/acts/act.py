@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from reconciler.commands.jobs import REASON_CHARACTERS_MAX
 from reconciler.contract.tables import WEB_USER_PREFIX
 from reconciler.errors import InvalidValue
-from reconciler.web.access.roles import Visitor
 from reconciler.web.exchange import WebRefusal, WebRequest
+from reconciler.web.roles import Visitor
 from reconciler.web.services import WebServices
 
 #: Characters of a wrong value that are repeated to who sent it.

@@ -7,9 +7,9 @@ from pydantic import Field
 from reconciler.commands.hold import lift_hold, place_hold
 from reconciler.commands.jobs import REASON_CHARACTERS_MAX
 from reconciler.contract.tables import HoldKind
-from reconciler.web.access.roles import WebRole
 from reconciler.web.access.visitors import require_role
 from reconciler.web.acts.act import ActFields, ActRequest, ActResult, WebAct
+from reconciler.web.roles import WebRole
 from reconciler.web.services import WebServices
 
 

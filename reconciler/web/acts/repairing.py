@@ -16,10 +16,10 @@ from reconciler.contract.tables import RepairAct
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import ChangedMeanwhile, InvalidValue
 from reconciler.policy.dismissal import CHANGED
-from reconciler.web.access.roles import WebRole
 from reconciler.web.access.visitors import require_role
 from reconciler.web.acts.act import ActFields, ActRequest, ActResult, Reasoned, WebAct
 from reconciler.web.exchange import WebRefusal
+from reconciler.web.roles import WebRole
 from reconciler.web.services import WebServices
 
 #: More keys than these are a job: a browser waits for no broker that is slow a hundred times.

@@ -20,7 +20,8 @@ from reconciler.web.acts.incident import ACKNOWLEDGE
 from reconciler.web.acts.jobs import CANCEL, REBUILD
 from reconciler.web.acts.once import KEY_CHARACTERS_MAX, KEY_HEADER, done_once
 from reconciler.web.acts.repairing import DISMISS, REPAIR
-from reconciler.web.api.description import (
+from reconciler.web.api.listings import JOB
+from reconciler.web.description import (
     FACT,
     FLAG,
     LINES,
@@ -35,9 +36,8 @@ from reconciler.web.api.description import (
     one_of,
     record,
 )
-from reconciler.web.api.listings import JOB
-from reconciler.web.exchange import Handler, WebRequest, WebResponse, json_response
-from reconciler.web.services import WebServices
+from reconciler.web.exchange import WebRequest, WebResponse, json_response
+from reconciler.web.services import Handler, WebServices
 
 REPLAYED_HEADER = "Idempotency-Replayed"
 _PLACE = re.compile(r"\{(\w+)")

@@ -8,7 +8,12 @@ from typing import Any
 
 from reconciler.errors import InvalidValue
 from reconciler.policy.ports import Position
-from reconciler.web.api.description import (
+from reconciler.web.api.listings import LIMIT_DEFAULT, NEXT_CURSOR, PAGED
+from reconciler.web.audits.check import VERDICTS, AuditCheck, AuditState
+from reconciler.web.audits.folder import AuditEntry
+from reconciler.web.audits.found import find_audit, shelf_and_look
+from reconciler.web.cursors import cursor_of, position_of
+from reconciler.web.description import (
     BAD_PARAMETER,
     FLAG,
     LINES,
@@ -25,11 +30,6 @@ from reconciler.web.api.description import (
     record,
     values_of,
 )
-from reconciler.web.api.listings import LIMIT_DEFAULT, NEXT_CURSOR, PAGED
-from reconciler.web.audits.check import VERDICTS, AuditCheck, AuditState
-from reconciler.web.audits.folder import AuditEntry
-from reconciler.web.audits.found import find_audit, shelf_and_look
-from reconciler.web.cursors import cursor_of, position_of
 from reconciler.web.exchange import WebRequest, WebResponse, json_response
 from reconciler.web.services import WebServices
 
@@ -38,7 +38,7 @@ _WHAT = "audits"
 
 def _show_all(services: WebServices, request: WebRequest) -> WebResponse:
     values = values_of(PAGED, request)
-    shelf, look = shelf_and_look(services)
+    shelf, look = shelf_and_look(services.audits)
     entries = look.entries
     if "cursor" in values:
         after = _name_of(position_of(_WHAT, values["cursor"]))
@@ -63,7 +63,7 @@ def _name_of(position: Position) -> str:
 
 def _show_one(services: WebServices, request: WebRequest) -> WebResponse:
     name = values_of((_NAME,), request)["name"]
-    _, entry, check = find_audit(services, name)
+    _, entry, check = find_audit(services.audits, name)
     return json_response({"audit": audit_document(entry, check)})
 
 

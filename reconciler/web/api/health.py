@@ -6,8 +6,7 @@ from http import HTTPStatus
 
 from reconciler.contract.extras import install
 from reconciler.instrumentation.metrics.readiness import readiness_answer
-from reconciler.web.access.roles import WebRole
-from reconciler.web.api.description import (
+from reconciler.web.description import (
     BAD_PARAMETER,
     TEXT,
     ApiEndpoint,
@@ -17,6 +16,7 @@ from reconciler.web.api.description import (
     values_of,
 )
 from reconciler.web.exchange import WebRefusal, WebRequest, WebResponse, json_response
+from reconciler.web.roles import WebRole
 from reconciler.web.services import WebServices
 
 

@@ -13,7 +13,8 @@ from reconciler.contract.tables import CandidateState, JobKind, JobState, Repair
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import InvalidValue
 from reconciler.policy.ports import LedgerFilter, Position
-from reconciler.web.api.description import (
+from reconciler.web.cursors import CURSOR_CHARACTERS_MAX, CURSOR_PATTERN, cursor_of, position_of
+from reconciler.web.description import (
     ANYTHING,
     BAD_PARAMETER,
     FACT,
@@ -37,7 +38,6 @@ from reconciler.web.api.description import (
     since_and_before,
     values_of,
 )
-from reconciler.web.cursors import CURSOR_CHARACTERS_MAX, CURSOR_PATTERN, cursor_of, position_of
 from reconciler.web.exchange import WebRequest, WebResponse, json_response
 from reconciler.web.problems import job_of_the_path
 from reconciler.web.services import WebServices

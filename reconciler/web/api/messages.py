@@ -7,7 +7,7 @@ from http import HTTPStatus
 from reconciler.commands.doctor.checks import examine
 from reconciler.commands.explain import life_stories
 from reconciler.errors import DependencyAway
-from reconciler.web.api.description import (
+from reconciler.web.description import (
     BAD_PARAMETER,
     FACT,
     FLAG,

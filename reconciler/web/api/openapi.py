@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
-from reconciler.web.access.roles import WebRole
-from reconciler.web.api.description import (
+from reconciler.web.description import (
     BAD_PARAMETER,
     TEXT,
     ApiEndpoint,
@@ -18,10 +17,9 @@ from reconciler.web.api.description import (
 from reconciler.web.excerpts import TEXT_CHARACTERS_MAX
 from reconciler.web.exchange import JSON, WebRequest, WebResponse, json_response
 from reconciler.web.problems import PROBLEM_JSON
+from reconciler.web.roles import WebRole
+from reconciler.web.route import WebRoute
 from reconciler.web.services import WebServices
-
-if TYPE_CHECKING:
-    from reconciler.web.routes import WebRoute
 
 OPENAPI_VERSION = "3.1.0"
 #: Of the API, not of the release: /api/v1 takes and answers what it did, and more.
@@ -116,18 +114,18 @@ def _responses(about: Description) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "default", {"$ref": "#/components/responses/Problem"}
 
 
-def _show(services: WebServices, request: WebRequest) -> WebResponse:
-    from reconciler.web.routes import ROUTES  # the table holds this handler, too
+def openapi_endpoint(routes: Callable[[], Iterable[WebRoute]]) -> ApiEndpoint:
+    """Answers with the document of all routes, this one among them."""
 
-    values_of((), request)
-    return json_response(openapi_document(ROUTES, prefix=services.prefix))
+    def show(services: WebServices, request: WebRequest) -> WebResponse:
+        values_of((), request)
+        return json_response(openapi_document(routes(), prefix=services.prefix))
 
-
-OPENAPI = ApiEndpoint(
-    handler=_show,
-    about=Description(
-        summary="This document",
-        answer={"type": "object"},
-        statuses={200: "OpenAPI 3.1", **BAD_PARAMETER},
-    ),
-)
+    return ApiEndpoint(
+        handler=show,
+        about=Description(
+            summary="This document",
+            answer={"type": "object"},
+            statuses={200: "OpenAPI 3.1", **BAD_PARAMETER},
+        ),
+    )

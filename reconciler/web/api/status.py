@@ -6,7 +6,7 @@ from reconciler.contract import tables
 from reconciler.contract.facts import COUNTED_MAX
 from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
-from reconciler.web.api.description import (
+from reconciler.web.description import (
     BAD_PARAMETER,
     FACT,
     FACTS,

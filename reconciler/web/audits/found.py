@@ -9,23 +9,22 @@ from reconciler.web.audits.check import AuditCheck
 from reconciler.web.audits.folder import AuditEntry, FolderLook
 from reconciler.web.audits.shelf import AuditShelf
 from reconciler.web.exchange import WebRefusal
-from reconciler.web.services import WebServices
 
 
-def shelf_and_look(services: WebServices) -> tuple[AuditShelf, FolderLook]:
+def shelf_and_look(shelf: AuditShelf | None) -> tuple[AuditShelf, FolderLook]:
     """What there is now. Raises WebRefusal: no folder is set; DependencyAway: it cannot be read."""
-    if services.audits is None:
+    if shelf is None:
         detail = "no folder of audits is set: set web.audits_folder and web.audits_public_key"
         raise WebRefusal(HTTPStatus.NOT_FOUND, detail, kind="no-audits")
-    look = services.audits.look()
+    look = shelf.look()
     if look.problem:
         raise DependencyAway(look.problem)
-    return services.audits, look
+    return shelf, look
 
 
-def find_audit(services: WebServices, name: str) -> tuple[AuditShelf, AuditEntry, AuditCheck]:
+def find_audit(of: AuditShelf | None, name: str) -> tuple[AuditShelf, AuditEntry, AuditCheck]:
     """By its name, with what is known of it. Raises WebRefusal: there is none; and as shelf_and_look."""
-    shelf, look = shelf_and_look(services)
+    shelf, look = shelf_and_look(of)
     for entry in look.entries:
         if entry.name == name:
             (check,) = shelf.checks([entry])

@@ -20,8 +20,8 @@ from reconciler.web.acts.incident import ACKNOWLEDGE
 from reconciler.web.acts.once import UNDER_WAY, done_once
 from reconciler.web.console.offer import CONFIRMED_ABOVE
 from reconciler.web.console.rendering import page
-from reconciler.web.exchange import Handler, WebRefusal, WebRequest, WebResponse, last_of, see_other
-from reconciler.web.services import WebServices
+from reconciler.web.exchange import WebRefusal, WebRequest, WebResponse, last_of, see_other
+from reconciler.web.services import Handler, WebServices
 
 KEY_FIELD = "act_key"
 #: What a person types who means it.

@@ -77,7 +77,7 @@ def show_all(services: WebServices, request: WebRequest) -> WebResponse:
 
 def show_one(services: WebServices, request: WebRequest) -> WebResponse:
     """What its statements say, who signed them, and what is not as it was signed."""
-    shelf, entry, check = find_audit(services, request.parts["name"])
+    shelf, entry, check = find_audit(services.audits, request.parts["name"])
     is_part = request.asked("part") == "now"
     # Those that a person must look at come first.
     statements = sorted(check.statements, key=lambda one: (-one.violations, one.topic, one.group))
@@ -99,7 +99,7 @@ def show_one(services: WebServices, request: WebRequest) -> WebResponse:
 @few_at_once(4)
 def show_report(services: WebServices, request: WebRequest) -> WebResponse:
     """The report as the audit wrote it, which a signature vouches for. Raises WebRefusal: there is none."""
-    shelf, entry, check = find_audit(services, request.parts["name"])
+    shelf, entry, check = find_audit(services.audits, request.parts["name"])
     try:
         body = shelf.report(entry.name, check)
     except OSError as error:

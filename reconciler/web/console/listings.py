@@ -16,8 +16,8 @@ from reconciler.web.console.names import keys_to_name
 from reconciler.web.console.rendering import page
 from reconciler.web.console.selection import choosable, finds_every_open_loss
 from reconciler.web.cursors import cursor_of, position_of
-from reconciler.web.exchange import Handler, WebRequest, WebResponse
-from reconciler.web.services import WebServices
+from reconciler.web.exchange import WebRequest, WebResponse
+from reconciler.web.services import Handler, WebServices
 
 ROWS_A_PAGE = 50
 _HOUR_MS = 3_600_000

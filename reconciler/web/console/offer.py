@@ -5,8 +5,8 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass
 
-from reconciler.web.access.roles import ROLES_BY_NAME, Visitor
 from reconciler.web.exchange import WebRequest
+from reconciler.web.roles import ROLES_BY_NAME, Visitor
 from reconciler.web.services import WebServices
 
 #: More messages than these are repaired when their number was typed.

@@ -21,7 +21,6 @@ from reconciler.errors import BrokerUnavailable, DatabaseAway, InvalidValue, Tra
 from reconciler.settings.file import load_settings
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import idempotency_key, ledger_metadata
-from reconciler.web.access.roles import Visitor, WebRole
 from reconciler.web.acts.act import ActRequest, ActResult, NoFields, WebAct
 from reconciler.web.acts.brakes import HOLD, LIFT
 from reconciler.web.acts.once import DoneAct, done_once
@@ -29,6 +28,7 @@ from reconciler.web.acts.repairing import REPAIR
 from reconciler.web.api.acts import over_api
 from reconciler.web.console import outcomes
 from reconciler.web.exchange import JSON, WebRefusal, WebRequest
+from reconciler.web.roles import Visitor, WebRole
 from reconciler.web.services import WebServices, build_services
 from reconciler.wiring.connections import Connections
 

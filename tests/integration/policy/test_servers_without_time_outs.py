@@ -15,7 +15,8 @@ from reconciler.evidence.outbox import SqlOutboxReader
 from reconciler.policy.commit_evidence import CommitSource
 from reconciler.settings.schema import Settings
 from reconciler.sql import schema
-from reconciler.sql.engines import close_engine, open_engine
+from reconciler.sql.engines import open_engine
+from reconciler.sql.pools import close_engine
 from reconciler.sql.single_statements import SingleStatements
 from reconciler.sql.time_outs import missing_time_out
 from reconciler.wiring.connections import Connections

@@ -15,7 +15,8 @@ from checkback_producers.outbox import SqlOutbox
 from reconciler.contract.subscription import Subscription
 from reconciler.evidence.inbox import SqlInboxEvidence
 from reconciler.sql import schema, tables
-from reconciler.sql.engines import close_engine, open_engine, writing
+from reconciler.sql.engines import open_engine, writing
+from reconciler.sql.pools import close_engine
 
 pytestmark = pytest.mark.sql("postgres")
 

@@ -18,7 +18,6 @@ from sqlalchemy.engine import make_url
 from reconciler.errors import ConfigurationError, DatabaseAway, InvalidValue, MissingDependency
 from reconciler.sql.engines import (
     away,
-    close_engine,
     database_now_ms,
     driver_error,
     missing_driver,
@@ -27,6 +26,7 @@ from reconciler.sql.engines import (
     reading,
     writing,
 )
+from reconciler.sql.pools import close_engine
 from reconciler.sql.tables import inbox, inbox_metadata
 from tests.import_path import ROOT
 from tests.polling import eventually

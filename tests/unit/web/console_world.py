@@ -12,7 +12,8 @@ from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
 from reconciler.web.application import answer_of
 from reconciler.web.exchange import WebRequest, WebResponse
-from reconciler.web.routes import ROUTES, WebRoute
+from reconciler.web.route import WebRoute
+from reconciler.web.routes import ROUTES
 from reconciler.web.services import WebServices, build_services
 from reconciler.wiring.connections import Connections
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import quote, urlencode
 
 from reconciler.web.console.assets import asset_path
-from reconciler.web.routes import ROUTES, Surface, WebRoute
+from reconciler.web.route import Surface, WebRoute
+from reconciler.web.routes import ROUTES
 from tests.unit.web.audit_cases import HOSTILE_AUDITS
 from tests.unit.web.hostile_ledger import ACT_KEY, hostile_name, job_ids
 from tests.unit.web.ledger_of_cases import key

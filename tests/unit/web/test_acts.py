@@ -29,10 +29,10 @@ from reconciler.policy.ports import RepairChange, Verification
 from reconciler.settings.file import load_settings
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import inbox, ledger_metadata
-from reconciler.web.access.roles import Visitor, WebRole
 from reconciler.web.acts.repairing import REPAIRED_AT_ONCE_MAX
 from reconciler.web.exchange import JSON, WebRefusal, WebRequest, WebResponse
 from reconciler.web.problems import refusal_of
+from reconciler.web.roles import Visitor, WebRole
 from reconciler.web.routes import ROUTES
 from reconciler.web.services import WebServices, build_services
 from reconciler.wiring.connections import Connections

@@ -13,8 +13,8 @@ import pytest
 from reconciler.clock import SystemClock
 from reconciler.settings.file import load_settings
 from reconciler.web.access.addresses import TrustedProxies
-from reconciler.web.access.roles import WebRole
 from reconciler.web.exchange import WebRequest
+from reconciler.web.roles import WebRole
 from reconciler.web.server import serving_web
 from tests.services.ports import free_port
 from tests.unit.web.web_world import ACT, HOST, READ, ROOT, WebWorld, route_of, with_three_users, with_token

@@ -15,9 +15,9 @@ from jsonschema import Draft202012Validator
 
 from reconciler.clock import ManualClock
 from reconciler.instrumentation.metrics import catalogue as c
-from reconciler.web.access.roles import ANYBODY, Visitor, WebRole
 from reconciler.web.exchange import WebRefusal, WebRequest, WebResponse
 from reconciler.web.measured import measured
+from reconciler.web.roles import ANYBODY, Visitor, WebRole
 from reconciler.web.services import WebServices
 from reconciler.wiring.metrics import new_metering
 from tests.unit.web.console_world import route_of, services_of, settings_of

@@ -15,11 +15,12 @@ from reconciler.clock import SystemClock
 from reconciler.contract.tables import JobKind
 from reconciler.contract.visible_text import visible_json
 from reconciler.policy.ports import WantedJob
-from reconciler.web.access.roles import WebRole
 from reconciler.web.excerpts import TEXT_CHARACTERS_MAX
 from reconciler.web.exchange import HTML, JSON, WebResponse
 from reconciler.web.problems import PROBLEM_JSON
-from reconciler.web.routes import ROUTES, Surface
+from reconciler.web.roles import WebRole
+from reconciler.web.route import Surface
+from reconciler.web.routes import ROUTES
 from reconciler.web.services import WebServices
 from tests.unit.web.audit_cases import HOSTILE_AUDITS, known_shelf
 from tests.unit.web.console_world import PREFIX, asked, route_of, services_of

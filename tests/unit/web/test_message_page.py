@@ -35,11 +35,11 @@ from reconciler.policy.life_story import (
     life_story_of,
 )
 from reconciler.policy.ports import KeyPlaces
-from reconciler.web.access.roles import Visitor, WebRole
 from reconciler.web.console import messages
 from reconciler.web.console.catalogue import catalogue_of
 from reconciler.web.console.messages import can_change, weight
 from reconciler.web.exchange import WebRequest
+from reconciler.web.roles import Visitor, WebRole
 from reconciler.web.services import WebServices
 from reconciler.wiring import rounds
 from reconciler.wiring.connections import Connections

@@ -16,7 +16,8 @@ from reconciler.commands.status.report import StatusReport
 from reconciler.web.api.openapi import PROBLEM, openapi_document
 from reconciler.web.exchange import WebResponse
 from reconciler.web.problems import PROBLEM_JSON
-from reconciler.web.routes import ROUTES, Surface, WebRoute
+from reconciler.web.route import Surface, WebRoute
+from reconciler.web.routes import ROUTES
 from reconciler.web.services import WebServices
 from tests.unit.web import audit_cases
 from tests.unit.web.console_world import asked, route_of, services_of, settings_of

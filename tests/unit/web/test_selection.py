@@ -14,10 +14,10 @@ import pytest
 from reconciler.clock import ManualClock
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
-from reconciler.web.access.roles import Visitor, WebRole
 from reconciler.web.acts.repairing import PREVIEWED_MAX
 from reconciler.web.console.listings import LOSS_PAGE, REPAIR_PAGE, ROWS_A_PAGE, ListingPage, listing
 from reconciler.web.exchange import WebRequest
+from reconciler.web.roles import Visitor, WebRole
 from reconciler.web.services import WebServices
 from reconciler.words import LANGUAGES
 from tests.unit.web.console_world import PREFIX, services_of, settings_of

@@ -14,12 +14,12 @@ import pytest
 
 from reconciler.clock import ManualClock
 from reconciler.web.access import sessions
-from reconciler.web.access.roles import WebRole
 from reconciler.web.access.sessions import IDLE_SECONDS_MAX, SESSION_SECONDS_MAX, Sessions
 from reconciler.web.access.throttle import COUNTED_MAX, OF_A_USER, OF_AN_ADDRESS, OF_ONE_PLACE, LoginThrottle
 from reconciler.web.access.users import WebUser
 from reconciler.web.access.users_file import LOOK_SECONDS, change_users
-from reconciler.web.routes import Surface, WebRoute
+from reconciler.web.roles import WebRole
+from reconciler.web.route import Surface, WebRoute
 from tests.unit.web.web_world import (
     ACT,
     PASSWORD,

@@ -15,9 +15,9 @@ import pytest
 from reconciler.clock import ManualClock
 from reconciler.errors import ConfigurationError, InvalidValue
 from reconciler.web.access import users_file
-from reconciler.web.access.roles import WebRole
 from reconciler.web.access.users import WebUser, WebUsers, read_users, written_users
 from reconciler.web.access.users_file import UsersFile, change_users, load_users
+from reconciler.web.roles import WebRole
 from tests.unit.web.web_world import WebWorld, with_three_users, with_token, with_user
 
 HASH = "$argon2id$v=19$m=8,t=1,p=1$c29tZXNhbHQ$aGFzaGVk"

@@ -10,9 +10,9 @@ import pytest
 
 from reconciler.cli.app import run
 from reconciler.web.access.passwords import PasswordComparison
-from reconciler.web.access.roles import WebRole
 from reconciler.web.access.tokens import digest_of
 from reconciler.web.access.users_file import load_users
+from reconciler.web.roles import WebRole
 
 ROOT = Path(__file__).parents[3]
 CONFIG = str(ROOT / "config" / "reconciler.toml")

@@ -22,9 +22,10 @@ from reconciler.errors import (
     UsageError,
 )
 from reconciler.settings.file import load_settings
-from reconciler.web.access.roles import WebRole
 from reconciler.web.problems import PROBLEM_JSON, refusal_of
-from reconciler.web.routes import ROUTES, Surface
+from reconciler.web.roles import WebRole
+from reconciler.web.route import Surface
+from reconciler.web.routes import ROUTES
 from reconciler.web.server import serving_web
 from reconciler.web.services import WebServices
 from reconciler.wiring.connections import Connections

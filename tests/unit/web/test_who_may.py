@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.web.access.roles import WebRole
 from reconciler.web.exchange import WebResponse
-from reconciler.web.routes import ROUTES, Surface, WebRoute
+from reconciler.web.roles import WebRole
+from reconciler.web.route import Surface, WebRoute
+from reconciler.web.routes import ROUTES
 from tests.unit.web.web_world import WebWorld, with_three_users
 
 #: A line a route: method, path, and the least role. A change of this table is a change of who may do what.

@@ -11,13 +11,14 @@ from urllib.parse import urlencode
 from reconciler.clock import ManualClock
 from reconciler.settings.file import load_settings
 from reconciler.web.access.passwords import hashed_password
-from reconciler.web.access.roles import Visitor, WebRole
 from reconciler.web.access.tokens import digest_of, new_token
 from reconciler.web.access.users import WebToken, WebUser
 from reconciler.web.access.users_file import change_users
 from reconciler.web.application import answer_of
 from reconciler.web.exchange import FORM, WebRequest, WebResponse
-from reconciler.web.routes import ROUTES, Surface, WebRoute
+from reconciler.web.roles import Visitor, WebRole
+from reconciler.web.route import Surface, WebRoute
+from reconciler.web.routes import ROUTES
 from reconciler.web.services import WebServices, build_services
 from reconciler.wiring.connections import Connections
 

@@ -20,7 +20,8 @@ from typing import Any, Literal, TypeAlias
 from reconciler.contract.row_rules import NAME_CHARACTERS, is_storable
 from reconciler.contract.schema import Column
 from reconciler.errors import InvalidValue
-from reconciler.web.exchange import JSON, Handler, WebRequest
+from reconciler.web.exchange import JSON, WebRequest
+from reconciler.web.services import Handler
 
 #: JSON Schema, 2020-12.
 Schema: TypeAlias = Mapping[str, Any]
