@@ -240,8 +240,8 @@ class Checkers:
     def _in_vain(self, process: Process, unique_key: str, kind: str) -> None:
         """A copy waits at its broker for a group that is slow. It could have been known if it lies before the probe
         that proved the index to this process."""
-        if any(self._world.set_ups.is_kept_away(group, unique_key) for group in self._world.inboxes):
-            return  # a repair climbs to its last rung for a group whose filter keeps each copy away
+        if kind != "end" and self._world.set_ups.has_filtered(unique_key):
+            return
         for broker in self._world.cluster.brokers.values():
             for (topic, queue_id), queue in broker.queues.items():
                 if topic != self._world.plan.topic:
@@ -432,9 +432,7 @@ class Checkers:
                 if row is None or not row.is_committed:
                     self.judgement.other.append(f"{key} was committed, its outbox row says {row and row.state}")
                 elif row.state is OutboxState.SETTLED and not all(
-                    world.excuses.is_told(group, key)
-                    for group in self._lacking(key)
-                    if world.since_judged.is_owed(group, key)
+                    world.excuses.is_told(group, key) for group in self._lacking(key) if world.owes(group, key)
                 ):
                     self.judgement.other.append(f"{key} is settled, and not every group that takes it has its effect")
 

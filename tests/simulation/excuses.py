@@ -11,6 +11,7 @@ from reconciler.contract.tables import EVERY_GROUP, CandidateState, Rung
 from reconciler.contract.verdicts import VERDICTS_ON_THE_ROW, Verdict
 from reconciler.policy.ports import Candidate
 from reconciler.rocketmq.wire.codes import HALF_TOPIC
+from tests.simulation.kernel import BASE_MS
 from tests.simulation.outbox_database import TOPIC
 from tests.simulation.producing import ENVIRONMENT
 
@@ -91,11 +92,14 @@ class Excuses:
         row = world.candidate(group, key)
         if row is not None and (row.verdict is Verdict.COLLISION or _was_dismissed_for_its_row(row)):
             return True
-        if row is not None and world.set_ups.is_asked_rarely(row):
-            return True
         if world.inboxes[group].is_damaged(key) or key in world.troubles.unreadable or key in world.strangers_commits:
             return True
-        known_at = world.inboxes[group].doubled()[key] + (100.0 if world.swarm.of("pauses") else 10.0)
+        doubled_at = world.inboxes[group].doubled()[key]
+        known_at = doubled_at + (100.0 if world.swarm.of("pauses") else 10.0)
+        if row is not None and world.set_ups.is_asked_rarely(row):
+            asked_at = (row.updated_at_ms - BASE_MS) / 1000
+            if asked_at < doubled_at + world.swarm.skew_margin:
+                return True
         return any(database.settled.get(key, known_at) < known_at for database in world.outboxes)
 
 

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING
 
 from reconciler.contract.facts import Fact
 from reconciler.contract.kept_facts import BEYOND_INBOX
-from reconciler.contract.reasons import KEPT_TOO_SHORT
+from reconciler.contract.reasons import BY_SQL92, GROUP_UNKNOWN, KEPT_TOO_SHORT
 from reconciler.contract.stored_facts import reason_in
 from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.unique_key import member_of
-from reconciler.contract.verdicts import Undecided, Verdict
-from reconciler.policy.judging.suspect import undecided_by
+from reconciler.contract.verdicts import Verdict
 from reconciler.policy.plan import INBOX_MARGIN_SECONDS
 from reconciler.policy.ports import Candidate
 from reconciler.rocketmq.wire.codes import HALF_TOPIC
-from tests.simulation.broker import Broker
+from tests.simulation.broker import THEIRS, Broker
 from tests.simulation.kernel import BASE_MS, Process
 
 if TYPE_CHECKING:
@@ -96,19 +95,38 @@ class SetUps:
             # A row that was closed before its time is no excuse.
             closed_at = (row.updated_at_ms - BASE_MS) / 1000
             return closed_at - self._written_at(key) > PROVES_SECONDS - 2 * self._world.swarm.skew_margin - 1
-        return self._looks_filtered(key) and self.is_asked_rarely(row)
+        return self.is_asked_rarely(row) and self._looks_filtered(row.subscription.group, key)
 
     def is_asked_rarely(self, row: Candidate) -> bool:
         """A group that filters by SQL92 may have no use for the message: its inboxes are asked again in an hour, and no
         history rests for so long."""
-        return self.filters_by_sql92(row.subscription.group) and _is_by_set_up(row)
+        is_filter = row.verdict is Verdict.UNKNOWN and reason_in(row.evidence).code is BY_SQL92
+        waits_ms = row.next_at_ms - self._world.ledger_clock.now_ms()
+        return self.filters_by_sql92(row.subscription.group) and is_filter and waits_ms > 0
 
-    def _looks_filtered(self, key: str) -> bool:
+    def _looks_filtered(self, group: str, key: str) -> bool:
         """The group was given a copy, or no broker has the first half any more."""
         brokers = self._world.cluster.brokers.values()
-        if any(broker.has_committed(key) for broker in brokers):
+        if any(self._was_given(broker, group, key) for broker in brokers):
             return True
         return not any(_has_first_half(broker, key) for broker in brokers)
+
+    def has_filtered(self, key: str) -> bool:
+        """A group has passed a copy that its filter keeps away: a repair climbs to its last rung for it."""
+        world = self._world
+        kept = [group for group in world.inboxes if self.is_kept_away(group, key)]
+        return any(self._was_given(broker, group, key) for group in kept for broker in world.cluster.brokers.values())
+
+    def _was_given(self, broker: Broker, group: str, key: str) -> bool:
+        """The group has passed a copy."""
+        return any(
+            record.unique_key == key
+            and record.body != THEIRS
+            and broker.offsets.get((group, topic, queue_id), 0) > record.queue_offset
+            for (topic, queue_id), queue in broker.queues.items()
+            if topic == self._world.plan.topic
+            for record in queue
+        )
 
     def waiting(self) -> set[bytes]:
         """What may stay open for good."""
@@ -118,7 +136,11 @@ class SetUps:
         if not self._of("filters by SQL92"):
             return set()
         rows = world.ledger.rows.candidates.items()
-        return {member_of(key) for (_, key), row in rows if self.is_asked_rarely(row)}
+        return {
+            member_of(key)
+            for (owner, key), row in rows
+            if self.is_asked_rarely(row) or (self.is_kept_away(owner.group, key) and _may_come_again(row))
+        }
 
     def judge(self) -> None:
         """At the end."""
@@ -139,8 +161,9 @@ def _is_kept_too_short(row: Candidate) -> bool:
     return told.get("answer") == BEYOND_INBOX.name or (isinstance(why, Fact) and why.code is KEPT_TOO_SHORT)
 
 
-def _is_by_set_up(row: Candidate) -> bool:
-    return row.verdict is Verdict.UNKNOWN and undecided_by(row.evidence)[0] is Undecided.SET_UP
+def _may_come_again(row: Candidate) -> bool:
+    """That is not known where an index has too many hits of the message's key."""
+    return row.verdict is Verdict.UNKNOWN and reason_in(row.evidence).code is GROUP_UNKNOWN
 
 
 def _has_first_half(broker: Broker, key: str) -> bool:
