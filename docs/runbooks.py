@@ -21,7 +21,7 @@ from reconciler.words.catalogue import ENGLISH, sentences
 DOCS = Path(__file__).parent
 FOLDERS = {"en": DOCS / "runbooks", "zh": DOCS / "zh/runbooks"}
 #: Whose part `prefix` the others repeat.
-SOURCES = {"en": DOCS / "how-to/operations.md", "zh": DOCS / "zh/how-to/operations.md"}
+SOURCES = {"en": DOCS / "how-to/on-call.md", "zh": DOCS / "zh/how-to/on-call.md"}
 HEADINGS = {"en": ("it says", "do"), "zh": ("显示", "处理")}
 _PART = re.compile(r"<!-- (prefix|causes) -->\n(?:.*?\n)??<!-- /\1 -->", re.DOTALL)
 _FIELD = re.compile(r"\{\w+\}")

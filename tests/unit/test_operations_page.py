@@ -12,10 +12,11 @@ from reconciler.cli.app import app
 from reconciler.contract.verdicts import QUARANTINING, Verdict
 from reconciler.instrumentation.event_log import WORDS
 from reconciler.policy import events
+from reconciler.words.catalogue import sentences
 from tests.named_code import exists
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/how-to/operations.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/how-to/troubleshooting.md").read_text(encoding="utf-8")
 EVENTS_PAGE = (ROOT / "docs/reference/operations.md").read_text(encoding="utf-8")
 COMMANDS = {command.name for command in app.registered_commands} | {group.name for group in app.registered_groups}
 
@@ -28,6 +29,17 @@ def test_event_is_explained_to_the_person_on_call(kind: type[events.Event]) -> N
 @pytest.mark.parametrize("verdict", sorted(QUARANTINING | {Verdict.EXPIRED}))
 def test_verdict_that_needs_a_person_is_explained(verdict: Verdict) -> None:
     assert verdict.value in PAGE
+
+
+@pytest.mark.parametrize(
+    ("page", "language", "label"),
+    [("docs/how-to/on-call.md", "en", r"\*([^*]+)\*"), ("docs/zh/how-to/on-call.md", "zh", "“([^”]+)”")],
+)
+def test_pages_and_buttons_of_the_console_at_night_are_there(page: str, language: str, label: str) -> None:
+    section = (ROOT / page).read_text(encoding="utf-8").split("\n## ")[2]
+    named = re.findall(label, "".join(row for row in section.splitlines(keepends=True) if row.startswith("| ")))
+    assert len(named) > 20
+    assert set(named) <= set(sentences(language).values())
 
 
 @pytest.mark.parametrize(

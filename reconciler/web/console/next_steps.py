@@ -51,7 +51,7 @@ def next_steps(report: StatusReport) -> Iterator[NextStep]:
         query = {"verdict": "UNKNOWN", "loss": "all"}
         yield NextStep(name="undecided", path="/losses", query=query, runbook="LookupsUnknown")
     if report.damaged:
-        yield NextStep(name="damaged", path="/docs/how-to/operations.md")
+        yield NextStep(name="damaged", path="/docs/how-to/troubleshooting.md")
     if report.lagging:
         query = {"verdict": "LAGGING", "loss": "all"}
         yield NextStep(name="lagging", path="/losses", query=query, runbook="WatermarkStuck")

@@ -138,16 +138,18 @@ def test_utc_is_there_on_a_machine_without_time_zones() -> None:
 
 
 def test_a_page_of_docs_is_one_press_away_here_or_in_the_copy_that_is_named(tmp_path: Path) -> None:
-    assert f'<a href="{PREFIX}/docs/how-to/operations.md">' in text_of(services_of(settings_of(tmp_path)), "/health")
+    assert f'<a href="{PREFIX}/docs/how-to/troubleshooting.md">' in text_of(
+        services_of(settings_of(tmp_path)), "/health"
+    )
     served = settings_of(tmp_path, RECONCILER_WEB__DOCS_URL="https://wiki.example/docs/")
-    assert 'href="https://wiki.example/docs/how-to/operations.md"' in text_of(services_of(served), "/health")
+    assert 'href="https://wiki.example/docs/how-to/troubleshooting.md"' in text_of(services_of(served), "/health")
 
 
 def test_who_reads_chinese_is_led_to_the_chinese_page_of_docs(tmp_path: Path) -> None:
     served = services_of(settings_of(tmp_path, RECONCILER_WEB__DOCS_URL="https://wiki.example/docs"))
     pages = [text_of(served, path, language="zh") for path in ("/health", "/audits")]
     linked = set(re.findall('"https://wiki.example/docs/([^"]+)"', "".join(pages)))
-    assert linked == {"zh/how-to/operations.md", "zh/how-to/audit.md", "zh/reference/statement.md"}
+    assert linked == {"zh/how-to/troubleshooting.md", "zh/how-to/audit.md", "zh/reference/statement.md"}
 
 
 def test_every_page_of_docs_that_the_console_names_is_there_in_both_languages() -> None:
