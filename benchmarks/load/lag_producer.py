@@ -17,8 +17,8 @@ from checkback_producers.remoting import RemotingAnnouncements
 from reconciler.contract.announcement import AnnouncedKey
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.routes import MessageQueue
-from reconciler.rocketmq.client.sending import Sender
 from reconciler.rocketmq.wire.message import Message
+from tests.brokers.batches import send_batch
 
 #: Messages of one batch, and keys of one call of the Announcer: some hundred a shard.
 BATCH = 500
@@ -37,7 +37,6 @@ def main(job_path: str, first: int, last: int) -> int:
     """Ids first .. last - 1."""
     job = Job.read(job_path)
     with ClientInstance(job.name_servers) as instance:
-        sender: Sender = instance.sender(job.producer_group)
         route = AnnouncementRoute(environment=job.environment, unique_key_topic=job.unique_key_topic, queues=job.shards)
         announcer = Announcer(RemotingAnnouncements(job.producer_group, instance), route)
         queues = queues_of(instance, job.topic)
@@ -47,7 +46,7 @@ def main(job_path: str, first: int, last: int) -> int:
             size = min(BATCH, max(1, len(keys) // len(queues)))
             for number, at in enumerate(range(0, len(keys), size)):
                 batch = [Message(topic=job.topic, body=b"order", unique_key=key) for key in keys[at : at + size]]
-                sender.send_batch(batch, queue=queues[number % len(queues)], timeout_seconds=30)
+                send_batch(instance, batch, queue=queues[number % len(queues)], timeout_seconds=30)
             now_ms = int(time.time() * 1_000)
             known = [AnnouncedKey(unique_key=key, tag=None, committed_at_ms=now_ms) for key in keys]
             announced = announcer.announce(job.topic, job.producer_group, known)

@@ -1,4 +1,4 @@
-"""Rounds, losses and repairs of the last hours in buckets (ports.Activities).
+"""Rounds, losses and repairs of the last hours in buckets.
 
 Four statements read a stretch of buckets, each over a range of an index and over its newest ROWS_MAX rows at most. What
 a bucket says that was over an hour ago is remembered, so that a chart of three days costs one of its last hours. Some

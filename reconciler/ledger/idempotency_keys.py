@@ -1,4 +1,4 @@
-"""reconciler_idempotency_key: requests that change something, by their keys (ports.IdempotencyKeys)."""
+"""reconciler_idempotency_key: requests that change something, by their keys."""
 
 from __future__ import annotations
 
@@ -24,14 +24,21 @@ _UNDER_WAY, _ANSWERED = PostState.UNDER_WAY.value, PostState.ANSWERED.value
 
 
 class SqlIdempotencyKeys:
-    """Keys in SQL. Shared by threads; every write is one transaction. Raises DatabaseAway."""
+    """Requests by key, of about a day. All times are database time.
+
+    Shared by threads; every write is one transaction. Raises DatabaseAway.
+    """
 
     def __init__(self, database: LedgerDatabase) -> None:
         self._database = database
         self._stranded = StrandedLeases(idempotency_key, database.clock)
 
     def begin(self, environment: str, request: KeyedRequest, *, lease_seconds: float) -> KeyAnswer:
-        """Inserts, or reads what is there."""
+        """Notes the request unless its key is there. Raises InvalidValue for a key that cannot be kept as it is.
+
+        One that is under way for longer than its lease counts as dead, and the same request is FIRST again: what is
+        done under a key must be harmless when it is done again, as repairs are by their claims and jobs by their ids.
+        """
         for name, text in (("Idempotency-Key", request.key), ("by", request.by)):
             if not text or not is_storable(text):
                 raise InvalidValue(name, text[:NAME_CHARACTERS], f"1 to {NAME_CHARACTERS} characters, without NUL")
@@ -47,7 +54,7 @@ class SqlIdempotencyKeys:
             return found
 
     def renew(self, environment: str, request: KeyedRequest, *, token: str, lease_seconds: float) -> bool:
-        """Under the token."""
+        """The lease begins anew. False: another request took the dead one's place."""
         c = idempotency_key.c
         update = sa.update(idempotency_key).where(_is_of(environment, request), c.token == token, c.state == _UNDER_WAY)
         with self._database.writing() as connection:
@@ -55,14 +62,14 @@ class SqlIdempotencyKeys:
             return done.rowcount == 1
 
     def find(self, environment: str, *, by: str, key: str) -> KeyAnswer | None:
-        """What is kept, whatever was asked."""
+        """How a key is used: UNDER_WAY or ANSWERED; None: it is not, or not any more, or its row is damaged."""
         found = self._row(_is(environment, by=by, key=key))
         if found is None or found.damage is not None:
             return None
         return _answer(found.values)
 
     def answer(self, environment: str, request: KeyedRequest, *, token: str, status: int, answer: str) -> bool:
-        """Under the token."""
+        """Keeps the answer, whose length the caller bounds. False: another request took the dead one's place."""
         c = idempotency_key.c
         update = sa.update(idempotency_key).where(_is_of(environment, request), c.token == token, c.state == _UNDER_WAY)
         with self._database.writing() as connection:
@@ -72,7 +79,7 @@ class SqlIdempotencyKeys:
             return done.rowcount == 1
 
     def forget(self, environment: str, request: KeyedRequest, *, token: str) -> None:
-        """Under the token."""
+        """Frees the key of a request that changed nothing, or nothing that is harmful when it is done again."""
         c = idempotency_key.c
         delete = sa.delete(idempotency_key).where(_is_of(environment, request), c.token == token, c.state == _UNDER_WAY)
         with self._database.writing() as connection:

@@ -1,4 +1,4 @@
-"""reconciler_notice: conversations of notifiers, and what there is to tell (ports.Notices).
+"""reconciler_notice: conversations of notifiers, and what there is to tell.
 
 A claim is one conditional UPDATE in database time, as on jobs; every write names the version that it has read. A claim
 that ends later than any claim of now is free once this process has seen it unchanged for the length of the longest one.
@@ -58,18 +58,22 @@ class SqlNotices:
         self._stranded = StrandedLeases(notice_table, database.clock)
 
     def now_ms(self) -> int:
-        """Database time."""
+        """The ledger's time."""
         with self._database.reading() as connection:
             return self._database.read_now_ms(connection)
 
     def conversations(self, environment: str) -> Sequence[Conversation]:
-        """All rows that are sound."""
+        """All rows; damaged ones are left out."""
         with self._database.reading() as connection:
             mine = notice_table.c.environment == environment
             return self._found(connection, sa.select(notice_table).where(mine), self._over(connection, mine))
 
     def due(self, environment: str, notifier: str, *, gap_seconds: float = 0.0) -> Sequence[Conversation]:
-        """A seek of the notifier's rows, of which few have a message."""
+        """Those of a notifier whose message is due, and that nobody sends, the longest due first; no damaged ones.
+
+        With a gap, none while another message of the notifier is on its way, was sent within the last `gap_seconds`,
+        or waits because its receiver was away.
+        """
         c, now = notice_table.c, self._database.now()
         mine = (c.environment == environment) & (c.notifier == notifier)
         with self._database.reading() as connection:
@@ -109,7 +113,7 @@ class SqlNotices:
         )
 
     def begin(self, environment: str, notifier: str) -> None:
-        """The conversation of outages, from now on."""
+        """Writes the first row of a notifier that has none, or a damaged one: what came before is not told."""
         place = (NoticeKind.OUTAGE, None, None)
         now = self._database.now()
         row = _key(environment, notifier, place) | _NEW | {"mark_ms": now, "created_at_ms": now}
@@ -117,7 +121,10 @@ class SqlNotices:
             self._make(connection, _key(environment, notifier, place), row)
 
     def standing(self, environment: str, subscriptions: Sequence[Subscription]) -> Sequence[StandingTrouble]:
-        """Quarantined keys by topic and group, failed repairs by topic and scope, open breakers."""
+        """Quarantined keys, failed repairs and open breakers.
+
+        Where there are more than are counted, each place of the subscriptions that has one is there all the same.
+        """
         c, r = candidate.c, repair.c
         waits = sa.select(c.topic, c.consumer_group, c.unique_key, c.first_seen_ms.label("at_ms")).where(
             c.environment == environment, c.state == CandidateState.QUARANTINED.value
@@ -142,7 +149,7 @@ class SqlNotices:
         return found
 
     def past(self, environment: str, marks: Iterable[tuple[Place, int]]) -> Mapping[tuple[Place, int], PastTroubles]:
-        """Seeks of each mark."""
+        """Losses and outages after each mark. Places of another kind are left out."""
         found: dict[tuple[Place, int], PastTroubles] = {}
         with self._database.reading() as connection:
             # Asked first: what becomes visible in between is in no count, and news at the next look.
@@ -157,7 +164,7 @@ class SqlNotices:
         return found
 
     def write(self, conversation: Conversation) -> bool:
-        """A compare-and-set of the version."""
+        """Replaces the version that was read. False: another process was faster, or is sending."""
         values = _values(conversation) | {"version": conversation.version + 1}
         with self._database.writing() as connection:
             if conversation.version == 0:
@@ -182,7 +189,7 @@ class SqlNotices:
             connection.execute(sa.update(notice_table).where(here).values(**{**empty, **row}))
 
     def claim(self, conversation: Conversation, *, token: str, lease_seconds: float) -> Conversation | None:
-        """One conditional UPDATE."""
+        """Of several claimants exactly one gets it, once it is due; the try is counted. None: it is not ours."""
         now = self._database.now()
         values = {
             "version": conversation.version + 1,
@@ -199,7 +206,7 @@ class SqlNotices:
         return replace(conversation, attempts=attempts, version=version, is_claimed=True)
 
     def told(self, conversation: Conversation, *, token: str) -> bool:
-        """Under the token."""
+        """The waiting message was sent. After a crash before this it is sent again, with the same id."""
         with self._database.writing() as connection:
             told = once_told(conversation, now_ms=self._database.read_now_ms(connection))
             return self._release(connection, conversation, token, _values(told))
@@ -207,7 +214,7 @@ class SqlNotices:
     def failed(
         self, conversation: Conversation, *, token: str, wait_seconds: float, error: str, is_refused: bool
     ) -> bool:
-        """Under the token."""
+        """It was not; it is free, and due after the wait."""
         values = {
             "next_at_ms": self._database.now() + wait_ms(wait_seconds),
             "error": bounded_text(error),

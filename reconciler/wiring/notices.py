@@ -23,6 +23,7 @@ from reconciler.contract.facts import Code, Fact
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import NoticeKind
 from reconciler.errors import ChannelAway, ChannelRefused, ReconcilerError
+from reconciler.ledger.notices import SqlNotices
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.ledger_silence import SILENT_MS, LedgerSilence
 from reconciler.policy.notices import (
@@ -39,7 +40,7 @@ from reconciler.policy.notices import (
     oldest_untold_ms,
     unheard,
 )
-from reconciler.policy.ports import Conversation, LedgerReports, Notice, NoticeChannel, Notices, Place, StandingTrouble
+from reconciler.policy.ports import Conversation, LedgerReports, Notice, NoticeChannel, Place, StandingTrouble
 from reconciler.settings.notifiers import NotifierKind, NotifierSettings
 from reconciler.settings.schema import Settings
 from reconciler.sql.engines import open_engine
@@ -111,7 +112,7 @@ class NoticeService:
 
     def __init__(
         self,
-        notices: Notices,
+        notices: SqlNotices,
         reports: LedgerReports,
         *,
         environment: str,

@@ -10,7 +10,8 @@ import pytest
 from reconciler.errors import BrokerRefused
 from reconciler.evidence.queue_scan import scan
 from reconciler.rocketmq.consumer.pulling import PullStatus
-from reconciler.rocketmq.wire.codes import ResponseCode
+from reconciler.rocketmq.wire.codes import RequestCode, ResponseCode
+from reconciler.rocketmq.wire.frame import Command
 from tests.conformance.steps import Steps
 from tests.polling import eventually
 
@@ -86,7 +87,9 @@ def test_offsets_of_a_queue(steps: Steps) -> None:
     first, last = records[0].store_timestamp_ms, records[-1].store_timestamp_ms
     assert offsets.at_time(address, queue, first - 60_000) == 0
     assert offsets.at_time(address, queue, last + 60_000) in {2, 3}
-    assert offsets.earliest_store_time_ms(address, queue) == first
+    fields = {"topic": topic, "queueId": str(queue.queue_id)}
+    answer = steps.instance.client.request(address, Command(code=RequestCode.GET_EARLIEST_MSG_STORETIME, fields=fields))
+    assert int(answer.fields["timestamp"]) == first
 
 
 def test_a_groups_offset_is_kept_by_the_broker(steps: Steps) -> None:

@@ -7,7 +7,7 @@ reconciler/wiring puts them together.
 """
 
 from reconciler.policy.ports.actions import Intent, OperatorAction, OperatorActions
-from reconciler.policy.ports.activity import Activities, Activity, ActivityBucket
+from reconciler.policy.ports.activity import Activity, ActivityBucket
 from reconciler.policy.ports.announcing import (
     Admission,
     AnnouncementLedger,
@@ -24,7 +24,7 @@ from reconciler.policy.ports.announcing import (
 from reconciler.policy.ports.closing import Closing, Closings, KeyAsRead, seen_of
 from reconciler.policy.ports.environment import USE_SECONDS, EnvironmentUse, EnvironmentUses, RedisIdentity
 from reconciler.policy.ports.history import Capture, CapturedRound, PendingSnapshot, RoundCapture, RoundMark
-from reconciler.policy.ports.idempotency import IdempotencyKeys, KeyAnswer, KeyedRequest, KeyUse
+from reconciler.policy.ports.idempotency import KeyAnswer, KeyedRequest, KeyUse
 from reconciler.policy.ports.jobs import (
     ATTEMPTS_MAX,
     ENDED_JOBS,
@@ -54,7 +54,6 @@ from reconciler.policy.ports.notices import (
     Conversation,
     Notice,
     NoticeChannel,
-    Notices,
     PastTroubles,
     Place,
     StandingTrouble,
@@ -100,7 +99,6 @@ __all__ = [
     "EVERY_ROW",
     "USE_SECONDS",
     "WHENEVER_COMMITTED_MS",
-    "Activities",
     "Activity",
     "ActivityBucket",
     "Admission",
@@ -126,7 +124,6 @@ __all__ = [
     "HeldTopic",
     "Holds",
     "Horizon",
-    "IdempotencyKeys",
     "InboxEvidence",
     "Intent",
     "Job",
@@ -145,7 +142,6 @@ __all__ = [
     "LedgerReports",
     "Notice",
     "NoticeChannel",
-    "Notices",
     "OneByOne",
     "OperatorAction",
     "OperatorActions",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,11 +29,3 @@ class Activity:
 
     width_ms: int
     buckets: Sequence[ActivityBucket]
-
-
-class Activities(Protocol):
-    """Counts of the ledger's rows by time. Raises DatabaseAway."""
-
-    def of_hours(self, environment: str, *, hours: int, width_ms: int) -> Activity:
-        """The last hours, until the end of the bucket that is under way."""
-        ...

@@ -33,10 +33,6 @@ class Offsets:
         fields = {**_of(queue), "timestamp": str(time_ms)}
         return self._number(address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields, "offset")
 
-    def earliest_store_time_ms(self, address: str, queue: MessageQueue) -> int:
-        """Store time of the oldest message; -1 for an empty queue."""
-        return self._number(address, RequestCode.GET_EARLIEST_MSG_STORETIME, _of(queue), "timestamp")
-
     def of_group(self, address: str, queue: MessageQueue, group: str) -> int | None:
         """Stored offset of the group; None if there is none (code 22).
 

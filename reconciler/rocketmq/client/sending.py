@@ -1,11 +1,10 @@
-"""Sending messages: SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE (SendMessageRequestHeader, -V2)."""
+"""Sending messages: SEND_MESSAGE and SEND_MESSAGE_V2 (SendMessageRequestHeader, -V2)."""
 
 from __future__ import annotations
 
 import itertools
 import random
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -13,7 +12,6 @@ from reconciler.errors import (
     BrokerBusy,
     BrokerRefused,
     BrokerUnavailable,
-    ProtocolViolation,
     RequestTimeout,
     UsageError,
 )
@@ -22,18 +20,16 @@ from reconciler.rocketmq.client.families import Families
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.client.routes import MessageQueue, Routes
 from reconciler.rocketmq.wire.answers import number_field, refusal
-from reconciler.rocketmq.wire.batch import BatchEntry, encode_batch
 from reconciler.rocketmq.wire.broker_facts import BrokerFacts
 from reconciler.rocketmq.wire.codes import (
     AUTO_CREATE_TOPIC,
-    RETRY_TOPIC_PREFIX,
     RequestCode,
     ResponseCode,
     SystemFlag,
 )
 from reconciler.rocketmq.wire.compression import compress_zlib
 from reconciler.rocketmq.wire.frame import Command
-from reconciler.rocketmq.wire.message import MAXIMUM_BODY_BYTES, Message
+from reconciler.rocketmq.wire.message import Message
 from reconciler.rocketmq.wire.message_id import decode_offset_message_id
 from reconciler.rocketmq.wire.properties import encode_properties
 from reconciler.rocketmq.wire.unique_keys import UniqueKeyGenerator
@@ -152,49 +148,6 @@ class Sender:
         assert failure is not None  # noqa: S101  # the loop ran at least once and did not return
         raise failure
 
-    def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> str:
-        """Sends without waiting for an answer and returns the unique key; whether it was stored remains unknown."""
-        key = message.unique_key or self._unique_keys.next_key()
-        target = queue or self._choose(message.topic, set(), is_again=False)
-        address = self._address(target)
-        facts = self._families.facts(address)
-        self._client.oneway(address, self._command(target, message, key, facts, is_half=False))
-        return key
-
-    def send_batch(
-        self, messages: Sequence[Message], *, queue: MessageQueue | None = None, timeout_seconds: float | None = None
-    ) -> list[SendResult]:
-        """Sends messages of one topic in one request (4.1 and newer); all are stored in one queue, in order.
-
-        Raises UsageError for mixed topics, delays, retry topics or more than 4 MiB, else as send() does; tried once.
-        """
-        topic = _check_batch(messages)
-        keys = [message.unique_key or self._unique_keys.next_key() for message in messages]
-        body = encode_batch(
-            [
-                BatchEntry(body=message.body, properties=message.wire_properties(key), flag=message.flag)
-                for message, key in zip(messages, keys, strict=True)
-            ]
-        )
-        if len(body) > MAXIMUM_BODY_BYTES:
-            raise UsageError(f"a batch of {len(body)} bytes is larger than {MAXIMUM_BODY_BYTES}")
-        target = queue or self._choose(topic, set(), is_again=False)
-        address = self._address(target)
-        if not self._families.facts(address).has_batch_send:
-            remark = "this broker is older than 4.1 and takes no batches"
-            raise BrokerRefused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark, request=f"batch to {topic}")
-        fields = self._fields(target, "", flag=0, system_flag=0, is_batch=True)
-        command = _v2(RequestCode.SEND_BATCH_MESSAGE, fields, body)
-        answer = self._client.request(address, command, timeout_seconds=timeout_seconds)
-        _require_stored(answer, f"batch to {target.topic}")
-        ids = answer.fields.get("msgId", "").split(",")
-        if len(ids) != len(keys):
-            raise ProtocolViolation(f"{len(ids)} message ids in the answer to a batch of {len(keys)}")
-        return [
-            _result(answer, target, key, offset_message_id, number)
-            for number, (key, offset_message_id) in enumerate(zip(keys, ids, strict=True))
-        ]
-
     # ----------------------------------------------------------------- one request
 
     def send_to(
@@ -212,7 +165,7 @@ class Sender:
         command = self._command(target, message, key, self._families.facts(address), is_half=is_half)
         answer = self._client.request(address, command, timeout_seconds=timeout_seconds)
         _require_stored(answer, f"message to {target.topic} on {target.broker_name}")
-        return _result(answer, target, key, answer.fields.get("msgId", ""), 0)
+        return _result(answer, target, key, answer.fields.get("msgId", ""))
 
     def _command(
         self, target: MessageQueue, message: Message, key: str, facts: BrokerFacts, *, is_half: bool
@@ -230,14 +183,13 @@ class Sender:
             if len(compressed) < len(body):
                 body, system_flag = compressed, system_flag | SystemFlag.COMPRESSED
         text = encode_properties(properties)
-        fields = self._fields(target, text, flag=message.flag, system_flag=system_flag, is_batch=False)
+        fields = self._fields(target, text, flag=message.flag, system_flag=system_flag)
         if self._uses_v1:
             return Command(code=RequestCode.SEND_MESSAGE, fields=fields, body=body)
-        return _v2(RequestCode.SEND_MESSAGE_V2, fields, body)
+        short = {_LETTERS[name]: value for name, value in fields.items()}
+        return Command(code=RequestCode.SEND_MESSAGE_V2, fields=short, body=body)
 
-    def _fields(
-        self, target: MessageQueue, properties: str, *, flag: int, system_flag: int, is_batch: bool
-    ) -> dict[str, str]:
+    def _fields(self, target: MessageQueue, properties: str, *, flag: int, system_flag: int) -> dict[str, str]:
         return {
             "producerGroup": self.group,
             "topic": target.topic,
@@ -250,7 +202,7 @@ class Sender:
             "properties": properties,
             "reconsumeTimes": "0",
             "unitMode": "false",
-            "batch": "true" if is_batch else "false",
+            "batch": "false",
         }
 
     # ----------------------------------------------------------------- choosing a queue
@@ -282,26 +234,12 @@ def _may_try_again(error: Exception, *, is_half: bool) -> bool:
     return True
 
 
-def _check_batch(messages: Sequence[Message]) -> str:
-    topics = {message.topic for message in messages}
-    if len(topics) != 1:
-        raise UsageError(f"a batch has messages of one topic, not of {len(topics)}")
-    topic = topics.pop()
-    if topic.startswith(RETRY_TOPIC_PREFIX) or any(message.delay_level for message in messages):
-        raise UsageError("neither delayed messages nor retry topics can be sent as a batch")
-    return topic
-
-
-def _v2(code: RequestCode, fields: dict[str, str], body: bytes) -> Command:
-    return Command(code=code, fields={_LETTERS[name]: value for name, value in fields.items()}, body=body)
-
-
 def _require_stored(answer: Command, what: str) -> None:
     if answer.code not in _STORED:
         raise refusal(answer, what)
 
 
-def _result(answer: Command, target: MessageQueue, key: str, offset_message_id: str, number: int) -> SendResult:
+def _result(answer: Command, target: MessageQueue, key: str, offset_message_id: str) -> SendResult:
     return SendResult(
         status=SendStatus(ResponseCode(answer.code)),
         unique_key=key,
@@ -309,7 +247,7 @@ def _result(answer: Command, target: MessageQueue, key: str, offset_message_id: 
         topic=target.topic,
         broker_name=target.broker_name,
         queue_id=number_field(answer, "queueId"),
-        queue_offset=number_field(answer, "queueOffset") + number,
+        queue_offset=number_field(answer, "queueOffset"),
         transaction_id=answer.fields.get("transactionId"),
         commit_log_offset=decode_offset_message_id(offset_message_id).commit_log_offset,
         broker_version=answer.version,

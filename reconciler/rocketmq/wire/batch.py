@@ -1,18 +1,18 @@
-"""Several messages in one body: SEND_BATCH_MESSAGE (4.1 and newer) and inner batches of 5.x.
+"""Several messages in one body: inner batches of 5.x, read as SEND_BATCH_MESSAGE (4.1 and newer) writes them.
 
-MessageDecoder.encodeMessages / decodeMessages: i32 total, i32 magic 0, i32 crc 0, i32 flag, i32 body length, body,
+MessageDecoder.decodeMessages: i32 total, i32 magic 0, i32 crc 0, i32 flag, i32 body length, body,
 i16 properties length, properties.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from reconciler.errors import MalformedInput, ProtocolViolation
+from reconciler.errors import ProtocolViolation
 from reconciler.rocketmq.wire.codes import SystemFlag
-from reconciler.rocketmq.wire.properties import MAXIMUM_PROPERTIES_BYTES, decode_properties, encode_properties
+from reconciler.rocketmq.wire.properties import decode_properties
 from reconciler.rocketmq.wire.record import MessageRecord
 
 _HEAD = struct.Struct(">iiiii")
@@ -26,19 +26,6 @@ class BatchEntry:
     body: bytes
     properties: Mapping[str, str]
     flag: int = 0
-
-
-def encode_batch(entries: Sequence[BatchEntry]) -> bytes:
-    """The request's body. Raises MalformedInput for properties that do not fit."""
-    parts: list[bytes] = []
-    for entry in entries:
-        properties = encode_properties(entry.properties).encode()
-        if len(properties) > MAXIMUM_PROPERTIES_BYTES:
-            raise MalformedInput(f"properties of {len(properties)} bytes, at most {MAXIMUM_PROPERTIES_BYTES}")
-        total = _HEAD.size + len(entry.body) + _LENGTH.size + len(properties)
-        parts += (_HEAD.pack(total, 0, 0, entry.flag, len(entry.body)), entry.body)
-        parts += (_LENGTH.pack(len(properties)), properties)
-    return b"".join(parts)
 
 
 def decode_batch(data: bytes) -> list[BatchEntry]:

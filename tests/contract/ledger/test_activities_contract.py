@@ -1,4 +1,4 @@
-"""ports.Activities on every database: what charts draw is what the rows say, and no more is read than is allowed."""
+"""Activity on every database: what charts draw is what the rows say, and no more is read than is allowed."""
 
 from __future__ import annotations
 

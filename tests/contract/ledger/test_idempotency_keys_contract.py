@@ -1,4 +1,4 @@
-"""ports.IdempotencyKeys on every database: a request that is sent twice is done once."""
+"""Idempotency keys on every database: a request that is sent twice is done once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ports.Notices on every database: what is there to tell, one owner of a message, and another one when it dies."""
+"""Notices on every database: what is there to tell, one owner of a message, and another one when it dies."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def test_an_offset_is_stored_two_way_or_one_way(cluster: ScriptedCluster) -> Non
     offsets.store(broker.address, QUEUE, "CG", 7)
     assert broker.asked[-1].fields == {"topic": "Orders", "queueId": "2", "consumerGroup": "CG", "commitOffset": "7"}
     offsets.store(broker.address, QUEUE, "CG", 8, is_oneway=True)
-    broker.on(RequestCode.GET_EARLIEST_MSG_STORETIME, lambda request: broker.success(request, {"timestamp": "-1"}))
-    assert offsets.earliest_store_time_ms(broker.address, QUEUE) == -1
+    broker.on(RequestCode.GET_MIN_OFFSET, lambda request: broker.success(request, {"offset": "3"}))
+    assert offsets.minimum(broker.address, QUEUE) == 3
     one_way = next(request for request in broker.asked if request.fields.get("commitOffset") == "8")
     assert one_way.is_oneway

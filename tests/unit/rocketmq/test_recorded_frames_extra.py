@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.rocketmq.wire.batch import decode_batch, encode_batch
+from reconciler.rocketmq.wire.batch import decode_batch
 from reconciler.rocketmq.wire.broker_facts import facts_of
 from reconciler.rocketmq.wire.codes import MQVersion
 from reconciler.rocketmq.wire.frame import Command, Serialization, decode_frame, encode_frame
 from reconciler.rocketmq.wire.record import MessageRecord, decode_records, encode_record
+from tests.brokers.batches import encode_batch
 from tests.services.rocketmq import VERSIONS
 
 FOLDER = Path(__file__).parents[2] / "frames"

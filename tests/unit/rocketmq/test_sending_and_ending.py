@@ -44,12 +44,12 @@ def _stores(broker: ScriptedBroker, *, code: int = 0, ids: str | None = None) ->
     def handler(request: Command) -> Command:
         return replace(broker.success(request, fields), code=code)
 
-    for request_code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
+    for request_code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2):
         broker.on(request_code, handler)
 
 
 def _sent(broker: ScriptedBroker) -> list[Command]:
-    codes = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+    codes = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2)
     return [request for request in broker.asked if request.code in codes]
 
 
@@ -188,33 +188,6 @@ def test_large_bodies_are_compressed_and_marked() -> None:
         assert len(large.body) < 100
         assert not int(small.fields["f"]) & SystemFlag.COMPRESSED
         assert len(small.body) == 4_096
-
-
-def test_a_batch_has_one_answer_for_each_message() -> None:
-    with ScriptedCluster() as cluster:
-        ids = [encode_offset_message_id("127.0.0.1", 10_911, offset) for offset in (100, 200)]
-        _stores(cluster.broker, ids=",".join(ids))
-        results = cluster.sender().send_batch([ORDER, Message(topic="Orders", body=b"two")])
-        assert [(one.queue_offset, one.commit_log_offset) for one in results] == [(9, 100), (10, 200)]
-        assert _sent(cluster.broker)[0].fields["m"] == "true"
-        _stores(cluster.broker, ids=ids[0])
-        with pytest.raises(ProtocolViolation):
-            cluster.sender().send_batch([ORDER, ORDER])
-
-
-def test_what_no_broker_takes_as_a_batch_is_refused_here() -> None:
-    with ScriptedCluster(versions=(213,)) as cluster:
-        sender = cluster.sender()
-        with pytest.raises(BrokerRefused, match="older than"):
-            sender.send_batch([ORDER])
-        for batch in (
-            [],
-            [ORDER, Message(topic="Other", body=b"x")],
-            [Message(topic="Orders", body=b"x", delay_level=1)],
-            [Message(topic="%RETRY%CG", body=b"x")],
-        ):
-            with pytest.raises(UsageError):
-                sender.send_batch(batch)
 
 
 # --------------------------------------------------------------------------- END
