@@ -1,5 +1,9 @@
 """Facts that are stored: the English text under its name, and code and fields under the same name in `facts` beside it.
 
+There a fact is a list, since most rows of a ledger have several: the code, a digest of the text, and the values in the
+order of the code's fields, a fact in them without a digest. What the text has is not written twice: of such a value its
+place and its length in the text are kept. Columns, and rows of before, have an object with the names of the fields.
+
 Whoever knows no code, as 0.2.0 does, reads the text and writes it. A fact counts only for the text that it was written
 with: 0.2.0 writes another one over it, and leaves what lies beside it. A code of a newer release is shown by its text.
 """
@@ -7,15 +11,15 @@ with: 0.2.0 writes another one over it, and leaves what lies beside it. A code o
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import ModuleType
-from typing import Any, TypeGuard
+from typing import Any
 from zlib import crc32
 
 from reconciler.contract import answers, kept_facts, outcomes, reasons
 from reconciler.contract.earlier_words import tells_double_effect
-from reconciler.contract.facts import Code, Fact, Field
+from reconciler.contract.facts import Code, Fact, Field, FieldValue
 from reconciler.contract.reasons import AS_WRITTEN, DOUBLE_EFFECT
 
 #: Name of the facts beside texts.
@@ -24,6 +28,8 @@ REASON = "reason"
 #: Characters of a text that are kept.
 TEXT_CHARACTERS_MAX = 400
 _OF_TEXT = "crc32"
+#: Characters of a value that cost more than its place in the text.
+_CHARACTERS_MIN = 8
 
 
 def codes_of(*modules: ModuleType) -> Mapping[str, Code]:
@@ -56,20 +62,20 @@ def with_texts(
 
 
 @lru_cache(maxsize=1_000)
-def _told(fact: Fact, english: Callable[[Fact], str], characters_max: int) -> tuple[str, Mapping[str, object]]:
+def _told(fact: Fact, english: Callable[[Fact], str], characters_max: int) -> tuple[str, Sequence[object]]:
     """Text and what lies beside it. Most keys of a page have the same answers."""
     text = english(fact)[:characters_max]
-    return text, _stored_with(text, fact)
+    return text, _listed(fact, text)
 
 
 def beside(name: str, text: str, fact: Fact) -> dict[str, object]:
     """What lies beside the text of that name."""
-    return {FACTS: {name: _stored_with(text, fact)}}
+    return {FACTS: {name: _listed(fact, text)}}
 
 
 def column_of(fact: Fact, text: str) -> str:
     """The value of a column beside that of the text."""
-    return json.dumps(_stored_with(text, fact), separators=(",", ":"))
+    return json.dumps({**bounded(fact), _OF_TEXT: _sum(text)}, separators=(",", ":"))
 
 
 def fact_of_column(value: object, text: str) -> Fact | None:
@@ -88,8 +94,8 @@ def begins_column(code: Code) -> str:
 
 def fact_in(values: Mapping[str, object], name: str, codes: Mapping[str, Code] = CODES) -> Fact | None:
     """The fact beside a text; None: there is none, or this release does not know it."""
-    stored = _stored(values, name)
-    return None if stored is None else fact_of(stored, codes)
+    stored, text = _stored(values, name)
+    return _of_list(stored, text, codes) if isinstance(stored, list) else fact_of(stored, codes)
 
 
 def reason_in(evidence: Mapping[str, object]) -> Fact:
@@ -100,10 +106,12 @@ def reason_in(evidence: Mapping[str, object]) -> Fact:
 
 def is_double_effect(evidence: Mapping[str, object]) -> bool:
     """Whether a verdict was given for effects in several inboxes."""
-    stored = _stored(evidence, REASON)
-    if stored is None:
-        return tells_double_effect(str(evidence.get(REASON)))
-    return stored.get("code") == DOUBLE_EFFECT.name
+    match _stored(evidence, REASON)[0]:
+        case None:
+            return tells_double_effect(str(evidence.get(REASON)))
+        case [code, *_] | {"code": code}:
+            return code == DOUBLE_EFFECT.name
+    return False
 
 
 def fact_of(plain: object, codes: Mapping[str, Code] = CODES) -> Fact | None:
@@ -128,18 +136,61 @@ def _value(kind: Field | None, plain: Any, codes: Mapping[str, Code]) -> Any:
     return tuple(fact_of(one, codes) for one in plain) if kind is Field.FACTS else tuple(plain)
 
 
-def _stored(values: Mapping[str, object], name: str) -> Mapping[str, object] | None:
+def _stored(values: Mapping[str, object], name: str) -> tuple[object, str]:
+    """What lies beside the text of that name, and the text; None: nothing of it."""
     facts, text = values.get(FACTS), values.get(name)
     stored = facts.get(name) if isinstance(facts, Mapping) else None
-    return stored if isinstance(text, str) and _is_of(stored, text) else None
+    return (stored, text) if isinstance(text, str) and _is_of(stored, text) else (None, "")
 
 
-def _stored_with(text: str, fact: Fact) -> dict[str, object]:
-    return {**bounded(fact), _OF_TEXT: _sum(text)}
+def _listed(fact: Fact, text: str) -> list[object]:
+    code, *values = _short(fact, text)
+    return [code, _sum(text), *values]
 
 
-def _is_of(stored: object, text: str) -> TypeGuard[Mapping[str, object]]:
-    return isinstance(stored, Mapping) and stored.get(_OF_TEXT) == _sum(text)
+def _short(value: FieldValue, text: str) -> Any:
+    match value:
+        case Fact():
+            return [value.code.name, *(_short(one, text) for _, one in value.values)]
+        case tuple():
+            return [_short(one, text) for one in value]
+        case str():
+            kept = value[:TEXT_CHARACTERS_MAX]
+            begins = text.find(kept) if len(kept) >= _CHARACTERS_MIN else -1
+            return kept if begins < 0 else [begins, len(kept)]
+    return value
+
+
+def _of_list(stored: Sequence[Any], text: str, codes: Mapping[str, Code]) -> Fact | None:
+    try:
+        name, _, *values = stored
+        return _full(Field.FACT, [name, *values], text, codes)
+    except (TypeError, ValueError, RecursionError):
+        return None
+
+
+def _full(kind: Field, plain: Any, text: str, codes: Mapping[str, Code]) -> Any:
+    """The value of a field; a fact that this release does not know is none, which no code takes."""
+    match kind, plain:
+        case Field.FACT, [name, *values] if name in codes:
+            fields = codes[name].fields
+            found = ((field, _full(fields[field], one, text, codes)) for field, one in zip(fields, values, strict=True))
+            return codes[name](**dict(found))
+        case Field.FACT, _:
+            return None
+        case Field.FACTS | Field.NAMES | Field.EXACT_TIMES, [*each]:
+            one_kind = {Field.FACTS: Field.FACT, Field.NAMES: Field.NAME}.get(kind, Field.EXACT_TIME)
+            return tuple(_full(one_kind, one, text, codes) for one in each)
+        case Field.NAME | Field.TEXT, [int(begins), int(length)]:
+            return text[begins : begins + length]
+    return plain
+
+
+def _is_of(stored: object, text: str) -> bool:
+    match stored:
+        case [_, digest, *_] | {"crc32": digest}:
+            return digest == _sum(text)
+    return False
 
 
 def _sum(text: str) -> int:
