@@ -164,9 +164,10 @@ def _short(value: FieldValue, text: str) -> Any:
 def _of_list(stored: Sequence[Any], text: str, codes: Mapping[str, Code]) -> Fact | None:
     try:
         name, _, *values = stored
-        return _full(Field.FACT, [name, *values], text, codes)
+        fact: Fact | None = _full(Field.FACT, [name, *values], text, codes)
     except (TypeError, ValueError, RecursionError):
         return None
+    return fact
 
 
 def _full(kind: Field, plain: Any, text: str, codes: Mapping[str, Code]) -> Any:

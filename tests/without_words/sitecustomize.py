@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from reconciler.contract import stored_facts
 from reconciler.words import catalogue
 
 _entries = catalogue._of
@@ -18,13 +19,17 @@ def _codes(language: str, table: Mapping[str, Any], code: tuple[str, ...]) -> It
 @contextmanager
 def without_words() -> Iterator[None]:
     """In this process, until it is left."""
-    catalogue._of = _codes
-    catalogue.sentences.cache_clear()
+    _say(_codes)
     try:
         yield
     finally:
-        catalogue._of = _entries
-        catalogue.sentences.cache_clear()
+        _say(_entries)
+
+
+def _say(entries: Callable[..., Iterator[tuple[str, str]]]) -> None:
+    catalogue._of = entries
+    catalogue.sentences.cache_clear()
+    stored_facts._told.cache_clear()  # it keeps the texts of facts
 
 
 if __name__ == "sitecustomize":
