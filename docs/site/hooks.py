@@ -15,6 +15,8 @@ from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.nav import Navigation, Section
 from mkdocs.structure.pages import Page
 
+from reconciler.commands.glossary import with_glossary
+
 ROOT = Path(__file__).parents[2]
 #: Folders of docs in the order of the navigation, with their names.
 SECTIONS = {
@@ -130,7 +132,7 @@ def _language(path: str) -> str:
 
 
 def on_page_markdown(text: str, page: Page, **_: object) -> str:
-    """Links to files of the repository, and Python-Markdown's blank lines."""
+    """Links to files of the repository and to the glossary, and Python-Markdown's blank lines."""
     here = page.file.src_uri
     path = here.removeprefix(REPOSITORY) if here.startswith(REPOSITORY) else f"docs/{here}"
     if not (ROOT / path).is_file():
@@ -140,6 +142,8 @@ def on_page_markdown(text: str, page: Page, **_: object) -> str:
         target = _target(path, found[1])
         return os.path.relpath(_in_the_site(target), os.path.dirname(here)) if (ROOT / target).is_file() else found[1]
 
+    if path == f"docs/{here}":
+        text = with_glossary(text, here)
     return _with_blank_lines(_LINK.sub(linked, text))
 
 

@@ -21,6 +21,7 @@ from markdown_it.token import Token
 from markupsafe import Markup, escape
 
 from reconciler.commands import docs
+from reconciler.commands.glossary import with_glossary
 from reconciler.web.console import live
 from reconciler.web.console.rendering import page
 from reconciler.web.console.view import view_of
@@ -83,7 +84,7 @@ def document_of(name: str, language: str, prefix: str) -> Document:
 
 @lru_cache(maxsize=KEPT_MAX)
 def _document(name: str, prefix: str) -> Document:
-    text = docs.source(name)
+    text = with_glossary(docs.source(name), name)
     writer = _Writer(name, prefix)
     parts: list[Part] = []
     end = 0

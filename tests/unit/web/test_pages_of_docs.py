@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -14,6 +15,7 @@ import pytest
 
 from reconciler.clock import ManualClock
 from reconciler.commands import docs
+from reconciler.commands.glossary import GLOSSARY, HOUSE_WORDS, with_glossary
 from reconciler.commands.status.report import StatusReport, read_status
 from reconciler.errors import DependencyAway
 from reconciler.instrumentation.metrics.reading import LatestReading
@@ -155,6 +157,36 @@ def test_html_in_a_page_is_text(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert "{{ 7 * 7 }}" in shown
     assert 'href="javascript' not in shown
     assert "a.example" not in shown
+
+
+@pytest.mark.parametrize(
+    ("page", "text", "linked"),
+    [
+        ("how-to/x.md", "An outbox, and outboxes.", "An [outbox](../glossary.md), and outboxes."),
+        ("x.md", "Two Outboxes.", "Two [Outboxes](glossary.md)."),
+        ("zh/how-to/x.md", "发件箱和发件箱", "[发件箱](../glossary.md)和发件箱"),
+        ("x.md", "# The outbox\n`outbox` [an outbox](y.md)\n```\noutbox\n```", None),
+        ("x.md", "half an hour, half of it, mailbox", None),
+        ("x.md", "a unique-key topic", "a [unique-key topic](glossary.md)"),
+        (
+            "x.md",
+            "<!-- live: lost -->\nthe ledger\n<!-- /live -->\nthe ledger",
+            "<!-- live: lost -->\nthe ledger\n<!-- /live -->\nthe [ledger](glossary.md)",
+        ),
+        ("glossary.md", "An outbox.", None),
+    ],
+)
+def test_the_first_use_of_a_house_word_leads_to_the_glossary_and_tells_its_meaning(
+    page: str, text: str, linked: str | None
+) -> None:
+    found = with_glossary(text, page)
+    assert re.sub(r' "[^"]+"', "", found) == (linked or text)
+    assert linked is None or re.search(r'glossary\.md "[^"]{5,}"', found)
+
+
+def test_every_house_word_is_in_the_glossary() -> None:
+    rows = re.findall(r"^\| (.+?) \|", docs.source(GLOSSARY), re.MULTILINE)
+    assert {word for row in rows for word in row.split(", ")} >= HOUSE_WORDS
 
 
 def words_of(page: str, language: str) -> Iterator[str]:
