@@ -44,7 +44,7 @@ def test_a_preview_gets_other_messages_than_were_chosen(chromium: Browser, url: 
         cut = page.locator(".scroll").evaluate("one => one.scrollWidth - one.clientWidth")
         assert cut == 0, "the last column is out of sight"
         boxes, whole = page.locator("td.box input"), page.locator("#choose-all")
-        preview = page.get_by_role("button", name="Preview", exact=True)
+        preview = page.get_by_role("button", name="Preview repair", exact=True)
         wanted = [str(boxes.nth(place).input_value()) for place in (0, 2)]
         if scripts:
             assert watched.violations() == []

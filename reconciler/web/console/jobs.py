@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
-from reconciler.commands.jobs import find_job, job_document, list_jobs
+from reconciler.commands.jobs import RebuildRequest, RepairRequest, find_job, job_document, list_jobs
 from reconciler.commands.repair import RepairLine
-from reconciler.policy.ports import ENDED_JOBS
+from reconciler.contract.tables import JobKind, JobState
+from reconciler.contract.unique_key import is_unique_key
+from reconciler.errors import MalformedInput
+from reconciler.policy.ports import ENDED_JOBS, Job
+from reconciler.web.acts.repairing import PREVIEWED_MAX
 from reconciler.web.console.listings import ROWS_A_PAGE, ListingPage, filter_of
 from reconciler.web.console.rendering import page
 from reconciler.web.cursors import cursor_of, position_of
@@ -47,4 +51,26 @@ def show(services: WebServices, request: WebRequest) -> WebResponse:
         job = find_job(services.connections, request.parts["job_id"])
     template = "job_progress.html" if request.asked("part") == "progress" else "job.html"
     lines = [{name: str(line.get(name, "")) for name in _LINE} | {"fact": line.get("fact")} for line in job.lines]
-    return page(services, request, template, job=job_document(job), lines=lines, is_ended=job.state in ENDED_JOBS)
+    is_ended = job.state in ENDED_JOBS
+    return page(services, request, template, job=job_document(job), lines=lines, is_ended=is_ended, again=again(job))
+
+
+def again(job: Job) -> RepairRequest | RebuildRequest | None:
+    """What is asked for once more of a job that has ended: all of it, or what did not end well.
+
+    None: nothing is left, or more than one preview takes.
+    """
+    is_whole = job.state is not JobState.DONE
+    if job.state not in ENDED_JOBS or (job.kind is JobKind.REBUILD and not is_whole):
+        return None
+    try:
+        if job.kind is JobKind.REBUILD:
+            return RebuildRequest.of(job.request)
+        asked = RepairRequest.of(job.request)
+    except MalformedInput:
+        return None
+    told = dict.fromkeys(str(line.get("unique_key")) for line in job.lines)
+    left = asked.unique_keys if is_whole else tuple(filter(is_unique_key, told))
+    if len(left) > PREVIEWED_MAX or not (left or is_whole):
+        return None
+    return replace(asked, unique_keys=left)

@@ -13,6 +13,7 @@ from urllib.parse import quote, urlencode
 import jinja2
 from markupsafe import Markup, escape
 
+from reconciler.clock import utc_text
 from reconciler.commands import docs
 from reconciler.contract.visible_text import visible
 from reconciler.web.console.assets import asset_path
@@ -78,6 +79,8 @@ def _about(services: WebServices, request: WebRequest) -> dict[str, object]:
         # moment(at_ms): a time element; duration(milliseconds): how long.
         "moment": in_zone,
         "duration": partial(duration, words=words),
+        # minute_of(at_ms): as fields of forms take it, UTC.
+        "minute_of": lambda at_ms: utc_text(at_ms)[:16],
         # said(fact): its sentence; a line of a command that is no fact is shown as it is.
         "said": lambda fact: _with_pages(on_page(fact, words, in_zone), document_address, view.language),
         # told_by(line): what a line of a kept answer tells.

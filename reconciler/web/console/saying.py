@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from reconciler.commands import business_ids
+from reconciler.contract import verdicts
 from reconciler.contract.facts import Fact, Field
 from reconciler.contract.stored_facts import CODES, codes_of, fact_of
 from reconciler.web.console.catalogue import Catalogue, with_commands
@@ -16,14 +17,14 @@ from reconciler.words import ENGLISH, TIMES, Piece, pieces
 #: A time element of a time in milliseconds; `timespec`: how exactly it is shown.
 Moment = Callable[..., Markup]
 #: What kept answers tell.
-_KEPT = {**CODES, **codes_of(business_ids)}
+_KEPT = {**CODES, **codes_of(business_ids, verdicts)}
 
 
 def on_page(said: Fact | str, words: Catalogue, moment: Moment) -> Markup:
     """A fact, or a text that has no code: somebody else's, or an error's."""
     if isinstance(said, str):
         return _foreign(said, words.language)
-    return Markup("").join(_marked(piece, words.language, moment) for piece in pieces(said, words.language))
+    return Markup("").join(_marked(said, words.language, moment))
 
 
 def kept_on_page(line: Mapping[str, object], words: Catalogue, moment: Moment, *, text: str = "told") -> Markup:
@@ -31,10 +32,23 @@ def kept_on_page(line: Mapping[str, object], words: Catalogue, moment: Moment, *
     return on_page(fact_of(line.get("fact"), _KEPT) or str(line[text]), words, moment)
 
 
-def _marked(piece: Piece, language: str, moment: Moment) -> Markup:
+def _marked(said: Fact, language: str, moment: Moment) -> Iterator[Markup]:
+    """Piece by piece. A command of the shell has values within it, and ends in another piece than it begins in."""
+    within = False
+    for piece in pieces(said, language):
+        if piece.field is not None:
+            yield _filled(piece, language, moment)
+            continue
+        first, *others = piece.text.split("`")
+        yield escape(first)
+        for text in others:
+            within = not within
+            yield Markup("<code>") if within else Markup("</code>")
+            yield escape(text)
+
+
+def _filled(piece: Piece, language: str, moment: Moment) -> Markup:
     match piece.field:
-        case None:
-            return with_commands(piece.text)
         case Field.TIME | Field.EXACT_TIME | Field.EXACT_TIMES:
             return moment(piece.at_ms, timespec=TIMES[piece.field])
         case Field.TEXT:

@@ -6,7 +6,14 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
+from reconciler.contract.outcomes import BY_VERDICT, HANDED_REFUSED
+from reconciler.contract.verdicts import Verdict, what_ends
 from reconciler.web.console.catalogue import catalogue_of
+from reconciler.web.console.moments import moment
+from reconciler.web.console.saying import kept_on_page, on_page
+from reconciler.words import LANGUAGES, said
 from tests.unit.words.test_catalogue import entries, places
 
 CONSOLE = Path(__file__).parents[3] / "reconciler/web/console"
@@ -66,3 +73,24 @@ def test_a_value_that_is_filled_in_is_neither_markup_nor_a_place() -> None:
     text = str(catalogue_of("en").text("base.request", id="<b>{id}\u202e</b>"))
     assert text == "Request &lt;b&gt;{id}\\u{202E}&lt;/b&gt;"
     assert catalogue_of("en").word("navigation", "<i>") == "&lt;i&gt;"
+
+
+def test_every_command_that_a_sentence_begins_ends_in_it() -> None:
+    texts = [text for _, entry in entries() for text in entry.values()]
+    assert len(texts) > 1_000
+    assert not [text for text in texts if text.count("`") % 2]
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_command_is_marked_as_a_whole_with_the_values_in_it(language: str) -> None:
+    for verdict in Verdict:
+        assert "`" not in on_page(what_ends(verdict, "K1"), catalogue_of(language), moment)
+    shown = on_page(what_ends(Verdict.COLLISION, "<K1>"), catalogue_of(language), moment)
+    assert "<code>reconciler dismiss &lt;K1&gt;</code>" in shown
+
+
+@pytest.mark.parametrize("verdict", Verdict)
+def test_why_nothing_is_handed_over_is_told_in_the_language_of_the_page(verdict: Verdict) -> None:
+    why = HANDED_REFUSED(why=BY_VERDICT(verdict=str(verdict), ending=what_ends(verdict, "K1")))
+    kept = {"reason": said(why), "fact": why.as_dict()}
+    assert 'lang="en"' not in kept_on_page(kept, catalogue_of("zh"), moment, text="reason")

@@ -16,7 +16,7 @@ import pytest
 
 from reconciler.commands.dismissed_halves import HalfLine
 from reconciler.commands.explain import Explanation
-from reconciler.commands.jobs import cancel_job, find_job, place_repair
+from reconciler.commands.jobs import cancel_job, find_job, place_rebuild, place_repair
 from reconciler.commands.repair import ManualRepairReport, RepairLine
 from reconciler.contract.kept_facts import ANSWERED_WITH
 from reconciler.contract.outcomes import HELD_FIRST, JUDGED_FIRST, NOT_LOOKED_AT
@@ -289,6 +289,57 @@ def test_progress_is_asked_for_after_the_end_or_not_before(browser: Browser) -> 
     assert '<div id="cancel">' in whole
 
 
+def ended_job(browser: Browser, kind: str, ends: JobState, *, lines: Sequence[str] = ()) -> str:
+    """The page of a job that was asked for and has ended, with lines of these keys that did not end well."""
+    connections, environment = browser.world.connections, browser.world.settings.environment
+    match kind:
+        case "rebuild":
+            job = place_rebuild(connections, since_ms=1_795_599_030_000, reason="drill", by="anna")
+        case "named":
+            job = place_repair(connections, KEYS[:6], topic="ORDERS", group=None, reason="", by="anna")
+        case _:
+            job = place_repair(connections, [], topic="ORDERS", group=None, reason="", by="anna")
+    claimed = connections.ledger.jobs.claim(environment, token="t", lease_seconds=60)
+    assert claimed is not None
+    told = [{"unique_key": key, "outcome": "failed", "reason": ""} for key in lines]
+    connections.ledger.jobs.change(claimed, JobChange(ends=ends, lines=told), lease_seconds=60)
+    return browser.get("/jobs/{job_id}", job_id=job.job_id).body.decode()
+
+
+@pytest.mark.parametrize(
+    ("kind", "ends", "lines", "expected"),
+    [
+        ("named", JobState.DONE, [], None),
+        ("named", JobState.DONE, [KEYS[2], KEYS[2], "no key"], [("keys", KEYS[2])]),
+        ("named", JobState.FAILED, [KEYS[2]], [("keys", key) for key in KEYS[:6]]),
+        ("named", JobState.CANCELLED, [], [("keys", key) for key in KEYS[:6]]),
+        ("every", JobState.FAILED, [], [("all", "true")]),
+        ("every", JobState.DONE, [KEYS[2]], [("keys", KEYS[2])]),
+        ("every", JobState.DONE, KEYS[:101], None),
+    ],
+)
+def test_a_repair_job_that_left_messages_leads_to_a_preview_of_them(
+    browser: Browser, kind: str, ends: JobState, lines: Sequence[str], expected: Sequence[tuple[str, str]] | None
+) -> None:
+    told = ended_job(browser, kind, ends, lines=lines)
+    form = re.search(r'<form class="act" action="/repairs".*?</form>', told, re.DOTALL)
+    assert (form is None) == (expected is None)
+    if form is not None:
+        hidden = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', form[0])
+        fields = [one for one in hidden if one[0] not in ("csrf_token", "act_key")]
+        assert fields == [("dry_run", "true"), *(expected or ()), ("topic", "ORDERS")]
+    leads_to_losses = 'href="/losses?topic=ORDERS&amp;state=OPEN"' in told
+    assert leads_to_losses == (form is None and bool(lines)), "more than one preview takes"
+
+
+@pytest.mark.parametrize("ends", [JobState.DONE, JobState.FAILED])
+def test_a_rebuild_that_failed_is_asked_for_again_with_its_time_and_reason(browser: Browser, ends: JobState) -> None:
+    told = ended_job(Browser(browser.world, "admin"), "rebuild", ends)
+    is_offered = ends is JobState.FAILED
+    assert ('action="/rebuilds"' in told, 'value="2026-11-25T09:30"' in told) == (is_offered, is_offered)
+    assert ('autocomplete="off" value="drill" required' in told) == is_offered
+
+
 def test_the_first_page_goes_on_telling_what_was_before_an_act(
     browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -494,7 +545,7 @@ def test_what_came_of_a_dismissal_is_told_in_the_language_of_the_page(browser: B
     browser.language = "zh"
     page = browser.get("/acts/{act}/{key}", act="dismiss", key="k1").body.decode()
     assert "未查看其半消息" in page
-    assert "已核销" in page
+    assert ("将会核销" in page, "已核销" in page) == (True, False), "a preview dismisses nothing"
     assert "its half was not looked at" not in page
     assert ">dismissed" not in page
     assert "<script>alert" not in page

@@ -97,13 +97,21 @@ def test_boxes_are_offered_to_whom_they_refuse(services: WebServices, folder_of_
 
 
 def test_a_choice_acts_at_once_or_beyond_what_is_searched_for(services: WebServices) -> None:
-    assert form_of(page_of(services), "Preview") == {"dry_run": "true"}
+    assert form_of(page_of(services), "Preview repair") == {"dry_run": "true"}
     searched = {"topic": "ORDERS", "group": "billing"}
     page = page_of(services, "topic=ORDERS&group=billing")
-    assert form_of(page, "Preview") == {"dry_run": "true"} | searched
+    assert form_of(page, "Preview repair") == {"dry_run": "true"} | searched
     assert form_of(page, "Preview all") == {"all": "true", "dry_run": "true"} | searched
     parked = form_of(page_of(services, "verdict=PARKED"), "Preview all")
     assert parked == {"all": "true", "dry_run": "true", "verdict": "PARKED"}
+
+
+def test_chosen_messages_are_dismissed_together_after_a_preview(services: WebServices) -> None:
+    page = page_of(services, "state=QUARANTINED&loss=all")
+    bulk = page.partition('id="bulk"')[2].partition("</form>")[0]
+    assert f'<button formaction="{PREFIX}/dismissals">Preview dismissal</button>' in bulk
+    assert bulk.index("Preview repair") < bulk.index("Preview dismissal"), "Enter presses the first one"
+    assert 'name="dry_run" value="true"' in bulk
 
 
 def test_the_repair_of_more_than_a_page_is_one_press_from_its_top(services: WebServices) -> None:

@@ -62,7 +62,8 @@ if (bulk) {
     // A message that is lost for two groups has two rows.
     const number = new Set(marked.map((box) => box.value)).size;
     document.getElementById("chosen").textContent = number;
-    bulk.querySelector("button").disabled = number === 0;
+    for (const button of bulk.querySelectorAll("button")) button.disabled = number === 0;
+    bulk.parentElement.classList.toggle("chosen", number > 0);
     all.checked = marked.length === boxes.length;
     all.indeterminate = marked.length > 0 && !all.checked;
   };
