@@ -32,6 +32,17 @@ from tests.services.requirements import browser
 
 #: For pages that tell what other processes do meanwhile, on a machine that is busy with more than these tests.
 EXPECTED_WITHIN_MS = 120_000.0
+#: Of a telephone and of a laptop, in pixels; of a fingertip.
+WIDTHS, FINGERTIP = (360, 1280), 44
+#: What can be pressed or filled in; links within a sentence are as high as its line.
+_CONTROLS = "input:not([type=hidden]), select, textarea, button, summary, a.button, header nav a, .who a"
+#: [name as it is heard, height, whether it is a part of a form] of each.
+_HEARD = f"""[...document.querySelectorAll(`{_CONTROLS}`)].filter((one) => one.checkVisibility()).map((one) => {{
+  const labels = [...(one.labels || [])];
+  const name = one.ariaLabel || (labels.length ? labels : [one]).map((part) => part.textContent.trim()).join(" ");
+  const pressed = one.matches("[type=checkbox], [type=radio]") && labels.length ? labels[0] : one;
+  return [name, pressed.getBoundingClientRect().height, one.matches("main button, main input, main select")];
+}})"""
 #: What a browser asks of its maker's hosts when it starts is switched off.
 _QUIET = (
     "--disable-gpu",
@@ -95,6 +106,18 @@ class WatchedPage:
             f"{one['id']} ({one['impact']}): {one['help']}: {', '.join(str(node['target']) for node in one['nodes'])}"
             for one in found.response["violations"]
         ]
+
+    def barriers(self) -> Iterator[str]:
+        """What keeps somebody with a telephone or a laptop, by eye or by ear, from reading or pressing something."""
+        for width in WIDTHS:
+            self.page.set_viewport_size({"width": width, "height": 900})
+            if (over := self.overflow_pixels()) > 0:
+                yield f"{width}: {over} pixels too wide"
+            heard: list[tuple[str, float, bool]] = self.page.evaluate(_HEARD)
+            if width == min(WIDTHS):
+                yield from (f"{name!r} is {high} pixels high" for name, high, _ in heard if high < FINGERTIP)
+        names = [name for name, _, is_of_form in heard if is_of_form]
+        yield from (f"without a name, or alike: {name!r}" for name in {*names} if not name or names.count(name) > 1)
 
     def overflow_pixels(self) -> int:
         """How much wider than the window the page is, or what a card holds than the card, whichever is more."""

@@ -17,7 +17,7 @@ from reconciler.commands.doctor.areas import area
 from reconciler.commands.doctor.roles import ROLE
 from reconciler.commands.list import LISTINGS
 from reconciler.contract.subscription import Subscription
-from reconciler.contract.tables import CandidateState, RepairState
+from reconciler.contract.tables import OUTAGE, QUARANTINE, CandidateState, RepairState
 from reconciler.contract.verdicts import Verdict
 from reconciler.evidence.witness_role import PRIMARY
 from reconciler.policy.evidence import Watermark, WatermarkState
@@ -116,9 +116,13 @@ def test_a_group_is_behind_by_instants_or_by_figures_without_a_time(
     other = Subscription(environment="production", topic="PAYMENTS", group="g")
     report = report_of(status_of(watermark=behind), status_of(), status_of(other, watermark=silent))
     monkeypatch.setattr(type(services.status), "get", lambda _: report)
-    told = " ".join(re.sub("<[^>]+>", " ", page_of(services, "/rounds")).split())
+    told, runbook = (
+        " ".join(re.sub("<[^>]+>", " ", page_of(services, address)).split())
+        for address in ("/rounds", "/docs/runbooks/WatermarkStuck.md")
+    )
     assert "asked at 2023-11-14 22:13:20Z" in told
     assert "9 min, messages: 7 (it has read until 2023-11-14 22:13:15Z )" in told
+    assert "9 min, messages: 7 (it has read until" in runbook
     assert "nothing (it has read until" in told
     assert "not known no broker answers" in told
 
@@ -275,6 +279,13 @@ def test_every_word_that_a_row_can_have_has_a_text_and_no_text_is_left() -> None
         "choice.verdict": set(Verdict),
         "choice.loss": set(LOSSES),
         "choice.age": set(AGES),
+        "choice.reason": {
+            word
+            for table in (OUTAGE, QUARANTINE)
+            for column in table.columns
+            if column.name == "reason"
+            for word in re.findall("[A-Z_]{4,}", column.doc)
+        },
     }
     for family, words in wanted.items():
         found = {key.removeprefix(f"{family}.") for key in texts if key.startswith(f"{family}.")}

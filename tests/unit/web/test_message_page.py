@@ -258,12 +258,15 @@ def test_a_message_of_a_business_id_cannot_be_acted_on_where_it_is_seen(
     other = "7F000002" + "0" * 24
     done = replace(story_of(other), away=(), silent=(), upcoming=(), unjudged=())
     explains(Explanation(stories=(story_of(), done), business=BusinessMessages(business_id="o-7")))
-    lost, arrived = re.findall("<article.*?</article>", page_of(services, "/messages/o-7"), re.DOTALL)
+    whole = page_of(services, "/messages/o-7")
+    lost, arrived = re.findall("<article.*?</article>", whole, re.DOTALL)
     assert "What you can do" in lost
-    assert ">Repair</button>" in lost
+    assert f'>Repair<span class="unseen">: {KEY}</span></button>' in lost
+    told = re.findall(r'href="#story-(\w+)">\w+</a> <span class="quiet">([^<]+)<', whole.partition("<article")[0])
+    assert told == [(KEY, "not done yet"), (other, "nothing is left to do")], "which one is looked for, at the top"
     explains(Explanation(stories=(done,)))
     for part in (arrived, page_of(services, f"/messages/{other}")):
-        buttons = re.findall("<button[^>]*>([^<]+)</button>", part.partition("What you can do")[2])
+        buttons = re.findall("<button[^>]*>([^<]+)<", part.partition("What you can do")[2])
         assert buttons == ["Open the body"], "the same on both pages"
 
 

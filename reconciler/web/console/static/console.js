@@ -3,6 +3,11 @@
 
 document.documentElement.classList.add("scripted");
 
+/* ---- on a telephone the pages stand in one line: the one that is open is in sight */
+const strip = document.querySelector("nav ul");
+const open = strip?.querySelector("[aria-current]");
+if (open) strip.scrollLeft = open.offsetLeft - (strip.clientWidth - open.offsetWidth) / 2;
+
 /* ---- live parts: htmx asks, this tells */
 const stale = document.getElementById("stale");
 const told = document.getElementById("told");
