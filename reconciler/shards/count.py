@@ -6,10 +6,16 @@ from typing import Any
 
 from redis.exceptions import NoPermissionError
 
+from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.keyspace import meta_key
 from reconciler.contract.subscription import Subscription
 from reconciler.shards.access import RedisClient, translated_errors
 from reconciler.shards.values import text_of
+
+COUNT_UNREADABLE = Code("shards.count-unreadable", key=Field.NAME, stored=Field.TEXT, shards=Field.NUMBER)
+COUNT_DIFFERS = Code(
+    "shards.count-differs", subscription=Field.NAME, stored=Field.NAME, key=Field.NAME, shards=Field.NUMBER
+)
 
 
 def keep_shard_count(client: RedisClient, subscription: Subscription, shards: int) -> None:
@@ -29,16 +35,9 @@ def stored_shard_count(client: RedisClient, subscription: Subscription) -> str |
     return None if stored is None else text_of(stored)
 
 
-def why_refused(subscription: Subscription, stored: str | None, shards: int) -> str:
-    """For people: what another number means (keys of one message would go to two shards), or a text that is none."""
+def why_refused(subscription: Subscription, stored: str | None, shards: int) -> Fact:
+    """What another number means (keys of one message would go to two shards), or a text that is none."""
     key = meta_key(subscription)
     if stored is None or not (stored.isascii() and stored.isdigit()):
-        return (
-            f"Redis key {key}: field shards = {(stored or '')[:40]!r} is no number; another program writes there: "
-            f"delete the field (HDEL {key} shards), the next round writes {shards}"
-        )
-    return (
-        f"unique_key_topic.queues = {shards}: {subscription} runs with {stored[:40]} shards, as Redis or the ledger's "
-        "rounds say; put the old number back, or drain as docs/how-to/change-shards.md says before changing it. If no "
-        f"process has that number: HSET {key} shards {shards}"
-    )
+        return COUNT_UNREADABLE(key=key, stored=repr((stored or "")[:40]), shards=shards)
+    return COUNT_DIFFERS(subscription=str(subscription), stored=stored[:40], key=key, shards=shards)

@@ -279,15 +279,8 @@ class MemoryRepairs:
                 unique_key=unique_key,
                 state=RepairState.OPEN,
                 rung=rung,
-                token=None,
-                lease_until_ms=None,
-                attempts=0,
                 next_at_ms=now_ms,
-                target=None,
-                answer=None,
                 created_at_ms=now_ms,
-                sent_at_ms=None,
-                done_at_ms=None,
             )
             if message is not None:
                 self._rows.messages[key] = message

@@ -43,7 +43,7 @@ def build_announcement_consumer(connections: Connections) -> AnnouncementConsume
             clock=connections.clock,
             half_set_keys_max=settings.redis.half_set_keys_max,
             lease_seconds=settings.rounds.lease_seconds,
-            why_refused=numbers.problem,
+            why_refused=numbers.told,
             on_event=log,
         )
         for configured in settings.subscriptions

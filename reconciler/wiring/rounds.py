@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from reconciler.announcing.consumer import process_token
+from reconciler.contract.facts import Fact
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import shard_of
 from reconciler.errors import ReconcilerError
@@ -144,7 +145,7 @@ class RoundAssembly:
         """All subscriptions, by topic."""
         return [plan.subscription for topic in self.plans for plan in topic.subscriptions]
 
-    def keep_shard_count(self, subscription: Subscription) -> str | None:
+    def keep_shard_count(self, subscription: Subscription) -> Fact | None:
         """Writes the number of shards down where none is. Returns why the subscription gets no round; raises
         ConfigurationError where it is the settings that differ, RedisAway and DatabaseAway."""
         return self.shard_numbers.keep(subscription)

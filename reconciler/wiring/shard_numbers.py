@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 
+from reconciler.contract.facts import Fact
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import ConfigurationError, DatabaseAway
 from reconciler.policy.account import shards_that_differ
@@ -16,6 +17,7 @@ from reconciler.shards.count import keep_shard_count, stored_shard_count, why_re
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.rights import lacks_right
 from reconciler.wiring.subscriptions import subscription_of
+from reconciler.words import said
 
 logger = logging.getLogger(__name__)
 
@@ -29,14 +31,19 @@ class ShardNumbers:
         self._shards = settings.unique_key_topic.queues
         self._subscriptions = [subscription_of(settings, configured) for configured in settings.subscriptions]
         self._lock = threading.Lock()
-        self._told: dict[Subscription, str] = {}
+        self._told: dict[Subscription, Fact] = {}
 
-    def problem(self, subscription: Subscription) -> str | None:
+    def problem(self, subscription: Subscription) -> Fact | None:
         """Why nothing may be done with its sets; None: nothing speaks against it. Reads only."""
         number = self._number_of(subscription)
         return None if number in (None, str(self._shards)) else why_refused(subscription, number, self._shards)
 
-    def keep(self, subscription: Subscription) -> str | None:
+    def told(self, subscription: Subscription) -> str | None:
+        """The problem, for the log."""
+        why = self.problem(subscription)
+        return None if why is None else said(why)
+
+    def keep(self, subscription: Subscription) -> Fact | None:
         """The problem, told once; without one the number is written down where there is none.
 
         Raises ConfigurationError where every subscription that has a number has the same other one: then it is the
@@ -48,7 +55,7 @@ class ShardNumbers:
             return None
         numbers = {self._number_of(one) for one in self._subscriptions} - {None}
         if len(numbers) == 1 and numbers != {str(self._shards)}:
-            raise ConfigurationError(why_refused(subscription, numbers.pop(), self._shards))
+            raise ConfigurationError(said(why_refused(subscription, numbers.pop(), self._shards)))
         if number is None:
             keep_shard_count(self._connections.redis, subscription, self._shards)
             return None
@@ -62,7 +69,7 @@ class ShardNumbers:
         found = set(numbers.values()) - {None}
         if len(found) == 1 and found != {str(self._shards)}:
             first = next(one for one, number in numbers.items() if number is not None)
-            raise ConfigurationError(why_refused(first, found.pop(), self._shards))
+            raise ConfigurationError(said(why_refused(first, found.pop(), self._shards)))
 
     def _number_of(self, subscription: Subscription) -> str | None:
         """As Redis has it, or else the ledger; None: neither has one."""
@@ -78,10 +85,11 @@ class ShardNumbers:
         differing = shards_that_differ(rounds, self._shards)
         return None if differing is None else str(differing)
 
-    def _note(self, subscription: Subscription, why: str | None) -> None:
+    def _note(self, subscription: Subscription, why: Fact | None) -> None:
         with self._lock:
             before = self._told.pop(subscription, None)
             if why is not None:
                 self._told[subscription] = why
         if why is not None and why != before:
-            logger.error("subscription_waits", extra={"subscription": str(subscription), "detail": why})
+            told = {"subscription": str(subscription), "cause": why.code.name, "detail": said(why)}
+            logger.error("subscription_waits", extra=told)

@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from reconciler.wiring.history import HistoryOverview
 
 UNPROVED = Code("status.unproved", database=Field.FACT, why=Field.FACTS)
-OTHER_SHARDS = Code("status.other-shards", why=Field.TEXT)
 STANDING_CHECK_SERVICE = Code("status.standing-check-service", broker=Field.NAME, state=Field.FACT)
 LATE = Code("status.late", subscription=Field.NAME, cause=Field.FACT)
 CLASSIC = Code("status.classic")
@@ -449,7 +448,7 @@ def _other_shards(assembly: RoundAssembly) -> Iterator[Fact]:
     """One line a subscription that gets no rounds, since its number of shards is another one."""
     with suppress(RedisAway):  # `away` has it
         problems = map(assembly.shard_numbers.problem, assembly.subscriptions)
-        yield from (OTHER_SHARDS(why=why) for why in problems if why is not None)
+        yield from (why for why in problems if why is not None)
 
 
 def _who_is_away(connections: Connections) -> dict[str, Fact]:

@@ -177,7 +177,7 @@ class Candidates(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
-    """A row of reconciler_repair."""
+    """A row of reconciler_repair. What has a default is so while nobody has worked on it."""
 
     environment: str
     topic: str
@@ -186,15 +186,15 @@ class Repair:
     unique_key: str
     state: RepairState
     rung: Rung
-    token: str | None
-    lease_until_ms: int | None
-    attempts: int
+    token: str | None = None
+    lease_until_ms: int | None = None
+    attempts: int = 0
     next_at_ms: int
-    target: Mapping[str, object] | None
-    answer: str | None
+    target: Mapping[str, object] | None = None
+    answer: str | None = None
     created_at_ms: int
-    sent_at_ms: int | None
-    done_at_ms: int | None
+    sent_at_ms: int | None = None
+    done_at_ms: int | None = None
     #: Time of the first send; never changed. May be None for rows first sent by a release before v0002.
     first_sent_at_ms: int | None = None
     #: What the answer says. None: somebody else's text, or a newer release's.

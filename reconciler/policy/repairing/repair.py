@@ -265,15 +265,8 @@ class Repairer:
             unique_key=unique_key,
             state=RepairState.OPEN,
             rung=Rung.HAND_OVER,
-            token=None,
-            lease_until_ms=None,
-            attempts=0,
             next_at_ms=0,
-            target=None,
-            answer=None,
             created_at_ms=first_seen_ms,
-            sent_at_ms=None,
-            done_at_ms=None,
         )
         ((case, step),) = self._witnesses.settle(
             self._cases(topic, [wanted], plans=(plan,)), by_hand, self._pass(topic).snapshot

@@ -9,6 +9,7 @@ from reconciler.contract.keyspace import meta_key
 from reconciler.contract.subscription import Subscription
 from reconciler.shards.count import keep_shard_count, stored_shard_count, why_refused
 from reconciler.shards.sets import RedisCommitSets
+from reconciler.words import said
 
 OF = Subscription(environment="test", topic="ORDERS", group="billing")
 
@@ -19,14 +20,14 @@ def test_the_first_number_stays() -> None:
         keep_shard_count(client, OF, 16)
         keep_shard_count(client, OF, 32)
         assert stored_shard_count(client, OF) == "16"
-        assert f"HSET {meta_key(OF)} shards 32" in why_refused(OF, "16", 32)
+        assert f"HSET {meta_key(OF)} shards 32" in said(why_refused(OF, "16", 32))
 
 
 @pytest.mark.parametrize("stored", [b"", b"sixteen", b"\xff", b"-16", b"16.0"])
 def test_a_stored_value_that_is_no_number_is_named_with_its_key_and_a_remedy_that_works(stored: bytes) -> None:
     with fakeredis.FakeRedis() as client:
         client.hset(meta_key(OF), "shards", stored)
-        why = why_refused(OF, stored_shard_count(client, OF), 16)
+        why = said(why_refused(OF, stored_shard_count(client, OF), 16))
         assert "is no number" in why
         assert f"HDEL {meta_key(OF)} shards" in why
         client.hdel(meta_key(OF), "shards")
