@@ -70,6 +70,7 @@ NO_SENTENCE = {
     "reconciler/web/application.py _log_refusal": "statuses",
     "reconciler/web/audits/verify_process.py _read": "a closed word of the audit",
     "reconciler/web/console/overview.py _now": "names of remarks",
+    "reconciler/wiring/shard_numbers.py _note": "facts: the same as before is not logged again",
 }
 
 
