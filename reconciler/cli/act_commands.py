@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -19,7 +20,7 @@ from reconciler.cli.options import (
     read_settings,
     require_key,
 )
-from reconciler.cli.output import Output, print_json, print_table
+from reconciler.cli.output import Output, print_json, print_table, time_text
 from reconciler.contract.tables import RepairAct
 from reconciler.errors import InvalidValue
 from reconciler.instrumentation.console import ask, people, remark, say
@@ -33,6 +34,8 @@ DECLINED = 4
 _FIRST = ("unique key", "verdict", "outcome")
 #: Told with each dismissal.
 WAY_BACK = "a dismissal that was wrong: `reconciler dismiss KEY --take-back --reason ...` tells what comes then"
+#: Year of a time of day, as it is parsed.
+_YEAR_OF_NO_DATE = 1900
 #: Sentences on the lines of one dismissal.
 _SENTENCES_MAX = 20
 
@@ -187,20 +190,58 @@ def dismiss(
 def hold(
     topic: Annotated[str, typer.Argument(help="Business topic.")],
     reason: Annotated[str, typer.Option("--reason", help="Why; shown in status.")] = "by hand",
+    until: Annotated[
+        datetime | None,
+        typer.Option(
+            "--until",
+            formats=["%H:%M", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"],
+            help="UTC; `run` lifts it then. 06:00 is the next one. Default: until `resume`.",
+        ),
+    ] = None,
+    for_time: Annotated[
+        str | None,
+        typer.Option("--for", metavar="TIME", help="30m, 2h or 1d; `run` lifts it then.", show_default=False),
+    ] = None,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Stop the repairs of a topic; verification goes on."""
-    from reconciler.commands.hold import place_hold
+    """Stop the repairs of a topic; verification goes on.
+
+    Of two holds of one topic the later end counts; none is later than any.
+    """
+    from reconciler.commands.hold import end_of_hold, place_hold
     from reconciler.commands.operator_actions import operator
     from reconciler.wiring.connections import Connections
 
+    if until is not None and for_time is not None:
+        raise InvalidValue("--for", for_time, "give it without --until")
+    for_seconds = None if for_time is None else _seconds_of(for_time)
     with Connections.for_one_answer(read_settings(config)) as connections:
-        placed = place_hold(connections, topic, reason=reason, by=operator())
+        until_ms = None if until is None else _next_ms(until, now_ms=connections.ledger_now_ms())
+        by = operator()
+        placed = place_hold(connections, topic, reason=reason, by=by, until_ms=until_ms, for_seconds=for_seconds)
+        ends_ms = end_of_hold(connections, topic)
     if output is Output.JSON:
-        print_json({"topic": topic, "held": True, "changed": placed})
+        print_json({"topic": topic, "held": True, "changed": placed, "until_ms": ends_ms})
     else:
-        say(f"repairs of {topic} are on hold" + ("" if placed else " already"))
+        end = "" if ends_ms is None else f" until {time_text(ends_ms)}"
+        say(f"repairs of {topic} are on hold" + ("" if placed else " already") + end)
+
+
+def _seconds_of(text: str) -> int:
+    found = re.fullmatch(r"([1-9][0-9]{0,5})([mhd])", text.strip())
+    if found is None:
+        raise InvalidValue("--for", text, "a whole number with its unit, as 30m, 2h or 1d")
+    return int(found[1]) * {"m": 60, "h": 3_600, "d": 86_400}[found[2]]
+
+
+def _next_ms(until: datetime, *, now_ms: int) -> int:
+    """A time of day is the next one."""
+    if until.year == _YEAR_OF_NO_DATE:
+        now = datetime.fromtimestamp(now_ms / 1000, tz=UTC)
+        until = datetime.combine(now.date(), until.time())
+        until += timedelta(days=until <= now.replace(tzinfo=None))
+    return int(until.replace(tzinfo=UTC).timestamp() * 1000)
 
 
 def resume(

@@ -1,27 +1,92 @@
-"""The brake that a person pulls: `reconciler hold` stops a topic's repairs, `reconciler resume` lets them go on."""
+"""The brake that a person pulls: `reconciler hold` stops a topic's repairs, `reconciler resume` lets them go on.
+
+A hold may have an end. `reconciler run` lifts it then; until it does, and where only 0.2.0 runs, repairs stay stopped.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from reconciler.clock import utc_text
 from reconciler.commands.operator_actions import recorded
 from reconciler.contract.tables import HoldKind
-from reconciler.errors import ChangedMeanwhile
+from reconciler.errors import ChangedMeanwhile, InvalidValue
 from reconciler.policy.ports import HeldTopic
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.subscriptions import require_topic
 
+logger = logging.getLogger(__name__)
 
-def place_hold(connections: Connections, topic: str, *, reason: str, by: str) -> bool:
-    """Stops the repairs of a topic; False if they were stopped by hand already."""
+#: A hold for longer has no end.
+HELD_DAYS_MAX = 366
+#: How often `run` looks for holds whose end has passed.
+ENDS_SECONDS = 5.0
+
+
+def place_hold(
+    connections: Connections,
+    topic: str,
+    *,
+    reason: str,
+    by: str,
+    until_ms: int | None = None,
+    for_seconds: float | None = None,
+) -> bool:
+    """Stops the repairs of a topic; False if they were stopped by hand already: then the later end counts, and none is
+    later than any.
+
+    `until_ms`, or `for_seconds` by the ledger's time: `run` lifts it then. Raises InvalidValue for an end that has
+    passed, or is too far away.
+    """
     settings = connections.settings
     require_topic(settings, topic)
+    if for_seconds is not None:
+        until_ms = connections.ledger_now_ms() + round(for_seconds * 1000)
+    if until_ms is not None:
+        _require_ahead(connections, until_ms)
     holds = connections.ledger.holds
-    with recorded(connections, "hold", by=by, topic=topic, detail=reason) as outcome:
-        placed = holds.place(settings.environment, topic, HoldKind.HOLD, by=by, reason=reason)
+    detail = reason if until_ms is None else f"until {utc_text(until_ms)}: {reason}"
+    with recorded(connections, "hold", by=by, topic=topic, detail=detail) as outcome:
+        placed = holds.place(settings.environment, topic, HoldKind.HOLD, by=by, reason=reason, until_ms=until_ms)
         outcome.result = "held" if placed else "was on hold already"
     return placed
+
+
+def _require_ahead(connections: Connections, until_ms: int) -> None:
+    ahead_ms = until_ms - max(connections.ledger_now_ms(), connections.clock.now_ms())
+    if not 0 < ahead_ms <= HELD_DAYS_MAX * 86_400_000:
+        told = f"a time ahead, {HELD_DAYS_MAX} days at most; without an end a person lifts the hold"
+        raise InvalidValue("until", utc_text(until_ms), told)
+
+
+def end_of_hold(connections: Connections, topic: str) -> int | None:
+    """Until when a person's hold of the topic is. None: until a person lifts it, or there is none."""
+    held = (one for one in held_topic(connections, topic) if one.kind is HoldKind.HOLD)
+    return next((one.until_ms for one in held), None)
+
+
+def lift_ended(connections: Connections, *, by: str) -> None:
+    """Lifts each hold whose end has passed by the ledger's clock and by this host's: one of them may be ahead.
+
+    Of several processes one does it. Raises DatabaseAway.
+    """
+    environment = connections.settings.environment
+    ends = [held for held in connections.ledger.reports.holds(environment) if held.until_ms is not None]
+    if not ends:
+        return
+    now_ms = min(connections.ledger_now_ms(), connections.clock.now_ms())
+    for held in ends:
+        if held.until_ms is None or held.until_ms > now_ms:
+            continue
+        until = utc_text(held.until_ms)
+        with recorded(connections, "resume", by=by, topic=held.topic, detail=f"its end has passed: {until}") as outcome:
+            lifted = connections.ledger.holds.lift_seen(environment, held)
+            outcome.result = f"lifted {', '.join(lifted)}" if lifted else "was lifted or prolonged by somebody else"
+        if lifted:
+            told = {"topic": held.topic, "held_by": held.by, "until": until, "reason": held.reason}
+            logger.info("hold_ended", extra=told)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

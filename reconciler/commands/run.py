@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.classic.run import serve_classic
 from reconciler.clock import Clock, SystemClock
+from reconciler.commands.hold import ENDS_SECONDS, lift_ended
 from reconciler.commands.job_worker import working_on_jobs
 from reconciler.commands.metrics import measuring, status_reading
 from reconciler.commands.notices import telling
@@ -108,6 +109,7 @@ def _serve(
         guard = environment_guard(connections)
         ticks += [
             Tick(name="environment", interval_seconds=RENEW_SECONDS, run=guard.look),
+            Tick(name="holds", interval_seconds=ENDS_SECONDS, run=lambda: lift_ended(connections, by=assembly.owner)),
             Tick(name="outage", interval_seconds=OUTAGE_SECONDS, run=recover),
             Tick(name="safety", interval_seconds=SAFETY_SECONDS, run=lambda: still_safe_redis(assembly)),
             Tick(

@@ -74,6 +74,10 @@ TAKEN = Code("repair.taken")
 CLAIM_RAN_OUT = Code("repair.claim-ran-out")
 FINISHED = Code("repair.finished")
 
+#: Of a hold: it is lifted once every clock has passed this. It counts for the reason that it was written with: 0.2.0
+#: lets a second person hold the topic, too, and knows no end.
+HOLD_ENDS = Code("hold.ends", at_ms=Field.TIME)
+
 ACT_GROUP_RENAME = Code("act.group-rename", old=Field.NAME, new=Field.NAME)
 #: An error has ended it, and what it had changed was given back.
 ACT_GROUP_RENAME_UNDONE = Code("act.group-rename-undone", old=Field.NAME, new=Field.NAME)

@@ -125,6 +125,11 @@ def brokers_after(
     return {name: since for name, since in after.items() if since is None or since >= too_long_ago}
 
 
+def later_end(one_ms: int | None, other_ms: int | None) -> int | None:
+    """Until when a topic is held that two people hold: as long as either wants it. None: until a person lifts it."""
+    return None if one_ms is None or other_ms is None else max(one_ms, other_ms)
+
+
 def held_again(held_by: str, held_because: str, *, by: str, reason: str) -> str:
     """The reason of a HOLD that another person asks for, too, or the same one for another reason: the newest first.
 

@@ -409,6 +409,12 @@ HOLD = Table(
         Column("since_ms", "bigint", "Time of the event."),
         Column("by", "name", "User or process."),
         Column("reason", "text", "Reason."),
+        Column(
+            "fact",
+            "text",
+            "Code and fields of the hold's end, with a digest of the reason; NULL: a person lifts it.",
+            nullable=True,
+        ),
     ),
     primary_key=("environment", "topic", "kind"),
 )

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from reconciler.contract.row_rules import NAME_CHARACTERS, bounded_text, held_again
+from reconciler.contract.kept_facts import HOLD_ENDS
+from reconciler.contract.row_rules import NAME_CHARACTERS, bounded_text, held_again, later_end
+from reconciler.contract.stored_facts import column_of, fact_of_column
 from reconciler.contract.tables import HoldKind
+from reconciler.errors import ConfigurationError
 from reconciler.ledger.database import LedgerDatabase
+from reconciler.ledger.newer_column import UPGRADE_LEDGER, NewerColumn
 from reconciler.policy.ports import HeldTopic
 from reconciler.sql.hold_rows import active_holds
 from reconciler.sql.tables import hold
+
+_LEAST = tuple(column for column in hold.c if column is not hold.c.fact)
 
 
 class _Changed(Exception):
@@ -24,40 +31,61 @@ class SqlHolds:
 
     def __init__(self, database: LedgerDatabase) -> None:
         self._database = database
+        self._ends = NewerColumn(hold.c.fact, without="a hold has no end")
+
+    def columns(self, connection: sa.Connection) -> tuple[sa.ColumnElement[Any], ...]:
+        """Of a row for end_of()."""
+        return (*_LEAST, self._ends.read(connection))
 
     def active(self, environment: str) -> Mapping[str, Sequence[HoldKind]]:
         """Topic -> kinds that hold it."""
         with self._database.reading() as connection:
             return active_holds(connection, environment)
 
-    def place(self, environment: str, topic: str, kind: HoldKind, *, by: str, reason: str) -> bool:
+    def place(
+        self, environment: str, topic: str, kind: HoldKind, *, by: str, reason: str, until_ms: int | None = None
+    ) -> bool:
         """Inserts the hold. False if it was there: a BREAKER gets a new `since` and reason, a HOLD the new words before
-        the old ones."""
-        while not self._insert(environment, topic, kind, by=by, reason=reason):
+        the old ones, and the later end."""
+        while not self._insert(environment, topic, kind, by=by, reason=reason, until_ms=until_ms):
             # The hold may be lifted between the two statements: the topic must end up held all the same.
             if kind is HoldKind.BREAKER:
                 is_there = self._date_again(environment, topic, reason=bounded_text(reason))
             else:
-                is_there = self._hold_again(environment, topic, by=by, reason=reason)
+                is_there = self._hold_again(environment, topic, by=by, reason=reason, until_ms=until_ms)
             if is_there:
                 return False
         return True
 
-    def _hold_again(self, environment: str, topic: str, *, by: str, reason: str) -> bool:
+    def _hold_again(self, environment: str, topic: str, *, by: str, reason: str, until_ms: int | None) -> bool:
         """A hold that a second person asks for is another one than the first had: who lifts that one lifts not this."""
         this_row = _is(environment, topic, HoldKind.HOLD)
         with self._database.writing() as connection:
             row = connection.execute(
-                sa.select(hold.c.by, hold.c.reason).where(this_row).with_for_update()
+                sa.select(*self.columns(connection)).where(this_row).with_for_update()
             ).one_or_none()
             if row is not None:
-                words = held_again(str(row.by), str(row.reason or ""), by=by, reason=reason)
-                connection.execute(sa.update(hold).where(this_row).values(reason=words))
+                held_because = str(row.reason or "")
+                words = held_again(str(row.by), held_because, by=by, reason=reason)
+                end = self._kept(connection, later_end(end_of(row.fact, held_because), until_ms), words)
+                connection.execute(sa.update(hold).where(this_row).values(reason=words, **end))
         return row is not None
 
-    def _insert(self, environment: str, topic: str, kind: HoldKind, *, by: str, reason: str) -> bool:
+    def _kept(self, connection: sa.Connection, until_ms: int | None, reason: str) -> dict[str, str | None]:
+        """Column -> value, where the ledger has the column. Raises ConfigurationError."""
+        if self._ends.is_there(connection):
+            return {hold.c.fact.name: _fact(until_ms, reason)}
+        if until_ms is None:
+            return {}
+        raise ConfigurationError(f"a hold with an end: the ledger is an older release's: {UPGRADE_LEDGER}")
+
+    def _insert(
+        self, environment: str, topic: str, kind: HoldKind, *, by: str, reason: str, until_ms: int | None
+    ) -> bool:
+        words = bounded_text(reason)
         try:
             with self._database.writing() as connection:
+                end = {} if until_ms is None else self._kept(connection, until_ms, words)
                 connection.execute(
                     sa.insert(hold).values(
                         environment=environment,
@@ -65,7 +93,8 @@ class SqlHolds:
                         kind=kind.value,
                         since_ms=self._database.now(),
                         by=bounded_text(by, NAME_CHARACTERS),
-                        reason=bounded_text(reason),
+                        reason=words,
+                        **end,
                     )
                 )
         except IntegrityError:
@@ -117,7 +146,19 @@ def _as_seen(held: HeldTopic) -> sa.ColumnElement[bool]:
     if held.damage is not None:
         return sa.true()
     is_as_old = sa.true() if held.kind is HoldKind.BREAKER else hold.c.since_ms == held.since_ms
-    return (hold.c.by == held.by) & (hold.c.reason == held.reason) & is_as_old
+    is_as_long = sa.true() if held.until_ms is None else hold.c.fact == _fact(held.until_ms, held.reason)
+    return (hold.c.by == held.by) & (hold.c.reason == held.reason) & is_as_old & is_as_long
+
+
+def _fact(until_ms: int | None, reason: str) -> str | None:
+    return None if until_ms is None else column_of(HOLD_ENDS(at_ms=until_ms), reason)
+
+
+def end_of(kept: object, reason: str) -> int | None:
+    """Until when; None: there is no end, or another hold stands there by now."""
+    fact = fact_of_column(kept, reason)
+    at_ms = None if fact is None or fact.code is not HOLD_ENDS else fact.fields["at_ms"]
+    return at_ms if isinstance(at_ms, int) else None
 
 
 def _is(environment: str, topic: str, kind: HoldKind) -> sa.ColumnElement[bool]:

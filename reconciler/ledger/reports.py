@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -17,6 +17,7 @@ from reconciler.ledger.candidates import CANDIDATE_COLUMNS, candidate_of
 from reconciler.ledger.counts import repair_counts, verdict_counts
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.floors import SqlFloors
+from reconciler.ledger.holds import SqlHolds, end_of
 from reconciler.ledger.operator_actions import SqlOperatorActions, action_of
 from reconciler.ledger.outages import outage_of
 from reconciler.ledger.paging import Walk, done_by, equal, within
@@ -72,12 +73,14 @@ class SqlReports:
         database: LedgerDatabase,
         floors: SqlFloors,
         actions: SqlOperatorActions,
+        holds: SqlHolds,
         *,
         counted_max: int = COUNTED_MAX,
     ) -> None:
         self._database = database
         self._floors = floors
         self._actions = actions
+        self._holds = holds
         self._counted_max = counted_max
 
     def candidates(
@@ -277,14 +280,10 @@ class SqlReports:
 
     def holds(self, environment: str) -> Sequence[HeldTopic]:
         """Stopped topics."""
-        query = sa.select(hold).where(hold.c.environment == environment).order_by(hold.c.topic, hold.c.kind)
-        found = []
-        for read in map(_HOLDS.parse, self._rows(query)):
-            seen = read.values
-            del seen["environment"]
-            reason = seen["reason"] if read.damage is None else f"damaged, delete the row: {read.damage}"
-            found.append(HeldTopic(**seen | {"kind": HoldKind(seen["kind"]), "reason": reason}, damage=read.damage))
-        return found
+        with self._database.reading() as connection:
+            query = sa.select(*self._holds.columns(connection)).where(hold.c.environment == environment)
+            rows = connection.execute(query.order_by(hold.c.topic, hold.c.kind)).all()
+        return [_held(read.values, read.damage) for read in map(_HOLDS.parse, rows)]
 
     def floors(self, subscription: Subscription) -> Sequence[Floor]:
         """Floors of a subscription."""
@@ -312,6 +311,18 @@ class SqlReports:
 
 def _in_time(table: sa.Table) -> Sequence[sa.Column[Any]]:
     return (table.c.started_at_ms, table.c.action_id)
+
+
+def _held(seen: Mapping[str, Any], damage: str | None) -> HeldTopic:
+    return HeldTopic(
+        topic=seen["topic"],
+        kind=HoldKind(seen["kind"]),
+        since_ms=seen["since_ms"],
+        by=seen["by"],
+        reason=seen["reason"] if damage is None else f"damaged, delete the row: {damage}",
+        damage=damage,
+        until_ms=end_of(seen["fact"], seen["reason"]) if damage is None else None,
+    )
 
 
 def _keys(column: sa.Column[str], only: LedgerFilter) -> tuple[sa.Column[str], Sequence[str]] | None:

@@ -68,5 +68,5 @@ class SqlLedger:
         self.jobs = SqlJobs(self.database)
         self.idempotency_keys = SqlIdempotencyKeys(self.database)
         self.notices = SqlNotices(self.database)
-        self.reports = SqlReports(self.database, floors, self.actions)
+        self.reports = SqlReports(self.database, floors, self.actions, self.holds)
         self.activities = SqlActivities(self.database)

@@ -88,6 +88,7 @@ WELL = Code("account.well", until=Field.FACT)
 TROUBLED = Code("account.troubled", trouble=Field.FACT, until=Field.FACT)
 PERSON = Code("account.person", needs=Field.FACTS, until=Field.FACT)
 HELD = Code("account.held", topics=Field.NAMES, until=Field.FACT)
+HELD_UNTIL = Code("account.held-until", topics=Field.NAMES, at_ms=Field.TIME, until=Field.FACT)
 LOST = Code("account.lost", number=Field.COUNT, until=Field.FACT)
 LAGGING = Code("account.lagging", groups=Field.FACTS, until=Field.FACT)
 UNSWEPT = Code("account.unswept", outboxes=Field.FACTS, until=Field.FACT)
@@ -429,6 +430,7 @@ def summary_of(
     troubles: Sequence[Fact],
     persons: Sequence[Fact],
     held: Sequence[str] = (),
+    held_until_ms: int | None = None,
     lost: int = 0,
     lagging: Sequence[Fact] = (),
     unswept: Sequence[Fact] = (),
@@ -437,9 +439,9 @@ def summary_of(
     """Of one subscription at least.
 
     `troubles`: what else is away or has stopped; `persons`: what a person must look at; `held`: topics whose losses
-    stay unrepaired by an operator's hold; `lost`: proved losses that neither arrived nor were given up; `lagging`:
-    groups for which messages wait for long; `unswept`: outbox rows that nobody announces; `sees_announced_only`:
-    without an outbox, commits that were never announced are not seen.
+    stay unrepaired by an operator's hold; `held_until_ms`: when the last of these ends; `lost`: proved losses that
+    neither arrived nor were given up; `lagging`: groups for which messages wait for long; `unswept`: outbox rows that
+    nobody announces; `sees_announced_only`: without an outbox, commits that were never announced are not seen.
     """
     behind = [one for one in accounts if one.late]
     least = min(behind or accounts, key=lambda one: (not one.following, _order(one.until_ms)))
@@ -455,7 +457,7 @@ def summary_of(
         elif persons:
             kind, fact = SummaryKind.PERSON, PERSON(needs=tuple(persons), until=until)
         elif held:
-            kind, fact = SummaryKind.HELD, HELD(topics=tuple(held), until=until)
+            kind, fact = SummaryKind.HELD, _held(tuple(held), held_until_ms, until)
         elif lost:
             kind, fact = SummaryKind.LOST, LOST(number=lost, until=until)
         elif lagging:
@@ -466,6 +468,10 @@ def summary_of(
             nothing = ANNOUNCED_NOTHING_YET if sees_announced_only else NOTHING_YET
             kind, fact = SummaryKind.NOT_YET, nothing(**_cause(least))
     return Summary(kind=kind, fact=fact, until_ms=least.until_ms, subscription=least.subscription)
+
+
+def _held(topics: tuple[str, ...], at_ms: int | None, until: Fact) -> Fact:
+    return HELD(topics=topics, until=until) if at_ms is None else HELD_UNTIL(topics=topics, at_ms=at_ms, until=until)
 
 
 def _late(behind: Account, others: int, *, announced_only: bool) -> Fact:

@@ -15,6 +15,7 @@ from reconciler.contract.row_rules import (
     bounded_text,
     brokers_after,
     held_again,
+    later_end,
 )
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import HoldKind
@@ -216,7 +217,9 @@ class MemoryHolds:
                     found.setdefault(topic, []).append(kind)
         return found
 
-    def place(self, environment: str, topic: str, kind: HoldKind, *, by: str, reason: str) -> bool:
+    def place(
+        self, environment: str, topic: str, kind: HoldKind, *, by: str, reason: str, until_ms: int | None = None
+    ) -> bool:
         """False if it was there."""
         key = (environment, topic, kind)
         with self._rows.lock:
@@ -227,7 +230,8 @@ class MemoryHolds:
                     self._rows.holds[key] = replace(known, since_ms=now_ms, reason=bounded_text(reason))
                 else:
                     words = held_again(known.by, known.reason, by=by, reason=reason)
-                    self._rows.holds[key] = replace(known, reason=words)
+                    end = later_end(known.until_ms, until_ms)
+                    self._rows.holds[key] = replace(known, reason=words, until_ms=end)
                 return False
             self._rows.holds[key] = HeldTopic(
                 topic=topic,
@@ -235,6 +239,7 @@ class MemoryHolds:
                 since_ms=self._rows.clock.now_ms(),
                 by=bounded_text(by, NAME_CHARACTERS),
                 reason=bounded_text(reason),
+                until_ms=until_ms,
             )
             return True
 

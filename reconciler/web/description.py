@@ -113,6 +113,9 @@ def nullable(schema: Schema) -> Schema:
     return {**schema, "type": [schema["type"], "null"]}
 
 
+END_OF_HOLD: Schema = {**nullable(TIME_MS), "description": "`run` lifts the hold after this; null: a person does."}
+
+
 def one_of(words: type[StrEnum] | Sequence[str]) -> Schema:
     """One of these texts."""
     return {"type": "string", "enum": [str(word) for word in words]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 from reconciler.commands.acknowledgement import acknowledged
@@ -29,6 +29,7 @@ from reconciler.commands.status.standstill import (
 )
 from reconciler.commands.status.unswept import unswept
 from reconciler.contract.facts import Code, Fact, Field
+from reconciler.contract.row_rules import later_end
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import RedisAway
 from reconciler.policy.account import Account, Summary, summary_of
@@ -212,6 +213,7 @@ class StatusReport:
             troubles=(*self.away, *self._stopped),
             persons=self._persons,
             held=sorted({hold.topic for hold in self.holds}),
+            held_until_ms=reduce(later_end, (hold.until_ms for hold in self.holds)) if self.holds else None,
             lost=self.lost,
             lagging=self.lagging,
             unswept=self.unswept,
@@ -299,8 +301,8 @@ class StatusReport:
         )
         yield (
             "holds",
-            ("topic", "kind", "since_ms", "by", "reason"),
-            [(h.topic, str(h.kind), h.since_ms, h.by, h.reason) for h in self.holds],
+            ("topic", "kind", "since_ms", "until_ms", "by", "reason"),
+            [(h.topic, str(h.kind), h.since_ms, h.until_ms, h.by, h.reason) for h in self.holds],
         )
         yield (
             "outages",

@@ -76,7 +76,7 @@ LABELS: Mapping[str, str] = {
     "reason": "why it happened; the metric's meaning lists the words",
     "rung": "rung of the repair ladder: a word of `repair_order`",
     "state": "state; the metric's meaning lists the words",
-    "job": "job of the process's schedule: `rounds TOPIC`, outage, safety, retention, sweep",
+    "job": "job of the process's schedule: `rounds TOPIC`, environment, holds, outage, safety, retention, sweep",
     "dependency": "ledger, redis, rocketmq, and each outbox and inbox of the settings by its owner",
     "kind": "kind of copies that are looked up: committed, half, parked, group (retries and dead letters)",
     "notifier": "name of a notifier of the settings",

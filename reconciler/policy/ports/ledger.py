@@ -339,12 +339,15 @@ class HeldTopic:
     reason: str
     #: The unreadable values of the row, for which harmless ones stand here.
     damage: str | None = None
+    #: `reconciler run` lifts it after this; None: a person does.
+    until_ms: int | None = None
 
     @property
     def seen(self) -> str:
         """What a person sees of it, as one word; a storm that goes on changes it not."""
         since_ms = 0 if self.kind is HoldKind.BREAKER else self.since_ms
-        text = json.dumps([self.topic, self.kind, since_ms, self.by, self.reason])
+        end = [] if self.until_ms is None else [self.until_ms]
+        text = json.dumps([self.topic, self.kind, since_ms, self.by, self.reason, *end])
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:SEEN_DIGITS]
 
 
@@ -355,8 +358,11 @@ class Holds(Protocol):
         """Topic -> kinds that hold it."""
         ...
 
-    def place(self, environment: str, topic: str, kind: HoldKind, *, by: str, reason: str) -> bool:
-        """False if it was there already: a HOLD gets the new words, too (held_again), a BREAKER a fresh timestamp."""
+    def place(
+        self, environment: str, topic: str, kind: HoldKind, *, by: str, reason: str, until_ms: int | None = None
+    ) -> bool:
+        """False if it was there already: a HOLD gets the new words, too (held_again), and the later end (later_end), a
+        BREAKER a fresh timestamp. Raises ConfigurationError for an end in a ledger that was not upgraded."""
         ...
 
     def renew(self, environment: str, topic: str) -> bool:

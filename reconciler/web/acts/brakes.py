@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from reconciler.commands.hold import lift_hold, place_hold
+from reconciler.commands.hold import HELD_DAYS_MAX, end_of_hold, lift_hold, place_hold
 from reconciler.commands.jobs import REASON_CHARACTERS_MAX
 from reconciler.contract.tables import HoldKind
 from reconciler.web.access.visitors import require_role
@@ -19,6 +19,12 @@ class HoldFields(ActFields):
     topic: str = Field(description="Business topic.")
     reason: str = Field(
         default="by hand", min_length=1, max_length=REASON_CHARACTERS_MAX, description="Why; shown in status."
+    )
+    for_seconds: int | None = Field(
+        default=None,
+        ge=60,
+        le=HELD_DAYS_MAX * 86_400,
+        description="`run` lifts it after that; null: a person does. Of two holds of a topic the later end counts.",
     )
 
 
@@ -35,8 +41,10 @@ class LiftFields(ActFields):
 
 
 def _hold(services: WebServices, asked: ActRequest, fields: HoldFields) -> ActResult:
-    placed = place_hold(services.connections, fields.topic, reason=fields.reason, by=asked.by)
-    return ActResult(document={"topic": fields.topic, "held": True, "changed": placed})
+    connections, topic = services.connections, fields.topic
+    placed = place_hold(connections, topic, reason=fields.reason, by=asked.by, for_seconds=fields.for_seconds)
+    until_ms = end_of_hold(connections, topic)
+    return ActResult(document={"topic": topic, "held": True, "changed": placed, "until_ms": until_ms})
 
 
 def _lift(services: WebServices, asked: ActRequest, fields: LiftFields) -> ActResult:

@@ -22,6 +22,7 @@ from reconciler.web.acts.once import KEY_CHARACTERS_MAX, KEY_HEADER, done_once
 from reconciler.web.acts.repairing import DISMISS, REPAIR
 from reconciler.web.api.listings import JOB
 from reconciler.web.description import (
+    END_OF_HOLD,
     FACT,
     FLAG,
     LINES,
@@ -117,7 +118,7 @@ _ANSWERS: Mapping[str, tuple[Schema, Mapping[int, str]]] = {
         _DONE,
     ),
     ACKNOWLEDGE.name: (record({"by": TEXT}), _DONE),
-    HOLD.name: (record({"topic": TEXT, "held": FLAG, "changed": FLAG}), _DONE),
+    HOLD.name: (record({"topic": TEXT, "held": FLAG, "changed": FLAG, "until_ms": END_OF_HOLD}), _DONE),
     LIFT.name: (record({"topic": TEXT, "held": FLAG, "lifted": _KINDS, "left": _KINDS}), _DONE),
     REBUILD.name: (_OF_JOB, _PLACED),
     CANCEL.name: (_OF_JOB, _DONE | {404: "no job has this id"}),

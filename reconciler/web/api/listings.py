@@ -17,6 +17,7 @@ from reconciler.web.cursors import CURSOR_CHARACTERS_MAX, CURSOR_PATTERN, cursor
 from reconciler.web.description import (
     ANYTHING,
     BAD_PARAMETER,
+    END_OF_HOLD,
     FACT,
     FLAG,
     LINES,
@@ -195,20 +196,20 @@ def _show_holds(services: WebServices, request: WebRequest) -> WebResponse:
     values_of((), request)
     found = services.connections.ledger.reports.holds(services.settings.environment)
     rows = [
-        {name: str(getattr(h, name)) if name == "kind" else getattr(h, name) for name in (*_HOLD, "seen")}
+        {name: str(getattr(h, name)) if name == "kind" else getattr(h, name) for name in (*_HOLD, *_SEEN)}
         for h in found
     ]
     return json_response({"items": rows})
 
 
-_HOLD = {column.name: of_column(column) for column in tables.HOLD.columns if column.name != "environment"}
+_NOT_SHOWN = ("environment", "fact")
+_HOLD = {column.name: of_column(column) for column in tables.HOLD.columns if column.name not in _NOT_SHOWN}
+_SEEN = {"until_ms": END_OF_HOLD, "seen": {**TEXT, "description": "It as one word: a lift may carry it."}}
 HOLDS = ApiEndpoint(
     handler=_show_holds,
     about=Description(
         summary="Topics whose repairs are stopped, by a person or by the circuit breaker",
-        answer=record(
-            {"items": listed(record(_HOLD | {"seen": {**TEXT, "description": "It as one word: a lift may carry it."}}))}
-        ),
+        answer=record({"items": listed(record(_HOLD | _SEEN))}),
         statuses=_WHERE,
     ),
 )

@@ -8,6 +8,7 @@ from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Ru
 from reconciler.contract.verdicts import Verdict
 from reconciler.web.description import (
     BAD_PARAMETER,
+    END_OF_HOLD,
     FACT,
     FACTS,
     FLAG,
@@ -92,7 +93,18 @@ STATUS = {
             }
         )
     ),
-    "holds": listed(record({"topic": TEXT, "kind": one_of(HoldKind), "since_ms": TIME_MS, "by": TEXT, "reason": TEXT})),
+    "holds": listed(
+        record(
+            {
+                "topic": TEXT,
+                "kind": one_of(HoldKind),
+                "since_ms": TIME_MS,
+                "until_ms": END_OF_HOLD,
+                "by": TEXT,
+                "reason": TEXT,
+            }
+        )
+    ),
     "outages": listed(
         record(
             {name: _OUTAGE[name] for name in ("started_at_ms", "reason", "scanned", "closed_at_ms")}

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from reconciler.contract.queue_proof import QueueProof, QueueRecord
 from reconciler.contract.tables import HoldKind
-from reconciler.policy.ports import AnnouncementQueue, RefusedAnnouncement
+from reconciler.policy.ports import AnnouncementQueue, HeldTopic, RefusedAnnouncement
 from tests.contract.ledger.conftest import World
 from tests.contract.ledger.rows import round_done, shard, subscription
 
@@ -278,6 +278,31 @@ def test_holds_are_placed_and_lifted_by_kind(world: World) -> None:
     assert not holds.lift(e, "ORDERS", HoldKind.HOLD)
     assert holds.active(e)["ORDERS"] == [HoldKind.BREAKER]
     assert holds.lift_seen(e, again, breaker) == {HoldKind.BREAKER}, "the other one was lifted by somebody else"
+
+
+def test_of_two_holds_of_a_topic_the_later_end_counts_and_who_saw_the_earlier_one_lifts_neither(world: World) -> None:
+    holds, e = world.ledger.holds, world.environment
+
+    def held() -> HeldTopic:
+        (one,) = world.ledger.reports.holds(e)
+        return one
+
+    assert holds.place(e, "ORDERS", HoldKind.HOLD, by="anna", reason="release", until_ms=5_000)
+    first = held()
+    assert first.until_ms == 5_000
+    assert not holds.place(e, "ORDERS", HoldKind.HOLD, by="anna", reason="release", until_ms=4_000)
+    assert held() == first
+    assert not holds.place(e, "ORDERS", HoldKind.HOLD, by="anna", reason="release", until_ms=6_000)
+    assert held() == replace(first, until_ms=6_000)
+    assert held().seen != first.seen
+    assert not holds.lift_seen(e, first)
+    assert not holds.place(e, "ORDERS", HoldKind.HOLD, by="ben", reason="other", until_ms=1_000)
+    assert (held().until_ms, held().reason) == (6_000, "ben: other; release")
+    assert not holds.place(e, "ORDERS", HoldKind.HOLD, by="ben", reason="no end")
+    assert held().until_ms is None
+    assert not holds.place(e, "ORDERS", HoldKind.HOLD, by="cleo", reason="end", until_ms=9_000)
+    assert held().until_ms is None
+    assert holds.lift_seen(e, held()) == {HoldKind.HOLD}
 
 
 def test_a_breaker_that_is_placed_again_counts_from_then_and_is_lifted_only_after_the_calm(world: World) -> None:

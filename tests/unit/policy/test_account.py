@@ -460,6 +460,8 @@ def test_not_all_is_well_while_losses_stay_unrepaired_behind_a_forgotten_hold() 
     held = summary_of([one(NOW_MS)], troubles=[], persons=[], held=["ORDERS", "REFUNDS"])
     until = f"every commit until {UNTIL} is accounted for"
     assert said(held.fact) == f"Repairs of ORDERS, REFUNDS are on hold, until `reconciler resume TOPIC`; {until}"
+    ends = summary_of([one(NOW_MS)], troubles=[], persons=[], held=["ORDERS"], held_until_ms=NOW_MS)
+    assert said(ends.fact).startswith(f"Repairs of ORDERS are on hold, until {utc_text(NOW_MS)} or `reconciler resume")
     needed = summary_of([one(NOW_MS)], troubles=[], persons=[fact_of("failed repairs: 1")], held=["ORDERS"])
     assert (needed.kind, needed.fact.code) == (SummaryKind.PERSON, PERSON)
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 import sqlite3
 from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
-from reconciler.commands.hold import lift_hold, place_hold
+from reconciler.cli.act_commands import _next_ms, _seconds_of
+from reconciler.clock import SystemClock
+from reconciler.commands.hold import HELD_DAYS_MAX, lift_ended, lift_hold, place_hold
 from reconciler.commands.operator_actions import operator, recorded
 from reconciler.contract.tables import HoldKind
 from reconciler.errors import ConfigurationError, InvalidValue
@@ -47,6 +50,57 @@ def test_a_resume_leaves_who_when_and_what_it_lifted(settings: Settings, connect
     ]
     assert {a.intent.by for a in actions(connections)} == {"anna"}
     assert all(a.started_at_ms <= (a.ended_at_ms or 0) for a in actions(connections))
+
+
+class Shifted(SystemClock):
+    """The host's clock, wrong by that much."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def now_ms(self) -> int:
+        return super().now_ms() + round(self.seconds * 1000)
+
+
+@pytest.mark.parametrize(("ledger_ahead", "host_ahead", "is_lifted"), [(0, 99, False), (99, 0, False), (99, 99, True)])
+def test_a_hold_is_lifted_on_record_once_its_end_has_passed_by_the_ledgers_clock_and_by_the_hosts(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+    ledger_ahead: int, host_ahead: int, is_lifted: bool,
+) -> None:  # fmt: skip
+    caplog.set_level(logging.INFO)
+    with Connections(settings) as before:
+        assert place_hold(before, TOPIC, reason="drill", by="anna", for_seconds=60)
+        assert before.ledger.holds.place(settings.environment, "REFUNDS", HoldKind.HOLD, by="anna", reason="no end")
+        now_ms = before.ledger_now_ms()
+    until_ms = now_ms + 60_000
+    with Connections(settings, clock=Shifted(host_ahead)) as connections:
+        monkeypatch.setattr(connections, "ledger_now_ms", lambda: now_ms + ledger_ahead * 1000)
+        for _ in range(2):
+            lift_ended(connections, by="run@host")
+        left = {held.topic: held.until_ms for held in connections.ledger.reports.holds(settings.environment)}
+        told = [(a.intent.by, a.intent.command, a.result) for a in actions(connections) if a.intent.by == "run@host"]
+    assert left.pop("REFUNDS") is None
+    assert all(abs((end or 0) - until_ms) < 60_000 for end in left.values())
+    assert (list(left), told) == (([], [("run@host", "resume", "lifted HOLD")]) if is_lifted else ([TOPIC], []))
+    assert ("hold_ended" in caplog.text) == is_lifted
+
+
+@pytest.mark.parametrize("seconds", [-1, 0, (HELD_DAYS_MAX + 1) * 86_400])
+def test_an_end_that_has_passed_or_is_too_far_away_holds_nothing(connections: Connections, seconds: int) -> None:
+    with pytest.raises(InvalidValue, match="a time ahead"):
+        place_hold(connections, TOPIC, reason="drill", by="anna", for_seconds=seconds)
+    assert connections.ledger.holds.active(connections.settings.environment) == {}
+
+
+def test_a_time_of_day_is_the_next_one_and_a_time_is_as_it_is_written() -> None:
+    now_ms = 1_795_132_800_000 + 6 * 3_600_000  # 06:00 UTC
+    for text, ahead_ms in (("06:01", 60_000), ("06:00", 86_400_000), ("05:59", 86_340_000)):
+        assert _next_ms(datetime.fromisoformat(f"1900-01-01T{text}"), now_ms=now_ms) == now_ms + ahead_ms
+    assert _next_ms(datetime.fromisoformat("2026-11-20T06:00:09"), now_ms=0) == now_ms + 9_000
+    assert [_seconds_of(text) for text in ("90m", " 2h ", "1d")] == [5_400, 7_200, 86_400]
+    for wrong in ("2", "0h", "1w", "-1h", "1.5h", ""):
+        with pytest.raises(InvalidValue, match="30m, 2h or 1d"):
+            _seconds_of(wrong)
 
 
 def test_what_cannot_be_written_down_is_not_done(settings: Settings, connections: Connections) -> None:

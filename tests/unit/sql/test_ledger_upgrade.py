@@ -14,7 +14,7 @@ from reconciler.contract.kept_facts import ACT_GROUP_RENAME, REPAIR_DISMISSED
 from reconciler.contract.queue_proof import QueueProof, QueueRecord
 from reconciler.contract.stored_facts import column_of
 from reconciler.contract.subscription import Shard, Subscription
-from reconciler.contract.tables import CandidateState, RepairState, Rung
+from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Undecided, Verdict
 from reconciler.errors import ConfigurationError
 from reconciler.ledger.database import LedgerDatabase
@@ -159,4 +159,26 @@ def test_dismissals_are_known_in_a_ledger_that_was_not_upgraded_and_have_their_f
     assert SqlRetention(ledger.database, keep_days=-1).delete_old("prod").repairs == 2
     assert dismissed() == keys[:1]
     ledger.actions.begin("prod", RENAMING, fact=ACT_GROUP_RENAME(old="billing", new="invoices"))
+    engine.dispose()
+
+
+def test_a_hold_has_no_end_in_a_ledger_that_was_not_upgraded_and_none_once_0_2_0_has_held_the_topic_too(
+    database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = ledger_at(database_url, "0015_facts")
+    ledger = SqlLedger(engine)
+    with pytest.raises(ConfigurationError, match="reconciler db upgrade ledger"):
+        ledger.holds.place("prod", "ORDERS", HoldKind.HOLD, by="anna", reason="release", until_ms=5_000)
+    assert ledger.holds.place("prod", "ORDERS", HoldKind.HOLD, by="anna", reason="release")
+    (held,) = ledger.reports.holds("prod")
+    assert ledger.holds.lift_seen("prod", held) == {HoldKind.HOLD}
+    assert caplog.text.count("has no column fact: a hold has no end") == 1
+    schema.upgrade(database_url, "ledger")
+    assert ledger.holds.place("prod", "ORDERS", HoldKind.HOLD, by="anna", reason="release", until_ms=5_000)
+    (held,) = ledger.reports.holds("prod")
+    assert held.until_ms == 5_000
+    with writing(engine) as connection:  # as 0.2.0 does it
+        connection.execute(sa.text("UPDATE reconciler_hold SET reason = 'ben: other; release'"))
+    (held,) = ledger.reports.holds("prod")
+    assert (held.until_ms, held.reason) == (None, "ben: other; release")
     engine.dispose()

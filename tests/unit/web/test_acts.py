@@ -131,6 +131,7 @@ def test_a_hold_is_on_record_under_the_visitors_name(post: Post, services: WebSe
         "topic": "ORDERS",
         "held": True,
         "changed": True,
+        "until_ms": None,
     }
     lifted = told(post("holds/{topic}/lift", {}, topic="ORDERS"))
     assert lifted == {"topic": "ORDERS", "held": False, "lifted": ["HOLD"], "left": []}

@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, urlencode
 
 import pytest
 
+from reconciler.clock import utc_text
 from reconciler.commands.dismissed_halves import HalfLine
 from reconciler.commands.explain import Explanation
 from reconciler.commands.jobs import cancel_job, find_job, place_rebuild, place_repair
@@ -121,6 +122,19 @@ def test_a_reload_or_a_double_click_holds_twice(browser: Browser) -> None:
     told = browser.get("/acts/{act}/{key}", act="hold", key="k1").body.decode()
     assert "Repairs of ORDERS are on hold." in told
     assert "web:operator" in told
+
+
+def test_a_hold_with_an_end_tells_it_and_the_brakes_page_too(browser: Browser) -> None:
+    browser.post("/holds", {"topic": "ORDERS", "reason": "drill", "for_seconds": "7200"})
+    (held,) = browser.world.connections.ledger.reports.holds(browser.world.settings.environment)
+    assert held.until_ms is not None
+    moment = f'<time datetime="{utc_text(held.until_ms)}"'
+    told = browser.get("/acts/{act}/{key}", act="hold", key="k1").body.decode()
+    assert "They go on by themselves after" in told
+    assert moment in told
+    assert moment in browser.get("/brakes").body.decode()
+    refused = browser.post("/holds", {"topic": "ORDERS", "for_seconds": "x"}, key="k2")
+    assert refused.status is HTTPStatus.UNPROCESSABLE_ENTITY
 
 
 @pytest.mark.parametrize(

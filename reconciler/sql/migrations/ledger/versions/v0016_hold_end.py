@@ -1,0 +1,29 @@
+"""Until when repairs of a topic are stopped by hand.
+
+0.2.0 neither writes nor reads the column, and goes on stopping them: a person lifts the hold there.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from reconciler.sql.migrations.column_types import TEXT
+from reconciler.sql.migrations.steps import add_columns
+
+revision = "0016_hold_end"
+down_revision = "0015_facts"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Adds the column."""
+    add_columns(
+        "reconciler_hold",
+        sa.Column(
+            "fact",
+            TEXT,
+            nullable=True,
+            comment="Code and fields of the hold's end, with a digest of the reason; NULL: a person lifts it.",
+        ),
+    )
