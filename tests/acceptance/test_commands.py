@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,16 @@ def test_hold_freezes_repairs_until_resume(deployed: Deployment) -> None:
     assert_all_is_written_down(deployed, lost)
     assert "no outbox and no verdict has it" in nobody.stderr
     assert deployed.command("repair").exit_code == 2
+
+
+def test_run_lifts_a_hold_whose_end_has_passed(deployed: Deployment) -> None:
+    deployed.run("run")
+    until = datetime.now(UTC) + timedelta(seconds=4)
+    held = deployed.command("hold", deployed.topic, "--until", until.strftime("%Y-%m-%dT%H:%M:%S"), "-o", "json")
+    assert one_object(held)["until_ms"] == int(until.timestamp()) * 1000
+    eventually(lambda: deployed.command("status", "-o", "json").document["holds"] == [], within_seconds=60)
+    rows = one_object(deployed.command("list", "actions", "-o", "json"))["actions"]
+    assert [(row["command"], row["result"]) for row in rows] == [("resume", "lifted HOLD"), ("hold", "held")]
 
 
 def assert_all_is_written_down(deployed: Deployment, lost: list[str]) -> None:
