@@ -65,11 +65,13 @@ test: setup ## everything but test-spark, test-stress and test-nightly; a missin
 	$(PYTEST) -n 4 --dist loadgroup -m "not spark and not nightly" $(STRESS:%=--ignore=%) --ignore=$(PACKAGED) $(FEWER) \
 		$(FAST:%=--fast=%)
 
-# Acceptance tests that hold exit codes, states and sends: they pass although each sentence is its code.
-DECIDING := $(patsubst %,tests/acceptance/test_%.py,commands exit_codes jobs redis_outage replay_and_sweep service_survives)
+# Tests that hold verdicts, exit codes, states and sends: they pass although each sentence is its code. worded.txt names those
+# of them that compare a sentence: one that is new, and fails here for its sentence alone, belongs there.
+DECIDING := tests/unit/policy \
+	$(patsubst %,tests/acceptance/test_%.py,commands exit_codes jobs redis_outage replay_and_sweep service_survives)
 test-nightly: coverage test-lowest test-pythons $(VENV)/.nightly ## what repeats on more brokers, databases and rungs what CI shows; before, these three
 	$(BIN)/python -m tests.services.spark_start $(PYTEST) -n 2 --dist loadgroup -m nightly tests
-	PYTHONPATH=tests/without_words $(PYTEST) -n 2 --dist loadgroup $(DECIDING)
+	PYTHONPATH=tests/without_words $(PYTEST) -n 2 --dist loadgroup $(DECIDING) @tests/without_words/worded.txt
 
 # An environment for each, kept until a lock changes.
 PYTHONS ?= 3.12 3.13

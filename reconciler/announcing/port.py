@@ -114,6 +114,7 @@ def log_event(event: AnnouncementEvent) -> None:
         where,
         event.kind,
         event.detail,
+        extra={"cause": event.kind.value},
     )
 
 

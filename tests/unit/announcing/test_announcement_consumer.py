@@ -121,7 +121,8 @@ def test_alarms_are_logged_by_default(caplog: pytest.LogCaptureFixture) -> None:
         )
     )
     assert "5..9 were deleted" in caplog.text
-    assert caplog.records[0].levelname == "WARNING"
+    (line,) = caplog.records
+    assert (line.levelname, vars(line)["cause"]) == ("WARNING", "OFFSET_ILLEGAL")
 
 
 def test_tokens_name_their_process_and_differ() -> None:
