@@ -300,7 +300,12 @@ def with_since(world: World, since_ms: int | None) -> None:
     world.topic = replace(world.topic, subscriptions=(billing, replace(shipping, since_ms=since_ms)))
 
 
-def test_messages_that_an_earlier_since_brings_back_are_judged_although_nobody_announces_them() -> None:
+@pytest.mark.parametrize("page_keys", [500, 2])
+def test_messages_that_an_earlier_since_brings_back_are_judged_although_nobody_announces_them(
+    page_keys: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page may have rows that stay closed, and others behind them that do not."""
+    monkeypatch.setattr(earlier_since, "PAGE_KEYS", page_keys)
     world = running()
     older = [world.deliver(number) for number in range(3)]
     world.rounds(world.process(), 12)

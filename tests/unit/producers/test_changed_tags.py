@@ -267,6 +267,15 @@ def test_damaged_row_and_damaged_tags_stop_nothing(world: World) -> None:
     assert changing.announcements.keys == [lost]
 
 
+def test_a_full_page_of_which_one_row_is_damaged_is_not_the_last(world: World) -> None:
+    changing = Changing(world)
+    world.insert_row(new_key(), state="SETTLED", created_at_ms=changing.now_ms() - 3 * HOUR_MS, content_digest=b"short")
+    *consumed, lost = settled_by_a_wrong_setting(changing)
+    changing.inboxes.applied[BILLING] = set(consumed)
+    assert changing.with_tags("paid", page_rows=2).sweep_once().reopened == 1
+    assert changing.announcements.keys == [lost]
+
+
 def test_damaged_version_stops_nothing_but_the_look(world: World) -> None:
     changing = Changing(world)
     settled_by_a_wrong_setting(changing)

@@ -293,6 +293,25 @@ def test_how_long_a_half_is_left_to_the_brokers_own_check(cluster: ScriptedClust
     assert wait(_half()) == 0.0
 
 
+def test_whether_a_producer_could_answer_is_asked_of_each_broker_and_of_each_group() -> None:
+    with ScriptedCluster(versions=(479, 479)) as two:
+        for broker in two.brokers:
+            _configures(broker)
+        answers = two.brokers[0].handlers[RequestCode.GET_PRODUCER_CONNECTION_LIST]
+        two.brokers[0].on(
+            RequestCode.GET_PRODUCER_CONNECTION_LIST,
+            lambda request: (
+                two.brokers[0].refuse(request, 1, "not exist")
+                if request.fields["producerGroup"] == "PG"
+                else answers(request)
+            ),
+        )
+        with ClientInstance(two.name_server.address, client=two.client) as instance:
+            evidence = RemotingBrokerEvidence(instance, skew_margin_seconds=1)
+            halves = [_half(), replace(_half(), broker="broker-b"), replace(_half(), producer_group="PH")]
+            assert [evidence.check_back_wait_seconds(half) for half in halves] == [0.0, 3.0, 3.0]
+
+
 def test_until_when_a_broker_asks_about_a_half(cluster: ScriptedCluster, instance: ClientInstance) -> None:
     def check_back(half: StoredMessage) -> HalfQuestions | None:
         return RemotingBrokerEvidence(instance, skew_margin_seconds=1).check_back_of(half)

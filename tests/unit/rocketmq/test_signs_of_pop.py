@@ -218,11 +218,13 @@ def test_a_group_that_moved_to_members_that_pull_pops_while_what_it_was_handed_m
     assert groups.signs(OF).consume_mode is ConsumeMode.PULL
 
 
-def test_a_sign_of_another_group_is_not_remembered_for_this_one(
-    cluster: ScriptedCluster, instance: ClientInstance
+@pytest.mark.parametrize("other", [replace(OF, group="shipping"), replace(OF, topic="Refunds")], ids=str)
+def test_a_sign_of_another_group_or_topic_is_not_remembered_for_this_one(
+    cluster: ScriptedCluster, instance: ClientInstance, other: Subscription
 ) -> None:
     clock = ManualClock()
     groups = with_clock(instance, clock)
-    shows(cluster.brokers[1], modes=[("Orders", "shipping", "POP")])
-    assert groups.signs(replace(OF, group="shipping")).consume_mode is ConsumeMode.POP
+    cluster.name_server.routes["Refunds"] = cluster.name_server.routes["Orders"]
+    shows(cluster.brokers[1], modes=[(other.topic, other.group, "POP")])
+    assert groups.signs(other).consume_mode is ConsumeMode.POP
     assert groups.signs(OF).consume_mode is ConsumeMode.PULL

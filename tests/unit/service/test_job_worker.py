@@ -144,25 +144,26 @@ def expire(connections: Connections) -> None:
     engine.dispose()
 
 
+@pytest.mark.parametrize(("behind", "repaired"), [("claim", 0), ("change", 2)])
 def test_an_owner_whose_time_is_over_repairs_a_key_before_it_asks_the_ledger(
-    settings: Settings,
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, behind: str, repaired: int
 ) -> None:
-    """Nobody has told it: the process was stopped for a while."""
+    """Nobody has told it: the process was stopped for a while, or the ledger took its time to answer."""
     clock = PausedClock()
     with Connections(settings, clock=clock) as connections:
         planned(connections, KEYS)
-        worker = Worker(connections, lambda _: "sent")
-        original = connections.ledger.jobs.change
+        worker, jobs = Worker(connections, lambda _: "sent"), connections.ledger.jobs
+        written = getattr(jobs, behind)
 
-        def change(*arguments: object, **named: object) -> Job | None:
-            written = original(*arguments, **named)  # type: ignore[arg-type]  # passed on
-            if len(worker.repaired) == 2:
+        def answers_late(*arguments: object, **named: object) -> object:
+            answer = written(*arguments, **named)
+            if len(worker.repaired) == repaired:
                 clock.paused_seconds = LEASE_SECONDS
-            return written
+            return answer
 
-        connections.ledger.jobs.change = change  # type: ignore[method-assign]  # a pause just behind it
+        monkeypatch.setattr(jobs, behind, answers_late)
         assert worker.work_one()
-        assert worker.repaired == KEYS[:2]
+        assert worker.repaired == KEYS[:repaired]
 
 
 def test_a_cancelled_repair_goes_on_with_the_next_key(connections: Connections) -> None:
