@@ -307,11 +307,11 @@ def test_messages_that_an_earlier_since_brings_back_are_judged_although_nobody_a
     """A page may have rows that stay closed, and others behind them that do not."""
     monkeypatch.setattr(earlier_since, "PAGE_KEYS", page_keys)
     world = running()
-    older = [world.deliver(number) for number in range(3)]
+    older = [world.deliver(number) for number in range(3, 6)]  # seen at once, these come first in a page
     world.rounds(world.process(), 12)
     middle_ms = world.clock.now_ms()
     world.clock.advance(60)
-    younger = [world.deliver(number) for number in range(3, 6)]
+    younger = [world.deliver(number) for number in range(3)]
     world.rounds(world.process(), 12)
     world.rounds(add(world, announced=[*older, *younger]), 12)
     assert {closed(world, one) for one in [*older, *younger]} == {(CandidateState.SETTLED, "BEFORE_SINCE")}
