@@ -38,7 +38,8 @@ from reconciler.policy.evidence import EndOutcome
 from reconciler.policy.judging.candidates import CandidateSelector, SelectionRules
 from reconciler.policy.judging.verifier import Verifier, VerifyRules
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
-from reconciler.policy.ports import Horizon, OneByOne
+from reconciler.policy.ports.evidence import Horizon
+from reconciler.policy.ports.workers import OneByOne
 from reconciler.policy.repairing.repair import Repairer, RepairRules
 from reconciler.policy.round import ReconcileRound
 from reconciler.policy.shard_rounds import ShardRounds

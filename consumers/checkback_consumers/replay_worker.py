@@ -27,7 +27,7 @@ from reconciler.contract.tables import HoldKind, RepairState
 from reconciler.errors import Collision, InvalidValue, PermanentError, ReconcilerError
 from reconciler.policy.evidence import StoredMessage
 from reconciler.policy.plan import inbox_reaches
-from reconciler.policy.ports import Repair, RepairChange
+from reconciler.policy.ports.ledger import Repair, RepairChange
 from reconciler.sql.engines import open_engine
 from reconciler.sql.pools import close_engine
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from checkback_producers.ports import Outbox
 from reconciler.clock import utc_text
-from reconciler.policy.ports import InboxEvidence
+from reconciler.policy.ports.evidence import InboxEvidence
 from reconciler.policy.sweeping import OutboxFact, SettledTags, SweptSubscription, Widening, agreed_tags
 
 

@@ -19,7 +19,8 @@ from checkback_producers.ports import Outbox
 from reconciler.clock import utc_text
 from reconciler.contract.announcement import AnnouncedKey
 from reconciler.errors import ReconcilerError, TransientError
-from reconciler.policy.ports import InboxEvidence, OneByOne, Workers
+from reconciler.policy.ports.evidence import InboxEvidence
+from reconciler.policy.ports.workers import OneByOne, Workers
 from reconciler.policy.sweeping import OutboxFact, Settlement, SweepRules, SweptSubscription
 
 

@@ -26,7 +26,7 @@ from reconciler.announcing.port import (
 from reconciler.announcing.step import AnnouncementStep
 from reconciler.clock import Clock, SystemClock
 from reconciler.errors import ReconcilerError, UsageError
-from reconciler.policy.ports import AnnouncementQueue
+from reconciler.policy.ports.announcing import AnnouncementQueue
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from reconciler.announcing.rules import PulledAnnouncement
 from reconciler.clock import Clock, utc_text
 from reconciler.contract.queue_proof import QueueRecord
 from reconciler.contract.subscription import Subscription
-from reconciler.policy.ports import AnnouncementQueue
+from reconciler.policy.ports.announcing import AnnouncementQueue
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from enum import Enum, auto
 from reconciler.announcing.port import AnnouncementSource, PulledBatch
 from reconciler.announcing.rules import PulledAnnouncement
 from reconciler.contract.queue_proof import NEAR_OFFSETS_MAX, QueueRecord
-from reconciler.policy.ports import AnnouncementQueue
+from reconciler.policy.ports.announcing import AnnouncementQueue
 
 
 class Held(Enum):

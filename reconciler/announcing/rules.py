@@ -21,7 +21,7 @@ from reconciler.contract.announcement import (
 from reconciler.contract.queue_proof import QueueRecord
 from reconciler.contract.unique_key import is_unique_key
 from reconciler.errors import InvalidValue, MalformedInput
-from reconciler.policy.ports import AnnouncementQueue, RefusedAnnouncement
+from reconciler.policy.ports.announcing import AnnouncementQueue, RefusedAnnouncement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

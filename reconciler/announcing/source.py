@@ -9,7 +9,7 @@ from reconciler.announcing.rules import PulledAnnouncement
 from reconciler.contract.announcement import SIGNATURE_PROPERTY
 from reconciler.contract.queue_proof import record_of
 from reconciler.errors import BrokerUnavailable, MalformedInput, MissingDependency
-from reconciler.policy.ports import AnnouncementQueue
+from reconciler.policy.ports.announcing import AnnouncementQueue
 from reconciler.rocketmq.client.offsets import Offsets
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.client.routes import MessageQueue, Routes

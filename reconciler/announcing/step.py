@@ -38,7 +38,7 @@ from reconciler.contract.defaults import HALF_SET_KEYS_MAX, LEASE_SECONDS
 from reconciler.contract.queue_proof import NEAR_OFFSETS_MAX, QueueRecord, beginning_before, with_record
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import BrokerUnavailable, ReconcilerError, RequestTimeout
-from reconciler.policy.ports import AnnouncementLedger, AnnouncementQueue, HalfSets, RefusedAnnouncement
+from reconciler.policy.ports.announcing import AnnouncementLedger, AnnouncementQueue, HalfSets, RefusedAnnouncement
 
 COMPARE_SECONDS = 1.0
 OUTAGE_CHECK_SECONDS = 1.0

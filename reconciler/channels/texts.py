@@ -18,7 +18,7 @@ from reconciler.clock import utc_text
 from reconciler.contract.tables import NoticeKind
 from reconciler.contract.visible_text import visible
 from reconciler.policy.notices import COUNTED_TROUBLES_MAX, STANDING_TROUBLES_MAX
-from reconciler.policy.ports import Notice
+from reconciler.policy.ports.notices import Notice
 from reconciler.words import said, sentences
 
 #: RocketMQ's own bounds, TopicValidator and Validators; nothing longer is a name.

@@ -15,7 +15,7 @@ from typing import Protocol
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import TransientError
 from reconciler.policy.evidence import Lookup, StoredMessage
-from reconciler.policy.ports import AnnouncementQueue
+from reconciler.policy.ports.announcing import AnnouncementQueue
 
 #: Pulls of one turn: bounds how long announcements keep the scheduled difference waiting.
 PULLS_MAX = 1_000

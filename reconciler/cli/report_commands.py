@@ -122,7 +122,7 @@ def list_rows(
     people did by hand (actions).
     """
     from reconciler.commands.list import list_rows
-    from reconciler.policy.ports import LedgerFilter  # slow to load
+    from reconciler.policy.ports.paging import LedgerFilter  # slow to load
     from reconciler.wiring.connections import Connections
     from reconciler.words import said
 

@@ -32,7 +32,9 @@ from reconciler.policy.dismissal import (
 from reconciler.policy.inquiry.delivery import message_of
 from reconciler.policy.open_halves import HalfState
 from reconciler.policy.plan import TopicPlan
-from reconciler.policy.ports import WHENEVER_COMMITTED_MS, Candidate, LedgerLife
+from reconciler.policy.ports.evidence import WHENEVER_COMMITTED_MS
+from reconciler.policy.ports.ledger import Candidate
+from reconciler.policy.ports.reports import LedgerLife
 from reconciler.wiring.availability import ask_ledger, require
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.evidence import build_witnesses

@@ -13,7 +13,8 @@ from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.subscription import Subscription
 from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, StoredMessage
 from reconciler.policy.life_story import LifeStory, life_story_of
-from reconciler.policy.ports import WHENEVER_COMMITTED_MS, Horizon, KeyPlaces
+from reconciler.policy.ports.evidence import WHENEVER_COMMITTED_MS, Horizon
+from reconciler.policy.ports.rounds import KeyPlaces
 from reconciler.wiring.availability import ask_brokers, ask_databases, facts_of_away
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.evidence import build_witnesses

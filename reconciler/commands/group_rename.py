@@ -22,7 +22,7 @@ from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import ChangedMeanwhile, DatabaseAway, DependencyAway, InvalidValue, without_remedy
 from reconciler.policy.evidence import ConsumeMode
-from reconciler.policy.ports import LedgerFilter, all_rows
+from reconciler.policy.ports.paging import LedgerFilter, all_rows
 from reconciler.settings.schema import Settings
 from reconciler.settings.types import EVERYTHING
 from reconciler.wiring.availability import ask_ledger, require

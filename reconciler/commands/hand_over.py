@@ -35,7 +35,8 @@ from reconciler.contract.tables import EVERY_GROUP, HoldKind, RepairState
 from reconciler.contract.verdicts import SETTLING, Verdict, what_ends
 from reconciler.errors import ChangedMeanwhile
 from reconciler.policy.judging.verifier import Judgement
-from reconciler.policy.ports import KeyAsRead, Repair
+from reconciler.policy.ports.closing import KeyAsRead
+from reconciler.policy.ports.ledger import Repair
 from reconciler.policy.round import ReconcileRound
 from reconciler.settings.schema import Settings
 from reconciler.wiring.connections import Connections

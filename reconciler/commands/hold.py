@@ -13,7 +13,7 @@ from reconciler.clock import utc_text
 from reconciler.commands.operator_actions import recorded
 from reconciler.contract.tables import HoldKind
 from reconciler.errors import ChangedMeanwhile, InvalidValue
-from reconciler.policy.ports import HeldTopic
+from reconciler.policy.ports.ledger import HeldTopic
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.subscriptions import require_topic
 

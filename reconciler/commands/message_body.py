@@ -11,7 +11,7 @@ from reconciler.contract.unique_key import UNIQUE_KEY_SHAPE
 from reconciler.errors import InvalidValue
 from reconciler.policy.evidence import StoredMessage
 from reconciler.policy.inquiry.delivery import kept_message
-from reconciler.policy.ports import WHENEVER_COMMITTED_MS, Horizon
+from reconciler.policy.ports.evidence import WHENEVER_COMMITTED_MS, Horizon
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.evidence import build_witnesses
 from reconciler.wiring.rounds import topic_plans

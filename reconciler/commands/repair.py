@@ -30,7 +30,8 @@ from reconciler.contract.verdicts import LOSSES, QUARANTINING, SETTLING, Verdict
 from reconciler.errors import ChangedMeanwhile, InvalidValue
 from reconciler.policy.dismissal import CHANGED, DISMISSED
 from reconciler.policy.plan import TopicPlan
-from reconciler.policy.ports import WHENEVER_COMMITTED_MS, LedgerFilter, all_rows
+from reconciler.policy.ports.evidence import WHENEVER_COMMITTED_MS
+from reconciler.policy.ports.paging import LedgerFilter, all_rows
 from reconciler.policy.repairing.case import RepairOutcome
 from reconciler.policy.repairing.rungs import first_rung
 from reconciler.policy.round import ReconcileRound

@@ -36,7 +36,7 @@ from reconciler.policy.evidence import (
     WatermarkState,
     WitnessAnswer,
 )
-from reconciler.policy.ports import Horizon
+from reconciler.policy.ports.evidence import Horizon
 from reconciler.rocketmq.client.admin import Admin, GroupFilter
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.routes import MessageQueue

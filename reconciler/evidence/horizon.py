@@ -17,7 +17,7 @@ from reconciler.contract.facts import Code, Fact, Field
 from reconciler.errors import BrokerRefused, BrokerUnavailable, ReconcilerError
 from reconciler.evidence.lookup import query_messages, records_at
 from reconciler.policy.judging.clock_reading import ClockReading
-from reconciler.policy.ports import Horizon
+from reconciler.policy.ports.evidence import Horizon
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.client.routes import MessageQueue, Routes, TopicNotFound
 from reconciler.rocketmq.client.sending import Sender

@@ -20,7 +20,8 @@ from reconciler.evidence.witness_role import not_primary
 from reconciler.policy.account import OrphanRow, OutboxReading
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.plan import SubscriptionPlan
-from reconciler.policy.ports import Candidates, InboxEvidence
+from reconciler.policy.ports.evidence import InboxEvidence
+from reconciler.policy.ports.ledger import Candidates
 from reconciler.sql.engines import database_now_ms, now_ms, reading
 from reconciler.sql.folded_names import is_exactly
 from reconciler.sql.identity import SIGN_OF_LIFE_ID

@@ -26,7 +26,7 @@ from reconciler.clock import Clock
 from reconciler.contract.queue_proof import QueueRecord
 from reconciler.contract.tables import EVERY_GROUP
 from reconciler.errors import ReconcilerError
-from reconciler.policy.ports import ProvedFrom, SeenQueue, SeenQueues
+from reconciler.policy.ports.announcing import ProvedFrom, SeenQueue, SeenQueues
 
 #: A queue's last record is looked at again after this long at the earliest: one pull of one message, and one more if
 #: the queue has grown.

@@ -17,7 +17,8 @@ from reconciler.history.maintenance import HistoryMaintenance
 from reconciler.history.sealer import read_segment
 from reconciler.history.spool import adoptable
 from reconciler.history.store import HistoryStore
-from reconciler.policy.ports import RoundDone, RoundMark
+from reconciler.policy.ports.history import RoundMark
+from reconciler.policy.ports.rounds import RoundDone
 
 logger = logging.getLogger(__name__)
 

@@ -24,7 +24,8 @@ from reconciler.history.round_rows import gaps_of_rows
 from reconciler.history.shard_records import Floors, ShardRecords, capture_shard, no_floors, snapshot_records
 from reconciler.history.sink import HistorySink
 from reconciler.history.spool import Spool, WriterFolder
-from reconciler.policy.ports import RoundCapture, RoundDone, RoundMark
+from reconciler.policy.ports.history import RoundCapture, RoundMark
+from reconciler.policy.ports.rounds import RoundDone
 
 logger = logging.getLogger(__name__)
 

@@ -22,7 +22,8 @@ from reconciler.contract.subscription import Shard
 from reconciler.contract.unique_key import DIGITS_BYTES_MAX, DIGITS_BYTES_MIN, is_member
 from reconciler.history.batch import PackedKeys, RowBatch, Value
 from reconciler.history.event_rows import named
-from reconciler.policy.ports import CapturedRound, RoundCounts
+from reconciler.policy.ports.history import CapturedRound
+from reconciler.policy.ports.rounds import RoundCounts
 
 #: Topic and group of a gap in rows of all subscriptions; shard of one in rows of many shards.
 EVERY_SUBSCRIPTION = "*"

@@ -22,7 +22,8 @@ from reconciler.history.round_rows import (
     snapshot_batch,
     without_junk,
 )
-from reconciler.policy.ports import Capture, CapturedRound, PendingSnapshot, RoundCapture, RoundDone, RoundMark
+from reconciler.policy.ports.history import Capture, CapturedRound, PendingSnapshot, RoundCapture, RoundMark
+from reconciler.policy.ports.rounds import RoundDone
 
 #: Queue ("<broker>/<queue>") -> the offset from which its announcements are read after Redis lost its memory, for these
 #: queues of a shard. None: that loses some for its group, or is not known. Raises DatabaseAway.

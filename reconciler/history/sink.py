@@ -19,7 +19,8 @@ from reconciler.policy.events import (
     ShardRoundRan,
     VerdictsWritten,
 )
-from reconciler.policy.ports import RoundDone, RoundMark
+from reconciler.policy.ports.history import RoundMark
+from reconciler.policy.ports.rounds import RoundDone
 
 #: Rows of events that wait in memory, about half a kilobyte each; more are counted and recorded as a gap.
 EVENT_ROWS_MAX = 100_000

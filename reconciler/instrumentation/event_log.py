@@ -34,7 +34,7 @@ from reconciler.policy.events import (
     ShardStopped,
     VerdictsWritten,
 )
-from reconciler.policy.ports import RoundCounts
+from reconciler.policy.ports.rounds import RoundCounts
 
 #: Event -> its word in the log, and its level. WARNING: a person must see it. DEBUG: the round's line sums it up.
 WORDS: Mapping[type[Event], tuple[str, int]] = {

@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from reconciler.ledger.database import LedgerDatabase
-from reconciler.policy.ports import Activity, ActivityBucket
+from reconciler.policy.ports.activity import Activity, ActivityBucket
 from reconciler.sql.tables import candidate, repair, round_row
 
 #: Rows that one statement reads; buckets of rounds before the oldest of them are not known.

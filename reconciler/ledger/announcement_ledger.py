@@ -9,7 +9,7 @@ from reconciler.contract.subscription import Subscription
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.floors import SqlFloors
 from reconciler.ledger.outages import SqlOutages
-from reconciler.policy.ports import AnnouncementQueue, Floor, RefusedAnnouncement
+from reconciler.policy.ports.announcing import AnnouncementQueue, Floor, RefusedAnnouncement
 from reconciler.sql.tables import quarantine
 
 

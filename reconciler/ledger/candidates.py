@@ -18,7 +18,7 @@ from reconciler.contract.verdicts import LOSSES, QUARANTINING, Undecided, Verdic
 from reconciler.ledger.database import ROWS_A_STATEMENT, LedgerDatabase, chunks
 from reconciler.ledger.newer_column import NewerColumn
 from reconciler.ledger.undecided import is_undecided, undecided_rows
-from reconciler.policy.ports import Candidate, UndecidedRows, Verification
+from reconciler.policy.ports.ledger import Candidate, UndecidedRows, Verification
 from reconciler.sql.engines import is_whole_number
 from reconciler.sql.key_probes import has_key, probe
 from reconciler.sql.tables import candidate

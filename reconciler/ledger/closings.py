@@ -19,7 +19,8 @@ from reconciler.ledger.candidates import CANDIDATE_COLUMNS, SqlCandidates, candi
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.repairs import SqlHandOvers, new_row
 from reconciler.policy.evidence import StoredMessage
-from reconciler.policy.ports import Candidate, Closing, KeyAsRead, Repair
+from reconciler.policy.ports.closing import Closing, KeyAsRead
+from reconciler.policy.ports.ledger import Candidate, Repair
 from reconciler.sql.repair_claims import repair_of
 from reconciler.sql.tables import candidate, repair
 

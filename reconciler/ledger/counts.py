@@ -17,7 +17,7 @@ from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CANDIDATE, REPAIR, CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.ledger.paging import compared
-from reconciler.policy.ports import RepairCount, VerdictCount
+from reconciler.policy.ports.reports import RepairCount, VerdictCount
 from reconciler.sql.tables import candidate, has_any_value, repair
 
 _UNDECIDED = {"state": CandidateState.OPEN, "verdict": Verdict.UNKNOWN}

@@ -12,7 +12,7 @@ from reconciler.contract.row_rules import NAME_CHARACTERS, bounded_text, use_of,
 from reconciler.contract.row_values import RowReader
 from reconciler.contract.tables import ENVIRONMENT
 from reconciler.ledger.database import LedgerDatabase
-from reconciler.policy.ports import USE_SECONDS, EnvironmentUse
+from reconciler.policy.ports.environment import USE_SECONDS, EnvironmentUse
 from reconciler.sql.tables import environment_row
 
 _ROWS = RowReader(ENVIRONMENT, ("brokers", "by", "renewed_at_ms"), otherwise={"brokers": ""})

@@ -18,7 +18,7 @@ from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import FLOOR
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.newer_column import NewerColumn
-from reconciler.policy.ports import AnnouncementQueue, Floor
+from reconciler.policy.ports.announcing import AnnouncementQueue, Floor
 from reconciler.sql.engines import is_whole_number
 from reconciler.sql.tables import floor
 

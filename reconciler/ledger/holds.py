@@ -15,7 +15,7 @@ from reconciler.contract.tables import HoldKind
 from reconciler.errors import ConfigurationError
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.newer_column import UPGRADE_LEDGER, NewerColumn
-from reconciler.policy.ports import HeldTopic
+from reconciler.policy.ports.ledger import HeldTopic
 from reconciler.sql.hold_rows import active_holds
 from reconciler.sql.tables import hold
 

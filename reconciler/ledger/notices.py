@@ -37,7 +37,7 @@ from reconciler.policy.notices import (
     STANDING_TROUBLES_MAX,
     once_told,
 )
-from reconciler.policy.ports import Conversation, Notice, PastTroubles, Place, StandingTrouble, WaitingNotice
+from reconciler.policy.ports.notices import Conversation, Notice, PastTroubles, Place, StandingTrouble, WaitingNotice
 from reconciler.sql.engines import is_whole_number
 from reconciler.sql.stranded_leases import StrandedLeases
 from reconciler.sql.tables import candidate, hold, outage, repair

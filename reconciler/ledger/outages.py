@@ -13,7 +13,7 @@ from reconciler.contract.row_values import RowReader
 from reconciler.contract.tables import OUTAGE
 from reconciler.errors import DatabaseAway
 from reconciler.ledger.database import LedgerDatabase
-from reconciler.policy.ports import Outage
+from reconciler.policy.ports.ledger import Outage
 from reconciler.sql.engines import is_whole_number
 from reconciler.sql.tables import outage as outage_table
 from reconciler.sql.tables import round_row

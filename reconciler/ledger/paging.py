@@ -20,7 +20,7 @@ import sqlalchemy as sa
 from reconciler.contract.row_rules import is_storable
 from reconciler.contract.tables import BY_PREFIXES
 from reconciler.errors import InvalidValue
-from reconciler.policy.ports import LedgerFilter, Position
+from reconciler.policy.ports.paging import LedgerFilter, Position
 from reconciler.sql.key_probes import probe
 
 #: Rows of a walk that one page looks at, where a filter is not in the index.

@@ -18,7 +18,7 @@ from reconciler.contract.row_rules import wait_ms
 from reconciler.contract.tables import EVERY_GROUP, RepairState, Rung
 from reconciler.ledger.database import ROWS_A_STATEMENT, LedgerDatabase, chunks
 from reconciler.policy.evidence import StoredMessage
-from reconciler.policy.ports import Repair
+from reconciler.policy.ports.ledger import Repair
 from reconciler.sql.key_probes import probe
 from reconciler.sql.repair_claims import RepairClaims, repair_of
 from reconciler.sql.tables import repair as repair_table

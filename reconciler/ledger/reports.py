@@ -22,23 +22,15 @@ from reconciler.ledger.operator_actions import SqlOperatorActions, action_of
 from reconciler.ledger.outages import outage_of
 from reconciler.ledger.paging import Walk, done_by, equal, within
 from reconciler.ledger.rounds import newest_of_shards, round_of, rounds_of
-from reconciler.policy.ports import (
+from reconciler.policy.ports.actions import OperatorAction
+from reconciler.policy.ports.announcing import AnnouncementQueue, Floor, RefusedAnnouncement
+from reconciler.policy.ports.ledger import Candidate, HeldTopic, Outage, Repair
+from reconciler.policy.ports.paging import EVERY_ROW, LedgerFilter, Page, Position
+from reconciler.policy.ports.reports import (
     ENVIRONMENTS_NAMED,
-    EVERY_ROW,
-    AnnouncementQueue,
-    Candidate,
     EnvironmentTraces,
-    Floor,
-    HeldTopic,
-    LedgerFilter,
     LedgerLife,
-    OperatorAction,
-    Outage,
-    Page,
-    Position,
     QuarantinedAnnouncement,
-    RefusedAnnouncement,
-    Repair,
     RepairCount,
     StoredRound,
     VerdictCount,

@@ -12,7 +12,7 @@ from reconciler.contract.row_rules import GROUP_RENAME
 from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.verdicts import QUARANTINING
 from reconciler.ledger.database import LedgerDatabase
-from reconciler.policy.ports import ENDED_JOBS
+from reconciler.policy.ports.jobs import ENDED_JOBS
 from reconciler.sql.tables import (
     candidate,
     idempotency_key,

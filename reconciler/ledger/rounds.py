@@ -22,7 +22,8 @@ from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.floors import SqlFloors
 from reconciler.ledger.paging import compared
 from reconciler.ledger.since import SqlSince
-from reconciler.policy.ports import RoundCounts, RoundDone, StoredRound
+from reconciler.policy.ports.reports import StoredRound
+from reconciler.policy.ports.rounds import RoundCounts, RoundDone
 from reconciler.sql.tables import round_row
 
 #: Rows of one epoch that are passed over because the columns that identify the round are damaged.

@@ -18,7 +18,7 @@ from reconciler.contract.row_values import RowReader
 from reconciler.contract.tables import FLOOR
 from reconciler.ledger.database import LedgerDatabase, chunks
 from reconciler.ledger.floors import SqlFloors
-from reconciler.policy.ports import ProvedFrom, SeenQueue
+from reconciler.policy.ports.announcing import ProvedFrom, SeenQueue
 from reconciler.sql.tables import floor
 
 #: What stands in the place of a group.

@@ -20,16 +20,10 @@ from reconciler.contract.facts import Code, Fact, Field, FieldValue
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.policy.evidence import Watermark, WatermarkState
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
-from reconciler.policy.ports import (
-    AnnouncementQueue,
-    Candidates,
-    EnvironmentTraces,
-    PendingKey,
-    RoundDone,
-    ShardMemory,
-    ShardState,
-    StoredRound,
-)
+from reconciler.policy.ports.announcing import AnnouncementQueue
+from reconciler.policy.ports.ledger import Candidates
+from reconciler.policy.ports.reports import EnvironmentTraces, StoredRound
+from reconciler.policy.ports.rounds import PendingKey, RoundDone, ShardMemory, ShardState
 
 #: Pages of one shard's pending keys that are compared with their ledger rows; open rows are all compared.
 PAGES_MAX = 40

@@ -25,7 +25,7 @@ from reconciler.contract.kept_facts import RATE_LIMIT
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import HoldKind
 from reconciler.policy.events import BreakerClosed, BreakerOpened, EventSink
-from reconciler.policy.ports import Holds
+from reconciler.policy.ports.ledger import Holds
 
 #: Ladders that must have reached the half's rung before their share of "nothing anywhere" means anything.
 ABSENT_LADDERS_MIN = 50

@@ -29,7 +29,8 @@ from reconciler.policy.evidence import InboxRow, Lookup, Recorded
 from reconciler.policy.inquiry.delivery import EFFECTS_SEEN_MS, double_effect, effect_times_ms, other_content
 from reconciler.policy.judging.judgement import ASK_AGAIN_SECONDS_MIN
 from reconciler.policy.judging.suspect import undecided_by
-from reconciler.policy.ports import DISMISSED_AT_MS, Candidate, Closing, Closings, Repair, Verification
+from reconciler.policy.ports.closing import Closing, Closings
+from reconciler.policy.ports.ledger import DISMISSED_AT_MS, Candidate, Repair, Verification
 
 #: What became of a group's row; else its state, or that of the repair that is under way.
 DISMISSED = "dismissed"

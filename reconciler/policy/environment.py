@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from reconciler.clock import Clock
 from reconciler.contract.row_rules import BROKERS_MAX
 from reconciler.errors import InvalidValue, TransientError
-from reconciler.policy.ports import USE_SECONDS, EnvironmentUse, EnvironmentUses, RedisIdentity
+from reconciler.policy.ports.environment import USE_SECONDS, EnvironmentUse, EnvironmentUses, RedisIdentity
 
 #: How often a use is renewed.
 RENEW_SECONDS = 5.0

@@ -15,7 +15,8 @@ from reconciler.contract.facts import Fact
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
-from reconciler.policy.ports import RoundDone, Verification
+from reconciler.policy.ports.ledger import Verification
+from reconciler.policy.ports.rounds import RoundDone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,9 @@ from reconciler.policy.life_events import (
     ledger_events,
     outbox_events,
 )
-from reconciler.policy.ports import DISMISSED_AT_MS, Candidate, HeldTopic, KeyPlaces, LedgerLife
+from reconciler.policy.ports.ledger import DISMISSED_AT_MS, Candidate, HeldTopic
+from reconciler.policy.ports.reports import LedgerLife
+from reconciler.policy.ports.rounds import KeyPlaces
 
 # What witnesses say.
 SAYS = Code("story.says", lines=Field.FACTS)

@@ -59,14 +59,14 @@ from reconciler.policy.inquiry.delivery import (
     row_of,
 )
 from reconciler.policy.plan import TopicPlan
-from reconciler.policy.ports import (
+from reconciler.policy.ports.evidence import (
     WHENEVER_COMMITTED_MS,
     BrokerEvidence,
     BrokerRepairs,
-    Candidate,
     InboxEvidence,
     OutboxEvidence,
 )
+from reconciler.policy.ports.ledger import Candidate
 
 #: ENDs of one half: a check may put a newer copy back between the look and the END.
 _TRIES_MAX = 3

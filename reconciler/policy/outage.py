@@ -25,7 +25,10 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import DatabaseAway, InvariantViolation, ReconcilerError, RedisAway, TransientError, UsageError
 from reconciler.policy.events import EventSink, OutageScanned
 from reconciler.policy.plan import TopicPlan
-from reconciler.policy.ports import CommitSets, InboxEvidence, Outage, Outages, Rounds, ShardMemory
+from reconciler.policy.ports.announcing import CommitSets
+from reconciler.policy.ports.evidence import InboxEvidence
+from reconciler.policy.ports.ledger import Outage, Outages
+from reconciler.policy.ports.rounds import Rounds, ShardMemory
 from reconciler.policy.shard_rounds import since_ms
 
 #: Rows this much older than the start are scanned too: their SADD may have been on its way.

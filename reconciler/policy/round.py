@@ -37,17 +37,9 @@ from reconciler.policy.judging.suspect import Suspect
 from reconciler.policy.judging.tag_filter import TagFilter
 from reconciler.policy.judging.verifier import Judgement, Verifier
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
-from reconciler.policy.ports import (
-    WHENEVER_COMMITTED_MS,
-    Candidate,
-    Candidates,
-    Outage,
-    Outages,
-    OutboxEvidence,
-    Repairs,
-    ShardMemory,
-    Verification,
-)
+from reconciler.policy.ports.evidence import WHENEVER_COMMITTED_MS, OutboxEvidence
+from reconciler.policy.ports.ledger import Candidate, Candidates, Outage, Outages, Repairs, Verification
+from reconciler.policy.ports.rounds import ShardMemory
 from reconciler.policy.repairing.case import HandOverByHand, RepairOutcome, RepairReport
 from reconciler.policy.repairing.repair import WITHDRAWN, Repairer
 from reconciler.policy.repairing.rungs import RUNGS, first_rung

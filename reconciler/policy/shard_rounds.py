@@ -13,7 +13,8 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import DatabaseAway, InvariantViolation
 from reconciler.policy.events import EventSink, RoundsVoided, ShardRoundRan, ShardStopped
 from reconciler.policy.plan import EVERY_MESSAGE_MS
-from reconciler.policy.ports import Outage, RoundDone, RoundLeases, Rounds, ShardMemory, ShardState
+from reconciler.policy.ports.ledger import Outage
+from reconciler.policy.ports.rounds import RoundDone, RoundLeases, Rounds, ShardMemory, ShardState
 
 SHARD_STOPPED = Code("round.shard-stopped", shard=Field.NAME, why=Field.TEXT)
 

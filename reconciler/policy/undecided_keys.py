@@ -18,7 +18,7 @@ from reconciler.contract.verdicts import Undecided
 from reconciler.policy.account import Link, passed
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.judging.suspect import undecided_by
-from reconciler.policy.ports import Candidate, Candidates, UndecidedRows
+from reconciler.policy.ports.ledger import Candidate, Candidates, UndecidedRows
 
 KEY = Code("undecided.key", unique_key=Field.NAME, at_ms=Field.TIME, why=Field.FACT)
 KEYS = Code("undecided.keys", unique_key=Field.NAME, at_ms=Field.TIME, why=Field.FACT, number=Field.NUMBER)

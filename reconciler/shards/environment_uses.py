@@ -13,7 +13,7 @@ from typing import Any
 from reconciler.contract.keyspace import identity_key, use_key
 from reconciler.contract.row_rules import use_of, use_text, wait_ms
 from reconciler.errors import InvariantViolation
-from reconciler.policy.ports import USE_SECONDS, EnvironmentUse
+from reconciler.policy.ports.environment import USE_SECONDS, EnvironmentUse
 from reconciler.shards.access import RedisClient, translated_errors
 from reconciler.shards.values import text_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard
 from reconciler.contract.unique_key import member_of
-from reconciler.policy.ports import KeyPlaces
+from reconciler.policy.ports.rounds import KeyPlaces
 from reconciler.shards.access import RedisClient, translated_errors
 from reconciler.shards.values import seen_ms_of
 

@@ -22,7 +22,7 @@ from reconciler.contract.keyspace import COMMIT_GENERATIONS_DEFAULT, ShardKeys, 
 from reconciler.contract.subscription import Shard
 from reconciler.contract.unique_key import key_of, member_of
 from reconciler.errors import InvariantViolation
-from reconciler.policy.ports import PendingKey, RoundDone, ShardState
+from reconciler.policy.ports.rounds import PendingKey, RoundDone, ShardState
 from reconciler.shards.access import patience, translate, translated_errors
 from reconciler.shards.client import RoundRedis
 from reconciler.shards.round_commands import MEMBERS_A_COMMAND, round_commands, round_done

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from reconciler.contract.keyspace import HISTORY_GENERATIONS_MAX
-from reconciler.policy.ports import RoundMark
+from reconciler.policy.ports.history import RoundMark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from typing import Any
 from reconciler.contract.keyspace import HISTORY_GENERATIONS_MAX, ShardKeys
 from reconciler.contract.subscription import Shard
 from reconciler.errors import InvariantViolation, RedisAway
-from reconciler.policy.ports import Capture, CapturedRound, PendingSnapshot, RoundMark
+from reconciler.policy.ports.history import Capture, CapturedRound, PendingSnapshot, RoundMark
 from reconciler.shards.access import translated_errors
 from reconciler.shards.client import RoundRedis
 from reconciler.shards.readable_rounds import TakenRound, readable_rounds

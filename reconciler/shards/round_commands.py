@@ -28,7 +28,7 @@ from reconciler.contract.keyspace import (
 from reconciler.contract.queue_proof import QueueProof, read_proof
 from reconciler.contract.subscription import Shard
 from reconciler.errors import InvariantViolation
-from reconciler.policy.ports import RoundCounts, RoundDone
+from reconciler.policy.ports.rounds import RoundCounts, RoundDone
 from reconciler.shards.access import translate
 from reconciler.shards.script import script_text
 from reconciler.shards.values import pairs_of, text_of

@@ -23,7 +23,7 @@ from reconciler.contract.queue_proof import QueueProof, QueueRecord, read_proof,
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import member_of
 from reconciler.errors import MalformedInput
-from reconciler.policy.ports import Admission, AnnouncementQueue, KnownRecords
+from reconciler.policy.ports.announcing import Admission, AnnouncementQueue, KnownRecords
 from reconciler.shards.access import RedisClient, translated_errors
 from reconciler.shards.lease_values import LeaseValues
 from reconciler.shards.script import RedisScript

@@ -29,7 +29,7 @@ from reconciler.contract.stored_facts import fact_of_column
 from reconciler.contract.tables import REPAIR, RepairState, Rung
 from reconciler.errors import InvariantViolation
 from reconciler.policy.evidence import StoredMessage, TransactionState
-from reconciler.policy.ports import Repair, RepairChange
+from reconciler.policy.ports.ledger import Repair, RepairChange
 from reconciler.sql.engines import asked_once, now_ms, reading, writing
 from reconciler.sql.stranded_leases import StrandedLeases
 from reconciler.sql.tables import repair as repair_table

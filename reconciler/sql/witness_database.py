@@ -35,7 +35,7 @@ from reconciler.contract.defaults import SKEW_MARGIN_SECONDS
 from reconciler.contract.facts import Code, Fact
 from reconciler.errors import DatabaseSilent, ReconcilerError, StatementTooSlow
 from reconciler.policy.evidence import Presence, WitnessAnswer
-from reconciler.policy.ports import WHENEVER_COMMITTED_MS
+from reconciler.policy.ports.evidence import WHENEVER_COMMITTED_MS
 from reconciler.sql.engines import class_names, is_silent, lacks_schema, reading, shown, translated_errors
 from reconciler.sql.identity import IDENTITY_ID, SIGN_OF_LIFE_ID
 from reconciler.sql.key_probes import probe

@@ -7,7 +7,7 @@ A key is announced, a round finds it pending, its consumption is recorded, and t
 
 >>> from reconciler.clock import ManualClock
 >>> from reconciler.contract.subscription import Shard, Subscription
->>> from reconciler.policy.ports import AnnouncementQueue
+>>> from reconciler.policy.ports.announcing import AnnouncementQueue
 >>> from reconciler.testing.memory_shards import MemoryShards
 >>> shards = MemoryShards(ManualClock())
 >>> billing = Subscription(environment="test", topic="ORDERS", group="billing")

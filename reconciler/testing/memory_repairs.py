@@ -24,7 +24,8 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import LOSSES, Undecided, Verdict
 from reconciler.policy.evidence import StoredMessage, TransactionState
-from reconciler.policy.ports import Candidate, Closing, KeyAsRead, Repair, RepairChange, UndecidedRows, Verification
+from reconciler.policy.ports.closing import Closing, KeyAsRead
+from reconciler.policy.ports.ledger import Candidate, Repair, RepairChange, UndecidedRows, Verification
 
 RepairKey = tuple[str, str, str, str]
 

@@ -25,19 +25,9 @@ from reconciler.contract.queue_proof import QueueProof, QueueRecord
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import member_of, shard_of
 from reconciler.errors import InvariantViolation
-from reconciler.policy.ports import (
-    Admission,
-    AnnouncementQueue,
-    Capture,
-    CapturedRound,
-    KnownRecords,
-    PendingKey,
-    PendingSnapshot,
-    RoundCounts,
-    RoundDone,
-    RoundMark,
-    ShardState,
-)
+from reconciler.policy.ports.announcing import Admission, AnnouncementQueue, KnownRecords
+from reconciler.policy.ports.history import Capture, CapturedRound, PendingSnapshot, RoundMark
+from reconciler.policy.ports.rounds import PendingKey, RoundCounts, RoundDone, ShardState
 from reconciler.shards.readable_rounds import TakenRound, readable_rounds
 
 

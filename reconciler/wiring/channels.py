@@ -17,7 +17,7 @@ from reconciler.clock import SystemClock
 from reconciler.contract.secret import HIDDEN_SECRET
 from reconciler.contract.secret_sources import signature_secrets
 from reconciler.errors import InvalidValue, ReconcilerError
-from reconciler.policy.ports import NoticeChannel
+from reconciler.policy.ports.notices import NoticeChannel
 from reconciler.settings.notifiers import NotifierKind, NotifierSettings
 
 

@@ -13,7 +13,8 @@ from reconciler.announcing.consumer import process_token
 from reconciler.contract.urls import shown_url
 from reconciler.errors import BrokerUnavailable, RedisAway
 from reconciler.policy.environment import EnvironmentGuard, conflict, told_redis
-from reconciler.policy.ports import EnvironmentTraces, EnvironmentUses
+from reconciler.policy.ports.environment import EnvironmentUses
+from reconciler.policy.ports.reports import EnvironmentTraces
 from reconciler.shards.environment_uses import RedisEnvironmentUses
 from reconciler.wiring.connections import Connections
 

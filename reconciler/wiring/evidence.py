@@ -15,7 +15,7 @@ from reconciler.evidence.outbox import SqlOutboxReader
 from reconciler.evidence.outbox_inspection import ROWS_COUNTED_MAX, OtherGroup, OutboxInspector
 from reconciler.evidence.reused_offsets import ReusedOffsets
 from reconciler.evidence.witness_role import WitnessRole, no_sweep, read_role
-from reconciler.policy.ports import BrokerEvidence, InboxEvidence, OutboxEvidence
+from reconciler.policy.ports.evidence import BrokerEvidence, InboxEvidence, OutboxEvidence
 from reconciler.sql.identity import read_identity
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import commit_evidence, configured_databases, effect_evidence

@@ -22,14 +22,14 @@ from reconciler.contract.unique_key import member_of
 from reconciler.errors import MissingDependency
 from reconciler.history.sink import HistorySink
 from reconciler.policy.events import Event, EventSink
-from reconciler.policy.ports import AnnouncementQueue
+from reconciler.policy.ports.announcing import AnnouncementQueue
 from reconciler.settings.schema import Settings
 
 if TYPE_CHECKING:
     from reconciler.history.reader import HistoryOverview, HistoryReader
     from reconciler.history.service import HistoryService
     from reconciler.policy.plan import TopicPlan
-    from reconciler.policy.ports import Ledger
+    from reconciler.policy.ports.reports import Ledger
     from reconciler.shards.client import RoundRedis
     from reconciler.wiring.evidence import WitnessAdapters
 

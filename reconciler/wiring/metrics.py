@@ -15,7 +15,7 @@ from reconciler.errors import MissingDependency
 from reconciler.instrumentation.metrics import catalogue as c
 from reconciler.instrumentation.metrics.catalogue import Sample
 from reconciler.instrumentation.release import release, revision
-from reconciler.policy.ports import BrokerEvidence
+from reconciler.policy.ports.evidence import BrokerEvidence
 from reconciler.settings.schema import Settings, SubscriptionSettings
 from reconciler.wiring.subscriptions import subscription_of
 

@@ -40,7 +40,8 @@ from reconciler.policy.notices import (
     oldest_untold_ms,
     unheard,
 )
-from reconciler.policy.ports import Conversation, LedgerReports, Notice, NoticeChannel, Place, StandingTrouble
+from reconciler.policy.ports.notices import Conversation, Notice, NoticeChannel, Place, StandingTrouble
+from reconciler.policy.ports.reports import LedgerReports
 from reconciler.settings.notifiers import NotifierKind, NotifierSettings
 from reconciler.settings.schema import Settings
 from reconciler.sql.engines import open_engine

@@ -21,7 +21,9 @@ from reconciler.policy.judging.candidates import CandidateSelector, SelectionRul
 from reconciler.policy.judging.verifier import Verifier, VerifyRules
 from reconciler.policy.outage import OutageRecovery
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
-from reconciler.policy.ports import BrokerRepairs, KeyPlaces, Workers
+from reconciler.policy.ports.evidence import BrokerRepairs
+from reconciler.policy.ports.rounds import KeyPlaces
+from reconciler.policy.ports.workers import Workers
 from reconciler.policy.repairing.repair import Repairer, RepairRules
 from reconciler.policy.round import ReconcileRound
 from reconciler.policy.shard_rounds import ShardRounds

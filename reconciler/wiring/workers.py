@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from typing import TypeVar
 
-from reconciler.policy.ports import OneByOne
+from reconciler.policy.ports.workers import OneByOne
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -16,7 +16,7 @@ from jsonschema import Draft202012Validator
 
 from reconciler.commands.jobs import find_job
 from reconciler.contract.tables import JobState
-from reconciler.policy.ports import Job
+from reconciler.policy.ports.jobs import Job
 from reconciler.sql.tables import job as job_table
 from reconciler.web.acts.bodies import OPEN_BODY
 from reconciler.web.acts.repairing import REPAIR

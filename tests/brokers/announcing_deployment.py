@@ -13,7 +13,7 @@ from reconciler.contract.announcement import AnnouncedKey, Announcement, encode_
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.evidence.reused_offsets import LOOK_SECONDS, ReusedOffsets
 from reconciler.evidence.watermark import Watermarks
-from reconciler.policy.ports import AnnouncementQueue
+from reconciler.policy.ports.announcing import AnnouncementQueue
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.offsets import Offsets

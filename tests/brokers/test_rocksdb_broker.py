@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.evidence.brokers import RemotingBrokerEvidence
 from reconciler.policy.evidence import Lookup, Presence, StoredMessage
-from reconciler.policy.ports import Horizon
+from reconciler.policy.ports.evidence import Horizon
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.sending import SendResult
 from reconciler.rocketmq.producer.ending import EndDecision, EndRequest, end_transaction

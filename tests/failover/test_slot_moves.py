@@ -13,7 +13,7 @@ from redis.crc import key_slot
 
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.errors import RedisAway
-from reconciler.policy.ports import AnnouncementQueue
+from reconciler.policy.ports.announcing import AnnouncementQueue
 from reconciler.shards.access import open_client
 from reconciler.shards.client import RoundRedis, open_redis
 from reconciler.shards.memory import RedisShardMemory

@@ -23,7 +23,7 @@ from reconciler.embedded.serving import turn
 from reconciler.embedded.settings import BrokerSettings
 from reconciler.errors import ConfigurationError, MalformedInput, MissingDependency, PermanentError, ProtocolViolation
 from reconciler.evidence.stored_message import stored_message
-from reconciler.policy.ports import AnnouncementQueue
+from reconciler.policy.ports.announcing import AnnouncementQueue
 from reconciler.rocketmq.wire.batch import decode_batch
 from reconciler.rocketmq.wire.frame import FrameReader, Serialization, decode_frame, encode_frame
 from reconciler.rocketmq.wire.record import decode_records, encode_record

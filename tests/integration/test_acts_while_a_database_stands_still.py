@@ -21,7 +21,7 @@ from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.ledger.sql_ledger import SqlLedger
-from reconciler.policy.ports import Verification
+from reconciler.policy.ports.ledger import Verification
 from reconciler.sql import incomplete_rows, renamed_group
 from reconciler.sql import silence as silences
 from reconciler.sql.engines import open_engine

@@ -33,7 +33,7 @@ from reconciler.ledger.candidates import SqlCandidates
 from reconciler.ledger.operator_actions import SqlOperatorActions
 from reconciler.ledger.rounds import SqlRounds
 from reconciler.ledger.sql_ledger import SqlLedger
-from reconciler.policy.ports import Verification
+from reconciler.policy.ports.ledger import Verification
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.offsets import Offsets

@@ -14,7 +14,8 @@ from reconciler.contract.tables import CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.evidence import waiting_retries
 from reconciler.ledger.sql_ledger import SqlLedger
-from reconciler.policy.ports import LedgerFilter, Verification
+from reconciler.policy.ports.ledger import Verification
+from reconciler.policy.ports.paging import LedgerFilter
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.consumer.push_consumer import ConsumeFrom, ConsumeStatus, PushConsumer, PushSettings

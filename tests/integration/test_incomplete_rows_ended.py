@@ -23,7 +23,8 @@ from reconciler.contract.verdicts import Verdict
 from reconciler.evidence.inbox import SqlInboxEvidence
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.inquiry.delivery import EFFECTS_SEEN_MS, late_effects_ms
-from reconciler.policy.ports import LedgerFilter, Verification
+from reconciler.policy.ports.ledger import Verification
+from reconciler.policy.ports.paging import LedgerFilter
 from reconciler.rocketmq.consumer.listener import ConsumeStatus
 from reconciler.settings.file import load_settings
 from reconciler.sql import schema

@@ -56,18 +56,13 @@ from reconciler.ledger.retention import SqlRetention
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.commit_evidence import CommitSource
 from reconciler.policy.notices import Pace, after_standing, new_conversation
-from reconciler.policy.ports import (
-    AnnouncementQueue,
-    Intent,
-    JobChange,
-    KeyedRequest,
-    LedgerFilter,
-    Place,
-    RefusedAnnouncement,
-    RepairChange,
-    StandingTrouble,
-    WantedJob,
-)
+from reconciler.policy.ports.actions import Intent
+from reconciler.policy.ports.announcing import AnnouncementQueue, RefusedAnnouncement
+from reconciler.policy.ports.idempotency import KeyedRequest
+from reconciler.policy.ports.jobs import JobChange, WantedJob
+from reconciler.policy.ports.ledger import RepairChange
+from reconciler.policy.ports.notices import Place, StandingTrouble
+from reconciler.policy.ports.paging import LedgerFilter
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
 from reconciler.sql import schema

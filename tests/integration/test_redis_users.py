@@ -19,7 +19,7 @@ from reconciler.contract.queue_proof import QueueRecord
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import member_of
 from reconciler.errors import ReconcilerError, RedisAway
-from reconciler.policy.ports import AnnouncementQueue
+from reconciler.policy.ports.announcing import AnnouncementQueue
 from reconciler.shards.access import RedisClient, open_client, translated_errors
 from reconciler.shards.checks import Severity, check_redis
 from reconciler.shards.client import open_redis

@@ -16,7 +16,7 @@ from reconciler.commands.uninstall import Step, needed, steps_of
 from reconciler.contract.tables import CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.embedded.server import EmbeddedBroker
-from reconciler.policy.ports import RepairCount, VerdictCount
+from reconciler.policy.ports.reports import RepairCount, VerdictCount
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.remoting_client import RemotingClient

@@ -9,7 +9,8 @@ from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, HoldKind, RepairState
 from reconciler.contract.verdicts import VERDICTS_ON_THE_ROW, Undecided
 from reconciler.policy.judging.suspect import undecided_by
-from reconciler.policy.ports import Candidate, Closing, HeldTopic, Repair
+from reconciler.policy.ports.closing import Closing
+from reconciler.policy.ports.ledger import Candidate, HeldTopic, Repair
 from tests.simulation.kernel import BASE_MS
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.plan import EVERY_MESSAGE_MS, SubscriptionPlan
-from reconciler.policy.ports import Verification
+from reconciler.policy.ports.ledger import Verification
 from tests.simulation.inbox_database import GroupInboxes
 from tests.simulation.kernel import BASE_MS
 from tests.simulation.outbox_database import TOPIC

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.contract.verdicts import LOSSES, Verdict
 from reconciler.errors import DatabaseAway
-from reconciler.policy.ports import SeenQueue
+from reconciler.policy.ports.announcing import SeenQueue
 from tests.simulation.broker import Broker
 from tests.simulation.kernel import Link, Process
 from tests.simulation.outbox_database import TOPIC
@@ -157,7 +157,7 @@ class BusinessQueues:
 
 
 class QueuesKept:
-    """reconciler.policy.ports.SeenQueues of one process."""
+    """reconciler.policy.ports.announcing.SeenQueues of one process."""
 
     def __init__(self, process: Process, link: Link, kept: dict[Place, SeenQueue]) -> None:
         self._process = process

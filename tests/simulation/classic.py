@@ -22,7 +22,7 @@ from reconciler.contract.subscription import Subscription
 from reconciler.contract.unique_key import key_of, member_of
 from reconciler.errors import BrokerUnavailable, MalformedInput, RedisAway, RequestTimeout, TransientError
 from reconciler.policy.evidence import StoredMessage
-from reconciler.policy.ports import AnnouncementQueue
+from reconciler.policy.ports.announcing import AnnouncementQueue
 from tests.simulation.broker import Broker
 from tests.simulation.checkers import Judgement
 from tests.simulation.consuming import ConsumingService

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from reconciler.contract.tables import EVERY_GROUP
-from reconciler.policy.ports import Repair
+from reconciler.policy.ports.ledger import Repair
 from tests.simulation.kernel import BASE_MS, Kernel, ServerClock
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from reconciler.contract.row_rules import FINISHED_REPAIRS
 from reconciler.contract.stored_facts import reason_in
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, Rung
 from reconciler.contract.verdicts import VERDICTS_ON_THE_ROW, Verdict
-from reconciler.policy.ports import Candidate
+from reconciler.policy.ports.ledger import Candidate
 from reconciler.rocketmq.wire.codes import HALF_TOPIC
 from tests.simulation.kernel import BASE_MS
 from tests.simulation.outbox_database import TOPIC

@@ -8,7 +8,7 @@ from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import DatabaseAway, TransientError
-from reconciler.policy.ports import Candidate
+from reconciler.policy.ports.ledger import Candidate
 from tests.simulation.inbox_database import Effect, InboxConnection, InboxDatabase
 from tests.simulation.kernel import Process
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reconciler.policy.ports import Repair
+from reconciler.policy.ports.ledger import Repair
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -22,7 +22,7 @@ from reconciler.policy.dismissal import (
     effect_found,
     meaning_of,
 )
-from reconciler.policy.ports import Candidate, HeldTopic
+from reconciler.policy.ports.ledger import Candidate, HeldTopic
 from tests.simulation.kernel import Process
 from tests.simulation.reconciling import rounds_of
 from tests.simulation.tables_seen import InboxSeen

@@ -16,7 +16,7 @@ from reconciler.policy.events import BreakerOpened, Event, RepairStepped, RoundF
 from reconciler.policy.judging.candidates import CandidateSelector, SelectionRules
 from reconciler.policy.judging.verifier import Verifier, VerifyRules
 from reconciler.policy.outage import OutageRecovery
-from reconciler.policy.ports import AnnouncementQueue
+from reconciler.policy.ports.announcing import AnnouncementQueue
 from reconciler.policy.repairing.repair import Repairer, RepairRules
 from reconciler.policy.round import ReconcileRound
 from reconciler.policy.shard_rounds import ShardRounds

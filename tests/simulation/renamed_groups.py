@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import ChangedMeanwhile, DatabaseAway, TransientError
-from reconciler.policy.ports import KeyAnswer, KeyUse
+from reconciler.policy.ports.idempotency import KeyAnswer, KeyUse
 from reconciler.rocketmq.wire.codes import retry_topic
 from reconciler.testing.memory import MemoryLedger
 from reconciler.words import said

@@ -15,7 +15,7 @@ from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.unique_key import member_of
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.plan import INBOX_MARGIN_SECONDS
-from reconciler.policy.ports import Candidate
+from reconciler.policy.ports.ledger import Candidate
 from reconciler.rocketmq.wire.codes import HALF_TOPIC
 from tests.simulation.broker import THEIRS, Broker
 from tests.simulation.kernel import BASE_MS, Process

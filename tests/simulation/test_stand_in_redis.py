@@ -12,7 +12,8 @@ import redis
 
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard, Subscription
-from reconciler.policy.ports import AnnouncementQueue, PendingKey
+from reconciler.policy.ports.announcing import AnnouncementQueue
+from reconciler.policy.ports.rounds import PendingKey
 from reconciler.shards.client import RoundRedis
 from reconciler.shards.memory import RedisShardMemory
 from reconciler.shards.sets import RedisCommitSets, RedisHalfSets

@@ -21,7 +21,8 @@ from reconciler.evidence.pop_groups import PopGroups
 from reconciler.evidence.reused_offsets import ReusedOffsets
 from reconciler.evidence.watermark import Watermarks
 from reconciler.policy.evidence import Lookup, Presence, QueuePosition, StoredMessage, WitnessAnswer
-from reconciler.policy.ports import Horizon, SeenQueues
+from reconciler.policy.ports.announcing import SeenQueues
+from reconciler.policy.ports.evidence import Horizon
 from reconciler.rocketmq.client.admin import ClientConnection, GroupFilter, GroupMembers
 from reconciler.rocketmq.client.routes import MessageQueue, TopicNotFound, Whereabouts
 from reconciler.rocketmq.wire.broker_facts import BrokerFacts

@@ -15,7 +15,7 @@ POLL_SECONDS = 0.002
 
 
 class ProcessWorkers:
-    """reconciler.policy.ports.Workers; the outcome of reconciler.wiring.workers.ThreadWorkers."""
+    """reconciler.policy.ports.workers.Workers; the outcome of reconciler.wiring.workers.ThreadWorkers."""
 
     def __init__(self, process: Process, width: int) -> None:
         self._process = process

@@ -16,7 +16,7 @@ from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import Rung
 from reconciler.errors import BrokerUnavailable, RequestTimeout
 from reconciler.policy.plan import EVERY_MESSAGE_MS, SubscriptionPlan, TopicPlan
-from reconciler.policy.ports import Candidate
+from reconciler.policy.ports.ledger import Candidate
 from reconciler.rocketmq.client.connection import ConnectionLost
 from reconciler.rocketmq.producer.ending import EndAnswer, EndStatus
 from reconciler.rocketmq.wire.codes import MQVersion

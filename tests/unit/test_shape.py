@@ -201,6 +201,10 @@ def test_exported_names_exist(package: str) -> None:
             "checkback_consumers sqlalchemy reconciler.rocketmq",
         ),
         (
+            "checkback_consumers.replay_worker, checkback_producers.sweeper",
+            "reconciler.policy.ports.jobs reconciler.policy.ports.notices reconciler.policy.ports.history",
+        ),
+        (
             "reconciler.evidence.outbox",
             "checkback_producers sqlalchemy.orm",
         ),

@@ -14,7 +14,8 @@ from reconciler.contract.facts import Code, Field
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import DatabaseAway, ReconcilerError
 from reconciler.policy.evidence import WatermarkState
-from reconciler.policy.ports import BrokerEvidence, StoredRound
+from reconciler.policy.ports.evidence import BrokerEvidence
+from reconciler.policy.ports.reports import StoredRound
 from reconciler.wiring.brokers import OWN_GROUPS
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.evidence import broker_evidence

@@ -29,13 +29,11 @@ from reconciler.policy.account import (
 )
 from reconciler.policy.evidence import Watermark
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
-from reconciler.policy.ports import (
-    AnnouncementQueue,
-    Candidates,
-    InboxEvidence,
-    ShardMemory,
-    StoredRound,
-)
+from reconciler.policy.ports.announcing import AnnouncementQueue
+from reconciler.policy.ports.evidence import InboxEvidence
+from reconciler.policy.ports.ledger import Candidates
+from reconciler.policy.ports.reports import StoredRound
+from reconciler.policy.ports.rounds import ShardMemory
 from reconciler.policy.undecided_keys import UndecidedKeys, read_undecided, undecided_link
 from reconciler.wiring.availability import BROKER_AWAY, broker_away, broker_name
 from reconciler.wiring.brokers import QueueEnd, queue_ends

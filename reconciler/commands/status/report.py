@@ -36,7 +36,8 @@ from reconciler.policy.account import Account, Summary, summary_of
 from reconciler.policy.evidence import Watermark, WatermarkState
 from reconciler.policy.lag import Lag, lag_of
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
-from reconciler.policy.ports import HeldTopic, Outage, RepairCount, StoredRound, VerdictCount
+from reconciler.policy.ports.ledger import HeldTopic, Outage
+from reconciler.policy.ports.reports import RepairCount, StoredRound, VerdictCount
 from reconciler.policy.undecided_keys import beyond_set_up
 from reconciler.wiring.availability import (
     AWAY,

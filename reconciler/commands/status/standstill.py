@@ -10,15 +10,8 @@ from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, HoldKind, RepairState
 from reconciler.contract.verdicts import LOSSES, Verdict
-from reconciler.policy.ports import (
-    Candidates,
-    HeldTopic,
-    Outage,
-    RepairCount,
-    Repairs,
-    StoredRound,
-    VerdictCount,
-)
+from reconciler.policy.ports.ledger import Candidates, HeldTopic, Outage, Repairs
+from reconciler.policy.ports.reports import RepairCount, StoredRound, VerdictCount
 from reconciler.policy.undecided_keys import UndecidedKeys
 from reconciler.settings.schema import Settings
 

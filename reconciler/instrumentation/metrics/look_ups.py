@@ -19,7 +19,7 @@ from reconciler.policy.evidence import (
     StoredMessage,
     Watermark,
 )
-from reconciler.policy.ports import BrokerEvidence, Horizon
+from reconciler.policy.ports.evidence import BrokerEvidence, Horizon
 
 T = TypeVar("T")
 

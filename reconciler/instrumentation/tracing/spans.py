@@ -25,7 +25,7 @@ from reconciler.errors import ReconcilerError
 from reconciler.instrumentation.tracing import names
 from reconciler.policy.events import Event, RepairStepped, RoundFinished, VerdictsWritten
 from reconciler.policy.judging.suspect import TRACEPARENT
-from reconciler.policy.ports import Verification
+from reconciler.policy.ports.ledger import Verification
 from reconciler.policy.round import RoundReport
 
 #: Spans of one round for keys with the same verdict, or for repairs that took the same step: a flood of keys must not

@@ -30,7 +30,7 @@ from reconciler.policy.evidence import (
 )
 from reconciler.policy.inquiry.delivery import difference, group_position, message_of, of_row, own_halves, reach, row_of
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
-from reconciler.policy.ports import Repair
+from reconciler.policy.ports.ledger import Repair
 
 #: Keys in one page of pending, one read of the ledger, one query of an inbox or outbox.
 PAGE_KEYS = 500

@@ -41,7 +41,7 @@ from reconciler.policy.evidence import (
     TransactionState,
 )
 from reconciler.policy.plan import TopicPlan
-from reconciler.policy.ports import Candidate
+from reconciler.policy.ports.ledger import Candidate
 
 #: Keys of BrokerEvidence.group_copies.
 RETRY = "retry"

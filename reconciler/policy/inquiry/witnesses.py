@@ -16,7 +16,9 @@ from reconciler.contract.tables import EVERY_GROUP, is_former_name_of_another
 from reconciler.policy.evidence import InboxRow, Lookup, QueuePosition, StoredMessage
 from reconciler.policy.inquiry.case_file import CaseFile, F, HalfAge, Question
 from reconciler.policy.plan import SubscriptionPlan
-from reconciler.policy.ports import BrokerEvidence, Horizon, InboxEvidence, OneByOne, OutboxEvidence, Repairs, Workers
+from reconciler.policy.ports.evidence import BrokerEvidence, Horizon, InboxEvidence, OutboxEvidence
+from reconciler.policy.ports.ledger import Repairs
+from reconciler.policy.ports.workers import OneByOne, Workers
 
 A = TypeVar("A")
 _NO_ANSWER = MISSING()
@@ -39,19 +41,22 @@ class BrokerSnapshot:
         self.look_ups = 0
 
     def horizon(self) -> Horizon:
-        """The index horizon; positions are read before it, so a retry copy of a passed message is covered."""
+        """The index horizon."""
+        return self._positions_then_horizon()[1]
+
+    def positions(self) -> Mapping[str, Sequence[QueuePosition] | None]:
+        """Group -> its offsets. None: a broker did not answer."""
+        return self._positions_then_horizon()[0]
+
+    def _positions_then_horizon(self) -> tuple[Mapping[str, Sequence[QueuePosition] | None], Horizon]:
+        """In this order: so a retry copy of a message that a group has passed lies below the horizon."""
         if self._horizon is None:
             for plan in self._plans:
                 self._positions[plan.group] = self._brokers.positions(plan.subscription)
             self._horizon = self._brokers.horizon(self._topic)
             # The probe is looked up on every broker, too.
             self.look_ups += max(1, len(self._horizon.at_ms))
-        return self._horizon
-
-    def positions(self) -> Mapping[str, Sequence[QueuePosition] | None]:
-        """Group -> its offsets. None: a broker did not answer."""
-        self.horizon()
-        return self._positions
+        return self._positions, self._horizon
 
     @property
     def broker_times_ms(self) -> Sequence[int]:

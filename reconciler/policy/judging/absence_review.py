@@ -34,7 +34,7 @@ from reconciler.policy.judging.judgement import ASK_AGAIN_SECONDS_MIN, incomplet
 from reconciler.policy.judging.suspect import Suspect, evidence_of, taken_back
 from reconciler.policy.judging.verifier import Judgement, Verifier
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
-from reconciler.policy.ports import DISMISSED_AT_MS, Candidate, Candidates, Verification
+from reconciler.policy.ports.ledger import DISMISSED_AT_MS, Candidate, Candidates, Verification
 
 NOT_ABSENT = Code("round.not-absent", number=Field.NUMBER, first=Field.NAME, verdict=Field.NAME, reason=Field.FACT)
 NOT_REJECTED = Code("round.not-rejected", number=Field.NUMBER, first=Field.NAME, reason=Field.FACT)

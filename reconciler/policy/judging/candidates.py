@@ -23,7 +23,8 @@ from reconciler.policy.evidence import Watermark, WatermarkState
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.judging.suspect import GIVEN_MS, Suspect, lacked_commit, suspect_of
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
-from reconciler.policy.ports import Candidate, Candidates, PendingKey, ShardMemory
+from reconciler.policy.ports.ledger import Candidate, Candidates
+from reconciler.policy.ports.rounds import PendingKey, ShardMemory
 
 #: Least page of pending keys for a shard with little room left: keys that the ledger knows are passed over.
 PAGE_KEYS_MIN = 50

@@ -16,7 +16,7 @@ from reconciler.contract.verdicts import LOSSES, Verdict
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.judging.candidates import is_closed
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
-from reconciler.policy.ports import Candidate, Candidates
+from reconciler.policy.ports.ledger import Candidate, Candidates
 
 EARLIER_SINCE = Code("round.earlier-since", number=Field.NUMBER, first=Field.NAME)
 

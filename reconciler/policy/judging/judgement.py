@@ -75,7 +75,7 @@ from reconciler.policy.inquiry.delivery import (
     written_ms,
 )
 from reconciler.policy.judging.suspect import Suspect
-from reconciler.policy.ports import Repair
+from reconciler.policy.ports.ledger import Repair
 
 #: Longest wait before a key that could not be decided is looked at again.
 UNDECIDED_WAIT_SECONDS_MAX = 60.0

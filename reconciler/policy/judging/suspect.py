@@ -15,7 +15,8 @@ from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, Recorded, St
 from reconciler.policy.inquiry.case_file import CaseFile, GroupAnswers, Question
 from reconciler.policy.inquiry.delivery import difference
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
-from reconciler.policy.ports import WHENEVER_COMMITTED_MS, Candidate, Repair
+from reconciler.policy.ports.evidence import WHENEVER_COMMITTED_MS
+from reconciler.policy.ports.ledger import Candidate, Repair
 
 #: Name in the evidence of the number of consecutive looks that met an unreadable value.
 DAMAGED_LOOKS = "damaged_looks"

@@ -23,7 +23,8 @@ from reconciler.policy.evidence import Lookup, OutboxRow
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.inquiry.delivery import contradiction
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
-from reconciler.policy.ports import OutboxEvidence, ShardMemory
+from reconciler.policy.ports.evidence import OutboxEvidence
+from reconciler.policy.ports.rounds import ShardMemory
 
 #: Keys of a subscription compared in one round, but at least a page of each shard.
 COMPARED_KEYS_MAX = 100_000

@@ -22,17 +22,9 @@ from reconciler.policy.judging.judgement import (
 )
 from reconciler.policy.judging.suspect import Suspect, evidence_of, suspect_of, taken_back, undecided_by
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
-from reconciler.policy.ports import (
-    BrokerEvidence,
-    Candidate,
-    InboxEvidence,
-    KnownBrokers,
-    OutboxEvidence,
-    Repair,
-    Repairs,
-    Verification,
-    Workers,
-)
+from reconciler.policy.ports.evidence import BrokerEvidence, InboxEvidence, OutboxEvidence
+from reconciler.policy.ports.ledger import Candidate, KnownBrokers, Repair, Repairs, Verification
+from reconciler.policy.ports.workers import Workers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

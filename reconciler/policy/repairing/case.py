@@ -32,7 +32,7 @@ from reconciler.policy.evidence import Commit, StoredMessage
 from reconciler.policy.inquiry.case_file import CaseFile, Question
 from reconciler.policy.inquiry.delivery import other_content, outbox_unknown
 from reconciler.policy.plan import SubscriptionPlan
-from reconciler.policy.ports import Candidate, Repair
+from reconciler.policy.ports.ledger import Candidate, Repair
 from reconciler.policy.repairing.rungs import RUNGS, Act, RungTraits
 
 ATTEMPTS_MAX = 16

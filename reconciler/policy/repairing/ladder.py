@@ -56,7 +56,7 @@ from reconciler.policy.inquiry.delivery import (
     kept_message,
     newest_per_broker,
 )
-from reconciler.policy.ports import Repair
+from reconciler.policy.ports.ledger import Repair
 from reconciler.policy.repairing.case import (
     ATTEMPTS_MAX,
     DAMAGED_SECONDS_MAX,

@@ -38,20 +38,9 @@ from reconciler.policy.evidence import EndOutcome, Recorded, SendAnswer
 from reconciler.policy.inquiry.case_file import GroupAnswers
 from reconciler.policy.inquiry.witnesses import BrokerSnapshot, Witnesses
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
-from reconciler.policy.ports import (
-    BrokerEvidence,
-    BrokerRepairs,
-    Candidates,
-    HandOvers,
-    Holds,
-    InboxEvidence,
-    OneByOne,
-    OutboxEvidence,
-    Repair,
-    RepairChange,
-    Repairs,
-    Workers,
-)
+from reconciler.policy.ports.evidence import BrokerEvidence, BrokerRepairs, InboxEvidence, OutboxEvidence
+from reconciler.policy.ports.ledger import Candidates, HandOvers, Holds, Repair, RepairChange, Repairs
+from reconciler.policy.ports.workers import OneByOne, Workers
 from reconciler.policy.repairing.case import (
     HandOverByHand,
     RepairCase,

@@ -14,7 +14,9 @@ from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import InvalidValue
 from reconciler.policy.account import SummaryKind
-from reconciler.policy.ports import Activity, HeldTopic, VerdictCount
+from reconciler.policy.ports.activity import Activity
+from reconciler.policy.ports.ledger import HeldTopic
+from reconciler.policy.ports.reports import VerdictCount
 from reconciler.web.console.next_steps import next_steps
 from reconciler.web.console.rendering import page
 from reconciler.web.exchange import WebRequest, WebResponse, json_response

@@ -16,7 +16,7 @@ from reconciler.clock import SystemClock
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import key_of
-from reconciler.policy.ports import AnnouncementQueue, CommitSets, HalfSets
+from reconciler.policy.ports.announcing import AnnouncementQueue, CommitSets, HalfSets
 from reconciler.shards.access import RedisClient, open_client
 from reconciler.shards.sets import RedisCommitSets, RedisHalfSets
 from reconciler.testing.memory_shards import MemoryShards

@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.contract.queue_proof import QueueProof, QueueRecord
 from reconciler.contract.unique_key import shard_of
-from reconciler.policy.ports import Admission, KnownRecords
+from reconciler.policy.ports.announcing import Admission, KnownRecords
 from reconciler.shards import sets as redis_sets
 from reconciler.testing import memory_shards
 from tests.contract.half_sets.conftest import Backend, queue

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from reconciler.clock import ManualClock
 from reconciler.ledger.sql_ledger import SqlLedger
-from reconciler.policy.ports import Ledger
+from reconciler.policy.ports.reports import Ledger
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import ledger_metadata
 from reconciler.testing.memory import MemoryLedger

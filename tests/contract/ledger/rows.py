@@ -8,7 +8,8 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.evidence import StoredMessage, TransactionState
-from reconciler.policy.ports import RoundCounts, RoundDone, Verification
+from reconciler.policy.ports.ledger import Verification
+from reconciler.policy.ports.rounds import RoundCounts, RoundDone
 
 _NUMBERS = itertools.count(1)
 

@@ -12,7 +12,9 @@ from reconciler.clock import ManualClock
 from reconciler.contract.keyspace import ShardKeys, offsets_field
 from reconciler.contract.subscription import Shard
 from reconciler.contract.unique_key import key_of, member_of
-from reconciler.policy.ports import AnnouncementQueue, RoundCapture, RoundLeases, ShardMemory
+from reconciler.policy.ports.announcing import AnnouncementQueue
+from reconciler.policy.ports.history import RoundCapture
+from reconciler.policy.ports.rounds import RoundLeases, ShardMemory
 from reconciler.shards.client import RoundRedis
 from reconciler.shards.memory import RedisShardMemory
 from reconciler.shards.round_capture import RedisRoundCapture

@@ -9,7 +9,8 @@ import sqlalchemy as sa
 from reconciler.contract.tables import RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.ledger.activity import READ_AGAIN, SqlActivities
-from reconciler.policy.ports import ActivityBucket, RepairChange
+from reconciler.policy.ports.activity import ActivityBucket
+from reconciler.policy.ports.ledger import RepairChange
 from reconciler.sql.tables import candidate, round_row
 from tests.contract.ledger.conftest import DatabaseWorld
 from tests.contract.ledger.rows import key, round_done, shard, verification

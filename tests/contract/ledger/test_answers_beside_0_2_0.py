@@ -10,7 +10,7 @@ from reconciler.contract.facts import Fact
 from reconciler.contract.kept_facts import DISMISSAL_TAKEN_BACK, REPAIR_DISMISSED
 from reconciler.contract.tables import EVERY_GROUP, RepairState, Rung
 from reconciler.ledger.retention import SqlRetention
-from reconciler.policy.ports import Repair, RepairChange
+from reconciler.policy.ports.ledger import Repair, RepairChange
 from reconciler.sql.engines import writing
 from reconciler.sql.tables import repair
 from tests.contract.ledger.conftest import DatabaseWorld

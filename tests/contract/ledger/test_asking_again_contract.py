@@ -9,7 +9,7 @@ import pytest
 from reconciler.contract.row_rules import ASK_AGAIN_MS_MAX
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
-from reconciler.policy.ports import Candidate, Verification
+from reconciler.policy.ports.ledger import Candidate, Verification
 from tests.contract.ledger.conftest import BACKENDS, World
 from tests.contract.ledger.rows import key, shard, subscription, verification
 from tests.unit.contract.keys import OF_CLIENTS

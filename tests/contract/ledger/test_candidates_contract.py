@@ -8,7 +8,7 @@ import pytest
 
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Undecided, Verdict
-from reconciler.policy.ports import Candidate, Verification
+from reconciler.policy.ports.ledger import Candidate, Verification
 from tests.contract.ledger.conftest import World
 from tests.contract.ledger.rows import key, shard, subscription, verification
 

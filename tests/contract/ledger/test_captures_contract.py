@@ -12,7 +12,8 @@ from reconciler.clock import ManualClock
 from reconciler.contract.keyspace import TIMES_KEPT, ShardKeys
 from reconciler.contract.unique_key import member_of
 from reconciler.errors import InvalidValue, InvariantViolation
-from reconciler.policy.ports import Capture, RoundDone, RoundMark, ShardMemory
+from reconciler.policy.ports.history import Capture, RoundMark
+from reconciler.policy.ports.rounds import RoundDone, ShardMemory
 from reconciler.shards.client import RoundRedis, open_redis
 from reconciler.shards.memory import RedisShardMemory
 from reconciler.testing.memory_shards import MemoryShards

@@ -10,7 +10,8 @@ import pytest
 from reconciler.contract.kept_facts import DISMISSAL_TAKEN_BACK, REPAIR_DISMISSED
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
-from reconciler.policy.ports import Candidate, Closing, KeyAsRead, Repair, RepairChange, seen_of
+from reconciler.policy.ports.closing import Closing, KeyAsRead, seen_of
+from reconciler.policy.ports.ledger import Candidate, Repair, RepairChange
 from tests.contract.ledger.conftest import World
 from tests.contract.ledger.rows import key, message, shard, verification
 

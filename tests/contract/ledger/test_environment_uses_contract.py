@@ -9,7 +9,7 @@ import redis
 import sqlalchemy as sa
 
 from reconciler.contract.keyspace import identity_key, use_key
-from reconciler.policy.ports import USE_SECONDS
+from reconciler.policy.ports.environment import USE_SECONDS
 from reconciler.shards.environment_uses import RedisEnvironmentUses
 from reconciler.sql.tables import environment_row
 from tests.contract.ledger.conftest import DatabaseWorld

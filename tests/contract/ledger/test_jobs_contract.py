@@ -11,7 +11,8 @@ import sqlalchemy as sa
 from reconciler.contract.row_rules import TEXT_CHARACTERS
 from reconciler.contract.tables import JobKind, JobState
 from reconciler.ledger.jobs import SqlJobs
-from reconciler.policy.ports import ATTEMPTS_MAX, ClaimedJob, Job, JobChange, LedgerFilter, Position, WantedJob
+from reconciler.policy.ports.jobs import ATTEMPTS_MAX, ClaimedJob, Job, JobChange, WantedJob
+from reconciler.policy.ports.paging import LedgerFilter, Position
 from reconciler.sql.tables import job as job_table
 from tests.contract.ledger.conftest import DatabaseWorld
 

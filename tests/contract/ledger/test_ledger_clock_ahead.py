@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from reconciler.clock import ManualClock
 from reconciler.contract.tables import RepairState, Rung
 from reconciler.ledger.sql_ledger import SqlLedger
-from reconciler.policy.ports import Repair, RepairChange
+from reconciler.policy.ports.ledger import Repair, RepairChange
 from tests.contract.ledger.conftest import DatabaseWorld, World
 from tests.contract.ledger.rows import key
 

@@ -23,7 +23,8 @@ from reconciler.policy.notices import (
     after_standing,
     new_conversation,
 )
-from reconciler.policy.ports import Conversation, PastTroubles, Place, RepairChange, StandingTrouble, Verification
+from reconciler.policy.ports.ledger import RepairChange, Verification
+from reconciler.policy.ports.notices import Conversation, PastTroubles, Place, StandingTrouble
 from reconciler.sql.tables import candidate
 from reconciler.sql.tables import notice as notice_table
 from tests.contract.ledger.conftest import DatabaseWorld

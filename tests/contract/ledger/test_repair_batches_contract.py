@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reconciler.contract.tables import RepairState, Rung
-from reconciler.policy.ports import Repair, RepairChange
+from reconciler.policy.ports.ledger import Repair, RepairChange
 from tests.contract.ledger.conftest import World
 from tests.contract.ledger.rows import key
 

@@ -7,7 +7,7 @@ import pytest
 from reconciler.contract.kept_facts import REPAIR_DISMISSED
 from reconciler.contract.tables import EVERY_GROUP, RepairState, Rung
 from reconciler.errors import MalformedInput
-from reconciler.policy.ports import Repair, RepairChange
+from reconciler.policy.ports.ledger import Repair, RepairChange
 from tests.contract.ledger.conftest import World
 from tests.contract.ledger.rows import key, message
 

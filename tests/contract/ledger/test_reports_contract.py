@@ -12,7 +12,8 @@ import pytest
 from reconciler.contract.tables import CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import InvalidValue
-from reconciler.policy.ports import LedgerFilter, Page, Position, RepairChange
+from reconciler.policy.ports.ledger import RepairChange
+from reconciler.policy.ports.paging import LedgerFilter, Page, Position
 from tests.contract.ledger.conftest import DatabaseWorld, World
 from tests.contract.ledger.rows import key, message, round_done, shard, subscription, verification
 

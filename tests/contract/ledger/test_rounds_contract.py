@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from reconciler.contract.queue_proof import QueueProof, QueueRecord
 from reconciler.contract.tables import HoldKind
-from reconciler.policy.ports import AnnouncementQueue, HeldTopic, RefusedAnnouncement
+from reconciler.policy.ports.announcing import AnnouncementQueue, RefusedAnnouncement
+from reconciler.policy.ports.ledger import HeldTopic
 from tests.contract.ledger.conftest import World
 from tests.contract.ledger.rows import round_done, shard, subscription
 

@@ -6,7 +6,7 @@ import pytest
 
 from reconciler.contract.queue_proof import QueueRecord
 from reconciler.contract.tables import EVERY_GROUP
-from reconciler.policy.ports import AnnouncementQueue, ProvedFrom, SeenQueue
+from reconciler.policy.ports.announcing import AnnouncementQueue, ProvedFrom, SeenQueue
 from tests.contract.ledger.conftest import DatabaseWorld
 from tests.contract.ledger.rows import shard
 

@@ -14,7 +14,8 @@ from reconciler.contract.keyspace import AHEAD_MS_MAX, COVERED_ROUNDS_MAX, Shard
 from reconciler.contract.queue_proof import QueueProof, QueueRecord
 from reconciler.contract.unique_key import member_of
 from reconciler.errors import InvariantViolation
-from reconciler.policy.ports import HalfSets, PendingKey, RoundCounts, RoundDone
+from reconciler.policy.ports.announcing import HalfSets
+from reconciler.policy.ports.rounds import PendingKey, RoundCounts, RoundDone
 from reconciler.shards.client import RoundRedis, open_redis
 from reconciler.shards.sets import RedisHalfSets
 from reconciler.testing.memory_shards import MemoryShards, with_round

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from reconciler.clock import ManualClock
-from reconciler.policy.ports import RoundDone, ShardMemory
+from reconciler.policy.ports.rounds import RoundDone, ShardMemory
 from reconciler.shards.client import RoundRedis, open_redis
 from reconciler.testing.memory import MemoryLedger
 from reconciler.testing.memory_shards import MemoryShards

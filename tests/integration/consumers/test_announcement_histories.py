@@ -17,7 +17,7 @@ from reconciler.contract.keyspace import ShardKeys, offsets_field
 from reconciler.contract.subscription import Shard
 from reconciler.contract.unique_key import key_of
 from reconciler.errors import RedisAway
-from reconciler.policy.ports import Admission, AnnouncementQueue, KnownRecords
+from reconciler.policy.ports.announcing import Admission, AnnouncementQueue, KnownRecords
 from reconciler.shards.sets import RedisHalfSets
 from tests.examples import examples
 from tests.services.redis_server import RedisServer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass, field
 
-from reconciler.policy.ports import RoundCounts
+from reconciler.policy.ports.rounds import RoundCounts
 
 
 @dataclass(slots=True)

@@ -14,7 +14,8 @@ from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard
 from reconciler.contract.unique_key import member_of
 from reconciler.errors import InvariantViolation, RedisAway
-from reconciler.policy.ports import RoundDone, RoundMark
+from reconciler.policy.ports.history import RoundMark
+from reconciler.policy.ports.rounds import RoundDone
 from reconciler.shards.client import RoundRedis, open_redis
 from reconciler.shards.memory import RedisShardMemory
 from reconciler.shards.round_capture import VIEWS_MAX, RedisRoundCapture

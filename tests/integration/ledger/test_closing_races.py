@@ -15,7 +15,8 @@ from reconciler.contract.kept_facts import REPAIR_DISMISSED
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.ledger.sql_ledger import SqlLedger
-from reconciler.policy.ports import Closing, KeyAsRead, Repair, RepairChange
+from reconciler.policy.ports.closing import Closing, KeyAsRead
+from reconciler.policy.ports.ledger import Repair, RepairChange
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import candidate, ledger_metadata, repair
 from reconciler.words import said

@@ -22,7 +22,7 @@ from reconciler.ledger.candidates import SqlCandidates
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.repairs import SqlRepairs
 from reconciler.ledger.retention import SqlRetention
-from reconciler.policy.ports import Verification
+from reconciler.policy.ports.ledger import Verification
 from reconciler.sql import schema
 from reconciler.sql.engines import now_ms, open_engine
 from reconciler.sql.key_probes import probe

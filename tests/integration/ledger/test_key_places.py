@@ -7,7 +7,7 @@ import pytest
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard
 from reconciler.errors import InvariantViolation
-from reconciler.policy.ports import KeyPlaces
+from reconciler.policy.ports.rounds import KeyPlaces
 from reconciler.shards.key_places import places_of
 from tests.contract.ledger.rows import key
 from tests.contract.ledger.shards import InRedis

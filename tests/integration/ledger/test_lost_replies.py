@@ -16,7 +16,7 @@ from redis.retry import Retry
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard
 from reconciler.errors import InvariantViolation, RedisAway
-from reconciler.policy.ports import RoundDone
+from reconciler.policy.ports.rounds import RoundDone
 from reconciler.shards.access import open_client
 from reconciler.shards.client import RoundRedis, open_redis
 from reconciler.shards.memory import RedisShardMemory

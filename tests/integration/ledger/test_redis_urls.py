@@ -18,7 +18,7 @@ from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.least_rights import RECONCILER
 from reconciler.contract.unique_key import member_of
 from reconciler.errors import ConfigurationError, RedisAway
-from reconciler.policy.ports import KeyPlaces
+from reconciler.policy.ports.rounds import KeyPlaces
 from reconciler.shards.checks import RedisFinding, Severity, check_redis, require_room
 from reconciler.shards.client import RoundRedis, open_redis
 from reconciler.shards.key_places import places_of

@@ -17,7 +17,7 @@ from reconciler.errors import DatabaseAway
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.ledger_silence import SILENT_MS
 from reconciler.policy.notices import Pace
-from reconciler.policy.ports import Notice
+from reconciler.policy.ports.notices import Notice
 from reconciler.settings.file import load_settings
 from reconciler.sql.engines import open_engine
 from reconciler.sql.rights import refused_rights

@@ -19,7 +19,8 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from reconciler.contract.unique_key import member_of
-from reconciler.policy.ports import RoundDone, RoundMark
+from reconciler.policy.ports.history import RoundMark
+from reconciler.policy.ports.rounds import RoundDone
 from reconciler.shards.client import RoundRedis, open_redis
 from reconciler.shards.memory import RedisShardMemory
 from tests.contract.ledger.rows import key, shard

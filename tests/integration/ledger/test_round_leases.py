@@ -11,7 +11,7 @@ import redis
 from reconciler.clock import Clock, ManualClock
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.errors import RedisAway
-from reconciler.policy.ports import AnnouncementQueue
+from reconciler.policy.ports.announcing import AnnouncementQueue
 from reconciler.shards.access import RedisClient, open_client
 from reconciler.shards.round_leases import RedisRoundLeases
 from reconciler.shards.sets import RedisHalfSets

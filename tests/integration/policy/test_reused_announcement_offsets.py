@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pytest
 
 from reconciler.embedded.server import EmbeddedCluster
-from reconciler.policy.ports import AnnouncementQueue
+from reconciler.policy.ports.announcing import AnnouncementQueue
 from tests.brokers.announcing_deployment import KEY_TOPIC, Deployment, a_group_is_believed_again
 from tests.services.patient_instance import patient_instance
 

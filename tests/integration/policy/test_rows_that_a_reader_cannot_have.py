@@ -21,7 +21,7 @@ from reconciler.evidence.outbox import SqlOutboxReader
 from reconciler.evidence.witness_role import SHOW_EVERY_ROW, read_role
 from reconciler.policy.commit_evidence import CommitSource
 from reconciler.policy.judging.suspect import undecided_by
-from reconciler.policy.ports import WHENEVER_COMMITTED_MS
+from reconciler.policy.ports.evidence import WHENEVER_COMMITTED_MS
 from reconciler.sql import schema, tables
 from reconciler.sql.engines import open_engine, writing
 from reconciler.sql.identity import read_identity

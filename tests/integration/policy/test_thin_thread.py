@@ -35,8 +35,9 @@ from reconciler.policy.judging.candidates import CandidateSelector, SelectionRul
 from reconciler.policy.judging.verifier import Verifier, VerifyRules
 from reconciler.policy.open_halves import HalfState, OpenHalves
 from reconciler.policy.plan import EVERY_MESSAGE_MS, SubscriptionPlan, TopicPlan
-from reconciler.policy.ports import AnnouncementQueue, Candidate, Verification
-from reconciler.policy.ports.witnesses import Horizon
+from reconciler.policy.ports.announcing import AnnouncementQueue
+from reconciler.policy.ports.evidence import Horizon
+from reconciler.policy.ports.ledger import Candidate, Verification
 from reconciler.policy.repairing.repair import Repairer, RepairRules
 from reconciler.policy.round import ReconcileRound
 from reconciler.policy.shard_rounds import ShardRounds

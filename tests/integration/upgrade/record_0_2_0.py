@@ -41,8 +41,9 @@ from reconciler.contract.unique_key import shard_of
 from reconciler.ledger.retention import SqlRetention
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.brakes import BreakerRules, RoundLoad
-from reconciler.policy.ports import KeyedRequest, RepairChange
+from reconciler.policy.ports.idempotency import KeyedRequest
 from reconciler.policy.ports.jobs import JobChange, WantedJob
+from reconciler.policy.ports.ledger import RepairChange
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.offsets import Offsets
 from reconciler.rocketmq.consumer.pulling import PullRequest, pull

@@ -11,7 +11,7 @@ from reconciler.contract.kept_facts import REPAIR_DISMISSED
 from reconciler.contract.tables import RepairState, Rung
 from reconciler.ledger.retention import SqlRetention
 from reconciler.ledger.sql_ledger import SqlLedger
-from reconciler.policy.ports import RepairChange
+from reconciler.policy.ports.ledger import RepairChange
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine
 from reconciler.words import said

@@ -15,7 +15,7 @@ from reconciler.contract.keyspace import offsets_field
 from reconciler.contract.queue_proof import QueueProof, QueueRecord
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import BrokerUnavailable, DatabaseAway
-from reconciler.policy.ports import AnnouncementQueue, Floor, HalfSets, RefusedAnnouncement
+from reconciler.policy.ports.announcing import AnnouncementQueue, Floor, HalfSets, RefusedAnnouncement
 from reconciler.testing.memory import MemoryLedger
 from reconciler.testing.memory_shards import MemoryShards
 

@@ -12,8 +12,7 @@ from reconciler.announcing.port import AnnouncementLog, EventKind, StepKind
 from reconciler.clock import utc_text
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import InvariantViolation, RedisAway
-from reconciler.policy.ports import Admission, AnnouncementQueue
-from reconciler.policy.ports.announcing import KnownRecords
+from reconciler.policy.ports.announcing import Admission, AnnouncementQueue, KnownRecords
 from reconciler.testing.memory_shards import MemoryShards
 from tests.unit.announcing.announcement_world import QUEUE, SUBSCRIPTION, World, announcement, away
 from tests.unit.consumers.messages import new_key

@@ -11,7 +11,7 @@ import pytest
 from reconciler.announcing.rules import AnnouncementRules, PulledAnnouncement
 from reconciler.announcing.source import RemotingAnnouncementSource, announcement_of
 from reconciler.contract.queue_proof import record_of
-from reconciler.policy.ports import AnnouncementQueue, RefusedAnnouncement
+from reconciler.policy.ports.announcing import AnnouncementQueue, RefusedAnnouncement
 from reconciler.rocketmq.wire.codes import RequestCode, SystemFlag
 from reconciler.rocketmq.wire.record import MessageRecord, encode_record
 from tests.unit.rocketmq.scripted import ScriptedCluster

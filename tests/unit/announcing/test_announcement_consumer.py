@@ -12,7 +12,7 @@ from reconciler.announcing.port import AnnouncementEvent, EventKind, log_event
 from reconciler.clock import SystemClock
 from reconciler.contract.subscription import Shard
 from reconciler.errors import UsageError
-from reconciler.policy.ports import AnnouncementQueue
+from reconciler.policy.ports.announcing import AnnouncementQueue
 from tests.polling import eventually
 from tests.unit.announcing.announcement_world import SUBSCRIPTION, MemoryTopic, World, announcement
 from tests.unit.consumers.messages import new_key

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from reconciler.announcing.port import EventKind, StepKind
 from reconciler.contract.subscription import Shard
-from reconciler.policy.ports import AnnouncementQueue
+from reconciler.policy.ports.announcing import AnnouncementQueue
 from reconciler.testing.memory_shards import MemoryShards
 from tests.unit.announcing.announcement_world import QUEUE, SUBSCRIPTION, World, announcement
 from tests.unit.consumers.messages import new_key

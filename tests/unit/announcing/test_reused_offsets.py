@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.announcing.port import AnnouncementEvent, EventKind, PulledBatch, StepKind
 from reconciler.contract.subscription import Shard
-from reconciler.policy.ports import Admission, AnnouncementQueue
+from reconciler.policy.ports.announcing import Admission, AnnouncementQueue
 from tests.unit.announcing.announcement_world import QUEUE, SUBSCRIPTION, World, announcement
 from tests.unit.consumers.messages import new_key
 

@@ -11,7 +11,7 @@ from reconciler.classic.round import PULLS_MAX, ClassicBatch, ClassicRound
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import BrokerUnavailable, DatabaseAway, RedisAway
 from reconciler.policy.evidence import Lookup, Presence, StoredMessage, TransactionState
-from reconciler.policy.ports import AnnouncementQueue
+from reconciler.policy.ports.announcing import AnnouncementQueue
 
 SUBSCRIPTION = Subscription(environment="test", topic="ORDERS", group="billing")
 QUEUE = AnnouncementQueue(unique_key_topic="KEYS", broker="b", queue_id=0)

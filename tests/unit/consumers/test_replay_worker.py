@@ -20,7 +20,7 @@ from reconciler.clock import ManualClock
 from reconciler.contract.hand_over import encode_hand_over
 from reconciler.errors import DatabaseAway, InvalidValue
 from reconciler.policy.evidence import StoredMessage
-from reconciler.policy.ports import Repair
+from reconciler.policy.ports.ledger import Repair
 from reconciler.sql.engines import database_now_ms, writing
 from reconciler.sql.tables import inbox, ledger_metadata, repair
 from tests.unit.consumers.messages import (

@@ -17,7 +17,7 @@ from reconciler.policy.inquiry.case_file import Question
 from reconciler.policy.judging.candidates import is_closed, is_followed
 from reconciler.policy.judging.judgement import DAMAGED_LOOKS_MAX
 from reconciler.policy.judging.suspect import DAMAGED_LOOKS
-from reconciler.policy.ports import Candidate
+from reconciler.policy.ports.ledger import Candidate
 from reconciler.policy.repairing.case import DAMAGED_SECONDS_MAX
 from reconciler.policy.repairing.ladder import decide
 from reconciler.policy.repairing.rungs import Act

@@ -25,18 +25,12 @@ from reconciler.contract.tables import (
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import MalformedInput
 from reconciler.ledger.sql_ledger import SqlLedger
-from reconciler.policy.ports import (
-    AnnouncementQueue,
-    Intent,
-    JobChange,
-    KeyedRequest,
-    KeyUse,
-    RefusedAnnouncement,
-    RoundCounts,
-    RoundDone,
-    Verification,
-    WantedJob,
-)
+from reconciler.policy.ports.actions import Intent
+from reconciler.policy.ports.announcing import AnnouncementQueue, RefusedAnnouncement
+from reconciler.policy.ports.idempotency import KeyedRequest, KeyUse
+from reconciler.policy.ports.jobs import JobChange, WantedJob
+from reconciler.policy.ports.ledger import Verification
+from reconciler.policy.ports.rounds import RoundCounts, RoundDone
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import ledger_metadata
 from tests.unit.damage.values import cases, damage

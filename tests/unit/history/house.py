@@ -21,7 +21,8 @@ from reconciler.history.shard_records import Floors, no_floors
 from reconciler.history.sink import HistorySink
 from reconciler.history.store import HistoryStore
 from reconciler.policy.events import ShardRoundRan
-from reconciler.policy.ports import Capture, CapturedRound, PendingSnapshot, RoundCounts, RoundDone, RoundMark
+from reconciler.policy.ports.history import Capture, CapturedRound, PendingSnapshot, RoundMark
+from reconciler.policy.ports.rounds import RoundCounts, RoundDone
 
 ENVIRONMENT = "test"
 BILLING = Subscription(environment=ENVIRONMENT, topic="ORDERS", group="billing")

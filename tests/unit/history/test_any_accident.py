@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from reconciler.clock import ManualClock
 from reconciler.contract.subscription import Shard
 from reconciler.history.segment import SegmentWriter
-from reconciler.policy.ports import CapturedRound, RoundDone
+from reconciler.policy.ports.history import CapturedRound
+from reconciler.policy.ports.rounds import RoundDone
 from tests.examples import examples
 from tests.unit.history.house import START_MS, House, ScriptedRounds, shard
 

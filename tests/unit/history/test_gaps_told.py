@@ -8,7 +8,8 @@ import pytest
 
 from reconciler.contract.subscription import Shard
 from reconciler.history.shard_records import capture_shard
-from reconciler.policy.ports import Capture, CapturedRound, PendingSnapshot, RoundCounts, RoundDone, RoundMark
+from reconciler.policy.ports.history import Capture, CapturedRound, PendingSnapshot, RoundMark
+from reconciler.policy.ports.rounds import RoundCounts, RoundDone
 from tests.unit.history.house import EPOCH, shard
 
 NEW = "test:0002"

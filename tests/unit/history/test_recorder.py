@@ -25,7 +25,7 @@ from reconciler.policy.events import (
     ShardRoundRan,
     VerdictsWritten,
 )
-from reconciler.policy.ports import Verification
+from reconciler.policy.ports.ledger import Verification
 from tests.unit.contract.keys import GO, OF_CLIENTS
 from tests.unit.history.house import BILLING, EPOCH, House, shard, some_keys
 

@@ -13,7 +13,7 @@ import pytest
 from reconciler.clock import ManualClock, SystemClock
 from reconciler.history.service import HistoryService
 from reconciler.policy.events import ShardRoundRan
-from reconciler.policy.ports import Capture, RoundMark
+from reconciler.policy.ports.history import Capture, RoundMark
 from tests.polling import eventually
 from tests.unit.history.house import START_MS, House, ScriptedRounds, shard, some_keys
 

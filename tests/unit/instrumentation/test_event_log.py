@@ -17,7 +17,8 @@ from reconciler.instrumentation.event_log import EventLog
 from reconciler.policy import events
 from reconciler.policy.events import Event
 from reconciler.policy.evidence import as_foreign
-from reconciler.policy.ports import RoundCounts, RoundDone, Verification
+from reconciler.policy.ports.ledger import Verification
+from reconciler.policy.ports.rounds import RoundCounts, RoundDone
 from reconciler.words import said
 
 SUBSCRIPTION = Subscription(environment="prod", topic="ORDERS", group="billing")

@@ -20,7 +20,7 @@ from reconciler.errors import DatabaseAway
 from reconciler.instrumentation.tracing.spans import ALIKE_MAX, EventSpans, TraceOfRecords
 from reconciler.policy.events import Event, RepairStepped, VerdictsWritten
 from reconciler.policy.evidence import EndOutcome, SendAnswer, StoredMessage
-from reconciler.policy.ports import Verification
+from reconciler.policy.ports.ledger import Verification
 from reconciler.policy.round import RoundReport
 from reconciler.words import said
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, Events, World, key

@@ -13,7 +13,7 @@ from reconciler.contract.tables import RepairState
 from reconciler.ledger.retention import SqlRetention
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.dismissal import Dismissals, KeyAsSeen
-from reconciler.policy.ports import RepairChange
+from reconciler.policy.ports.ledger import RepairChange
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import ledger_metadata
 from reconciler.words import said

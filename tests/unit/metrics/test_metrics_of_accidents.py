@@ -26,7 +26,7 @@ from reconciler.instrumentation.metrics.look_ups import MeasuredBrokerEvidence
 from reconciler.instrumentation.metrics.reading import LatestReading
 from reconciler.instrumentation.tracing.export import SpanCounts
 from reconciler.policy.brakes import BreakerRules
-from reconciler.policy.ports import BrokerEvidence
+from reconciler.policy.ports.evidence import BrokerEvidence
 from reconciler.sql.tables import ledger_metadata
 from reconciler.wiring.availability import results_of
 from reconciler.wiring.metrics import Metering, announcement_samples, build_samples, history_samples, schedule_samples

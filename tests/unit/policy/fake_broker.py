@@ -25,7 +25,7 @@ from reconciler.policy.evidence import (
     WatermarkState,
     WitnessAnswer,
 )
-from reconciler.policy.ports import Horizon
+from reconciler.policy.ports.evidence import Horizon
 
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 

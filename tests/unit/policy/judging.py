@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reconciler.contract.stored_facts import fact_in
-from reconciler.policy.ports import Verification
+from reconciler.policy.ports.ledger import Verification
 from tests.unit.policy.world import World
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 from reconciler.contract.tables import Rung
 from reconciler.policy.evidence import EndOutcome, SendAnswer
-from reconciler.policy.ports import Repair
+from reconciler.policy.ports.ledger import Repair
 from tests.unit.policy.world import World
 
 END_ONLY = (Rung.END,)

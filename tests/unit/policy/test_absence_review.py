@@ -20,7 +20,7 @@ from reconciler.policy.judging.absence_review import ASK_AGAIN_SECONDS_MAX, paus
 from reconciler.policy.judging.candidates import SelectionRules
 from reconciler.policy.judging.judgement import ASK_AGAIN_SECONDS_MIN
 from reconciler.policy.judging.suspect import Suspect, suspect_of
-from reconciler.policy.ports import Candidate, RepairChange, Verification
+from reconciler.policy.ports.ledger import Candidate, RepairChange, Verification
 from reconciler.policy.round import ReconcileRound
 from reconciler.words import said
 from tests.simulation.outbox_table import TableRow

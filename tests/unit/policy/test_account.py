@@ -38,18 +38,10 @@ from reconciler.policy.account import (
     verdicts_link,
 )
 from reconciler.policy.evidence import Watermark, WatermarkState
-from reconciler.policy.ports import (
-    AnnouncementQueue,
-    Candidates,
-    EnvironmentTraces,
-    PendingKey,
-    RoundCounts,
-    RoundDone,
-    ShardMemory,
-    ShardState,
-    StoredRound,
-    Verification,
-)
+from reconciler.policy.ports.announcing import AnnouncementQueue
+from reconciler.policy.ports.ledger import Candidates, Verification
+from reconciler.policy.ports.reports import EnvironmentTraces, StoredRound
+from reconciler.policy.ports.rounds import PendingKey, RoundCounts, RoundDone, ShardMemory, ShardState
 from reconciler.testing.memory import MemoryLedger
 from reconciler.wiring.availability import away
 from reconciler.words import said

@@ -23,7 +23,7 @@ from reconciler.policy.dismissal import (
 )
 from reconciler.policy.evidence import Lookup, Presence
 from reconciler.policy.inquiry.delivery import message_of
-from reconciler.policy.ports import Candidate, RepairChange, Verification
+from reconciler.policy.ports.ledger import Candidate, RepairChange, Verification
 from reconciler.words import said
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reconciler.contract.subscription import Shard
-from reconciler.policy.ports import AnnouncementQueue
+from reconciler.policy.ports.announcing import AnnouncementQueue
 from reconciler.policy.round import ReconcileRound
 from reconciler.policy.shard_rounds import ShardRounds
 from tests.unit.policy.world import World, key

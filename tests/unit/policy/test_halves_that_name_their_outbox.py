@@ -13,7 +13,7 @@ from reconciler.policy.dismissal import Dismissals, KeyAsSeen
 from reconciler.policy.evidence import Lookup, OutboxRow, Presence, WitnessAnswer
 from reconciler.policy.judging.absence_review import HALVES_MAX
 from reconciler.policy.judging.suspect import undecided_by
-from reconciler.policy.ports import Candidate
+from reconciler.policy.ports.ledger import Candidate
 from reconciler.words import said
 from tests.unit.policy.fake_databases import FakeOutbox
 from tests.unit.policy.world import ENVIRONMENT, PRODUCER_GROUP, World, key

@@ -15,7 +15,7 @@ from reconciler.contract.tables import EVERY_GROUP, CandidateState, HoldKind, Re
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import ChangedMeanwhile
 from reconciler.policy.inquiry.case_file import Question
-from reconciler.policy.ports import Repair, RepairChange
+from reconciler.policy.ports.ledger import Repair, RepairChange
 from reconciler.policy.repairing.case import RepairStep
 from reconciler.policy.repairing.ladder import decide
 from reconciler.policy.repairing.repair import WITHDRAWN

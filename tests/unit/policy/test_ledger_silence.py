@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from reconciler.policy.ledger_silence import AGAIN_MS, SILENT_MS, LedgerSilence
-from reconciler.policy.ports import Notice
+from reconciler.policy.ports.notices import Notice
 
 INTERVAL_MS = 900_000
 #: Time of the first look.

@@ -13,7 +13,7 @@ from reconciler.contract.tables import EVERY_GROUP, RepairState
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.events import RepairStepped
 from reconciler.policy.evidence import EndOutcome, SendAnswer
-from reconciler.policy.ports import OneByOne, Workers
+from reconciler.policy.ports.workers import OneByOne, Workers
 from reconciler.policy.repairing.repair import RepairRules
 from reconciler.wiring.workers import ThreadWorkers, workers_of
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key

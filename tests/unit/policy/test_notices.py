@@ -21,7 +21,7 @@ from reconciler.policy.notices import (
     oldest_untold_ms,
     once_told,
 )
-from reconciler.policy.ports import Conversation, Notice, PastTroubles, Place, StandingTrouble
+from reconciler.policy.ports.notices import Conversation, Notice, PastTroubles, Place, StandingTrouble
 from tests.examples import examples
 
 PACE = Pace(interval_seconds=900, reminder_seconds=4 * 3_600, gather_seconds=5)

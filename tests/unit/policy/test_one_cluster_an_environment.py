@@ -10,7 +10,7 @@ from reconciler.clock import ManualClock
 from reconciler.contract.row_rules import BROKERS_MAX
 from reconciler.errors import InvalidValue, RedisAway
 from reconciler.policy.environment import ADDRESS_SECONDS, RENEW_SECONDS, EnvironmentGuard, conflict, told_redis
-from reconciler.policy.ports import USE_SECONDS, EnvironmentUse
+from reconciler.policy.ports.environment import USE_SECONDS, EnvironmentUse
 
 ENVIRONMENT = "production"
 HERE = "DefaultCluster/broker-a at 10.0.0.5:10911"

@@ -15,7 +15,7 @@ from reconciler.contract.verdicts import Verdict
 from reconciler.policy.dismissal import KeyAsSeen
 from reconciler.policy.evidence import EndOutcome, HalfQuestions, Recorded, SendAnswer, StoredMessage
 from reconciler.policy.open_halves import HalfState, OpenHalf, OpenHalves
-from reconciler.policy.ports import Verification
+from reconciler.policy.ports.ledger import Verification
 from reconciler.words import said
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
 

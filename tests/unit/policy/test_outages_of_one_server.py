@@ -10,7 +10,7 @@ import pytest
 from reconciler.contract.subscription import Shard
 from reconciler.errors import RedisAway
 from reconciler.policy.events import OutageClosed, OutageOpened, RoundFinished
-from reconciler.policy.ports import ShardState
+from reconciler.policy.ports.rounds import ShardState
 from reconciler.policy.round import OUTAGE_OPEN, SHARDS_WAIT, ReconcileRound
 from tests.unit.policy.world import ENVIRONMENT, World
 

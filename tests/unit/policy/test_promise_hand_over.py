@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from reconciler.contract.tables import HoldKind, RepairState, Rung
-from reconciler.policy.ports import Repair, RepairChange
+from reconciler.policy.ports.ledger import Repair, RepairChange
 from reconciler.policy.repairing.repair import WITHDRAWN
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World
 

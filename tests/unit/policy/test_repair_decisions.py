@@ -26,7 +26,7 @@ from reconciler.policy.evidence import (
 )
 from reconciler.policy.inquiry.case_file import GroupAnswers, Question
 from reconciler.policy.inquiry.delivery import newest_per_broker, outbox_unknown
-from reconciler.policy.ports import Candidate
+from reconciler.policy.ports.ledger import Candidate
 from reconciler.policy.repairing.case import ATTEMPTS_MAX, RepairCase, RepairStep, require_legal
 from reconciler.policy.repairing.ladder import after_answer, decide
 from reconciler.policy.repairing.rungs import Act

@@ -11,7 +11,7 @@ from reconciler.contract.tables import CandidateState, OutboxState, RepairState,
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.events import RepairStepped
 from reconciler.policy.evidence import EndOutcome, Recorded, SendAnswer, StoredMessage
-from reconciler.policy.ports import RepairChange
+from reconciler.policy.ports.ledger import RepairChange
 from reconciler.policy.repairing.repair import RepairRules
 from tests.unit.policy.repair_rows import END_ONLY, copies, ended, say
 from tests.unit.policy.world import TOPIC, World, key

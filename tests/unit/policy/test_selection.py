@@ -7,7 +7,7 @@ from reconciler.contract.verdicts import Verdict
 from reconciler.evidence.watermark import CONSUMED
 from reconciler.policy.evidence import Watermark, WatermarkState
 from reconciler.policy.judging.candidates import CandidateSelection, CandidateSelector, SelectionRules, gate_of
-from reconciler.policy.ports import Verification
+from reconciler.policy.ports.ledger import Verification
 from tests.unit.policy.world import World, key
 
 AWAY = Watermark(state=WatermarkState.UNKNOWN, at_ms=0, detail=CONSUMED())

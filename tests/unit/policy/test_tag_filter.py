@@ -14,7 +14,8 @@ from reconciler.policy.events import KeysNotTaken, RoundFinished, ShardRoundRan
 from reconciler.policy.evidence import Lookup, OutboxRow, Presence, WitnessAnswer
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.judging import tag_filter
-from reconciler.policy.ports import Admission, AnnouncementQueue, PendingKey
+from reconciler.policy.ports.announcing import Admission, AnnouncementQueue
+from reconciler.policy.ports.rounds import PendingKey
 from tests.unit.policy.world import Crash, Mortal, World, key
 
 TAGS = {"billing": frozenset({"paid"})}

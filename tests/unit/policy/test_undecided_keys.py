@@ -13,7 +13,7 @@ from reconciler.policy.account import account_of
 from reconciler.policy.evidence import ConsumeMode, FilterKind, Lookup, OutboxRow, Presence, WitnessAnswer
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.judging.suspect import UNDECIDED, undecided_by
-from reconciler.policy.ports import Verification
+from reconciler.policy.ports.ledger import Verification
 from reconciler.policy.undecided_keys import (
     COUNTED_MAX,
     UndecidedKeys,

@@ -13,7 +13,7 @@ from reconciler.contract.verdicts import Verdict
 from reconciler.policy.brakes import BreakerRules
 from reconciler.policy.evidence import QueuePosition
 from reconciler.policy.judging.judgement import state_of, wait_seconds
-from reconciler.policy.ports import Horizon
+from reconciler.policy.ports.evidence import Horizon
 from tests.unit.policy.judging import judged, reason
 from tests.unit.policy.world import TOPIC, World, key
 

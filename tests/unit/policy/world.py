@@ -17,7 +17,8 @@ from reconciler.policy.judging.candidates import CandidateSelector, SelectionRul
 from reconciler.policy.judging.verifier import Verifier, VerifyRules
 from reconciler.policy.outage import OutageRecovery
 from reconciler.policy.plan import EVERY_MESSAGE_MS, SubscriptionPlan, TopicPlan
-from reconciler.policy.ports import Candidate, Repair, Workers
+from reconciler.policy.ports.ledger import Candidate, Repair
+from reconciler.policy.ports.workers import Workers
 from reconciler.policy.repairing.repair import Repairer, RepairRules
 from reconciler.policy.round import ReconcileRound, RoundReport
 from reconciler.policy.shard_rounds import ShardRounds

@@ -13,7 +13,7 @@ from reconciler.contract.tables import OutboxState
 from reconciler.evidence.broker_answer import MAXIMUM_HITS, BrokerAnswer
 from reconciler.evidence.brokers import RemotingBrokerEvidence
 from reconciler.policy.evidence import Lookup, Presence, StoredMessage
-from reconciler.policy.ports import Horizon
+from reconciler.policy.ports.evidence import Horizon
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.wire.codes import HALF_TOPIC, MQVersion, RequestCode, SystemFlag
 from reconciler.rocketmq.wire.frame import Command

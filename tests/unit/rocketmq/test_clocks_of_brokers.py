@@ -9,7 +9,7 @@ import pytest
 from reconciler.clock import ManualClock
 from reconciler.evidence.horizon import PROBE_NOT_INDEXED, PROBE_NOT_SENT, Probes
 from reconciler.policy.judging.clock_reading import ClockReading
-from reconciler.policy.ports import Horizon
+from reconciler.policy.ports.evidence import Horizon
 from reconciler.rocketmq.wire.codes import PROBE_TOPIC, RequestCode, ResponseCode
 from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.message_id import encode_offset_message_id

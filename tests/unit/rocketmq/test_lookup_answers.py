@@ -14,7 +14,7 @@ from reconciler.evidence.brokers import RemotingBrokerEvidence
 from reconciler.evidence.horizon import PROBE_NOT_INDEXED, Probes
 from reconciler.evidence.lookup import FEW_HITS, StoreTimeWindow
 from reconciler.policy.evidence import Lookup, OutboxRow, Presence, StoredMessage, TransactionState
-from reconciler.policy.ports import Horizon
+from reconciler.policy.ports.evidence import Horizon
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.wire.codes import DISCARD_TOPIC, HALF_TOPIC, PROBE_TOPIC, RequestCode, SystemFlag
 from reconciler.rocketmq.wire.frame import Command

@@ -17,7 +17,8 @@ from reconciler.contract.tables import CandidateState, NoticeKind
 from reconciler.contract.verdicts import Verdict
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.notices import Pace
-from reconciler.policy.ports import NoticeChannel, Verification
+from reconciler.policy.ports.ledger import Verification
+from reconciler.policy.ports.notices import NoticeChannel
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
 from reconciler.sql.engines import open_engine

@@ -19,7 +19,7 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, HoldKind
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.plan import TopicPlan
-from reconciler.policy.ports import Verification
+from reconciler.policy.ports.ledger import Verification
 from reconciler.policy.round import ReconcileRound
 from reconciler.settings.file import load_settings
 from reconciler.sql.engines import open_engine

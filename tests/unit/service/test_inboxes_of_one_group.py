@@ -21,7 +21,8 @@ from reconciler.contract.verdicts import Verdict
 from reconciler.errors import ConfigurationError
 from reconciler.policy.evidence import InboxRow, Lookup, Presence
 from reconciler.policy.life_story import TWO_EFFECTS, life_story_of
-from reconciler.policy.ports import LedgerLife, Verification
+from reconciler.policy.ports.ledger import Verification
+from reconciler.policy.ports.reports import LedgerLife
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
 from reconciler.sql.tables import inbox

@@ -24,18 +24,10 @@ from reconciler.policy.evidence import (
 )
 from reconciler.policy.life_events import HALF_STORED
 from reconciler.policy.life_story import DONE, GOES_ON, PERSON_MUST_LOOK, SETTLED_AS, LifeStory, life_story_of
-from reconciler.policy.ports import (
-    Candidate,
-    HeldTopic,
-    Intent,
-    KeyPlaces,
-    LedgerLife,
-    OperatorAction,
-    Repair,
-    RoundCounts,
-    RoundDone,
-    StoredRound,
-)
+from reconciler.policy.ports.actions import Intent, OperatorAction
+from reconciler.policy.ports.ledger import Candidate, HeldTopic, Repair
+from reconciler.policy.ports.reports import LedgerLife, StoredRound
+from reconciler.policy.ports.rounds import KeyPlaces, RoundCounts, RoundDone
 from reconciler.wiring.availability import away as is_away
 from reconciler.words import said
 from reconciler.words import told as in_language

@@ -20,7 +20,10 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.ledger.sql_ledger import SqlLedger
-from reconciler.policy.ports import Intent, LedgerFilter, OperatorAction, VerdictCount, Verification
+from reconciler.policy.ports.actions import Intent, OperatorAction
+from reconciler.policy.ports.ledger import Verification
+from reconciler.policy.ports.paging import LedgerFilter
+from reconciler.policy.ports.reports import VerdictCount
 from reconciler.settings.file import load_settings
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine

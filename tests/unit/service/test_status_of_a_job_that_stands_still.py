@@ -20,15 +20,10 @@ from reconciler.evidence.outbox_inspection import OutboxInspector
 from reconciler.policy.account import OutboxReading
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.plan import SubscriptionPlan
-from reconciler.policy.ports import (
-    AnnouncementQueue,
-    Outage,
-    RefusedAnnouncement,
-    RoundCounts,
-    RoundDone,
-    StoredRound,
-    Verification,
-)
+from reconciler.policy.ports.announcing import AnnouncementQueue, RefusedAnnouncement
+from reconciler.policy.ports.ledger import Outage, Verification
+from reconciler.policy.ports.reports import StoredRound
+from reconciler.policy.ports.rounds import RoundCounts, RoundDone
 from reconciler.settings.file import load_settings
 from reconciler.sql.engines import open_engine
 from reconciler.sql.identity import ensure_identity

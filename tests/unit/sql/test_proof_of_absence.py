@@ -6,7 +6,7 @@ import pytest
 
 from reconciler.contract.answers import NO_ROW
 from reconciler.policy.evidence import Presence
-from reconciler.policy.ports import WHENEVER_COMMITTED_MS
+from reconciler.policy.ports.evidence import WHENEVER_COMMITTED_MS
 from reconciler.sql.witness_database import DatabaseRole, absence
 from reconciler.words import said
 

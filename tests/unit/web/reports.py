@@ -13,7 +13,8 @@ from reconciler.contract.verdicts import Verdict
 from reconciler.evidence.watermark import CONSUMED
 from reconciler.policy.account import Account
 from reconciler.policy.evidence import Watermark, WatermarkState
-from reconciler.policy.ports import HeldTopic, RepairCount, VerdictCount
+from reconciler.policy.ports.ledger import HeldTopic
+from reconciler.policy.ports.reports import RepairCount, VerdictCount
 
 NOW_MS = 1_700_000_000_000
 ORDERS = Subscription(environment="production", topic="ORDERS", group="billing")

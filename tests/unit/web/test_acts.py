@@ -25,7 +25,7 @@ from reconciler.contract.tables import CandidateState, HoldKind, JobState, Repai
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import ChangedMeanwhile, DependencyAway, InvalidValue, UsageError
 from reconciler.ledger.database import LedgerDatabase
-from reconciler.policy.ports import RepairChange, Verification
+from reconciler.policy.ports.ledger import RepairChange, Verification
 from reconciler.settings.file import load_settings
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import inbox, ledger_metadata

@@ -26,7 +26,11 @@ from reconciler.contract.tables import CandidateState, HoldKind, JobState
 from reconciler.contract.verdicts import Verdict
 from reconciler.instrumentation.metrics.reading import LatestReading
 from reconciler.policy.open_halves import HalfState
-from reconciler.policy.ports import Intent, JobChange, KeyedRequest, LedgerFilter, Verification
+from reconciler.policy.ports.actions import Intent
+from reconciler.policy.ports.idempotency import KeyedRequest
+from reconciler.policy.ports.jobs import JobChange
+from reconciler.policy.ports.ledger import Verification
+from reconciler.policy.ports.paging import LedgerFilter
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import idempotency_key, ledger_metadata
 from reconciler.web.acts import repairing

@@ -34,7 +34,7 @@ from reconciler.policy.life_story import (
     LifeStory,
     life_story_of,
 )
-from reconciler.policy.ports import KeyPlaces
+from reconciler.policy.ports.rounds import KeyPlaces
 from reconciler.web.console import messages
 from reconciler.web.console.catalogue import catalogue_of
 from reconciler.web.console.messages import can_change, weight

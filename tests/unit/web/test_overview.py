@@ -17,7 +17,8 @@ from reconciler.contract.subscription import Subscription
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.account import Link, account_of, rounds_link, verdicts_link
 from reconciler.policy.lag import Lag
-from reconciler.policy.ports import Activity, ActivityBucket, PendingKey
+from reconciler.policy.ports.activity import Activity, ActivityBucket
+from reconciler.policy.ports.rounds import PendingKey
 from reconciler.web.console.next_steps import NextStep, next_steps
 from reconciler.web.console.overview import INCIDENT_LINES_MAX, activity_document, severity
 from reconciler.web.services import WebServices

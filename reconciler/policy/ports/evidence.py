@@ -1,4 +1,4 @@
-"""Steps 8 and 9: the witnesses. Step 10: the acts."""
+"""What is asked of the witnesses (steps 8 and 9), whose adapters lie in reconciler/evidence; acts at brokers (10)."""
 
 from __future__ import annotations
 
