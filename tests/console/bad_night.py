@@ -399,6 +399,8 @@ def _jobs(now_ms: int) -> Iterator[dict[str, Any]]:
         }
         for number in range(7)
     ]
+    why = "the customers wait, INC-2290"
+    request = {"unique_keys": [], "topic": "ORDERS", "group": None, "reason": why, "seen": {}}
     states = (JobState.RUNNING, JobState.QUEUED, JobState.DONE, JobState.FAILED)
     for number, (job_id, state) in enumerate(zip(job_ids(), states, strict=True)):
         is_repair = state is not JobState.FAILED
@@ -407,7 +409,7 @@ def _jobs(now_ms: int) -> Iterator[dict[str, Any]]:
         yield {
             "job_id": job_id,
             "kind": JobKind.REPAIR if is_repair else JobKind.REBUILD,
-            "request": json.dumps({"topic": "ORDERS", "reason": "the customers wait, INC-2290"}),
+            "request": json.dumps(request if is_repair else {"since_ms": now_ms - 6 * _HOUR_MS, "reason": why}),
             "by": ON_CALL,
             "state": state,
             "attempts": 1,

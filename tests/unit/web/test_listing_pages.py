@@ -17,7 +17,7 @@ from reconciler.commands.doctor.areas import area
 from reconciler.commands.doctor.roles import ROLE
 from reconciler.commands.list import LISTINGS
 from reconciler.contract.subscription import Subscription
-from reconciler.contract.tables import OUTAGE, QUARANTINE, CandidateState, RepairState
+from reconciler.contract.tables import OUTAGE, QUARANTINE, CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.evidence.witness_role import PRIMARY
 from reconciler.policy.evidence import Watermark, WatermarkState
@@ -279,6 +279,7 @@ def test_every_word_that_a_row_can_have_has_a_text_and_no_text_is_left() -> None
         "choice.verdict": set(Verdict),
         "choice.loss": set(LOSSES),
         "choice.age": set(AGES),
+        "choice.rung": set(Rung),
         "choice.reason": {
             word
             for table in (OUTAGE, QUARANTINE)
