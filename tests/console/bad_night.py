@@ -400,7 +400,7 @@ def _jobs(now_ms: int) -> Iterator[dict[str, Any]]:
         for number in range(7)
     ]
     why = "the customers wait, INC-2290"
-    request = {"unique_keys": [], "topic": "ORDERS", "group": None, "reason": why, "seen": {}}
+    request: dict[str, Any] = {"unique_keys": [], "topic": "ORDERS", "group": None, "reason": why, "seen": {}}
     states = (JobState.RUNNING, JobState.QUEUED, JobState.DONE, JobState.FAILED)
     for number, (job_id, state) in enumerate(zip(job_ids(), states, strict=True)):
         is_repair = state is not JobState.FAILED
