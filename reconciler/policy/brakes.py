@@ -27,8 +27,8 @@ from reconciler.contract.tables import HoldKind
 from reconciler.policy.events import BreakerClosed, BreakerOpened, EventSink
 from reconciler.policy.ports.ledger import Holds
 
-#: Ladders that must have reached the half's rung before their share of "nothing anywhere" means anything.
-ABSENT_LADDERS_MIN = 50
+#: Keys whose half must have been asked for before their share of "nothing anywhere" means anything.
+HALF_ASKED_MIN = 50
 ABSENT_SHARE_MAX = 0.2
 CALM_ROUNDS_TO_CLOSE = 3
 #: Repairs of a topic at once; the average stays repairs.rate_per_second.
@@ -97,8 +97,8 @@ class RoundLoad:
     #: Losses among `verified`: the repairs that would follow.
     losses: int
     #: Verifications that asked for the half, and those among them that found no copy anywhere.
-    ladders: int
-    ladders_absent: int
+    half_asked: int
+    found_nowhere: int
 
     @property
     def losses_expected(self) -> int:
@@ -136,10 +136,10 @@ class BreakerRules:
         reason = f"{load.losses} new losses in one round{left_over}: more than {ceiling:g}"
         return Opening(cause="too-many", reason=reason)
 
-    def too_absent(self, ladders: int, ladders_absent: int) -> Opening | None:
+    def too_absent(self, half_asked: int, found_nowhere: int) -> Opening | None:
         """Why the share of messages that are nowhere opens the breaker; None if it does not."""
-        if ladders >= ABSENT_LADDERS_MIN and ladders_absent > ABSENT_SHARE_MAX * ladders:
-            reason = f"{ladders_absent} of {ladders} messages were found nowhere: rather the look-ups are wrong"
+        if half_asked >= HALF_ASKED_MIN and found_nowhere > ABSENT_SHARE_MAX * half_asked:
+            reason = f"{found_nowhere} of {half_asked} messages were found nowhere: rather the look-ups are wrong"
             return Opening(cause="too-absent", reason=reason)
         return None
 
@@ -200,7 +200,7 @@ class CircuitBreaker:
         if not has_shards:
             self._calm[subscription] = None
             return
-        if self.rules.too_many(load) or self.rules.too_absent(load.ladders, load.ladders_absent):
+        if self.rules.too_many(load) or self.rules.too_absent(load.half_asked, load.found_nowhere):
             self._calm[subscription] = _no_calm()
             return
         calm = self._calm.get(subscription) or _no_calm()

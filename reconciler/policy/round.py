@@ -183,7 +183,7 @@ class ReconcileRound:
             self._catch_up(running, select)
         load, rules = tally.load(), self._breaker.rules
         self._breaker.open_if(
-            plan.subscription, rules.too_many(load) or rules.too_absent(load.ladders, load.ladders_absent)
+            plan.subscription, rules.too_many(load) or rules.too_absent(load.half_asked, load.found_nowhere)
         )
 
         repairs = self._repairer.run(topic)

@@ -118,8 +118,8 @@ class RoundTally:
             left_over=max(0, self.became_due - first_looks),
             verified=verified,
             losses=sum(j.verification.verdict in LOSSES for j in fresh),
-            ladders=sum(j.reached_half for j in self.judged),
-            ladders_absent=sum(j.found_nowhere for j in self.judged),
+            half_asked=sum(j.reached_half for j in self.judged),
+            found_nowhere=sum(j.found_nowhere for j in self.judged),
         )
 
 

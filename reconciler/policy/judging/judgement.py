@@ -1,6 +1,6 @@
 """Step 9 as a pure function: what is known about a key gives a verdict, or the next question, cheapest first.
 
-The rungs are those of the verification ladder (docs: how the reconciliation works). `judge` never guesses: what a
+The *stages* of a verdict are asked in their order (docs: how the reconciliation works). `judge` never guesses: what a
 witness did not answer is UNKNOWN and keeps the key pending.
 """
 
@@ -118,8 +118,8 @@ _UNSEEN = frozenset({Verdict.UNKNOWN, Verdict.REJECTED})
 
 def judge(d: Suspect) -> Ruling | Question:
     """The verdict, or the next question."""
-    for rung in _RUNGS:
-        answer = rung(d)
+    for stage in _STAGES:
+        answer = stage(d)
         if answer is not None:
             break
     else:
@@ -133,7 +133,7 @@ def _unknown(reason: Fact, by: Undecided | None = None, *, wait_seconds: float |
 
 
 def _effect(d: Suspect) -> Answer:
-    """Rung 1: the group's inbox."""
+    """Stage 1: the group's inbox."""
     if not d.group.has_inbox:
         return None
     inbox = d.inbox
@@ -199,7 +199,7 @@ def _filtered(d: Suspect, tag: str | None) -> Ruling | None:
 
 
 def _gate(d: Suspect) -> Answer:
-    """Rung 2: an undecided key stays undecided while the gate is shut."""
+    """Stage 2: an undecided key stays undecided while the gate is shut."""
     if d.gate_open:
         return None
     verdict = d.known.verdict if d.known is not None and d.known.verdict in WAITING else Verdict.UNKNOWN
@@ -207,7 +207,7 @@ def _gate(d: Suspect) -> Answer:
 
 
 def _committed_copy(d: Suspect) -> Answer:
-    """Rung 3: a copy of this message under the real topic. Never a loss; the question is only how far the group is."""
+    """Stage 3: a copy of this message under the real topic. Never a loss; the question is only how far the group is."""
     copies = d.own_copies
     if copies is None:
         return Question.COMMITTED_COPIES
@@ -338,7 +338,7 @@ def _young(d: Suspect) -> Answer:
 
 
 def _half(d: Suspect) -> Answer:
-    """Rung 4: the half message."""
+    """Stage 4: the half message."""
     own = d.own_halves
     if own is None:
         return Question.HALF_COPIES
@@ -376,7 +376,7 @@ def _parked_unknown(parked: Lookup[StoredMessage]) -> Ruling:
 
 
 def _parked(d: Suspect) -> Answer:
-    """Rung 5: the broker gave up asking, and the half copies are gone."""
+    """Stage 5: the broker gave up asking, and the half copies are gone."""
     own = d.own_parked
     if own is None:
         return Question.PARKED_COPIES
@@ -388,7 +388,7 @@ def _parked(d: Suspect) -> Answer:
 
 
 def _everything_absent(d: Suspect) -> Ruling:
-    """Rung 6: no broker has this message. If brokers have another one under its key, only a kept body can be sent."""
+    """Stage 6: no broker has this message. If brokers have another one under its key, only a kept body can be sent."""
     asked = (("committed", d.copies), ("half", d.halves), ("parked", d.parked))
     others = [(kind, copy) for kind, lookup in asked for copy in (lookup.records if lookup is not None else ())]
     found = [OTHER_COPIES[kind](why=why) for kind, copy in others if (why := _other(d, kind, copy)) is not None]
@@ -407,7 +407,7 @@ def _other(d: Suspect, kind: str, copy: StoredMessage) -> Fact | None:
     return difference(copy, d.message) if is_committed else disagreement(copy, topic=d.topic, row=d.message)
 
 
-_RUNGS: tuple[Callable[[Suspect], Answer], ...] = (
+_STAGES: tuple[Callable[[Suspect], Answer], ...] = (
     _effect, _under_repair, _wanted, _unheard_of, _gate, _commit, _committed_copy, _trusted, _young, _half, _parked
 )  # fmt: skip
 
@@ -500,27 +500,27 @@ def state_of(verdict: Verdict) -> CandidateState:
     return CandidateState.QUARANTINED if verdict in QUARANTINING else CandidateState.OPEN
 
 
-def ask_again_seconds(finding: Ruling, d: Suspect) -> float | None:
+def ask_again_seconds(ruling: Ruling, d: Suspect) -> float | None:
     """Wait before a key that left pending for want of a database row is asked for again. None: the verdict is final.
 
     A tombstone is final where no other database was taken at its word that it has no row, and so is another content. A
     present effect would be found again each time.
     """
-    if finding.verdict is Verdict.REJECTED:
+    if ruling.verdict is Verdict.REJECTED:
         lacks_row = d.row is None or (d.commit is None and d.outbox is not None and d.outbox.has_absence)
     else:
         inbox = d.inbox
-        is_missed = finding.verdict in QUARANTINING and finding.verdict is not Verdict.COLLISION
+        is_missed = ruling.verdict in QUARANTINING and ruling.verdict is not Verdict.COLLISION
         lacks_row = is_missed and inbox is not None and not inbox.is_found
     return ASK_AGAIN_SECONDS_MIN if lacks_row else None
 
 
-def wait_seconds(finding: Ruling, *, attempts: int, grace_period_seconds: float) -> float:
+def wait_seconds(ruling: Ruling, *, attempts: int, grace_period_seconds: float) -> float:
     """How long an OPEN candidate is left alone: doubling from a fraction of the grace period, bounded."""
-    if finding.wait_seconds is not None:
-        return finding.wait_seconds
-    if finding.verdict in LOSSES:
+    if ruling.wait_seconds is not None:
+        return ruling.wait_seconds
+    if ruling.verdict in LOSSES:
         return min(max(1.0, grace_period_seconds / 4), LOSS_WAIT_SECONDS_MAX)
-    if finding.verdict is Verdict.UNKNOWN:
+    if ruling.verdict is Verdict.UNKNOWN:
         return Backoff(min(5.0, grace_period_seconds), UNDECIDED_WAIT_SECONDS_MAX).pause_seconds(attempts)
     return Backoff(grace_period_seconds, LAGGING_WAIT_SECONDS_MAX).pause_seconds(attempts)

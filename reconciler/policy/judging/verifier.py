@@ -54,12 +54,12 @@ class Judgement:
 
     @property
     def reached_half(self) -> bool:
-        """True if the half was asked for: rung 4 of the ladder."""
+        """True if the half was asked for: stage 4 of a verdict."""
         return self.suspect.halves is not None
 
     @property
     def found_nowhere(self) -> bool:
-        """True if the ladder ended with no copy of any kind on any broker."""
+        """True if the last stage found no copy of any kind on any broker."""
         return self.verification.verdict is Verdict.EXPIRED
 
     @property
@@ -83,7 +83,7 @@ class Judgement:
 
 
 class Verifier:
-    """The verification ladder over ports. Holds no state between calls."""
+    """Verdicts over ports. Holds no state between calls."""
 
     def __init__(
         self,

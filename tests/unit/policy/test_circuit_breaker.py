@@ -17,14 +17,16 @@ from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
     [(1_000, 0, False), (1_001, 0, True), (1_001, 40_000, False), (2_000, 40_000, False), (2_001, 40_000, True)],
 )
 def test_breaker_counts_what_would_be_repaired(losses: int, announced: int, opens: bool) -> None:
-    load = RoundLoad(announced=announced, left_over=0, verified=9_000, losses=losses, ladders=0, ladders_absent=0)
+    load = RoundLoad(announced=announced, left_over=0, verified=9_000, losses=losses, half_asked=0, found_nowhere=0)
     assert (BreakerRules().too_many(load) is not None) == opens
 
 
 @pytest.mark.parametrize(("verified", "losses", "opens"), [(2_000, 2_000, True), (2_000, 10, False), (0, 0, False)])
 def test_a_storm_larger_than_what_a_round_may_verify_opens_the_breaker(verified: int, losses: int, opens: bool) -> None:
     """5 % of what is announced may be more than a round verifies: then no count of losses would reach it."""
-    load = RoundLoad(announced=100_000, left_over=8_000, verified=verified, losses=losses, ladders=0, ladders_absent=0)
+    load = RoundLoad(
+        announced=100_000, left_over=8_000, verified=verified, losses=losses, half_asked=0, found_nowhere=0
+    )
     assert (BreakerRules().too_many(load) is not None) == opens
 
 
@@ -54,10 +56,10 @@ def test_losses_that_wait_behind_the_open_breaker_do_not_keep_it_open() -> None:
     assert len(world.broker.ends) == 6
 
 
-@pytest.mark.parametrize(("ladders", "absent", "opens"), [
+@pytest.mark.parametrize(("asked", "absent", "opens"), [
     (49, 49, False), (50, 10, False), (50, 11, True), (100, 20, False), (100, 21, True)])  # fmt: skip
-def test_breaker_opens_when_too_much_is_nowhere(ladders: int, absent: int, opens: bool) -> None:
-    assert (BreakerRules().too_absent(ladders, absent) is not None) == opens
+def test_breaker_opens_when_too_much_is_nowhere(asked: int, absent: int, opens: bool) -> None:
+    assert (BreakerRules().too_absent(asked, absent) is not None) == opens
 
 
 def test_breaker_freezes_repairs_and_three_calm_rounds_close_it() -> None:

@@ -35,7 +35,7 @@ def test_outbox_that_is_away_leaves_everything_open() -> None:
     assert reason(verification).startswith("outbox")
 
 
-# ---- rung 4
+# ---- stage 4
 
 
 def test_half_of_another_message_is_a_collision() -> None:
