@@ -34,7 +34,7 @@ from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import EVERY_GROUP, HoldKind, RepairState
 from reconciler.contract.verdicts import SETTLING, Verdict, what_ends
 from reconciler.errors import ChangedMeanwhile
-from reconciler.policy.judging.verifier import Judgement
+from reconciler.policy.judging.verifier import JudgedKey
 from reconciler.policy.ports.closing import KeyAsRead
 from reconciler.policy.ports.ledger import Repair
 from reconciler.policy.round import ReconcileRound
@@ -114,7 +114,7 @@ def _refused(why: Fact) -> Fact:
     return HANDED_REFUSED(why=why)
 
 
-def _why_not(judged: Judgement, read: KeyAsRead, subscription: Subscription) -> Fact | None:
+def _why_not(judged: JudgedKey, read: KeyAsRead, subscription: Subscription) -> Fact | None:
     """Why the ledger's rows or the verdict forbid it; None: they do not."""
     verdict, unique_key = judged.verification.verdict, read.unique_key
     own = _row(read.repairs, subscription.group)

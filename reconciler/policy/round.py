@@ -35,7 +35,7 @@ from reconciler.policy.judging.clock_reading import apart_seconds
 from reconciler.policy.judging.earlier_since import EarlierSince
 from reconciler.policy.judging.suspect import Suspect
 from reconciler.policy.judging.tag_filter import TagFilter
-from reconciler.policy.judging.verifier import Judgement, Verifier
+from reconciler.policy.judging.verifier import JudgedKey, Verifier
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.evidence import WHENEVER_COMMITTED_MS, OutboxEvidence
 from reconciler.policy.ports.ledger import Candidate, Candidates, Outage, Outages, Repairs, Verification
@@ -70,7 +70,7 @@ class RoundReport:
     #: The canonical event; None if suspended.
     event: RoundFinished | None = None
     #: Verified keys of this round: of its passes but the first and last, those that databases alone did not settle.
-    judged: tuple[Judgement, ...] = ()
+    judged: tuple[JudgedKey, ...] = ()
     repairs: RepairReport = field(default_factory=RepairReport)
 
 
@@ -407,7 +407,7 @@ class ReconcileRound:
         return [d for d in page if kept[d.shard]]
 
     def _write_down(
-        self, topic: TopicPlan, plan: SubscriptionPlan, judged: Sequence[Judgement], began_seconds: float
+        self, topic: TopicPlan, plan: SubscriptionPlan, judged: Sequence[JudgedKey], began_seconds: float
     ) -> int:
         """Verdicts into SQL first; only then repairs are opened and keys leave pending. Returns how many left."""
         by_shard: dict[int, list[Verification]] = {}
@@ -497,7 +497,7 @@ class ReconcileRound:
 
     # ---- single keys, for commands
 
-    def verify_one(self, subscription: Subscription, unique_key: str, *, dry_run: bool = False) -> Judgement:
+    def verify_one(self, subscription: Subscription, unique_key: str, *, dry_run: bool = False) -> JudgedKey:
         """Verifies one key now, with the gate shut, too. Writes its verdict down unless it is a dry run."""
         topic, plan = self._plan(subscription)
         known = self._candidates.of_keys(subscription, [unique_key]).get(unique_key)
@@ -518,7 +518,7 @@ class ReconcileRound:
 
     def repair_one(
         self, subscription: Subscription, unique_key: str, *, dry_run: bool = False
-    ) -> tuple[Judgement, RepairOutcome | None]:
+    ) -> tuple[JudgedKey, RepairOutcome | None]:
         """Verifies and repairs one key through the same brakes; a repair that had FAILED gets another chance:
         a hand-over is handed over again, everything else is sent again from the first rung of the ladder.
 
@@ -581,7 +581,7 @@ class ReconcileRound:
         return lookup.records[0].message.created_at_ms if lookup is not None and lookup.is_found else 0
 
 
-def _new_losses(judged: Iterable[Judgement]) -> Iterator[NewLoss]:
+def _new_losses(judged: Iterable[JudgedKey]) -> Iterator[NewLoss]:
     for one in judged:
         suspect, verdict = one.suspect, one.verification.verdict
         is_new = suspect.known is None or suspect.known.loss_verdict is None

@@ -13,7 +13,7 @@ from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import LOSSES, Verdict
 from reconciler.errors import ReconcilerError
 from reconciler.policy.brakes import RoundLoad
-from reconciler.policy.judging.verifier import Judgement
+from reconciler.policy.judging.verifier import JudgedKey
 
 MISSHAPEN = Code("round.misshapen", shard=Field.NAME, number=Field.NUMBER, first=Field.TEXT, first_bytes=Field.NUMBER)
 
@@ -36,7 +36,7 @@ class RoundTally:
     not_taken: int = 0
     #: Keys that were set apart, and that are candidates by the outbox's word.
     going_on: set[str] = field(default_factory=set)
-    judged: list[Judgement] = field(default_factory=list)
+    judged: list[JudgedKey] = field(default_factory=list)
     #: Keys of earlier passes, and behind the gate, that databases alone had settled: counted by verdict and not kept;
     #: and those of the passes that the ledger did not know.
     let_go: Counter[Verdict] = field(default_factory=Counter)
@@ -95,7 +95,7 @@ class RoundTally:
             self.let_go_first += sum(j.suspect.known is None for j in gone)
         self._pass_begins = len(self.judged)
 
-    def sort_out(self, judged: Sequence[Judgement]) -> list[Judgement]:
+    def sort_out(self, judged: Sequence[JudgedKey]) -> list[JudgedKey]:
         """Of judged keys that are not due yet: those that databases alone have settled, counted and not kept."""
         settled = [j for j in judged if _is_settled(j)]
         self.let_go.update(j.verification.verdict for j in settled)
@@ -123,5 +123,5 @@ class RoundTally:
         )
 
 
-def _is_settled(judged: Judgement) -> bool:
+def _is_settled(judged: JudgedKey) -> bool:
     return judged.verification.state is CandidateState.SETTLED and not judged.asked_brokers

@@ -32,7 +32,7 @@ from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.inquiry.delivery import late_effects_ms
 from reconciler.policy.judging.judgement import ASK_AGAIN_SECONDS_MIN, incomplete_effect
 from reconciler.policy.judging.suspect import Suspect, evidence_of, taken_back
-from reconciler.policy.judging.verifier import Judgement, Verifier
+from reconciler.policy.judging.verifier import JudgedKey, Verifier
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.ledger import DISMISSED_AT_MS, Candidate, Candidates, Verification
 
@@ -142,7 +142,7 @@ def _take_back(
     plan: SubscriptionPlan,
     candidates: Candidates,
     found: Sequence[str],
-    missed: Sequence[Judgement],
+    missed: Sequence[JudgedKey],
 ) -> None:
     """Opens the rows; of those whose half was looked at the next rounds need the evidence."""
     keys = {*found, *(one.suspect.unique_key for one in missed)}
@@ -152,7 +152,7 @@ def _take_back(
         candidates.record(shard, [m.verification for m in missed if topic.shard_of(m.suspect.unique_key) == number])
 
 
-def _note_of_missed(missed: Sequence[Judgement]) -> Fact:
+def _note_of_missed(missed: Sequence[JudgedKey]) -> Fact:
     first = missed[0].verification
     return NOT_REJECTED(number=len(missed), first=first.unique_key, reason=reason_in(first.evidence))
 

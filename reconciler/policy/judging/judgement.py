@@ -99,7 +99,7 @@ ASK_AGAIN_SECONDS_MIN = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ruling:
+class Judgement:
     """A verdict and why."""
 
     verdict: Verdict
@@ -110,13 +110,13 @@ class Ruling:
     undecided_by: Undecided | None = None
 
 
-Answer = Ruling | Question | None
+Answer = Judgement | Question | None
 
 #: Verdicts that no copy on a broker has proved.
 _UNSEEN = frozenset({Verdict.UNKNOWN, Verdict.REJECTED})
 
 
-def judge(d: Suspect) -> Ruling | Question:
+def judge(d: Suspect) -> Judgement | Question:
     """The verdict, or the next question."""
     for stage in _STAGES:
         answer = stage(d)
@@ -128,8 +128,8 @@ def judge(d: Suspect) -> Ruling | Question:
     return _after_repair(_beyond_inbox(_damaged(answer, d), d), d)
 
 
-def _unknown(reason: Fact, by: Undecided | None = None, *, wait_seconds: float | None = None) -> Ruling:
-    return Ruling(verdict=Verdict.UNKNOWN, reason=reason, wait_seconds=wait_seconds, undecided_by=by)
+def _unknown(reason: Fact, by: Undecided | None = None, *, wait_seconds: float | None = None) -> Judgement:
+    return Judgement(verdict=Verdict.UNKNOWN, reason=reason, wait_seconds=wait_seconds, undecided_by=by)
 
 
 def _effect(d: Suspect) -> Answer:
@@ -140,13 +140,13 @@ def _effect(d: Suspect) -> Answer:
     if inbox is None:
         return Question.INBOX
     if (halfway := inbox.incomplete) is not None:
-        return Ruling(verdict=Verdict.INCOMPLETE, reason=incomplete_effect(halfway))
+        return Judgement(verdict=Verdict.INCOMPLETE, reason=incomplete_effect(halfway))
     if inbox.is_unknown:
         return _unknown(INBOX_UNKNOWN(why=inbox.reason), Undecided.WITNESS)
     if inbox.is_absent:
         return None
     if (doubled := double_effect(inbox)) is not None:
-        return Ruling(verdict=Verdict.COLLISION, reason=doubled)
+        return Judgement(verdict=Verdict.COLLISION, reason=doubled)
     if d.has_outbox and d.outbox is None:
         return Question.OUTBOX
     if d.outbox is not None and d.has_outbox and d.outbox.is_unknown:
@@ -154,8 +154,8 @@ def _effect(d: Suspect) -> Answer:
     if (contradicted := _contradicted(d)) is not None:
         return contradicted
     if (other := other_content(inbox, d.message, topic=d.topic.topic)) is not None:
-        return Ruling(verdict=Verdict.COLLISION, reason=OTHER_EFFECT(why=other))
-    return Ruling(verdict=Verdict.CONSUMED, reason=CONSUMED())
+        return Judgement(verdict=Verdict.COLLISION, reason=OTHER_EFFECT(why=other))
+    return Judgement(verdict=Verdict.CONSUMED, reason=CONSUMED())
 
 
 def incomplete_effect(halfway: Fact) -> Fact:
@@ -168,7 +168,7 @@ def _under_repair(d: Suspect) -> Answer:
     if d.known is None or d.known.loss_verdict is None or d.repair is None or _is_finished(d.repair):
         return None
     reason = UNDER_REPAIR(state=str(d.repair.state), rung=str(d.repair.rung))
-    return Ruling(verdict=d.known.loss_verdict, reason=reason)
+    return Judgement(verdict=d.known.loss_verdict, reason=reason)
 
 
 def _wanted(d: Suspect) -> Answer:
@@ -187,15 +187,15 @@ def _unheard_of(d: Suspect) -> Answer:
     return _commit(d) if is_unseen and is_answered and d.commit is None else None
 
 
-def _contradicted(d: Suspect) -> Ruling | None:
+def _contradicted(d: Suspect) -> Judgement | None:
     reason = contradiction(d.outbox)
-    return None if reason is None else Ruling(verdict=Verdict.COLLISION, reason=reason)
+    return None if reason is None else Judgement(verdict=Verdict.COLLISION, reason=reason)
 
 
-def _filtered(d: Suspect, tag: str | None) -> Ruling | None:
+def _filtered(d: Suspect, tag: str | None) -> Judgement | None:
     if d.plan.accepts(tag):
         return None
-    return Ruling(verdict=Verdict.FILTERED, reason=NOT_TAKEN(tag=repr(tag)))
+    return Judgement(verdict=Verdict.FILTERED, reason=NOT_TAKEN(tag=repr(tag)))
 
 
 def _gate(d: Suspect) -> Answer:
@@ -203,7 +203,7 @@ def _gate(d: Suspect) -> Answer:
     if d.gate_open:
         return None
     verdict = d.known.verdict if d.known is not None and d.known.verdict in WAITING else Verdict.UNKNOWN
-    return Ruling(verdict=verdict, reason=GATE_SHUT())
+    return Judgement(verdict=verdict, reason=GATE_SHUT())
 
 
 def _committed_copy(d: Suspect) -> Answer:
@@ -220,23 +220,23 @@ def _committed_copy(d: Suspect) -> Answer:
         return filtered
     match reach(d.group.positions, copies.records):
         case Verdict.LAGGING:
-            return Ruling(verdict=Verdict.LAGGING, reason=LAGGING())
+            return Judgement(verdict=Verdict.LAGGING, reason=LAGGING())
         case Verdict.UNKNOWN:
             return _offset_in_doubt(d, copies.records)
     return _past_copies(d, copies.records)
 
 
-def _offset_in_doubt(d: Suspect, copies: Sequence[StoredMessage]) -> Ruling | Question:
+def _offset_in_doubt(d: Suspect, copies: Sequence[StoredMessage]) -> Judgement | Question:
     """The group's offset proves nothing of the copies. A dead letter tells all the same that the group gave up."""
     verdict = d.position_of(d.plan)
     if isinstance(verdict, Question):
         return verdict
     if verdict is Verdict.DEAD_LETTERED:
-        return Ruling(verdict=verdict, reason=DEAD_LETTERED())
+        return Judgement(verdict=verdict, reason=DEAD_LETTERED())
     return _unknown(why_unknown(d.group.positions, copies), Undecided.WITNESS)
 
 
-def _past_copies(d: Suspect, copies: Sequence[StoredMessage]) -> Ruling | Question:
+def _past_copies(d: Suspect, copies: Sequence[StoredMessage]) -> Judgement | Question:
     """The group is past the copies and its inbox has no row."""
     verdict = d.position_of(d.plan)
     if isinstance(verdict, Question):
@@ -252,13 +252,13 @@ def _past_copies(d: Suspect, copies: Sequence[StoredMessage]) -> Ruling | Questi
             return Question.COPIES_AGAIN
         if not _are_all_there(copies, d.copies_again.records):
             return _unknown(COPY_GONE())
-    return Ruling(verdict=verdict, reason=PASSED())
+    return Judgement(verdict=verdict, reason=PASSED())
 
 
-def _before_since(d: Suspect) -> Ruling:
+def _before_since(d: Suspect) -> Judgement:
     """What is not sent for this group alone, nor called unapplied: it was given to groups before this one counts."""
     reason = GIVEN_BEFORE(given_ms=d.given_ms or 0, since_ms=d.plan.since_ms or 0)
-    return Ruling(verdict=Verdict.BEFORE_SINCE, reason=reason)
+    return Judgement(verdict=Verdict.BEFORE_SINCE, reason=reason)
 
 
 def _why_in_doubt(d: Suspect) -> Fact:
@@ -294,17 +294,17 @@ def _commit(d: Suspect) -> Answer:
     if d.commit is not None:
         return None
     reason = NO_ROW() if d.row is None else ROLLED_BACK()
-    return missed_commit(d) or Ruling(verdict=Verdict.REJECTED, reason=reason)
+    return missed_commit(d) or Judgement(verdict=Verdict.REJECTED, reason=reason)
 
 
-def missed_commit(d: Suspect) -> Ruling | None:
+def missed_commit(d: Suspect) -> Judgement | None:
     """A half names the outbox that has its row, and none is shown there: the outbox is not the one, or not all of it.
 
     No verdict on such a key would be proved: a former primary, a clone and another schema answer as the outbox does.
     """
     for named in d.named_outboxes:
         if (missed := d.topic.evidence.missed_row(named, d.outbox)) is not None:
-            return Ruling(verdict=Verdict.UNKNOWN, reason=missed, undecided_by=Undecided.CONTRADICTION)
+            return Judgement(verdict=Verdict.UNKNOWN, reason=missed, undecided_by=Undecided.CONTRADICTION)
     return None
 
 
@@ -355,23 +355,23 @@ def _half(d: Suspect) -> Answer:
         return _unknown(CHECK_BACK(), wait_seconds=left)
     if d.check_back.looks_rolled_back(own.records):
         if d.check_back.is_past_check is False:
-            return Ruling(verdict=Verdict.LOST_CONFIRM, reason=NOT_CHECKED())
+            return Judgement(verdict=Verdict.LOST_CONFIRM, reason=NOT_CHECKED())
         return _rolled_back_or_parked(d)
-    return Ruling(verdict=Verdict.LOST_CONFIRM, reason=HALF_FOUND())
+    return Judgement(verdict=Verdict.LOST_CONFIRM, reason=HALF_FOUND())
 
 
-def _rolled_back_or_parked(d: Suspect) -> Ruling | Question:
+def _rolled_back_or_parked(d: Suspect) -> Judgement | Question:
     own = d.own_parked
     if own is None:
         return Question.PARKED_COPIES
     if own.is_unknown:
         return _parked_unknown(own)
     if own.is_found:
-        return Ruling(verdict=Verdict.LOST_CONFIRM, reason=PARKED_AND_HALF())
-    return Ruling(verdict=Verdict.ROLLED_BACK_WRONGLY, reason=ROLLED_BACK_WRONGLY())
+        return Judgement(verdict=Verdict.LOST_CONFIRM, reason=PARKED_AND_HALF())
+    return Judgement(verdict=Verdict.ROLLED_BACK_WRONGLY, reason=ROLLED_BACK_WRONGLY())
 
 
-def _parked_unknown(parked: Lookup[StoredMessage]) -> Ruling:
+def _parked_unknown(parked: Lookup[StoredMessage]) -> Judgement:
     return _unknown(PARKED_UNKNOWN(why=parked.reason), Undecided.WITNESS)
 
 
@@ -384,10 +384,10 @@ def _parked(d: Suspect) -> Answer:
         return _parked_unknown(own)
     if own.is_absent:
         return None
-    return _filtered(d, own.records[-1].tag) or Ruling(verdict=Verdict.PARKED, reason=PARKED())
+    return _filtered(d, own.records[-1].tag) or Judgement(verdict=Verdict.PARKED, reason=PARKED())
 
 
-def _everything_absent(d: Suspect) -> Ruling:
+def _everything_absent(d: Suspect) -> Judgement:
     """Stage 6: no broker has this message. If brokers have another one under its key, only a kept body can be sent."""
     asked = (("committed", d.copies), ("half", d.halves), ("parked", d.parked))
     others = [(kind, copy) for kind, lookup in asked for copy in (lookup.records if lookup is not None else ())]
@@ -395,11 +395,11 @@ def _everything_absent(d: Suspect) -> Ruling:
     if d.lies_before(d.plan) and not _was_proved(d):
         return _before_since(d)
     if not found:
-        return Ruling(verdict=Verdict.EXPIRED, reason=NO_COPY())
+        return Judgement(verdict=Verdict.EXPIRED, reason=NO_COPY())
     suspect = suspicion(d.message, [copy for _, copy in others])
     if suspect is not None or kept_message(d.commit) is None:
-        return Ruling(verdict=Verdict.COLLISION, reason=suspect or found[-1])
-    return Ruling(verdict=Verdict.EXPIRED, reason=NO_OWN_COPY(other=found[-1]))
+        return Judgement(verdict=Verdict.COLLISION, reason=suspect or found[-1])
+    return Judgement(verdict=Verdict.EXPIRED, reason=NO_OWN_COPY(other=found[-1]))
 
 
 def _other(d: Suspect, kind: str, copy: StoredMessage) -> Fact | None:
@@ -416,12 +416,12 @@ def _is_finished(repair: Repair) -> bool:
     return repair.state in FINISHED_REPAIRS
 
 
-def _beyond_inbox(answer: Ruling | Question, d: Suspect) -> Ruling | Question:
+def _beyond_inbox(answer: Judgement | Question, d: Suspect) -> Judgement | Question:
     """A message older than the group keeps its inbox rows is no proved loss: its effect's row may have been deleted.
 
     A loss whose repair is under way is left to the repair, which looks into every group's inbox before each send.
     """
-    if not isinstance(answer, Ruling) or answer.verdict not in LOSSES or d.now_ms is None or not d.group.has_inbox:
+    if not isinstance(answer, Judgement) or answer.verdict not in LOSSES or d.now_ms is None or not d.group.has_inbox:
         return answer
     at_ms = written_ms(d.message, d.halves, d.parked, d.copies)
     if d.repair is not None or at_ms is None:
@@ -432,7 +432,7 @@ def _beyond_inbox(answer: Ruling | Question, d: Suspect) -> Ruling | Question:
         why = SEEN_LATE()
     else:
         return answer
-    return Ruling(verdict=Verdict.QUARANTINED, reason=GIVEN_UP(verdict=str(answer.verdict), why=why))
+    return Judgement(verdict=Verdict.QUARANTINED, reason=GIVEN_UP(verdict=str(answer.verdict), why=why))
 
 
 def _no_later_ms(d: Suspect, written_at_ms: int) -> int:
@@ -444,20 +444,20 @@ def _was_proved(d: Suspect) -> bool:
     return d.known is not None and d.known.loss_verdict is not None
 
 
-def _unless_given_before(answer: Ruling | Question, d: Suspect) -> Ruling | Question:
+def _unless_given_before(answer: Judgement | Question, d: Suspect) -> Judgement | Question:
     """A half that was put back, or parked, is no proof that nobody was given the message: its copy may be gone."""
-    is_seen_late = isinstance(answer, Ruling) and answer.verdict in _OF_HALVES and not _was_proved(d)
+    is_seen_late = isinstance(answer, Judgement) and answer.verdict in _OF_HALVES and not _was_proved(d)
     return _before_since(d) if is_seen_late and d.lies_before(d.plan) else answer
 
 
-def _unless_filtered(answer: Ruling | Question, d: Suspect) -> Ruling | Question:
+def _unless_filtered(answer: Judgement | Question, d: Suspect) -> Judgement | Question:
     """Without an effect and without a first half copy, only tags show whether the group ever wanted the message.
 
     A group that filters by SQL92 passes what it filters without an effect; when its copy has been deleted by age, it
     looks like one that never was. A loss that was proved before stays one.
     """
     explained = _FILTERED_PERHAPS if d.shows_first_half else _FILTERED_PERHAPS | _OF_HALVES
-    if not isinstance(answer, Ruling) or answer.verdict not in explained - (LOSSES if _was_proved(d) else set()):
+    if not isinstance(answer, Judgement) or answer.verdict not in explained - (LOSSES if _was_proved(d) else set()):
         return answer
     match d.group.filter_kind:
         case None:
@@ -470,26 +470,26 @@ def _unless_filtered(answer: Ruling | Question, d: Suspect) -> Ruling | Question
             return answer
 
 
-def _damaged(answer: Ruling | Question, d: Suspect) -> Ruling | Question:
+def _damaged(answer: Judgement | Question, d: Suspect) -> Judgement | Question:
     """UNKNOWN for nothing but an unreadable value would never end: the key leaves pending and waits for a person."""
-    is_unknown = isinstance(answer, Ruling) and answer.verdict is Verdict.UNKNOWN
+    is_unknown = isinstance(answer, Judgement) and answer.verdict is Verdict.UNKNOWN
     damage = d.damage
     if not is_unknown or damage is None or d.damaged_looks < DAMAGED_LOOKS_MAX:
         return answer
-    return Ruling(verdict=Verdict.QUARANTINED, reason=DAMAGED(looks=d.damaged_looks, damage=damage))
+    return Judgement(verdict=Verdict.QUARANTINED, reason=DAMAGED(looks=d.damaged_looks, damage=damage))
 
 
-def _after_repair(answer: Ruling | Question, d: Suspect) -> Ruling | Question:
+def _after_repair(answer: Judgement | Question, d: Suspect) -> Judgement | Question:
     """A loss whose repair has ended without an effect is not repaired a second time: a person must look.
 
     A repair that was closed unsent is opened again: a reconciler with other settings may have missed the loss.
     """
     if d.repair is None or d.repair.closed_unsent:
         return answer
-    if isinstance(answer, Ruling) and answer.verdict in LOSSES and _is_finished(d.repair):
+    if isinstance(answer, Judgement) and answer.verdict in LOSSES and _is_finished(d.repair):
         of = {"verdict": str(answer.verdict), "state": str(d.repair.state)}
         reason = REPAIR_OVER(**of, answer=d.repair.answer) if d.repair.answer else REPAIR_OVER_SILENT(**of)
-        return Ruling(verdict=Verdict.QUARANTINED, reason=reason)
+        return Judgement(verdict=Verdict.QUARANTINED, reason=reason)
     return answer
 
 
@@ -500,27 +500,27 @@ def state_of(verdict: Verdict) -> CandidateState:
     return CandidateState.QUARANTINED if verdict in QUARANTINING else CandidateState.OPEN
 
 
-def ask_again_seconds(ruling: Ruling, d: Suspect) -> float | None:
+def ask_again_seconds(judgement: Judgement, d: Suspect) -> float | None:
     """Wait before a key that left pending for want of a database row is asked for again. None: the verdict is final.
 
     A tombstone is final where no other database was taken at its word that it has no row, and so is another content. A
     present effect would be found again each time.
     """
-    if ruling.verdict is Verdict.REJECTED:
+    if judgement.verdict is Verdict.REJECTED:
         lacks_row = d.row is None or (d.commit is None and d.outbox is not None and d.outbox.has_absence)
     else:
         inbox = d.inbox
-        is_missed = ruling.verdict in QUARANTINING and ruling.verdict is not Verdict.COLLISION
+        is_missed = judgement.verdict in QUARANTINING and judgement.verdict is not Verdict.COLLISION
         lacks_row = is_missed and inbox is not None and not inbox.is_found
     return ASK_AGAIN_SECONDS_MIN if lacks_row else None
 
 
-def wait_seconds(ruling: Ruling, *, attempts: int, grace_period_seconds: float) -> float:
+def wait_seconds(judgement: Judgement, *, attempts: int, grace_period_seconds: float) -> float:
     """How long an OPEN candidate is left alone: doubling from a fraction of the grace period, bounded."""
-    if ruling.wait_seconds is not None:
-        return ruling.wait_seconds
-    if ruling.verdict in LOSSES:
+    if judgement.wait_seconds is not None:
+        return judgement.wait_seconds
+    if judgement.verdict in LOSSES:
         return min(max(1.0, grace_period_seconds / 4), LOSS_WAIT_SECONDS_MAX)
-    if ruling.verdict is Verdict.UNKNOWN:
+    if judgement.verdict is Verdict.UNKNOWN:
         return Backoff(min(5.0, grace_period_seconds), UNDECIDED_WAIT_SECONDS_MAX).pause_seconds(attempts)
     return Backoff(grace_period_seconds, LAGGING_WAIT_SECONDS_MAX).pause_seconds(attempts)

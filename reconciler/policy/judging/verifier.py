@@ -13,7 +13,7 @@ from reconciler.policy.evidence import Watermark
 from reconciler.policy.inquiry.case_file import GroupAnswers
 from reconciler.policy.inquiry.witnesses import BrokerSnapshot, Witnesses
 from reconciler.policy.judging.judgement import (
-    Ruling,
+    Judgement,
     ask_again_seconds,
     judge,
     missed_commit,
@@ -41,7 +41,7 @@ class VerifyRules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
+class JudgedKey:
     """A key with its verdict, ready to be written down."""
 
     suspect: Suspect
@@ -136,7 +136,7 @@ class Verifier:
         """One a round, with its Redis TIME. None: a person asks about one key."""
         return BrokerSnapshot(self._brokers, topic.topic, [plan], now_ms=now_ms)
 
-    def verify(self, topic: TopicPlan, suspects: Sequence[Suspect], snapshot: BrokerSnapshot) -> list[Judgement]:
+    def verify(self, topic: TopicPlan, suspects: Sequence[Suspect], snapshot: BrokerSnapshot) -> list[JudgedKey]:
         """Verdicts for at most PAGE_KEYS keys, in their order. Writes nothing."""
         now_ms = snapshot.now_ms
         repairs = self._repairs_of(topic, [s.unique_key for s in suspects if s.known is not None])
@@ -146,7 +146,8 @@ class Verifier:
             repair, hand_over = of_scope.get(EVERY_GROUP), of_scope.get(s.plan.group)
             distinct[s.unique_key] = replace(self._opened(s), repair=repair, hand_over=hand_over, now_ms=now_ms)
         return [
-            self._judged(s, ruling) for s, ruling in self._witnesses.settle(list(distinct.values()), judge, snapshot)
+            self._judged(s, judgement)
+            for s, judgement in self._witnesses.settle(list(distinct.values()), judge, snapshot)
         ]
 
     def ask_again(self, topic: TopicPlan, plan: SubscriptionPlan, rows: Sequence[Candidate]) -> list[Suspect]:
@@ -158,10 +159,10 @@ class Verifier:
         answered = {suspect.unique_key: suspect for suspect in asked}
         return [answered[row.unique_key] for row in rows]
 
-    def missed_commits(self, suspects: Sequence[Suspect], *, now_ms: int | None) -> list[Judgement]:
+    def missed_commits(self, suspects: Sequence[Suspect], *, now_ms: int | None) -> list[JudgedKey]:
         """Of keys that no outbox has as committed: those whose half says where the row must be. A look-up each."""
         looked = self._witnesses.find_halves([replace(suspect, now_ms=now_ms) for suspect in suspects])
-        return [self._judged(one, ruling) for one in looked if (ruling := missed_commit(one)) is not None]
+        return [self._judged(one, judgement) for one in looked if (judgement := missed_commit(one)) is not None]
 
     def _opened(self, suspect: Suspect) -> Suspect:
         """With the witnesses that are configured."""
@@ -176,21 +177,21 @@ class Verifier:
     def _repairs_of(self, topic: TopicPlan, unique_keys: Sequence[str]) -> Mapping[str, Sequence[Repair]]:
         return self._repairs.of_keys(topic.environment, topic.topic, unique_keys) if unique_keys else {}
 
-    def _judged(self, suspect: Suspect, ruling: Ruling) -> Judgement:
+    def _judged(self, suspect: Suspect, judgement: Judgement) -> JudgedKey:
         attempts = suspect.known.attempts if suspect.known is not None else 0
         grace = suspect.plan.grace_period_seconds
-        evidence = evidence_of(suspect, self.english, reason=ruling.reason, undecided_by=ruling.undecided_by)
+        evidence = evidence_of(suspect, self.english, reason=judgement.reason, undecided_by=judgement.undecided_by)
         by, since_ms = undecided_by(evidence)
-        return Judgement(
+        return JudgedKey(
             suspect=suspect,
             verification=Verification(
                 unique_key=suspect.unique_key,
-                verdict=ruling.verdict,
-                evidence=evidence | taken_back(suspect, self.english, ruling.verdict),
+                verdict=judgement.verdict,
+                evidence=evidence | taken_back(suspect, self.english, judgement.verdict),
                 first_seen_ms=suspect.first_seen_ms,
-                state=state_of(ruling.verdict),
-                wait_seconds=wait_seconds(ruling, attempts=attempts, grace_period_seconds=grace),
-                ask_again_seconds=ask_again_seconds(ruling, suspect),
+                state=state_of(judgement.verdict),
+                wait_seconds=wait_seconds(judgement, attempts=attempts, grace_period_seconds=grace),
+                ask_again_seconds=ask_again_seconds(judgement, suspect),
                 undecided_by=by,
                 undecided_since_ms=None if by is None else (suspect.first_seen_ms if since_ms is None else since_ms),
             ),

@@ -11,7 +11,7 @@ import pytest
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.events import KeysLeft
-from reconciler.policy.judging.judgement import OWN_ANNOUNCEMENT_SECONDS_MAX, Ruling, _young
+from reconciler.policy.judging.judgement import OWN_ANNOUNCEMENT_SECONDS_MAX, Judgement, _young
 from reconciler.policy.round import ReconcileRound
 from tests.unit.policy.world import World, key
 
@@ -131,8 +131,8 @@ def test_a_key_is_judged_a_millisecond_before_its_grace_period_is_over(
         plan=SimpleNamespace(grace_period_seconds=10.0),
         skew_margin_seconds=0.5,
     )
-    ruling = _young(look)
-    assert (None if ruling is None else cast(Ruling, ruling).wait_seconds) == wait_seconds
+    judgement = _young(look)
+    assert (None if judgement is None else cast(Judgement, judgement).wait_seconds) == wait_seconds
     assert _young(replace_in(look, row=None)) is None, "no row, no commit"
     assert _young(replace_in(look, now_ms=None)) is None, "a person does not wait"
 

@@ -323,10 +323,10 @@ def test_every_verdict_has_a_state() -> None:
 
 
 def test_waits_double_and_stay_bounded() -> None:
-    from reconciler.policy.judging.judgement import Ruling
+    from reconciler.policy.judging.judgement import Judgement
 
     def wait(verdict: Verdict, attempts: int) -> float:
-        return wait_seconds(Ruling(verdict=verdict, reason=YOUNG()), attempts=attempts, grace_period_seconds=30.0)
+        return wait_seconds(Judgement(verdict=verdict, reason=YOUNG()), attempts=attempts, grace_period_seconds=30.0)
 
     assert [wait(Verdict.UNKNOWN, n) for n in (0, 1, 2, 9, 500)] == [5.0, 10.0, 20.0, 60.0, 60.0]
     assert [wait(Verdict.LAGGING, n) for n in (0, 1, 9)] == [30.0, 60.0, 300.0]
