@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
@@ -36,6 +37,17 @@ class DuckDbAudit:
     def count(self) -> Counts:
         """Runs the statement."""
         return {(sid, name): keys for sid, name, keys in self._connection.execute(self._statement).fetchall()}
+
+    def replace(self, view: str, rows: Any) -> None:
+        """An Arrow table in place of a view of files."""
+        self._connection.register("given", rows)
+        self._connection.execute(f'DROP VIEW "{view}"')
+        self._connection.execute(f'CREATE TABLE "{view}" AS SELECT * FROM given')
+
+    def insert(self, view: str, rows: Any) -> None:
+        """More rows of a replaced view."""
+        self._connection.register("given", rows)
+        self._connection.execute(f'INSERT INTO "{view}" SELECT * FROM given')
 
     def close(self) -> None:
         """Gives the memory back."""
