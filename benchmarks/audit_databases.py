@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -76,7 +77,7 @@ def _fill(folder: Path, url: str, name: str, table: sa.Table, environment: str) 
     table.create(engine)
     engine.dispose()
     files = f"read_parquet('{folder}/{name}/**/*.parquet', hive_partitioning = false)"
-    have = [row[0] for row in duckdb.sql(f"DESCRIBE SELECT * FROM {files}").fetchall() if row[0] != "key"]
+    have = [row[0] for row in duckdb.execute(f"DESCRIBE SELECT * FROM {files}").fetchall() if row[0] != "key"]
     rest = {column: text.format(environment=environment) for column, text in _REST.get(name, {}).items()}
     if "next_at_ms" in table.c:
         rest["next_at_ms"] = "0"
@@ -126,7 +127,7 @@ def audit(databases: Databases, folder: Path) -> dict[str, Any]:
 
 def by_duckdb(databases: Databases, folder: Path) -> dict[str, Any]:
     """The same rows by psycopg, a page at a time, and DuckDB's statement over them."""
-    from reconciler.audit.collect.writer import schema_of
+    from reconciler.audit.collect.columns import schema_of
     from reconciler.contract.evidence_layout import EVIDENCE_TABLES
 
     request = databases.request()
@@ -164,19 +165,13 @@ def _pages(url: str, statement: str) -> Iterator[Sequence[tuple[Any, ...]]]:
             yield page
 
 
-class _timed:
-    """Adds a block's seconds by the clock and of this process' processor time."""
-
-    def __init__(self, name: str, figures: dict[str, Any]) -> None:
-        self._name, self._figures = name, figures
-
-    def __enter__(self) -> None:
-        self._began = time.perf_counter(), time.process_time()
-
-    def __exit__(self, *_: object) -> None:
-        seconds, cpu = self._began
-        self._figures[f"{self._name}_seconds"] = round(time.perf_counter() - seconds, 2)
-        self._figures[f"{self._name}_cpu_seconds"] = round(time.process_time() - cpu, 2)
+@contextmanager
+def _timed(name: str, figures: dict[str, Any]) -> Iterator[None]:
+    """Adds the block's seconds by the clock and of this process' processor time."""
+    seconds, cpu = time.perf_counter(), time.process_time()
+    yield
+    figures[f"{name}_seconds"] = round(time.perf_counter() - seconds, 2)
+    figures[f"{name}_cpu_seconds"] = round(time.process_time() - cpu, 2)
 
 
 def _peak_mib() -> int:

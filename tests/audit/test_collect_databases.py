@@ -15,6 +15,7 @@ import sqlalchemy as sa
 
 from benchmarks.history_generation.generate import generate
 from benchmarks.history_generation.plan import Plan
+from reconciler.audit.collect import collecting
 from reconciler.audit.collect.collecting import collect
 from reconciler.audit.collect.sources import Source, parse_sources
 from reconciler.audit.collect.tasks import Answer, Task
@@ -77,6 +78,22 @@ def test_every_file_is_named_and_nothing_else_is_there(sqlite: Databases, tmp_pa
     assert there == {*document["files"], "evidence.json"}
     assert document["ledger"] is True
     assert {path.split("/")[0] for path in there} >= {"outbox", "inbox", "effects", "candidate", "repair"}
+
+
+def test_many_pieces_and_few_give_the_same_answer(
+    databases: Databases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = collected(databases, tmp_path / "few")
+    monkeypatch.setattr(collecting, "RANGE_MS_MIN", 600_000)
+    monkeypatch.setattr(collecting, "RANGE_ROWS", 400)
+    monkeypatch.setattr(collecting, "LOOK_UP_ROWS", 400)
+    many = collected(databases, tmp_path / "many")
+    ranges = [{file.name for file in folder.glob("outbox/*/outbox-0-*.parquet")} for folder in (few, many)]
+    assert ranges[0] == {"outbox-0-0000.parquet"} < ranges[1]
+    judged = [judge_here(folder) for folder in (few, many)]
+    assert judged[0].findings
+    assert repr(judged[0].findings) == repr(judged[1].findings)
+    assert (judged[0].classes, judged[0].notes) == (judged[1].classes, judged[1].notes)
 
 
 def test_what_a_dead_attempt_of_a_task_left_is_no_evidence(sqlite: Databases, tmp_path: Path) -> None:

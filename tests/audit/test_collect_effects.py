@@ -165,7 +165,7 @@ def test_what_a_dead_attempt_had_looked_up_is_looked_up_again(tmp_path: Path) ->
         pq.write_table(pa.table(row), place / name)
     of_prefix = PrefixLookups(
         folder=str(tmp_path),
-        prefix=7,
+        prefixes=(7,),
         window_ms=(0, 1),
         may_count_ms=(0, 1),
         topics=("ORDERS",),

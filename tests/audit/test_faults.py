@@ -220,7 +220,8 @@ def test_a_database_that_goes_away_in_the_middle(tmp_path: Path) -> None:
 
 FULL = """
 import sys, pathlib
-from reconciler.audit.collect.writer import PrefixWriter, table_of
+from reconciler.audit.collect.columns import table_of
+from reconciler.audit.collect.writer import PrefixWriter
 from reconciler.audit.collect.tasks import answer
 from reconciler.contract.evidence_layout import INBOX_EVIDENCE
 

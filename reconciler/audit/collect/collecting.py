@@ -28,6 +28,7 @@ from reconciler.audit.collect.tasks import (
     EffectsTask,
     LookUpTask,
     RowsTask,
+    SizeTask,
     Task,
     answer,
     files_of,
@@ -48,12 +49,18 @@ from reconciler.contract.evidence_layout import (
 )
 from reconciler.contract.history_row import ANNOUNCED, CONSUMED, PREFIXES
 from reconciler.contract.manifest import HistoryFile
+from reconciler.contract.schema import Table
 from reconciler.contract.tables import CANDIDATE, INBOX, OUTBOX, REPAIR, ROUND
 
-#: Ranges that a table is cut into: short tasks that executors share evenly.
-SLICES = 16
-#: A range shorter than this is not worth a connection.
-SLICE_MS_MIN = 3_600_000
+#: Ranges of time that a table is cut into at most: short tasks that executors share evenly.
+RANGES_MAX = 16
+#: Fewer rows, or a shorter time, are not worth a range's files and its connection.
+RANGE_ROWS = 65_536
+COUNTED_ROWS = RANGES_MAX * RANGE_ROWS
+RANGE_MS_MIN = 3_600_000
+
+#: Rows of ranges and history whose look-ups are one task: some 100 MB.
+LOOK_UP_ROWS = 500_000
 
 #: Problems of the history that are named one by one.
 PROBLEMS_NAMED_MAX = 10
@@ -81,6 +88,7 @@ def _collect(request: Request, history: HistoryState, folder: Path, run: Runner,
         ("ledger", list(_ledger(request, folder))),
         ("whose other rows there are", list(_counts(request))),
     ):
+        tasks = _cut(tasks, run)
         if tasks:
             progress(f"reading {what} in {len(tasks)} pieces")
             answers = run(answer, tasks)
@@ -88,7 +96,7 @@ def _collect(request: Request, history: HistoryState, folder: Path, run: Runner,
             for one in answers:
                 not_asked.update(one.not_asked)
             remove_rests(folder, files)
-    lookups = _lookups(request, folder, history)
+    lookups = _lookups(request, folder, history, sum(file.rows for file in files.values()))
     if lookups:
         progress("asking for single keys")
         answers = run(answer, lookups)
@@ -203,22 +211,47 @@ def _closes_ms(request: Request, s: AuditedSubscription) -> int:
 
 
 def _pieces(folder: Path, part: str, source: Source, selection: Selection) -> Iterator[Task]:
-    """One task a file of an export, or a range of time."""
+    """One task a file of an export, or one that may be cut into ranges of time."""
     if source.kind != "database":
         for number, file in enumerate(export_files(source, selection)):
             name = f"{part}-{number:04d}"
             yield RowsTask(folder=str(folder), part=name, source=source, selection=selection, file=file)
         return
-    for number, cut in enumerate(_slices(selection)):
-        yield RowsTask(folder=str(folder), part=f"{part}-{number:04d}", source=source, selection=cut)
+    yield RowsTask(folder=str(folder), part=f"{part}-0000", source=source, selection=selection)
 
 
-def _slices(selection: Selection) -> Iterator[Selection]:
+def _cut(tasks: Sequence[Task], run: Runner) -> list[Task]:
+    """The tasks, those that read many rows of a database in ranges of time."""
+    long = [task for task in tasks if isinstance(task, RowsTask) and _ranges_max(task.source, task.selection) > 1]
+    sizes = [SizeTask(source=one.source, selection=_counted(one.selection), rows_max=COUNTED_ROWS) for one in long]
+    rows = dict(zip(map(id, long), run(answer, sizes) if sizes else [], strict=True))
+    found: list[Task] = []
+    for task in tasks:
+        size = rows.get(id(task))
+        if size is None or not isinstance(task, RowsTask):
+            found.append(task)
+        else:
+            count = min(_ranges_max(task.source, task.selection), -(-size.rows // RANGE_ROWS))
+            found += [task.part_of(number, cut) for number, cut in enumerate(_ranges(task.selection, max(1, count)))]
+    return found
+
+
+def _counted(selection: Selection) -> Selection:
+    """What an index counts without a look at the rows: of all groups' rows of an outbox, of all topics' of an inbox."""
+    indexed = {OUTBOX_EVIDENCE.name: (), INBOX_EVIDENCE.name: selection.equal[:1]}
+    return replace(selection, equal=indexed.get(selection.layout.name, selection.equal), among=())
+
+
+def _ranges_max(source: Source, selection: Selection) -> int:
+    _, first, end = selection.since or ("", 0, None)
+    if source.kind != "database" or end is None:
+        return 1
+    return max(1, min(RANGES_MAX, (end - first) // RANGE_MS_MIN))
+
+
+def _ranges(selection: Selection, count: int) -> Iterator[Selection]:
     column, first, end = selection.since or ("", 0, None)
-    if end is None:
-        yield selection
-        return
-    count = max(1, min(SLICES, (end - first) // SLICE_MS_MIN))
+    assert end is not None  # noqa: S101 - nothing else is cut
     bounds = [first + (end - first) * number // count for number in range(count + 1)]
     for low, high in pairwise(bounds):
         yield replace(selection, since=(column, low, high))
@@ -238,7 +271,8 @@ def _counts(request: Request) -> Iterator[Task]:
             places.setdefault((source.kind, source.address), (source, set()))[1].update(keys)
         for source, asked in places.values():
             selection = Selection(layout=layout, table=table.name, since=(TIME_COLUMNS[layout.name], *window))
-            for cut in _slices(selection) if source.kind == "database" else (selection,):
+            cuts = _ranges(selection, _ranges_max(source, selection)) if source.kind == "database" else (selection,)
+            for cut in cuts:
                 yield from _count_tasks(source, cut, frozenset(asked))
     ledger = request.sources.ledger
     if ledger is not None:
@@ -258,7 +292,9 @@ def _count_tasks(source: Source, selection: Selection, asked: frozenset[tuple[st
         yield CountTask(table=CountedTable(source=source, selection=selection, asked=asked, file=file))
 
 
-def _lookups(request: Request, folder: Path, history: HistoryState) -> list[Task]:
+def _lookups(request: Request, folder: Path, history: HistoryState, rows: int) -> list[Task]:
+    """`rows`: of all ranges. Few rows take few tasks: each costs some connections and statements, however little is
+    open."""
     window = (request.window.start_ms, request.window.end_ms)
     inboxes = tuple(
         place for number, s in enumerate(request.subscriptions) for place in _inbox_places(request, number, s)
@@ -279,11 +315,17 @@ def _lookups(request: Request, folder: Path, history: HistoryState) -> list[Task
         topic: {g for s in request.subscriptions if s.topic == topic for g in s.producer_groups}
         for topic in request.topics
     }
+
+    def of(stream: Table, prefixes: Iterable[int]) -> Iterator[HistoryFile]:
+        return (file for prefix in prefixes for file in history.of(stream.name, prefix))
+
+    rows += sum(file.rows for file in _between(of(ANNOUNCED, range(PREFIXES)), window[0], closes_ms))
+    tasks = max(1, min(PREFIXES, -(-rows // LOOK_UP_ROWS)))
     return [
         LookUpTask(
             lookups=PrefixLookups(
                 folder=str(folder),
-                prefix=prefix,
+                prefixes=prefixes,
                 window_ms=window,
                 topics=request.topics,
                 inboxes=inboxes,
@@ -291,9 +333,9 @@ def _lookups(request: Request, folder: Path, history: HistoryState) -> list[Task
                 effects=effects,
                 history=request.history,
                 may_count_ms=(request.written_since_ms, closes_ms),
-                announced=_between(history.of(ANNOUNCED.name, prefix), window[0], closes_ms),
-                announced_before=_between(history.of(ANNOUNCED.name, prefix), window[0] - DAY_MS, window[0]),
-                consumed=_between(history.of(CONSUMED.name, prefix), request.since_ms, closes_ms + DAY_MS),
+                announced=_between(of(ANNOUNCED, prefixes), window[0], closes_ms),
+                announced_before=_between(of(ANNOUNCED, prefixes), window[0] - DAY_MS, window[0]),
+                consumed=_between(of(CONSUMED, prefixes), request.since_ms, closes_ms + DAY_MS),
                 whole_outboxes=tuple(topic for topic in request.topics if wanted[topic] <= given),
                 given_inboxes=tuple(
                     (s.topic, s.group, s.tags)
@@ -302,7 +344,7 @@ def _lookups(request: Request, folder: Path, history: HistoryState) -> list[Task
                 ),
             )
         )
-        for prefix in range(PREFIXES)
+        for prefixes in (tuple(range(first, PREFIXES, tasks)) for first in range(tasks))
     ]
 
 

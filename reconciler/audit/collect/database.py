@@ -15,7 +15,7 @@ from urllib.parse import quote
 import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import NoSuchTableError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, NoSuchTableError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from reconciler.audit.collect.sources import Source
@@ -53,12 +53,20 @@ def pages(
             yield page
 
 
-def column_names(connection: sa.Connection, table: str) -> frozenset[str]:
-    """Columns that a table has; none where there is no such table."""
+def column_types(connection: sa.Connection, table: str) -> Mapping[str, object]:
+    """Columns that a table has, with what the driver calls their types; none where there is no such table.
+
+    One statement, whose transaction the next one is in.
+    """
     try:
-        return frozenset(column["name"] for column in sa.inspect(connection).get_columns(table))
+        with connection.execute(sa.select(sa.text("*")).select_from(sa.table(table)).where(sa.false())) as result:
+            return {column[0]: column[1] for column in result.cursor.description}
+    except DBAPIError:
+        connection.rollback()
+    try:  # no such table, or no right to all of its columns
+        return {column["name"]: column["type"] for column in sa.inspect(connection).get_columns(table)}
     except NoSuchTableError:
-        return frozenset()
+        return {}
 
 
 def now_ms(connection: sa.Connection) -> int:

@@ -1,4 +1,4 @@
-"""Asks by key what the ranges have left open, one prefix at a time.
+"""Asks by key what the ranges have left open, some prefixes at a time.
 
 A key of the window may take effect long after it; an effect in the window may belong to a message that was committed
 long before. So inboxes are asked for every key of the window that has no row yet, and then outboxes for every key
@@ -19,11 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from reconciler.audit.collect.columns import schema_of
 from reconciler.audit.collect.database import reading
 from reconciler.audit.collect.deleted import Lacking
 from reconciler.audit.collect.selection import Selection, key_reader
 from reconciler.audit.collect.sources import Source
-from reconciler.audit.collect.writer import PrefixWriter, WrittenFile, schema_of
+from reconciler.audit.collect.writer import PrefixWriter, WrittenFile
 from reconciler.audit.errors import AuditError
 from reconciler.audit.history.table import read_stream_file
 from reconciler.audit.places import open_folder
@@ -38,8 +39,8 @@ KEYS_A_STATEMENT = 500
 #: What files are called that look-ups write.
 PART = "by-key"
 
-#: Rows of small files that the look-ups of a prefix keep: about 20 MB.
-KEPT_ROWS_MAX = 131_072
+#: Rows of small files that a task's look-ups keep: about 80 MB.
+KEPT_ROWS_MAX = 524_288
 #: Columns that look-ups ask about.
 _KINDS = {
     "key": pa.binary(),
@@ -85,12 +86,30 @@ class EffectsPlace:
     is_dated: bool
 
 
+@dataclass(slots=True)
+class KeptFiles:
+    """Tables of the first small files that were read, with at most KEPT_ROWS_MAX rows together."""
+
+    tables: dict[Path, pa.Table] = field(default_factory=dict)
+    rows: int = 0
+
+    def of(self, file: Path) -> pa.Table:
+        """Opening a file costs as much as reading 10 000 of its rows."""
+        table = self.tables.get(file)
+        if table is None:
+            table = _file(file)
+            if self.rows + table.num_rows <= KEPT_ROWS_MAX:
+                self.tables[file] = table
+                self.rows += table.num_rows
+        return table
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefixLookups:
-    """The look-ups of one prefix."""
+    """The look-ups of some prefixes."""
 
     folder: str
-    prefix: int
+    prefixes: tuple[int, ...]
     window_ms: tuple[int, int]
     topics: tuple[str, ...]
     inboxes: tuple[InboxPlace, ...]
@@ -98,7 +117,7 @@ class PrefixLookups:
     effects: tuple[EffectsPlace, ...]
     #: Rows written from the first of these times on, or announced before the second, may count in this window.
     may_count_ms: tuple[int, int]
-    #: The history's folder (None: there is none), and its `announced` files of the prefix that may hold rows from the
+    #: The history's folder (None: there is none), and its `announced` files of the prefixes that may hold rows from the
     #: window's start until then.
     history: str | None
     announced: tuple[HistoryFile, ...]
@@ -110,13 +129,13 @@ class PrefixLookups:
     #: inbox was: there a key must have its row.
     whole_outboxes: tuple[str, ...]
     given_inboxes: tuple[tuple[str, str, tuple[str, ...] | None], ...]
-    #: Small files of ranges that these look-ups have read: several questions are asked about each.
-    read: dict[Path, pa.Table] = field(default_factory=dict, repr=False, compare=False)
+    #: What these look-ups have read of ranges: several questions are asked about each file.
+    read: KeptFiles = field(default_factory=KeptFiles, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookUpResult:
-    """What the look-ups of one prefix did."""
+    """What the look-ups of some prefixes did."""
 
     files: tuple[WrittenFile, ...]
     #: (topic, group) -> keys whose effects were left out, because nothing places them in the window.
@@ -127,7 +146,7 @@ class LookUpResult:
 
 @dataclass(frozen=True, slots=True)
 class _TopicKeys:
-    """Keys of one topic in this prefix."""
+    """Keys of one topic in these prefixes."""
 
     outbox: pa.ChunkedArray
     #: Commits of the window: key, created_at_ms.
@@ -140,7 +159,7 @@ class _TopicKeys:
 
 def look_up(lookups: PrefixLookups) -> LookUpResult:
     """Writes the rows that were found, and the effects again. Raises AuditError."""
-    lookups = replace(lookups, read={})  # a cache that ends with this task: tasks wait in a list
+    lookups = replace(lookups, read=KeptFiles())  # a cache that ends with this task: tasks wait in a list
     folder = Path(lookups.folder)
     seen = {topic: _seen(lookups, topic) for topic in lookups.topics}
     dated = {
@@ -343,20 +362,11 @@ def _table(
 
     Those of look-ups are left out: an attempt that died has left its own here, and what it found must be found again.
     """
-    place = Path(lookups.folder) / name / f"prefix={lookups.prefix:02d}"
-    files = [file for file in sorted(place.glob("*.parquet")) if not file.name.startswith((".", PART))]
+    places = [Path(lookups.folder) / name / f"prefix={prefix:02d}" for prefix in lookups.prefixes]
+    files = [file for place in places for file in sorted(place.glob("*.parquet"))]
+    files = [file for file in files if not file.name.startswith((".", PART))]
     files = [file for file in files if not part or file.name.rpartition("-")[0] == part]
-    return _rows([_range_file(lookups, file) for file in files], topic, columns, group)
-
-
-def _range_file(lookups: PrefixLookups, file: Path) -> pa.Table:
-    """Kept while few rows are: opening a file costs as much as reading 10 000 of its rows."""
-    table = lookups.read.get(file)
-    if table is None:
-        table = _file(file)
-        if table.num_rows + sum(kept.num_rows for kept in lookups.read.values()) <= KEPT_ROWS_MAX:
-            lookups.read[file] = table
-    return table
+    return _rows([lookups.read.of(file) for file in files], topic, columns, group)
 
 
 def _file(file: Path) -> pa.Table:

@@ -17,9 +17,9 @@ import pyarrow.dataset as ds
 import sqlalchemy as sa
 from pyarrow import fs as arrow_fs
 
-from reconciler.audit.collect.database import column_names, pages, reading
+from reconciler.audit.collect.columns import table_of, table_of_csv
+from reconciler.audit.collect.database import column_types, pages, reading
 from reconciler.audit.collect.sources import EffectsSource, Source
-from reconciler.audit.collect.writer import table_of
 from reconciler.audit.errors import AuditError
 from reconciler.audit.places import open_folder
 from reconciler.contract.evidence_layout import EFFECTS_EVIDENCE
@@ -52,9 +52,8 @@ def read_rows(source: Source, selection: Selection, *, file: str | None = None) 
     """Pages with the layout's columns; `file`: only this file of an export. Raises AuditError."""
     if source.kind == "database":
         with reading(source) as connection:
-            statement = _statement(selection, _columns(connection, source, selection))
-            for page in pages(connection, statement):
-                yield _exactly(selection, table_of(selection.layout, page, str(source)), source)
+            for rows in _Question(connection, source, selection).rows():
+                yield _exactly(selection, rows, source)
         return
     yield from _read_export(source, selection, file)
 
@@ -63,12 +62,11 @@ def key_reader(
     connection: sa.Connection, source: Source, selection: Selection
 ) -> Callable[[Sequence[bytes]], pa.Table | None]:
     """A question by keys: their rows, whenever those were written; None: there are none."""
-    columns = _columns(connection, source, selection)
+    question = _Question(connection, source, selection)
 
     def read(keys: Sequence[bytes]) -> pa.Table | None:
-        wanted = sa.column("unique_key").in_(list(map(key_of, keys)))
-        rows = [row for page in pages(connection, _statement(selection, columns).where(wanted)) for row in page]
-        return _exactly(selection, table_of(selection.layout, rows, str(source)), source, keys) if rows else None
+        rows = list(question.rows(sa.column("unique_key").in_(list(map(key_of, keys)))))
+        return _exactly(selection, pa.concat_tables(rows), source, keys) if rows else None
 
     return read
 
@@ -123,7 +121,7 @@ def oldest_ms(source: Source, selection: Selection, columns: Sequence[str]) -> i
     """
     if source.kind == "database":
         with reading(source) as connection:
-            have = column_names(connection, selection.table)
+            have = column_types(connection, selection.table)
             times: list[sa.ColumnClause[int]] = [sa.column(name) for name in columns if name in have]
             value = sa.func.coalesce(*times) if len(times) > 1 else times[0]
             statement = limited(selection, sa.select(sa.func.min(value)).select_from(sa.table(selection.table)))
@@ -139,6 +137,14 @@ def oldest_ms(source: Source, selection: Selection, columns: Sequence[str]) -> i
     columns_of = ([batch.column(name).cast(pa.int64()) for name in names] for batch in batches)
     smallest = (pc.min(pc.coalesce(*of)).as_py() for of in columns_of)
     return min((int(at_ms) for at_ms in smallest if at_ms is not None), default=None)
+
+
+def rows_up_to(source: Source, selection: Selection, rows_max: int) -> int:
+    """How many rows a database has, counted up to a bound. Raises AuditError."""
+    with reading(source) as connection:
+        some: Any = sa.select(sa.literal(1).label("one")).select_from(sa.table(selection.table))
+        counted = sa.select(sa.func.count()).select_from(limited(selection, some).limit(rows_max).subquery())
+        return int(connection.execute(counted).scalar_one())
 
 
 def export_files(source: Source, selection: Selection) -> list[str | None]:
@@ -160,23 +166,47 @@ def export_batches(
     yield from _batches(source, selection, dataset, columns)
 
 
-def _columns(connection: sa.Connection, source: Source, selection: Selection) -> list[sa.ColumnElement[Any]]:
-    have = column_names(connection, selection.table)
-    if not have:
-        raise AuditError("inputs", f"{source}: there is no table {selection.table} in this database")
-    columns: list[sa.ColumnElement[Any]] = []
-    for column in selection.layout.columns:
-        name = selection.name_of(column.name)
-        if name in have:
-            columns.append(sa.column(name))
-        elif name in _MAY_BE_ABSENT:
-            columns.append(sa.null().label(name))
+class _Question:
+    """The columns of a selection in one database, asked for as rows or, where it can be, as columns."""
+
+    def __init__(self, connection: sa.Connection, source: Source, selection: Selection) -> None:
+        """Raises AuditError for a table without them."""
+        self._connection, self._source, self._selection = connection, source, selection
+        have = column_types(connection, selection.table)
+        if not have:
+            raise AuditError("inputs", f"{source}: there is no table {selection.table} in this database")
+        self._columns: list[sa.ColumnElement[Any]] = []
+        for column in selection.layout.columns:
+            name = selection.name_of(column.name)
+            if name in have:
+                self._columns.append(sa.column(name))
+            elif name in _MAY_BE_ABSENT:
+                self._columns.append(sa.null().label(name))
+            else:
+                raise AuditError(
+                    "inputs",
+                    f"{source}: {selection.table} has no column {name}; run `reconciler db upgrade` of its version",
+                )
+        self._copied = None
+        if connection.dialect.name == "postgresql":
+            from reconciler.audit.collect.postgres_copy import copied, is_copied  # needs the driver
+
+            of = [(column, selection.name_of(column.name)) for column in selection.layout.columns]
+            if all(is_copied(column.kind, have[name]) for column, name in of if name in have):
+                self._copied = copied
+                self._columns = [
+                    sa.func.encode(one, "hex").label(name) if column.kind == "digest" and name in have else one
+                    for one, (column, name) in zip(self._columns, of, strict=True)
+                ]
+
+    def rows(self, *wanted: sa.ColumnElement[bool]) -> Iterator[pa.Table]:
+        """Those of the selection, in the layout's columns. Raises AuditError."""
+        layout, where = self._selection.layout, str(self._source)
+        statement = _statement(self._selection, self._columns).where(*wanted)
+        if self._copied is None:
+            yield from (table_of(layout, page, where) for page in pages(self._connection, statement))
         else:
-            raise AuditError(
-                "inputs",
-                f"{source}: {selection.table} has no column {name}; run `reconciler db upgrade` of its version",
-            )
-    return columns
+            yield from (table_of_csv(layout, rows, where) for rows in self._copied(self._connection, statement))
 
 
 def limited(selection: Selection, statement: sa.Select[Any]) -> sa.Select[Any]:

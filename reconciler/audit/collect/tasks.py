@@ -1,4 +1,4 @@
-"""The pieces of a collection, as values that travel to executors: a range of a table, or the look-ups of one prefix.
+"""The pieces of a collection, as values that travel to executors: a range of a table, or look-ups of some prefixes.
 
 A task answers with what it wrote or with why it could not: its errors come back as values, so that Spark neither
 repeats a refusal nor wraps its words in a stack of its own.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -19,7 +19,7 @@ from pyarrow import fs as arrow_fs
 from reconciler.audit.collect.coverage import CountedTable, not_asked_rows
 from reconciler.audit.collect.deleted import AgeOfRows, Lacking
 from reconciler.audit.collect.lookups import PrefixLookups, look_up
-from reconciler.audit.collect.selection import Selection, read_effects, read_rows
+from reconciler.audit.collect.selection import Selection, read_effects, read_rows, rows_up_to
 from reconciler.audit.collect.sources import EffectsSource, Source
 from reconciler.audit.collect.writer import PrefixWriter, WrittenFile
 from reconciler.audit.errors import AuditError, Reason
@@ -39,6 +39,8 @@ class Answer:
     undated: Mapping[tuple[str, str], int] = field(default_factory=dict)
     #: Keys that had a row once and have none, of a LookUpTask: the earliest time of one.
     lacking: Mapping[Lacking, int] = field(default_factory=dict)
+    #: Of a SizeTask.
+    rows: int = 0
     #: The time of the oldest row, of an AgeTask; None: another task, or no row.
     oldest_ms: int | None = None
     #: Why it could not.
@@ -68,6 +70,10 @@ class RowsTask:
         """Writes its files. Raises AuditError."""
         return _written(self.folder, self.selection, self.part, read_rows(self.source, self.selection, file=self.file))
 
+    def part_of(self, number: int, selection: Selection) -> RowsTask:
+        """The task of one of its ranges."""
+        return replace(self, part=f"{self.part.rpartition('-')[0]}-{number:04d}", selection=selection)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectsTask:
@@ -89,7 +95,7 @@ class EffectsTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookUpTask:
-    """What the ranges of one prefix have left open, asked by key."""
+    """What the ranges have left open in some prefixes, asked by key."""
 
     lookups: PrefixLookups
 
@@ -108,6 +114,23 @@ class CountTask:
     def run(self) -> Answer:
         """Writes nothing. Raises AuditError."""
         return Answer(not_asked=not_asked_rows(self.table))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeTask:
+    """About how many rows a database has for another task."""
+
+    source: Source
+    selection: Selection
+    #: It counts no further.
+    rows_max: int
+
+    def run(self) -> Answer:
+        """Writes nothing, and leaves it to the task that reads the rows to say what is wrong with them."""
+        try:
+            return Answer(rows=rows_up_to(self.source, self.selection, self.rows_max))
+        except AuditError:
+            return Answer()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,24 +10,25 @@ import hashlib
 import os
 import socket
 import zlib
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from reconciler.audit.collect.columns import schema_of
 from reconciler.audit.errors import AuditError
+from reconciler.audit.evidence.key_columns import key_offsets
 from reconciler.contract.history_row import PREFIXES
 from reconciler.contract.schema import Table
-from reconciler.contract.unique_key import UNIQUE_KEY_SHAPE, fault_of_member, is_unique_key, member_of
 
 #: Rows of all prefixes together that wait in memory: about 40 MB.
 WAITING_ROWS = 262_144
-_TYPES = {"key": pa.binary(), "name": pa.string(), "digest": pa.binary(), "bigint": pa.int64(), "integer": pa.int32()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,45 +39,6 @@ class WrittenFile:
     path: str
     rows: int
     sha256: str
-
-
-def schema_of(table: Table) -> pa.Schema:
-    """Arrow types of a table of the layout."""
-    return pa.schema([pa.field(c.name, _TYPES[c.kind], nullable=c.nullable) for c in table.columns])
-
-
-def key_bytes(value: object) -> bytes:
-    """The member of a unique key as databases hold it: its text, or its member. Raises ValueError."""
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        data = bytes(value)
-        if fault_of_member(data) is None:
-            return data
-        value = data.decode("ascii", "replace")  # a text column that the driver gives as bytes
-    if not is_unique_key(value):
-        raise ValueError(f"{value!r}"[:80] + f" is no unique key: expected {UNIQUE_KEY_SHAPE}, or its bytes")
-    return member_of(value)
-
-
-def table_of(layout: Table, page: Sequence[Sequence[Any]], where: str) -> pa.Table:
-    """Rows in the layout's order of columns, keys in any form, as Arrow. Raises AuditError("inputs")."""
-    columns: list[Sequence[Any]] = [list(column) for column in zip(*page, strict=True)]
-    try:
-        arrays = [
-            pa.array([key_bytes(value) for value in values] if field.kind == "key" else values, _TYPES[field.kind])
-            for field, values in zip(layout.columns, columns, strict=True)
-        ]
-        table = pa.Table.from_arrays(arrays, schema=schema_of(layout))
-    except (ValueError, TypeError, UnicodeDecodeError, pa.ArrowException) as error:
-        raise AuditError("inputs", f"{where}: a row does not fit {layout.name}: {error}") from error
-    return checked(table, layout, where)
-
-
-def checked(table: pa.Table, layout: Table, where: str) -> pa.Table:
-    """The table, or AuditError("inputs") where a column that must have a value has none."""
-    for column in layout.columns:
-        if not column.nullable and table.column(column.name).null_count:
-            raise AuditError("inputs", f"{where}: column {column.name} has NULLs; {layout.name} needs a value in it")
-    return table
 
 
 def remove_rests(folder: Path, written: Container[str]) -> None:
@@ -109,6 +71,8 @@ class PrefixWriter:
         self._layout = layout
         self._part = part
         self._schema = schema_of(layout)
+        # Keys and times are different in each row: looking for those that come again costs half of the writing.
+        self._names = [column.name for column in layout.columns if column.kind == "name"]
         self._waiting: list[pa.Table] = []
         self._count = 0
         self._writers: dict[str, pq.ParquetWriter] = {}
@@ -150,7 +114,9 @@ class PrefixWriter:
                 partial = self._partial(path)
                 # Not its parents: an audit that gave up has removed them, and a late task must not bring them back.
                 partial.parent.mkdir(exist_ok=True)
-                self._writers[path] = pq.ParquetWriter(partial, self._schema, compression="zstd")
+                self._writers[path] = pq.ParquetWriter(
+                    partial, self._schema, compression="zstd", use_dictionary=self._names
+                )
             self._writers[path].write_table(rows)
             self._rows[path] = self._rows.get(path, 0) + rows.num_rows
         self._waiting, self._count = [], 0
@@ -162,15 +128,15 @@ class PrefixWriter:
         if "key" not in self._schema.names:
             yield f"{self._layout.name}/{self._part}.parquet", table
             return
-        crc32 = zlib.crc32
-        prefixes = np.fromiter((crc32(key) % PREFIXES for key in table["key"].to_pylist()), np.int8, table.num_rows)
+        prefixes = _prefixes(table["key"].chunk(0))
         order = np.argsort(prefixes, kind="stable")
         bounds = np.searchsorted(prefixes[order], np.arange(PREFIXES + 1))
+        table = table.take(pa.array(order))
         for prefix in range(PREFIXES):
             first, end = bounds[prefix], bounds[prefix + 1]
             if first < end:
                 path = f"{self._layout.name}/prefix={prefix:02d}/{self._part}.parquet"
-                yield path, table.take(pa.array(order[first:end]))
+                yield path, table.slice(first, end - first)
 
     def _partial(self, path: str) -> Path:
         place = self._folder / path
@@ -183,3 +149,10 @@ class PrefixWriter:
             os.fsync(file.fileno())
         partial.rename(self._folder / path)
         return WrittenFile(path=path, rows=self._rows[path], sha256=digest)
+
+
+def _prefixes(keys: pa.Array) -> npt.NDArray[np.int8]:
+    """The partition of each key (contract/history_row.py)."""
+    crc32, data, offsets = zlib.crc32, memoryview(keys.buffers()[2]), key_offsets(keys).tolist()
+    found = (crc32(data[first:end]) % PREFIXES for first, end in pairwise(offsets))
+    return np.fromiter(found, np.int8, len(keys))
