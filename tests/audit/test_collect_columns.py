@@ -103,7 +103,7 @@ def test_a_text_that_is_none_is_refused_where_the_database_checks_nothing(postgr
     with_outbox(f"{url}?client_encoding=utf8", [row(1)])
     with psycopg.connect(url.replace("+psycopg", "")) as connection:
         connection.execute(b"UPDATE reconciler_outbox SET tag = E'\\xff'")
-    with pytest.raises(AuditError, match="--outbox orders: .* invalid byte sequence") as refused:
+    with pytest.raises(AuditError, match=r"--outbox orders: .* invalid byte sequence") as refused:
         read(url)
     assert refused.value.reason == "inputs"
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import resource
+from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +14,7 @@ from reconciler.audit.engines.job import judge_here, judged_by
 from reconciler.audit.errors import AuditError
 from reconciler.audit.evidence import files as kernel_files
 from reconciler.audit.evidence.folder import Evidence, load_evidence
+from reconciler.audit.evidence.plan import PlannedFile
 from reconciler.audit.judge.merge import error_rows, result_rows
 from reconciler.audit.judge.prefix import judge_prefix
 from reconciler.audit.result.values import JudgedWindow
@@ -67,6 +70,33 @@ def test_one_prefix_that_refuses_its_inputs_refuses_the_window(
     with pytest.raises(AuditError, match=r"x\.parquet: altered") as raised:
         window_of(evidence, [*answers[:40], refused, *answers[41:]])
     assert raised.value.reason == "inputs"
+
+
+def test_slices_read_each_file_once_and_the_outbox_again_for_business_ids(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = judge_here(folder)
+    opened: Counter[str] = Counter()
+    judged_files = kernel_files._open
+
+    def counted(file: PlannedFile, *, is_verified: bool) -> object:
+        opened[file.shown] += not is_verified
+        return judged_files(file, is_verified=is_verified)
+
+    monkeypatch.setattr(kernel_files, "_open", counted)
+    assert repr(judge_here(folder, rows_at_once_max=4)) == repr(expected)
+    assert set(opened.values()) == {1}
+
+
+def test_a_disk_that_is_full_of_rows_that_wait_for_their_slice_is_no_answer(folder: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, limits[1]))
+    try:
+        with pytest.raises(AuditError, match="rows that wait for their slice: File too large") as raised:
+            judge_here(folder, rows_at_once_max=4)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert raised.value.reason == "engine"
 
 
 @pytest.mark.nightly

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -90,14 +91,14 @@ class EffectsPlace:
 class KeptFiles:
     """Tables of the first small files that were read, with at most KEPT_ROWS_MAX rows together."""
 
-    tables: dict[Path, pa.Table] = field(default_factory=dict)
+    tables: dict[str, pa.Table] = field(default_factory=dict)
     rows: int = 0
 
-    def of(self, file: Path) -> pa.Table:
+    def of(self, file: str, read: Callable[[], pa.Table]) -> pa.Table:
         """Opening a file costs as much as reading 10 000 of its rows."""
         table = self.tables.get(file)
         if table is None:
-            table = _file(file)
+            table = read()
             if self.rows + table.num_rows <= KEPT_ROWS_MAX:
                 self.tables[file] = table
                 self.rows += table.num_rows
@@ -327,17 +328,21 @@ def _of_history(
 ) -> pa.Table:
     """key and at_ms of a topic's (and group's) rows. Raises AuditError("inputs") for a file not to be believed."""
     found = [pa.table({"key": pa.chunked_array([], pa.binary()), "at_ms": pa.chunked_array([], pa.int64())})]
-    filesystem, base = (None, "") if lookups.history is None else open_folder(lookups.history)
     for file in files:
-        problems: list[str] = []
-        table = read_stream_file(filesystem, base, file, stream, problems)
-        if table is None:
-            raise AuditError("inputs", "\n".join(problems))
+        table = lookups.read.of(f"history/{file.path}", partial(_history_file, lookups.history or "", file, stream))
         wanted = pc.equal(table["topic"], topic)
         if group is not None:
             wanted = pc.and_(wanted, pc.equal(table["consumer_group"], group))
         found.append(table.filter(wanted).select(["key", "at_ms"]))
     return pa.concat_tables(found)
+
+
+def _history_file(history: str, file: HistoryFile, stream: Table) -> pa.Table:
+    problems: list[str] = []
+    table = read_stream_file(*open_folder(history), file, stream, problems)
+    if table is None:
+        raise AuditError("inputs", "\n".join(problems))
+    return table.select(["key", "topic", "consumer_group", "at_ms"])
 
 
 def _written(
@@ -366,7 +371,7 @@ def _table(
     files = [file for place in places for file in sorted(place.glob("*.parquet"))]
     files = [file for file in files if not file.name.startswith((".", PART))]
     files = [file for file in files if not part or file.name.rpartition("-")[0] == part]
-    return _rows([lookups.read.of(file) for file in files], topic, columns, group)
+    return _rows([lookups.read.of(str(file), partial(_file, file)) for file in files], topic, columns, group)
 
 
 def _file(file: Path) -> pa.Table:

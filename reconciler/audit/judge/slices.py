@@ -12,19 +12,18 @@ import pyarrow.compute as pc
 
 from reconciler.audit.errors import AuditError
 from reconciler.audit.evidence.files import DIGEST_BYTES, VerifiedFile
-from reconciler.audit.evidence.key_columns import KEY_BYTES_MAX, contiguous, lengths_seen
+from reconciler.audit.evidence.key_columns import contiguous, lengths_seen
 from reconciler.audit.evidence.plan import PlannedFile
 from reconciler.audit.evidence.tables import READ_TABLES
-from reconciler.audit.judge.keys import Codes, KeyLayout, Words, hash_of
+from reconciler.audit.judge.keys import Codes, KeyLayout, Words
 from reconciler.audit.judge.rows import NO_NAME, Flags, Rows, Vocabulary, longs
+from reconciler.audit.judge.scratch import Scratch
 
 _INTEGERS = frozenset({"integer", "bigint"})
 #: Digests are read where a repair was sent, from these tables.
 _DIGEST = "content_digest"
 _NO_NAMES = np.empty(0, np.int32)
 _NO_TIMES = np.empty(0, np.int64)
-#: One hash for keys of every length, so that the slices of all files fit together.
-_ANY_LENGTH = KeyLayout((1, KEY_BYTES_MAX))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,31 +38,45 @@ class Slice:
 
 
 def slices(files: Sequence[PlannedFile], rows_at_once_max: int) -> Iterator[Slice]:
-    """The prefix in one slice, or in several with every file read again for each. Raises AuditError("inputs")."""
+    """The prefix in one slice or several; each file is read once. Raises AuditError: "inputs", or "engine" for a full
+    disk."""
     total = sum(file.rows for file in files if file.table in READ_TABLES)
     count = max(1, -(-total // rows_at_once_max))
-    for number in range(count):
-        yield _slice(files, number, count)
-
-
-def _slice(files: Sequence[PlannedFile], number: int, count: int) -> Slice:
-    """Repairs are read before all others: whether digests are needed depends on them."""
-    found: dict[str, list[pa.Table]] = {name: [] for name in READ_TABLES}
     read: Counter[str] = Counter()
+    batches = _batches(files, read, by_row_group=count > 1)
+    if count == 1:
+        found: dict[str, list[pa.Table]] = {name: [] for name in READ_TABLES}
+        for name, batch in batches:
+            found[name].append(batch)
+        yield _slice(found, read)
+        return
+    with Scratch(count) as scratch:
+        for name, batch in batches:
+            scratch.add(name, batch)
+        for number in range(count):
+            tables = {name: scratch.of(number, name) for name in READ_TABLES}
+            yield _slice(tables, read if number == 0 else Counter())
+
+
+def _batches(files: Sequence[PlannedFile], read: Counter[str], *, by_row_group: bool) -> Iterator[tuple[str, pa.Table]]:
+    """Every row with its table's name; `read` counts them. Repairs come before all others: whether digests are needed
+    depends on them."""
     digests = False
     for file in sorted(files, key=lambda file: (file.table != "repair", file.table, file.shown)):
         table = READ_TABLES.get(file.table)
-        verified = VerifiedFile(file, table, is_verified=number > 0)
+        verified = VerifiedFile(file, table)
         read[file.table] += file.rows
         if table is None:
             continue
         has_digest = any(column.name == _DIGEST for column in table.columns)
         used = [column for column in table.used if column != table.optional or verified.has(column)]
         columns = ["key", *used, *([_DIGEST] if has_digest and digests else [])]
-        for batch in verified.batches(columns, by_row_group=count > 1):
-            found[file.table].append(batch if count == 1 else _part(batch, number, count))
-        if file.table == "repair":
-            digests = digests or any((pc.max(t["attempts"]).as_py() or 0) > 0 for t in found["repair"])
+        for batch in verified.batches(columns, by_row_group=by_row_group):
+            digests = digests or (file.table == "repair" and (pc.max(batch["attempts"]).as_py() or 0) > 0)
+            yield file.table, batch
+
+
+def _slice(found: dict[str, list[pa.Table]], read: Counter[str]) -> Slice:
     keys = {name: _keys(tables) for name, tables in found.items()}
     layout = KeyLayout(lengths_seen(list(keys.values())))
     vocabulary = Vocabulary()
@@ -74,12 +87,7 @@ def _slice(files: Sequence[PlannedFile], number: int, count: int) -> Slice:
         except UnicodeDecodeError as error:
             raise AuditError("inputs", f"{name}: a name is no UTF-8 ({error}); collect again") from error
         tables.clear()
-    return Slice(layout=layout, vocabulary=vocabulary, tables=rows, read=read if number == 0 else Counter())
-
-
-def _part(batch: pa.Table, number: int, count: int) -> pa.Table:
-    hashes = hash_of(_ANY_LENGTH.words(contiguous(batch["key"])))
-    return batch.filter(pa.array(hashes % np.uint64(count) == np.uint64(number)))
+    return Slice(layout=layout, vocabulary=vocabulary, tables=rows, read=read)
 
 
 def _keys(tables: Sequence[pa.Table]) -> pa.Array:
