@@ -81,13 +81,13 @@ def test_every_file_is_named_and_nothing_else_is_there(sqlite: Databases, tmp_pa
 
 
 def test_many_pieces_and_few_give_the_same_answer(
-    databases: Databases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sqlite: Databases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    few = collected(databases, tmp_path / "few")
+    few = collected(sqlite, tmp_path / "few")
     monkeypatch.setattr(collecting, "RANGE_MS_MIN", 600_000)
     monkeypatch.setattr(collecting, "RANGE_ROWS", 400)
-    monkeypatch.setattr(collecting, "LOOK_UP_ROWS", 400)
-    many = collected(databases, tmp_path / "many")
+    monkeypatch.setattr(collecting, "LOOK_UP_ROWS", 1_500)
+    many = collected(sqlite, tmp_path / "many")
     ranges = [{file.name for file in folder.glob("outbox/*/outbox-0-*.parquet")} for folder in (few, many)]
     assert ranges[0] == {"outbox-0-0000.parquet"} < ranges[1]
     judged = [judge_here(folder) for folder in (few, many)]
