@@ -10,6 +10,7 @@ from typing import Literal
 from reconciler.commands.business_ids import BusinessMessages, key_shaped, messages_of, other_case_note, require_name
 from reconciler.contract.answers import NO_TOPIC
 from reconciler.contract.facts import Code, Fact, Field
+from reconciler.contract.stored_facts import coded
 from reconciler.contract.subscription import Subscription
 from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, StoredMessage
 from reconciler.policy.life_story import LifeStory, life_story_of
@@ -112,7 +113,7 @@ def _story(story: LifeStory, **other: Sequence[Fact]) -> dict[str, object]:
                 "witness": event.witness,
                 "what": said(event.what),
                 "fact": event.what.as_dict(),
-                "evidence": dict(event.evidence),
+                "evidence": coded(event.evidence),
             }
             for event in story.events
         ],

@@ -98,6 +98,15 @@ def fact_in(values: Mapping[str, object], name: str, codes: Mapping[str, Code] =
     return _of_list(stored, text, codes) if isinstance(stored, list) else fact_of(stored, codes)
 
 
+def coded(values: Mapping[str, object]) -> dict[str, object]:
+    """Values that were stored with facts, for JSON: each fact that this release knows, with the names of its fields."""
+    found = {name: coded(value) if isinstance(value, Mapping) else value for name, value in values.items()}
+    if isinstance(facts := values.get(FACTS), Mapping):
+        known = {name: fact_in(values, name) for name in facts}
+        found[FACTS] = {name: fact.as_dict() for name, fact in known.items() if fact is not None}
+    return found
+
+
 def reason_in(evidence: Mapping[str, object]) -> Fact:
     """Why a key has its verdict."""
     found = fact_in(evidence, REASON)

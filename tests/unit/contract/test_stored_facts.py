@@ -14,6 +14,7 @@ from reconciler.contract.reasons import AS_WRITTEN, DAMAGED, DOUBLE_EFFECT, NO_O
 from reconciler.contract.stored_facts import (
     CODES,
     TEXT_CHARACTERS_MAX,
+    coded,
     fact_in,
     is_double_effect,
     reason_in,
@@ -57,6 +58,14 @@ def test_a_fact_of_every_code_comes_back() -> None:
     }
     facts = [code(**{name: of_kind[kind] for name, kind in code.fields.items()}) for code in CODES.values()]
     assert [fact_in(stored({"reason": fact}), "reason") for fact in facts] == facts
+
+
+@pytest.mark.parametrize("is_of_before", [True, False])
+def test_json_has_the_names_of_fields_whatever_the_row_has(*, is_of_before: bool) -> None:
+    row = as_before(WHY) if is_of_before else stored({"reason": WHY})
+    named = {"reason": said(WHY), "facts": {"reason": WHY.as_dict()}}
+    assert coded({"inbox": row, "attempts": 3, **row}) == {"inbox": named, "attempts": 3, **named}
+    assert coded(row | {"reason": "another"})["facts"] == {}
 
 
 def as_before(fact: Fact) -> dict[str, Any]:
