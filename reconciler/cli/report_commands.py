@@ -169,16 +169,17 @@ def explain(
     heard += [f"note: {said(note)}" for note in explanation.notes]
     gaps = [f"away: {said(line)}" for line in explanation.away]
     gaps += [f"no answer: {said(line)}" for line in explanation.silent]
+    # Who does not answer is told before what follows from its silence.
+    stories = [story for story in explanation.stories if story.is_known]
+    first = heard if stories else [*gaps, *heard]
     if output is Output.JSON:
         print_json(explanation.as_dict())
-        remark(*heard, *gaps)
+        remark(*first, *(gaps if stories else []))
     else:
-        say(*heard)
-        stories = [story for story in explanation.stories if story.is_known]
+        say(*first)
         for number, story in enumerate(stories):
             say(*([""] if number else []), *map(said, story.outlook), *([] if number else gaps), "")
             _print_life(story)
-        say(*([] if stories else gaps))
     raise typer.Exit(explanation.exit_code)
 
 

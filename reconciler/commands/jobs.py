@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from reconciler.commands.operator_actions import recorded
+from reconciler.commands.rebuild import require_past
 from reconciler.commands.repair import REPAIR_KEYS_MAX
 from reconciler.contract.row_rules import is_storable
 from reconciler.contract.tables import JobKind
@@ -101,8 +102,10 @@ def place_repair(
 def place_rebuild(
     connections: Connections, *, since_ms: int | None, reason: str, by: str, job_id: str | None = None
 ) -> Job:
-    """Asks for a scan of the inboxes into Redis. Raises UsageError without a time and an outage, DependencyAway."""
+    """Asks for a scan of the inboxes into Redis. Raises UsageError without a time and an outage,
+    InvalidValue for a time that has not come, DependencyAway."""
     request = RebuildRequest(since_ms=since_ms, reason=_checked(reason))
+    require_past(connections, since_ms, field="since_ms")
     require(ask_ledger(connections))
     if since_ms is None and connections.ledger.outages.current(connections.settings.environment) is None:
         raise UsageError("no outage is open: say since when the inboxes are to be scanned")

@@ -6,9 +6,16 @@ from collections.abc import Callable
 
 from reconciler.clock import utc_text
 from reconciler.commands.operator_actions import recorded
+from reconciler.errors import InvalidValue
 from reconciler.wiring.availability import ask_databases, ask_ledger, ask_redis, require
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.rounds import RoundAssembly
+
+
+def require_past(connections: Connections, since_ms: int | None, *, field: str) -> None:
+    """Raises InvalidValue: no row can be as young, and that none was put back looks as if none was missing."""
+    if since_ms is not None and since_ms > connections.clock.now_ms():
+        raise InvalidValue(field, utc_text(since_ms), "it is of the future: give a time before the outage, UTC")
 
 
 def put_back(
@@ -20,10 +27,12 @@ def put_back(
     reason: str = "",
     assembly: RoundAssembly | None = None,
 ) -> int:
-    """Scans inboxes into the commit sets; returns the rows. Raises UsageError, RedisAway, DatabaseAway.
+    """Scans inboxes into the commit sets; returns the rows. Raises UsageError, InvalidValue,
+    RedisAway, DatabaseAway.
 
     `assembly`: that of a process that does so more than once; None: one of its own.
     """
+    require_past(connections, since_ms, field="--since")
     require(ask_redis(connections) | ask_ledger(connections) | ask_databases(connections))
     recovery = (assembly or RoundAssembly(connections)).recovery(has_deadlines=False)
     detail = ", ".join(text for text in ("" if since_ms is None else f"since {utc_text(since_ms)}", reason) if text)

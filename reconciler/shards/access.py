@@ -297,6 +297,7 @@ _LOGIN_REMEDIES = tuple(
     (re.compile(said), remedy)
     for said, remedy in (
         ("invalid username-password|WRONGPASS|AUTH <password> called", "correct user and password in its URL"),
+        ("DB index is out of range", "correct the number of the database at the end of its URL"),
         ("Authentication required|NOAUTH|client already authenticated", "put user and password into its URL"),
         (
             "NOPERM|no permissions to|can't run this command|can't access at least one",

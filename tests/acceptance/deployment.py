@@ -345,11 +345,13 @@ class Deployment:
         self,
         before: Callable[[Any], None] | None = None,
         *,
+        after: Callable[[Any, sa.Connection], None] | None = None,
         on_missed: OnMissed | None = None,
         settings: PushSettings | None = None,
         topics: Iterable[str] = (),
     ) -> TransactionalConsumer:
-        """Starts a member of the group; `before` sees each message before its effect, `on_missed` each failed SADD.
+        """Starts a member of the group; `before` sees each message before its effect, `after` with the connection of
+        the effect, `on_missed` each failed SADD.
 
         `topics`: those that it takes; none: the topic."""
         engine = open_engine(f"sqlite:///{self.inbox}", lock_timeout_seconds=30, must_exist=True)
@@ -369,6 +371,8 @@ class Deployment:
             if before is not None:
                 before(message)
             connection.execute(sa.insert(EFFECTS).values(unique_key=message.unique_key, applied_at_ms=now_ms("sqlite")))
+            if after is not None:
+                after(message, connection)
 
         consumer = TransactionalConsumer(
             handle,

@@ -11,7 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -19,9 +19,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import sqlalchemy as sa
 
+from checkback_consumers.message import ConsumedMessage
 from reconciler.rocketmq.client.tls import TlsSettings
+from reconciler.rocketmq.consumer.listener import ConsumeStatus
+from reconciler.rocketmq.consumer.push_consumer import PushConsumer
+from reconciler.rocketmq.consumer.settings import PushSettings
 from reconciler.rocketmq.wire.acl import AclCredentials
+from reconciler.rocketmq.wire.received_message import ReceivedMessage
 from tests.acceptance.command import reconciler
 from tests.acceptance.deployment import SHARDS, Deployment
 from tests.acceptance.marked_secrets import marked, require_unmarked, with_login
@@ -234,3 +240,129 @@ def audited(deployed: Deployment) -> None:
     ended = reconciler("audit", *asked, "--out", deployed.folder / "audit", "--engine", "here", "-o", "json")
     assert ended.exit_code == 0, ended.stdout + ended.stderr
     assert ended.document["verdict"] == "clean"
+
+
+# ----------------------------------------------------------------- what waits for a person
+
+_ROW_OF_ANOTHER = """
+INSERT INTO reconciler_inbox (consumer_group, unique_key, topic, content_digest, source, applied_at_ms)
+VALUES (?, ?, ?, zeroblob(32), 'consumer', 0)
+"""
+
+
+def waiting(deployed: Deployment) -> dict[str, str]:
+    """Key -> verdict, of what a person ends."""
+    with closing(sqlite3.connect(deployed.ledger)) as db:
+        rows = "SELECT unique_key, verdict FROM reconciler_candidate WHERE state <> 'SETTLED'"
+        return dict(db.execute(rows).fetchall())
+
+
+@pytest.mark.parametrize(
+    "secured", [pytest.param("5.3.3", marks=[*marks("5.3.3"), pytest.mark.nightly])], indirect=True
+)
+def test_everything_that_waits_for_a_person_ends_by_the_act_that_explain_names(
+    secured: Secured, redis_server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shop_handlers.py").write_text(textwrap.dedent(_HANDLERS))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    made = Deployment(
+        tmp_path / "deployed",
+        redis_url=with_login(redis_server.url),
+        name_servers=secured.name_servers,
+        acl=KEYS,
+        tls=secured.tls,
+        has_marked_secrets=True,
+    )
+    with made as deployed:
+        keys = made_to_wait(deployed)
+        ended_by_acts(deployed, keys)
+
+
+def made_to_wait(deployed: Deployment) -> dict[str, str]:
+    """One message for each way in which a message waits for a person: how it came to it -> its key."""
+    producer, keys = deployed.producer(), {}
+    taken: list[str] = []
+
+    def swallow(messages: Sequence[ReceivedMessage]) -> ConsumeStatus:
+        taken.extend(message.unique_key or "" for message in messages)
+        return ConsumeStatus.CONSUME_SUCCESS
+
+    settings = PushSettings(offset_commit_interval_seconds=0.2, max_reconsume_times=1)
+    swallower = PushConsumer(
+        deployed.group, name_servers=deployed.name_servers, acl=deployed.acl, tls=deployed.tls, settings=settings
+    )
+    assert deployed.command("hold", deployed.topic, "--reason", "a drill").exit_code == 0
+    deployed.run("run")
+    # From its first round on the group answers for messages.
+    eventually(lambda: deployed.rows(deployed.ledger, "SELECT 1 FROM reconciler_round"), within_seconds=60)
+    with swallower.subscribe(deployed.topic).register_listener(swallow):
+        (keys["swallowed"],) = deployed.commit(1, producer=producer)
+        eventually(lambda: taken == [keys["swallowed"]], within_seconds=60)
+
+    def fail(message: ConsumedMessage) -> None:
+        if (message.properties or {}).get("how") == "failing":
+            raise RuntimeError("the bank is closed")
+
+    def halfway(message: ConsumedMessage, connection: sa.Connection) -> None:
+        if (message.properties or {}).get("how") == "halfway":
+            connection.exec_driver_sql("COMMIT")
+
+    def occupy(of: list[str]) -> None:
+        with closing(sqlite3.connect(deployed.inbox)) as db, db:
+            db.execute(_ROW_OF_ANOTHER, (deployed.group, of[0], deployed.topic))
+
+    deployed.consume(fail, after=halfway, settings=settings)
+    for how in ("failing", "halfway"):
+        (keys[how],) = deployed.commit(1, producer=producer, properties={"how": how})
+    (keys["held"],) = deployed.commit(1, lose=True, producer=producer)
+    (keys["occupied"],) = deployed.commit(1, lose=True, producer=producer, before=occupy)
+    verdicts = {
+        keys["swallowed"]: "DELIVERED_NOT_APPLIED",
+        keys["failing"]: "DEAD_LETTERED",
+        keys["halfway"]: "INCOMPLETE",
+        keys["held"]: "LOST_CONFIRM",
+        keys["occupied"]: "COLLISION",
+    }
+    eventually(lambda: waiting(deployed) == verdicts, within_seconds=120, message="verdicts")
+    assert deployed.command("status").exit_code == 1
+    return keys
+
+
+def ended_by_acts(deployed: Deployment, keys: Mapping[str, str]) -> None:
+    """Each by the command that `explain` names; the worker begins after the rows are there."""
+
+    def outcome(key: str, *arguments: str) -> str:
+        (line,) = deployed.command("repair", key, *arguments, "-o", "json").document["keys"]
+        return str(line["outcome"])
+
+    by_hand = ("--by", "hand-over")
+    acts = {
+        "swallowed": "repair {} --by hand-over",
+        "failing": "repair {} --by hand-over",
+        "halfway": "reconciler incomplete",
+        "occupied": "reconciler dismiss {}",
+    }
+    for how, act in acts.items():
+        assert act.format(keys[how]) in deployed.command("explain", keys[how]).stdout.replace("\n", " ")
+    assert outcome(keys["swallowed"], *by_hand) == "held"
+    assert deployed.command("resume", deployed.topic).exit_code == 0
+    eventually(lambda: keys["held"] in deployed.effects(), within_seconds=60)
+
+    assert outcome(keys["occupied"], *by_hand) == "refused"
+    assert outcome(keys["swallowed"], *by_hand) == "sent"
+    assert outcome(keys["swallowed"], *by_hand) == "waits"
+    assert outcome(keys["swallowed"], "--cancel") == "cancelled"
+    handler = ("--handler", "shop_handlers:bill", "--topic", deployed.topic, "--group", deployed.group)
+    worker = deployed.run("replay", *handler)
+    for how in ("failing", "swallowed"):
+        assert outcome(keys[how], *by_hand) == "sent"
+    handed = {keys["failing"], keys["swallowed"]}
+    eventually(lambda: handed <= set(deployed.effects()), within_seconds=60, message="the worker's effects")
+    group = ("--topic", deployed.topic, "--group", deployed.group)
+    ended = deployed.command("incomplete", "accept", keys["halfway"], *group, "--reason", "it is whole", "--also-young")
+    assert ended.exit_code == 0, ended.stdout + ended.stderr
+    assert deployed.command("dismiss", keys["occupied"], "--reason", "undone by hand").exit_code == 0
+    eventually(lambda: not waiting(deployed), within_seconds=60, message="nothing waits")
+    assert deployed.effects() == sorted(key for how, key in keys.items() if how != "occupied")
+    assert worker.end() == 0
+    eventually(lambda: deployed.command("status").exit_code == 0, within_seconds=60, message="status")

@@ -53,6 +53,12 @@ def test_a_certificate_without_what_python_3_13_demands_is_no_unknown_authority(
     assert found.remedy.startswith("give the certificate of its authority")
 
 
+def test_a_database_that_the_server_does_not_have_is_no_server_that_is_away() -> None:
+    found = translate(exceptions.ResponseError("DB index is out of range"))
+    assert isinstance(found, RedisAway)
+    assert found.remedy.startswith("correct the number of the database")
+
+
 def test_a_watch_error_is_not_translated() -> None:
     with pytest.raises(exceptions.WatchError), translated_errors():
         raise exceptions.WatchError("changed")

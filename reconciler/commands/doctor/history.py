@@ -63,7 +63,7 @@ def _folder(check: Fact, folder: Path) -> Diagnosis:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        found = FOLDER_UNWRITABLE(folder=str(existing), why=error.strerror or str(error))
+        found = FOLDER_UNWRITABLE(folder=str(folder), why=error.strerror or str(error))
         remedy = MAKE_ROOM() if error.errno in _NO_ROOM else GIVE_FOLDER()
         return Diagnosis(check=check, level="fail", found=found, remedy=remedy)
     return Diagnosis(check=check, level="ok", found=FOLDER_WRITABLE(folder=str(folder)))

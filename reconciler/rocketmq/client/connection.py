@@ -224,7 +224,8 @@ class Connection:
             encrypted = tls.current().wrap_socket(connected, server_hostname=host)
         except TimeoutError as error:
             connected.close()
-            raise TlsFailure(f"{self.address}: the TLS hand-shake was not finished in time") from error
+            told = "the TLS hand-shake was not finished in time; correct the address, if another server has this port"
+            raise TlsFailure(f"{self.address}: {told}") from error
         except OSError as error:
             connected.close()
             raise hand_shake_failure(error, self.address, host, tls.settings) from error

@@ -19,7 +19,7 @@ class RebuildFields(Reasoned):
         default=None,
         ge=0,
         le=2**63 - 1,
-        description="Inbox rows since this time (ms, UTC); none: since the open outage began.",
+        description="Inbox rows since this time, which has passed (ms, UTC); none: since the open outage began.",
     )
 
 

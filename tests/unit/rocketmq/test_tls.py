@@ -183,7 +183,7 @@ def test_a_peer_that_never_shakes_hands_costs_the_time_for_connecting(authority:
     with (
         Peer(drain) as peer,
         RemotingClient(tls=client(authority), connect_timeout_seconds=0.2) as remoting,
-        pytest.raises(TlsFailure, match="hand-shake was not finished in time"),
+        pytest.raises(TlsFailure, match="hand-shake was not finished in time; correct the address"),
     ):
         remoting.request(peer.address, ASK)
 

@@ -102,11 +102,13 @@ def test_usage_error_is_2_and_says_why_on_standard_error(
             ["repair", "--all", "A" * 32, "--config", str(ROOT / "config" / "reconciler.toml")],
             "or give --all, not both",
         ),
+        (
+            ["rebuild", "--since", "2999-01-01", "--config", str(ROOT / "config" / "reconciler.toml")],
+            "--since = '2999-01-01T00:00:00Z': it is of the future: give a time before the outage",
+        ),
     ],
 )
-def test_a_wrong_name_of_a_message_has_a_remedy(
-    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wrong_name_or_time_has_a_remedy(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(arguments) == 2
     assert told in capsys.readouterr().err
 
