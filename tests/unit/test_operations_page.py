@@ -51,6 +51,22 @@ def test_command_that_a_page_names_exists(page: Path) -> None:
     assert named <= COMMANDS, named - COMMANDS
 
 
+#: What a person would have to keep the same in several places -> the page that has it; the others link it.
+ONE_PLACE = {
+    r"\b1 when a person must look": "docs/reference/operations.md",
+    r"again\s+from `%DLQ%": "docs/how-to/troubleshooting.md",
+    r"CONFIG SET maxmemory": "docs/runbooks/RedisDown.md",
+    r"sign of life is later than": "docs/reference/databases.md",
+}
+
+
+@pytest.mark.parametrize("fact", ONE_PLACE)
+def test_a_fact_stands_on_one_page(fact: str) -> None:
+    pages = [one for one in [*ROOT.glob("docs/**/*.md"), ROOT / "README.md"] if "zh" not in one.parts]
+    having = [one.relative_to(ROOT).as_posix() for one in pages if re.search(fact, one.read_text(encoding="utf-8"))]
+    assert having == [ONE_PLACE[fact]]
+
+
 def _set_ups() -> list[list[str]]:
     page = (ROOT / "docs/reference/set-ups.md").read_text(encoding="utf-8")
     table = page.partition("# Set-ups\n")[2].partition("\n## ")[0]
