@@ -8,9 +8,9 @@ import sys
 
 from reconciler.commands import docs
 from reconciler.contract.extras import install
+from reconciler.contract.release import version_line
 from reconciler.errors import UsageError
 from reconciler.instrumentation.console import StandardStreams, remark, say
-from reconciler.instrumentation.release import version_line
 
 
 def main() -> None:

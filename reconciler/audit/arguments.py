@@ -8,6 +8,7 @@ from typing import NoReturn
 
 from reconciler.audit.errors import AuditError
 from reconciler.audit.places import local_path, readable_place
+from reconciler.contract.release import version_line
 
 _SOURCES = (
     "URL is SQLAlchemy's (sqlite, postgresql, mysql, mariadb), parquet:PATH or delta:PATH of an export, or @FILE: a "
@@ -31,6 +32,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def command_line() -> Arguments:
     """Every command and option."""
     parser = Arguments(prog="reconciler", description="An independent answer: did every committed message take effect?")
+    parser.add_argument("--version", action="version", version=version_line(), help="print release and revision")
     commands = parser.add_subparsers(dest="command", required=True, parser_class=Arguments)
     _audit(commands.add_parser("audit", help="judge a window", description=AUDIT_HELP, epilog=_SOURCES))
     statement = commands.add_parser("statement", help="signed statements of audits")

@@ -29,9 +29,9 @@ from reconciler.cli import (
     web_command,
 )
 from reconciler.commands.docs import ways_to
+from reconciler.contract.release import version_line
 from reconciler.errors import ReconcilerError
 from reconciler.instrumentation.console import remark, say
-from reconciler.instrumentation.release import version_line
 
 app = typer.Typer(
     name="reconciler",

@@ -47,7 +47,7 @@ def start_service(config: Path | None) -> tuple[Settings, StopSignals]:
 
     Raises ConfigurationError with every problem.
     """
-    from reconciler.instrumentation.release import release, revision
+    from reconciler.contract.release import release, revision
     from reconciler.wiring.scheduler import StopSignals  # APScheduler is slow to load
 
     settings = settings_of(config)

@@ -120,6 +120,8 @@ def list_rows(
 ) -> None:
     """List, the newest first: candidates, repairs, rounds, refused announcements (quarantine), outages, floors, or what
     people did by hand (actions).
+
+    Exit code 3: nothing ever ran with the environment of the settings.
     """
     from reconciler.commands.list import list_rows
     from reconciler.policy.ports.paging import LedgerFilter  # slow to load
@@ -148,6 +150,7 @@ def list_rows(
     else:
         say(*lines)
         _print_rows(what.value.capitalize(), columns, rows[:limit], first=_LOOKED_FOR[what])
+    raise typer.Exit(found.exit_code)
 
 
 def explain(
@@ -157,7 +160,8 @@ def explain(
 ) -> None:
     """Tell the life of one message in time order, with the evidence; of a business id, of each of its messages.
 
-    Exit code 2: it is unknown; 3: a dependency is away that might know more.
+    Exit code 2: it is unknown; 3: a dependency is away that might know more, or nothing ever ran with the environment
+    of the settings.
     """
     from reconciler.commands.explain import life_stories
     from reconciler.wiring.connections import Connections

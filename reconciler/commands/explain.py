@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
@@ -12,12 +12,14 @@ from reconciler.contract.answers import NO_TOPIC
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.stored_facts import coded
 from reconciler.contract.subscription import Subscription
+from reconciler.policy.account import UNKNOWN_ENVIRONMENT
 from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, StoredMessage
 from reconciler.policy.life_story import LifeStory, life_story_of
 from reconciler.policy.ports.evidence import WHENEVER_COMMITTED_MS, Horizon
 from reconciler.policy.ports.rounds import KeyPlaces
 from reconciler.wiring.availability import ask_brokers, ask_databases, facts_of_away
 from reconciler.wiring.connections import Connections
+from reconciler.wiring.environment import never_run
 from reconciler.wiring.evidence import build_witnesses
 from reconciler.wiring.history import rows_of_key
 from reconciler.wiring.rounds import key_in_redis, topic_plans
@@ -74,8 +76,9 @@ class Explanation:
 
     @property
     def exit_code(self) -> int:
-        """0: it is known; 3: a dependency is away that might know more; 2: it is unknown."""
-        if self.away:
+        """0: it is known; 3: a dependency is away that might know more, or nothing ever ran with the environment of the
+        settings; 2: it is unknown."""
+        if self.away or any(note.code is UNKNOWN_ENVIRONMENT for note in self.notes):
             return 3
         return 0 if self.is_known else 2
 
@@ -127,6 +130,12 @@ def life_stories(connections: Connections, name: str) -> Explanation:
 
     A text that is both is taken as the unique key. Raises InvalidValue for a name that nothing can have.
     """
+    found = _life_stories(connections, name)
+    wrong = never_run(connections)
+    return found if wrong is None else replace(found, notes=(*found.notes, wrong))
+
+
+def _life_stories(connections: Connections, name: str) -> Explanation:
     require_name(name)
     witnesses = _Witnesses(connections)
     key = key_shaped(name)

@@ -11,6 +11,7 @@ from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.row_rules import is_storable
 from reconciler.contract.tables import RepairState
 from reconciler.errors import InvalidValue
+from reconciler.policy.account import UNKNOWN_ENVIRONMENT
 from reconciler.policy.ports.actions import OperatorAction
 from reconciler.policy.ports.announcing import Floor
 from reconciler.policy.ports.ledger import Candidate, Outage, Repair
@@ -18,6 +19,7 @@ from reconciler.policy.ports.paging import LedgerFilter, Page, Position, all_row
 from reconciler.policy.ports.reports import QuarantinedAnnouncement, StoredRound
 from reconciler.settings.schema import Settings
 from reconciler.wiring.connections import Connections
+from reconciler.wiring.environment import never_run
 from reconciler.wiring.rounds import topic_plans
 from reconciler.words import said_and_coded
 
@@ -153,6 +155,11 @@ class LedgerListing:
     #: Lines beside the table: the unique keys that --key was taken for, and names that are not configured.
     notes: Sequence[Fact] = ()
 
+    @property
+    def exit_code(self) -> int:
+        """3: nothing ever ran with the environment of the settings, so that no row means nothing; 0."""
+        return 3 if any(note.code is UNKNOWN_ENVIRONMENT for note in self.notes) else 0
+
     def named(self) -> list[dict[str, object]]:
         """The rows with the names of their columns; facts as plain data."""
         plain = ([one.as_dict() if isinstance(one, Fact) else one for one in row] for row in self.rows)
@@ -205,7 +212,8 @@ def list_rows(
             shown = set(rows)
             rows += [row for row in newest_first if row not in shown]
     rows = rows[:limit]
-    return LedgerListing(columns=columns, rows=rows, notes=notes)
+    wrong = None if rows else never_run(connections)
+    return LedgerListing(columns=columns, rows=rows, notes=notes if wrong is None else [*notes, wrong])
 
 
 def _asked(

@@ -272,11 +272,18 @@ def never_link(subscription: Subscription, traces: EnvironmentTraces) -> Link:
     its environment is known. `traces`: of rounds of RUN_LIVES_MS ago."""
     if traces.has_earlier_round:
         cause = NO_ROUND_BESIDE_OTHERS(environment=subscription.environment)
-    elif traces.others and not traces.is_known:
-        cause = UNKNOWN_ENVIRONMENT(environment=subscription.environment, known=tuple(traces.others))
+    elif (unknown := unknown_environment(subscription.environment, traces)) is not None:
+        cause = unknown
     else:
         return _not_yet()
     return Link(until_ms=None, cause=cause, is_of_rounds=True, needs=_OF_ROUNDS)
+
+
+def unknown_environment(environment: str, traces: EnvironmentTraces) -> Fact | None:
+    """That nothing ever ran with it, while others are known; None: it is known, or the installation is fresh."""
+    if traces.is_known or not traces.others:
+        return None
+    return UNKNOWN_ENVIRONMENT(environment=environment, known=tuple(traces.others))
 
 
 def _not_yet() -> Link:

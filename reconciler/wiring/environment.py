@@ -10,8 +10,10 @@ from dataclasses import replace
 from functools import partial
 
 from reconciler.announcing.consumer import process_token
+from reconciler.contract.facts import Fact
 from reconciler.contract.urls import shown_url
 from reconciler.errors import BrokerUnavailable, RedisAway
+from reconciler.policy.account import unknown_environment
 from reconciler.policy.environment import EnvironmentGuard, conflict, told_redis
 from reconciler.policy.ports.environment import EnvironmentUses
 from reconciler.policy.ports.reports import EnvironmentTraces
@@ -83,6 +85,15 @@ def traces_of(connections: Connections, *, before_ms: int) -> EnvironmentTraces:
     except RedisAway:
         is_used = True
     return replace(traces, is_known=traces.is_known or is_used)
+
+
+def never_run(connections: Connections) -> Fact | None:
+    """That nothing ever ran with the environment of the settings, beside others: what is not found proves nothing then.
+
+    Raises DatabaseAway.
+    """
+    before_ms = connections.ledger_now_ms()
+    return unknown_environment(connections.settings.environment, traces_of(connections, before_ms=before_ms))
 
 
 def _known_brokers(connections: Connections) -> frozenset[str]:

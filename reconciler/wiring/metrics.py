@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from reconciler.clock import Clock
 from reconciler.contract.extras import install
+from reconciler.contract.release import release, revision
 from reconciler.errors import MissingDependency
 from reconciler.instrumentation.metrics import catalogue as c
 from reconciler.instrumentation.metrics.catalogue import Sample
-from reconciler.instrumentation.release import release, revision
 from reconciler.policy.ports.evidence import BrokerEvidence
 from reconciler.settings.schema import Settings, SubscriptionSettings
 from reconciler.wiring.subscriptions import subscription_of

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from reconciler.clock import Clock
 from reconciler.contract.extras import install
+from reconciler.contract.release import release
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import MissingDependency
-from reconciler.instrumentation.release import release
 from reconciler.policy.round import RoundReport
 from reconciler.settings.schema import Settings
 from reconciler.wiring.metrics import Metering

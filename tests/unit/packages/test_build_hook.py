@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.instrumentation import release
+from reconciler.contract import release
 
 ROOT = Path(__file__).parents[3]
 HOOK = runpy.run_path(str(ROOT / "deploy/build_hook.py"))

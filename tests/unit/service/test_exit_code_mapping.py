@@ -168,8 +168,16 @@ def test_missing_extra_is_2_and_named() -> None:
 
 @pytest.mark.parametrize("command", [[], ["db"], ["db", "upgrade"], ["audit"], ["statement"], ["run"]])
 def test_the_release_is_told_by_every_command_and_without_any_extra(command: list[str]) -> None:
+    _tells_release("-S", "-m", "reconciler", *command, "--version")
+
+
+def test_the_audit_s_own_program_tells_the_release() -> None:
+    _tells_release("-m", "reconciler.audit", "--version")
+
+
+def _tells_release(*arguments: str) -> None:
     ended = subprocess.run(
-        [sys.executable, "-S", "-m", "reconciler", *command, "--version"],
+        [sys.executable, *arguments],
         capture_output=True,
         text=True,
         cwd=ROOT,

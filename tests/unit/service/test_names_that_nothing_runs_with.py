@@ -9,11 +9,14 @@ import pytest
 
 from reconciler.commands.diagnosis import DiagnosisRow
 from reconciler.commands.doctor.checks import examine
+from reconciler.commands.explain import life_stories
+from reconciler.commands.list import list_rows
 from reconciler.commands.status.report import StatusReport, read_status
 from reconciler.contract.announcement import UNIQUE_KEY_TOPIC_DEFAULT
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.policy.account import RUN_LIVES_MS
+from reconciler.policy.ports import LedgerFilter
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.settings.file import load_settings
@@ -141,7 +144,14 @@ def test_an_environment_that_nobody_runs_with_is_a_failure_beside_one_that_is_us
     assert report.exit_code == 3
     assert any("nothing ever ran with environment = 'test'; the ledger knows live" in line for line in lines)
     assert environment_notes(connections) == ["nothing ever ran with environment = 'test'; the ledger knows live"]
+    listed = list_rows(connections, "candidates", only=LedgerFilter(), limit=9)
+    explained = life_stories(connections, "7F00000100002A9F0000000000000090")
+    for found in (listed, explained):
+        assert found.exit_code == 3
+        assert any("the ledger knows live: correct `environment`" in said(note) for note in found.notes)
     run_round(connections, shard_of(GROUP))
+    assert list_rows(connections, "candidates", only=LedgerFilter(), limit=9).exit_code == 0
+    assert life_stories(connections, "7F00000100002A9F0000000000000090").exit_code == 2
     assert environment_notes(connections) == []
     uses.renew("test", frozenset({"c/b at 1"}), by="host:2")
     assert told(connections)[1] == [], "a process of it has begun"
