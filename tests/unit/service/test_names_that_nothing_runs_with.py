@@ -16,7 +16,7 @@ from reconciler.contract.announcement import UNIQUE_KEY_TOPIC_DEFAULT
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.policy.account import RUN_LIVES_MS
-from reconciler.policy.ports import LedgerFilter
+from reconciler.policy.ports.paging import LedgerFilter
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.settings.file import load_settings
