@@ -67,7 +67,9 @@ class Excuses:
         is_undecided = (
             row is not None and row.verdict is Verdict.UNKNOWN and key in world.troubles.reset_over.get(group, ())
         )
-        is_undecided |= row is not None and world.set_ups.is_excused(key, row)
+        is_undecided |= row is not None and (
+            world.set_ups.is_excused(key, row) or world.set_ups.waits_for_filtered(key)
+        )
         if (is_closed or is_undecided) and self.is_excused(group, key):
             return True
         if world.business_queues.is_told(group, key):

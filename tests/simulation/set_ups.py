@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reconciler.contract.facts import Fact
-from reconciler.contract.kept_facts import BEYOND_INBOX
+from reconciler.contract.kept_facts import BEYOND_INBOX, POSITIONS
 from reconciler.contract.reasons import BY_SQL92, GROUP_UNKNOWN, KEPT_TOO_SHORT
 from reconciler.contract.stored_facts import reason_in
-from reconciler.contract.tables import CandidateState, RepairState
+from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState
 from reconciler.contract.unique_key import member_of
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.plan import INBOX_MARGIN_SECONDS
@@ -128,6 +128,17 @@ class SetUps:
             for record in queue
         )
 
+    def waits_for_filtered(self, key: str) -> bool:
+        """A repair waits to know whether the message comes again to a group whose filter keeps it away, which an index
+        with too many hits of its key does not tell."""
+        plan = self._world.plan
+        repair = self._world.ledger.rows.repairs.get((plan.environment, plan.topic, EVERY_GROUP, key))
+        answer = None if repair is None or repair.state is not RepairState.SENT else repair.answer_fact
+        groups = answer.fields["groups"] if answer is not None and answer.code is POSITIONS else ()
+        told = [one.fields for one in groups if isinstance(one, Fact)] if isinstance(groups, tuple) else []
+        unknown = [str(one["group"]) for one in told if one.get("verdict") == Verdict.UNKNOWN]
+        return any(self.is_kept_away(group, key) for group in unknown)
+
     def waiting(self) -> set[bytes]:
         """What may stay open for good."""
         world = self._world
@@ -140,7 +151,7 @@ class SetUps:
             member_of(key)
             for (owner, key), row in rows
             if self.is_asked_rarely(row) or (self.is_kept_away(owner.group, key) and _may_come_again(row))
-        }
+        } | {member_of(key) for key in world.orders if self.waits_for_filtered(key)}
 
     def judge(self) -> None:
         """At the end."""
