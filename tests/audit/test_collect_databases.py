@@ -84,9 +84,9 @@ def test_many_pieces_and_few_give_the_same_answer(
     sqlite: Databases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     few = collected(sqlite, tmp_path / "few")
-    monkeypatch.setattr(collecting, "RANGE_MS_MIN", 600_000)
+    monkeypatch.setattr(collecting, "RANGE_MS_MIN", 1_800_000)
     monkeypatch.setattr(collecting, "RANGE_ROWS", 400)
-    monkeypatch.setattr(collecting, "LOOK_UP_ROWS", 1_500)
+    monkeypatch.setattr(collecting, "LOOK_UP_ROWS", 3_000)
     many = collected(sqlite, tmp_path / "many")
     ranges = [{file.name for file in folder.glob("outbox/*/outbox-0-*.parquet")} for folder in (few, many)]
     assert ranges[0] == {"outbox-0-0000.parquet"} < ranges[1]
